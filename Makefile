@@ -47,7 +47,7 @@ MINUTES := 20
 MASTER := local
 
 soak: setup  ## fuzz with fresh examples, then clusters with random faults: make soak MINUTES=5 SEED=1234 MASTER=standalone
-	TFOS_LAB_FUZZ=soak $(PYTHON) -m pytest tests/laws --timeout=1800
+	TFOS_LAB_FUZZ=soak $(PYTHON) -m pytest tests/laws tests/data/test_tfrecords.py --timeout=1800
 	$(PYTHON) -m tests.soak --minutes $(MINUTES) --master $(MASTER) $(if $(SEED),--seed $(SEED))
 
 RUNS := 1000

@@ -14,7 +14,6 @@ from types import SimpleNamespace
 import pytest
 
 from tfos_lab.compat import TFManager, TFNode, TFSparkNode, compat, gpu_info, marker, util
-from tfos_lab.node.gpus import GpuLocks
 
 # ---- TFManager -------------------------------------------------------------------------------------------------------
 
@@ -281,16 +280,6 @@ def test_a_node_keeps_to_its_own_gpus(busy, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
     with pytest.raises(Exception, match=r"Unable to find 1 free GPU\(s\) of 0"):
         gpu_info.get_gpus()
-
-
-def test_gpus_that_nodes_of_others_hold_are_not_free(busy):
-    held, shared = GpuLocks(os.environ), GpuLocks(os.environ)
-    held.claim(2, ["0", "1", "2"])
-    assert gpu_info.get_gpus() == "2"
-    shared.share(["2"])
-    assert gpu_info.get_gpus() == "2", "all runs of a call of TFParallel see all, and choose among them"
-    shared.close()
-    held.close()
 
 
 # ---- util ------------------------------------------------------------------------------------------------------------

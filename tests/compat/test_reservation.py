@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.eventually import eventually
 from tfos_lab.compat import util
-from tfos_lab.compat.reservation import Client, Reservations, Server
+from tfos_lab.compat.reservation import Client, Server
 
 
 @pytest.fixture(autouse=True)
@@ -33,16 +33,6 @@ def start():
     yield start
     for server in servers:
         server.stop()
-
-
-def test_reservations_are_done_when_all_are_there():
-    reservations = Reservations(2)
-    assert (reservations.done(), reservations.remaining(), reservations.get()) == (False, 2, [])
-    reservations.add({"node": 1})
-    assert (reservations.done(), reservations.remaining()) == (False, 1)
-    reservations.add({"node": 2})
-    assert (reservations.done(), reservations.remaining()) == (True, 0)
-    assert reservations.get() == [{"node": 1}, {"node": 2}]
 
 
 def test_a_client_registers_and_gets_all(start):

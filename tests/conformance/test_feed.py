@@ -214,17 +214,6 @@ def test_keras_fits_on_two_workers_that_end_with_the_same_weights(run, spark):
 
 
 @pytest.mark.back_ends("local-session")
-def test_a_feed_that_is_larger_than_the_spool_waits_for_its_readers(run, spark):
-    def count(args, ctx):
-        return sum(int((batch["sample_weight"].numpy() != 0).sum()) for batch in ctx.dataset(50))
-
-    rows = spark.range(0, 20_000, 1, 40).selectExpr("id as x", "cast(repeat('x', 100) as binary) as filler")
-    cluster = run(count, cluster_size=2)
-    cluster.train(rows, spool_bytes=200_000)  # of about 1.1 MB for each node
-    assert sum(cluster.wait(timeout_s=100).values()) == 20_000
-
-
-@pytest.mark.back_ends("local-session")
 def test_a_feed_that_must_fit_and_does_not_is_refused(run, frame):
     cluster = run(make_reader(), 1)
     with pytest.raises(FeedError, match=r"do not fit into the node's spool .* as they are read 2 times"):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import threading
 import time
 
@@ -109,49 +107,6 @@ def test_feeds_and_inferences_follow_one_another_over_one_data_feed(run, spark):
     assert sorted(row for seen in results.values() for row in seen) == sorted([*range(20), *range(20)])
 
 
-@pytest.mark.back_ends("local-session")
-def test_no_batch_has_rows_to_train_on_and_rows_to_infer(run, spark):
-    def learn_and_answer(args, ctx):
-        feed, learnt = ctx.data_feed(train_mode=True), []
-        learnt += feed.next_batch(100)
-        while not feed.should_stop():
-            feed.batch_results([len(learnt)] * len(feed.next_batch(100)))
-
-    cluster = run(learn_and_answer, cluster_size=1)
-    cluster.train(parts(spark, (0, 5), (5, 10)), objects=True)
-    assert cluster.inference(parts(spark, (0, 5)), objects=True).collect() == [10] * 5
-    cluster.wait(timeout_s=100)
-
-
-@MAINLY
-def test_results_may_come_in_any_portions_and_of_other_types(run, spark):
-    def chunked(args, ctx):
-        feed = ctx.data_feed(train_mode=False)
-        while not feed.should_stop():
-            batch = feed.next_batch(7)
-            answers = [np.float32(row) if row % 2 else str(row) for row in batch]
-            for start in range(0, len(answers), 3):
-                feed.batch_results(answers[start : start + 3])
-
-    cluster = run(chunked)
-    answers = cluster.inference(parts(spark, (0, 100), (100, 173)), objects=True)
-    assert answers.collect() == [np.float32(row) if row % 2 else str(row) for row in range(173)]
-    cluster.wait(timeout_s=100)
-
-
-@MAINLY
-def test_an_inference_of_an_inference_is_computed_in_one_pass(run, spark):
-    def increase(args, ctx):
-        feed = ctx.data_feed(train_mode=False)
-        while not feed.should_stop():
-            feed.batch_results([row + 1 for row in feed.next_batch(100)])
-
-    cluster = run(increase)
-    once = cluster.inference(parts(spark, (0, 9_000), (9_000, 9_010)))
-    assert cluster.inference(once).collect() == [row + 2 for row in range(9_010)]
-    assert once.take(3) == [1, 2, 3]
-
-
 @MAINLY
 def test_queues_have_their_own_rows(run, spark):
     def two(args, ctx):
@@ -190,37 +145,6 @@ def test_columns_can_be_answered_by_a_data_feed(run, frame):
 # ---- what goes wrong ------------------------------------------------------------------------------------------------
 
 
-def few(args, ctx):
-    feed = ctx.data_feed(train_mode=False)
-    while not feed.should_stop():
-        feed.batch_results(feed.next_batch(4)[:args])
-
-
-@pytest.mark.back_ends("local-session")
-@pytest.mark.parametrize("given", [0, 3])
-def test_fewer_results_than_rows_are_one_sentence(run, spark, given):
-    cluster = run(few, given, cluster_size=1)
-    told = f"batch_results got {given} results for a batch of 4 rows: give one result per row, before the next batch"
-    with pytest.raises(Exception, match=told):
-        cluster.inference(parts(spark, (0, 10))).collect()
-    with pytest.raises(NodeFailed, match=told):
-        cluster.wait(timeout_s=100)
-
-
-@pytest.mark.back_ends("local-session")
-def test_more_results_than_rows_are_one_sentence(run, spark):
-    def many(args, ctx):
-        feed = ctx.data_feed(train_mode=False)
-        feed.batch_results([*feed.next_batch(4), 1])
-
-    cluster = run(many, cluster_size=1)
-    told = r"batch_results got more results \(5\) than there are rows of an inference that wait for one \(4\)"
-    with pytest.raises(Exception, match=told):
-        cluster.inference(parts(spark, (0, 10))).collect()
-    with pytest.raises(NodeFailed, match=told):
-        cluster.wait(timeout_s=100)
-
-
 @MAINLY
 def test_a_function_that_raises_is_the_cause_in_the_action_and_in_wait(run, spark):
     def fail_late(args, ctx):
@@ -240,19 +164,6 @@ def test_a_function_that_raises_is_the_cause_in_the_action_and_in_wait(run, spar
         lazy.count()
     with pytest.raises(NodeFailed, match="enough"):
         cluster.inference(parts(spark, (0, 1)), objects=True)
-
-
-@MAINLY
-def test_a_node_that_dies_is_the_cause(run, spark):
-    def die(args, ctx):
-        ctx.data_feed(train_mode=False).next_batch(4)
-        os.kill(os.getpid(), 9)
-
-    cluster = run(die)
-    with pytest.raises(Exception, match=r"the cluster has failed: (chief|worker):0.*SIGKILL"):
-        cluster.inference(parts(spark, (0, 40))).collect()
-    with pytest.raises(NodeFailed, match="SIGKILL"):
-        cluster.wait(timeout_s=100)
 
 
 @MAINLY
@@ -345,24 +256,3 @@ def test_a_function_that_never_asks_for_rows_is_named(run, spark):
     cluster = run(work)
     with pytest.raises(FeedTimeout, match=r"neither asked for rows nor began to serve within 0\.3 s"):
         cluster.inference(parts(spark, (0, 3)), timeout_s=0.3)
-
-
-@pytest.mark.back_ends("inline-session")
-def test_inline_cannot_answer(run, frame, spark):
-    with pytest.raises(ConfigError, match="inline answers on the very thread"):
-        run(echo).inference(parts(spark, (0, 3)))
-
-
-@pytest.mark.back_ends("local-session")
-def test_objects_are_no_tensors(run, spark):
-    def read(args, ctx):
-        for batch in ctx.dataset(4):
-            ctx.put_results(batch["x"])
-
-    cluster = run(read)
-    with contextlib.suppress(NodeFailed):  # it may be known by then
-        cluster.inference(parts(spark, (0, 3)), objects=True)
-    with pytest.raises(
-        NodeFailed, match=r"Python objects, of which no tensors are made: read them with ctx\.data_feed"
-    ):
-        cluster.wait(timeout_s=100)

@@ -150,17 +150,6 @@ def test_rows_that_could_be_columns_are_columns_for_a_dataset(run, parallelize, 
 
 
 @ON_TWO_NODES
-def test_lines_of_text_are_mapped_to_tensors_by_sorted_columns(run, spark, frame, tmp_path):
-    (tmp_path / "rows.csv").write_text("".join(f"{i},label {i}\n" for i in range(9)))
-    mapping = {"y_column": "label", "a_column": "number"}
-    cluster = run(batches_of(4, input_mapping=mapping), cluster_size=2)
-    cluster.train(spark.sparkContext.textFile(str(tmp_path / "rows.csv"), 3).map(lambda line: line.split(",")))
-    found = [batch for node in cluster.wait(timeout_s=PATIENCE_S).values() for batch in node]
-    pairs = [pair for batch in found for pair in zip(batch["number"], batch["label"], strict=True)]
-    assert sorted(pairs) == [(f"str '{i}'", f"str 'label {i}'") for i in range(9)]
-
-
-@ON_TWO_NODES
 def test_rows_of_the_user_s_own_classes_arrive(run, parallelize, frame):
     def read(args, ctx):
         feed, points = ctx.data_feed(), []
@@ -182,14 +171,6 @@ def test_rows_of_the_user_s_own_classes_arrive(run, parallelize, frame):
     cluster.train(parallelize(range(3), range(3, 5)).map(to_point))
     results = cluster.wait(timeout_s=PATIENCE_S)
     assert sorted(point for node in results.values() for point in node) == [(i, 2 * i) for i in range(5)]
-
-
-@ON_TWO_NODES
-def test_partitions_end_batches_when_not_training(run, parallelize, frame):
-    cluster = run(batches_of(4, train_mode=False), cluster_size=1)
-    cluster.train(parallelize(range(6), range(6, 9)))
-    (batches,) = cluster.wait(timeout_s=PATIENCE_S).values()
-    assert sorted(map(len, batches)) == [2, 3, 4]
 
 
 @pytest.mark.back_ends("local-session", "connect")
@@ -305,28 +286,6 @@ def test_a_dataset_of_objects_is_refused_with_what_to_do(run, parallelize, frame
     ):
         cluster.train(parallelize(["a"], ["b"]))
         cluster.wait(timeout_s=PATIENCE_S)
-
-
-@ON_TWO_NODES
-def test_rows_are_fed_again_to_nodes_that_are_started_again(run, parallelize, frame):
-    def read(args, ctx):
-        import os
-        import signal
-
-        feed, rows = ctx.data_feed(), []
-        while not feed.should_stop():
-            rows += feed.next_batch(2)
-            if not ctx.restart and not ctx.is_chief:
-                os.kill(os.getpid(), signal.SIGKILL)
-        return ctx.restart, rows
-
-    cluster = run(read, cluster_size=2, restarts=1)
-    cluster.train(parallelize(["a", None, (1,)], [b"b"] * 4))
-    results = cluster.wait(timeout_s=PATIENCE_S).values()
-    assert {restart for restart, _ in results} == {1}
-    assert sorted(map(told, (row for _, rows in results for row in rows))) == sorted(
-        map(told, ["a", None, (1,), *[b"b"] * 4])
-    )
 
 
 @ON_TWO_NODES

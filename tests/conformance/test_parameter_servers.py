@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tfos_lab.data.datasets.mnist import mnist
+from tfos_lab.data import mnist
 
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
 

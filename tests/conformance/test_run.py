@@ -9,7 +9,6 @@ import os
 import sys
 import threading
 import traceback
-from pathlib import Path
 
 import numpy as np
 import psutil
@@ -299,21 +298,6 @@ def test_a_cluster_used_with_with_is_stopped_at_the_end(run, back_end):
     assert cluster.state == "stopped"
 
 
-@pytest.mark.back_ends("inline", "local", "local-session")
-def test_nodes_find_modules_of_the_notebook_s_folder(run, tmp_path, monkeypatch):
-    folder = tmp_path / "notebook"
-    folder.mkdir()
-    (folder / "tfos_test_helper.py").write_text("answer = 42\n")
-    monkeypatch.syspath_prepend(str(folder))
-
-    def map_fun():
-        import tfos_test_helper
-
-        return tfos_test_helper.answer
-
-    assert set(run(map_fun).wait().values()) == {42}
-
-
 def test_metrics_reach_the_notebook(run):
     def map_fun(args, ctx):
         ctx.report(total_steps=2, loss=1.0)
@@ -329,10 +313,6 @@ def test_metrics_reach_the_notebook(run):
     }
     assert list(table.loc[table["node"] == "chief:0", "step"]) == [1, 2]
     assert table["time"].between(0, cluster.timings["done"]).all()
-
-
-def test_the_run_folder_exists(survey):
-    assert Path(survey.cluster.run_dir).is_dir()
 
 
 @pytest.mark.back_ends("local-session", "standalone", "connect")

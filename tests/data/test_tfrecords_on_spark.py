@@ -12,7 +12,7 @@ import pytest
 from tests.support.bare_python import make_bare_python
 from tests.support.web_server import web_server
 from tfos_lab.data import read_tfrecords, register_tfrecords, write_tfrecords
-from tfos_lab.errors import ConfigError, RecordError
+from tfos_lab.errors import ConfigError
 
 pytestmark = [pytest.mark.spark, pytest.mark.full]
 everywhere = pytest.mark.parametrize("spark_mode", ["local", "connect"])
@@ -198,27 +198,6 @@ def test_we_read_what_tensorflow_writes(spark, folder, compression):
         (10 * p + i, i) for p in (0, 1) for i in range(5)
     ]
     assert read_tfrecords(spark, str(folder / "looks-like-gzip"), "id long").count() == 1
-
-
-def test_a_damaged_file_is_named_with_the_byte(spark, frame, folder):
-    write_tfrecords(frame.coalesce(1), str(folder))
-    (path,) = folder.glob("part-*")
-    path.write_bytes(path.read_bytes()[:-3])
-    with pytest.raises(Exception, match=rf"{path}: the record at byte \d+ cannot be read: the file ends"):
-        read_tfrecords(spark, str(folder), "id long").collect()
-    with pytest.raises(RecordError, match=rf"{path}: the record at byte \d+"):
-        read_tfrecords(spark, str(folder))
-
-
-@pytest.mark.parametrize("place", [200, -5], ids=["data", "footer"])
-def test_a_damaged_gzip_file_is_named(spark, frame, folder, place):
-    write_tfrecords(frame.coalesce(1), str(folder), compression="gzip")
-    (path,) = folder.glob("part-*")
-    data = bytearray(path.read_bytes())
-    data[place] ^= 0xFF
-    path.write_bytes(data)
-    with pytest.raises(Exception, match=rf"{path}: the record at byte \d+ cannot be read"):
-        read_tfrecords(spark, str(folder), "id long").collect()
 
 
 def test_where_there_is_nothing_to_read_the_error_says_so(spark, tmp_path):

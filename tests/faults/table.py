@@ -188,12 +188,6 @@ def an_agent_is_killed(scene):
     scene.agent("worker:0").kill()
 
 
-@fault("a node's agent is killed, on this machine", fails("chief:0", "Lost", "its agent ended with code -9"))
-def the_chief_s_agent_is_killed(scene):
-    scene.run()
-    scene.agent("chief:0").kill()
-
-
 @fault(
     "a node's agent is stopped (SIGSTOP)",
     fails("worker:0", "Lost", "not heard of for"),
@@ -630,7 +624,7 @@ def limit_files(limits):
 elsewhere(
     "several nodes on one host need more disk than it has | nothing: each takes its share of it, and waits until its rows were read |  | everything | tests/node/test_spool.py::test_nodes_on_one_small_disk_store_more_than_it_holds_without_filling_it",
     "a row takes hundreds of megabytes | nothing: a task holds it two to three times, a node on another host some times more while it receives it |  | everything | tests/node/test_feed_wire.py::test_a_large_row_is_not_held_in_memory_many_times_over",
-    "rows that are read twice, or shuffled, exceed that share | the share, how many nodes divide the disk, and what to do |  | the session | tests/node/test_spool.py::test_rows_that_have_to_fit_into_a_share_and_do_not_say_who_shares_the_disk",
+    "rows that are read twice, or shuffled, exceed that share | the share, how many nodes divide the disk, and what to do |  | the session | tests/node/test_spool.py::test_a_node_alone_takes_most_of_the_disk_and_two_of_whichever_clusters_half_each",
     "a partition exceeds what the disk has left | the host, how much that is, and to cut the rows into more partitions |  | the session | tests/node/test_spool.py::test_a_partition_that_the_disk_cannot_hold_is_refused_before_it_is_full",
 )
 
@@ -655,7 +649,7 @@ def the_disk_under_the_logs_is_full(scene):
 
 elsewhere(
     "a log outgrows the disk, or `log_limit_bytes` | training goes on; a note. The file has the beginning, how much is missing, and the end |  | 1 GiB of the disk, or 5 % of a small one | tests/engine/test_logs.py::test_part_of_the_disk_stays_free",
-    "the disk of a node's host is full of its log | training goes on; the log says how much it lacks |  | what was logged before | tests/node/test_logs.py::test_a_record_that_does_not_fit_whole_is_lost_whole_and_told_once_at_the_end",
+    "the disk of a node's host is full of its log | training goes on; the log says how much it lacks |  | what was logged before | tests/node/test_logs.py::test_lines_that_the_disk_has_no_room_for_are_lost_whole_and_told_once",
     "`ctx.report` is called more than 1,000 times a second | the newest reports at each time, and the last; the log says so once |  | the first thousand reports | tests/faults/test_output.py::test_a_flood_of_reports_is_thinned_on_the_node_and_told_once",
 )
 
@@ -731,7 +725,7 @@ def a_record_is_damaged(scene):
     on=(STANDALONE,),
 )
 def a_record_that_spark_reads_is_damaged(scene):
-    from tfos_lab.data.tfrecords.tables import read_tfrecords, write_tfrecords
+    from tfos_lab.data import read_tfrecords, write_tfrecords
 
     records = str(scene.folder / "records")
     write_tfrecords(scene.spark.range(100).coalesce(1), records)
@@ -784,29 +778,6 @@ elsewhere(
 )
 
 
-@fault("an error's text is of megabytes", fails("chief:0", "ValueError", "yyyy"))
-def an_error_has_a_text_of_megabytes(scene):
-    def raise_much(args, ctx):
-        raise ValueError("y" * 10_000_000)
-
-    with pytest.raises(NodeFailed) as caught:
-        scene.run(raise_much, cluster_size=1).wait(timeout_s=120)
-    assert len(caught.value.message) < 100_000
-    raise caught.value
-
-
-@fault("an error has no text, as that fails", fails("chief:0", "Failing"))
-def an_error_s_text_fails(scene):
-    def raise_what_fails(args, ctx):
-        class Failing(Exception):
-            def __str__(self):
-                raise RuntimeError("no message")
-
-        raise Failing
-
-    scene.run(raise_what_fails, cluster_size=1)
-
-
 @fault(
     "the function asks for somebody to type",
     fails("chief:0", "NoKeyboard", "breakpoint() waits for somebody to type, and a node has no keyboard: run the cell"),
@@ -821,11 +792,6 @@ def a_breakpoint_is_reached(scene):
 @fault("the function reads from the keyboard", fails("chief:0", "NoKeyboard", "input() waits for somebody to type"))
 def the_keyboard_is_read(scene):
     scene.run(lambda: input("name? "), cluster_size=1)
-
-
-@fault("the function reads a line of stdin", fails("chief:0", "NoKeyboard", "input() waits for somebody to type"))
-def a_line_is_read(scene):
-    scene.run(lambda: sys.stdin.readline(), cluster_size=1)  # noqa: PLW0108
 
 
 @fault("the function starts the debugger", fails("chief:0", "NoKeyboard", "the debugger waits for somebody to type"))

@@ -14,8 +14,6 @@ from tests.support.kube import executor_of, unschedulable
 from tests.support.kube_documents import confs_of, manifests_of
 from tests.support.kube_pod import isolates
 from tests.support.unix_http import fetch_until, write_events
-from tfos_lab.engine.spark import session as spark_session
-from tfos_lab.engine.spark.asked import coming_slots
 from tfos_lab.errors import NodeFailed, NotEnoughSlots
 
 pytestmark = pytest.mark.leaves_nothing
@@ -243,8 +241,3 @@ def test_a_killed_pod_is_told_at_once_and_kubernetes_brings_another(kube, sessio
     again = run(lambda args, ctx: ctx.node, cluster_size=PODS)
     assert victim.executor not in executors_of(again)
     again.wait(timeout_s=PATIENCE_S)
-
-
-def test_slots_that_are_still_to_come_are_counted(session):
-    eventually(lambda: spark_session.slots_of(session).total == PODS)
-    assert coming_slots(session) == 0

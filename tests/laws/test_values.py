@@ -11,7 +11,6 @@ import gc
 import os
 import pathlib
 import pickle
-import resource
 import struct
 import threading
 import zoneinfo
@@ -31,9 +30,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tests.laws.random_data import damaged, fuzzed, little_memory
-from tfos_lab.errors import ResultNotSendable, ResultNotStored, ResultTooLarge, ResultUnreadable
+from tests.support.clusters import running_clusters
+from tests.support.quick import QUICK_ENV
+from tfos_lab.errors import ResultNotSendable, ResultTooLarge, ResultUnreadable
 from tfos_lab.values import RemoteObject, decode_value, describe, encode_value
-from tfos_lab.values.stored import encode_result, load_stored
 
 MIB = 1 << 20
 Point = namedtuple("Point", ["x", "y"])  # noqa: PYI024 - users write the untyped kind
@@ -219,16 +219,13 @@ def spring():
     return "sprung"
 
 
-def test_an_object_is_unpickled_only_by_load(tmp_path):
+def test_an_object_is_unpickled_only_by_load():
     Trap.sprung = False
     arrived = there_and_back({"trap": Trap()})["trap"]
-    _, size_bytes = encode_result([Trap(), b"z" * MIB], tmp_path / "result", limit_bytes=64 * MIB, implicit=False)
-    from_file = load_stored(tmp_path / "result", size_bytes)[0]
     assert isinstance(arrived, RemoteObject)
-    assert isinstance(from_file, RemoteObject)
     assert "Trap object at" in repr(arrived)
     assert not Trap.sprung
-    assert arrived.load() == from_file.load() == "sprung"
+    assert arrived.load() == "sprung"
 
 
 def test_an_object_shows_its_text_and_loads():
@@ -374,99 +371,80 @@ def test_the_name_of_a_named_tuple_cannot_contain_code():
 
 
 @pytest.fixture
-def path(tmp_path):
-    return tmp_path / "result"
+def run(monkeypatch, tmp_path):
+    """A function that runs another one on one quick node, to its end; returns the cluster."""
+    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path))
+    with running_clusters({"local": "processes", "env": QUICK_ENV, "cluster_size": 1}) as start:
+
+        def run(map_fun):
+            cluster = start(map_fun)
+            cluster.wait(timeout_s=60)
+            return cluster
+
+        yield run
 
 
-def sent(value, path):
-    """Return what arrives of a value that is sent as a file."""
-    encoded, size_bytes = encode_result(value, path, limit_bytes=64 * MIB, implicit=False)
-    assert encoded == b""
-    assert size_bytes == path.stat().st_size
-    assert path.stat().st_mode & 0o777 == 0o600
-    arrived = load_stored(path, size_bytes)
-    assert not path.exists()
-    return arrived
-
-
-@pytest.mark.parametrize(
-    "array",
-    [
-        np.arange(MIB),
-        np.arange(MIB).reshape(1024, 1024).T,
-        np.arange(MIB)[::2],
-        np.arange(MIB).astype("datetime64[s]"),
-        np.zeros(MIB, [("a", "i2"), ("b", "S3")]),
-        np.full((1, MIB), "ä"),
-    ],
-    ids=["numbers", "transposed", "strided", "times", "structure", "text"],
-)
-def test_a_large_array_arrives_as_it_was_and_can_be_written_to(array, path):
-    arrived = sent(array, path)
-    assert (arrived.dtype, arrived.shape) == (array.dtype, array.shape)
-    np.testing.assert_array_equal(arrived, array)
-    arrived[0] = arrived[-1]
-    np.testing.assert_array_equal(arrived[0], array[-1])
-
-
-def test_a_large_array_is_mapped_and_lives_as_long_as_it_is_used(path):
-    arrived = sent({"weights": [np.ones(MIB), np.arange(MIB)]}, path)["weights"][1]
-    gc.collect()
-    assert not arrived.flags.owndata
-    assert arrived[-1] == MIB - 1
-
-
-def test_large_parts_of_other_kinds_arrive(path):
-    frame = pd.DataFrame({"a": np.arange(100_000), "b": "text"})
-    value = {"b": b"x" * MIB, "c": bytearray(b"y" * MIB), "t": "ü" * MIB, "frame": frame, "small": [1, np.arange(3)]}
-    arrived = sent(value, path)
-    assert [arrived[name] for name in "bct"] == [value[name] for name in "bct"]
-    assert [type(arrived[name]) for name in "bct"] == [bytes, bytearray, str]
-    pd.testing.assert_frame_equal(arrived["frame"], frame)
-    table, series = pa.table({"x": np.arange(100_000)}), pd.Series(np.arange(100_000), name="s")
-    assert sent(table, path).equals(table)
-    pd.testing.assert_series_equal(sent(series, path), series)
-
-
-def test_a_small_value_makes_no_file_and_one_that_is_too_large_leaves_none(path):
-    encoded, size_bytes = encode_result(np.zeros(20_000), path, limit_bytes=MIB, implicit=False)
-    assert (len(decode_value(encoded)), size_bytes) == (20_000, 0)
-    assert not path.exists()
-    value = [np.zeros(MIB, np.uint8) for _ in range(4)]
-    with pytest.raises(ResultTooLarge, match=r"1.0 MB, and all of it may take 3.1 MB"):
-        encode_result(value, path, limit_bytes=3 * MIB, implicit=False)
-    assert not path.exists()
-    encoded, size_bytes = encode_result(value, path, limit_bytes=3 * MIB, implicit=True)
-    assert (len(encoded) < 10_000, size_bytes) == (True, 0)
-    assert not path.exists()
-
-
-def test_a_file_that_cannot_be_written_is_named_and_nothing_is_left(path):
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (2 * MIB, before[1]))
-    try:
-        with pytest.raises(ResultNotStored, match=rf"stored in {path.parent} on .*: File too large, after .* MB"):
-            encode_result(np.zeros(MIB), path, limit_bytes=64 * MIB, implicit=False)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert not path.exists()
-
-
-@pytest.mark.parametrize("damage", ["gone", "short", "long", "length", "head", "part"])
-def test_a_file_that_is_not_what_a_node_writes_is_refused(damage, path):
-    _, size_bytes = encode_result(np.arange(MIB), path, limit_bytes=64 * MIB, implicit=False)
-    data = path.read_bytes()
-    changed = {
-        "short": data[:-1],
-        "long": data + b"x",
-        "length": data[:-8] + b"\xff" * 8,
-        "head": data[:-20] + os.urandom(12) + data[-8:],
-        "part": data[: 4 * MIB] + data[8 * MIB :],
+def large_values():
+    numbers = np.arange(MIB)
+    return {
+        "numbers": numbers,
+        "transposed": numbers.reshape(1024, 1024).T,
+        "strided": numbers[::2],
+        "times": numbers.astype("datetime64[s]"),
+        "structure": np.zeros(MIB, [("a", "i2"), ("b", "S3")]),
+        "words": np.full((1, MIB), "ä"),
+        "bytes": b"x" * MIB,
+        "bytearray": bytearray(b"y" * MIB),
+        "text": "ü" * MIB,
+        "frame": pd.DataFrame({"a": numbers[:100_000], "b": "text"}),
+        "series": pd.Series(numbers[:100_000], name="s"),
+        "table": pa.table({"x": numbers[:100_000]}),
+        "small": [1, np.arange(3)],
     }
-    path.unlink()
-    if damage in changed:
-        path.write_bytes(changed[damage])
-    if damage == "part":
-        size_bytes -= 4 * MIB
+
+
+def test_large_parts_of_every_kind_arrive_in_a_file_that_goes_and_arrays_are_mapped(run):
+    cluster = run(large_values)
+    (file,) = (cluster.run_dir / "results").iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+    arrived, sent = cluster.results["chief:0"], large_values()
+    assert not file.exists()
+    gc.collect()
+    assert list(arrived) == list(sent)
+    for name, value in sent.items():
+        assert type(arrived[name]) is type(value), name
+        if isinstance(value, np.ndarray):
+            assert (arrived[name].dtype, arrived[name].shape) == (value.dtype, value.shape), name
+            np.testing.assert_array_equal(arrived[name], value)
+            arrived[name][0] = arrived[name][-1]  # it can be written to
+            assert not arrived[name].flags.owndata, name
+    assert [arrived[name] for name in ("bytes", "bytearray", "text")] == [b"x" * MIB, b"y" * MIB, "ü" * MIB]
+    pd.testing.assert_frame_equal(arrived["frame"], sent["frame"])
+    pd.testing.assert_series_equal(arrived["series"], sent["series"])
+    assert arrived["table"].equals(sent["table"])
+
+
+def test_an_object_of_a_file_is_unpickled_only_by_load(run):
+    Trap.sprung = False
+    found = run(lambda: [Trap(), b"z" * MIB]).results["chief:0"][0]
+    assert isinstance(found, RemoteObject)
+    assert not Trap.sprung
+    assert found.load() == "sprung"
+
+
+@pytest.mark.parametrize("damage", ["short", "long", "length", "head", "part"])
+def test_a_file_that_is_not_what_a_node_writes_is_refused(run, damage):
+    cluster = run(lambda: np.arange(MIB))
+    (file,) = (cluster.run_dir / "results").iterdir()
+    data = file.read_bytes()
+    file.write_bytes(
+        {
+            "short": data[:-1],
+            "long": data + b"x",
+            "length": data[:-8] + b"\xff" * 8,
+            "head": data[:-20] + os.urandom(12) + data[-8:],
+            "part": data[: 4 * MIB] + data[8 * MIB :],
+        }[damage]
+    )
     with pytest.raises(ResultUnreadable):
-        load_stored(path, size_bytes)
+        _ = cluster.results["chief:0"]

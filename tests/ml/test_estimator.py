@@ -13,7 +13,6 @@ from tests.support.eventually import eventually
 from tests.support.quick import QUICK_ENV
 from tfos_lab.errors import ClusterInterrupted, ConfigError, NodeFailed, NoModel
 from tfos_lab.ml import TFEstimator
-from tfos_lab.ml.keras_training import paired
 
 
 @pytest.fixture
@@ -225,28 +224,33 @@ def test_a_pipeline_trains_on_a_cluster_and_scores_and_is_saved(spark, tmp_path)
     assert loaded.stages[1].history == fitted.stages[1].history
 
 
-@pytest.mark.parametrize(
-    ("inputs", "names", "expected"),
-    [
-        ({"x": None}, ["in"], {"x": "in"}),
-        ({"b": None, "a": None}, ["a", "b"], {"b": "b", "a": "a"}),
-        ({"x": None, "y": None}, ["a", "b"], {"x": "a", "y": "b"}),
-        ({"x": "b", "y": "a"}, ["a", "b"], {"x": "b", "y": "a"}),
-        ({"x": None, "y": None}, [], {"x": "x", "y": "y"}),
-    ],
-)
-def test_columns_are_inputs_by_mapping_by_name_or_by_order(inputs, names, expected):
-    assert paired(inputs, names) == expected
+def build_two(args):
+    """Make a model of two inputs whose answer is ``a + 10 b``, and which learns nothing."""
+    import keras
+
+    a, b = (keras.Input((1,), name=name) for name in "ab")
+    answer = keras.layers.Dense(1, kernel_initializer="ones", use_bias=False)(a + 10.0 * b)
+    model = keras.Model([a, b], answer)
+    model.compile(keras.optimizers.SGD(0.0), "mse")
+    return model
 
 
-@pytest.mark.parametrize(
-    ("inputs", "message"),
-    [
-        ({"x": "c", "y": "a"}, "^inputMapping: the model has no input 'c'; the model has a, b$"),
-        ({"x": None}, r"^1 columns \(x\) for 2 inputs: the model has a, b$"),
-        ({"x": "a", "y": "a"}, r"^2 columns \(x, y\) for 2 inputs: the model has a, b$"),
-    ],
-)
-def test_columns_that_do_not_fit_are_refused(inputs, message):
-    with pytest.raises(ConfigError, match=message):
-        paired(inputs, ["a", "b"])
+@pytest.mark.tensorflow
+def test_columns_are_inputs_by_mapping_by_name_or_by_order_and_what_does_not_fit_is_refused(spark):
+    df = spark.createDataFrame([(float(i), 2.0 * i, i + 20.0 * i) for i in range(4)], ["x", "y", "label"])
+
+    def fit(df, **params):
+        return TFEstimator(model=build_two, show=False, **params).fit(df)
+
+    for frame, params in (
+        (df, {"inputCols": ["x", "y"]}),
+        (df.withColumnsRenamed({"x": "a", "y": "b"}), {"inputCols": ["b", "a"]}),
+        (df, {"inputMapping": {"y": "b", "x": "a"}}),
+    ):
+        assert fit(frame, **params).history["loss"] == [0.0]
+    for params, message in (
+        ({"inputMapping": {"x": "c", "y": "a"}}, "inputMapping: the model has no input 'c'; the model has a, b"),
+        ({"inputCols": ["x"]}, r"1 columns \(x\) for 2 inputs: the model has a, b"),
+    ):
+        with pytest.raises((ConfigError, NodeFailed), match=message):
+            fit(df, **params)

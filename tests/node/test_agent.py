@@ -8,10 +8,7 @@ import hashlib
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
-import time
 from pathlib import Path
 
 import psutil
@@ -216,52 +213,11 @@ def test_stop_before_the_start_ends_a_node_that_never_ran(launch):
     assert not node.all(m.Progressed)
 
 
-def test_stop_ends_a_running_node(run):
-    node = run(run_forever)
-    pid = node.pid
-    node.send(m.Stop(grace_s=30.0))
-    assert node.outcome() == m.Outcome(kind="stopped", exit_code=-signal.SIGTERM)
-    node.wait_for(m.Drained)
-    assert gone(pid)
-
-
-def test_a_child_that_ignores_sigterm_is_killed_after_the_grace_period(run):
-    def map_fun():
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        print("ignoring", flush=True)
-        threading.Event().wait()
-
-    node = run(map_fun)
-    node.wait_for_output(b"ignoring")
-    stopped_s = time.monotonic()
-    node.send(m.Stop(grace_s=0.5))
-    assert node.outcome() == m.Outcome(kind="stopped", exit_code=-signal.SIGKILL)
-    assert time.monotonic() - stopped_s >= 0.5
-
-
 def test_stop_reaches_a_child_that_has_not_been_forked_yet(run):
     node = run(run_forever, extra_env={**QUICK_ENV, "TFOS_TEST": "a fork server that is not warm yet"})
     node.send(m.Stop(grace_s=0.0))
     assert node.outcome().kind == "stopped"
     node.wait_for(m.Drained)
-
-
-def test_a_killed_child_is_reported_as_an_exit(run):
-    node = run(run_forever)
-    os.kill(node.pid, signal.SIGKILL)
-    assert node.outcome() == m.Outcome(kind="exited", exit_code=-signal.SIGKILL)
-    node.wait_for(m.Drained)
-
-
-def test_processes_that_a_node_has_started_end_with_it(run):
-    def map_fun():
-        grandchild = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-        return grandchild.pid
-
-    node = run(map_fun)
-    grandchild = node.result()
-    node.finish(1.0)
-    assert gone(grandchild)
 
 
 def test_a_node_that_waits_for_training_learns_that_it_is_done(run):
@@ -322,16 +278,6 @@ def test_garbage_on_the_child_s_socket_does_not_end_the_agent(run):
 def test_an_agent_ends_when_the_driver_is_silent_for_too_long(run):
     node = run(run_forever, driver_timeout_s=5.0)
     pid = node.pid
-    node.thread.join(PATIENCE_S)
-    assert not node.thread.is_alive()
-    assert gone(pid)
-
-
-def test_an_agent_ends_with_its_watched_process(run):
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as watched:
-        node = run(run_forever, watched_pid=watched.pid, owner=f"watched-{os.getpid()}")
-        pid = node.pid
-        watched.kill()
     node.thread.join(PATIENCE_S)
     assert not node.thread.is_alive()
     assert gone(pid)

@@ -178,16 +178,6 @@ def node(tmp_path):
     return FedNode(tmp_path)
 
 
-def test_a_batch_is_filled_up_with_copies_that_do_not_count_if_that_is_wanted(node):
-    node.open_feed(remainder="pad").segment([1, 2, 3], [4, 5]).complete(5).plan(2)
-    assert node.epoch(node.open(4)) == [([1, 2, 3, 4], 4), ([5, 5, 5, 5], 1)]
-
-
-def test_a_node_without_any_rows_keeps_step(node):
-    node.open_feed().segment([]).complete(0).plan(2, peers=[5], batch_size=4)
-    assert node.epoch(node.open(2)) == [([0, 0], 0), ([0, 0], 0)]
-
-
 def test_what_is_written_over_rows_in_one_epoch_is_not_read_in_the_next(node):
     """As TensorFlow does, which puts results of an operation where its input was."""
     node.open_feed(epochs=2).segment([1, 2], shared=[3]).complete(3, leftovers=(0, 1)).plan(1)
@@ -207,13 +197,6 @@ def test_what_is_written_over_rows_in_one_epoch_is_not_read_in_the_next(node):
 def test_a_dataset_s_own_remainder_wins(node):
     node.open_feed(remainder="pad").segment(list(range(6))).complete(6).plan(1)
     assert node.epoch(node.open(4, "drop")) == [([0, 1, 2, 3], 4)]
-
-
-def test_an_empty_feed_has_empty_epochs(node):
-    node.open_feed(epochs=2).complete(0).plan(0)
-    reading = node.open(4)
-    assert node.epoch(reading) == []
-    assert node.epoch(reading) == []
 
 
 def test_full_batches_are_yielded_before_the_feed_is_complete(node):
@@ -325,24 +308,10 @@ def test_a_micro_batch_that_was_left_after_its_last_step_counts_once_more_is_ask
     assert [message.feed for message in node.sent_of(m.FeedRead)] == [0, 1]
 
 
-def test_after_all_its_epochs_a_feed_gives_way_to_the_next(node):
-    node.open_feed(0, epochs=1).segment([1], feed=0).complete(1, feed=0).plan(1, feed=0)
-    node.open_feed(1, epochs=1).segment([2], feed=1).complete(1, feed=1).plan(1, feed=1)
-    reading = node.open(1)
-    assert node.rows(reading) == [1]
-    assert node.rows(reading) == [2]
-
-
 def test_the_last_feed_can_be_read_on_and_on_once_no_other_will_come(node):
     node.open_feed().segment([1]).complete(1).plan(1).end()
     reading = node.open(1)
     assert [node.rows(reading) for _ in range(3)] == [[1], [1], [1]]
-
-
-def test_without_any_feed_the_error_says_how_to_feed(node):
-    node.end()
-    with pytest.raises(FeedError, match="fed no rows"):
-        node.epoch(node.open(1))
 
 
 def test_epochs_are_what_train_was_asked_for_and_are_waited_for(node):

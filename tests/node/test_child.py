@@ -24,11 +24,6 @@ from tfos_lab import messages as m
 # ---- the call -----------------------------------------------------------------------------------------------------
 
 
-def test_a_function_gets_its_arguments_and_context_and_its_result_comes_back(run):
-    node = run(lambda args, ctx: {"args": args, "node": ctx.node, "same": ctx.args == args}, {"lr": 0.1})
-    assert node.result() == {"args": {"lr": 0.1}, "node": "worker:0", "same": True}
-
-
 @pytest.mark.parametrize(
     ("map_fun", "expected"),
     [(lambda: "nothing", "nothing"), (lambda args: args, 7), (lambda *both: len(both), 2)],
@@ -38,11 +33,6 @@ def test_a_function_is_called_with_as_many_arguments_as_it_takes(run, map_fun, e
     assert run(map_fun, 7).result() == expected
 
 
-def test_the_process_that_runs_is_told_before_its_first_line_is_run(run):
-    node = run(os.getpid)
-    assert node.pid == node.result()
-
-
 def test_a_function_that_cannot_be_loaded_is_reported_with_the_reason(run):
     outcome = run(print, start={"payload": b"garbage"}).outcome()
     assert (outcome.kind, outcome.error) == ("raised", "PayloadError")
@@ -50,18 +40,6 @@ def test_a_function_that_cannot_be_loaded_is_reported_with_the_reason(run):
 
 
 # ---- how it ends --------------------------------------------------------------------------------------------------
-
-
-def test_an_exception_comes_with_its_type_its_message_and_the_user_s_line(run):
-    def map_fun():
-        numbers = []
-        return 1 / len(numbers)
-
-    outcome = run(map_fun).outcome()
-    assert (outcome.kind, outcome.error, outcome.message) == ("raised", "ZeroDivisionError", "division by zero")
-    assert f'File "{__file__}", line' in outcome.traceback
-    assert "return 1 / len(numbers)" in outcome.traceback
-    assert "tfos_lab/node" not in outcome.traceback
 
 
 @pytest.mark.parametrize(
@@ -110,14 +88,6 @@ def test_a_broken_pipe_is_an_exception_and_not_the_end(run):
             return "nobody"
 
     assert run(map_fun).result() == "nobody"
-
-
-def test_a_signal_that_ended_the_child_is_reported_and_its_stack_is_in_the_log(run):
-    node = run(lambda: os.kill(os.getpid(), signal.SIGSEGV))
-    assert node.outcome() == m.Outcome(kind="exited", exit_code=-signal.SIGSEGV)
-    node.wait_for(m.Drained)
-    assert b"Segmentation fault" in node.output("stderr")
-    assert b"test_child.py" in node.output("stderr")
 
 
 def test_a_function_may_handle_sigterm_like_any_program(run):
@@ -216,14 +186,6 @@ def test_the_environment_is_the_given_one_with_the_user_s_on_top(run, monkeypatc
     assert found["PYTHONUNBUFFERED"] == "1"
 
 
-def test_tf_config_names_the_task_and_leaves_the_evaluator_out(run):
-    spec = {"chief": ["a:1"], "evaluator": ["e:3"], "worker": ["b:2"]}
-    assert json.loads(run(lambda: os.environ["TF_CONFIG"], start={"cluster_spec": spec}).result()) == {
-        "cluster": {"chief": ["a:1"], "worker": ["b:2"]},
-        "task": {"type": "worker", "index": 0},
-    }
-
-
 def test_a_single_node_has_no_tf_config(run):
     node = run(
         lambda: os.environ.get("TF_CONFIG"),
@@ -280,18 +242,6 @@ def notebook(tmp_path):
 
 def files_in(folder):
     return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
-
-
-def test_what_was_there_is_found_by_its_relative_path_and_its_modules_can_be_imported(run, notebook):
-    def map_fun(names):
-        import beside_the_notebook
-
-        return {name: Path(name).read_text() for name in names}, beside_the_notebook.answer, str(Path.cwd())
-
-    before = files_in(notebook)
-    found, answer, folder = run(map_fun, list(before), cwd=str(notebook), sys_path=[str(notebook)]).result()
-    assert (found, answer) == (before, 42)
-    assert folder != str(notebook)
 
 
 def test_what_is_written_created_or_removed_is_the_node_s_alone(run, notebook):

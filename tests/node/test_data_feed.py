@@ -121,12 +121,6 @@ def test_a_batch_needs_a_size(node, size):
         node.ctx.data_feed().next_batch(size)
 
 
-def test_a_dataset_of_objects_is_refused_with_the_driver_s_advice(node):
-    node.open_feed(objects=True, advice="map it to a tuple")
-    with pytest.raises(FeedError, match="map it to a tuple"):
-        node.reader.specs()
-
-
 def test_the_kind_of_rows_is_asked_for_when_it_is_first_known_and_when_it_changes(node):
     node.open_feed(objects=True).complete(0).end()
     assert node.ctx.epochs == 1

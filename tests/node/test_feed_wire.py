@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import random
 import select
 import socket
-import struct
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 
 import msgspec
@@ -21,7 +16,7 @@ from pyarrow import flight
 
 from tests.node.feeding import SCHEMA
 from tests.support.eventually import PATIENCE_S, eventually
-from tests.support.hostile_peers import attacking, client_hello, resident_bytes
+from tests.support.hostile_peers import attacking, resident_bytes
 from tfos_lab import messages as m
 from tfos_lab.engine.feed.certificates import make_identities
 from tfos_lab.errors import FeedError, NodeUnreachable
@@ -32,9 +27,6 @@ ROWS = pa.record_batch({"x": [1, 2, 3]})
 TOKEN = "open sesame"
 OPEN = m.FeedOpen(feed=0, epochs=1, remainder="pad", schema=SCHEMA, token=TOKEN)
 MOST_BYTES = 50_000_000
-MANY = os.environ.get("TFOS_LAB_FUZZ") == "soak"
-SEED = int(os.environ.get("SEED", random.SystemRandom().randrange(1_000_000))) if MANY else 1
-CONNECTIONS = 2000 if MANY else 100
 
 
 # Bodies of 300 MB by one call each, from a program that has no certificate.
@@ -335,47 +327,6 @@ def test_many_handshakes_that_are_only_begun_soon_take_few_descriptors_and_rows_
             wire.send(partition)
         eventually(lambda: open_descriptors() < descriptors + 300)
     assert len(wire.files()) == 20
-
-
-def test_garbage_and_idle_connections_are_survived(wire):
-    before = resident_bytes()
-    for partition, kind in enumerate(("idle", "garbage", "http")):
-        with attacking(kind, "127.0.0.1", wire.port, connections=20) as attack:
-            assert attack.stdout.readline()
-            wire.send(partition)
-    assert len(wire.files()) == 3
-    assert resident_bytes() - before < MOST_BYTES
-
-
-HTTP_2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-
-
-def cut_handshake(rng, hello):
-    """Return the beginning of a handshake, one that was changed, or what has never been one."""
-    cut = hello[: rng.randrange(len(hello))]
-    changed = bytearray(hello)
-    changed[rng.randrange(len(hello))] ^= 1 << rng.randrange(8)
-    record = b"\x16\x03\x01" + struct.pack("!H", rng.randrange(1 << 16)) + rng.randbytes(rng.randrange(600))
-    return rng.choice([cut, bytes(changed), record, HTTP_2 + rng.randbytes(100), rng.randbytes(rng.randrange(5000))])
-
-
-def test_handshakes_that_are_cut_or_wrong_leave_a_feed_as_it_was(wire):
-    rng = random.Random(SEED)
-    sys.stderr.write(f"SEED={SEED}\n")
-    wire.send(0)
-    hello, descriptors = client_hello(), open_descriptors()
-    with ExitStack() as kept:
-        for _ in range(CONNECTIONS):
-            peer = socket.create_connection(("127.0.0.1", wire.port), timeout=PATIENCE_S)
-            with contextlib.suppress(OSError):
-                peer.sendall(cut_handshake(rng, hello))
-            if rng.random() < 0.2:
-                kept.enter_context(peer)
-            else:
-                peer.close()
-        wire.send(1)
-    assert len(wire.files()) == 2
-    eventually(lambda: open_descriptors() < descriptors + 20)
 
 
 def test_a_connection_that_never_calls_is_closed(wire):

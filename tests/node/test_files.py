@@ -4,315 +4,216 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tests.node.conftest import launch_spec, start_for
 from tests.support.eventually import eventually
 from tfos_lab import messages as m
-from tfos_lab.node.files.output import FoundFile, OutputSender, plan_round
 
 # What a piece counts beside its bytes.
 PIECE_COST = 512
 
 
-def found(*files):
-    """Files by name: ``(name, size, changed_ns)``."""
-    return {name: FoundFile(name, Path("/x", name), size, changed_ns) for name, size, changed_ns in files}
+def take(node, is_over, **kept):
+    """Take all files, as a driver does that cannot see them, until something is there; return the names in order."""
+    answered = 0
+
+    def answer():
+        nonlocal answered
+        node.poll()
+        for piece in node.all(m.FilePiece)[answered:]:
+            answered += 1
+            node.send(m.FileCredit(piece.folder, len(piece.data) + PIECE_COST))
+            if piece.checksum:
+                node.send(m.FileKept(piece.folder, piece.transfer, **kept))
+        return is_over()
+
+    eventually(answer)
+    return [piece.name for piece in node.all(m.FilePiece) if piece.checksum]
 
 
-def names(files):
-    return [file.name for file in files]
+def sent(node):
+    """Return what the node says at the end of its output."""
+    return node.all(m.OutputSent)[-1]
 
 
-def test_beyond_the_limit_the_newest_are_wanted():
-    there = found(("oldest", 40, 1), ("old", 40, 2), ("new", 40, 3), ("newest", 60, 4))
-    plan = plan_round(there, found(("oldest", 40, 1)), 100)
-    assert plan.gone == ["oldest"]
-    assert names(plan.wanted) == ["newest", "new"]
-    assert sorted(names(plan.left_out)) == ["old", "oldest"]
+# ---- output ---------------------------------------------------------------------------------------------------------
 
 
-@given(
-    st.dictionaries(st.sampled_from("abcdef"), st.tuples(st.integers(0, 60), st.integers(0, 9))),
-    st.dictionaries(st.sampled_from("abcdef"), st.tuples(st.integers(0, 60), st.integers(0, 9))),
-    st.integers(0, 120),
-)
-def test_following_the_plan_keeps_the_newest_and_never_exceeds_the_limit(there, before, limit_bytes):
-    there = found(*((name, *rest) for name, rest in there.items()))
-    kept = plan_round(found(*((name, *rest) for name, rest in before.items())), {}, limit_bytes).wanted
-    kept = {file.name: file for file in kept}
-    plan = plan_round(there, kept, limit_bytes)
-    for name in plan.gone:
-        del kept[name]
-    for file in plan.wanted:
-        kept[file.name] = file
-        assert sum(one.size for one in kept.values()) <= limit_bytes
-    assert set(kept.values()) | set(plan.left_out) == set(there.values())
-    again = plan_round(there, kept, limit_bytes)
-    assert (again.gone, again.wanted, again.left_out) == ([], [], plan.left_out)
-
-
-# ---- on a node ----------------------------------------------------------------------------------------------------
-
-
-class Rig:
-    """A node, and a driver that keeps every file."""
-
-    def __init__(self, folder, *, sees=False, limit_bytes=1 << 30, wanted=True):
-        self.sent = []
-        self.run = folder / "run"
-        self.run.mkdir(exist_ok=True)
-        (self.run / "probe").touch()
-        scratch = folder / "root" / "c-0-1"
-        scratch.mkdir(parents=True)
-        self.files = OutputSender(3, "chief:0", scratch, self.sent.append)
-        self.start_message = self.files.prepare(
-            start_for(
-                lambda: 0,
-                output_dir=str(self.run / "output") if wanted else "",
-                output_probe=str(self.run / ("probe" if sees else "nothing")),
-                output_limit_bytes=limit_bytes,
-            )
-        )
-        self.folder = Path(self.start_message.output_dir)
-        self.kept_folder = folder / "root" / "output" / "c-0-1-chief-0"
-
-    def write(self, name, data=b"x", age_s=0.0):
-        path = self.folder / name
+def write(args, ctx):
+    """Write files, as old as they are said to be, into the output folder; go on when a file is there."""
+    files, go = args
+    for name, (data, age_s) in files.items():
+        path = Path(ctx.output_dir, name)
         path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(data, str):
+            path.symlink_to(data)
+            continue
         path.write_bytes(data)
-        written_s = time.time() - age_s
-        os.utime(path, (written_s, written_s))
-
-    def answer(self, **kept):
-        """Answer the latest messages; return the names of the files that were sent."""
-        sent, self.sent[:] = list(self.sent), []
-        for piece in sent:
-            if isinstance(piece, m.FilePiece):
-                self.files.handle(m.FileCredit("output", len(piece.data) + PIECE_COST))
-                if piece.checksum:
-                    self.files.handle(m.FileKept("output", piece.transfer, **kept))
-        return [piece.name for piece in sent if isinstance(piece, m.FilePiece) and piece.checksum]
-
-    def settle(self, **kept):
-        """Run to the end; return the names of the files that were sent, and the last message."""
-        sent = []
-        while not self.files.settle():
-            sent += self.answer(**kept)
-        return sent, self.sent[-1]
+        os.utime(path, (time.time() - age_s,) * 2)
+    while go and not go.exists():
+        time.sleep(0.01)
+    return ctx.output_dir if files else None
 
 
-def test_a_node_that_sees_the_run_folder_writes_there_and_sends_nothing(tmp_path):
-    rig = Rig(tmp_path, sees=True)
-    assert rig.folder == tmp_path / "run" / "output"
-    rig.files.open()
-    rig.write("m", age_s=10)
-    rig.files.work()
-    assert rig.files.settle()
-    rig.files.close()
-    assert rig.sent == [m.OutputOpened(rank=3)]
-    assert (rig.folder / "m").exists()
+@pytest.fixture
+def start(run, tmp_path):
+    """A function that runs a chief that writes files: ``start(files, map_fun=write, sees=, limit_bytes=, …)``."""
+    cluster_id = f"c-{tmp_path.name[-20:]}"
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "probe").touch()
+
+    def start(files, map_fun=write, *, go=None, sees=False, limit_bytes=1 << 30, wanted=True, **spec):
+        output = {
+            "output_dir": str(tmp_path / "run" / "output") if wanted else "",
+            "output_probe": str(tmp_path / "run" / ("probe" if sees else "nothing")),
+            "output_limit_bytes": limit_bytes,
+        }
+        args = (files, go) if map_fun is write else files
+        return run(map_fun, args, start=output, cluster_id=cluster_id, **spec)
+
+    yield start
+    for left in Path(tempfile.gettempdir()).glob(f"tfos_lab-*/output/{cluster_id}-*"):
+        shutil.rmtree(left)
 
 
-def test_a_node_whose_output_is_not_wanted_sends_nothing(tmp_path):
-    rig = Rig(tmp_path, wanted=False)
-    rig.files.open()
-    rig.write("m", age_s=10)
-    rig.files.work()
-    assert rig.files.settle()
-    rig.files.close()
-    assert rig.sent == []
-    assert not rig.kept_folder.exists()
+def end(node, **kept):
+    """Let the function end, and take what it has written; return the names of all files that were sent, in order."""
+    node.outcome()
+    node.send(m.Finish(grace_s=5.0))
+    return take(node, lambda: node.all(m.Drained), **kept)
 
 
-def test_a_function_that_writes_nothing_sends_nothing(tmp_path):
-    rig = Rig(tmp_path)
-    assert rig.files.settle()
-    assert rig.sent == []
+@pytest.mark.parametrize("sees", [True, False], ids=["it sees the folder", "no output is wanted"])
+def test_a_node_writes_where_the_driver_sees_it_and_sends_nothing(start, tmp_path, sees):
+    node = start({"m": (b"x", 10)}, sees=sees, wanted=sees)
+    assert end(node) == []
+    assert not node.all(m.OutputSent)
+    assert [(told.rank, told.place) for told in node.all(m.OutputOpened)] == ([(0, "")] if sees else [])
+    assert (tmp_path / "run" / "output" / "m").exists() == sees
 
 
-def test_finished_files_are_sent_while_the_function_works_and_the_rest_at_its_end(tmp_path):
-    rig = Rig(tmp_path)
-    rig.files.open()
-    assert rig.sent == [m.OutputOpened(rank=3, place=str(rig.kept_folder))]
-    rig.write("done.keras", age_s=10)
-    rig.write("deep/er/done.txt", b"text", age_s=10)
-    rig.write("growing.log")
-    rig.files.work()
-    assert rig.sent[1] == m.OutputComes(rank=3, files=2, size_bytes=5)
-    assert sorted(rig.answer()) == ["deep/er/done.txt", "done.keras"]
-    rig.files.work()
-    assert rig.sent == []
-    sent, last = rig.settle()
-    assert (sent, last) == (["growing.log"], m.OutputSent(rank=3))
-    rig.files.close()
-    assert not rig.kept_folder.exists()
+def test_finished_files_are_sent_while_the_function_works_and_the_rest_at_its_end(start, tmp_path):
+    files = {"done.keras": (b"x", 10), "deep/er/done.txt": (b"text", 10), "growing.log": (b"x", -1000)}
+    node = start(files, go=tmp_path / "go")
+    assert sorted(take(node, lambda: len(node.all(m.FilePiece)) == 2)) == ["deep/er/done.txt", "done.keras"]
+    assert node.all(m.OutputComes)[0] == m.OutputComes(rank=0, files=2, size_bytes=5)
+    node.received = [message for message in node.received if not isinstance(message, m.FilePiece)]
+    (tmp_path / "go").touch()
+    assert end(node) == ["growing.log"]
+    assert sent(node) == m.OutputSent(rank=0)
+    assert not Path(node.all(m.OutputOpened)[0].place).exists()
 
 
-def test_changed_files_are_sent_again_and_removed_ones_are_removed(tmp_path):
-    rig = Rig(tmp_path)
-    rig.files.open()
-    rig.write("best.keras", age_s=30)
-    rig.write("old.keras", age_s=30)
-    rig.files.work()
-    assert len(rig.answer()) == 2
-    rig.files.work()
-    rig.write("best.keras", b"better", age_s=20)
-    (rig.folder / "old.keras").unlink()
-    eventually(lambda: rig.files.work() or m.OutputGone(rank=3, names=["old.keras"]) in rig.sent)
-    assert rig.answer() == ["best.keras"]
+def change(folder, ctx):
+    """Save a model, then a better one, and remove another, when told to."""
+    best, old = Path(ctx.output_dir, "best.keras"), Path(ctx.output_dir, "old.keras")
+    for path in (best, old):
+        path.write_bytes(b"first")
+        os.utime(path, (time.time() - 30,) * 2)
+    while not Path(folder, "go").exists():
+        time.sleep(0.01)
+    old.unlink()
+    best.write_bytes(b"better")
+    os.utime(best, (time.time() - 20,) * 2)
 
 
-def test_a_large_file_is_sent_within_a_window_whole_and_with_its_checksum(tmp_path):
-    rig = Rig(tmp_path)
-    rig.files.open()
+def test_changed_files_are_sent_again_and_removed_ones_are_removed(start, tmp_path):
+    node = start(str(tmp_path), change)
+    assert sorted(take(node, lambda: len(node.all(m.FilePiece)) == 2)) == ["best.keras", "old.keras"]
+    node.received = [message for message in node.received if not isinstance(message, m.FilePiece)]
+    (tmp_path / "go").touch()
+    assert end(node) == ["best.keras"]
+    assert node.all(m.OutputGone) == [m.OutputGone(rank=0, names=["old.keras"])]
+
+
+def test_a_large_file_is_sent_within_a_window_whole_and_with_its_checksum(start):
     data = os.urandom(20 << 20)
-    rig.write("large", data, age_s=10)
-    rig.files.work()
-    first = sum(len(piece.data) for piece in rig.sent if isinstance(piece, m.FilePiece))
-    assert 0 < first < len(data) // 2, "the rest waits for credit"
-    pieces = []
-    while not rig.files.settle():
-        pieces += [piece for piece in rig.sent if isinstance(piece, m.FilePiece)]
-        rig.answer()
+    node = start({"large": (data, 10)})
+    node.outcome()
+    node.send(m.Finish(grace_s=5.0))
+    node.wait_for(m.FilePiece)
+    assert node.beats()
+    assert sum(len(piece.data) for piece in node.all(m.FilePiece)) < len(data) // 2, "the rest waits for credit"
+    assert take(node, lambda: node.all(m.Drained)) == ["large"]
+    pieces = node.all(m.FilePiece)
     assert b"".join(piece.data for piece in pieces) == data
-    assert [piece.offset for piece in pieces] == sorted(piece.offset for piece in pieces)
     assert [piece.checksum for piece in pieces if piece.checksum] == [hashlib.sha256(data).digest()]
 
 
-def test_files_that_did_not_arrive_whole_are_sent_again_but_not_forever(tmp_path):
-    rig = Rig(tmp_path)
-    rig.files.open()
-    rig.write("m")
-    sent, last = rig.settle(problem="its checksum is wrong", again=True)
-    assert 1 < len(sent) < 10
-    assert set(sent) == {"m"}
-    assert (last.left_out, last.problem) == (1, "its checksum is wrong")
+def test_files_that_did_not_arrive_whole_are_sent_again_but_not_forever(start):
+    node = start({"m": (b"x", 0)})
+    names = end(node, problem="its checksum is wrong", again=True)
+    assert 1 < len(names) < 10
+    assert set(names) == {"m"}
+    assert (sent(node).left_out, sent(node).problem) == (1, "its checksum is wrong")
 
 
-def test_partial_files_of_our_own_are_not_sent(tmp_path):
-    rig = Rig(tmp_path)
-    rig.files.open()
-    rig.write(".tfos-partial-model.keras", age_s=10)
-    rig.write(".tfos-partial-model/variables", age_s=10)
-    assert rig.settle() == ([], m.OutputSent(rank=3))
+def test_partial_files_of_our_own_and_what_links_lead_to_are_not_sent(start):
+    partial = {".tfos-partial-model.keras": (b"x", 10), ".tfos-partial-model/variables": (b"x", 10)}
+    node = start({**partial, "m": (b"x", 0), "link": ("/etc/hostname", 0), "folder": ("/etc", 0)})
+    assert end(node) == ["m"]
+    assert sent(node) == m.OutputSent(rank=0, links=2)
 
 
-def test_links_are_counted_and_not_followed(tmp_path):
-    rig = Rig(tmp_path)
-    rig.files.open()
-    rig.write("m")
-    (rig.folder / "link").symlink_to("/etc/hostname")
-    (rig.folder / "folder").symlink_to("/etc")
-    assert rig.settle() == (["m"], m.OutputSent(rank=3, links=2))
-
-
-def test_files_beyond_the_limit_are_kept_on_their_host(tmp_path):
-    rig = Rig(tmp_path, limit_bytes=10)
-    rig.files.open()
-    rig.write("old.keras", b"x" * 8, age_s=100)
-    rig.write("new.keras", b"y" * 9, age_s=50)
-    sent, last = rig.settle()
-    assert sent == ["new.keras"]
-    assert last == m.OutputSent(rank=3, left_out=1, left_out_bytes=8, place=str(rig.kept_folder))
-    assert sorted(path.name for path in rig.kept_folder.iterdir()) == ["new.keras", "old.keras"]
-    assert not rig.folder.exists()
-
-
-def test_files_that_the_driver_refuses_are_kept_with_the_reason(tmp_path):
-    rig = Rig(tmp_path)
-    rig.files.open()
-    rig.write("m")
-    _, last = rig.settle(problem="no space left on device")
-    assert (last.left_out, last.place, last.problem) == (1, str(rig.kept_folder), "no space left on device")
-    assert (rig.kept_folder / "m").exists()
+def test_files_beyond_the_limit_are_kept_on_their_host_the_oldest_first_and_replace_nothing(start):
+    node = start({"old.keras": (b"x" * 8, 100), "new.keras": (b"y" * 9, 50)}, limit_bytes=10)
+    kept = Path(node.wait_for(m.OutputOpened).place)
+    kept.mkdir(parents=True)
+    (kept / "other").touch()
+    assert end(node) == ["new.keras"]
+    place = Path(sent(node).place)
+    assert sent(node) == m.OutputSent(rank=0, left_out=1, left_out_bytes=8, place=str(place))
+    node.end()
+    assert [path.name for path in kept.iterdir()] == ["other"]
+    found = kept.with_name(f"{kept.name}-1")
+    assert sorted(path.name for path in found.iterdir()) == ["new.keras", "old.keras"]
 
 
 @pytest.mark.parametrize("is_kept", [True, False])
-def test_an_agent_that_ends_early_keeps_files_that_were_not_sent(tmp_path, is_kept):
-    rig = Rig(tmp_path)
-    rig.files.open()
-    rig.write("m", age_s=10)
-    rig.files.work()
+def test_an_agent_that_ends_early_keeps_files_that_were_not_sent(start, tmp_path, is_kept):
+    node = start({"m": (b"x", 10)}, go=tmp_path / "never")
+    place = Path(node.wait_for(m.OutputOpened).place)
+    node.wait_for(m.FilePiece)
     if is_kept:
-        rig.answer()
-    rig.files.close()
-    assert (rig.kept_folder / "m").exists() != is_kept
+        take(node, node.beats)
+    node.close()
+    assert (place / "m").exists() != is_kept
 
 
-def test_a_kept_folder_never_replaces_another(tmp_path):
-    rig = Rig(tmp_path)
-    rig.kept_folder.mkdir(parents=True)
-    (rig.kept_folder / "other").touch()
-    rig.files.open()
-    rig.write("m")
-    rig.files.close()
-    assert [path.name for path in rig.kept_folder.iterdir()] == ["other"]
-    assert (rig.kept_folder.with_name(f"{rig.kept_folder.name}-1") / "m").exists()
+def test_files_that_the_driver_refuses_are_kept_with_the_reason(start):
+    node = start({"m": (b"x", 0)})
+    end(node, problem="no space left on device")
+    assert (sent(node).left_out, sent(node).problem) == (1, "no space left on device")
+    node.end()
+    assert Path(sent(node).place, "m").exists()
 
 
 # ---- the working folder ---------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def work(tmp_path):
-    """A function that makes the rig's working folder, with a link and the given files in it."""
-
-    def make(rig, *names):
-        (tmp_path / "notebook").mkdir()
-        (tmp_path / "notebook" / "shown.csv").touch()
-        folder = Path(rig.files.working_folder.make(launch_spec(cwd=str(tmp_path / "notebook"))))
-        for name in names:
-            (folder / name).write_text(name)
-            os.utime(folder / name, (0, 0))
-        return folder
-
-    return make
+def write_beside(names, ctx):
+    for name in names:
+        Path(name).write_text(name)
 
 
-def test_files_of_the_working_folder_are_sent_though_the_function_asks_for_nothing(tmp_path, work):
-    rig = Rig(tmp_path)
-    work(rig, "m.keras")
-    rig.files.work()
-    assert rig.sent[:2] == [
-        m.OutputOpened(rank=3, place=str(rig.kept_folder)),
-        m.OutputComes(rank=3, files=1, size_bytes=7),
-    ]
-    assert rig.answer() == ["work/m.keras"]
-    assert rig.settle() == ([], m.OutputSent(rank=3))
+@pytest.mark.parametrize("sees", [True, False])
+def test_files_of_the_working_folder_are_sent_even_where_the_output_folder_is_shared(start, tmp_path, sees):
+    (tmp_path / "notebook").mkdir()
+    (tmp_path / "notebook" / "shown.csv").touch()
+    node = start(["m.keras"], write_beside, sees=sees, cwd=str(tmp_path / "notebook"))
+    assert end(node) == ["work/m.keras"]
+    assert sent(node) == m.OutputSent(rank=0)
 
 
-def test_files_of_the_working_folder_are_sent_even_where_the_output_folder_is_shared(tmp_path, work):
-    rig = Rig(tmp_path, sees=True)
-    work(rig, "m.keras")
-    rig.files.open()
-    rig.write("other")
-    assert rig.settle() == (["work/m.keras"], m.OutputSent(rank=3))
-    assert rig.sent[-1] == m.OutputSent(rank=3)
-
-
-def test_files_that_are_written_last_are_found_at_the_end(tmp_path, work):
-    rig = Rig(tmp_path)
-    folder = work(rig)
-    rig.files.work()
-    (folder / "late").touch()
-    assert rig.settle() == (["work/late"], m.OutputSent(rank=3))
-
-
-def test_files_of_the_working_folder_are_reported_where_no_output_is_wanted(tmp_path, work):
-    rig = Rig(tmp_path, wanted=False)
-    work(rig, "m.keras")
-    rig.files.work()
-    assert rig.files.settle()
-    assert rig.files.settle()
-    rig.files.close()
-    assert rig.sent == [m.OutputSent(rank=3, left_out=1, left_out_bytes=7)]
-    assert not rig.kept_folder.exists()
+def test_files_of_the_working_folder_are_reported_where_no_output_is_wanted(start, tmp_path):
+    node = start(["m.keras"], write_beside, wanted=False, cwd=str(tmp_path))
+    assert end(node) == []
+    assert node.all(m.OutputSent) == [m.OutputSent(rank=0, left_out=1, left_out_bytes=7)]
 
 
 # ---- event files ----------------------------------------------------------------------------------------------------
@@ -343,20 +244,7 @@ def chief(run, tmp_path):
 def take_events(node, limit_bytes):
     """Take all event files, as a driver does that cannot see them; return their names."""
     node.send(m.EventFilesWanted(limit_bytes=limit_bytes))
-    answered = 0
-
-    def take():
-        nonlocal answered
-        node.poll()
-        for piece in node.all(m.FilePiece)[answered:]:
-            answered += 1
-            node.send(m.FileCredit("events", len(piece.data) + PIECE_COST))
-            if piece.checksum:
-                node.send(m.FileKept("events", piece.transfer))
-        return node.all(m.Drained)
-
-    eventually(take)
-    return [piece.name for piece in node.all(m.FilePiece) if piece.checksum]
+    return take(node, lambda: node.all(m.Drained))
 
 
 def test_a_driver_that_sees_the_folder_gets_no_event_files_and_the_probe_is_gone(chief, tmp_path):

@@ -2,36 +2,39 @@
 
 from __future__ import annotations
 
+import linecache
+import os
 import re
 import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from tfos_lab.errors import FeedError
 from tfos_lab.errors.channel import to_text
-from tfos_lab.node.invoke import outcome_of
-from tfos_lab.payload import notebook_sources
-from tfos_lab.payload.notebook_sources import Source
 
 # ---- exceptions -----------------------------------------------------------------------------------------------------
 
 
-def cell(source, number=5, **names):
-    """Run source as the body of a cell on a node, and return the outcome."""
-    filename = f"/tmp/ipykernel_1/{abs(hash(source))}.py"
-    notebook_sources.register([Source(filename, f"Cell In[{number}]", source)])
-    space = {"__name__": "__main__", **names}
-    exec(compile(source, filename, "exec"), space)
-    map_fun = space["map_fun"]
-    map_fun.__code__ = map_fun.__code__.replace(co_name="<module>")  # as the body of a cell has it
-    outcome = outcome_of(map_fun, None, None)
-    assert outcome.kind == "raised", outcome
-    return outcome
+@pytest.fixture
+def cell(run):
+    """A function that runs source as the body of a cell on a node, and returns the outcome."""
+
+    def cell(source, number=5, **names):
+        filename = f"<ipython-input-{number}-{abs(hash(source)):x}>"
+        linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+        space = {"__name__": "__main__", **names}
+        exec(compile(source, filename, "exec"), space)
+        map_fun = space["map_fun"]
+        map_fun.__code__ = map_fun.__code__.replace(co_name="<module>")  # as the body of a cell has it
+        outcome = run(map_fun).outcome()
+        assert outcome.kind == "raised", outcome
+        return outcome
+
+    return cell
 
 
-def test_the_cell_s_own_lines_are_shown_with_the_cell_s_name_and_its_functions():
+def test_the_cell_s_own_lines_are_shown_with_the_cell_s_name_and_its_functions(cell):
     outcome = cell("\n\ndef map_fun(args, ctx):\n    x = 1\n    return x / 0\n")
     assert (outcome.error, outcome.message) == ("ZeroDivisionError", "division by zero")
     assert "  Cell In[5], line 5\n    return x / 0\n" in outcome.traceback
@@ -42,13 +45,13 @@ def test_the_cell_s_own_lines_are_shown_with_the_cell_s_name_and_its_functions()
     assert "  Cell In[5], line 4\n    step()\n  Cell In[5], line 3, in step\n    raise KeyError('k')\n" in text
 
 
-def test_frames_of_tfos_lab_are_left_out():
-    text = cell("def map_fun(args, ctx):\n    label(3)\n", label=notebook_sources.label).traceback
-    assert "    label(3)\n" in text
+def test_frames_of_tfos_lab_are_left_out(cell):
+    text = cell("def map_fun(args, ctx):\n    ctx.dataset(0)\n").traceback
+    assert "    ctx.dataset(0)\n" in text
     assert "tfos_lab/" not in text
 
 
-def test_chained_exceptions_are_kept():
+def test_chained_exceptions_are_kept(cell):
     template = (
         "def map_fun(args, ctx):\n    try:\n        {}['a']\n    except KeyError as e:\n        raise OSError('b')"
     )
@@ -58,7 +61,7 @@ def test_chained_exceptions_are_kept():
     assert "KeyError: " not in silent
 
 
-def test_groups_of_exceptions_are_shown_one_by_one():
+def test_groups_of_exceptions_are_shown_one_by_one(cell):
     text = cell(
         "def map_fun(args, ctx):\n    raise ExceptionGroup('both', [ValueError('a'), OSError('b')])\n"
     ).traceback
@@ -66,7 +69,7 @@ def test_groups_of_exceptions_are_shown_one_by_one():
     assert "--- exception 2 of the group ---\n  OSError: b" in text
 
 
-def test_long_runs_of_frames_inside_libraries_are_folded_and_short_ones_shown():
+def test_long_runs_of_frames_inside_libraries_are_folded_and_short_ones_shown(cell):
     library = (
         "def f(n):\n    if n == 0:\n        raise ValueError('deep')\n    return g(n - 1)\ndef g(n):\n    return f(n)\n"
     )
@@ -80,13 +83,13 @@ def test_long_runs_of_frames_inside_libraries_are_folded_and_short_ones_shown():
     assert "…" not in text
 
 
-def test_endless_recursion_is_counted_not_listed():
+def test_endless_recursion_is_counted_not_listed(cell):
     text = cell("def map_fun(args, ctx):\n    return map_fun(args, ctx)\n").traceback
     assert re.search(r"\[repeated \d+ more times\]", text)
     assert len(text.splitlines()) < 10
 
 
-def test_an_error_whose_message_fails_is_still_shown():
+def test_an_error_whose_message_fails_is_still_shown(cell):
     outcome = cell(
         "class Mute(Exception):\n    def __str__(self):\n        raise KeyError\n"
         "def map_fun(args, ctx):\n    raise Mute\n"
@@ -95,13 +98,13 @@ def test_an_error_whose_message_fails_is_still_shown():
     assert "raise Mute" in outcome.traceback
 
 
-def test_file_names_of_cells_in_messages_become_their_labels():
+def test_file_names_of_cells_in_messages_become_their_labels(cell):
     source = "def map_fun(args, ctx):\n    raise RuntimeError(f'in user code:\\n  File \"{where()}\", line 2')\n"
     outcome = cell(source, number=8, where=lambda: sys._getframe(1).f_code.co_filename)
     assert outcome.message == "in user code:\n  Cell In[8], line 2"
 
 
-def test_long_messages_and_tracebacks_are_shortened():
+def test_long_messages_and_tracebacks_are_shortened(cell):
     outcome = cell("def map_fun(args, ctx):\n    raise ValueError(args or 'line\\n' * 5000 + 'x' * 1_000_000)\n")
     assert len(outcome.message) < 20_100
     assert len(outcome.traceback) <= 100_000
@@ -132,53 +135,44 @@ tfos_lab.errors.FeedError: no more rows come
         ("somewhere.else", "UnknownError", WRAPPED),
     ],
 )
-def test_an_error_of_ours_that_tensorflow_has_wrapped_is_unwrapped(module, name, message):
-    kind = type("UnknownError", (Exception,), {"__module__": module})
+def test_an_error_of_ours_that_tensorflow_has_wrapped_is_unwrapped(run, module, name, message):
+    def read(args):
+        raise type("UnknownError", (Exception,), {"__module__": args[0]})(args[1])
 
-    def read():
-        raise kind(WRAPPED)
-
-    outcome = outcome_of(read, None, None)
+    outcome = run(read, (module, WRAPPED)).outcome()
     assert (outcome.kind, outcome.error, outcome.message) == ("raised", name, message)
     assert "in read" in outcome.traceback
     assert outcome.traceback.rstrip().endswith(message.rstrip())
 
 
-def test_what_a_coordinator_raises_for_a_lost_parameter_server_is_a_consequence():
-    class PSUnavailableError(Exception):
-        pass
-
+def test_what_a_coordinator_raises_for_a_lost_parameter_server_is_a_consequence(run):
     def lose():
+        class PSUnavailableError(Exception):
+            pass
+
         raise PSUnavailableError("Failed to connect to remote target /job:ps/replica:0/task:0: connection refused")
 
-    assert outcome_of(lose, None, None).consequence
-    assert not outcome_of(lambda: 1 / 0, None, None).consequence
+    assert run(lose).outcome().consequence
+    assert not run(lambda: 1 / 0).outcome().consequence
 
 
 # ---- results --------------------------------------------------------------------------------------------------------
 
 
+def return_too_much():
+    return np.lib.stride_tricks.as_strided(np.zeros(1, np.uint8), (10**10,), (0,))  # takes one byte
+
+
 @pytest.mark.parametrize(("nodes", "limit_mb"), [(1, "2,147.5"), (8, "2,147.5"), (64, "268.4"), (4096, "4.2")])
-def test_results_of_many_nodes_may_take_less_each(tmp_path, nodes, limit_mb):
+def test_results_of_many_nodes_may_take_less_each(run, nodes, limit_mb):
     """All of them together no more than 16 GiB."""
-    context = SimpleNamespace(cluster_spec={"worker": ["host:1"] * nodes})
-    huge = np.lib.stride_tricks.as_strided(np.zeros(1, np.uint8), (10**10,), (0,))  # takes one byte
-    outcome = outcome_of(lambda: huge, None, context, result_file=tmp_path / "result")
+    outcome = run(return_too_much, start={"cluster_spec": {"worker": ["host:1"] * nodes}}).outcome()
     assert outcome.error == "ResultTooLarge"
     assert f"takes 10,000.0 MB, and all of it may take {limit_mb} MB" in outcome.message
-    assert not (tmp_path / "result").exists()
 
 
-def test_a_small_result_is_in_the_outcome_and_a_large_one_in_the_file(tmp_path):
-    path = tmp_path / "result"
-    small = outcome_of(lambda: np.zeros(10), None, None, result_file=path)
-    assert not small.stored_bytes
-    assert not path.exists()
-    large = outcome_of(lambda: np.zeros(1 << 17), None, None, result_file=path)
-    assert (large.value, large.stored_bytes) == (b"", path.stat().st_size)
-
-
-def test_a_result_that_the_host_has_no_space_for_is_told(tmp_path):
-    outcome = outcome_of(lambda: np.zeros(1 << 17), None, None, result_file=tmp_path / "gone" / "result")
+def test_a_result_that_the_host_has_no_space_for_is_told(run, small_disk, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(small_disk))
+    outcome = run(lambda: np.ones(1 << 20), owner=f"small-{os.getpid()}").outcome()
     assert (outcome.kind, outcome.error) == ("raised", "ResultNotStored")
-    assert f"cannot be stored in {tmp_path / 'gone'} on " in outcome.message
+    assert f"cannot be stored in {small_disk}" in outcome.message

@@ -1,232 +1,150 @@
-"""The folder of rows: how large it may grow, who waits for space, and how nodes of one host divide its disk."""
+"""The folder of rows: how large it may grow, who waits for space, and how nodes of one host divide its disk.
+
+Tasks store rows with nodes' stores; tests are their drivers, and their children, which read the rows.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
 import socket
 import threading
 import time
-from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from tests.node.feeding import in_thread
+from tests.node.feeding import SCHEMA, in_thread
 from tests.support.eventually import PATIENCE_S
+from tfos_lab import messages as m
 from tfos_lab.errors import FeedError
-from tfos_lab.node.feed.spool import HostShare, Spool
+from tfos_lab.node.feed.store import FeedStore
+from tfos_lab.node.feed.task import FeedPlan, PartitionSender
 
 DEAD_PID = 2**22 + 1  # above the kernel's largest
+BYTES = SCHEMA.replace("long", "binary")
 
 
-class Disk:
-    """A disk of 1,000 bytes, on which files of the folders count."""
+class Node:
+    """A node's store, and what its driver and its child do."""
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, root, name, *, pid=None, limit=0, epochs=1):
+        self.scratch = root / f"{name}-{pid or os.getpid()}"
+        self.scratch.mkdir()
+        told, self._ready = [], []
+        self.store = FeedStore(0, "127.0.0.1", self.scratch, told.append, self._ready.append)
+        self.store.handle(m.FeedOpen(0, epochs, "pad", BYTES, "t", spool_bytes=limit))
+        self._plan = FeedPlan(0, "t", {0: told[0].locations[:1]}, BYTES)
 
-    def free(self, _folder: Path) -> int:
-        return max(0, 1000 - sum(map(_size, self.root.rglob("*.arrow"))))
+    def store_rows(self, partition, size):
+        """Store a row of this size in one task; return its file."""
+        with PartitionSender(self._plan, partition, "a") as sender:
+            sender.send(pa.RecordBatch.from_pydict({"x": [b"x" * size]}))
+            sender.commit()
+        self.store.handle(m.Commit(feed=0, partition=partition, attempt="a", rows=1, shapes={"x": []}))
+        return next(ready.path for ready in self._ready if getattr(ready, "partition", None) == partition)
 
-    def node(self, name, *, pid=None, limit=0, epochs=1):
-        folder = self.root / f"{name}-{pid or os.getpid()}"
-        folder.mkdir()
-        node = Spool(folder / "spool", HostShare(folder, self.free))
-        node.open(limit, epochs=epochs)
-        return node
+    def read(self, path):
+        self.store.on_child_message(m.SegmentRead(rank=0, path=path))
 
-
-def _size(path: Path) -> int:
-    with contextlib.suppress(FileNotFoundError):  # another thread removes it
-        return path.stat().st_size
-    return 0
-
-
-@pytest.fixture
-def disk(tmp_path):
-    return Disk(tmp_path)
-
-
-def put(spool, name, size, *, commit=True):
-    path = spool.folder / f"{name}.arrow"
-    spool.reserve(path, size)
-    path.write_bytes(b"x" * size)
-    if commit:
-        spool.committed(path)
-    return path
-
-
-# ---- one node -------------------------------------------------------------------------------------------------------
+    def files(self):
+        return sorted(path.name for path in (self.scratch / "spool").iterdir())
 
 
 @pytest.fixture
-def spool(tmp_path):
-    spool = Spool(tmp_path / "spool")
-    spool.open(100, epochs=1)
-    yield spool
-    spool.close()
+def node(small_disk):
+    """A function that makes a node on a disk of 3 MB: ``node(name, pid=None, limit=0, epochs=1)``."""
+    nodes = []
+
+    def node(name="c-0", **options):
+        nodes.append(Node(small_disk, name, **options))
+        return nodes[-1]
+
+    yield node
+    for each in nodes:
+        each.store.close()
 
 
-def test_rows_that_were_read_are_removed_only_when_space_is_needed(spool):
-    first, second = put(spool, "1", 60), put(spool, "2", 40)
-    spool.was_read(first)
-    assert first.exists()
-    put(spool, "3", 10)
-    assert not first.exists()
-    assert second.exists()
+def test_rows_that_were_read_are_removed_only_when_space_is_needed(node):
+    alone = node(limit=110_000)
+    first, _ = alone.store_rows(1, 60_000), alone.store_rows(2, 40_000)
+    alone.read(first)
+    assert alone.files() == ["0-1-a.arrow", "0-2-a.arrow"]
+    alone.store_rows(3, 20_000)
+    assert alone.files() == ["0-2-a.arrow", "0-3-a.arrow"]
 
 
-def test_a_task_with_more_rows_waits_until_some_were_read(spool):
-    first = put(spool, "1", 80)
-    late, done = in_thread(lambda: put(spool, "2", 80))
+def test_a_task_with_more_rows_waits_until_some_were_read(node):
+    alone = node(limit=100_000)
+    first = alone.store_rows(1, 80_000)
+    late, done = in_thread(lambda: alone.store_rows(2, 80_000))
     assert not done
-    spool.was_read(first)
+    alone.read(first)
     late.join(PATIENCE_S)
-    assert done == [spool.folder / "2.arrow"]
-    assert not first.exists()
+    assert alone.files() == ["0-2-a.arrow"]
 
 
-def test_a_partition_that_is_larger_than_the_limit_is_stored_whole(spool):
-    put(spool, "1", 90, commit=False)
-    put(spool, "1", 90, commit=False)
+def test_a_partition_that_is_larger_than_the_limit_is_stored_whole(node):
+    alone = node(limit=100_000)
+    alone.store_rows(1, 200_000)
+    assert alone.files() == ["0-1-a.arrow"]
 
 
-@pytest.mark.parametrize("epochs", [1, 3])
-def test_rows_that_are_needed_again_or_all_at_once_have_to_fit(tmp_path, epochs):
-    spool = Spool(tmp_path)
-    spool.open(100, epochs=epochs)
-    put(spool, "1", 80)
+@pytest.mark.parametrize(("epochs", "why"), [(1, "are shuffled"), (3, "are read 3 times")])
+def test_rows_that_are_needed_again_or_all_at_once_have_to_fit(node, epochs, why):
+    alone = node(limit=100_000, epochs=epochs)
+    alone.store_rows(1, 80_000)
     if epochs == 1:
-        spool.keep_all()
-    why = "are read 3 times" if epochs > 1 else "are shuffled"
-    with pytest.raises(FeedError, match=f"do not fit into the node's spool of 1e-07 GB .* {why}.*spool_bytes"):
-        put(spool, "2", 80)
-
-
-def test_dropped_rows_free_space(spool):
-    spool.remove(put(spool, "1", 90, commit=False))
-    put(spool, "2", 90)
-    assert [path.name for path in spool.folder.iterdir()] == ["2.arrow"]
+        alone.store.on_child_message(m.DatasetOpened(0, 0, 4, None, shuffle=True))
+    with pytest.raises(FeedError, match=f"do not fit into the node's spool of 0.0001 GB .* {why}.*spool_bytes"):
+        alone.store_rows(2, 80_000)
 
 
 # ---- nodes of one host ----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def share(disk):
-    """A function that returns the share of one more node, as it sees the disk now."""
-    folder = disk.root / f"c-9-{os.getpid()}"
-    folder.mkdir()
-    return lambda: HostShare(folder, disk.free)
+def test_a_node_alone_takes_most_of_the_disk_and_two_of_whichever_clusters_half_each(node):
+    first = node("c-0", epochs=2)
+    first.store_rows(1, 1_800_000)
+    node("another-0")
+    with pytest.raises(FeedError, match=r"spool of 0\.001\d* GB in .* \(the disk is shared by 2 nodes\), and have to"):
+        first.store_rows(2, 300_000)
 
 
-def test_a_node_alone_takes_most_of_the_disk_and_two_of_whichever_clusters_half_each(disk, share):
-    assert share().limit(0) == 800
-    other = disk.node("another-0")
-    assert share().limit(0) == 400
-    (other.folder / "rows.arrow").write_bytes(bytes(300))
-    assert HostShare(other.folder.parent, disk.free).limit(300) == 400, "what it holds already counts as its own"
-    assert share().limit(0) == 400
+def test_a_node_that_was_killed_has_no_share_and_a_limit_of_the_user_s_is_not_shared_out(node):
+    node("c-0", pid=DEAD_PID)
+    node("c-1", epochs=2).store_rows(1, 1_800_000)
+    node("c-2", limit=900_000, epochs=2).store_rows(1, 700_000)
 
 
-def test_a_node_that_was_killed_has_no_share_and_one_that_ends_leaves_it_to_the_others(disk, share):
-    disk.node("c-0", pid=DEAD_PID)
-    ending = disk.node("c-1")
-    assert share().limit(0) == 400
-    shutil.rmtree(ending.folder.parent)
-    assert share().limit(0) == 800
-
-
-def test_rows_that_have_to_fit_into_a_share_and_do_not_say_who_shares_the_disk(disk):
-    disk.node("c-0")
-    second = disk.node("c-1", epochs=2)
-    with pytest.raises(FeedError, match=r"spool of 4e-07 GB in .* \(the disk is shared by 2 nodes\), and have to"):
-        put(second, "rows", 500)
-
-
-def test_a_limit_of_the_user_s_is_not_shared_out(disk):
-    first = disk.node("c-0", limit=700, epochs=2)
-    disk.node("c-1")
-    put(first, "rows", 600)
-
-
-def test_a_partition_that_the_disk_cannot_hold_is_refused_before_it_is_full(disk):
-    alone = disk.node("c-0")
-    put(alone, "1", 700)
-    alone.was_read(alone.folder / "1.arrow")
+def test_a_partition_that_the_disk_cannot_hold_is_refused_before_it_is_full(node):
     told = rf"on {socket.gethostname()}, a partition does not fit onto the disk .* MB left; cut the rows into more"
     with pytest.raises(FeedError, match=told):
-        put(alone, "2", 1100)
+        node().store_rows(2, 3_300_000)
 
 
-def test_a_node_without_rows_waits_for_space_that_another_takes(disk):
-    first = disk.node("c-0")
-    held = put(first, "1", 780)
-    second = disk.node("c-1")
-    waiting, done = in_thread(lambda: put(second, "2", 300))
+def test_a_node_without_rows_waits_for_space_that_another_takes(node):
+    first, second = node("c-0"), node("c-1")
+    held = first.store_rows(1, 2_300_000)
+    waiting, done = in_thread(lambda: second.store_rows(2, 900_000))
     assert not done
-    first.was_read(held)
-    first.remove(held)
+    first.read(held)
+    first.store_rows(2, 300_000)
     waiting.join(PATIENCE_S)
-    assert done == [second.folder / "2.arrow"]
+    assert second.files() == ["0-2-a.arrow"]
 
 
-def test_what_another_node_is_about_to_write_is_not_free(disk, share):
-    first = disk.node("c-0")
-    claimed = first.folder / "1.arrow"
-    first.reserve(claimed, 600)
-    assert not share().take(600, 0)
-    first.remove(claimed)  # its task has failed
-    assert share().take(600, 0)
-
-
-def test_a_task_waits_until_another_of_its_node_has_ended(disk):
-    alone = disk.node("c-0")
-    failing = alone.folder / "1.arrow"
-    alone.reserve(failing, 600)
-    waiting, done = in_thread(lambda: put(alone, "2", 600))
-    assert not done
-    alone.remove(failing)
-    waiting.join(PATIENCE_S)
-    assert done == [alone.folder / "2.arrow"]
-
-
-def test_rows_that_were_written_are_claimed_no_more(disk, share):
-    first = disk.node("c-0")
-    for number in range(4):  # the batches of one file
-        first.reserve(first.folder / "1.arrow", 100)
-        (first.folder / "1.arrow").write_bytes(b"x" * 100 * (number + 1))
-    first.stored(first.folder / "1.arrow")
-    assert share().take(500, 0)
-
-
-def test_what_a_killed_node_has_claimed_may_still_be_written_by_its_tasks(disk):
-    put(killed := disk.node("c-0", pid=DEAD_PID), "1", 100)
-    killed.reserve(killed.folder / "2.arrow", 600)
-    second = disk.node("c-1")
-    with pytest.raises(FeedError, match="a partition does not fit onto the disk"):
-        put(second, "3", 350)
-    shutil.rmtree(killed.folder.parent)  # as the next agent of the host does
-    put(second, "3", 350)
-
-
-@pytest.mark.parametrize("nodes", [2, 4])
-def test_nodes_on_one_small_disk_store_more_than_it_holds_without_filling_it(small_disk, nodes):
+@pytest.mark.parametrize("count", [2, 4])
+def test_nodes_on_one_small_disk_store_more_than_it_holds_without_filling_it(node, count):
     """8 MB of rows go to each; one node reads slowly, and waits for the rows that it has not read."""
     errors = []
 
     def work(rank):
-        folder = small_disk / f"c-{rank}-{os.getpid()}"
-        folder.mkdir()
-        own = Spool(folder / "spool")
-        own.open(0, epochs=1)
-        stored = threading.Semaphore(0)
+        own, stored, paths = node(f"c-{rank}"), threading.Semaphore(0), []
 
         def store():
             try:
                 for number in range(80):
-                    put(own, str(number), 100_000)
+                    paths.append(own.store_rows(number, 100_000))
                     stored.release()
             except (FeedError, OSError) as error:
                 errors.append(error)
@@ -236,13 +154,13 @@ def test_nodes_on_one_small_disk_store_more_than_it_holds_without_filling_it(sma
         task.start()
         for number in range(80):
             assert stored.acquire(timeout=PATIENCE_S)
-            time.sleep(0.002 * rank)
-            own.was_read(own.folder / f"{number}.arrow")
             if errors:
                 return
+            time.sleep(0.002 * rank)
+            own.read(paths[number])
         task.join(PATIENCE_S)
 
-    threads = [threading.Thread(target=work, args=(rank,), daemon=True) for rank in range(nodes)]
+    threads = [threading.Thread(target=work, args=(rank,), daemon=True) for rank in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:

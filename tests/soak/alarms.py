@@ -86,7 +86,6 @@ def _run(number: int, *, loses: bool) -> tuple[str, float]:
     from tests.soak import nodes
     from tests.support.eventually import eventually
     from tests.support.quick import QUICK_ENV
-    from tfos_lab.engine import registry
     from tfos_lab.errors import NodeFailed
 
     steps = 10_000 if loses else 10
@@ -108,7 +107,6 @@ def _run(number: int, *, loses: bool) -> tuple[str, float]:
         return "" if is_right else " ".join(str(error).split())[:300], time.monotonic() - stopped_s
     finally:
         cluster.stop(grace_s=0.5)
-        registry._clusters.remove(cluster)
     return f"{victim} was stopped, and not missed" if loses else "", 0.0
 
 
