@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from tests.support.spark_home import QUICK_JVM, spark_home
 
 JARS = Path.home() / ".cache" / "tfos_lab" / "rigs"
 _HERE = Path(__file__).parent
+_POM = _HERE / "hadoop.xml"
 _FETCH_TIMEOUT_S = 240
 _START_TIMEOUT_S = 120
 # Of pip's pyspark: Hadoop's client and what it logs with.
@@ -169,14 +171,14 @@ def jars() -> list[Path]:
         If there is no Maven, or it cannot bring them.
     """
     version = _hadoop_version()
-    kept = JARS / f"hadoop-{version}"
+    kept = JARS / f"hadoop-{version}-{zlib.crc32(_POM.read_bytes()):08x}"
     if not kept.exists():
         maven = shutil.which("mvn")
         if maven is None:
             raise RigMissing("no Maven (mvn), which brings Hadoop's servers")
         JARS.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=JARS) as part:
-            command = [maven, "-B", "-ntp", "-q", "-f", _HERE / "hadoop.xml", "dependency:copy-dependencies"]
+            command = [maven, "-B", "-ntp", "-q", "-f", _POM, "dependency:copy-dependencies"]
             options = [f"-Dhadoop.version={version}", "-DincludeScope=runtime", f"-DoutputDirectory={part}/jars"]
             _run_maven([*command, *options])
             if not kept.exists():  # another process has been quicker

@@ -280,7 +280,15 @@ def run(
     from tfos_lab.compat.driver.start import start_cluster
 
     tf_status.clear()
-    started = start_cluster(sc, map_fun, tf_args, queues=queues, release_port=release_port, options=options)
+    started = start_cluster(
+        sc,
+        map_fun,
+        tf_args,
+        queues=queues,
+        release_port=release_port,
+        frees_slots=input_mode == InputMode.SPARK,
+        options=options,
+    )
     cluster = TFCluster()
     cluster.input_mode = input_mode
     cluster.queues = queues

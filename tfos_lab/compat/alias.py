@@ -1,7 +1,8 @@
 """Makes ``tensorflowonspark`` another name of this package in this process: one import finder, in front of all others.
 
 A module has two names then, but is imported once: ``tensorflowonspark.TFNode is tfos_lab.compat.TFNode``. Drivers do it
-through `install`; Spark's Python workers and the nodes do it before they unpickle what the user wrote.
+through `install`; Spark's Python workers and the nodes do it before they unpickle what the user wrote. With it,
+TensorFlow learns remote addresses: that of TensorFlowOnSpark's time knew HDFS, on the driver and in Spark's tasks, too.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+
+from tfos_lab.core.lazy_imports import after_import
+from tfos_lab.node.preload import register_file_systems
 
 THEIRS = "tensorflowonspark"
 _OURS = "tfos_lab.compat"
@@ -49,6 +53,7 @@ def make_alias() -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == THEIRS]:
         del sys.modules[name]
     sys.meta_path.insert(0, _AliasFinder())
+    after_import("tensorflow", register_file_systems)
 
 
 def _our_name(name: str) -> str:

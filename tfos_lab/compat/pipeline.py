@@ -40,6 +40,7 @@ from tfos_lab.compat.spark_ml import Estimator, Model
 from tfos_lab.data.frames import is_connect, path_in_full
 from tfos_lab.data.schema import select_columns
 from tfos_lab.errors import ConfigError
+from tfos_lab.node.preload import register_file_systems
 from tfos_lab.scoring.description import ModelSource
 
 if TYPE_CHECKING:
@@ -304,7 +305,7 @@ def get_meta_graph_def(saved_model_dir: str, tag_set: str) -> Any:
     Parameters
     ----------
     saved_model_dir : str
-        The folder.
+        The folder; also with a scheme, such as ``hdfs:///models/digits``.
     tag_set : str
         The graph's tags, separated by commas.
 
@@ -320,6 +321,7 @@ def get_meta_graph_def(saved_model_dir: str, tag_set: str) -> Any:
     import tensorflow as tf
     from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
+    register_file_systems()
     saved = SavedModel.FromString(tf.io.gfile.GFile(f"{saved_model_dir}/saved_model.pb", "rb").read())
     graphs = {frozenset(graph.meta_info_def.tags): graph for graph in saved.meta_graphs}
     wanted = frozenset(tag_set.split(","))

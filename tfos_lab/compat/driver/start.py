@@ -65,11 +65,13 @@ def start_cluster(
     *,
     queues: Sequence[str],
     release_port: bool,
+    frees_slots: bool,
     options: ClusterOptions,
 ) -> dict[str, Any]:
     """Start the nodes, wait until all of them run, and return the attributes of a `TFCluster`.
 
-    A function that fails at once has run, too: its error is raised by `TFCluster.train` and `TFCluster.shutdown`.
+    A function that fails at once has run, too: its error is raised by `TFCluster.train` and `TFCluster.shutdown`. With
+    ``frees_slots``, the nodes give Spark its task slots back, so that programs may compute their rows beside them.
     """
     session = session_of(sc)
     settings = NodeSettings(default_fs_of(session), os.getcwd(), tuple(queues), release_port)  # noqa: PTH109 - a string
@@ -83,6 +85,8 @@ def start_cluster(
             cluster.wait_until_running()
         if not all(node.address for node in cluster.nodes):
             cluster.wait()  # raises why a node has failed before it could run
+        if frees_slots:
+            runtime_of(cluster).generation.launcher.free_slots()
         return _attributes(session.sparkContext, cluster, settings)
     except BaseException:
         cluster.stop(grace_s=0.0)
