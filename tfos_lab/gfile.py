@@ -11,7 +11,7 @@ After that, all of TensorFlow and Keras reads and writes there: ``TFRecordDatase
 itself, on Linux and macOS, without a compiler.
 
 TensorFlow takes file systems from plugins: tables of C functions (``filesystem_interface.h``, ABI 0), which are filled
-from Python here. `_Store` is what a file system does, in the words of Python; below it is what TensorFlow's C interface
+from Python here. `Store` is what a file system does, in the words of Python; below it is what TensorFlow's C interface
 wants of it. `tfos_lab.data.file_systems` opens the addresses, on their first use: a process that is forked after
 `register` opens its own.
 """
@@ -94,7 +94,7 @@ _REGISTERING = threading.Lock()
 # ---- what a file system does ----------------------------------------------------------------------------------------
 
 
-class _Store:
+class Store:
     """The files below one ``scheme://host``, as TensorFlow's own file system on a local disk would have them.
 
     Paths are what follows the host, with a slash at their beginning. Stores without directories have those that this
@@ -106,7 +106,7 @@ class _Store:
         self._inner = inner.rstrip("/")
         self._fsspec = fsspec_of(self.system)
         # To other readers a file is not there before it is whole; a store without renames shows it when it is closed.
-        self._renames = getattr(self._fsspec, "protocol", None) in ("hdfs", "viewfs")
+        self._renames = getattr(self._fsspec, "protocol", None) in ("hdfs", "viewfs", ("file", "local"))
         self._made: set[str] = set()
 
     def inner(self, path: str) -> str:
@@ -360,12 +360,13 @@ class _Writer:
 
 
 @functools.lru_cache(maxsize=64)
-def _opened(root: str, _pid: int) -> _Store:
+def _opened(root: str, _pid: int) -> Store:
     """Return the store of an address, once for each process: connections and threads do not cross a fork."""
-    return _Store(root)
+    return Store(root)
 
 
-def _store_of(address: str) -> tuple[_Store, str]:
+def store_of(address: str) -> tuple[Store, str]:
+    """Return the store of an address, opened at its first use, and the path in it."""
     scheme, host, path = split_scheme(address)
     return _opened(f"{scheme}://{host}", os.getpid()), path or "/"
 
@@ -627,21 +628,21 @@ class _Callbacks:
             cleanup=lambda _system: None,
             flush_caches=lambda _system: None,
             translate_name=lambda _system, name: _in_c(c.create_string_buffer(name)),
-            new_random_access_file=self._opening(_Store.reader),
-            new_writable_file=self._opening(_Store.writer),
-            new_appendable_file=self._opening(_Store.appender),
-            create_dir=self._on_path(_Store.make_directory),
-            recursively_create_dir=self._on_path(_Store.make_directories),
-            delete_file=self._on_path(_Store.delete_file),
-            delete_dir=self._on_path(_Store.delete_directory),
+            new_random_access_file=self._opening(Store.reader),
+            new_writable_file=self._opening(Store.writer),
+            new_appendable_file=self._opening(Store.appender),
+            create_dir=self._on_path(Store.make_directory),
+            recursively_create_dir=self._on_path(Store.make_directories),
+            delete_file=self._on_path(Store.delete_file),
+            delete_dir=self._on_path(Store.delete_directory),
             delete_recursively=self._delete_recursively,
             rename_file=self._rename,
-            path_exists=self._on_path(_Store.info),
+            path_exists=self._on_path(Store.info),
             stat=self._stat,
             is_directory=self._is_directory,
             get_file_size=self._file_size,
-            get_children=self._listing(_Store.children),
-            get_matching_paths=self._listing(_Store.matching, in_full=True),
+            get_children=self._listing(Store.children),
+            get_matching_paths=self._listing(Store.matching, in_full=True),
         )
         reader = self._filled(_ReaderTable, cleanup=self._forget, read=self._read)
         writer = self._filled(
@@ -677,20 +678,20 @@ class _Callbacks:
         address = name.decode("utf-8", "surrogateescape")
 
         def run() -> Any:
-            store, path = _store_of(address)
+            store, path = store_of(address)
             return function(store, path, *more)
 
         return self._call(status, address, run, limit_s=limit_s)
 
     # -- of the file system
 
-    def _on_path(self, function: Callable[[_Store, str], Any]) -> Callable[..., None]:
+    def _on_path(self, function: Callable[[Store, str], Any]) -> Callable[..., None]:
         def callback(_system: Any, name: bytes, status: Any) -> None:
             self._on_store(status, name, function)
 
         return callback
 
-    def _opening(self, function: Callable[[_Store, str], Any]) -> Callable[..., None]:
+    def _opening(self, function: Callable[[Store, str], Any]) -> Callable[..., None]:
         def callback(_system: Any, name: bytes, place: int, status: Any) -> None:
             file = self._on_store(status, name, function)
             if file is not None:
@@ -701,7 +702,7 @@ class _Callbacks:
 
         return callback
 
-    def _listing(self, function: Callable[[_Store, str], list[str]], *, in_full: bool = False) -> Callable[..., int]:
+    def _listing(self, function: Callable[[Store, str], list[str]], *, in_full: bool = False) -> Callable[..., int]:
         def callback(_system: Any, name: bytes, place: Any, status: Any) -> int:
             found = self._on_store(status, name, function)
             if found is None:
@@ -717,7 +718,7 @@ class _Callbacks:
         from_scheme, from_host, _ = split_scheme(old.decode("utf-8", "surrogateescape"))
         to_scheme, to_host, to_path = split_scheme(new.decode("utf-8", "surrogateescape"))
 
-        def rename(store: _Store, path: str) -> None:
+        def rename(store: Store, path: str) -> None:
             if (from_scheme, from_host) != (to_scheme, to_host):
                 raise NotImplementedError(f"it cannot be renamed to another store, {to_scheme}://{to_host}")
             store.rename(path, to_path)
@@ -727,7 +728,7 @@ class _Callbacks:
     def _delete_recursively(self, _system: Any, name: bytes, files: Any, directories: Any, status: Any) -> None:
         files[0], directories[0] = 0, 1
 
-        def delete(store: _Store, path: str) -> bool:
+        def delete(store: Store, path: str) -> bool:
             store.delete_recursively(path)
             return True
 
@@ -735,12 +736,12 @@ class _Callbacks:
             directories[0] = 0
 
     def _stat(self, _system: Any, name: bytes, place: Any, status: Any) -> None:
-        info = self._on_store(status, name, _Store.info)
+        info = self._on_store(status, name, Store.info)
         if info is not None:
             place[0] = _Stat(info.size or 0, info.mtime_ns or 0, info.type is arrow.FileType.Directory)
 
     def _is_directory(self, _system: Any, name: bytes, status: Any) -> bool:
-        def require(store: _Store, path: str) -> bool:
+        def require(store: Store, path: str) -> bool:
             if not store.is_directory(path):
                 raise NotADirectoryError("not a directory")
             return True
@@ -748,7 +749,7 @@ class _Callbacks:
         return bool(self._on_store(status, name, require))
 
     def _file_size(self, _system: Any, name: bytes, status: Any) -> int:
-        info = self._on_store(status, name, _Store.info)
+        info = self._on_store(status, name, Store.info)
         return (info.size or 0) if info is not None else 0
 
     # -- of open files

@@ -72,7 +72,7 @@ class RunServices:
             history=history,
             bus=bus,
             log_writer=LogWriter(run_dir, history.add_note, config.log_limit_bytes),
-            event_files=EventFileReceiver(run_dir.log_dir, run_dir.events, history.add_note),
+            event_files=EventFileReceiver(run_dir.event_home, run_dir.events, history.add_note),
             output=OutputReceiver(run_dir, limit_bytes=config.output_limit_bytes, of_all=config.output == "all"),
             cells=Cells(),
         )

@@ -5,7 +5,7 @@
     runs/mnist-20260101-120000-1f2e/
         run.json         what the run was and how it went; see `tfos_lab.engine.record.format`
         chief-0.log      one whole log for each node
-        events/          event files for TensorBoard, unless ``log_dir`` names another folder
+        events/          event files for TensorBoard, unless ``log_dir`` names another folder of this machine
         output/          what the nodes wrote to ``ctx.output_dir``
         results/         large results that nobody has looked at yet
         checkpoint-0/    how far Spark has read the first stream
@@ -22,6 +22,8 @@ import os
 import secrets
 import socket
 from pathlib import Path
+
+from tfos_lab.core.paths import is_local
 
 
 class RunDir:
@@ -43,7 +45,9 @@ class RunDir:
     events, output, record, pin_mark : pathlib.Path
         Event files, output of the nodes, ``run.json``, and the empty file that keeps the run.
     log_dir : str
-        Where the nodes write event files.
+        Where event files belong.
+    event_home : str
+        The folder that the nodes write them to, and TensorBoard shows: that one, or `events` if it is remote.
     """
 
     def __init__(self, path: Path, log_dir: str | None = None, *, run_id: str = "") -> None:
@@ -54,6 +58,7 @@ class RunDir:
         self.record = path / "run.json"
         self.pin_mark = path / ".pinned"
         self.log_dir = log_dir or str(self.events)
+        self.event_home = self.log_dir if is_local(self.log_dir) else str(self.events)
         self._backup_home = log_dir or str(path)
 
     @classmethod

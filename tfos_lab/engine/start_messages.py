@@ -58,6 +58,7 @@ class StartMaker:
             payload=b"",
             env=self._stores.env,
             log_dir=self._run_dir.log_dir,
+            events_dir=self._run_dir.event_home,
             backup_dir=self._run_dir.backup if self._config.restarts else "",
             default_fs=self._stores.default_fs,
             working_dir=self._working_dir,

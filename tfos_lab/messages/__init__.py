@@ -30,7 +30,7 @@ from tfos_lab.messages import (
 )
 from tfos_lab.messages.activity import Activity
 from tfos_lab.messages.common import INPUT_QUEUE, DriverAddress, LaunchSpec, Message, Outcome, TlsIdentity
-from tfos_lab.messages.event_files import EventFilesFound, EventFilesSent, EventFilesWanted
+from tfos_lab.messages.event_files import EventFilesFound, EventFilesPut, EventFilesSent, EventFilesWanted
 from tfos_lab.messages.feed import (
     AttemptStored,
     Commit,

@@ -29,5 +29,12 @@ class EventFilesSent(Message, frozen=True):
     left_out_bytes: int = 0
 
 
-FromAgent = EventFilesFound | EventFilesSent
+class EventFilesPut(Message, frozen=True):
+    """The node has ended, and puts its event files at a remote ``log_dir``; or it cannot, because of a ``problem``."""
+
+    rank: int
+    problem: str = ""
+
+
+FromAgent = EventFilesFound | EventFilesSent | EventFilesPut
 ToAgent = EventFilesWanted

@@ -102,6 +102,7 @@ class Start(Message, frozen=True):
 
     ``cluster_spec`` maps each job to its ``host:port`` addresses in task order; an agent that gets none has got a
     `ClusterSpec` before. ``rank`` counts nodes in launch order.
+    Event files belong in ``log_dir``; the function writes them to ``events_dir``, another folder if that is remote.
     ``age_s`` is how many seconds ago the cluster was requested; it may have had other nodes before. The function's
     output belongs in ``output_dir`` on the driver's machine ("" if it is not wanted). A node that sees the file
     ``output_probe`` shares that folder; any other may send ``output_limit_bytes``.
@@ -119,6 +120,7 @@ class Start(Message, frozen=True):
     payload: bytes
     env: dict[str, str]
     log_dir: str
+    events_dir: str = ""
     backup_dir: str = ""
     default_fs: str = ""
     working_dir: str = ""
@@ -132,6 +134,16 @@ class Start(Message, frozen=True):
     payload_bytes: int = 0
     payload_digest: str = ""
     payload_file: str = ""
+
+    @property
+    def event_home(self) -> str:
+        """The folder below which all nodes write event files."""
+        return (self.events_dir or self.log_dir).rstrip("/")
+
+    @property
+    def event_folder(self) -> str:
+        """The name of this node's own folder there, and at ``log_dir``: a new one after each restart."""
+        return f"{self.job_name}-{self.task_index}" + (f"-restart-{self.restart}" if self.restart else "")
 
 
 class Stop(Message, frozen=True):

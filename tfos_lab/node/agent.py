@@ -42,6 +42,7 @@ from tfos_lab.node.result_sender import ResultSender
 from tfos_lab.node.scratch import Scratch
 from tfos_lab.node.stacks.agent import StackTaker
 from tfos_lab.node.tensorboard.event_files import EventFileSender
+from tfos_lab.node.tensorboard.remote_log import RemoteLog
 from tfos_lab.node.tensorboard.tunnel import AgentTunnel
 from tfos_lab.transport.poll_loop import PollLoop
 
@@ -102,6 +103,7 @@ class Agent:
         self._tunnel = AgentTunnel(spec.rank, send, self._loop)
         self._shared = SharedFolder(spec.shared_dir, spec.cluster_id, spec.node)
         self._event_files = EventFileSender(spec.rank, send)
+        self._remote_log = RemoteLog(spec.rank, self._scratch.path, send)
         self._result = ResultSender(spec.rank, self._scratch.path, send)
         self._output = OutputSender(spec.rank, spec.node, self._scratch.path, send)
         self._payload = PayloadFile(spec.rank, self._scratch.path, send, on_ready=self._start, on_problem=self._refuse)
@@ -241,10 +243,11 @@ class Agent:
         self._log_sender.share_with(len(nodes))
         self._driver.share_with(len(nodes))
         start, spec = self._output.prepare(start), self._spec
+        start = self._remote_log.prepare(start, {**spec.environ, **start.env, **spec.extra_env})
         if start.is_chief:
-            self._event_files.set_folder(start.log_dir, start.age_s)
+            self._event_files.set_folder(start.event_home, start.age_s)
         if start.tensorboard:
-            self._tunnel.start(self._fork_server, start.log_dir, spec.cwd)
+            self._tunnel.start(self._fork_server, start.event_home, spec.cwd)
         self._child.start(start, self._start_folder, self._port)
         self._port.close()  # the child holds it from now on
 
@@ -294,7 +297,7 @@ class Agent:
         self._logs.tell_lost()
         self._log_sender.send_all()
         with self._driver.long_work():
-            is_settled = self._event_files.settle() and self._output.settle()
+            is_settled = self._event_files.settle() and self._output.settle() and self._remote_log.settle()
         if not is_settled or self._output_until is not None:
             return
         is_due = self._drained_at is None or now - self._drained_at > REPEAT_S

@@ -28,6 +28,7 @@ from tfos_lab.node.preload import register_file_systems
 from tfos_lab.node.profile.files import ProfileFiles
 from tfos_lab.node.scratch import Scratch
 from tfos_lab.node.session import NodeSession
+from tfos_lab.node.tensorboard.remote_log import RemoteLog
 from tfos_lab.transport.frames import ConnectionClosed, FrameSocket, frame_pair
 from tfos_lab.transport.link import Link
 
@@ -102,6 +103,8 @@ class _InlineAgent:
         self._feeds = FeedStore(0, "127.0.0.1", self._scratch.path, self._send, self._send_to_session)
         self._profiles = ProfileFiles(0, self._scratch.path, self._send, self._send_to_session)
         self._activity = ActivityReporter(0, self._send, group=False)
+        self._remote_log = RemoteLog(0, self._scratch.path, self._send)
+        self._is_draining = False
         self._leaving = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"tfos-inline-{plan.cluster_id}", daemon=True)
 
@@ -131,6 +134,9 @@ class _InlineAgent:
             if self._feeds.fileno() in ready:
                 self._feeds.pump()
             self._activity.tick()
+            if self._is_draining and self._remote_log.settle():
+                self._is_draining = False
+                self._send(m.Drained(rank=0))
             if time.monotonic() - heartbeat_s > HEARTBEAT_S:
                 heartbeat_s = time.monotonic()
                 self._send(m.Heartbeat(rank=0, spooled_bytes=self._feeds.spooled_bytes))
@@ -142,15 +148,15 @@ class _InlineAgent:
     def _handle(self, message: m.ToAgent) -> None:
         match message:
             case m.Start():
-                self._on_start(message, FrameSocket(self._theirs))
+                self._on_start(self._remote_log.prepare(message, {}), FrameSocket(self._theirs))
             case m.Stop():
                 self._send(m.Ended(rank=0, outcome=m.Outcome(kind="stopped")))
-                self._send(m.Drained(rank=0))
+                self._is_draining = True
             case m.StacksWanted():
                 self._send_to_session(message)
             case m.Finish():
                 self._send_to_session(message)
-                self._send(m.Drained(rank=0))
+                self._is_draining = True
             case m.Shutdown():
                 self._leaving.set()
             case m.HeartbeatAck() | m.LogCredit() | m.FreeSlot():

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from tfos_lab import messages as m
-from tfos_lab.core.paths import is_local, split_scheme
+from tfos_lab.core.paths import split_scheme
 from tfos_lab.engine.profile.flame import flame_graph, hottest
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.state.instructions import Instruction, SendTo
@@ -133,7 +133,7 @@ class Profiles:
         path = files.path / f"{label}.svg"
         title = f"{node}: Python functions, sampled for {seconds:g} s every {profiled.period_s * 1000:g} ms"
         path.write_text(flame_graph(profiled.samples, title=title, period_s=profiled.period_s), encoding="utf-8")
-        folder, note = _event_folder(files) / label, profiled.note
+        folder, note = Path(split_scheme(files.event_home)[2]) / label, profiled.note
         if profiled.files:
             note = note or self._fetch_all(profiled, folder)
         has_trace = bool(profiled.files) and not note
@@ -172,11 +172,6 @@ _SILENT = (
     "it has not answered within {waited_s:g} s: its process may be stopped, or locked by a long call into C (see "
     "cluster.stacks()), or its host may be too busy"
 )
-
-
-def _event_folder(files: RunDir) -> Path:
-    """Return the run's folder for event files, or the one in the run's own folder where that is elsewhere."""
-    return Path(split_scheme(files.log_dir)[2]) if is_local(files.log_dir) else files.events
 
 
 def _checked(name: str) -> PurePosixPath:

@@ -176,8 +176,8 @@ class Run:
             return str(self.path)
         own = RunDir(self.path).events
         log_dir = str(self.options.get("log_dir") or own)
-        elsewhere = is_local(log_dir) and not Path(log_dir).is_dir()
-        return str(own) if elsewhere else log_dir
+        is_here = Path(log_dir).is_dir() if is_local(log_dir) else not own.is_dir()
+        return log_dir if is_here else str(own)
 
     def view(self) -> ClusterView:
         """Return the run as displays show a cluster."""

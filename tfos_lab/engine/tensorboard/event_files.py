@@ -59,6 +59,8 @@ class EventFileReceiver:
                 return [SendTo(rank, answer) for answer in self._files.take(message)]
             case m.EventFilesSent():
                 self._finish(message)
+            case m.EventFilesPut(problem=problem) if problem:
+                self._notify(f"event files: {problem}")
         return []
 
     def _receiver(self, limit_bytes: int) -> FileReceiver:

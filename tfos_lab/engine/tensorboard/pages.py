@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 NO_ANSWER = "TensorBoard does not answer. It may still be starting: try again in a moment."
 NO_DATA_YET = (
     "TensorBoard runs, and waits for the first event files. Keras' TensorBoard callback writes them, which is one of "
-    "ctx.callbacks(), and so does tf.summary below ctx.log_dir."
+    "ctx.callbacks(), and so does tf.summary below ctx.event_dir."
 )
 
 _FIRST_PAGE = "/"

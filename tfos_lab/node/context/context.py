@@ -53,9 +53,11 @@ class NodeContext(RowMethods, ReportMethods, FolderMethods, ShareMethods):
     gpus : list of str
         Indices of the GPUs of this node; empty if there are none or all are visible.
     log_dir : str
-        Folder for event files; shared by all nodes if the file system is.
+        Folder for event files, or an address; shared by all nodes if the file system is.
     event_dir : str
-        This node's folder in it, a new one after each restart: TensorBoard shows each as a run of its own.
+        This node's folder in it, a new one after each restart: TensorBoard shows each as a run of its own. If
+        ``log_dir`` is a remote address, it is a folder on this host: whatever lies in it is put at the address while it
+        grows, and at the end.
     restart : int
         How often the nodes have been restarted after one was lost; 0 at first.
     working_dir : str
@@ -102,9 +104,8 @@ class NodeContext(RowMethods, ReportMethods, FolderMethods, ShareMethods):
         self.defaultFS = start.default_fs or "file://"
         self.working_dir = start.working_dir or str(Path.cwd())
         self.restart = start.restart
-        suffix = f"-restart-{self.restart}" if self.restart else ""
         self.log_dir = start.log_dir
-        self.event_dir = f"{self.log_dir.rstrip('/')}/{self.node.replace(':', '-')}{suffix}"
+        self.event_dir = f"{start.event_home}/{start.event_folder}"
         self.backup_dir = start.backup_dir
 
     def __repr__(self) -> str:

@@ -124,7 +124,7 @@ class OutputSender:
         """Choose the folder, and return ``start`` with its path for the function."""
         self._limit_bytes = start.output_limit_bytes
         self._is_wanted = bool(start.output_dir)
-        self._is_shared = self._is_wanted and _is_shared(start.output_probe)
+        self._is_shared = self._is_wanted and is_shared(start.output_probe)
         if self._is_shared:
             self._folder = Path(start.output_dir)
         return msgspec.structs.replace(start, output_dir=str(self._folder))
@@ -264,7 +264,7 @@ class OutputSender:
                 self._keep()
 
 
-def _is_shared(probe: str) -> bool:
+def is_shared(probe: str) -> bool:
     """Whether this host sees the driver's folder, and can write to it."""
     with contextlib.suppress(OSError):
         return bool(probe) and Path(probe).exists() and os.access(Path(probe).parent, os.W_OK)

@@ -16,7 +16,7 @@ from pathlib import Path
 from stat import S_ISREG
 
 from tfos_lab import messages as m
-from tfos_lab.core.paths import is_local, split_scheme
+from tfos_lab.core.paths import split_scheme
 from tfos_lab.node.files.found import FoundFile
 from tfos_lab.node.files.sender import FileSender
 
@@ -52,15 +52,14 @@ class EventFileSender:
         self._has_offered = False
         self._is_done = False
 
-    def set_folder(self, log_dir: str, age_s: float = 0.0) -> None:
+    def set_folder(self, folder: str, age_s: float = 0.0) -> None:
         """Set the folder that the function is about to write to.
 
         The cluster is ``age_s`` seconds old: older files belong to other runs.
         """
-        if is_local(log_dir):  # the driver sees any other
-            self._folder = Path(split_scheme(log_dir)[2])
-            self._began_s = time.time() - _CLOCK_SKEW_S
-            self._since_s = self._began_s - age_s
+        self._folder = Path(split_scheme(folder)[2])
+        self._began_s = time.time() - _CLOCK_SKEW_S
+        self._since_s = self._began_s - age_s
 
     def settle(self) -> bool:
         """Offer the files, send them if the driver wants them, and return whether that is done; called often."""

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tfos_lab.core.paths import is_local, split_scheme
 from tfos_lab.core.processes import set_process_name
 from tfos_lab.node.forkserver.client import ForkServerSpec
 from tfos_lab.node.forkserver.requests import ExitedReply, FailedReply, TensorBoardSpec
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from wsgiref.types import WSGIApplication
 
     from tensorboard.program import TensorBoardServer
+
+    from tfos_lab.gfile import Store
 
 # How often it looks for new event files.
 RELOAD_S = 3
@@ -139,6 +142,52 @@ def _stand_in_for_pkg_resources() -> None:
         sys.modules["pkg_resources"] = stub
 
 
+class _RemoteFiles:
+    """Reads remote addresses, with the methods that TensorBoard's own stand-in for ``tf.io.gfile`` calls."""
+
+    def _opened(self, address: str | bytes) -> tuple[Store, str]:
+        from tfos_lab.gfile import store_of
+
+        return store_of(os.fsdecode(address))
+
+    def join(self, path: str, *paths: str) -> str:
+        return "/".join((path.rstrip("/"), *paths))
+
+    def exists(self, filename: str | bytes) -> bool:
+        store, path = self._opened(filename)
+        return store.kind(path) != ""
+
+    def isdir(self, dirname: str | bytes) -> bool:
+        store, path = self._opened(dirname)
+        return store.kind(path) == "directory"
+
+    def listdir(self, dirname: str | bytes) -> list[str]:
+        store, path = self._opened(dirname)
+        return store.children(path)
+
+    def glob(self, pattern: str | bytes) -> list[str]:
+        scheme, host, _ = split_scheme(os.fsdecode(pattern))
+        store, path = self._opened(pattern)
+        return [f"{scheme}://{host}{found}" for found in store.matching(path)]
+
+    def stat(self, filename: str | bytes) -> types.SimpleNamespace:
+        store, path = self._opened(filename)
+        return types.SimpleNamespace(length=store.info(path).size or 0)
+
+    def read(
+        self, filename: str | bytes, binary_mode: object, size: int | None = None, continue_from: int | None = None
+    ) -> tuple[bytes | str, int]:
+        """Return what follows, and where to go on."""
+        store, path = self._opened(filename)
+        offset, reader = continue_from or 0, store.reader(path)
+        try:
+            data, begin, length = reader.read(offset, (store.info(path).size or 0) if size is None else size)
+        finally:
+            reader.close()
+        found = bytes(data[begin : begin + length])
+        return found if binary_mode else found.decode(), offset + length
+
+
 def _make_server(spec: TensorBoardSpec) -> TensorBoardServer:
     """Return TensorBoard's server for the unix socket."""
     # TensorBoard does without TensorFlow, whose import takes seconds, if it can import this module.
@@ -163,6 +212,10 @@ def _make_server(spec: TensorBoardSpec) -> TensorBoardServer:
         def __init__(self, application: WSGIApplication, _flags: argparse.Namespace) -> None:
             super().__init__(f"unix://{spec.socket}", 0, application, QuietHandler)
 
+    if not is_local(spec.log_dir):
+        from tensorboard.compat.tensorflow_stub.io import gfile
+
+        gfile.register_filesystem(split_scheme(spec.log_dir)[0], _RemoteFiles())
     # Its fast loader is a process with an open port, which every user of the host could read.
     options = ("--logdir", spec.log_dir, "--load_fast", "false", "--reload_interval", str(RELOAD_S))
     tensorboard = program.TensorBoard(plugins=default.get_plugins(), server_class=UnixWSGIServer)

@@ -1,0 +1,158 @@
+"""Event files, backups and restarts at a remote address.
+
+It is on HDFS with YARN. Elsewhere it is ``local://``, which TensorFlow does not know either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tfos_lab.gfile
+from tests.support.clusters import runtime_of
+from tests.support.eventually import eventually
+from tests.support.unix_http import PATIENCE_S, fetch_until, write_events
+from tfos_lab.errors import NodeFailed
+
+pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow, pytest.mark.back_ends("inline", "local", "yarn")]
+
+tf = pytest.importorskip("tensorflow")
+gfile = tf.io.gfile
+
+
+@pytest.fixture
+def address(request, back_end, tmp_path):
+    """A remote folder that is not there yet."""
+    tfos_lab.gfile.register()
+    root = request.getfixturevalue("yarn").hdfs if back_end.name == "yarn" else "local://"
+    return f"{root}{tmp_path}/store"
+
+
+def content(folder):
+    """Return what is in the files below a folder, by their names."""
+    files = [f"{parent}/{name}" for parent, _, names in gfile.walk(str(folder)) for name in names]
+    return {file.removeprefix(f"{folder}/"): gfile.GFile(file, "rb").read() for file in files}
+
+
+def train(args, ctx):
+    """Write event files by Keras, by itself below ``event_dir``, and to the address directly; then wait, or fail."""
+    import keras
+    import tensorflow as tf
+
+    if ctx.is_chief:
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        model.fit(np.ones((8, 2)), np.ones((8, 1)), epochs=2, callbacks=ctx.callbacks(), verbose=0)
+    node = ctx.node.replace(":", "-")
+    for folder in (f"{ctx.event_dir}/own", f"{ctx.log_dir}/direct/{node}"):
+        with tf.summary.create_file_writer(folder).as_default():
+            tf.summary.scalar("accuracy", 0.5, step=1)
+    while not gfile.exists(args["go_on"]):
+        time.sleep(0.05)
+    raise ValueError("the function has failed")
+
+
+def test_event_files_are_shown_while_they_are_written_and_are_complete_at_the_address(run, back_end, address, tmp_path):
+    # Nodes import this file, and do not have these modules.
+    from tfos_lab.core import cluster_records
+    from tfos_lab.engine.discovery.publisher import show_folder
+
+    go_on = f"{address}/go-on" if back_end.name == "yarn" else str(tmp_path / "go-on")
+    cluster = run(train, {"go_on": go_on}, tensorboard=True, log_dir=f"{address}/logs")
+    if not back_end.is_inline:
+        socket = runtime_of(cluster).publisher.tensorboard_socket
+        fetch_until(socket, "/data/plugin/scalars/tags", b"epoch_loss")
+        fetch_until(socket, "/data/plugin/scalars/tags", b"chief-0/own")
+        eventually(lambda: gfile.glob(f"{address}/logs/*/own/*tfevents*"))  # before the end
+    with gfile.GFile(go_on, "w") as file:
+        file.write("now")
+    with pytest.raises((NodeFailed, ValueError), match="the function has failed"):
+        cluster.wait(PATIENCE_S)
+    cluster.stop()
+    there, here = content(f"{address}/logs"), content(cluster.run_dir / "events")
+    nodes = [node.node.replace(":", "-") for node in cluster.nodes]
+    assert {name.rpartition("/")[0] for name in there} == {
+        "chief-0/train",
+        *(f"{node}/own" for node in nodes),
+        *(f"direct/{node}" for node in nodes),
+    }
+    assert all(there[name] == data for name, data in here.items())
+    assert {name.rpartition("/")[0] for name in here} >= {"chief-0/train", "chief-0/own"}
+    fetch_until(runtime_of(cluster).publisher.tensorboard_socket, "/data/plugin/scalars/tags", b"epoch_loss")
+    runtime_of(cluster).publisher.close()
+    with contextlib.closing(show_folder(f"{address}/logs")) as shown:  # as %tfos tensorboard ADDRESS
+        fetch_until(cluster_records.find(shown.id).tensorboard, "/data/plugin/scalars/tags", b"direct/chief-0")
+
+
+@pytest.mark.back_ends("inline", "local")
+def test_an_address_that_cannot_be_written_to_is_one_sentence(run, address, tmp_path):
+    (tmp_path / "store").write_text("a file, where the folder should be")
+    cluster = run(lambda args, ctx: ctx.callbacks(), log_dir=f"{address}/logs", cluster_size=1)
+    with pytest.raises(Exception, match=rf"log_dir='{address}/logs': event files cannot be put there from \S+: local:"):
+        cluster.wait(PATIENCE_S)
+
+
+@pytest.mark.back_ends("inline", "local")
+def test_a_store_that_takes_no_files_any_more_is_a_note_and_the_files_are_here(run, address, tmp_path):
+    def write(args, ctx):
+        write_events(ctx.event_dir, loss=[1.0])
+        Path(args).parent.mkdir()
+        Path(args).write_text("a file, where the folder should be")
+
+    cluster = run(write, str(tmp_path / "store" / "logs"), log_dir=f"{address}/logs", cluster_size=1)
+    cluster.wait(PATIENCE_S)
+    cluster.stop()
+    [note] = [note for note in cluster.view().notes if note.startswith("event files: not all")]
+    assert f"event files: not all of chief-0 is in {address}/logs/chief-0, from " in note
+    assert content(cluster.run_dir / "events")
+
+
+# ---- restarts -------------------------------------------------------------------------------------------------------
+
+
+def fit_and_die_once(args, ctx):
+    """Train for four epochs; in the first generation a node is killed in the third, when the second is saved."""
+    import json
+
+    import keras
+    import tensorflow as tf
+
+    def saved_epochs():
+        try:
+            return json.loads(tf.io.gfile.GFile(f"{ctx.backup_dir}/training_metadata.json").read())["epoch"]
+        except (tf.errors.NotFoundError, ValueError):
+            return 0
+
+    class Killed(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if ctx.restart == 0 and epoch == 2 and ctx.rank == ctx.num_workers - 1:
+                while saved_epochs() < 2:
+                    time.sleep(0.01)
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    with ctx.strategy().scope():
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        model.compile(keras.optimizers.SGD(0.1), "mse")
+    x, y = np.ones((8, 2), "float32"), np.ones((8, 1), "float32")
+    history = model.fit(x, y, batch_size=8, epochs=4, callbacks=[*ctx.callbacks(), Killed()], verbose=0)
+    return ctx.backup_dir, history.epoch, [weight.tolist() for weight in model.get_weights()]
+
+
+@pytest.mark.back_ends("local", "yarn")
+def test_keras_goes_on_from_a_backup_at_the_address(run, back_end, address):
+    size = 2 if back_end.name == "yarn" else 1
+    cluster = run(fit_and_die_once, restarts=1, log_dir=f"{address}/logs", cluster_size=size)
+    results = list(cluster.wait(4 * PATIENCE_S).values())
+    assert len(results) == size
+    assert all(result == results[0] for result in results)
+    backup, epochs, _ = results[0]
+    assert backup.startswith(f"{address}/logs/backup-")
+    assert epochs == [2, 3]
+    assert not gfile.exists(backup)  # training has ended: nothing goes on from it
+    assert "chief-0-restart-1/train" in {name.rpartition("/")[0] for name in content(f"{address}/logs")}
