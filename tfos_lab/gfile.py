@@ -106,7 +106,8 @@ class Store:
         self._inner = inner.rstrip("/")
         self._fsspec = fsspec_of(self.system)
         # To other readers a file is not there before it is whole; a store without renames shows it when it is closed.
-        self._renames = getattr(self._fsspec, "protocol", None) in ("hdfs", "viewfs", ("file", "local"))
+        is_hdfs = getattr(self._fsspec, "protocol", None) in ("hdfs", "viewfs")
+        self._renames = is_hdfs or self.system.type_name == "local"  # local://
         self._made: set[str] = set()
 
     def inner(self, path: str) -> str:
@@ -308,7 +309,11 @@ class _Writer:
         self.length = length
 
     def append(self, data: bytes) -> None:
-        self._stream.write(data)
+        try:
+            self._stream.write(data)
+        except BaseException:
+            self._on_shown = None  # it will not be whole
+            raise
         self.length += len(data)
 
     def flush(self) -> None:
@@ -728,8 +733,10 @@ class _Callbacks:
     def _forget(self, place: int) -> None:
         with self._lock:
             _, file = self._files.pop(c.cast(place, _COUNTS)[0], ("", None))
-        if isinstance(file, _Reader):
-            with contextlib.suppress(Exception):
+        with contextlib.suppress(BaseException):  # nobody can be told
+            if isinstance(file, _Writer):  # a program may drop a file that it has written and not closed
+                _callers(os.getpid()).call(_ANSWER_S, file.close)
+            elif file is not None:
                 file.close()
 
     def _on_file(self, function: Callable[[Any], None]) -> Callable[..., None]:
