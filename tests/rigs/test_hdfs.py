@@ -97,7 +97,7 @@ def test_a_writer_that_is_killed_leaves_no_part_under_the_name_of_the_whole(base
     assert gfile.listdir(base) == ["model"]
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 def test_kills_while_saving_leave_no_broken_model_and_no_broken_checkpoint(base):
     assert sum(kill_savers(f"{base}/store", kills=10).values()) > 3  # in the middle of a save, and not just after it
 
