@@ -106,7 +106,8 @@ class Store:
         self._inner = inner.rstrip("/")
         self._fsspec = fsspec_of(self.system)
         # To other readers a file is not there before it is whole; a store without renames shows it when it is closed.
-        self._renames = getattr(self._fsspec, "protocol", None) in ("hdfs", "viewfs", ("file", "local"))
+        is_hdfs = getattr(self._fsspec, "protocol", None) in ("hdfs", "viewfs")
+        self._renames = is_hdfs or self.system.type_name == "local"  # local://
         self._made: set[str] = set()
 
     def inner(self, path: str) -> str:
@@ -762,7 +763,7 @@ class _Callbacks:
             _, file = self._files.pop(c.cast(place, _COUNTS)[0], ("", None))
         # As on a disk, a file that nobody has closed is closed with its handle; but not by a fork of the process.
         if file is not None and file.pid == os.getpid():
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(BaseException):  # nobody can be told
                 _callers(file.pid).call(_ANSWER_S, file.close)
 
     def _on_file(self, function: Callable[[Any], None]) -> Callable[..., None]:

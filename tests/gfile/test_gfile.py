@@ -22,6 +22,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 import tfos_lab.gfile
+from tests.gfile.killed_savers import kill_savers
 from tests.gfile.operations import OPERATIONS, expected_outcome, outcome, read, write
 from tests.support.eventually import eventually
 
@@ -306,6 +307,12 @@ def test_checkpoints_are_written_kept_and_restored(base, model):
     np.testing.assert_allclose(model.get_weights()[0], kept[0])
 
 
+def test_a_file_that_is_dropped_and_not_closed_is_there(base):
+    gfile.GFile(f"{base}/f", "w").write("hello")
+    gc.collect()
+    assert read(f"{base}/f") == "hello"
+
+
 def test_what_is_flushed_is_there_while_the_file_is_open(base):
     with gfile.GFile(f"{base}/f", "w") as file:
         file.write("first")
@@ -408,3 +415,14 @@ def test_a_tensorflow_that_takes_no_file_systems_is_one_sentence():
         """
     )
     assert "takes no file systems from Python, so that it cannot open hdfs://" in done.stderr
+
+
+# ---- kills while saving ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1800)
+def test_a_hundred_kills_while_saving_leave_no_broken_model_and_no_broken_checkpoint(tmp_path):
+    counts = kill_savers(f"local://{tmp_path}/store", kills=100)
+    assert sum(counts.values()) > 30  # in the middle of a save, and not just after it
+    assert min(counts.values()) > 0

@@ -13,6 +13,7 @@ import textwrap
 import pytest
 
 import tfos_lab.gfile
+from tests.gfile.killed_savers import kill_savers
 from tests.gfile.operations import OPERATIONS, expected_outcome, outcome, read, write
 
 pytestmark = pytest.mark.tensorflow
@@ -95,6 +96,11 @@ def test_a_writer_that_is_killed_leaves_no_part_under_the_name_of_the_whole(base
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert read(f"{base}/model") == "the whole one before"
     assert gfile.listdir(base) == ["model"]
+
+
+@pytest.mark.timeout(1800)
+def test_kills_while_saving_leave_no_broken_model_and_no_broken_checkpoint(base):
+    assert sum(kill_savers(f"{base}/store", kills=10).values()) > 3  # in the middle of a save, and not just after it
 
 
 def test_a_folder_of_another_user_is_refused(yarn, base):
