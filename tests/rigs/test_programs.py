@@ -30,7 +30,7 @@ pytestmark = [
 ROOT = Path(__file__).parents[2]
 PROGRAM = ROOT / "tests" / "compat" / "programs" / "mnist_on_hdfs.py"
 PATIENCE_S = 120.0
-PROGRAM_S = 400
+PROGRAM_S = 600
 
 # ---- the Titanic way ------------------------------------------------------------------------------------------------
 
