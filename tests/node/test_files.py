@@ -212,6 +212,17 @@ def test_links_are_counted_and_not_followed(tmp_path):
     assert rig.settle() == (["m"], m.OutputSent(rank=3, links=2))
 
 
+def test_a_link_that_takes_the_place_of_a_file_before_that_is_sent_is_not_followed(tmp_path):
+    rig = Rig(tmp_path)
+    rig.files.open()
+    rig.write("large", bytes(20 << 20), age_s=10)
+    rig.write("one", age_s=20)
+    rig.files.work()
+    (rig.folder / "one").rename(tmp_path / "another")
+    (rig.folder / "one").symlink_to(tmp_path / "another")
+    assert rig.settle() == (["large"], m.OutputSent(rank=3, links=1))
+
+
 def test_files_beyond_the_limit_are_kept_on_their_host(tmp_path):
     rig = Rig(tmp_path, limit_bytes=10)
     rig.files.open()
