@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 
@@ -25,14 +26,30 @@ def runtime(folder):
 
 @pytest.fixture(scope="module")
 def url(folder):
+    """A server as behind a hub, where only those routes are open that allow it."""
+    with serving(folder, "--ServerApp.allow_unauthenticated_access=False") as url:
+        yield url
+
+
+@pytest.fixture(scope="module", params=["behind a hub", "by itself"])
+def either_url(request, folder):
+    """That server; and one as Jupyter is by default, where routes are open that ask for no login."""
+    if request.param == "behind a hub":
+        yield request.getfixturevalue("url")
+        return
+    with serving(folder) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def serving(folder, *options):
     paths = {f"JUPYTER_{name}_DIR": str(folder / name.lower()) for name in ("CONFIG", "RUNTIME", "DATA")}
     command = [
         *(sys.executable, "-m", "jupyter_server", "--no-browser", "--ServerApp.ip=127.0.0.1", "--ServerApp.port=0"),
         *("--ServerApp.allow_root=True", f"--IdentityProvider.token={TOKEN}", f"--ServerApp.base_url={BASE}"),
         "--ServerApp.jpserver_extensions={'tfos_lab.jupyter_server': True}",
-        "--ServerApp.allow_unauthenticated_access=False",  # as behind a hub: only routes that allow it are open
-        f"--ServerApp.root_dir={folder}",
+        *(f"--ServerApp.root_dir={folder}", *options),
     ]
     environ = {**os.environ, **paths, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with Daemon("jupyter server", command, log=folder / "log", env=environ) as server:
+    with Daemon("jupyter server", command, log=folder / f"log{len(options)}", env=environ) as server:
         yield server.wait_for_url(rf"(http://127\.0\.0\.1:\d+{BASE})", timeout_s=120)

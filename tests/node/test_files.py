@@ -13,6 +13,8 @@ import pytest
 
 from tests.support.eventually import eventually
 from tfos_lab import messages as m
+from tfos_lab.node.files.found import FoundFile
+from tfos_lab.node.files.sender import FileSender
 
 # What a piece counts beside its bytes.
 PIECE_COST = 512
@@ -158,6 +160,17 @@ def test_partial_files_of_our_own_and_what_links_lead_to_are_not_sent(start):
     node = start({**partial, "m": (b"x", 0), "link": ("/etc/hostname", 0), "folder": ("/etc", 0)})
     assert end(node) == ["m"]
     assert sent(node) == m.OutputSent(rank=0, links=2)
+
+
+def test_a_link_that_takes_the_place_of_a_file_before_that_is_sent_is_not_followed(tmp_path):
+    pieces = []
+    sender = FileSender(0, "output", pieces.append)
+    (tmp_path / "one").write_bytes(b"own")
+    (tmp_path / "two").symlink_to("/etc/hostname")
+    changed_ns = (tmp_path / "one").stat().st_mtime_ns
+    sender.add(FoundFile(name, tmp_path / name, 3, changed_ns) for name in ("one", "two"))
+    sender.send_due()
+    assert {piece.name for piece in pieces} == {"one"}
 
 
 def test_files_beyond_the_limit_are_kept_on_their_host_the_oldest_first_and_replace_nothing(start):
