@@ -166,7 +166,7 @@ def test_a_link_that_takes_the_place_of_a_file_before_that_is_sent_is_not_follow
     pieces = []
     sender = FileSender(0, "output", pieces.append)
     (tmp_path / "one").write_bytes(b"own")
-    (tmp_path / "two").symlink_to("/etc/hostname")
+    (tmp_path / "two").symlink_to(tmp_path / "one")
     changed_ns = (tmp_path / "one").stat().st_mtime_ns
     sender.add(FoundFile(name, tmp_path / name, 3, changed_ns) for name in ("one", "two"))
     sender.send_due()
