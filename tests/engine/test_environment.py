@@ -137,6 +137,19 @@ def test_what_was_packed_is_used_again_until_a_package_changes(inventory, prefix
     assert len({first.path, edited.path, pack(inventory=inventory).path}) == 3
 
 
+def test_the_settings_that_use_it_are_told(inventory):
+    packed = pack(inventory=inventory)
+    told = packed.describe()
+    assert told.startswith(f"{packed.path} (0 MB, packages: {len(packed.environment.packages)}, packed in ")
+    for name, value in [
+        ("spark.archives", f"{packed.path}#environment"),
+        ("spark.yarn.dist.archives", f"{packed.path}#environment"),
+        ("spark.pyspark.python", "./environment/bin/python"),
+    ]:
+        assert f'.config("{name}", "{value}")' in told
+    assert f"spark-submit --archives {packed.path}#environment" in told
+
+
 def test_packages_can_be_left_out(inventory):
     smaller = Inventory(inventory.prefix, inventory.site_packages, ["spare-*"])
     packed = pack(inventory=smaller)
