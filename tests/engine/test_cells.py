@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import signal
 import threading
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import tfos_lab
 from tests.support.eventually import eventually
 from tests.support.quick import QUICK_ENV
+from tfos_lab import messages as m
 from tfos_lab.errors import (
     CellFailed,
     CellInterrupted,
@@ -19,6 +21,7 @@ from tfos_lab.errors import (
     PayloadError,
     WaitTimeout,
 )
+from tfos_lab.node.interactive.inbox import CellInbox
 
 pytestmark = pytest.mark.usefixtures("_runs_folder")
 
@@ -48,6 +51,8 @@ def test_code_and_functions_run_on_nodes_that_keep_their_names(start):
         "worker:0": "made 1\n",
     }
     assert dict(cluster.run_cell("x + k", "worker", names={"k": 10})) == {"worker:0": 11}
+    # What a cell has made on a node stays; other names are the notebook's, as they are now.
+    assert dict(cluster.run_cell("x, k", "worker", names={"x": 5, "k": 20})) == {"worker:0": (1, 20)}
     assert dict(cluster.run_cell(lambda args, ctx: (args["a"], ctx.node), ["chief:0"])) == {"chief:0": (1, "chief:0")}
     with pytest.raises(CellFailed) as failed:
         cluster.run_cell("def fail():\n    raise ValueError('no')\nfail()")
@@ -94,6 +99,18 @@ def test_ctrl_c_interrupts_the_cell(start, tmp_path):
     with pytest.raises(CellInterrupted, match="wait for the next cell"):
         cluster.run_cell(f"open({str(begun)!r}, 'w').close()\nwhile True:\n    pass")
     assert dict(cluster.run_cell("1 + 1")) == {"chief:0": 2, "worker:0": 2}
+
+
+def test_a_cell_that_is_interrupted_before_its_turn_does_not_begin():
+    before, inbox = signal.getsignal(signal.SIGINT), CellInbox()
+    try:
+        inbox.handle(m.InterruptCell(cell=2))
+        with inbox.running(1):
+            pass
+        with pytest.raises(KeyboardInterrupt), inbox.running(2):
+            pytest.fail("it has begun")
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_values_are_shown_once_where_nodes_agree_and_leaving_the_process_ends_only_the_cell(start):
