@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 
 import pytest
 
 import tfos_lab
 from tests.support.quick import QUICK_ENV
+from tfos_lab import messages as m
 from tfos_lab.errors import (
     CellFailed,
     ClusterEnded,
@@ -15,6 +17,7 @@ from tfos_lab.errors import (
     PayloadError,
     WaitTimeout,
 )
+from tfos_lab.node.interactive.inbox import CellInbox
 
 pytestmark = pytest.mark.usefixtures("_runs_folder")
 
@@ -44,6 +47,8 @@ def test_code_and_functions_run_on_nodes_that_keep_their_names(start):
         "worker:0": "made 1\n",
     }
     assert dict(cluster.run_cell("x + k", "worker", names={"k": 10})) == {"worker:0": 11}
+    # What a cell has made on a node stays; other names are the notebook's, as they are now.
+    assert dict(cluster.run_cell("x, k", "worker", names={"x": 5, "k": 20})) == {"worker:0": (1, 20)}
     assert dict(cluster.run_cell(lambda args, ctx: (args["a"], ctx.node), ["chief:0"])) == {"chief:0": (1, "chief:0")}
     with pytest.raises(CellFailed) as failed:
         cluster.run_cell("def fail():\n    raise ValueError('no')\nfail()")
@@ -71,3 +76,15 @@ def test_what_cannot_be_interactive_is_refused(options):
         ConfigError, match=r"use local=processes for nodes|names of an interactive cluster would be lost"
     ):
         tfos_lab.start(**options)
+
+
+def test_a_cell_that_is_interrupted_before_its_turn_does_not_begin():
+    before, inbox = signal.getsignal(signal.SIGINT), CellInbox()
+    try:
+        inbox.handle(m.InterruptCell(cell=2))
+        with inbox.running(1):
+            pass
+        with pytest.raises(KeyboardInterrupt), inbox.running(2):
+            pytest.fail("it has begun")
+    finally:
+        signal.signal(signal.SIGINT, before)
