@@ -87,7 +87,7 @@ def resolve(specs: Iterable[ColumnSpec], batch: Mapping[str, Array]) -> tuple[Co
     return tuple(spec if spec.is_fixed else replace(spec, shape=batch[spec.name].shape[1:]) for spec in specs)
 
 
-def to_arrow(batch: Mapping[str, Array], schema: pa.Schema | None = None) -> pa.RecordBatch:
+def to_arrow(batch: Mapping[str, Array]) -> pa.RecordBatch:
     """Convert arrays, such as a model's results, to a record batch.
 
     Parameters
@@ -95,8 +95,6 @@ def to_arrow(batch: Mapping[str, Array], schema: pa.Schema | None = None) -> pa.
     batch : mapping of str to numpy.ndarray
         Column to ``(rows, *shape)``: a scalar per row becomes a value, anything else a (nested) array. Objects and
         NumPy strings become strings, or binary if the first is ``bytes``.
-    schema : pyarrow.Schema, optional
-        The columns and types wanted; by default those of the arrays.
 
     Returns
     -------
@@ -105,24 +103,13 @@ def to_arrow(batch: Mapping[str, Array], schema: pa.Schema | None = None) -> pa.
     Raises
     ------
     FeedError
-        For arrays of unequal lengths, columns of the schema that the batch lacks, and values that do not fit.
+        For arrays of unequal lengths, and values that become no column.
     """
     scalars = [name for name, values in batch.items() if np.ndim(values) == 0]
     if scalars:
         raise FeedError(reason=f"results need one value per row, but these are single values: {', '.join(scalars)}")
     count_rows(batch)
-    if schema is None:
-        return pa.RecordBatch.from_pydict({name: _as_found(name, values) for name, values in batch.items()})
-    missing = [name for name in schema.names if name not in batch]
-    if missing:
-        raise FeedError(reason=f"the results lack the columns {', '.join(missing)}; they have {', '.join(batch)}")
-    columns = []
-    for field in schema:
-        try:
-            columns.append(_arrow_column(batch[field.name]).cast(field.type))
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise FeedError(reason=f"results in '{field.name}' do not become {field.type}: {error}") from error
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    return pa.RecordBatch.from_pydict({name: _as_found(name, values) for name, values in batch.items()})
 
 
 def _as_found(name: str, values: Array) -> pa.Array:

@@ -6,11 +6,9 @@ this module gives them the dtype and shape that the column's spec announces.
 
 from __future__ import annotations
 
-from math import prod
-
 import pyarrow as pa
 
-from tfos_lab.data.leaves import CONVERT, raw_bytes, vectors
+from tfos_lab.data.leaves import CONVERT, vectors
 from tfos_lab.data.nesting import Level, peel
 from tfos_lab.data.rows import Array
 from tfos_lab.data.schema import ColumnSpec, shape_text
@@ -65,9 +63,6 @@ def _convert(column: pa.Array, spec: ColumnSpec) -> tuple[Array, tuple[int, ...]
     if spec.kind == "vector":
         flat, length = vectors(leaves, level)
         lengths = (*lengths, length)
-    elif spec.kind == "binary" and spec.dtype != "object":
-        flat, length = raw_bytes(leaves, spec, level)
-        lengths = (*lengths, length)
     else:
         flat = _flat(leaves, spec)
     return flat, (len(column), *lengths)
@@ -92,16 +87,11 @@ def _row_shape(seen: tuple[int, ...], spec: ColumnSpec) -> tuple[int, ...]:
     rows, inner = seen[0], seen[1:]
     if rows == 0:
         return tuple(size or 0 for size in spec.shape)
-    shape = inner
-    if len(inner) == len(spec.shape):
-        fits = all(known in (None, size) for known, size in zip(spec.shape, inner, strict=True))
-    else:
-        # `ColumnSpec.recast` asked for another number of dimensions: the same values in another layout.
-        shape = tuple(size for size in spec.shape if size is not None)
-        fits = spec.is_fixed and prod(shape) == prod(inner)
-    if not fits:
+    if len(inner) != len(spec.shape) or any(
+        known not in (None, size) for known, size in zip(spec.shape, inner, strict=True)
+    ):
         raise FeedError(
             reason=f"column '{spec.name}' has rows of shape {shape_text(inner)} where {shape_text(spec.shape)} was "
             "announced. Make all rows of the DataFrame equally long"
         )
-    return shape
+    return inner

@@ -10,8 +10,6 @@ from pyarrow import compute, types
 
 from tfos_lab.data.nesting import Level, between, common_length
 from tfos_lab.data.rows import Array
-from tfos_lab.data.schema import ColumnSpec
-from tfos_lab.errors import FeedError
 
 
 def _numbers(values: pa.Array) -> Array:
@@ -83,26 +81,6 @@ def _list_parts(lists: pa.Array) -> tuple[Array, Array, Array]:
         lists = compute.fill_null(lists, pa.scalar([], lists.type))
     offsets = lists.offsets.to_numpy()
     return np.diff(offsets), between(lists.values, offsets).to_numpy(zero_copy_only=False), offsets
-
-
-def raw_bytes(values: pa.Array, spec: ColumnSpec, level: Level) -> tuple[Array, int]:
-    """Return the bytes of binary values as numbers of the spec's dtype, without a copy."""
-    if types.is_fixed_size_binary(values.type):
-        length = values.type.byte_width
-        start, memory = values.offset * length, values.buffers()[1]
-    else:
-        width = np.int64 if types.is_large_binary(values.type) else np.int32
-        offsets = np.frombuffer(values.buffers()[1], width)[values.offset : values.offset + len(values) + 1]
-        length = common_length(offsets, level, "bytes")
-        start, memory = int(offsets[0]) if len(offsets) else 0, values.buffers()[2]
-    item_bytes = np.dtype(spec.dtype).itemsize
-    if length % item_bytes:
-        raise FeedError(
-            reason=f"column '{spec.name}' has {length} bytes per row, which are no whole number of {spec.dtype} values"
-        )
-    count = length * len(values)
-    raw = np.frombuffer(memory, np.uint8, count, start) if count else np.empty(0, np.uint8)
-    return raw.view(spec.dtype), length // item_bytes
 
 
 CONVERT: dict[str, Callable[[pa.Array], Array]] = {

@@ -10,8 +10,7 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from math import prod
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -19,12 +18,6 @@ import pyarrow as pa
 from tfos_lab.data.spark_types import arrow_columns
 from tfos_lab.data.type_table import ColumnKind, find_advice, find_rule
 from tfos_lab.errors import ConfigError
-
-# The dtypes that have the same name in NumPy and TensorFlow.
-NUMERIC_DTYPES = (
-    *("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
-    *("float16", "float32", "float64"),
-)
 
 
 @dataclass(frozen=True)
@@ -48,8 +41,8 @@ class ColumnSpec:
     --------
     >>> ColumnSpec("image", "number", "float32", (None,))
     ColumnSpec(name='image', kind='number', dtype='float32', shape=(None,))
-    >>> print(ColumnSpec("image", "number", "float32", (None,)).recast(shape=(28, 28, 1)))
-    image: float32 (28, 28, 1)
+    >>> print(ColumnSpec("image", "number", "float32", (None,)))
+    image: float32 (None,)
     """
 
     name: str
@@ -69,27 +62,6 @@ class ColumnSpec:
 
     def __str__(self) -> str:
         return f"{self.name}: {self.tf_dtype} {shape_text(self.shape)}"
-
-    def recast(self, dtype: str | None = None, shape: Sequence[int] | None = None) -> ColumnSpec:
-        """Ask for another dtype, or another shape of the same values.
-
-        Numbers are cast as NumPy's ``astype`` does; bytes of a binary column are read as raw little-endian numbers
-        of that dtype; a row's values are laid out in the new shape in their order.
-
-        Parameters
-        ----------
-        dtype : str, optional
-            A numeric dtype (or ``bool``).
-        shape : sequence of int, optional
-            The shape of one row, without the batch.
-
-        Raises
-        ------
-        ConfigError
-            If the column cannot become that.
-        """
-        typed = self if dtype in (None, self.tf_dtype) else _with_dtype(self, str(dtype))
-        return typed if shape is None else _with_shape(typed, tuple(int(size) for size in shape))
 
 
 def column_specs(
@@ -181,33 +153,6 @@ def select_columns(schema: pa.Schema | Sequence[str], columns: Iterable[str] | N
 def shape_text(shape: tuple[int | None, ...]) -> str:
     """Write a shape as Python does, and the one of a scalar as ``()``."""
     return str(tuple(shape))
-
-
-def _with_dtype(spec: ColumnSpec, dtype: str) -> ColumnSpec:
-    if dtype not in NUMERIC_DTYPES:
-        raise ConfigError([f"column '{spec.name}': dtype={dtype!r} is not one of {', '.join(NUMERIC_DTYPES)}"])
-    if spec.kind == "string":
-        advice = f"cast it in Spark first: df.withColumn('{spec.name}', df['{spec.name}'].cast('float'))"
-        raise ConfigError([f"column '{spec.name}': strings do not become {dtype}; {advice}"])
-    if spec.dtype != "object":
-        return replace(spec, dtype=dtype)
-    if spec.shape:
-        raise ConfigError([f"column '{spec.name}': arrays of binary values do not become {dtype}"])
-    return replace(spec, dtype=dtype, shape=(None,))
-
-
-def _with_shape(spec: ColumnSpec, shape: tuple[int, ...]) -> ColumnSpec:
-    if any(size < 0 for size in shape):
-        raise ConfigError([f"column '{spec.name}': shape={shape} has a negative size"])
-    if spec.kind == "binary" and spec.dtype == "object" and shape != spec.shape:
-        raise ConfigError([f"column '{spec.name}': name the dtype as well, as in recast('uint8', {shape})"])
-    known = [size for size in spec.shape if size is not None]
-    if spec.is_fixed and prod(shape) != prod(known):
-        problem = (
-            f"column '{spec.name}': rows of shape {shape_text(spec.shape)} do not fill the shape {shape_text(shape)}"
-        )
-        raise ConfigError([problem])
-    return replace(spec, shape=shape)
 
 
 def _columns(schema: pa.Schema | str | Mapping[str, Any]) -> list[tuple[str, pa.DataType, str]]:

@@ -8,7 +8,7 @@ tinyint ... bigint     int8 ... int64 ()
 float, double          float32, float64 ()
 decimal(p, s)          float64 ()                 the nearest double up to 15 digits (else 1 bit off)
 string                 string ()                  UTF-8 bytes, as TensorFlow holds strings
-binary                 string ()                  or numbers of any shape, see `ColumnSpec.recast`
+binary                 string ()                  as they are
 date                   int32 ()                   days since 1970-01-01
 timestamp              int64 ()                   microseconds since 1970-01-01 00:00 UTC, whatever the session's zone
 timestamp_ntz          int64 ()                   microseconds since 1970-01-01 00:00 of the same wall clock
