@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -90,10 +91,18 @@ def test_event_files_are_shown_while_they_are_written_and_are_complete_at_the_ad
         fetch_until(cluster_records.find(shown.id).tensorboard, "/data/plugin/scalars/tags", b"direct/chief-0")
 
 
+def put_a_file_in_its_place(folder):
+    shutil.rmtree(folder)
+    Path(folder).write_text("a file, where the folder should be")
+
+
 @pytest.mark.back_ends("inline", "local")
-def test_an_address_that_cannot_be_written_to_is_one_sentence(run, address, tmp_path):
-    (tmp_path / "store").write_text("a file, where the folder should be")
-    cluster = run(lambda args, ctx: ctx.callbacks(), log_dir=f"{address}/logs", cluster_size=1)
+def test_an_address_that_a_node_cannot_write_to_is_one_sentence(run, address, tmp_path):
+    def look(args, ctx):
+        put_a_file_in_its_place(args)
+        ctx.callbacks()
+
+    cluster = run(look, str(tmp_path / "store"), log_dir=f"{address}/logs", cluster_size=1)
     with pytest.raises(Exception, match=rf"log_dir='{address}/logs': event files cannot be put there from \S+: local:"):
         cluster.wait(PATIENCE_S)
 
@@ -101,11 +110,10 @@ def test_an_address_that_cannot_be_written_to_is_one_sentence(run, address, tmp_
 @pytest.mark.back_ends("inline", "local")
 def test_a_store_that_takes_no_files_any_more_is_a_note_and_the_files_are_here(run, address, tmp_path):
     def write(args, ctx):
+        put_a_file_in_its_place(args)
         write_events(ctx.event_dir, loss=[1.0])
-        Path(args).parent.mkdir()
-        Path(args).write_text("a file, where the folder should be")
 
-    cluster = run(write, str(tmp_path / "store" / "logs"), log_dir=f"{address}/logs", cluster_size=1)
+    cluster = run(write, str(tmp_path / "store"), log_dir=f"{address}/logs", cluster_size=1)
     cluster.wait(PATIENCE_S)
     cluster.stop()
     [note] = [note for note in cluster.view().notes if note.startswith("event files: not all")]
