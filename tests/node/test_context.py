@@ -74,7 +74,18 @@ def test_tab_shows_the_public_names_only():
     assert shown == {
         *("absolute_path", "args", "backup_dir", "callbacks", "cluster_spec", "data_feed", "data_files", "dataset"),
         *("defaultFS", "epochs", "even", "files", "num_trainers", "rank", "shard"),
-        *("event_dir", "executor_id", "gpus", "is_chief", "job_name", "log_dir", "model_dir", "node", "num_workers"),
+        *(
+            "event_dir",
+            "executor_id",
+            "gpus",
+            "is_chief",
+            "job_name",
+            "log_dir",
+            "model_dir",
+            "node",
+            "num_workers",
+            "world_size",
+        ),
         *("output_dir", "put_results", "report", "restart", "save_model", "start_server"),
         *("stop_feed", "strategy", "task_index"),
         *("training_done", "wait_for_training", "worker_num", "working_dir"),
@@ -197,7 +208,7 @@ def training():
 
 def test_nodes_that_train_are_counted_beside_ps_and_evaluator_with_the_chief_first():
     assert [ctx.rank for ctx in contexts()] == [None, 0, None, 1, 2]
-    assert {ctx.num_trainers for ctx in contexts()} == {3}
+    assert {(ctx.world_size, ctx.num_trainers) for ctx in contexts()} == {(3, 3)}
     spec = {"ps": ["a:1"], "worker": ["b:1", "c:1"]}
     assert [Rig(cluster_spec=spec, job_name="worker", task_index=index).ctx.rank for index in (0, 1)] == [0, 1]
     spec = {"worker": ["b:1"], "master": ["c:1"]}

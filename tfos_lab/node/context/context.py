@@ -42,7 +42,7 @@ class NodeContext(RowMethods, ReportMethods, FolderMethods, ShareMethods):
         Both together, such as ``"worker:1"``.
     cluster_spec : dict of str to list of str
         ``{job: ["host:port", ...]}``, as ``tf.train.ClusterSpec`` takes it.
-    num_workers, num_trainers : int
+    world_size, num_workers, num_trainers : int
         Number of nodes that train: the chief and the workers.
     rank : int or None
         Number of this node among them, from 0 and with the chief first; None on a parameter server or an evaluator.
@@ -96,7 +96,7 @@ class NodeContext(RowMethods, ReportMethods, FolderMethods, ShareMethods):
         self.task_index = start.task_index
         self.node = f"{start.job_name}:{start.task_index}"
         self.cluster_spec = start.cluster_spec
-        self.num_workers = self.num_trainers = count_training(start.cluster_spec)
+        self.world_size = self.num_workers = self.num_trainers = count_training(start.cluster_spec)
         self.rank = rank_in_training(start.cluster_spec, start.job_name, start.task_index)
         self.worker_num = self.executor_id = start.rank
         self.is_chief = start.is_chief
