@@ -352,6 +352,19 @@ def test_a_program_that_leaves_files_open_ends(tmp_path):
     assert (done.returncode, done.stdout) == (0, "at the end\n"), done.stderr
 
 
+def test_a_plain_program_has_it_with_a_local_context(tmp_path):
+    done = run(
+        f"""
+        import tfos_lab
+        ctx = tfos_lab.local_context(log_dir="local://{tmp_path}/logs")
+        import tensorflow as tf
+        tf.io.gfile.makedirs(ctx.event_dir)
+        print(tf.io.gfile.listdir(ctx.log_dir))
+        """
+    )
+    assert done.stdout == "['chief-0']\n", done.stderr
+
+
 def test_a_process_that_is_forked_later_opens_its_own(tmp_path):
     done = run(
         f"""

@@ -16,7 +16,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 from tfos_lab.core.lazy_imports import after_import
-from tfos_lab.node.preload import register_file_systems
+from tfos_lab.node.remote_files import register_file_systems
 
 THEIRS = "tensorflowonspark"
 _OURS = "tfos_lab.compat"

@@ -40,7 +40,7 @@ from tfos_lab.compat.spark_ml import Estimator, Model
 from tfos_lab.data.frames import is_connect, path_in_full
 from tfos_lab.data.schema import select_columns
 from tfos_lab.errors import ConfigError
-from tfos_lab.node.preload import register_file_systems
+from tfos_lab.node.remote_files import register_file_systems
 from tfos_lab.scoring.description import ModelSource
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from tfos_lab.jupyter.options.defaults import DEFAULTS
 from tfos_lab.jupyter.options.documents import describe_options
 from tfos_lab.jupyter.options.table import is_for_waiting_nodes, parse_options
 from tfos_lab.jupyter.run import run_cell
-from tfos_lab.node.preload import register_file_systems
+from tfos_lab.node.remote_files import register_file_systems
 from tfos_lab.payload import notebook_sources
 
 logger = logging.getLogger(__name__)

@@ -40,21 +40,14 @@ def _preload_tensorflow() -> None:
     from tfos_lab.node.keras.workers import patch_keras
 
     patch_keras()
+    from tfos_lab.node.remote_files import register_file_systems
+
     register_file_systems()
     import tfos_lab.node.child
     import tfos_lab.node.feed.dataset
     import tfos_lab.node.invoke
     import tfos_lab.node.session
     import tfos_lab.payload.packing  # noqa: F401
-
-
-def register_file_systems() -> None:
-    """Have TensorFlow read and write remote addresses; each process opens them itself, when it uses one."""
-    # A node that cannot is better than none: TensorFlow then raises that it does not know an address.
-    with contextlib.suppress(Exception):
-        from tfos_lab import gfile
-
-        gfile.register()
 
 
 def _import_tensorflow() -> None:

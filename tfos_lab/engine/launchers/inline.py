@@ -24,8 +24,8 @@ from tfos_lab.node.activity.reporter import ActivityReporter
 from tfos_lab.node.driver_link import HEARTBEAT_S
 from tfos_lab.node.feed.store import FeedStore
 from tfos_lab.node.invoke import NodeServed, call_map_fun, returned_outcome
-from tfos_lab.node.preload import register_file_systems
 from tfos_lab.node.profile.files import ProfileFiles
+from tfos_lab.node.remote_files import register_file_systems
 from tfos_lab.node.scratch import Scratch
 from tfos_lab.node.session import NodeSession
 from tfos_lab.node.tensorboard.remote_log import RemoteLog

@@ -6,8 +6,10 @@ import tempfile
 import threading
 
 from tfos_lab import messages as m
+from tfos_lab.core.lazy_imports import after_import
 from tfos_lab.node.context.context import NodeContext
 from tfos_lab.node.feed.reader import FeedReader
+from tfos_lab.node.remote_files import register_file_systems
 
 
 def local_context(*, log_dir: str | None = None) -> NodeContext:
@@ -16,7 +18,7 @@ def local_context(*, log_dir: str | None = None) -> NodeContext:
     Parameters
     ----------
     log_dir : str, optional
-        Folder for event files; a new temporary folder by default.
+        Folder for event files, or an address; a new temporary folder by default.
 
     Examples
     --------
@@ -24,6 +26,7 @@ def local_context(*, log_dir: str | None = None) -> NodeContext:
     >>> tfos_lab.local_context().num_workers
     1
     """
+    after_import("tensorflow", register_file_systems)
     start = m.Start(
         cluster_id="local",
         rank=0,
