@@ -14,6 +14,7 @@ from benchmarks.acted_agents import Cast, parts_of
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.core.launchers import LauncherTraits
 from tfos_lab.core.roles import assign_roles
+from tfos_lab.data.session_stores import SessionStores
 from tfos_lab.engine.cluster import Cluster
 from tfos_lab.engine.generation_maker import GenerationMaker
 from tfos_lab.engine.launchers.base import Launcher, LaunchPlan
@@ -105,7 +106,7 @@ class ActedCluster:
             payload=b"",
             called_s=time.time(),
             hosts=_LOOPBACK,
-            default_fs="",
+            stores=SessionStores(),
             make_launcher=self._make_launcher,
         )
         self.runtime = ClusterRuntime(maker, RunDir(folder, config.log_dir))

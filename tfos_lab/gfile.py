@@ -361,7 +361,7 @@ class _Writer:
 
 
 @functools.lru_cache(maxsize=64)
-def _opened(root: str, _pid: int) -> Store:
+def _opened(root: str, _pid: int, _keys: object) -> Store:
     """Return the store of an address, once for each process: connections and threads do not cross a fork."""
     return Store(root)
 
@@ -369,7 +369,9 @@ def _opened(root: str, _pid: int) -> Store:
 def store_of(address: str) -> tuple[Store, str]:
     """Return the store of an address, opened at its first use, and the path in it."""
     scheme, host, path = split_scheme(address)
-    return _opened(f"{scheme}://{host}", os.getpid()), path or "/"
+    # The next session may have other keys.
+    keys = scheme.startswith("s3") and tuple(item for item in os.environ.items() if item[0].startswith("AWS_"))
+    return _opened(f"{scheme}://{host}", os.getpid(), keys), path or "/"
 
 
 # ---- calls that end -------------------------------------------------------------------------------------------------
