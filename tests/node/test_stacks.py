@@ -90,8 +90,10 @@ EXECUTE = "/env/lib/python3.11/site-packages/tensorflow/python/eager/execute.py"
     ids=["rows", "peers", "TensorFlow", "the user's own within TensorFlow", "another library"],
 )
 def test_the_innermost_package_says_what_a_node_is_at(run, map_fun, args, condition, shown):
-    stacks = until(run(map_fun, args), lambda stacks: (stacks.place.rpartition(" in ")[2], stacks.call) == shown)
-    assert stacks.condition is condition
+    def seen(stacks):
+        return (stacks.condition, stacks.place.rpartition(" in ")[2], stacks.call)
+
+    until(run(map_fun, args), lambda stacks: seen(stacks) == (condition, *shown))
 
 
 def test_a_child_that_holds_the_interpreter_s_lock_is_asked_with_a_signal(run):
