@@ -56,3 +56,14 @@ def test_a_line_of_one_stream_is_not_cut_by_the_other(run):
     assert node.output() == b"".join(b"out %d\n" % number for number in range(50)) + b"Password: "
     assert node.output("stderr") == b"".join(b"err %d\n" % number for number in range(50)) + b"the end\n"
     assert all(record.time_s for record in records)
+
+
+def test_what_a_process_has_written_last_is_in_its_log_without_a_line_end(run):
+    def map_fun():
+        os.write(1, b"last")
+        os._exit(3)
+
+    node = run(map_fun)
+    node.outcome()
+    node.finish()
+    assert node.output() == b"last"
