@@ -211,6 +211,16 @@ def test_progress_is_in_steps_of_those_who_report_how_many_there_will_be(trainin
     assert cluster.diagnose().progress == pytest.approx((0.5 + 0.25) / 2)
 
 
+def test_rows_of_all_epochs_say_how_much_is_done_once_all_have_arrived(training, nodes):
+    feed = {"rows": {"worker:0": 100, "worker:1": 100}, "complete": True, "epochs": 2}
+    for feeds, done in [([feed], 0.5), ([{**feed, "complete": False}], None)]:
+        cluster = training(None, None, feeds=feeds)
+        nodes.send(m.RowsTaken(0, 150, 1))
+        nodes.send(m.RowsTaken(1, 50, 0))
+        nodes.settle()
+        assert cluster.diagnose().progress == done
+
+
 def test_the_time_left_follows_the_speed_of_the_last_half_minute(training, nodes, monkeypatch):
     cluster = training(None)
     begun_s = time.time()
