@@ -273,12 +273,14 @@ def test_fields_of_structs_are_columns_by_their_dotted_names(fed, spark):
 
 
 @pytest.mark.parametrize("spark_mode", ["local", "connect"])
-def test_vectors_dense_and_sparse_become_the_same_tensor_and_a_matrix_none(fed, spark):
+def test_vectors_dense_and_sparse_become_the_same_tensor_and_a_matrix_none(fed, spark, tmp_path):
     from pyspark.ml.linalg import Matrices, Vectors
 
     rows = [Vectors.dense([1, 2, 3]), Vectors.sparse(3, [0, 2], [5.0, 6.0]), Vectors.sparse(3, [], [])]
-    array = fed(spark.createDataFrame([(row,) for row in rows], ["v"]).coalesce(1), spark=spark)["v"]
-    assert (array.dtype, array.tolist()) == ("float64", [[1, 2, 3], [5, 0, 6], [0, 0, 0]])
+    df = spark.createDataFrame([(row,) for row in rows], ["v"]).coalesce(1)
+    df.write.parquet(str(tmp_path / "vectors"))  # there they are as Spark has them, of both kinds
+    for array in (fed(df, spark=spark)["v"], fed(str(tmp_path / "vectors"), spark=spark)["v"]):
+        assert (array.dtype, array.tolist()) == ("float64", [[1, 2, 3], [5, 0, 6], [0, 0, 0]])
     with pytest.raises(ConfigError, match="column 'm' of type matrix cannot become a tensor: make it an array"):
         fed(spark.createDataFrame([(Matrices.dense(1, 2, [1, 2]),)], ["m"]), spark=spark)
 
