@@ -103,7 +103,7 @@ def test_an_address_that_a_node_cannot_write_to_is_one_sentence(run, address, tm
         ctx.callbacks()
 
     cluster = run(look, str(tmp_path / "store"), log_dir=f"{address}/logs", cluster_size=1)
-    with pytest.raises(Exception, match=rf"log_dir='{address}/logs': event files cannot be put there from \S+: local:"):
+    with pytest.raises(Exception, match=rf"path='{address}/logs': \S+ cannot write to it: "):
         cluster.wait(PATIENCE_S)
 
 

@@ -8,21 +8,18 @@ cannot resolve (`map_batches`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from tfos_lab.data.schema import column_specs, select_columns
 from tfos_lab.data.spark_types import udt_name
-from tfos_lab.errors import ConfigError
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-Vectors = Literal["float64", "float32", "sparse"]
 
-
-def prepare(df: DataFrame, columns: Iterable[str] | None = None, *, vectors: Vectors = "float64") -> DataFrame:
+def prepare(df: DataFrame, columns: Iterable[str] | None = None) -> DataFrame:
     """Choose the columns to feed, and give them the form that is fastest to send.
 
     Nothing is computed: the result is as lazy as ``df``.
@@ -33,10 +30,6 @@ def prepare(df: DataFrame, columns: Iterable[str] | None = None, *, vectors: Vec
         Classic or Spark Connect.
     columns : iterable of str, optional
         The columns wanted, in this order; ``"person.age"`` is a field of a struct. All by default.
-    vectors : str
-        How columns of spark.ml vectors are sent: as arrays of doubles (``"float64"``), as arrays of floats
-        (``"float32"``: half the bytes), or unchanged (``"sparse"``: best for long vectors that are mostly zero).
-        They become dense tensors in any case.
 
     Returns
     -------
@@ -48,9 +41,7 @@ def prepare(df: DataFrame, columns: Iterable[str] | None = None, *, vectors: Vec
     ConfigError
         With every column that is missing or cannot become a tensor, and what to do about it.
     """
-    if vectors not in ("float64", "float32", "sparse"):
-        raise ConfigError([f"vectors={vectors!r}: use 'float64', 'float32' or 'sparse'"])
-    return df.select(*(_expression(field, vectors) for field in _chosen(df, columns)))
+    return df.select(*map(_expression, _chosen(df, columns)))
 
 
 def widen(df: DataFrame, columns: Iterable[str] | None = None) -> tuple[DataFrame, list[int]]:
@@ -76,7 +67,7 @@ def widen(df: DataFrame, columns: Iterable[str] | None = None) -> tuple[DataFram
             positions.append(own.index(field["name"]))
         else:
             positions.append(len(own) + len(extra))
-            extra.append(_expression(field, "float64").alias(f"tfos_lab_{len(extra)}"))
+            extra.append(_expression(field).alias(f"tfos_lab_{len(extra)}"))
     return (df.select("*", *extra) if extra else df), positions
 
 
@@ -162,16 +153,16 @@ def _walk(fields: Sequence[Mapping[str, Any]], path: Sequence[str]) -> Mapping[s
     return _walk(inner["fields"], path[1:]) if is_struct else None
 
 
-def _expression(field: Mapping[str, Any], vectors: Vectors) -> Column:
+def _expression(field: Mapping[str, Any]) -> Column:
     from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 
     path = field.get("path", [field["name"]])
     column = F.col(".".join(f"`{part.replace('`', '``')}`" for part in path))
-    if udt_name(field["type"]) == "VectorUDT" and vectors != "sparse":
+    if udt_name(field["type"]) == "VectorUDT":
         # Imported here, so that only users of vectors pay for importing spark.ml.
         from pyspark.ml.functions import vector_to_array
 
-        column = vector_to_array(column, dtype=vectors)
+        column = vector_to_array(column)
     elif path == [field["name"]]:
         return column
     return column.alias(field["name"])

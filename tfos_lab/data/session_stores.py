@@ -19,8 +19,7 @@ _KEYS = {
     "fs.s3a.secret.key": "AWS_SECRET_ACCESS_KEY",
     "fs.s3a.session.token": "AWS_SESSION_TOKEN",
 }
-_REGION = {"fs.s3a.endpoint.region": "AWS_DEFAULT_REGION"}
-_ENDPOINT, _ENCRYPTED = "fs.s3a.endpoint", "fs.s3a.connection.ssl.enabled"
+_REGION, _ENDPOINT, _ENCRYPTED = "fs.s3a.endpoint.region", "fs.s3a.endpoint", "fs.s3a.connection.ssl.enabled"
 # Any of them says that this process has keys, or a store, of its own; but for what a session has brought.
 _OWN = ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ENDPOINT_URL")
 _brought: dict[str, str] = {}
@@ -72,7 +71,7 @@ def _variables(setting: Callable[[str], str]) -> dict[str, str]:
     keys = {variable: setting(name) for name, variable in _KEYS.items()}
     if not (keys["AWS_ACCESS_KEY_ID"] and keys["AWS_SECRET_ACCESS_KEY"]):
         keys = {}
-    found = keys | {variable: setting(name) for name, variable in _REGION.items()}
+    found = keys | {"AWS_DEFAULT_REGION": setting(_REGION)}
     endpoint = setting(_ENDPOINT)
     # Amazon's own is the default of all clients.
     if endpoint and not endpoint.endswith("amazonaws.com"):

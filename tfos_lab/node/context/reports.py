@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfos_lab import messages as m
-from tfos_lab.core.paths import is_local, split_scheme, without_keys
+from tfos_lab.core.paths import is_local, split_scheme
 from tfos_lab.errors import ConfigError
 from tfos_lab.node.activity.steps import STEPS
 from tfos_lab.node.context.report_rate import ReportRate
@@ -71,7 +71,9 @@ class ReportMethods:
         if self.is_chief and is_local(self.event_dir):
             self._check_event_dir(Path(split_scheme(self.event_dir)[2]))
             if not is_local(self.log_dir):
-                self._check_log_dir()
+                from tfos_lab.data.file_systems import require_folder
+
+                require_folder(self.log_dir)
         from tfos_lab.node.keras.callbacks import make_callbacks
 
         return make_callbacks(
@@ -80,16 +82,6 @@ class ReportMethods:
             backup_dir=self.backup_dir,
             is_chief=self.is_chief,
         )
-
-    def _check_log_dir(self) -> None:
-        """Make the remote folder that event files are put into, so that a wrong address or key shows at once."""
-        import tensorflow as tf
-
-        try:
-            tf.io.gfile.makedirs(self.log_dir)
-        except tf.errors.OpError as error:
-            why = f"event files cannot be put there from {socket.gethostname()}: {error.message}"
-            raise ConfigError([without_keys(f"log_dir='{self.log_dir}': {why}")]) from None
 
     def _check_event_dir(self, folder: Path) -> None:
         try:
