@@ -36,11 +36,11 @@ def patch_keras_3(trainer: ModuleType) -> None:
     model = trainer.TensorFlowTrainer
     if hasattr(model._make_function, PATCHED):
         return
+    adapter: Any = sys.modules["keras.src.trainers.data_adapters.tf_dataset_adapter"]
+    adapter.make_class_weight_map_fn = _times_weights_of_rows(adapter.make_class_weight_map_fn)
     model._make_function = _counting_steps(model._make_function)
     metrics = sys.modules["keras.src.trainers.compile_utils"].CompileMetrics
     metrics.update_state = on_real_rows(metrics.update_state, lambda _weights: current.rows)
-    adapter: Any = sys.modules["keras.src.trainers.data_adapters.tf_dataset_adapter"]
-    adapter.make_class_weight_map_fn = _times_weights_of_rows(adapter.make_class_weight_map_fn)
 
 
 def count_rows(model: keras.Model, mode: RowMode | None, *, validates: bool = False) -> None:
