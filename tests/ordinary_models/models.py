@@ -335,7 +335,7 @@ def own_losses(keras):
 
     class Pinball(keras.losses.Loss):
         def call(self, y_true, y_pred):
-            error = tf.cast(y_true, y_pred.dtype) - tf.squeeze(y_pred, -1)
+            error = tf.reshape(tf.cast(y_true, y_pred.dtype), (-1,)) - tf.squeeze(y_pred, -1)
             return tf.maximum(0.8 * error, -0.2 * error)
 
     def fourth_power(y_true, y_pred):

@@ -118,8 +118,15 @@ def train_on_node(keras: Any, ordinary: Ordinary, ctx: Any, strategy: Any, begun
         model = ordinary.build(keras)
     begun += [model.get_weights(), dataset.element_spec]
     if ordinary.change:
-        dataset = dataset.map(ordinary.change)
+        dataset = changed(dataset, ordinary.change)
     return trained(keras, ordinary, model, dataset, strategy)
+
+
+def changed(dataset: Any, change: Callable[..., Any]) -> Any:
+    """Return the dataset mapped, without a warning for each lambda whose lines are not its own."""
+    import tensorflow as tf
+
+    return dataset.map(tf.autograph.experimental.do_not_convert(change))
 
 
 def trained(keras: Any, ordinary: Ordinary, model: Any, dataset: Any, strategy: Any) -> Any:
@@ -178,9 +185,9 @@ def train_alone(
 
     dataset = tf.data.Dataset.from_generator(batches, output_signature=specs)
     if ordinary.change:
-        dataset = dataset.map(ordinary.change)
+        dataset = changed(dataset, ordinary.change)
     if ordinary.weight is None and not ordinary.weighs:
-        dataset = dataset.map(lambda x, y, _: (x, y))
+        dataset = changed(dataset, lambda x, y, _: (x, y))
     # Of an epoch of unknown length, Keras would count a step too many.
     dataset = dataset.apply(tf.data.experimental.assert_cardinality(len(steps)))
     return trained(keras, ordinary, model, dataset, tf.distribute.get_strategy())

@@ -155,6 +155,30 @@ def counting_real_rows(
     return update_state
 
 
+def times_weights_of_rows(make_map: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap what makes the map for ``class_weight``, so that it multiplies the weights of rows.
+
+    Keras 3 takes only one of both; Keras 2 means to multiply them, and fails for batches of any number of rows.
+    """
+
+    @functools.wraps(make_map)
+    def make_class_weight_map_fn(class_weight: Any) -> Callable[..., Any]:
+        weigh = make_map(class_weight)
+
+        def class_weights_map_fn(*data: Any) -> Any:
+            import tensorflow as tf
+
+            if len(data) < 3 or data[2] is None:
+                return weigh(*data)
+            x, y, of_class = weigh(*data[:2])
+            of_rows = tf.reshape(data[2], [-1] + [1] * (of_class.shape.rank - 1))
+            return x, y, of_rows * tf.cast(of_class, of_rows.dtype)
+
+        return class_weights_map_fn
+
+    return make_class_weight_map_fn
+
+
 def on_real_rows(update: Callable[..., Any], rows: Callable[[Any], StepRows | None]) -> Callable[..., Any]:
     """Wrap the update of a model's metrics: they see real rows only, with the weights that the user gave them."""
 

@@ -23,6 +23,7 @@ from tfos_lab.node.keras.row_counts import (
     on_real_rows,
     rows_of,
     rows_of_one_step,
+    times_weights_of_rows,
 )
 from tfos_lab.node.keras.versions import misfit
 
@@ -44,7 +45,9 @@ def patch_tf_keras() -> None:
     model, losses, metrics = training.Model, utils.LossesContainer, utils.MetricsContainer
     metrics.update_state = on_real_rows(metrics.update_state, _rows_of_tf_keras)
     losses.__call__ = _losses_of_real_rows(losses.__call__)
-    handler = sys.modules["tf_keras.src.engine.data_adapter"].DataHandler
+    adapter: Any = sys.modules["tf_keras.src.engine.data_adapter"]
+    adapter._make_class_weight_map_fn = times_weights_of_rows(adapter._make_class_weight_map_fn)
+    handler = adapter.DataHandler
     handler.enumerate_epochs = _starting_with_its_epoch(handler.enumerate_epochs)
     model.fit = _with_mode(model.fit, training)
     model.evaluate = _with_mode(model.evaluate, training)

@@ -32,7 +32,10 @@ _REPLACED: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
             "MetricsContainer.update_state": ("y_true", "y_pred", "sample_weight"),
             "LossesContainer.__call__": ("y_true", "y_pred", "sample_weight", "regularization_losses"),
         },
-        "tf_keras.src.engine.data_adapter": {"DataHandler.enumerate_epochs": ()},
+        "tf_keras.src.engine.data_adapter": {
+            "DataHandler.enumerate_epochs": (),
+            "_make_class_weight_map_fn": ("class_weight",),
+        },
         "tf_keras.src.engine.training": {
             "Model.fit": ("x",),
             "Model.evaluate": ("x",),
