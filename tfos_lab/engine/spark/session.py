@@ -17,7 +17,7 @@ from tfos_lab.data.spark_errors import killed_worker
 from tfos_lab.data.spark_python import is_local_master
 from tfos_lab.data.spark_versions import why_no_connect
 from tfos_lab.engine.spark.oversized import oversized
-from tfos_lab.engine.spark.servers import ADVICE, is_silence, lost_connect_server, lost_server
+from tfos_lab.engine.spark.servers import ADVICE, lost_connect_server, lost_server
 from tfos_lab.errors import FeedError, NoSession, TfosError
 from tfos_lab.errors.channel import own_error_in
 from tfos_lab.transport.link import address_towards
@@ -57,16 +57,13 @@ def lost_session() -> SparkSession | None:
     return session
 
 
-def death_of(spark: SparkSession, *, or_silent: bool = False) -> str | None:
-    """Return why the session is dead, or None if it lives.
-
-    A Spark Connect server that is only silent may go on; with ``or_silent``, its session counts as dead, too.
-    """
+def death_of(spark: SparkSession) -> str | None:
+    """Return why the session is dead, or None if it lives."""
     if is_connect(spark):
         if getattr(spark, "is_stopped", False):
             return "the Spark Connect session was stopped"
         if lost := lost_connect_server(spark):
-            return lost if or_silent or not is_silence(lost) else None  # its client would ask again for minutes
+            return lost  # its client would ask again for minutes
         try:
             _ = spark.version
         except Exception as error:  # noqa: BLE001 - any error means that nobody answers
@@ -96,7 +93,7 @@ def require_alive(spark: SparkSession) -> None:
 
 def why_unusable(spark: SparkSession) -> str | None:
     """Return why no cluster can use the session, or None if one can."""
-    return _unfit(spark) or death_of(spark, or_silent=True)
+    return _unfit(spark) or death_of(spark)
 
 
 def _unfit(spark: SparkSession) -> str:
