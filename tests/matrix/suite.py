@@ -18,7 +18,9 @@ import numpy as np
 import pytest
 
 import tfos_lab
-from tests.node.exact_training import EPOCHS, read_when_there, train_examples, write
+from tests.ordinary_models import models  # noqa: F401 - the models
+from tests.ordinary_models.compare import assert_as_in_one_process, train_all
+from tests.ordinary_models.declare import ORDINARY
 from tests.support.clusters import running_clusters, runtime_of
 from tests.support.unix_http import fetch_until
 from tfos_lab.errors import ConfigError, NodeFailed
@@ -27,8 +29,6 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(400)]
 
 SPARK = tuple(int(number) for number in importlib.metadata.version("pyspark").split(".")[:2])
 HAS_CONNECT = SPARK >= (4, 0) and importlib.util.find_spec("grpc_status") is not None
-# One pass to record the batches, the epochs of training, and `evaluate`.
-READINGS = EPOCHS + 2
 WAIT_S = 300
 
 
@@ -52,28 +52,26 @@ def run(spark):
 # ---- training -------------------------------------------------------------------------------------------------------
 
 
-def test_training_on_uneven_rows_is_that_of_one_process(run, spark, tmp_path):
-    random = np.random.default_rng(7)
-    rows = [(random.normal(size=3).tolist(), float(random.random() < 0.4), 1.0) for _ in range(107)]
-    loop = "tf_keras" if os.environ.get("TF_USE_LEGACY_KERAS") else "keras"
-    example = {"loop": loop, "rows": rows, "batch_size": 16, "weighted": False, "remainder": "exact"}
-    write(tmp_path / "1.json", example)
-    write(tmp_path / "2.json", None)
-    numbered = [(number, *row) for number, row in enumerate(rows)]
-    df = spark.createDataFrame(numbered, "id long, x array<float>, y float, weight float").repartition(3)
+def test_training_of_ordinary_models_is_that_of_one_process(spark, spark_mode, tmp_path):
+    keras = "tf_keras" if os.environ.get("TF_USE_LEGACY_KERAS") else "keras"
+    names = [name for name, model in ORDINARY.items() if model.short or spark_mode == "local"]
+    found = train_all(names, keras, 2, spark=spark, folder=tmp_path)
+    failures = {name: why for name in names if (why := failure_of(found, name, keras))}
+    assert not failures, "\n\n".join(f"{name}: {why}" for name, why in failures.items())
 
-    cluster = run(train_examples, str(tmp_path))
-    cluster.train(df, epochs=READINGS)
-    cluster.wait(timeout_s=WAIT_S)
 
-    first, second, alone = (read_when_there(tmp_path / f"1-{name}.result") for name in ("0", "1", "alone"))
-    assert alone.pop("rows") == list(range(len(rows)))
-    assert first["weights"] == second["weights"]
-    for weight, expected in zip(first["weights"], alone["weights"], strict=True):
-        np.testing.assert_allclose(weight, expected, rtol=0, atol=1e-5)
-    for what in ("history", "live", "evaluated"):
-        for shown, expected in zip(first[what], alone[what], strict=True):
-            assert shown == pytest.approx(expected, abs=1e-5), what
+def failure_of(found, name, keras):
+    """Return in which way a model is not as in one process though it has to be; those that are not exact may differ."""
+    model = ORDINARY[name]
+    if keras not in model.keras or model.not_exact.get(keras):
+        return ""
+    try:
+        assert_as_in_one_process(found, name)
+    except AssertionError as error:
+        return str(error)
+    except pytest.skip.Exception:
+        return ""
+    return ""
 
 
 # ---- rows in and out ------------------------------------------------------------------------------------------------

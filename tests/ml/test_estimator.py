@@ -107,6 +107,8 @@ def test_an_interrupt_stops_the_cluster(rows, tmp_path, no_clusters):
         ({"model": functions.fail}, {"evalNode": True, "clusterSize": 2}, "^evalNode=True: model= has nothing to run"),
         ({"train_fn": functions.fail}, {"numPS": 1}, "^numPS=1: leaves no node to train .* clusterSize=2 or more$"),
         ({"train_fn": functions.fail}, {"labelCol": "y"}, "^labelCol: there is no column 'y'; the data has features, "),
+        ({"model": functions.fail}, {"labelCol": ["label", "y"]}, "^labelCol: there is no column 'y'; the data has "),
+        ({"train_fn": functions.fail}, {"labelCol": {"out": "y"}}, "^labelCol: there is no column 'y'; the data has "),
     ],
 )
 def test_what_cannot_work_starts_no_cluster(rows, given, params, message, no_clusters):

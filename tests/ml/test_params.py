@@ -89,6 +89,8 @@ def test_none_removes_what_was_set_where_it_is_no_value():
         ({"masterNode": "boss"}, "^masterNode='boss': not a job name that can lead"),
         ({"inputCols": ["x", "x"]}, "^inputCols: 'x' is there twice$"),
         ({"inputMapping": ["x"]}, r"^inputMapping=\['x'\]: a dict of names to names is needed$"),
+        ({"labelCol": []}, r"^labelCol=\[\]: a list of names is needed$"),
+        ({"labelCol": {"out": 3}}, r"^labelCol={'out': 3}: a dict of names to names is needed$"),
         ({"shuffle": 1}, "^shuffle=1: True or False is needed$"),
         ({"env": {"TF_CONFIG": "{}"}}, r"^env\['TF_CONFIG'\]: is set by tfos_lab on every node$"),
         ({"args": ["--lr"]}, r"^args=\['--lr'\]: use a dict with texts as keys, or an argparse"),

@@ -482,6 +482,33 @@ def test_elements_have_weights_and_those_of_rows_that_only_fill_up_are_a_zero_of
 
 
 @pytest.mark.tensorflow
+def test_a_label_of_several_columns_gives_targets_of_the_same_structure(dataset_of):
+    rows = {"x": X, "y": Y, "z": [0.5, 1.5]}
+    ((x, (y, z), weights),) = dataset_of(rows, label=["y", "z"])
+    assert (x.shape, y.tolist(), z.tolist(), weights.tolist()) == ((3, 2), [5, 6, 6], [0.5, 1.5, 1.5], [1.5, 1.5, 0.0])
+    ((x, targets, _),) = dataset_of(rows, label={"price": "z", "again": "z"})
+    assert {name: values.tolist() for name, values in targets.items()} == {name: z.tolist() for name in targets}
+    assert list(x) == ["x", "y"]
+    ((x, target, _),) = dataset_of(rows, features="x", label="x")
+    assert target.tolist() == x.tolist()
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    ("label", "told"),
+    [
+        (["y", "prize"], "column 'prize' is not in the data.* It has: price, x, y"),
+        ({"out": "prise"}, "column 'prise' is not in the data; did you mean 'price'"),
+        ({"out": 3}, "label={'out': 3}: a column's name, a list of names or a dict of outputs to names is needed"),
+        ([], r"label=\[\]: a column's name"),
+    ],
+)
+def test_a_label_that_is_not_there_is_one_sentence(dataset_of, label, told):
+    with pytest.raises(ConfigError, match=told):
+        dataset_of({"price": Y, "x": X, "y": Y}, label=label)
+
+
+@pytest.mark.tensorflow
 def test_a_column_is_not_overwritten_with_the_weights_of_the_rows(dataset_of):
     rows = {"x": X, "y": Y, "sample_weight": pa.array([0.25, 0.5], pa.float32())}
     with pytest.raises(ConfigError, match=r"column 'sample_weight': .* say weight='sample_weight'"):

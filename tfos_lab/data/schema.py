@@ -150,6 +150,30 @@ def select_columns(schema: pa.Schema | Sequence[str], columns: Iterable[str] | N
     return wanted
 
 
+def columns_of_label(label: str | Sequence[str] | Mapping[str, str]) -> list[str]:
+    """Return the columns that a label names: a column, several, or those of a dict of a model's outputs to columns.
+
+    Raises
+    ------
+    ConfigError
+        For anything else.
+
+    Examples
+    --------
+    >>> columns_of_label("y")
+    ['y']
+    >>> columns_of_label({"price": "y", "is_sold": "z"})
+    ['y', 'z']
+    """
+    if isinstance(label, str):
+        return [label]
+    names = list(label.values()) if isinstance(label, Mapping) else list(label) if isinstance(label, Sequence) else []
+    if not names or not all(isinstance(name, str) for name in names):
+        wanted = "a column's name, a list of names or a dict of outputs to names is needed"
+        raise ConfigError([f"label={label!r:.60}: {wanted}, as in label={{'price': 'y', 'is_sold': 'z'}}"])
+    return names
+
+
 def shape_text(shape: tuple[int | None, ...]) -> str:
     """Write a shape as Python does, and the one of a scalar as ``()``."""
     return str(tuple(shape))

@@ -99,7 +99,15 @@ COLUMNS = (
 # ---- training -------------------------------------------------------------------------------------------------------
 
 TRAINING = (
-    Declaration(name="labelCol", doc="The column that is to be predicted", convert=v.text, default="label"),
+    Declaration(
+        name="labelCol",
+        doc=(
+            "The column that is to be predicted; for a model of several outputs a list of columns, in the order of the "
+            "outputs, or a dict of outputs to columns"
+        ),
+        convert=v.label,
+        default="label",
+    ),
     Declaration(name="weightCol", doc="The column with the rows' weights; by default all count 1", convert=v.text),
     Declaration(
         name="args",

@@ -43,6 +43,13 @@ def pairs(name: str, value: Any) -> dict[str, str]:
     raise ParamError([f"{name}={value!r:.60}: a dict of names to names is needed"])
 
 
+def label(name: str, value: Any) -> str | list[str] | dict[str, str]:
+    """Take a name, a list of names, or a mapping of names to names."""
+    if isinstance(value, Mapping):
+        return pairs(name, value)
+    return texts(name, value) if isinstance(value, list | tuple) else text(name, value)
+
+
 def path(name: str, value: Any) -> str:
     """Take a path, on any file system."""
     if isinstance(value, str | os.PathLike) and str(value):

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.data.prepare import prepare
+from tfos_lab.data.schema import columns_of_label
 from tfos_lab.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -51,15 +52,16 @@ def fed_columns(estimator: TrainingStage, df: DataFrame) -> list[str] | None:
         For columns that are not there, or cannot become tensors.
     """
     asked: list[tuple[str, str]] = []
+    labels = columns_of_label(estimator.getLabelCol())
     param = input_param(estimator)
     if param is None and estimator.model is not None:
         param = "featuresCol"
     if param is not None:
         asked += [(param, column) for column in inputs_of(estimator, param)]
-        if estimator.model is not None or estimator.isSet("labelCol") or _has(df, estimator.getLabelCol()):
-            asked.append(("labelCol", estimator.getLabelCol()))
+        if estimator.model is not None or estimator.isSet("labelCol") or _has(df, labels[0]):
+            asked += [("labelCol", column) for column in labels]
     elif estimator.isSet("labelCol"):
-        require_columns(df, [("labelCol", estimator.getLabelCol())])
+        require_columns(df, [("labelCol", column) for column in labels])
     if estimator.isSet("weightCol"):
         asked.append(("weightCol", estimator.getWeightCol()))
     require_columns(df, asked)

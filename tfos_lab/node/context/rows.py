@@ -37,7 +37,7 @@ class RowMethods:
         self,
         batch_size: int,
         features: str | Sequence[str] | None = None,
-        label: str | None = None,
+        label: str | Sequence[str] | Mapping[str, str] | None = None,
         weight: str | None = None,
         *,
         shuffle: bool = False,
@@ -56,9 +56,11 @@ class RowMethods:
             Rows per batch on this node; the global batch is ``batch_size × num_workers``.
         features : str or sequence of str, optional
             Columns that make up x; all but label and weight by default.
-        label : str, optional
+        label : str, sequence of str, or mapping of str to str, optional
             Column that is y. With it, elements are ``(x, y, w)`` as Keras' ``fit`` takes them, where x is the tensor of
-            the one feature, or a dict of several. Without it, elements are a dict of column → tensor.
+            the one feature, or a dict of several. Without it, elements are a dict of column → tensor. For a model of
+            several outputs, a list of columns makes y a tuple, in the order of the outputs, and a dict of output to
+            column makes it a dict of outputs; w counts for each of them.
         weight : str, optional
             Column of sample weights, float; 1 for every row by default.
         shuffle : bool
@@ -85,9 +87,9 @@ class RowMethods:
         Raises
         ------
         FeedError
-            If a named column is not fed, or the feed fails.
+            If the feed fails.
         ConfigError
-            On a parameter server or an evaluator, which are fed no rows.
+            If a named column is not fed, and on a parameter server or an evaluator, which are fed no rows.
 
         Notes
         -----

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from tfos_lab.core.config import REMAINDER_CHOICES
 from tfos_lab.data.rows import count_rows, slice_rows, zeros
-from tfos_lab.data.schema import ColumnSpec, select_columns
+from tfos_lab.data.schema import ColumnSpec, columns_of_label, select_columns
 from tfos_lab.errors import ConfigError, FeedError
 from tfos_lab.node.activity.steps import STEPS
 from tfos_lab.node.feed.epoch import Piece
@@ -41,7 +41,7 @@ class DatasetRequest:
 
     batch_size: int
     features: Sequence[str] | None
-    label: str | None
+    label: str | Sequence[str] | Mapping[str, str] | None
     weight: str | None
     shuffle: bool
     seed: int | None
@@ -164,14 +164,18 @@ def _single_batches(piece: Piece, batch_size: int) -> Iterator[Piece]:
 
 
 class _Layout:
-    """Arranges columns as an element: a dict, or the triple ``(x, y, w)``."""
+    """Arranges columns as an element: a dict, or the triple ``(x, y, w)``, where y may be a tuple or a dict."""
 
     def __init__(self, specs: Sequence[ColumnSpec], request: DatasetRequest) -> None:
         self._by_name = {spec.name: spec for spec in specs}
         self._label = request.label
         self._weight = request.weight
-        named = [name for name in (request.label, request.weight) if name is not None]
-        select_columns(list(self._by_name), [*named, *(request.features or ())] or None)
+        labels = [] if request.label is None else columns_of_label(request.label)
+        named = [*dict.fromkeys(labels), *filter(None, [request.weight])]
+        asked = list(request.features or ())
+        # A column may be a feature and a label, as for an autoencoder.
+        asked += [name for name in named if name not in labels or name not in asked]
+        select_columns(list(self._by_name), asked or None)
         rest = [name for name in self._by_name if name not in named]
         self._features = list(request.features) if request.features else rest
         if not self._features:
@@ -224,7 +228,15 @@ class _Layout:
         if self._label is None:
             return {**features, WEIGHT_KEY: weights}
         x = features[self._features[0]] if len(features) == 1 else features
-        return x, columns[self._label], weights
+        return x, self._targets(columns, self._label), weights
+
+    @staticmethod
+    def _targets(columns: dict[str, Any], label: str | Sequence[str] | Mapping[str, str]) -> Any:
+        if isinstance(label, str):
+            return columns[label]
+        if isinstance(label, Mapping):
+            return {output: columns[name] for output, name in label.items()}
+        return tuple(columns[name] for name in label)
 
 
 def _fits(values: np.ndarray | None, spec: ColumnSpec) -> bool:

@@ -184,6 +184,31 @@ def _different_steps(steps: list[int]) -> str:
     )
 
 
+# ---- what workers do not share --------------------------------------------------------------------------------------
+
+
+def tell_of_own_statistics(model: Any) -> None:
+    """Log on the chief, once in a process, that a model's batch normalization is not that of one process."""
+    strategy = model.distribute_strategy
+    is_told_here = is_across_workers(strategy) and strategy.extended.should_checkpoint
+    if is_told_here and any(map(_has_own_statistics, model._flatten_layers())):
+        _log_own_statistics()
+
+
+def _has_own_statistics(layer: Any) -> bool:
+    kinds = {kind.__name__ for kind in type(layer).__mro__}
+    is_plain = "BatchNormalization" in kinds and not getattr(layer, "synchronized", False)
+    return is_plain and layer.trainable and "SyncBatchNormalization" not in kinds
+
+
+@functools.cache
+def _log_own_statistics() -> None:
+    logger.warning(
+        "BatchNormalization takes mean and variance over each node's part of a batch, and each node has moving "
+        "statistics of its own; with synchronized=True it is that of one process, over the whole batch."
+    )
+
+
 # ---- several GPUs on a node -----------------------------------------------------------------------------------------
 
 

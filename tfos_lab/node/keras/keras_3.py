@@ -40,6 +40,8 @@ def patch_keras_3(trainer: ModuleType) -> None:
     model = trainer.TensorFlowTrainer
     if hasattr(model._make_function, PATCHED):
         return
+    adapter: Any = sys.modules["keras.src.trainers.data_adapters.tf_dataset_adapter"]
+    adapter.make_class_weight_map_fn = _times_weights_of_rows(adapter.make_class_weight_map_fn)
     model._make_function = _counting_steps(model._make_function)
     metrics = sys.modules["keras.src.trainers.compile_utils"].CompileMetrics
     metrics.update_state = on_real_rows(metrics.update_state, lambda _weights: current.rows)
@@ -60,6 +62,27 @@ def count_rows(model: keras.Model, mode: RowMode | None, *, validates: bool = Fa
         function = getattr(model, name, None)
         if function is not None and getattr(function, "tfos_lab_mode", None) != mode:
             setattr(model, name, None)
+
+
+def _times_weights_of_rows(make_map: Callable[..., Any]) -> Callable[..., Any]:
+    """Let ``class_weight`` multiply the weights of rows, as Keras 2 does: Keras 3 takes only one of both."""
+
+    @functools.wraps(make_map)
+    def make_class_weight_map_fn(class_weight: Any) -> Callable[..., Any]:
+        weigh = make_map(class_weight)
+
+        def class_weights_map_fn(*data: Any) -> Any:
+            import tensorflow as tf
+
+            if len(data) < 3 or data[2] is None:
+                return weigh(*data)
+            x, y, of_class = weigh(*data[:2])
+            of_rows = tf.reshape(data[2], [-1] + [1] * (of_class.shape.rank - 1))
+            return x, y, of_rows * tf.cast(of_class, of_rows.dtype)
+
+        return class_weights_map_fn
+
+    return make_class_weight_map_fn
 
 
 def _counting_steps(make_function: Callable[..., Any]) -> Callable[..., Any]:

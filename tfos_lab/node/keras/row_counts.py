@@ -94,9 +94,13 @@ def weights_in(data: Any) -> Any:
 
 
 def rows_of(weights: Any, mode: RowMode) -> StepRows | None:
-    """Return the rows of a replica's batch, given its weights; None if there is not one weight for each row."""
+    """Return the rows of a replica's batch, given its weights; None if there is not one weight for each row.
+
+    Of weights for each of several outputs, the first ones tell which rows are fillers.
+    """
     import tensorflow as tf
 
+    weights = tf.nest.flatten(weights)[0]
     if not tf.is_tensor(weights) or weights.shape.rank != 1:
         return None
     if current.rows is not None and current.rows.weights is weights:
@@ -209,7 +213,9 @@ def on_real_rows(update: Callable[..., Any], rows: Callable[[Any], StepRows | No
         if step_rows is None:
             update(metrics, y_true, y_pred, sample_weight=sample_weight)
             return
-        weights = None if sample_weight is None else sample_weight / step_rows.factor
+        weights = tf.nest.map_structure(
+            lambda given: None if given is None else given / step_rows.factor, sample_weight
+        )
         _build_metrics(metrics, y_true, y_pred)
 
         def update_with(y_true: Any, y_pred: Any, weights: Any) -> tf.Tensor:
@@ -241,6 +247,6 @@ def _build_metrics(metrics: Any, y_true: Any, y_pred: Any) -> None:
     """Let metrics create their variables now, since they must not do so in a branch of a `tf.cond`."""
     if hasattr(metrics, "_built"):
         if not metrics._built:
-            metrics.build(y_pred, y_true)
+            metrics.build(y_pred, metrics._conform_to_outputs(y_pred, y_true))
     elif not metrics.built:
         metrics.build(y_true, y_pred)

@@ -4,13 +4,20 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.errors import FeedError
-from tfos_lab.node.keras.distribute import is_across_workers, why_fit_would_hang, without_jit
+from tfos_lab.node.keras.distribute import (
+    is_across_workers,
+    tell_of_own_statistics,
+    why_fit_would_hang,
+    without_jit,
+)
 from tfos_lab.node.keras.presharded import is_presharded
 from tfos_lab.node.keras.row_counts import (
     PATCHED,
@@ -110,13 +117,19 @@ def _report_without_summing(model: tf_keras.Model, training: ModuleType) -> None
 
 
 def _with_mode(run: Callable[..., Any], training: ModuleType) -> Callable[..., Any]:
+    signature = inspect.signature(run)
+
     @functools.wraps(run)
     def run_with_mode(model: tf_keras.Model, x: Any = None, *args: Any, **kwargs: Any) -> Any:
         _patch_steps(type(model))
         before = _mode[0]
         _mode[0] = mode_of(x, model.distribute_strategy)
+        if _mode[0] is not None and signature.bind_partial(model, x, *args, **kwargs).arguments.get("class_weight"):
+            _mode[0] = replace(_mode[0], asks=True)
         if is_across_workers(model.distribute_strategy) and model.distribute_reduction_method == "auto":
             _report_without_summing(model, training)
+        if run.__name__ == "fit":
+            tell_of_own_statistics(model)
         name = f"{run.__name__.replace('fit', 'train').replace('evaluate', 'test')}_function"
         if getattr(model, "_tfos_lab_mode", {}).get(name) != _mode[0]:
             setattr(model, name, None)

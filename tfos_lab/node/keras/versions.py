@@ -25,6 +25,7 @@ _REPLACED: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
             "TFEpochIterator._get_iterator": (),
             "reduce_per_replica": ("values", "strategy", "reduction"),
         },
+        "keras.src.trainers.data_adapters.tf_dataset_adapter": {"make_class_weight_map_fn": ("class_weight",)},
         "keras.src.trainers.compile_utils": {"CompileMetrics.update_state": ("y_true", "y_pred", "sample_weight")},
         "keras.src.backend.tensorflow.optimizer": {
             "TFOptimizer._backend_apply_gradients": ("grads", "trainable_variables"),

@@ -23,6 +23,7 @@ from tfos_lab.node.keras.distribute import (
     is_across_workers,
     length_of_epoch,
     patch_strategy,
+    tell_of_own_statistics,
     why_fit_would_hang,
     without_jit,
 )
@@ -87,6 +88,8 @@ def _build_from_specs(build: Callable[..., Any]) -> Callable[..., Any]:
         across = is_across_workers(strategy)
         if iterator is not None and across:
             _force_single_steps(model, iterator)
+            if iterator is not getattr(model, "_eval_epoch_iterator", None):
+                tell_of_own_statistics(model)
         dataset = None if iterator is None else getattr(iterator.data_adapter, "_dataset", None)
         has_fed_rows = dataset is not None and is_presharded(dataset)
         if iterator is not None:
