@@ -222,6 +222,7 @@ tell_error(run, 1)
 tell_note(2)
 tell_error(cluster.wait, 120)
 tell_error(run, 1)
+tell_error(tfos_lab.run, ignore_sigterm)
 """
 _ANOTHER = (
     "Start it again, and make another session with SparkSession.builder.remote(...).create(), "
@@ -256,4 +257,5 @@ def test_a_connect_server_that_is_stopped_or_killed_is_the_first_that_is_told(se
         assert process.told() == ["NoSession", ended]
         assert gone(nodes)
         assert process.told() == ["NoSession", f"t{where} (Connection refused). {_ANOTHER}"]
+        assert process.told() == ["NoSession", f"t{where} (Connection refused). {_ANOTHER}"], "nor is this machine used"
         assert process.wait(PATIENCE_S) == 0, "nothing of ours keeps a kernel"
