@@ -151,6 +151,17 @@ class Store:
         partial = f"{folder}/{OWN_MARK}{name}-{secrets.token_hex(4)}"
         return _Writer(self._open(partial, "wb"), on_shown=lambda: self.system.move(partial, inner))
 
+    def put(self, source: Path, path: str, on_block: Callable[[], None]) -> None:
+        """Copy a file of this machine, and make the directories above it; calls ``on_block`` after each block."""
+        self.make_directories(path.rpartition("/")[0])
+        writer = self.writer(path)
+        with source.open("rb") as file:
+            while data := file.read(_WRITE_BLOCK):
+                if writer.append(data):
+                    writer.write()
+                on_block()
+        writer.close()
+
     def appender(self, path: str) -> _Writer:
         if self.kind(path) != "file":
             return self.writer(path)

@@ -214,6 +214,7 @@ cluster = run(2)
 tell_of(cluster)
 tell_error(cluster.wait, 120)
 tell_error(run, 1)
+tell_error(tfos_lab.run, ignore_sigterm)
 """
 _ANOTHER = (
     "Start it again, and make another session with SparkSession.builder.remote(...).create(), "
@@ -240,4 +241,5 @@ def test_a_connect_server_that_is_killed_is_the_first_that_is_told(server, tmp_p
         assert process.told() == ["NoSession", f"{lost}, and its nodes have ended with it. {_ANOTHER}"]
         assert gone(nodes)
         assert process.told() == ["NoSession", f"{lost}. {_ANOTHER}"]
+        assert process.told() == ["NoSession", f"{lost}. {_ANOTHER}"], "nor is this machine used"
         assert process.wait(PATIENCE_S) == 0, "nothing of ours keeps a kernel"

@@ -23,6 +23,7 @@ from tfos_lab.engine.generation_maker import GenerationMaker
 from tfos_lab.engine.launchers.capacity import require_room
 from tfos_lab.engine.open_files import allow_files_for
 from tfos_lab.engine.run_dir import RunDir
+from tfos_lab.engine.run_store import with_store
 from tfos_lab.engine.runtime import ClusterRuntime
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.errors import ConfigError, NodeFailed, NoSession
@@ -113,6 +114,7 @@ def make_cluster(
     payload = b"" if launcher.runs_inline else pack(map_fun, args, with_modules=True)
     hosts = spark_session.driver_hosts(session) if launcher.spans_hosts and session else _LOOPBACK
     stores = stores_of(session)
+    config = with_store(config, session)
     # Nodes would find out one by one. A client of Spark Connect may be where a store is not.
     if config.log_dir and not is_local(config.log_dir) and not (session and is_connect(session)):
         from tfos_lab.data.file_systems import require_folder

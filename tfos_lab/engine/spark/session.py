@@ -33,28 +33,32 @@ HOST_VARIABLE = "TFOS_SERVER_HOST"
 
 def active_session() -> SparkSession | None:
     """Return the live session of this process, if there is one; never starts or imports anything for that."""
-    if "pyspark.sql" not in sys.modules:
-        return None
-    from pyspark.sql import SparkSession
-
-    candidates: list[SparkSession | None] = [getattr(SparkSession, "_instantiatedSession", None)]
-    connect = sys.modules.get("pyspark.sql.connect.session")
-    for kind in (SparkSession, getattr(connect, "SparkSession", None)):
-        with contextlib.suppress(Exception):  # no session in this thread, or a JVM that is gone
-            candidates.insert(0, kind.getActiveSession() if kind is not None else None)
-    for session in candidates:
-        if session is not None and death_of(session) is None:
-            return session
-    return None
+    return next((session for session in _sessions() if death_of(session) is None), None)
 
 
 def lost_session() -> SparkSession | None:
     """Return the session of a cluster that this process had last, if it has ended without having been stopped here."""
-    kind = getattr(sys.modules.get("pyspark.sql"), "SparkSession", None)
-    session: SparkSession | None = getattr(kind, "_instantiatedSession", None)
-    if session is None or is_local_master(session.sparkContext.master or "") or death_of(session) is None:
-        return None
-    return session
+
+    def is_of_cluster(session: SparkSession) -> bool:
+        if is_connect(session):
+            return not getattr(session, "is_stopped", False)
+        return not is_local_master(session.sparkContext.master or "")
+
+    return next((one for one in _sessions() if is_of_cluster(one) and death_of(one) is not None), None)
+
+
+def _sessions() -> list[SparkSession]:
+    """Return the sessions of this process, dead ones too; never starts or imports anything for that."""
+    if "pyspark.sql" not in sys.modules:
+        return []
+    from pyspark.sql import SparkSession
+
+    found: list[SparkSession | None] = [getattr(SparkSession, "_instantiatedSession", None)]
+    connect = sys.modules.get("pyspark.sql.connect.session")
+    for kind in (SparkSession, getattr(connect, "SparkSession", None)):
+        with contextlib.suppress(Exception):  # no session in this thread, or a JVM that is gone
+            found.insert(0, kind.getActiveSession() if kind is not None else None)
+    return [session for session in found if session is not None]
 
 
 def death_of(spark: SparkSession) -> str | None:
