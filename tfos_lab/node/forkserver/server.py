@@ -27,8 +27,9 @@ from typing import NamedTuple
 import msgspec
 
 from tfos_lab.core.processes import open_pidfd, reset_signals
+from tfos_lab.node.folder_lock import lock
 from tfos_lab.node.forkserver.endings import Endings
-from tfos_lab.node.forkserver.health import ServerLog, end_abandoned
+from tfos_lab.node.forkserver.health import ServerLog, end_abandoned, lock_path
 from tfos_lab.node.forkserver.requests import (
     EndRequest,
     ExitedReply,
@@ -157,6 +158,11 @@ class ForkServer:
     def finish(self) -> None:
         """End what is left; another fork server may take this one's place meanwhile."""
         self._listener.close()
+        with contextlib.suppress(OSError):  # others use the folder, or logs are in it
+            lock_path(self._path).unlink()
+            held = lock(self._path.parent)
+            self._path.parent.rmdir()
+            os.close(held)
         os.close(self._lock)
         with contextlib.suppress(SystemExit):
             self._endings.finish()
