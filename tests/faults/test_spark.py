@@ -85,7 +85,7 @@ def test_a_lost_master_is_told_where_the_cluster_goes_on_and_where_it_fails(new_
         assert "files/none" not in (tmp_path / "doomed" / "master.log").read_text(), "it does not log our questions"
         assert told_after(signal.SIGKILL) == (lost("Connection refused"),)
         assert cluster.state == "running"
-        with pytest.raises(NotEnoughSlots, match="Spark has 1 free task slots of 2: Spark's master at spark://"):
+        with pytest.raises(NotEnoughSlots, match="Spark has 1 free task slot of 2: Spark's master at spark://"):
             tfos_lab.run(wait_forever, cluster_size=2, **options)
         victims = executors()
         for executor in victims:
