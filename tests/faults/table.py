@@ -861,7 +861,7 @@ def there_are_too_few_slots_beside_parameter_servers(scene):
 
 @fault(
     "another cluster holds the slots",
-    raises(NotEnoughSlots, "cluster_size=2, but Spark has 1 free task slots of 4"),
+    raises(NotEnoughSlots, "cluster_size=2, but Spark has 1 free task slot of 4"),
     on=(STANDALONE,),
 )
 def another_cluster_holds_the_slots(scene):

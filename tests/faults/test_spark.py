@@ -71,7 +71,7 @@ def test_a_lost_master_is_told_where_something_fails_for_want_of_it(new_spark, d
     with tfos_lab.run(wait_forever, cluster_size=1, **options) as cluster:
         doomed.master.stop(grace_s=0)
         assert cluster.state == "running"
-        with pytest.raises(NotEnoughSlots, match="Spark has 1 free task slots of 2: Spark's master at spark://"):
+        with pytest.raises(NotEnoughSlots, match="Spark has 1 free task slot of 2: Spark's master at spark://"):
             tfos_lab.run(wait_forever, cluster_size=2, **options)
         victims = executors()
         for executor in victims:

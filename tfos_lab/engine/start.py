@@ -27,6 +27,7 @@ from tfos_lab.engine.run_store import with_store
 from tfos_lab.engine.runtime import ClusterRuntime
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.errors import ConfigError, NodeFailed, NoSession
+from tfos_lab.errors.text import format_count
 from tfos_lab.payload.packing import pack
 
 if TYPE_CHECKING:
@@ -136,8 +137,7 @@ def make_cluster(
     )
     runtime = ClusterRuntime(maker, RunDir.make(config.name, config.log_dir))
     if len(node_specs) < config.cluster_size:
-        count = "one node" if len(node_specs) == 1 else f"{len(node_specs)} nodes"
-        runtime.note(f"{launcher.name} runs {count} instead of {config.cluster_size}")
+        runtime.note(f"{launcher.name} runs {format_count(len(node_specs), 'node')} instead of {config.cluster_size}")
     cluster = kind(runtime)
     registry.register(cluster)
     return cluster

@@ -29,6 +29,7 @@ from tfos_lab.engine.spark.servers import ADVICE, lost_connect_server, lost_serv
 from tfos_lab.engine.spark.waiting import ask_no_more, end_without_lost_server, while_server_answers
 from tfos_lab.errors import FeedError, NodeFailed, NoSession, NotEnoughSlots, ReservationTimeout, TfosError
 from tfos_lab.errors.channel import own_error_in
+from tfos_lab.errors.text import format_count
 from tfos_lab.messages import LaunchSpec
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ class SparkLauncher(Launcher):
         if slots is None:
             return "Ask for fewer nodes, or give the Spark Connect server more executors"
         pending = self._arrival.pending()
-        numbers = f"Spark has {slots.total} task slots, {slots.free} of them free"
+        numbers = f"Spark has {format_count(slots.total, 'task slot')}, {slots.free} of them free"
         return f"{numbers}{pending and f', and {pending}'}. Ask for fewer nodes, or add executors"
 
     def close(self) -> None:

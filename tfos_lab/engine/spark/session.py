@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -221,11 +221,12 @@ def gpus_per_task(spark: SparkSession) -> int | None:
     return None
 
 
-def await_slots(spark: SparkSession, wanted: int) -> Slots | None:
+def await_slots(spark: SparkSession, wanted: int, tell: Callable[[], object] | None = None) -> Slots | None:
     """Return the session's slots as soon as ``wanted`` are free, or no more are to be expected.
 
     Tasks of a cluster that has just ended take a moment to leave, and executors of a new session a moment to start.
-    Under dynamic allocation, or if Spark does not report slots, there is nothing to wait for: returns None.
+    Under dynamic allocation, or if Spark does not report slots, there is nothing to wait for: returns None. ``tell`` is
+    called again and again while executors are awaited.
     """
     if is_connect(spark) or allocates_dynamically(spark):
         return None
@@ -243,6 +244,8 @@ def await_slots(spark: SparkSession, wanted: int) -> Slots | None:
         leaving = total >= wanted and _tasks_leave(spark, now_s - called_s)
         if not coming and not leaving:
             return slots
+        if tell is not None and coming:
+            tell()
         time.sleep(_POLL_S)
 
 

@@ -9,8 +9,9 @@ from tfos_lab.engine.runs.prune import Pruned, pin_run, prune_runs
 from tfos_lab.engine.runs.read import name_place, read_runs
 from tfos_lab.engine.runs.run import Run
 from tfos_lab.errors import ConfigError
+from tfos_lab.errors.text import format_count
 from tfos_lab.jupyter.commands.command import Command, expect
-from tfos_lab.jupyter.display.formats import format_bytes, format_count
+from tfos_lab.jupyter.display.formats import format_bytes
 from tfos_lab.jupyter.display.history import SHOWN, HistoryTable
 from tfos_lab.jupyter.display.history_compare import Comparison
 from tfos_lab.jupyter.display.history_page import RunPage
