@@ -29,6 +29,7 @@ import queue
 import re
 import secrets
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,8 @@ __all__ = ["register"]
 _ANSWER_S = 60.0
 _WORK_S = 900.0
 _IDLE_S = 1.0
+# An unfinished file that is older was left by a process that was killed.
+_LEFT_S = 24 * 3600.0
 # Read at once where a file is read from its beginning to its end: the first and the largest block.
 _FIRST_BLOCK = 256 << 10
 _LARGEST_BLOCK = 4 << 20
@@ -116,8 +119,7 @@ class Store:
 
     def info(self, path: str) -> arrow.FileInfo:
         """Return what is there; raises FileNotFoundError."""
-        if self._fsspec is not None:
-            self._fsspec.invalidate_cache()  # what others have changed
+        self._forget_cached()
         inner = self.inner(path)
         (info,) = self.system.get_file_info([inner])
         if info.type is arrow.FileType.NotFound:
@@ -149,7 +151,36 @@ class Store:
             return _Writer(self._open(inner, "wb"))
         folder, _, name = inner.rpartition("/")
         partial = f"{folder}/{OWN_MARK}{name}-{secrets.token_hex(4)}"
-        return _Writer(self._open(partial, "wb"), on_shown=lambda: self.system.move(partial, inner))
+
+        def show() -> None:
+            self.system.move(partial, inner)
+            self._remove_left(folder, name)
+
+        return _Writer(self._open(partial, "wb"), on_shown=show)
+
+    def _remove_left(self, folder: str, name: str) -> None:
+        """Remove what processes have left that were killed while they wrote a file of this name, a day ago or more."""
+        with contextlib.suppress(Exception):  # the file is there; what is left disturbs nobody
+            self._forget_cached()
+            for info in self.system.get_file_info(arrow.FileSelector(folder)):
+                is_left = info.base_name.startswith(f"{OWN_MARK}{name}-")
+                if is_left and info.mtime_ns and time.time() - info.mtime_ns / 1e9 > _LEFT_S:
+                    self.system.delete_file(info.path)
+
+    def _forget_cached(self) -> None:
+        if self._fsspec is not None:
+            self._fsspec.invalidate_cache()  # what others have changed
+
+    def put(self, source: Path, path: str, on_block: Callable[[], None]) -> None:
+        """Copy a file of this machine, and make the directories above it; calls ``on_block`` after each block."""
+        self.make_directories(path.rpartition("/")[0])
+        writer = self.writer(path)
+        with source.open("rb") as file:
+            while data := file.read(_WRITE_BLOCK):
+                if writer.append(data):
+                    writer.write()
+                on_block()
+        writer.close()
 
     def appender(self, path: str) -> _Writer:
         if self.kind(path) != "file":

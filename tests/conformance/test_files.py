@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
-from tests.support.data_files import rows, write_parquet, write_records
+from tests.support.data_files import rows, write_lines, write_parquet, write_records
 
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
 
@@ -77,6 +79,42 @@ def test_progress_is_shown_and_shares_are_equal(fed):
     assert all(view.complete for view in views)
     assert [view.partitions for view in views] == [2, 2, 1, 2, 2]
     assert all(max(view.rows.values()) - min(view.rows.values()) <= 1 for view in views)
+
+
+def read_lines(args, ctx):
+    """Return the ids of each epoch of two feeds; they go with the other columns."""
+
+    def ids(dataset):
+        found = []
+        for batch in dataset:
+            there = batch["sample_weight"].numpy() > 0
+            number, half, name = (batch[column].numpy()[there] for column in ("id", "x", "name"))
+            assert (half == number / 2).all()
+            assert name.tolist() == [f'row "{i}",\n'.encode() for i in number]
+            found += number.tolist()
+        return found
+
+    return [[ids(ctx.dataset(1000)) for _ in range(2)], [ids(ctx.dataset(1000)) for _ in range(2)]]
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+@pytest.mark.back_ends("inline", "standalone")
+def test_lines_are_rows_whatever_there_are_more_of_files_or_nodes(run, back_end, tmp_path, kind):
+    ranks = back_end.ranks
+    # The first is so large that nodes begin in its middle.
+    large = 1_000_000 if ranks > 1 else 10_000
+    ends = [0, large, *range(large + 5, large + 5 * (ranks + 2), 5)]
+    for number, (start, stop) in enumerate(itertools.pairwise(ends)):
+        write_lines(tmp_path / "many" / f"{number}.{kind}{'.gz' * (number % 2)}", start, stop)
+    cluster = run(read_lines, cluster_size=ranks)
+    cluster.train(str(tmp_path / "many"), epochs=2)
+    cluster.train(write_lines(tmp_path / f"one.{kind}", 0, ranks + 1), epochs=2)
+    results = list(cluster.wait(timeout_s=200).values())
+    for feed, count in enumerate((ends[-1], ranks + 1)):
+        for epoch in range(2):
+            shares = [node[feed][epoch] for node in results]
+            assert sorted(number for share in shares for number in share) == list(range(count))
+            assert max(map(len, shares)) - min(map(len, shares)) <= 1
 
 
 def fit_twice(args, ctx):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from collections import namedtuple
 from decimal import Decimal
@@ -16,7 +17,7 @@ from pyspark.sql import Row
 from tests.support.clusters import running_clusters
 from tests.support.data_files import rows, write_parquet, write_records
 from tests.support.quick import QUICK_ENV
-from tfos_lab.errors import ConfigError, FeedError
+from tfos_lab.errors import ConfigError, FeedError, NodeFailed
 
 OPTIONS = {"local": "processes", "env": QUICK_ENV, "cluster_size": 1}
 
@@ -252,8 +253,8 @@ def test_files_that_do_not_fit_together_are_refused(refusal, folder):
 
 
 def test_other_formats_and_damaged_files_are_refused(refusal, folder):
-    (folder / "a.csv").write_text("id\n1\n")
-    assert f"{folder}/a.csv is neither Parquet nor TFRecords" in refusal(str(folder / "a.csv"))
+    (folder / "a.orc").write_text("id\n1\n")
+    assert f"{folder}/a.orc is neither Parquet nor TFRecords" in refusal(str(folder / "a.orc"))
     (folder / "a.parquet").write_text("no Parquet file, only its name")
     assert f"{folder}/a.parquet" in refusal(str(folder / "a.parquet"))
     (folder / "a.tfrecord").write_bytes(b"no records")
@@ -262,3 +263,83 @@ def test_other_formats_and_damaged_files_are_refused(refusal, folder):
     assert "the files hold no records with values" in refusal(str(folder / "b.tfrecord"))
     write_parquet(folder / "c.parquet", rows(0, 1))
     assert "did you mean 'name'" in refusal(str(folder / "c.parquet"), columns=["nam"])
+
+
+def written(path, text):
+    """Write a text, compressed if the name says so; return the path as text."""
+    data = text.encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return str(path)
+
+
+def test_csv_is_read_as_by_spark_s_reader_and_all_files_have_the_same_types(spark, arrived, folder):
+    written(folder / "a.csv", 'id,x,day,name\n1,2,2024-02-29,"a\nb"\n\n2,3,2024-03-01,"say ""no"", thrice"\r\n')
+    written(folder / "b.csv", 'x,id,name,day\n0.5,3,5" pipe,2024-01-01')
+    written(folder / "c.csv.gz", "id,x,day,name\n4,1,2024-01-01,\u00e4\n")
+    written(folder / "d.csv", "")
+    written(folder / "e.csv", "id,x,day,name\n")
+    ours = arrived(str(folder))
+    frames = [
+        spark.read.csv(str(folder / name), header=True, multiLine=True, escape='"', schema=schema)
+        for name, schema in (
+            ("a.csv", "id long, x double, day date, name string"),
+            ("b.csv", "x double, id long, name string, day date"),
+            ("c.csv.gz", "id long, x double, day date, name string"),
+        )
+    ]
+    theirs = [row for frame in frames for row in frame.select("id", "x", "day", "name").collect()]
+    assert ours == repr(theirs)
+
+
+def test_objects_of_json_may_leave_columns_out_that_are_not_wanted(arrived, folder):
+    written(
+        folder / "a.json", '{"id": 1, "at": {"x": [1, 2], "y": null}, "when": "2024-01-01"}\n\n{"id": 2.5, "at": {}}\n'
+    )
+    written(folder / "b.jsonl.gz", '{"more": 1, "id": 3}')
+    assert arrived(str(folder), columns=["id"]) == "[Row(id=1.0), Row(id=2.5), Row(id=3.0)]"
+    path = written(folder / "c.json", '{"at": {"x": [1], "day": "2024-01-01"}}')
+    assert arrived(path, columns=["at.x", "at.day"]) == "[Row(at.x=[1], at.day='2024-01-01')]"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("a.csv", "", "the files hold no rows"),
+        ("a.csv", "id,x\n", "the files hold no rows"),
+        ("a.json", "\n\n", "the files hold no rows"),
+        ("a.csv", "1,1,2\n3,4,5\n", "/a.csv names '1' twice: it has to be a header"),
+        ("a.csv", "id,x\n1,2\n3\n", "/a.csv: row 3 (the header is row 1): Expected 2 columns, got 1: 3. Mend the row"),
+        ("a.csv", 'id,x\n1,"say \\"no\\", twice"\n', "/a.csv: a quote follows a backslash"),
+        ("a.json", '[{"a": 1},\n{"a": 2}]', "/a.json: row 1: JSON parse error"),
+        ("a.json", '{"a": 1}\n{"a": 1, "b"}\n', "/a.json: row 2: JSON parse error"),
+        ("a.json", '{\n"a": 1\n}\n', "/a.json: it does not have one object of JSON per line"),
+    ],
+)
+def test_lines_that_are_no_rows_are_refused_with_their_number(refusal, folder, name, text, words):
+    assert words in refusal(written(folder / name, text))
+
+
+def test_files_of_lines_that_differ_are_refused(refusal, folder):
+    written(folder / "a.csv", "id,x\n1,2\n")
+    written(folder / "b.csv", "id\n1\n")
+    assert f"column 'x' is in {folder}/a.csv and not in {folder}/b.csv" in refusal(f"{folder}/*.csv")
+    written(folder / "a.json", '{"id": 1}')
+    written(folder / "b.json", '{"id": "1"}')
+    assert "column 'id' is int64 in one file, and string in another" in refusal(f"{folder}/*.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "words"),
+    [
+        ("a.csv", "{0},{0}\n", "row 500,001 (the header is row 1): column 'x': CSV conversion error to int64: invalid"),
+        ("a.json", '{{"id": {0}, "x": {0}}}\n', "row 500,001: column 'x': Failed to convert JSON to int64"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_named_with_its_row_however_late_it_comes(start, folder, name, line, words):
+    lines = ["id,x\n"] if name == "a.csv" else [line.format(0)]
+    lines += [line.format(number) for number in range(1, 500_000)] + [line.format(0.5)]
+    path = written(folder / name, "".join(lines))
+    cluster = start(read)
+    cluster.train(path, columns=["x"])
+    with pytest.raises(NodeFailed, match=re.escape(f"{path}: {words}")):
+        cluster.wait(timeout_s=100)

@@ -94,8 +94,16 @@ TEXTS = [
             reserved=0, wanted=4096, waited_s=600.0, missing=[str(rank) for rank in range(4096)], hint="Look there"
         ),
         (
-            "0 of 4096 nodes reserved within 600 s; missing: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 and 4,084 more. "
+            "0 of 4,096 nodes reserved within 600 s; missing: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 and 4,084 more. "
             "Look there."
+        ),
+    ),
+    (
+        errors.ExecutorMismatch(problems={"h7": "lacks pyarrow"}, unchosen=True),
+        (
+            "executors cannot run a node (h7: lacks pyarrow): PYSPARK_PYTHON is not set, so that they run the first "
+            "python3 of their PATH. Give the executors the driver's environment: install the packages there, ship them "
+            "(tfos-lab pack), or point spark.pyspark.python / PYSPARK_PYTHON at a Python that has them."
         ),
     ),
     (
@@ -152,7 +160,7 @@ def value_of(annotation):
     if annotation.startswith("Iterable[RunFailed"):
         return [RunFailed(run=1, kind="exited", message="code 3")]
     values = {
-        "str": "text é", "int": 3, "float": 2.5, "list[str]": ["a", "b"], "dict[str, str]": {"a": "b"},
+        "str": "text é", "int": 3, "bool": True, "float": 2.5, "list[str]": ["a", "b"], "dict[str, str]": {"a": "b"},
         "dict[str, list[int]]": {"a": [2, 4, 3]}, "Sequence[Any]": [1, None],
     }  # fmt: skip
     return values[annotation.removesuffix(" | None")]

@@ -309,10 +309,8 @@ def python_workers_are_killed(scene):
 
 
 elsewhere(
-    "the master of a standalone cluster is lost | `Spark's master at spark://… does not answer`, beside the table, and in every error that follows from it: too few slots, an executor that nobody starts again | 2 s | what runs | tests/faults/test_spark.py::test_a_lost_master_is_told_where_the_cluster_goes_on_and_where_it_fails",
-    "that master is stopped (SIGSTOP), or hangs | the same: `does not answer (it takes connections and says nothing, …)`; and when it answers again | 5 s | what runs | tests/faults/test_spark.py::test_a_lost_master_is_told_where_the_cluster_goes_on_and_where_it_fails",
-    "the server of Spark Connect is killed | the server as the cause: `the Spark Connect server at sc://… does not answer (Connection refused), and its nodes have ended with it`, and how to make another session; the next cell says so at once | 2.1 s | nothing: its executors, and nodes on them, end with it | tests/faults/test_kernels.py::test_a_connect_server_that_is_stopped_or_killed_is_the_first_that_is_told",
-    "that server is stopped (SIGSTOP), or hangs | the same in a note, and that nodes go on: `does not answer (it takes connections and says nothing, …)`; and when it answers again. A cell that needs it is refused | 5 s | what runs | tests/faults/test_kernels.py::test_a_connect_server_that_is_stopped_or_killed_is_the_first_that_is_told",
+    "the master of a standalone cluster is lost | `Spark's master at spark://… does not answer (Connection refused)`, in every error that follows from it: too few slots, an executor that nobody starts again |  | what runs | tests/faults/test_spark.py::test_a_lost_master_is_told_where_something_fails_for_want_of_it",
+    "the server of Spark Connect is killed | the server as the cause: `the Spark Connect server at sc://… does not answer (Connection refused), and its nodes have ended with it`, and how to make another session; the next cell says so at once |  | nothing: its executors, and nodes on them, end with it | tests/faults/test_kernels.py::test_a_connect_server_that_is_killed_is_the_first_that_is_told",
     "Spark takes an executor back | the same, with why |  | the session | tests/faults/test_spark.py::test_a_node_whose_executor_spark_takes_all_the_same_says_so_and_why",
     "a host cannot be reached | the node and its host, as lost | 5 s without a heartbeat | as above | tests/engine/test_state.py::test_a_silent_node_is_lost_and_named_with_its_host",
     "a host's link is down for a moment, such as 2 s | nothing |  | the run goes on | tests/hosts/test_two_hosts.py::test_a_link_that_is_cut_for_two_seconds_is_survived",
@@ -863,7 +861,7 @@ def there_are_too_few_slots_beside_parameter_servers(scene):
 
 @fault(
     "another cluster holds the slots",
-    raises(NotEnoughSlots, "cluster_size=2, but Spark has 1 free task slots of 4"),
+    raises(NotEnoughSlots, "cluster_size=2, but Spark has 1 free task slot of 4"),
     on=(STANDALONE,),
 )
 def another_cluster_holds_the_slots(scene):

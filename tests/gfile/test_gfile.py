@@ -12,6 +12,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import ClassVar
@@ -438,3 +439,14 @@ def test_a_tensorflow_that_takes_no_file_systems_is_one_sentence():
 def test_kills_while_saving_leave_no_broken_model_and_no_broken_checkpoint(tmp_path):
     counts = kill_savers(f"local://{tmp_path}/store", kills=20)
     assert sum(counts.values()) > 3  # in the middle of a save, and not just after it
+
+
+def test_what_killed_savers_have_left_goes_a_day_later_with_the_next_save_of_that_name(tmp_path):
+    old, young, other = (tmp_path / name for name in (".tfos-model-old", ".tfos-model-young", ".tfos-other-old"))
+    for path in (old, young, other):
+        path.write_bytes(b"half")
+    for path in (old, other):
+        os.utime(path, (time.time() - 25 * 3600,) * 2)
+    write(f"local://{tmp_path}/model", b"whole")
+    assert [path.exists() for path in (old, young, other)] == [False, True, True]
+    assert (tmp_path / "model").read_bytes() == b"whole"

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.eventually import eventually
-from tfos_lab.errors import ClusterInterrupted, ConfigError, NodeFailed, NotEnoughRoom, PayloadError
+from tfos_lab.errors import ClusterInterrupted, ConfigError, NodeFailed, NoSession, NotEnoughRoom, PayloadError
 
 WAITS = "import threading\nthreading.Event().wait()"
 # It ignores SIGTERM.
@@ -255,17 +255,24 @@ def test_data_is_fed_as_the_line_says_and_what_cannot_be_fed_leaves_nothing_runn
     read = "feed, seen = ctx.data_feed(), []\nwhile not feed.should_stop():\n    seen += feed.next_batch(4)\nlen(seen)"
     results = run(f"%%tfos cluster_size=2 local=processes data=rows epochs=3 columns=a\n{read}")
     assert sum(results.values()) == 30
-    for options in ("name=a", "name=b background"):
-        refused = f"%%tfos {options} local=processes data=rows columns=zz\n{WAITS}"
-        if "background" in options:
-            run(refused)
-            eventually(lambda: shell.user_ns["b"].ended)
-            [note] = [note for note in shell.user_ns["b"].view().notes if "zz" in note]
-            assert note.startswith("stopped: "), "nobody else would tell"
-        else:
-            with pytest.raises(ConfigError, match="column 'zz'"):
-                run(refused)
-            assert shell.user_ns["a"].ended
+    for options in "name=a", "name=b background":
+        with pytest.raises(ConfigError, match="column 'zz'"):
+            run(f"%%tfos {options} local=processes data=rows columns=zz\n{WAITS}")
+    assert not {"a", "b"} & set(shell.user_ns), "nothing was started"
+
+
+def test_rows_that_turn_out_to_be_unfit_in_the_background_are_told_by_the_view(run, shell, spark):
+    shell.user_ns["rows"] = spark.sparkContext.parallelize([object], 1)
+    run(f"%%tfos name=b background objects=False local=processes data=rows\n{WAITS}")
+    eventually(lambda: shell.user_ns["b"].ended)
+    assert [note for note in shell.user_ns["b"].view().notes if note.startswith("stopped: ")], "nobody else would tell"
+
+
+def test_arrays_without_a_session_are_refused_before_anything_starts(run, shell):
+    shell.user_ns["rows"] = {"a": np.arange(10)}
+    with pytest.raises(NoSession, match="data is of type dict, but there is no SparkSession to read it with"):
+        run(f"%%tfos name=a local=processes data=rows\n{WAITS}")
+    assert "a" not in shell.user_ns
 
 
 def test_a_function_that_fails_before_rows_are_fed_is_what_the_cell_reports(run, shell, spark):

@@ -109,6 +109,17 @@ def test_the_view_is_sent_with_the_widget_and_whenever_it_changes(browser, clust
     assert view["rows"][0]["cells"] == {"node": "chief:0", "state": "reserved", "metric loss": "nan", "host": "h1"}
 
 
+def test_many_changes_among_64_nodes_are_few_updates_of_300_bytes_a_node(browser):
+    cluster = FakeCluster(nodes=64)
+    with open_display(cluster, interactive=True):
+        for step in range(100):
+            cluster.change("worker:7", step=step, metrics={"loss": 0.25})
+        eventually(lambda: [view for view in browser.views() if "99" in json.dumps(view["rows"])])
+        updates = [len(json.dumps(message)) for message in browser.messages if message["method"] == "update"]
+    assert len(updates) < 100
+    assert max(updates) < 350 * 64
+
+
 def test_log_text_is_sent_as_few_messages_and_is_never_in_the_document(browser, cluster, live):
     cluster.write("chief:0", "secret \x1b[31mred\x1b[0m\nopen")
     eventually(lambda: browser.customs("log"))

@@ -89,13 +89,13 @@ def test_a_pod_that_does_not_come_is_named_with_kubernetes_reason(kube, session,
         run(make_waiting(), cluster_size=PODS, reservation_timeout_s=5)
     assert (error.value.free, error.value.total) == (1, 1)
     (pending,) = [pod["metadata"]["name"] for pod in kube.pods() if pod["status"]["phase"] == "Pending"]
-    assert f"Spark has 1 free task slots of 1: 1 executor pod is pending: {pending} ({NO_NODE[:-1]}). " in str(
+    assert f"Spark has 1 free task slot of 1: 1 executor pod is pending: {pending} ({NO_NODE[:-1]}). " in str(
         error.value
     )
 
 
 def test_more_nodes_than_all_pods_will_hold_are_refused_at_once(session, run, late_pod):
-    with pytest.raises(NotEnoughSlots, match="cluster_size=3, but Spark has 1 free task slots of 1"):
+    with pytest.raises(NotEnoughSlots, match="cluster_size=3, but Spark has 1 free task slot of 1"):
         run(make_waiting(), cluster_size=PODS + 1)
 
 

@@ -252,7 +252,7 @@ def test_columns_are_inputs_by_mapping_by_name_or_by_order_and_what_does_not_fit
         assert fit(frame, **params).history["loss"] == [0.0]
     for params, message in (
         ({"inputMapping": {"x": "c", "y": "a"}}, "inputMapping: the model has no input 'c'; the model has a, b"),
-        ({"inputCols": ["x"]}, r"1 columns \(x\) for 2 inputs: the model has a, b"),
+        ({"inputCols": ["x"]}, r"1 column \(x\) for 2 inputs: the model has a, b"),
     ):
         with pytest.raises((ConfigError, NodeFailed), match=message):
             fit(df, **params)

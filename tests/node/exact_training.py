@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,37 +54,72 @@ def keras_of(loop: str) -> Any:
     return keras
 
 
-def model_as_it_begins(loop: str, strategy: Any) -> Any:
-    model, weights = made_model(loop, strategy)
+def model_as_it_begins(example: Any, strategy: Any) -> Any:
+    model, weights = made_model(example["loop"], example.get("kind", "plain"), strategy)
     model.set_weights(weights)
     return model
 
 
 @functools.cache
-def made_model(loop: str, strategy: Any) -> tuple[Any, list[Any]]:
+def made_model(loop: str, kind: str, strategy: Any) -> tuple[Any, list[Any]]:
     """Return the model of a strategy, and the weights that it begins with."""
     with strategy.scope():
-        model = build_model(keras_of(loop))
+        model = build_model(keras_of(loop), kind, is_across=strategy.num_replicas_in_sync > 1)
     return model, model.get_weights()
 
 
-def build_model(keras: Any) -> Any:
+def build_model(keras: Any, kind: str, *, is_across: bool) -> Any:
     keras.utils.set_random_seed(3)
     inputs = keras.Input((3,))
-    hidden = keras.layers.Dense(4, "tanh", kernel_regularizer=keras.regularizers.L2(0.01))(inputs)
+    penalty = {"activity_regularizer": keras.regularizers.L2(0.1)} if kind == "activity" else {}
+    hidden = keras.layers.Dense(4, "tanh", kernel_regularizer=keras.regularizers.L2(0.01), **penalty)(inputs)
     model = keras.Model(inputs, keras.layers.Dense(1, "sigmoid")(hidden))
     model.compile(
-        keras.optimizers.SGD(0.5),
-        loss="binary_crossentropy",
+        OPTIMIZERS.get(kind, OPTIMIZERS["plain"])(keras),
+        loss="mse" if kind.startswith("loss scale") else "binary_crossentropy",
         metrics=["accuracy", "mae"],
         weighted_metrics=[keras.metrics.BinaryAccuracy(name="weighted"), keras.metrics.AUC(name="auc")],
+        # One process would compile each number of rows anew, for minutes.
+        **({"jit_compile": True} if kind == "jit_compile" and is_across else {}),
     )
     return model
+
+
+def with_loss_scale(keras: Any, inner: Any) -> Any:
+    """Return an optimizer whose gradients overflow at a row of a very large label, and at no other."""
+    optimizers = keras.mixed_precision if keras.__name__ == "tf_keras" else keras.optimizers
+    return optimizers.LossScaleOptimizer(inner, initial_scale=2.0**115, dynamic_growth_steps=3)
+
+
+# The gradients that they get are between 0.01 and 1.
+OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
+    "plain": lambda keras: keras.optimizers.SGD(0.5),
+    "clipnorm": lambda keras: keras.optimizers.SGD(0.5, clipnorm=0.05),
+    "global_clipnorm": lambda keras: keras.optimizers.Adam(0.05, global_clipnorm=0.05),
+    "clipvalue": lambda keras: keras.optimizers.SGD(0.5, momentum=0.9, clipvalue=0.02),
+    "averages": lambda keras: keras.optimizers.AdamW(
+        keras.optimizers.schedules.ExponentialDecay(0.05, 4, 0.8),
+        weight_decay=0.1,
+        use_ema=True,
+        ema_momentum=0.9,
+        ema_overwrite_frequency=3,
+    ),
+    "ftrl": lambda keras: keras.optimizers.Ftrl(0.1, l1_regularization_strength=0.01),
+    "accumulation": lambda keras: keras.optimizers.SGD(0.5, gradient_accumulation_steps=2),
+    "accumulation and more": lambda keras: keras.optimizers.Nadam(
+        0.05, gradient_accumulation_steps=3, clipnorm=0.05, weight_decay=0.01, use_ema=True, ema_overwrite_frequency=2
+    ),
+    "loss scale": lambda keras: with_loss_scale(keras, keras.optimizers.Adam(0.05, clipnorm=0.05)),
+    "loss scale, accumulation": lambda keras: with_loss_scale(
+        keras, keras.optimizers.Adam(0.05, gradient_accumulation_steps=2)
+    ),
+}
 
 
 def fit(example: Any, model: Any, dataset: Any) -> dict[str, Any]:
     keras = keras_of(example["loop"])
     live = []
+    taken = int(model.optimizer.iterations.numpy())
     watch = keras.callbacks.LambdaCallback(on_train_batch_end=lambda step, logs: live.append(numbers_of(logs)))
     history = model.fit(dataset, epochs=EPOCHS, callbacks=[watch], verbose=0, shuffle=False).history
     return {
@@ -93,6 +128,7 @@ def fit(example: Any, model: Any, dataset: Any) -> dict[str, Any]:
             numbers_of(dict(zip(history, values, strict=True))) for values in zip(*history.values(), strict=True)
         ],
         "live": live,
+        "iterations": [{"iterations": int(model.optimizer.iterations.numpy()) - taken}],
         "evaluated": [numbers_of(model.evaluate(dataset, verbose=0, return_dict=True))],
     }
 
@@ -114,14 +150,22 @@ def loss_of(example: Any, model: Any, x: Any, y: Any) -> Any:
 def train_on_node(example: Any, ctx: Any, strategy: Any, path: Path) -> None:
     weight = "weight" if example["weighted"] else None
     dataset = ctx.dataset(example["batch_size"], ["x", "id"], label="y", weight=weight, remainder=example["remainder"])
-    batches = [real_rows(features["id"].numpy(), weights.numpy()) for features, _, weights in dataset]
-    write(path.with_suffix(".batches"), batches)
+
+    def record_batches() -> None:
+        batches = [real_rows(features["id"].numpy(), weights.numpy()) for features, _, weights in dataset]
+        write(path.with_suffix(".batches"), batches)
+
+    # The length of an epoch is known once it has been read.
+    if not example.get("cold"):
+        record_batches()
     rows = dataset.map(lambda features, y, w: (features["x"], y, w))
-    model = model_as_it_begins(example["loop"], strategy)
+    model = model_as_it_begins(example, strategy)
     result = (
         train_by_hand(example, model, rows, strategy) if example["loop"] == "by hand" else fit(example, model, rows)
     )
     write(path.with_suffix(".result"), result)
+    if example.get("cold"):
+        record_batches()
 
 
 def real_rows(ids: Any, weights: Any) -> list[int]:
@@ -162,7 +206,7 @@ def train_alone(example: Any, batches: list[list[list[int]]]) -> Any:
     import tensorflow as tf
 
     steps = [[row for node in step for row in node] for step in zip(*batches, strict=True)]
-    model = model_as_it_begins(example["loop"], tf.distribute.get_strategy())
+    model = model_as_it_begins(example, tf.distribute.get_strategy())
 
     def generate() -> Iterator[Any]:
         for rows in steps:
@@ -170,7 +214,9 @@ def train_alone(example: Any, batches: list[list[list[int]]]) -> Any:
             yield x, y, weight if example["weighted"] else [1.0] * len(rows)
 
     specs = (tf.TensorSpec((None, 3)), tf.TensorSpec((None,)), tf.TensorSpec((None,)))
-    rows = tf.data.Dataset.from_generator(generate, output_signature=specs)
+    # Where Keras does not know how long an epoch is, a single process counts a step too many.
+    known = tf.data.experimental.assert_cardinality(len(steps))
+    rows = tf.data.Dataset.from_generator(generate, output_signature=specs).apply(known)
     trained = train_alone_by_hand(example, model, rows) if example["loop"] == "by hand" else fit(example, model, rows)
     return {**trained, "rows": sorted(row for step in steps for row in step)}
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 import tfos_lab
-from tests.node.exact_training import EPOCHS, read_when_there, train_examples, write
+from tests.node.exact_training import EPOCHS, OPTIMIZERS, read_when_there, train_examples, write
 from tests.support.clusters import runtime_of
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(600)]
@@ -26,7 +26,7 @@ class Trainer:
     """A cluster that works through examples."""
 
     def __init__(self, loop, nodes, folder, spark):
-        self._loop = loop
+        self.loop = loop
         self._nodes = nodes
         self._folder = folder
         self._spark = spark
@@ -41,8 +41,10 @@ class Trainer:
             (random.normal(size=3).tolist(), float(random.random() < 0.4), float(random.choice([0.0, 0.5, 1.0, 2.5])))
             for _ in range(sum(partitions))
         ]
+        if "loss scale" in fields.get("kind", ""):
+            rows[50] = (rows[50][0], 1e8, 1.0)  # its gradients overflow
         self._count += 1
-        write(self._folder / f"{self._count}.json", {"loop": self._loop, "rows": rows, **fields})
+        write(self._folder / f"{self._count}.json", {"loop": self.loop, "rows": rows, **fields})
         self.cluster.train(self._frame(rows, partitions), epochs=READINGS)
         names = [*map(str, range(self._nodes)), "alone"]
         *nodes, alone = (self._result(name) for name in names)
@@ -79,6 +81,38 @@ def trainer(request, tmp_path_factory, spark_sessions):
     trainer.close()
 
 
+@pytest.mark.parametrize("cold", [True, False], ids=["before its length is known", "once it is known"])
+def test_a_feed_is_trained_on_in_as_many_steps_as_it_has(trainer, cold):
+    check(*trainer.train([40, 0, 33], batch_size=8, weighted=False, remainder="exact", cold=cold, kind="averages"))
+
+
+@pytest.mark.parametrize("kind", list(OPTIMIZERS)[1:])
+def test_optimizers_see_what_they_would_in_one_process(trainer, kind):
+    if "accumulation" in kind and trainer.loop == "tf_keras":
+        pytest.skip("tf_keras does not accumulate gradients")
+    if "loss scale" in kind and trainer.loop == "by hand":
+        pytest.skip("losses are scaled by `fit`")
+    check(*trainer.train([40, 37, 30], batch_size=16, weighted=True, remainder="exact", kind=kind))
+
+
+@pytest.mark.parametrize(
+    ("partitions", "remainder"),
+    [([40, 37, 30], "exact"), ([96, 1], "exact"), ([40, 3], "pad")],
+    ids=["short batches", "fewer rows than nodes", "filled up"],
+)
+def test_activity_regularizers_count_by_rows(trainer, partitions, remainder):
+    if trainer.loop == "by hand":
+        pytest.skip("losses are added up by `fit`")
+    check(*trainer.train(partitions, batch_size=16, weighted=False, remainder=remainder, kind="activity"))
+
+
+def test_jit_compile_is_taken_as_false_with_one_warning(trainer):
+    if trainer.loop == "by hand":
+        pytest.skip("steps are compiled by `fit`")
+    check(*trainer.train([40, 3], batch_size=16, weighted=False, remainder="exact", kind="jit_compile"))
+    assert trainer.cluster.logs("chief:0").count("jit_compile=True is taken as False") == 1
+
+
 @settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(
     partitions=st.lists(st.integers(0, 40), min_size=1, max_size=6).filter(any),
@@ -93,11 +127,17 @@ def trainer(request, tmp_path_factory, spark_sessions):
 @example(partitions=[40, 3], batch_size=16, weighted=True, remainder="pad")
 def test_nodes_train_as_one_process_does(trainer, partitions, batch_size, weighted, remainder):
     nodes, alone = trainer.train(partitions, batch_size=batch_size, weighted=weighted, remainder=remainder)
+    check(nodes, alone)
+
+
+def check(nodes, alone):
+    """Compare all that the nodes have reported with what one process has, and their weights with one another's."""
     for node in nodes:
         assert node.keys() == alone.keys()
+        assert node["weights"] == nodes[0]["weights"]
         for weight, expected in zip(node["weights"], alone["weights"], strict=True):
             np.testing.assert_allclose(weight, expected, rtol=0, atol=TOLERANCE)
         for what in node.keys() - {"weights"}:
             assert len(node[what]) == len(alone[what])
             for shown, expected in zip(node[what], alone[what], strict=True):
-                assert shown == pytest.approx(expected, abs=TOLERANCE), what
+                assert shown == pytest.approx(expected, abs=TOLERANCE, rel=TOLERANCE), what

@@ -12,6 +12,8 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 import tfos_lab
+from tests.notebooks.conftest import notebook_environ
+from tests.support.notebook_kernel import NotebookKernel
 from tfos_lab.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
@@ -35,15 +37,21 @@ def snippets(page: Path, *, run: bool) -> list[str]:
 RUNNABLE = [page for page in PAGES if snippets(page, run=True)]
 
 
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory):
+    with NotebookKernel(tmp_path_factory.mktemp("pages"), notebook_environ()) as kernel:
+        yield kernel
+
+
 @pytest.mark.notebook
 @pytest.mark.tensorflow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: page.name)
-def test_the_python_in_a_page_runs(page, execute, tmp_path):
+def test_the_python_in_a_page_runs(page, kernel, tmp_path):
     cells = [nbformat.v4.new_code_cell(code.strip()) for code in snippets(page, run=True)]
     path = tmp_path / f"{page.stem.lower()}.ipynb"
     nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
-    done = execute(path)
+    done = kernel.execute(path, new_session=True)
     shown = [cell.outputs[-1].get("data", {}).get("text/plain", "") for cell in done.notebook.cells if cell.outputs]
     for expected in EXPECTED.get(page.name, ()):
         assert any(re.search(expected, text) for text in shown), f"{expected} is not among {shown}"

@@ -165,6 +165,22 @@ class Test05WhenItBreaks:
         assert done.value("accuracies[-1]") > 0.8
 
 
+class Test06Titanic:
+    pytestmark = runs_in_one("local")
+
+    def test_two_nodes_learn_who_survives_from_files(self, tutorial):
+        done = tutorial(6)
+        assert done.value("[node.node for node in cluster.nodes]") == ["chief:0", "worker:0"]
+        model, rule = (float(number) for number in re.findall(r"(\d+\.\d)%", done.printed("score")))
+        assert model == pytest.approx(100 * done.value("float(accuracy)"), abs=0.1)
+        assert model > max(75.0, rule)
+        assert done.outputs("session") == []
+        for picture in ("look", "curve", "predictions"):
+            assert done.shown(picture) == ["display_data"]
+        assert done.printed("files").count("part-") == 5
+        assert "survives" in done.outputs("write")[0].data["text/html"]
+
+
 class Test07ParameterServers:
     pytestmark = runs_in_one("cluster")
 
@@ -247,19 +263,31 @@ class Test12FromTensorFlowOnSpark:
         assert accuracy["native"] > 0.7
 
 
-@pytest.mark.skipif(not BOTH, reason="make tutorials runs them on a cluster; they have tests of their own without one")
-class TestTheOthersOnACluster:
+class Test13TextClassification:
+    pytestmark = runs_in_one("local")
+
+    def test_networks_learn_side_by_side_and_together_and_read_what_is_new(self, tutorial):
+        done = tutorial(13)
+        view = "__import__('tfos_lab').clusters()[-1].view()"
+        fed = done.value(f"dict({view}.feeds[-1].rows)")
+        assert list(fed) == ["worker:0", "worker:1"]
+        assert all(fed.values())
+        assert done.value(f"{{node.node: node.rows for node in {view}.nodes}}") == {
+            node: 6 * rows for node, rows in fed.items()
+        }
+        assert done.value("accuracy") >= 0.85
+        assert set(done.shown("compare")) <= {"display_data", "stream"}
+        [table] = done.outputs("results-table")
+        text = table.data["text/plain"]
+        assert text.count("done") == 3
+        assert {"filters", "words_at_once", "accuracy", "loss"} <= set(text.split())
+
+
+@pytest.mark.skipif(not BOTH, reason="make tutorials runs it on a cluster; it has a test of its own without one")
+class Test01OnACluster:
     pytestmark = runs_in("cluster")
 
-    def test_01_four_nodes_learn_to_read(self, tutorial):
+    def test_four_nodes_learn_to_read(self, tutorial):
         done = tutorial(1, own_cores=True)
         assert done.value("len(cluster.nodes)") == 4
         assert done.value("float(accuracy)") > 0.8
-
-    def test_06_two_nodes_learn_who_survives(self, tutorial):
-        done = tutorial(6)
-        assert max(map(float, re.findall(r"(\d+\.\d)%", done.printed("score")))) > 75
-
-    def test_13_networks_learn_to_tell_sentences_apart(self, tutorial):
-        done = tutorial(13)
-        assert done.value("accuracy") > 0.8

@@ -57,7 +57,7 @@ def assert_as_in_one_process(found: Found, name: str) -> None:
     for other in nodes[1:]:
         assert_equal(other, first)
     if not ordinary.fit:
-        assert first["iterations"] == EPOCHS * len(found.steps)
+        assert first["iterations"] == EPOCHS * len(found.steps) // ordinary.accumulates
     assert first["iterations"] == alone["iterations"]
     assert first["history"].keys() == alone["history"].keys()
     if ordinary.by_chance:

@@ -34,6 +34,8 @@ class Ordinary:
         Whether ``fit`` has some rows as ``validation_data``, as arrays.
     repeat : bool
         Whether the dataset is repeated, as for ``steps_per_epoch``.
+    accumulates : int
+        How many steps an update takes.
     train : callable or None
         A loop of one's own instead of ``fit``: ``train(keras, model, dataset, strategy, epochs)``.
     keras : tuple of str
@@ -62,6 +64,7 @@ class Ordinary:
     fit: Mapping[str, Any] = field(default_factory=dict)
     validates: bool = False
     repeat: bool = False
+    accumulates: int = 1
     train: Callable[..., Any] | None = None
     keras: tuple[str, ...] = BOTH
     needs: str = ""

@@ -19,11 +19,10 @@ BY_NODE = (
     "each node takes mean and variance over its part of a batch, and has moving statistics of its own, as under any "
     "strategy; the cell says so once. Write `BatchNormalization(synchronized=True)`"
 )
-BY_BATCH = (
-    "Keras takes the mean over a node's part of a batch, and all nodes count the same, though some have fewer rows in "
-    'an epoch\'s last step. With `remainder="drop"` all have the same'
+ROWS_LOSS = (
+    "it takes the mean over a node's part of a batch, and all nodes count the same, though some have fewer rows in an "
+    'epoch\'s last step. Give the loss to `compile`, which counts rows, or write `remainder="drop"`'
 )
-ROWS_LOSS = BY_BATCH.replace("Keras takes", "it takes") + "; a loss given to `compile` counts rows"
 
 
 def compiled(model: Any, optimizer: Any = "adam", loss: Any = "mse", **options: Any) -> Any:
@@ -169,7 +168,7 @@ def l2(keras):
     return one_output(keras, [keras.layers.Dense(8, activation="tanh", kernel_regularizer=penalty)])
 
 
-@ordinary("`activity_regularizer`", label="z", not_exact=BY_BATCH)
+@ordinary("`activity_regularizer`", label="z")
 def activity_regularizer(keras):
     penalty = keras.regularizers.L2(0.1)
     return one_output(keras, [keras.layers.Dense(8, activation="tanh", activity_regularizer=penalty)])
@@ -429,11 +428,7 @@ def adam_with_ema(keras):
     return plain(keras, keras.optimizers.Adam(schedule, use_ema=True, ema_momentum=0.9))
 
 
-@ordinary(
-    "`ema_overwrite_frequency`",
-    label="z",
-    not_exact={KERAS: "`fit` raises, for the same reason. Leave it out: weights are overwritten when `fit` ends"},
-)
+@ordinary("`ema_overwrite_frequency`", label="z")
 def ema_overwrites(keras):
     return plain(keras, keras.optimizers.Adam(0.01, use_ema=True, ema_momentum=0.9, ema_overwrite_frequency=5))
 
@@ -479,38 +474,26 @@ def loss_scale(keras):
     return plain(keras, from_where.LossScaleOptimizer(keras.optimizers.Adam(0.01)))
 
 
-CLIPS_BEFORE = "Keras 3 clips each node's gradients before they are summed; tf_keras clips the sum"
-
-
-@ordinary("`clipnorm`", label="z", not_exact={KERAS: CLIPS_BEFORE})
+@ordinary("`clipnorm`", label="z")
 def clipnorm(keras):
     return plain(keras, keras.optimizers.SGD(0.1, clipnorm=0.1))
 
 
-@ordinary("`global_clipnorm`", label="z", not_exact={KERAS: CLIPS_BEFORE})
+@ordinary("`global_clipnorm`", label="z")
 def global_clipnorm(keras):
     return plain(keras, keras.optimizers.SGD(0.1, global_clipnorm=0.1))
 
 
-@ordinary("`clipvalue`", label="z", not_exact={KERAS: CLIPS_BEFORE})
+@ordinary("`clipvalue`", label="z")
 def clipvalue(keras):
     return plain(keras, keras.optimizers.SGD(0.1, clipvalue=0.02))
 
 
-@ordinary(
-    "`gradient_accumulation_steps`",
-    label="z",
-    keras=(KERAS,),
-    not_exact="`fit` raises: Keras 3 sums gradients over nodes inside a condition, which TensorFlow cannot",
-)
+@ordinary("`gradient_accumulation_steps`", label="z", keras=(KERAS,), accumulates=2)
 def gradient_accumulation(keras):
     return plain(keras, keras.optimizers.Adam(0.01, gradient_accumulation_steps=2))
 
 
-@ordinary(
-    "`jit_compile=True`",
-    label="z",
-    not_exact="`fit` raises: XLA does not compile sums over nodes on CPUs. Leave it out",
-)
+@ordinary("`jit_compile=True`, taken as False in one sentence of the cell", label="z")
 def jit_compile(keras):
     return plain(keras, keras.optimizers.Adam(0.01), jit_compile=True)

@@ -1,8 +1,9 @@
-"""Parquet and TFRecord files for tests: rows of an id, an array and a text, in the order of their ids."""
+"""Files of rows for tests: of an id, an array and a text, in the order of their ids."""
 
 from __future__ import annotations
 
 import gzip
+import json
 import tempfile
 
 import pyarrow as pa
@@ -36,4 +37,17 @@ def write_records(path, batch):
     with tempfile.TemporaryDirectory() as folder:
         data = b"".join(part.read_bytes() for part in records.write(folder, batch))
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return str(path)
+
+
+def write_lines(path, start, stop):
+    """Write rows of an id, half of it, and a text with a line's end in it, as CSV or JSON; return the path as text."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if ".csv" in path.suffixes:
+        text = "id,x,name\n" + "".join(f'{i},{i / 2},"row ""{i}"",\n"\n' for i in range(start, stop))
+    else:
+        made = ({"id": i, "x": i / 2, "name": f'row "{i}",\n'} for i in range(start, stop))
+        text = "".join(f"{json.dumps(row)}\n" for row in made)
+    data = text.encode()
+    path.write_bytes(gzip.compress(data, 1) if path.suffix == ".gz" else data)
     return str(path)

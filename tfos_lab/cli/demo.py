@@ -22,6 +22,7 @@ from tfos_lab.cli.terminal import StatusLine, echo, echo_error, paint
 from tfos_lab.core.launchers import LAUNCHERS
 from tfos_lab.engine.doctor.programs import check_java
 from tfos_lab.errors import NoModel
+from tfos_lab.errors.text import format_count
 
 # Evaluated in the kernel, see `final_state`.
 FINAL = "__import__('tfos_lab.cli.demo', fromlist=['final_state']).final_state(globals())"
@@ -176,7 +177,7 @@ def render_report(state: Mapping[str, Any]) -> str:
     )
     if others and "running" in others[0]["timings"]:
         rows.append(("next cluster", f"its first line ran {others[0]['timings']['running']:.2f} s after the call"))
-    headline = f"Trained on {len(first['nodes'])} nodes of {where}."
+    headline = f"Trained on {format_count(len(first['nodes']), 'node')} of {where}."
     return "\n".join([paint(headline, "bold"), *(_row(name, text) for name, text in rows if text)])
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.compat import TFManager, TFSparkNode, reservation
+from tfos_lab.errors.text import format_count
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
@@ -303,7 +304,7 @@ def _check_roles(num_executors: int, num_ps: int, master_node: str | None, *, ev
     wanted = f"num_ps={num_ps}, master_node={master_node!r} and eval_node={eval_node}"
     _require(
         others <= num_executors,
-        f"{wanted} need {others} nodes, but num_executors={num_executors}, which counts all nodes",
+        f"{wanted} need {format_count(others, 'node')}, but num_executors={num_executors}, which counts all nodes",
     )
     _require(
         others < num_executors or bool(master_node),

@@ -68,7 +68,9 @@ def make_finder() -> Callable[[str, str], Callable[..., Any]]:
         import zlib
         from pathlib import Path
 
-        base = Path(tempfile.gettempdir()) / f"tfos_lab-{os.getuid()}"
+        # As `core.runtime_files.spool_root`, which is not here yet.
+        disks = [disk for disk in os.environ.get("LOCAL_DIRS", "").split(",") if disk and os.access(disk, os.W_OK)]
+        base = Path((disks or [tempfile.gettempdir()])[0]) / f"tfos_lab-{os.getuid()}"
         base.mkdir(mode=0o700, exist_ok=True)
         owned = base.lstat()
         if owned.st_uid != os.getuid() or owned.st_mode & 0o077:

@@ -24,7 +24,7 @@ from tfos_lab.core.options import (
     seconds,
     whole,
 )
-from tfos_lab.core.paths import absolute
+from tfos_lab.core.paths import absolute, is_local
 from tfos_lab.core.roles import Role
 from tfos_lab.errors import ConfigError
 
@@ -60,6 +60,14 @@ def _check_label(name: str, value: object) -> Iterable[str]:
 def _check_folder(name: str, value: object) -> Iterable[str]:
     if not isinstance(value, str | os.PathLike) or not str(value):
         yield f"{name}={value!r}: a folder is needed"
+
+
+def _check_store(name: str, value: object) -> Iterable[str]:
+    if not isinstance(value, str) or (value and is_local(value)):
+        yield (
+            f"{name}={value!r}: an address such as 'hdfs:///user/ada/runs' is needed, or '' for none; "
+            "$TFOS_LAB_RUNS names a folder of this machine"
+        )
 
 
 def _check_environment(name: str, value: object) -> Iterable[str]:
@@ -106,6 +114,7 @@ class ClusterOptions(TypedDict, total=False):
     log_limit_bytes: int
     keep_runs: int | None
     keep_days: int | None
+    run_store: str | None
     reservation_timeout_s: float
     grace_s: float
     hang_timeout_s: float
@@ -286,6 +295,21 @@ class ClusterConfig:
         details="With ``keep_runs``, too, a run goes if neither keeps it.",
         default_text="`$TFOS_LAB_KEEP_DAYS`, else for ever",
         check=whole(1, too_small="at least one day is needed"),
+        optional=True,
+        group=OptionGroup.OUTPUT,
+    )
+    run_store: str | None = option(
+        None,
+        OptionType.PATH,
+        "address at which the run's folder is kept, too, for `%tfos history ADDRESS` on any machine",
+        details=(
+            "Such as ``hdfs:///user/ada/runs``. Record and logs are copied there every half minute, and all files at "
+            "the end, after a failure, too; nothing is ever removed there. By default only a driver that was "
+            "submitted with ``--deploy-mode cluster`` has one, ``tfos_lab/runs`` in the user's home on Spark's "
+            "default file system; ``''`` is none."
+        ),
+        default_text="`$TFOS_LAB_RUN_STORE`, else none",
+        check=_check_store,
         optional=True,
         group=OptionGroup.OUTPUT,
     )

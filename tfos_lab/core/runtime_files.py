@@ -1,4 +1,4 @@
-"""The private folder for sockets, spools and logs of nodes on a host."""
+"""The private folders of a user on a host: for sockets and locks of nodes, and for what may be large."""
 
 from __future__ import annotations
 
@@ -14,10 +14,25 @@ _MAX_SOCKET_PATH = 100
 
 
 def scratch_root() -> Path:
-    """Return the user's folder (mode 0700) for sockets, spools and logs of nodes."""
+    """Return the user's folder (mode 0700) for sockets and locks of nodes, and for links to their folders."""
     base = Path(tempfile.gettempdir())
     if len(str(base)) > _MAX_SOCKET_PATH // 2:
         base = Path("/tmp")  # noqa: S108 - a unix socket's path has at most 108 bytes; the folder below is private
+    return _own_folder(base)
+
+
+def spool_root() -> Path:
+    """Return the user's folder (mode 0700) for spools, logs and copies of nodes.
+
+    In a container of YARN it is on the disks that YARN gives to the application on this host, and empties when that has
+    ended; elsewhere it is `scratch_root`.
+    """
+    disks = os.environ.get("LOCAL_DIRS", "").split(",")
+    disk = next((disk for disk in disks if disk and os.access(disk, os.W_OK)), "")
+    return _own_folder(Path(disk)) if disk else scratch_root()
+
+
+def _own_folder(base: Path) -> Path:
     root = base / f"tfos_lab-{os.getuid()}"
     root.mkdir(mode=0o700, exist_ok=True)
     owned = root.lstat()

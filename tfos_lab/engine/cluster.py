@@ -353,10 +353,11 @@ class Cluster:
             structured array and a pandas DataFrame have names of their own. Spark lacks some dtypes: uint8 becomes
             int16, uint16 int32, uint32 and uint64 int64, and float16 and bfloat16 float32.
 
-            A path, a pattern, a folder (``year=2024`` in folders' names are columns) or a list of them names Parquet or
-            TFRecord files, which all nodes must be able to open. Each node reads its own equal share of the rows
-            itself, in each epoch anew, around Spark; no session is needed. A name without ``/`` and wildcards, of which
-            there is no file, is a table of Parquet files in Spark's catalog.
+            A path, a pattern, a folder (``year=2024`` in folders' names are columns) or a list of them names Parquet,
+            TFRecord, CSV (with a header) or JSON files (an object per line), at any address that all nodes can open.
+            Each node reads its own equal share of the rows itself, in each epoch anew, around Spark; no session is
+            needed. The types of CSV and JSON are those of each file's first rows. A name without ``/`` and wildcards,
+            of which there is no file, is a table of Parquet files in Spark's catalog.
         epochs : int
             How often the nodes are to read them; they find it in ``ctx.epochs``.
         columns : list of str, optional

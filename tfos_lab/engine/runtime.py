@@ -328,6 +328,7 @@ class ClusterRuntime:
         try:
             if not self.ended:
                 self.stop(grace_s=0.0)
+            self._recorders.join(RECORD_TIMEOUT_S)
         finally:
             if self.publisher is not None:
                 self.publisher.close()

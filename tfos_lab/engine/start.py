@@ -23,9 +23,11 @@ from tfos_lab.engine.generation_maker import GenerationMaker
 from tfos_lab.engine.launchers.capacity import require_room
 from tfos_lab.engine.open_files import allow_files_for
 from tfos_lab.engine.run_dir import RunDir
+from tfos_lab.engine.run_store import with_store
 from tfos_lab.engine.runtime import ClusterRuntime
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.errors import ConfigError, NodeFailed, NoSession
+from tfos_lab.errors.text import format_count
 from tfos_lab.payload.packing import pack
 
 if TYPE_CHECKING:
@@ -113,6 +115,7 @@ def make_cluster(
     payload = b"" if launcher.runs_inline else pack(map_fun, args, with_modules=True)
     hosts = spark_session.driver_hosts(session) if launcher.spans_hosts and session else _LOOPBACK
     stores = stores_of(session)
+    config = with_store(config, session)
     # Nodes would find out one by one. A client of Spark Connect may be where a store is not.
     if config.log_dir and not is_local(config.log_dir) and not (session and is_connect(session)):
         from tfos_lab.data.file_systems import require_folder
@@ -134,8 +137,7 @@ def make_cluster(
     )
     runtime = ClusterRuntime(maker, RunDir.make(config.name, config.log_dir))
     if len(node_specs) < config.cluster_size:
-        count = "one node" if len(node_specs) == 1 else f"{len(node_specs)} nodes"
-        runtime.note(f"{launcher.name} runs {count} instead of {config.cluster_size}")
+        runtime.note(f"{launcher.name} runs {format_count(len(node_specs), 'node')} instead of {config.cluster_size}")
     cluster = kind(runtime)
     registry.register(cluster)
     return cluster

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tfos_lab.errors.base import TfosError
+from tfos_lab.errors.text import format_count
 
 # Of thousands of nodes that are missing.
 _MOST_NAMED = 12
@@ -24,9 +25,8 @@ class ReservationTimeout(TfosError, TimeoutError):
         hint = self.hint or "Ask for fewer nodes, or raise reservation_timeout"
         named, more = self.missing[:_MOST_NAMED], len(self.missing) - _MOST_NAMED
         missing = ", ".join(named) + (f" and {more:,} more" if more > 0 else "")
-        return (
-            f"{self.reserved} of {self.wanted} nodes reserved within {self.waited_s:g} s; missing: {missing}. {hint}."
-        )
+        reserved = f"{self.reserved} of {format_count(self.wanted, 'node')} reserved within {self.waited_s:g} s"
+        return f"{reserved}; missing: {missing}. {hint}."
 
 
 class LaunchFailed(TfosError, RuntimeError):

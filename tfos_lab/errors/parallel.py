@@ -7,7 +7,7 @@ from typing import Any
 
 from tfos_lab.errors.base import TfosError
 from tfos_lab.errors.resources import NotEnoughSlots
-from tfos_lab.errors.text import first_line
+from tfos_lab.errors.text import first_line, format_count
 
 # `ParallelFailed` shows so many different tracebacks; each failure keeps its own.
 _MAX_TRACEBACKS = 3
@@ -130,7 +130,7 @@ class ParallelFailed(TfosError, RuntimeError):
         return {fields["run"]: RunFailed(**fields) for fields in self.failed}
 
     def _first_line(self, told: str) -> str:
-        count = f"{len(self.failed)} of {len(self.results)} runs"
+        count = f"{len(self.failed)} of {format_count(len(self.results), 'run')}"
         return f"{count} failed ({told}); .results has the values of the others"
 
     def __str__(self) -> str:
@@ -171,7 +171,7 @@ class NotAllAtOnce(NotEnoughSlots):
     def __str__(self) -> str:
         use = f"Ask for {self.free}" if self.free else "Stop what holds the slots"
         return (
-            f"{self.wanted} instances are to run at once (use_barrier=True), but there are {self.free} free task slots "
-            f"of {self.total}. {use}, add executors or cores, or give use_barrier=False, so that instances wait for "
-            "free slots."
+            f"{self.wanted} instances are to run at once (use_barrier=True), with "
+            f"{format_count(self.free, 'free task slot')} of {self.total}. {use}, add executors or cores, or give "
+            "use_barrier=False, so that instances wait for free slots."
         )

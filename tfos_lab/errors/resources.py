@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tfos_lab.errors.base import TfosError
+from tfos_lab.errors.text import format_count
 
 
 class NoSession(TfosError, RuntimeError):
@@ -45,9 +46,10 @@ class NotEnoughSlots(TfosError, RuntimeError):
         fitting = self.free + self.elsewhere
         use = f"Ask for cluster_size={fitting}" if self.free else "Stop what holds the slots (%tfos stop all)"
         others = f" for the {self.wanted} nodes that are not parameter servers" if self.elsewhere else ""
+        free = f"{format_count(self.free, 'free task slot')} of {self.total}"
         return (
-            f"cluster_size={self.wanted + self.elsewhere}, but Spark has {self.free} free task slots of {self.total}"
-            f"{others}{self.pending and f': {self.pending}'}. "
+            f"cluster_size={self.wanted + self.elsewhere}, but Spark has {free}{others}"
+            f"{self.pending and f': {self.pending}'}. "
             f"{use}, add executors or cores (spark.executor.instances, spark.executor.cores, spark.cores.max), "
             "or run on this machine with local=processes."
         )
@@ -65,8 +67,9 @@ class NotEnoughRoom(TfosError, RuntimeError):
         super().__init__(wanted=wanted, fits=fits, limit=limit, option=option)
 
     def __str__(self) -> str:
+        fits = format_count(self.fits, "node")
         return (
-            f"{self.option}={self.wanted}, but this machine has room for {self.fits} nodes: {self.limit}. "
+            f"{self.option}={self.wanted}, but this machine has room for {fits}: {self.limit}. "
             f"Ask for {self.option}={self.fits} or fewer, or run on the executors of a Spark cluster."
         )
 
@@ -93,24 +96,26 @@ class NotEnoughGpus(TfosError, RuntimeError):
         nodes, there, got = self.hosts[host]
         short = got < nodes * self.wanted <= there
         taken = f", {there - got} of them taken by others" if short else ""
-        return f"{host} has {there} GPU{'' if there == 1 else 's'} for {nodes} node{'' if nodes == 1 else 's'}{taken}"
+        return f"{host} has {format_count(there, 'GPU')} for {format_count(nodes, 'node')}{taken}"
 
 
 class ExecutorMismatch(TfosError, RuntimeError):
     """Executors lack a package, have one that is too old, or run another minor version of Python.
 
-    ``problems`` says which, by host.
+    ``problems`` says which, by host; ``unchosen`` whether they run what happens to be the first Python of their PATH.
     """
 
     problems: dict[str, str]
+    unchosen: bool
 
-    def __init__(self, *, problems: dict[str, str]) -> None:
-        super().__init__(problems=dict(problems))
+    def __init__(self, *, problems: dict[str, str], unchosen: bool = False) -> None:
+        super().__init__(problems=dict(problems), unchosen=unchosen)
 
     def __str__(self) -> str:
         hosts = "; ".join(f"{host}: {what}" for host, what in sorted(self.problems.items()))
+        why = ": PYSPARK_PYTHON is not set, so that they run the first python3 of their PATH" if self.unchosen else ""
         return (
-            f"executors cannot run a node ({hosts}). Give the executors the driver's environment: install the packages "
-            "there, ship them (tfos-lab pack), or point spark.pyspark.python / PYSPARK_PYTHON at a Python that has "
-            "them."
+            f"executors cannot run a node ({hosts}){why}. Give the executors the driver's environment: install the "
+            "packages there, ship them (tfos-lab pack), or point spark.pyspark.python / PYSPARK_PYTHON at a Python "
+            "that has them."
         )

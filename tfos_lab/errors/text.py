@@ -1,8 +1,13 @@
-"""Errors as short text."""
+"""Errors as short text, and what they are written with."""
 
 from __future__ import annotations
 
 _MAX_CHARACTERS = 300
+
+
+def format_count(count: int, one: str, many: str = "") -> str:
+    """Return a number with its noun: ``1 row``, ``1,797 rows``."""
+    return f"{count:,} {one}" if count == 1 else f"{count:,} {many or one + 's'}"
 
 
 def first_line(error: BaseException | str) -> str:

@@ -65,9 +65,11 @@ def run_cell(shell: Any, map_fun: FunctionType, options: CellOptions) -> Mapping
 def _run(shell: Any, map_fun: FunctionType, options: CellOptions) -> Mapping[str, object] | None:
     __tracebackhide__ = True
     require_free_name(options)
+    from tfos_lab.engine.feed.request import check_rows
     from tfos_lab.engine.start import make_cluster
 
     session = find_session(shell, options)
+    check_rows(options.data, options.feed.columns, session, objects=options.feed.objects)
     cluster = make_cluster(map_fun, options.args, spark=session, config=options.cluster)
     shell.user_ns[options.cluster.name] = cluster
     return run_cluster(cluster, map_fun, options)

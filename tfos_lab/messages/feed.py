@@ -171,15 +171,15 @@ class DataFile(msgspec.Struct, frozen=True):
 
 
 class FilesAsked(Message, frozen=True):
-    """See whether the files of a feed can be read, and ``count`` their records if it is not known how many there are.
+    """See whether the files of a feed can be read, and count their rows if it is not known how many there are.
 
-    ``numbers`` are those of the ``files`` among all files of the feed.
+    ``numbers`` are those of the ``files`` among all files of the feed; ``count_as`` is their format, if it is to count.
     """
 
     feed: int
     files: list[DataFile]
     numbers: list[int]
-    count: bool
+    count_as: str
 
 
 class FilesFound(Message, frozen=True):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab.data.model_files import package_of
 from tfos_lab.errors import ConfigError
+from tfos_lab.errors.text import format_count
 
 if TYPE_CHECKING:
     import keras
@@ -145,7 +146,8 @@ def paired(inputs: Mapping[str, str | None], names: Sequence[str]) -> dict[str, 
     if unknown:
         raise ConfigError([f"inputMapping: the model has no input '{unknown[0]}'; {has}"])
     if len(inputs) != len(names) or len(set(said)) != len(said):
-        raise ConfigError([f"{len(inputs)} columns ({', '.join(inputs)}) for {len(names)} inputs: {has}"])
+        columns = f"{format_count(len(inputs), 'column')} ({', '.join(inputs)})"
+        raise ConfigError([f"{columns} for {format_count(len(names), 'input')}: {has}"])
     if said:
         return {column: name for column, name in inputs.items() if name is not None}
     in_order = list(inputs) if set(inputs) == set(names) else names

@@ -22,7 +22,6 @@ import msgspec
 
 from tfos_lab import messages as m
 from tfos_lab.core.processes import open_pidfd, set_process_name
-from tfos_lab.core.runtime_files import scratch_root
 from tfos_lab.node.activity.reporter import ActivityReporter
 from tfos_lab.node.addresses import NodePlace
 from tfos_lab.node.child_supervisor import ChildEvents, ChildSupervisor
@@ -84,7 +83,7 @@ class Agent:
         self._spec = spec = msgspec.structs.replace(spec, gpus=self._gpus.own)
         self._rank = spec.rank
         self._task_socket = task_socket
-        self._scratch = Scratch(scratch_root(), spec.cluster_id, spec.rank)
+        self._scratch = Scratch(spec.cluster_id, spec.rank)
         self._driver = DriverLink(spec)
         send = self._driver.send
         self._place = NodePlace(spec, self._driver.host)
@@ -107,7 +106,7 @@ class Agent:
         self._result = ResultSender(spec.rank, self._scratch.path, send)
         self._output = OutputSender(spec.rank, spec.node, self._scratch.path, send)
         self._payload = PayloadFile(spec.rank, self._scratch.path, send, on_ready=self._start, on_problem=self._refuse)
-        self._saved_paths = SavedPaths(spec, self._output.working_folder.path, send)
+        self._saved_paths = SavedPaths(spec, self._output.working_folder.path.resolve(), send)
         self._watched_pidfd = open_pidfd(spec.watched_pid)
         self._fork_server = ForkServerSpec.plain(spec.owner, spec.environ, spec.watched_pid)
         self._start_folder = spec.cwd

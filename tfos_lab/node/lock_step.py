@@ -15,6 +15,7 @@ from tfos_lab import messages as m
 from tfos_lab.core.roles import Role, count_training
 from tfos_lab.errors import FeedError
 from tfos_lab.errors.channel import to_text
+from tfos_lab.errors.text import format_count
 from tfos_lab.node.activity.steps import STEPS
 
 ADVICE = "give all nodes equally many steps, or wrap the dataset in ctx.even(dataset)"
@@ -215,6 +216,6 @@ def uneven_text(gone: str, steps: int, waiting: str, step: int, *, ended: bool) 
 steps, or wrap the dataset in ctx.even(dataset)'
     """
     what = "has ended its dataset" if ended else "has returned"
-    after = f" after {steps} step{'' if steps == 1 else 's'}" if steps >= 0 else ""
+    after = f" after {format_count(steps, 'step')}" if steps >= 0 else ""
     at = f" (step {step})" if step > 0 else ""
     return f"{gone} {what}{after} while {waiting} still trains{at}: {ADVICE}"

@@ -66,7 +66,7 @@ class PayloadFile:
         on_problem: Callable[[str], None],
     ) -> None:
         self._rank = rank
-        self._root = scratch.parent
+        self._root = scratch.resolve().parent  # not that of a link to the disks of a container
         self._send = send
         self._on_ready = on_ready
         self._on_problem = on_problem

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tfos_lab.data.schema import select_columns
 from tfos_lab.data.spark_types import sql_name, udt_name
 from tfos_lab.errors import ConfigError
+from tfos_lab.errors.text import format_count
 from tfos_lab.scoring.description import Tensor
 from tfos_lab.scoring.output_types import SPARK_TYPES
 
@@ -192,7 +193,8 @@ def _combined(df: DataFrame, names: Sequence[str], tensor: Tensor) -> Input:
     ]
     if tensor.size not in (None, len(names)):
         problems.append(
-            f"features: {len(names)} columns, but the model's input '{tensor.name}' takes {tensor.size} values"
+            f"features: {format_count(len(names), 'column')}, but the model's input '{tensor.name}' takes "
+            f"{format_count(tensor.size, 'value')}"
         )
     if problems:
         raise ConfigError(problems)

@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from tfos_lab.core.lazy_imports import lazy_parts_of_keras
+from tfos_lab.core.runtime_files import spool_root
 from tfos_lab.data.model_files import package_that_wrote
 from tfos_lab.errors import ConfigError
 from tfos_lab.errors.channel import crossing
@@ -124,7 +125,7 @@ def _import_tensorflow() -> Any:
 
 
 def _load_sent(source: ModelSource, custom_objects: Mapping[str, Any]) -> Any:
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=spool_root()) as folder:
         path = Path(folder) / "model.keras"
         path.write_bytes(source.data)
         return _load_file(str(path), source, custom_objects)

@@ -11,6 +11,7 @@ from pathlib import Path
 from pyarrow import fs
 
 from tfos_lab.core.paths import split_scheme
+from tfos_lab.core.runtime_files import spool_root
 from tfos_lab.data.file_systems import open_path, readable_errors
 from tfos_lab.errors import ConfigError
 from tfos_lab.scoring.description import KERAS_SUFFIXES, ModelSource
@@ -62,7 +63,7 @@ def local_path(source: ModelSource) -> Iterator[str]:
     if isinstance(system, fs.LocalFileSystem):
         yield _inside(source, Path(plain))
         return
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=spool_root()) as folder:
         # Keras tells files by their suffixes.
         copy = Path(folder) / Path(plain).name
         with readable_errors(source.path, "copy"):

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tfos_lab.core.runtime_files import scratch_root
+from tfos_lab.core.runtime_files import spool_root
 from tfos_lab.engine.doctor.finding import Finding
 from tfos_lab.node.gpus import free_gpus, visible_gpus
 
@@ -39,7 +39,7 @@ def check_gpus() -> Finding:
 def check_scratch(free: Callable[[Path], int] = free_bytes) -> Finding:
     """Check the folder for sockets and spools of nodes: it must be private and have space for rows."""
     try:
-        root = scratch_root()
+        root = spool_root()
     except OSError as error:
         return Finding("scratch folder", ok=False, found=str(error), advice="set TMPDIR to a folder of your own")
     there = free(root)

@@ -12,6 +12,7 @@ from tfos_lab.engine.environment.checks import alias_of, problem_with
 from tfos_lab.engine.environment.inventory import Inventory
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.spark.session import Slots
+from tfos_lab.errors.text import format_count
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,7 +67,7 @@ def check_slots(master: str, slots: Slots | None) -> Finding:
         )
         return Finding("Spark session", ok=False, found=f"{master}, no executor has come", advice=advice)
     advice = "add executors or cores, or stop what holds them (%tfos stop all)"
-    found = f"{master}, {slots.free} of {slots.total} task slots free"
+    found = f"{master}, {slots.free} of {format_count(slots.total, 'task slot')} free"
     return Finding("Spark session", slots.free > 0, found, advice)
 
 

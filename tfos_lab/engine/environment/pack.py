@@ -99,10 +99,11 @@ def pack(
     Raises
     ------
     ConfigError
-        If a package to leave out is not there, or the environment cannot be packed.
+        If the file cannot be written, a package to leave out is not there, or the environment cannot be packed.
     """
+    target = Path(output).absolute() if output is not None else None
     inventory = inventory or Inventory.of_this_python(exclude)
-    if problems := inventory.problems():
+    if problems := [*_problems_of(target), *inventory.problems()]:
         raise ConfigError(problems)
     environment = inventory.environment()
     python = python or base_python()
@@ -118,7 +119,9 @@ def pack(
         seconds = time.monotonic() - began
         _forget_old(cached)
     cached.touch()
-    return Packed(_copied(cached, output), environment, seconds)
+    if target is not None:
+        shutil.copyfile(cached, target)
+    return Packed(target or cached, environment, seconds)
 
 
 def base_python() -> str:
@@ -138,16 +141,12 @@ def _key(environment: Environment, inventory: Inventory, python: str) -> str:
     return f"{inventory.prefix.name.strip('.')}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
-def _copied(cached: Path, output: str | os.PathLike[str] | None) -> Path:
-    if output is None:
-        return cached
-    target = Path(output).absolute()
-    if target.is_dir():
-        raise ConfigError([f"output: {target} is a folder; name a file, such as {target / 'environment.tar.gz'}"])
-    if not target.parent.is_dir():
-        raise ConfigError([f"output: there is no folder {target.parent}"])
-    shutil.copyfile(cached, target)
-    return target
+def _problems_of(target: Path | None) -> list[str]:
+    if target is not None and target.is_dir():
+        return [f"output: {target} is a folder; name a file, such as {target / 'environment.tar.gz'}"]
+    if target is not None and not target.parent.is_dir():
+        return [f"output: there is no folder {target.parent}"]
+    return []
 
 
 def _forget_old(newest: Path) -> None:

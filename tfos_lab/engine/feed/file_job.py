@@ -59,13 +59,13 @@ class FileJob(FeedJob):
             parts = self._files.deal(len(feed.ranks))
             return {
                 rank: m.FilesAsked(
-                    feed.number, [part.file for part in some], [part.number for part in some], count=False
+                    feed.number, [part.file for part in some], [part.number for part in some], count_as=""
                 )
                 for rank, some in zip(feed.ranks, parts, strict=True)
             }
         numbers = deal_files([file.size_bytes for file in files], len(feed.ranks))
         return {
-            rank: m.FilesAsked(feed.number, [files[number] for number in some], some, count=True)
+            rank: m.FilesAsked(feed.number, [files[number] for number in some], some, self._files.format)
             for rank, some in zip(feed.ranks, numbers, strict=True)
         }
 

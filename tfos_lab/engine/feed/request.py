@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from tfos_lab.core.config import FeedConfig
 from tfos_lab.core.options import problems_in
 from tfos_lab.data.frames import is_connect
-from tfos_lab.data.prepare import prepare
-from tfos_lab.engine.feed.arrays import frame_of_arrays, is_in_memory
+from tfos_lab.data.prepare import choose_fields, prepare
+from tfos_lab.engine.feed.arrays import frame_of_arrays, is_in_memory, table_of
 from tfos_lab.engine.feed.files.names import names_files
 from tfos_lab.engine.feed.files.source import FileRows, find_rows
 from tfos_lab.engine.feed.rdd import frame_of_rdd
@@ -102,6 +102,25 @@ def make_request(
         return FeedRequest(None, epochs, remainder, timeout_s, spool_bytes or 0, queue=queue, files=files)
     frame, rows = _while_answered(data, lambda: _forms(cluster, data, columns, objects=objects))
     return FeedRequest(frame, epochs, remainder, timeout_s, spool_bytes or 0, objects=rows, queue=queue)
+
+
+def check_rows(data: Any, columns: list[str] | None, session: SparkSession | None, *, objects: bool | None) -> None:
+    """Refuse what is known before nodes start of rows that cannot be fed; raises as `make_request` does.
+
+    Files, and what Spark has to compute first, such as an RDD's first row, are looked at when the nodes run.
+    """
+    if data is None or names_files(data) or is_dstream(data):
+        return
+    if not is_rows(data):
+        raise ConfigError([no_rows(data) + _OR_FILES])
+    if not hasattr(data, "mapInArrow"):
+        _require_session(session, data)
+    if is_in_memory(data):
+        from pyspark.sql.pandas.types import from_arrow_schema
+
+        choose_fields(from_arrow_schema(table_of(data).schema).jsonValue()["fields"], columns)
+    elif hasattr(data, "mapInArrow") and not objects:
+        _while_answered(data, lambda: (prepare(data, columns), None))
 
 
 def check_feed(
@@ -212,7 +231,11 @@ def _living_session(cluster: SessionOwner) -> SparkSession | None:
 
 def _session(cluster: SessionOwner, data: Any) -> SparkSession:
     """Return the session to read data with that have none."""
-    session = cluster.spark or spark_session.active_session()
+    return _require_session(cluster.spark, data)
+
+
+def _require_session(own: SparkSession | None, data: Any) -> SparkSession:
+    session = own or spark_session.active_session()
     if session is None:
         raise NoSession(reason=f"data is of type {type(data).__name__}, but there is no SparkSession to read it with")
     spark_session.require_alive(session)

@@ -21,6 +21,7 @@ from tfos_lab.engine.files.results import ResultReceiver
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.state.events import Event, NodeView, OutputProgressed
 from tfos_lab.engine.state.instructions import Instruction, Publish, SendTo
+from tfos_lab.errors.text import format_count
 
 # Often enough for a progress bar.
 _EVENT_S = 0.25
@@ -144,7 +145,7 @@ class OutputReceiver:
                 f"output of {name}: {files} {were} not copied here ({why}); {they} on {host} in {sent.place}"
             )
         if sent.links:
-            links = "1 symbolic link was" if sent.links == 1 else f"{sent.links:,} symbolic links were"
+            links = format_count(sent.links, "symbolic link was", "symbolic links were")
             self._final_notes.append(f"output of {name}: {links} not copied here")
         self._update_notes()
         return [Publish(transfer.progress(now_s))]
@@ -232,10 +233,10 @@ def _sizes_below(folder: Path) -> list[int]:
 
 
 def _files(count: int, size_bytes: int) -> str:
-    return f"{'1 file' if count == 1 else f'{count:,} files'} of {_size(size_bytes)}"
+    return f"{format_count(count, 'file')} of {_size(size_bytes)}"
 
 
 def _size(size_bytes: int) -> str:
     if size_bytes >= 1e5:
         return f"{size_bytes / 1e6:,.1f} MB"
-    return "1 byte" if size_bytes == 1 else f"{size_bytes:,} bytes"
+    return format_count(size_bytes, "byte")

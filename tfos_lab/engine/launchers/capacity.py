@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfos_lab.errors import NotEnoughRoom
+from tfos_lab.errors.text import format_count
 
 # What the agent and the child of a node need once it computes with TensorFlow (measured: 117 MB and 116 threads on 2
 # cores). Without TensorFlow it is a tenth of that.
@@ -46,7 +47,10 @@ class Room:
     def holds(self) -> tuple[int, str]:
         """Return how many nodes can run, and a sentence on what limits them."""
         limits = [
-            (NODES_PER_CORE * self.cores, f"it has {_cores(self.cores)}, for at most {NODES_PER_CORE} nodes each")
+            (
+                NODES_PER_CORE * self.cores,
+                f"it has {format_count(self.cores, 'core')}, for at most {NODES_PER_CORE} nodes each",
+            )
         ]
         if self.free_bytes is not None:
             free = f"{self.free_bytes / 1e9:.1f} GB are free"
@@ -81,10 +85,6 @@ def look_around(root: Path = Path("/")) -> Room:
         free_files=_free_files(root),
         free_tasks=min([*_free_tasks(root), *_left_in_groups(root, "pids", _PIDS, _PIDS)], default=None),
     )
-
-
-def _cores(count: int) -> str:
-    return f"{count} cores" if count > 1 else "1 core"
 
 
 def _free_memory(root: Path) -> Iterator[int]:

@@ -9,6 +9,7 @@ from tfos_lab.core.gpu_shares import EQUAL, gpus_wanted
 from tfos_lab.core.roles import NodeSpec
 from tfos_lab.engine.state.events import NodeView
 from tfos_lab.errors import ConfigError, NotEnoughGpus
+from tfos_lab.errors.text import format_count
 from tfos_lab.node.gpus import equal_share, visible_gpus
 
 
@@ -44,8 +45,9 @@ def _require(wanted: Sequence[int | None]) -> None:
         raise ConfigError(
             [
                 (
-                    f"gpus={per_node} for {nodes} nodes needs {needed} GPUs, and this machine has {len(gpus)}; "
-                    f"ask for gpus={len(gpus) // nodes}, or leave the option out to divide them"
+                    f"gpus={per_node} for {format_count(nodes, 'node')} needs {format_count(needed, 'GPU')}, and this "
+                    f"machine has {len(gpus)}; ask for gpus={len(gpus) // nodes}, or leave the option out to "
+                    "divide them"
                 )
             ]
         )

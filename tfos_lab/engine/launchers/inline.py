@@ -17,7 +17,6 @@ import zmq
 
 from tfos_lab import messages as m
 from tfos_lab.core.lazy_imports import after_import
-from tfos_lab.core.runtime_files import scratch_root
 from tfos_lab.engine.launchers.base import Launcher, LaunchPlan
 from tfos_lab.errors import TfosError
 from tfos_lab.node.activity.reporter import ActivityReporter
@@ -97,7 +96,7 @@ class _InlineAgent:
     def __init__(self, plan: LaunchPlan, on_start: Callable[[m.Start, FrameSocket], None]) -> None:
         self._on_start = on_start
         self._link = Link(plan.driver, f"inline/{plan.cluster_id}".encode())
-        self._scratch = Scratch(scratch_root(), plan.cluster_id, 0)
+        self._scratch = Scratch(plan.cluster_id, 0)
         self._control, theirs = frame_pair()
         self._theirs: socket.socket = theirs
         self._feeds = FeedStore(0, "127.0.0.1", self._scratch.path, self._send, self._send_to_session)

@@ -21,6 +21,7 @@ from tfos_lab.engine.launchers.base import Launcher, LaunchPlan
 from tfos_lab.engine.launchers.gpus import local_shares
 from tfos_lab.engine.launchers.this_machine import kernel_environ, kernel_owner
 from tfos_lab.errors import LaunchFailed
+from tfos_lab.errors.text import format_count
 from tfos_lab.messages import LaunchSpec
 from tfos_lab.node.driver_link import how_ended
 from tfos_lab.node.forkserver.client import ForkServerConnection, ForkServerSpec
@@ -90,7 +91,7 @@ class LocalLauncher(Launcher):
                     break
                 self._fork_agent(local_spec(self._plan, spec, gpus_wanted, environ))
         except OSError as error:
-            begun = f"{len(self._connections)} of {len(self._plan.node_specs)} nodes were on their way"
+            begun = f"{len(self._connections)} of {format_count(len(self._plan.node_specs), 'node')} were on the way"
             raise LaunchFailed(reason=f"this machine could not start a node, when {begun}: {error}") from error
         finally:
             self._thread.start()  # it also closes the connections of those that were forked

@@ -25,10 +25,11 @@ from tfos_lab.engine.spark.archived import make_task
 from tfos_lab.engine.spark.arrival import Arrival
 from tfos_lab.engine.spark.executor_watch import ExecutorWatch, loss_reason
 from tfos_lab.engine.spark.executors import check_executors, mismatch_in
-from tfos_lab.engine.spark.servers import ADVICE, ServerWatch, lost_server
+from tfos_lab.engine.spark.servers import ADVICE, lost_connect_server, lost_server
 from tfos_lab.engine.spark.waiting import ask_no_more, end_without_lost_server, while_server_answers
 from tfos_lab.errors import FeedError, NodeFailed, NoSession, NotEnoughSlots, ReservationTimeout, TfosError
 from tfos_lab.errors.channel import own_error_in
+from tfos_lab.errors.text import format_count
 from tfos_lab.messages import LaunchSpec
 
 if TYPE_CHECKING:
@@ -58,13 +59,11 @@ class SparkLauncher(Launcher):
         self._cached: DataFrame | None = None
         self._arrival = Arrival(spark, plan.missing, plan.note, timeout_s=plan.config.reservation_timeout_s)
         self._watch = ExecutorWatch(plan.cluster_id, spark, plan.executors, plan.lose_executor, self._lose_server)
-        self._servers = ServerWatch(plan.cluster_id, spark, plan.note)
         self._thread = threading.Thread(target=self._run_job, name=f"tfos-launch-{plan.cluster_id}", daemon=True)
 
     def launch(self) -> None:
         """Check slots and executors, then start the job on its own thread."""
         check_assigned(self._plan.config, spark_session.gpus_per_task(self._spark))
-        self._servers.start()
         end_without_lost_server(self._spark)
         self._require_slots()
         if not self._closed:
@@ -200,16 +199,15 @@ class SparkLauncher(Launcher):
         if slots is None:
             return "Ask for fewer nodes, or give the Spark Connect server more executors"
         pending = self._arrival.pending()
-        numbers = f"Spark has {slots.total} task slots, {slots.free} of them free"
+        numbers = f"Spark has {format_count(slots.total, 'task slot')}, {slots.free} of them free"
         return f"{numbers}{pending and f', and {pending}'}. Ask for fewer nodes, or add executors"
 
     def close(self) -> None:
         """Cancel the rest of the job, and give Spark its executors back; may be called twice."""
         self._closed = True
         self._watch.close()
-        self._servers.close()
         # Without its server, Spark Connect's client asks again for minutes; the thread ends with the process then.
-        is_waited_for = not self._servers.has_lost_driver and threading.current_thread() is not self._thread
+        is_waited_for = threading.current_thread() is not self._thread and not lost_connect_server(self._spark)
         if self._thread.is_alive() and is_waited_for:
             self._thread.join(1.0)
             if self._thread.is_alive() and spark_session.cancel_tagged(self._spark, self._tag):

@@ -14,6 +14,7 @@ from tfos_lab.engine.launchers.capacity import Room, look_around
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.spark.executors import inspect_executors
 from tfos_lab.errors import ConfigError
+from tfos_lab.errors.text import format_count
 from tfos_lab.node.gpus import VISIBLE, GpuLocks, devices_in, free_gpus, visible_gpus
 
 if TYPE_CHECKING:
@@ -106,7 +107,7 @@ class MachineSlots(Slots):
         room = room or look_around()
         fits, why = room.holds()
         if limit is not None and limit > fits:
-            raise ConfigError([f"slots={limit}: this machine has room for {fits} runs at once: {why}"])
+            raise ConfigError([f"slots={limit}: this machine has room for {format_count(fits, 'run')} at once: {why}"])
         super().__init__(limit, min(fits, limit or max(default or room.cores, largest)))
         self._gpus = visible_gpus() if gpus else []
         self._per_run = gpus or 0

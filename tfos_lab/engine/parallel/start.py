@@ -18,6 +18,7 @@ from tfos_lab.engine.parallel.short_text import short
 from tfos_lab.engine.parallel.slots import Slots, slots_for
 from tfos_lab.engine.parallel.state import ParallelState
 from tfos_lab.engine.run_dir import RunDir
+from tfos_lab.engine.run_store import with_store
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.start import choose_launcher
 from tfos_lab.errors import ConfigError, NotAllAtOnce
@@ -39,6 +40,7 @@ class NodeOptions(TypedDict, total=False):
     reservation_timeout_s: float
     keep_runs: int | None
     keep_days: int | None
+    run_store: str | None
     hang_timeout_s: float
     on_hang: str
 
@@ -103,6 +105,7 @@ def make_runs(
     session, launcher = choose_launcher(config, spark)
     if session is not None:
         use_right_python(session)
+    config = with_store(config, session)
     if not launcher.runs_inline:
         # Each run is packed when it begins; what cannot be packed is refused now.
         pack(map_fun, args, limit_bytes=LIMIT_BYTES * max(1, len(args)))

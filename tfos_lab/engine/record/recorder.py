@@ -11,6 +11,7 @@ from collections.abc import Callable
 from tfos_lab.engine.record.format import encode
 from tfos_lab.engine.record.snapshot import RecordedRun, take_snapshot
 from tfos_lab.engine.run_dir import RunDir
+from tfos_lab.engine.run_store import KeptRun
 from tfos_lab.engine.state.events import Event, MetricsReported, NodeChanged, OutputProgressed, StateChanged
 
 logger = logging.getLogger(__name__)
@@ -49,6 +50,10 @@ class RunRecorder:
         self._finished = False
         self._rest_s = 0.0
         self._warned = False
+        self._kept: KeptRun | None = None
+        store = run.config.run_store
+        if store and not run_dir.is_part:
+            self._kept = KeptRun(run_dir, store, run.history.add_note)
 
     def start(self) -> None:
         """Start the thread, which soon writes for the first time; may be called twice."""
@@ -58,6 +63,8 @@ class RunRecorder:
                 name = f"tfos-record-{self._run_dir.id}"
                 self._thread = threading.Thread(target=self._write_until_finished, name=name, daemon=True)
                 self._thread.start()
+                if self._kept is not None:
+                    self._kept.start()
 
     def on_event(self, event: Event) -> None:
         """Plan a write if ``event`` changes what the record says; called by the thread that publishes it."""
@@ -84,13 +91,17 @@ class RunRecorder:
             self._changed.notify()
 
     def join(self, timeout_s: float) -> None:
-        """Wait until the last record has been written."""
+        """Wait until the last record has been written; then until the run's store has the folder, if it has one."""
         if self._thread is not None:
             self._thread.join(timeout_s)
+        if self._kept is not None:
+            self._kept.join()
 
     def _write_until_finished(self) -> None:
         while self._write_when_due():
             pass
+        if self._kept is not None:
+            self._kept.finish()
         self._on_end()
 
     def _write_when_due(self) -> bool:

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from tfos_lab.core.paths import is_local
 from tfos_lab.engine.run_dir import RunDir
-from tfos_lab.engine.runs.read import Runs, Unreadable, read_run, read_runs
+from tfos_lab.engine.runs.read import Runs, Unreadable, read_part, read_run, read_runs
 from tfos_lab.engine.runs.run import Run
 from tfos_lab.errors import ConfigError
 
@@ -25,8 +26,8 @@ def find_run(name: str | os.PathLike[str], folder: str | os.PathLike[str] | None
     ----------
     name : str or path
         The run's identifier, its label (then the newest run of that label is meant), the beginning or end of an
-        identifier, at least four characters such as ``"1f2e"``, or the run's folder. ``"1f2e.3"`` is one of the
-        independent runs of a search.
+        identifier, at least four characters such as ``"1f2e"``, or the run's folder or address. ``"1f2e.3"`` is
+        one of the independent runs of a search.
     folder : path, optional
         Where to look; see `read_runs`.
 
@@ -45,6 +46,9 @@ def choose_run(name: str, found: Runs) -> Run:
         raise ConfigError([f"{name!r} could be any of {len(meant)} runs: {_listed([run.id for run in meant])}"])
     if meant:
         return meant[0]
+    if not is_local(name):
+        place, _, run_id = name.rstrip("/").rpartition("/")
+        return choose_run(run_id, read_runs(place))
     if "/" in name or RunDir(Path(name)).may_hold_run:
         return _open_folder(Path(name).expanduser().absolute())
     raise ConfigError([_no_such(name, found)])
@@ -63,8 +67,8 @@ def _meant(name: str, found: Runs) -> list[Run]:
 def _parts(name: str, found: Runs) -> list[Run]:
     """Return the independent run that ``7e8f.3`` means: it is not listed, but stands in the folder of the whole."""
     whole, dot, number = name.partition(".")
-    folders = [run.path / f"run-{number}" for run in _listed_ones(whole, found) if run.record.of_runs] if dot else []
-    parts = [read_run(folder) for folder in folders if RunDir(folder).may_hold_run]
+    wholes = [run for run in _listed_ones(whole, found) if run.record.of_runs] if dot else []
+    parts = [read_part(run, f"run-{number}") for run in wholes]
     return [part for part in parts if isinstance(part, Run)]
 
 

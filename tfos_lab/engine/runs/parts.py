@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.engine.record.format import NodeRecord, PartRecord
@@ -14,20 +14,23 @@ if TYPE_CHECKING:
 _COLUMNS = ("run", "best", "state", "tries", "seconds", "error", "folder")
 
 
-def log_of_part(folder: Path, part: PartRecord) -> Path | None:
-    """Return the log file of a run's last try; None where there was none, or where the record leads elsewhere."""
+def log_of_part(part: PartRecord) -> PurePosixPath | None:
+    """Return the log file of a run's last try, as a path below the folder of all runs.
+
+    None where there was none, or where the record leads elsewhere.
+    """
     path = PurePosixPath(part.log)
     is_below = part.log and not path.is_absolute() and ".." not in path.parts
-    return folder / path if is_below else None
+    return path if is_below else None
 
 
-def parts_table(nodes: Sequence[NodeRecord], folder: Path) -> pd.DataFrame:
+def parts_table(nodes: Sequence[NodeRecord], folder: str) -> pd.DataFrame:
     """Return a table with a row for each independent run, in the order of the record; see `Run.table`."""
     import pandas as pd
 
     found = [(node, node.part) for node in nodes if node.part is not None]
     parts = [part for _, part in found]
-    logs = [log_of_part(folder, part) for part in parts]
+    logs = [log_of_part(part) for part in parts]
     columns: dict[str, Any] = {
         "run": pd.Series([part.number for part in parts], dtype="int64"),
         **_arguments(parts),
@@ -36,7 +39,7 @@ def parts_table(nodes: Sequence[NodeRecord], folder: Path) -> pd.DataFrame:
         "tries": pd.Series([part.tries for part in parts], dtype="int64"),
         "seconds": pd.Series([part.seconds for part in parts], dtype="float64"),
         "error": pd.Series([node.detail for node, _ in found], dtype="string"),
-        "folder": pd.Series([str(log.parent) if log else None for log in logs], dtype="string"),
+        "folder": pd.Series([f"{folder}/{log.parent}" if log else None for log in logs], dtype="string"),
     }
     return pd.DataFrame(columns)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
 
+from tfos_lab.core.paths import is_local
 from tfos_lab.engine.record.format import decode_header
 from tfos_lab.engine.run_dir import RunDir, parts_of, run_bases
 from tfos_lab.engine.runs.run import Run
@@ -20,9 +21,9 @@ _MAX_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A folder whose ``run.json`` cannot be read, and why."""
+    """A folder, or its address, whose ``run.json`` cannot be read, and why."""
 
-    path: Path
+    path: Path | str
     reason: str
 
     def __str__(self) -> str:
@@ -53,7 +54,7 @@ class Runs:
 
     runs: tuple[Run, ...]
     unreadable: tuple[Unreadable, ...]
-    places: tuple[Path, ...]
+    places: tuple[Path | str, ...]
 
 
 def read_runs(folder: str | os.PathLike[str] | None = None) -> Runs:
@@ -62,17 +63,48 @@ def read_runs(folder: str | os.PathLike[str] | None = None) -> Runs:
     Parameters
     ----------
     folder : path, optional
-        Where the runs are, such as ``"elsewhere/runs"``; by default where this process would make new ones.
+        Where the runs are, such as ``"elsewhere/runs"`` or the address of a ``run_store``; by default where this
+        process would make new ones.
 
     Raises
     ------
     ConfigError
-        If there is no such folder.
+        If there is no such folder, or the address cannot be read.
     """
+    if folder is not None and not is_local(os.fspath(folder)):
+        return _read_store(os.fspath(folder).rstrip("/"))
     places = places_of(folder)
     found = [one for place in places for one in read_folders(place, with_parts=False)]
-    runs = sorted((run for one in found for run in one.runs), key=lambda run: run.started_s, reverse=True)
-    return Runs(tuple(runs), tuple(bad for one in found for bad in one.unreadable), tuple(places))
+    runs = [run for one in found for run in one.runs]
+    return Runs(_newest_first(runs), tuple(bad for one in found for bad in one.unreadable), tuple(places))
+
+
+def _newest_first(runs: list[Run]) -> tuple[Run, ...]:
+    return tuple(sorted(runs, key=lambda run: run.started_s, reverse=True))
+
+
+def _read_store(address: str) -> Runs:
+    """Read the runs that are kept at an address; of each there is nothing here but its record."""
+    from tfos_lab.data.session_stores import stores_of
+    from tfos_lab.engine.run_store import fetch_records
+    from tfos_lab.engine.spark.session import active_session
+
+    stores_of(active_session())  # it may know the host that an address leaves out, and has keys
+    place, written = fetch_records(address)
+    found = [read_run(place / name) for name in written]
+    runs = [
+        replace(run, address=f"{address}/{run.path.name}", written_s=written[run.path.name])
+        for run in found
+        if isinstance(run, Run)
+    ]
+    bad = [Unreadable(f"{address}/{Path(one.path).name}", one.reason) for one in found if isinstance(one, Unreadable)]
+    return Runs(_newest_first(runs), tuple(bad), (address,))
+
+
+def name_place(names: Sequence[str], folder: str | None) -> tuple[list[str], str | None]:
+    """Return names of runs without the address that may stand among them, and that instead of no folder."""
+    addresses = [name for name in names if not is_local(name)]
+    return [name for name in names if is_local(name)], folder or (addresses[0] if addresses else None)
 
 
 def places_of(folder: str | os.PathLike[str] | None = None) -> list[Path]:
@@ -108,6 +140,15 @@ def _read_all(folder: Path, *, with_parts: bool) -> Iterator[Run | Unreadable]:
         yield whole
     if with_parts or not isinstance(whole, Run) or not whole.record.of_runs:
         yield from (read_run(path) for path in parts_of(folder) if RunDir(path).may_hold_run)
+
+
+def read_part(whole: Run, name: str) -> Run | Unreadable | None:
+    """Return one of the independent runs in the folder of all, such as ``"run-3"``; None if it is not there."""
+    folder = whole.here(f"{name}/{RunDir(whole.path).record.name}").parent
+    part = read_run(folder) if RunDir(folder).may_hold_run else None
+    if not isinstance(part, Run) or not whole.address:
+        return part
+    return replace(part, address=f"{whole.address}/{name}", written_s=whole.written_s)
 
 
 def read_run(path: Path) -> Run | Unreadable:

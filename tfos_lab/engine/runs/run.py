@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import socket
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,9 @@ from tfos_lab.engine.state.phases import spans_of
 if TYPE_CHECKING:
     import pandas as pd
 
+# The record of a run that goes on is written to its store every half minute.
+_SILENT_S = 300.0
+
 
 @dataclass(frozen=True)
 class Run:
@@ -36,11 +40,17 @@ class Run:
         The run's folder.
     pinned : bool
         Whether it is kept when old runs are removed.
+    address : str
+        Where the folder is kept, if that is a store; `path` then holds copies of what has been asked for.
+    written_s : float or None
+        When the store's record was last written, in seconds since the epoch.
     """
 
     record: RunHeader
     path: Path
     pinned: bool = False
+    address: str = ""
+    written_s: float | None = None
 
     def __repr__(self) -> str:
         return f"<Run {self.id!r}: {self.state}>"
@@ -60,6 +70,9 @@ class Run:
         """How the run ended; of one that has not ended, its last state, or ``lost`` where its kernel has gone."""
         state = known_run_state(self.record.outcome or self.record.state)
         if state is None:
+            return RunState.LOST
+        is_silent = self.written_s is not None and time.time() - self.written_s > _SILENT_S
+        if is_silent and not state.ended:
             return RunState.LOST
         return state if state.ended or process_lives(self.record.process) is not False else RunState.LOST
 
@@ -162,20 +175,35 @@ class Run:
         the metric that a search compares), ``state``, ``tries`` (int64), ``seconds`` (float64), ``error`` (one line)
         and ``folder``. Trials of a search come best first.
         """
-        return parts_table(self.record.nodes, self.path)
+        return parts_table(self.record.nodes, self.folder)
 
     @property
     def output(self) -> Path:
-        """The folder with what the nodes wrote to ``ctx.output_dir``."""
-        return RunDir(self.path).output
+        """The folder with what the nodes wrote to ``ctx.output_dir``; of a store's run, it is copied here first."""
+        return self.here("output")
+
+    @property
+    def folder(self) -> str:
+        """The run's folder, or its address in a store."""
+        return self.address or str(self.path)
+
+    def here(self, name: str) -> Path:
+        """Return where a file or folder below the run's folder is on this machine; that of a store is copied first."""
+        if self.address:
+            from tfos_lab.engine.run_store import fetch
+
+            fetch(f"{self.address}/{name}", self.path / name)
+        return self.path / name
 
     @property
     def event_dir(self) -> str:
         """The folder with its event files, as far as this machine sees it; independent runs have theirs below it."""
         if self.record.of_runs:
-            return str(self.path)
+            return self.folder
         own = RunDir(self.path).events
         log_dir = str(self.options.get("log_dir") or own)
+        if self.address:
+            return f"{self.address}/{own.name}" if is_local(log_dir) else log_dir
         is_here = Path(log_dir).is_dir() if is_local(log_dir) else not own.is_dir()
         return log_dir if is_here else str(own)
 
@@ -195,7 +223,8 @@ class Run:
         if node not in parts:
             raise KeyError(f"no node {node!r} in the run {self.id}; there are {', '.join(parts)}")
         part = parts[node]
-        return (log_of_part(self.path, part) if part is not None else None) or RunDir(self.path).log(node)
+        below = log_of_part(part) if part is not None else None
+        return self.here(str(below or RunDir(self.path).log(node).name))
 
     def logs(self, node: str | None = None, tail: int | None = None) -> str:
         """Return what a node has written, or all nodes, as `Cluster.logs` does; raises KeyError for another node."""

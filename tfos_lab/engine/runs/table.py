@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
 
 def runs(folder: str | os.PathLike[str] | None = None) -> pd.DataFrame:
-    """Return all runs that this machine knows as a table, newest first, those of other kernels included.
+    """Return all runs that this machine knows, or those of an address, as a table, newest first.
 
     Parameters
     ----------
-    folder : path, optional
-        Where the runs are; by default ``$TFOS_LAB_RUNS``, or ``runs/`` in the working directory, and the user's cache.
+    folder : path or str, optional
+        Where the runs are, also an address such as ``"hdfs:///user/ada/runs"``, which was the ``run_store`` of runs on
+        any machine; by default ``$TFOS_LAB_RUNS``, or ``runs/`` in the working directory, and the user's cache.
 
     Returns
     -------
@@ -60,7 +61,8 @@ def run_record(name: str | os.PathLike[str], folder: str | os.PathLike[str] | No
     Parameters
     ----------
     name : str or path
-        The run's identifier, a part of it, its label (the newest run of that label) or its folder.
+        The run's identifier, a part of it, its label (the newest run of that label), its folder, or the
+        address of that.
     folder : path, optional
         Where the runs are; see `runs`.
 
@@ -98,7 +100,7 @@ def runs_frame(found: Sequence[Run]) -> pd.DataFrame:
         "verdict": _column([run.record.verdict for run in found], ids, "string"),
         "files": _column([[file.path for file in run.record.files] for run in found], ids),
         "pinned": _column([run.pinned for run in found], ids, "bool"),
-        "folder": _column([str(run.path) for run in found], ids, "string"),
+        "folder": _column([run.folder for run in found], ids, "string"),
     }
     columns |= _spread("metrics", [run.last_metrics for run in found], ids)
     columns |= _spread("phases", [run.phases for run in found], ids)

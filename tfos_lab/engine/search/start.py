@@ -17,6 +17,7 @@ from tfos_lab.engine.parallel.slots import Slots, slots_for
 from tfos_lab.engine.parallel.start import ParallelPlan
 from tfos_lab.engine.parallel.state import ParallelState
 from tfos_lab.engine.run_dir import RunDir
+from tfos_lab.engine.run_store import with_store
 from tfos_lab.engine.search.halving import Halving
 from tfos_lab.engine.search.inline import judged
 from tfos_lab.engine.search.inputs import ClusterSize, Sizes, check_args, make_feed, merge_args
@@ -55,6 +56,7 @@ class TrialOptions(TypedDict, total=False):
     grace_s: float
     keep_runs: int | None
     keep_days: int | None
+    run_store: str | None
     hang_timeout_s: float
     on_hang: str
     on_evaluator_failure: str
@@ -113,6 +115,7 @@ def make_search(request: SearchRequest) -> tuple[SearchRuns, Runner]:
     points, study = _points_of(request.plan, space, count)
     if session is not None:
         use_right_python(session)
+    config = with_store(config, session)
     feed = make_feed(request.data, session, request.feed)
     if not launcher.runs_inline:
         # Each trial is packed when it begins; what cannot be packed is refused now.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
 
 from tfos_lab.engine.spark import session as spark_session
-from tfos_lab.engine.spark.asked import coming_slots
+from tfos_lab.engine.spark.asked import coming_slots, ungranted_text
 from tfos_lab.engine.spark.pods import pending_text
 from tfos_lab.engine.spark.servers import lost_server
 
@@ -23,6 +24,8 @@ _POLL_S = 0.1
 _LEAVING_S = 3.0
 # Pods take a moment to start; those that take longer are worth a note.
 _QUIET_S = 3.0
+
+logger = logging.getLogger(__name__)
 
 
 class Arrival:
@@ -66,7 +69,7 @@ class Arrival:
 
         None where Spark does not report them, or brings executors when there are tasks for them.
         """
-        slots = spark_session.await_slots(self._spark, wanted)
+        slots = spark_session.await_slots(self._spark, wanted, self.tell)
         leaving_until_s = time.monotonic() + _LEAVING_S
         while slots is not None and slots.free < wanted and not self.is_late and not is_cancelled():
             coming = coming_slots(self._spark)
@@ -107,7 +110,9 @@ class Arrival:
 
     def pending(self) -> str:
         """Return a clause on executors that have not come, or had not when they were given up; "" if unknown."""
-        return self._given_up or pending_text(self._spark) or lost_server(self._spark)
+        if self._given_up:
+            return self._given_up
+        return pending_text(self._spark) or lost_server(self._spark) or ungranted_text(self._spark)
 
     def tell(self) -> None:
         """Add a note on what executors wait for, now and then."""
@@ -119,3 +124,4 @@ class Arrival:
         if text and text not in self._told:
             self._told.add(text)
             self._note(f"waiting for Spark's executors: {text}")
+            logger.warning("waiting for Spark's executors: %s", text)

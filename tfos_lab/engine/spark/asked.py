@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from tfos_lab.data.frames import is_connect
 from tfos_lab.engine.spark import session as spark_session
+from tfos_lab.errors.text import format_count
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 # Others give what they have, such as a standalone cluster.
-_ASKED_FOR_A_NUMBER = ("k8s://", "yarn")
+_YARN = "yarn"
+_ASKED_FOR_A_NUMBER = ("k8s://", _YARN)
 _DEFAULT = "2"
 
 
@@ -29,6 +32,26 @@ def coming_slots(spark: SparkSession) -> int:
     if not asked:
         return 0
     scala = spark.sparkContext._jsc.sc()  # noqa: SLF001 - the scheduler's numbers have no Python name
-    absent = asked - int(scala.taskScheduler().runningTasksByExecutors().size())
     profile = scala.resourceProfileManager().defaultResourceProfile()
-    return max(0, absent) * int(profile.maxTasksPerExecutor(scala.conf()))
+    return max(0, asked - _executors_here(spark)) * int(profile.maxTasksPerExecutor(scala.conf()))
+
+
+def ungranted_text(spark: SparkSession) -> str:
+    """Return a clause on executors that YARN has not granted yet; "" if it has granted all, and elsewhere."""
+    if is_connect(spark) or spark_session.master_of(spark) != _YARN:
+        return ""
+    with contextlib.suppress(Exception):  # the session may be gone
+        asked, here = executors_asked(spark), _executors_here(spark)
+        queue = spark_session.conf(spark, "spark.yarn.queue", "default")
+        if not asked or here < asked:
+            granted = f"{here} of {format_count(asked, 'executor')}" if asked else format_count(here, "executor")
+            return (
+                f"YARN has granted {granted} so far (if no more come, queue '{queue}' has no room for them: wait until "
+                "others have ended, or ask for less by spark.executor.memory, memoryOverhead and cores)"
+            )
+    return ""
+
+
+def _executors_here(spark: SparkSession) -> int:
+    scala = spark.sparkContext._jsc.sc()  # noqa: SLF001 - the scheduler's numbers have no Python name
+    return int(scala.taskScheduler().runningTasksByExecutors().size())

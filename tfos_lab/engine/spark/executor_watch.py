@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab.data.frames import is_connect
 from tfos_lab.engine.spark import session as spark_session
-from tfos_lab.engine.spark.servers import is_silence, lost_connect_server, lost_server
+from tfos_lab.engine.spark.servers import lost_connect_server, lost_server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -129,8 +129,8 @@ class ExecutorWatch(threading.Thread):
         """Return why an executor has ended as far as can be seen from here: its server may be about to end, too."""
         while not (lost := lost_connect_server(self._spark)) and time.monotonic() < deadline:
             time.sleep(_REASON_POLL_S)
-        if not lost or is_silence(lost):
-            return "; ".join(filter(None, [_REASON_UNKNOWN, lost]))
+        if not lost:
+            return _REASON_UNKNOWN
         if not self._closed:
             self._lose_server(lost)
         return lost

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tfos_lab.data.frames import is_connect
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.spark.asked import executors_asked
+from tfos_lab.errors.text import format_count
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,9 +62,9 @@ def describe_pending(pods: Iterable[PendingPod], without_pod: int = 0) -> str:
     clauses = []
     if count:
         groups = "; ".join(f"{_some(group)} ({why})" for why, group in names.items())
-        clauses.append(f"{count} executor pod{'s are' if count > 1 else ' is'} pending: {groups}")
+        clauses.append(f"{format_count(count, 'executor pod is', 'executor pods are')} pending: {groups}")
     if without_pod > 0:
-        executors = "1 more executor has" if without_pod == 1 else f"{without_pod} more executors have"
+        executors = format_count(without_pod, "more executor has", "more executors have")
         clauses.append(
             f"{executors} no pod yet, which the API server may have refused (a quota, or rights of the driver's "
             "service account): Spark's log says so"

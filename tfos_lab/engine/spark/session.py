@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from tfos_lab.data.spark_errors import killed_worker
 from tfos_lab.data.spark_python import is_local_master
 from tfos_lab.data.spark_versions import why_no_connect
 from tfos_lab.engine.spark.oversized import oversized
-from tfos_lab.engine.spark.servers import ADVICE, is_silence, lost_connect_server, lost_server
+from tfos_lab.engine.spark.servers import ADVICE, lost_connect_server, lost_server
 from tfos_lab.errors import FeedError, NoSession, TfosError
 from tfos_lab.errors.channel import own_error_in
 from tfos_lab.transport.link import address_towards
@@ -33,40 +33,41 @@ HOST_VARIABLE = "TFOS_SERVER_HOST"
 
 def active_session() -> SparkSession | None:
     """Return the live session of this process, if there is one; never starts or imports anything for that."""
-    if "pyspark.sql" not in sys.modules:
-        return None
-    from pyspark.sql import SparkSession
-
-    candidates: list[SparkSession | None] = [getattr(SparkSession, "_instantiatedSession", None)]
-    connect = sys.modules.get("pyspark.sql.connect.session")
-    for kind in (SparkSession, getattr(connect, "SparkSession", None)):
-        with contextlib.suppress(Exception):  # no session in this thread, or a JVM that is gone
-            candidates.insert(0, kind.getActiveSession() if kind is not None else None)
-    for session in candidates:
-        if session is not None and death_of(session) is None:
-            return session
-    return None
+    return next((session for session in _sessions() if death_of(session) is None), None)
 
 
 def lost_session() -> SparkSession | None:
     """Return the session of a cluster that this process had last, if it has ended without having been stopped here."""
-    kind = getattr(sys.modules.get("pyspark.sql"), "SparkSession", None)
-    session: SparkSession | None = getattr(kind, "_instantiatedSession", None)
-    if session is None or is_local_master(session.sparkContext.master or "") or death_of(session) is None:
-        return None
-    return session
+
+    def is_of_cluster(session: SparkSession) -> bool:
+        if is_connect(session):
+            return not getattr(session, "is_stopped", False)
+        return not is_local_master(session.sparkContext.master or "")
+
+    return next((one for one in _sessions() if is_of_cluster(one) and death_of(one) is not None), None)
 
 
-def death_of(spark: SparkSession, *, or_silent: bool = False) -> str | None:
-    """Return why the session is dead, or None if it lives.
+def _sessions() -> list[SparkSession]:
+    """Return the sessions of this process, dead ones too; never starts or imports anything for that."""
+    if "pyspark.sql" not in sys.modules:
+        return []
+    from pyspark.sql import SparkSession
 
-    A Spark Connect server that is only silent may go on; with ``or_silent``, its session counts as dead, too.
-    """
+    found: list[SparkSession | None] = [getattr(SparkSession, "_instantiatedSession", None)]
+    connect = sys.modules.get("pyspark.sql.connect.session")
+    for kind in (SparkSession, getattr(connect, "SparkSession", None)):
+        with contextlib.suppress(Exception):  # no session in this thread, or a JVM that is gone
+            found.insert(0, kind.getActiveSession() if kind is not None else None)
+    return [session for session in found if session is not None]
+
+
+def death_of(spark: SparkSession) -> str | None:
+    """Return why the session is dead, or None if it lives."""
     if is_connect(spark):
         if getattr(spark, "is_stopped", False):
             return "the Spark Connect session was stopped"
         if lost := lost_connect_server(spark):
-            return lost if or_silent or not is_silence(lost) else None  # its client would ask again for minutes
+            return lost  # its client would ask again for minutes
         try:
             _ = spark.version
         except Exception as error:  # noqa: BLE001 - any error means that nobody answers
@@ -96,7 +97,7 @@ def require_alive(spark: SparkSession) -> None:
 
 def why_unusable(spark: SparkSession) -> str | None:
     """Return why no cluster can use the session, or None if one can."""
-    return _unfit(spark) or death_of(spark, or_silent=True)
+    return _unfit(spark) or death_of(spark)
 
 
 def _unfit(spark: SparkSession) -> str:
@@ -220,11 +221,12 @@ def gpus_per_task(spark: SparkSession) -> int | None:
     return None
 
 
-def await_slots(spark: SparkSession, wanted: int) -> Slots | None:
+def await_slots(spark: SparkSession, wanted: int, tell: Callable[[], object] | None = None) -> Slots | None:
     """Return the session's slots as soon as ``wanted`` are free, or no more are to be expected.
 
     Tasks of a cluster that has just ended take a moment to leave, and executors of a new session a moment to start.
-    Under dynamic allocation, or if Spark does not report slots, there is nothing to wait for: returns None.
+    Under dynamic allocation, or if Spark does not report slots, there is nothing to wait for: returns None. ``tell`` is
+    called again and again while executors are awaited.
     """
     if is_connect(spark) or allocates_dynamically(spark):
         return None
@@ -242,6 +244,8 @@ def await_slots(spark: SparkSession, wanted: int) -> Slots | None:
         leaving = total >= wanted and _tasks_leave(spark, now_s - called_s)
         if not coming and not leaving:
             return slots
+        if tell is not None and coming:
+            tell()
         time.sleep(_POLL_S)
 
 

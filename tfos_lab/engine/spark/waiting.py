@@ -13,7 +13,7 @@ from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, TypeVar
 
 from tfos_lab.data.frames import is_connect
-from tfos_lab.engine.spark.servers import ADVICE, is_silence, lost_connect_server
+from tfos_lab.engine.spark.servers import ADVICE, lost_connect_server
 from tfos_lab.errors import NoSession
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _asked: set[SparkSession] = set()
 def while_server_answers(spark: SparkSession, ask: Callable[[], T], *, name: str) -> T:
     """Ask Spark something; with Spark Connect on a thread of its own, which is left alone if the server is lost.
 
-    A server that is only silent is waited for: it may go on.
+    A server that is silent is waited for: it may go on.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def while_server_answers(spark: SparkSession, ask: Callable[[], T], *, name: str
         if wait([answer], _POLL_S).done:
             return answer.result()
         lost = lost_connect_server(spark)
-        if lost and before and not is_silence(lost):
+        if lost and before:
             ask_no_more(spark)
             raise NoSession(reason=lost, advice=ADVICE)
         before = lost

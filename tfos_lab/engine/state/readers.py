@@ -13,6 +13,7 @@ from tfos_lab import messages as m
 from tfos_lab.core.states import NodeState
 from tfos_lab.engine.state.events import RowsUnread, RowsUntouched
 from tfos_lab.engine.state.remaining import Remaining
+from tfos_lab.errors.text import format_count
 
 _ADVICE = (
     "read ctx.dataset(...) once for each of ctx.epochs epochs (Keras: fit(..., epochs=ctx.epochs)), or ctx.data_feed() "
@@ -183,9 +184,9 @@ def unread_text(event: RowsUnread) -> str:
 def untouched_text(event: RowsUntouched) -> str:
     """Return a sentence on a node that has taken none of its rows so far."""
     return (
-        f"{event.node} has taken none of its {event.rows:,} rows, which had all come {event.waited_s:.0f} s ago: see "
-        f"whether map_fun reads them there. After feed_timeout, {event.timeout_s:g} s, the run fails unless the node "
-        "shows that it works on something else"
+        f"{event.node} has taken none of its {format_count(event.rows, 'row')}, which had all come "
+        f"{event.waited_s:.0f} s ago: see whether map_fun reads them there. After feed_timeout, {event.timeout_s:g} s, "
+        "the run fails unless the node shows that it works on something else"
     )
 
 
@@ -194,4 +195,4 @@ def _share(event: RowsUnread, node: str) -> str:
         return "none of its rows"
     if event.epochs > 1:
         return f"{event.epochs_read[node]} of {event.epochs} epochs"
-    return f"{event.rows_taken[node]:,} of {event.rows[node]:,} rows"
+    return f"{event.rows_taken[node]:,} of {format_count(event.rows[node], 'row')}"

@@ -16,6 +16,7 @@ from tfos_lab.engine.state.events import NodeView, RowsUntouched
 from tfos_lab.engine.state.feed_state import FeedState, Untouched
 from tfos_lab.engine.state.hangs import doing
 from tfos_lab.engine.state.instructions import Failure, Instruction, Publish, SendTo
+from tfos_lab.errors.text import format_count
 
 _ANSWER_S = 2.5
 # An agent needs longer for a child that does not answer.
@@ -92,9 +93,9 @@ class UnreadWatch:
 
     def _ask(self, rank: int, one: Untouched, now_s: float) -> list[Instruction]:
         message = (
-            f"it has taken none of its {one.rows:,} rows for {now_s - one.since_s:.0f} s, though all have come; see "
-            "whether map_fun reads them (ctx.dataset, ctx.data_feed), or raise feed_timeout (timeout_s of "
-            "cluster.train)"
+            f"it has taken none of its {format_count(one.rows, 'row')} for {now_s - one.since_s:.0f} s, though all "
+            "have come; see whether map_fun reads them (ctx.dataset, ctx.data_feed), or raise feed_timeout (timeout_s "
+            "of cluster.train)"
         )
         self._asked = _Asked(rank, _FIRST_REQUEST, now_s + _PATIENCE_S, message)
         return [SendTo(rank, m.StacksWanted(request=_FIRST_REQUEST, patience_s=_ANSWER_S))]

@@ -6,11 +6,12 @@ from pathlib import Path
 
 from tfos_lab.engine.runs.find import choose_run, may_mean
 from tfos_lab.engine.runs.prune import Pruned, pin_run, prune_runs
-from tfos_lab.engine.runs.read import read_runs
+from tfos_lab.engine.runs.read import name_place, read_runs
 from tfos_lab.engine.runs.run import Run
 from tfos_lab.errors import ConfigError
+from tfos_lab.errors.text import format_count
 from tfos_lab.jupyter.commands.command import Command, expect
-from tfos_lab.jupyter.display.formats import format_bytes, format_count
+from tfos_lab.jupyter.display.formats import format_bytes
 from tfos_lab.jupyter.display.history import SHOWN, HistoryTable
 from tfos_lab.jupyter.display.history_compare import Comparison
 from tfos_lab.jupyter.display.history_page import RunPage
@@ -22,15 +23,17 @@ _COMPARED = 6
 
 
 def show_history(arguments: list[str]) -> HistoryTable:
-    """Show the runs: ``history [name ...] [last=N|all] [folder=PATH]``."""
-    names, given = _split(arguments, "history [name ...] [last=N|all] [folder=PATH]", ("last", "folder"))
+    """Show the runs: ``history [address] [name ...] [last=N|all] [folder=PATH]``."""
+    usage = "history [address] [name ...] [last=N|all] [folder=PATH]"
+    names, given = _split(arguments, usage, ("last", "folder"))
+    names, folder = name_place(names, given.get("folder"))
     last = given.get("last", str(SHOWN))
     count = None if last == "all" else _whole("last", last)
-    return HistoryTable(read_runs(given.get("folder")), names, count)
+    return HistoryTable(read_runs(folder), names, count)
 
 
 def open_run(arguments: list[str]) -> RunPage:
-    """Show one run as its cell did: ``open [name]``, the newest by default."""
+    """Show one run as its cell did: ``open [name|address]``, the newest by default."""
     expect(arguments, "open [name]", at_most=1)
     found = read_runs()
     if not arguments and not found.runs:

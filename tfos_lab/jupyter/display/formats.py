@@ -7,11 +7,6 @@ import math
 from tfos_lab.engine.metrics import by_weight
 
 
-def format_count(count: int, one: str, many: str = "") -> str:
-    """Return a number with its noun: ``1 row``, ``1,797 rows``."""
-    return f"{count:,} {one}" if count == 1 else f"{count:,} {many or one + 's'}"
-
-
 def format_rate(per_s: float) -> str:
     """Return a rate with three significant digits, as a whole number from 100 on."""
     if per_s >= 100:

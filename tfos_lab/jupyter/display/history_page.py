@@ -8,8 +8,9 @@ import msgspec
 
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.engine.runs.run import Run
+from tfos_lab.errors.text import format_count
 from tfos_lab.jupyter.display import history_text as texts
-from tfos_lab.jupyter.display.formats import format_bytes, format_count
+from tfos_lab.jupyter.display.formats import format_bytes
 from tfos_lab.jupyter.display.history_text import escape
 from tfos_lab.jupyter.display.log_files import link_to
 from tfos_lab.jupyter.display.static_bundle import make_bundle
@@ -34,7 +35,7 @@ class RunPage:
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         run = self.run
-        bundle = make_bundle(run.view(), self._read_tail, run.path, run.reports, link_of=self._link_to_log)
+        bundle = make_bundle(run.view(), self._read_tail, run.folder, run.reports, link_of=self._link_to_log)
         return {
             "text/html": f"{bundle['text/html']}\n{self._more_html()}",
             "text/plain": "\n".join([bundle["text/plain"], *self._more_text()]),
@@ -49,14 +50,20 @@ class RunPage:
     def _more_text(self) -> list[str]:
         run = self.run
         inputs = ", ".join(f"{name}={value!r}" for name, value in run.inputs.items())
-        files = [f"output: {format_count(run.record.file_count, 'file')} in {run.output}"] if run.record.files else []
+        files = [f"output: {format_count(run.record.file_count, 'file')} in {self._output}"] if run.record.files else []
         return [
             *([f"inputs: {inputs}"] if inputs else []),
             *files,
             f"TensorBoard and logs: {' · '.join(self._commands())}",
         ]
 
+    @property
+    def _output(self) -> str:
+        return f"{self.run.folder}/output"
+
     def _commands(self) -> list[str]:
+        if self.run.address:
+            return [f"%tfos tensorboard {self.run.event_dir}"]
         pin = "unpin" if self.run.pinned else "pin"
         return [f"%tfos {command} {self.run.id}" for command in ("tensorboard", "logs", pin)]
 
@@ -92,11 +99,11 @@ class RunPage:
         shown = run.record.files[:_MAX_FILES]
         items = "".join(f"<li>{self._file(file.path)} {format_bytes(file.size_bytes)}</li>" for file in shown)
         more = run.record.file_count - len(shown)
-        rest = f"<li>and {more:,} more in {escape(run.output)}</li>" if more > 0 else ""
+        rest = f"<li>and {more:,} more in {escape(self._output)}</li>" if more > 0 else ""
         return _details(format_count(run.record.file_count, "file"), f"<ul>{items}{rest}</ul>")
 
     def _file(self, name: str) -> str:
-        link = link_to(Path(self.run.output, name))
+        link = None if self.run.address else link_to(Path(self._output, name))
         return f'<a href="{escape(link)}">{escape(name)}</a>' if link else f"<code>{escape(name)}</code>"
 
 

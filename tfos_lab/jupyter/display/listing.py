@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 
 from tfos_lab.core.states import NodeState
 from tfos_lab.engine.state.events import ClusterView, NodeView
+from tfos_lab.errors.text import format_count
 from tfos_lab.jupyter.display.activity_text import STRAGGLES_FROM
-from tfos_lab.jupyter.display.formats import format_count
 from tfos_lab.jupyter.display.summary import hangs
 
 MANY_NODES = 64

@@ -41,7 +41,8 @@ class CellOptions:
     data: Any = option(
         None,
         OptionType.ROWS,
-        "rows to feed, of Spark, pandas or NumPy, or files to read (`'…/*.parquet'`, a folder, a table); "
+        "rows to feed, of Spark, pandas or NumPy, or files of Parquet, TFRecords, CSV or JSON to read "
+        "(`'…/*.parquet'`, a folder, a table); "
         "`ctx.dataset(batch_size)` or `ctx.data_feed()` reads them",
         optional=True,
         group=OptionGroup.ROWS,

@@ -8,6 +8,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.errors import ConfigError
+from tfos_lab.errors.text import format_count
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -164,7 +165,7 @@ class ShareMethods:
         if self.rank is None:
             return files
         if len(files) < self.num_trainers:
-            count = f"{len(files)} file{'' if len(files) == 1 else 's'} for {self.num_trainers} nodes that train"
+            count = f"{format_count(len(files), 'file')} for {self.num_trainers} nodes that train"
             advice = "write as many files as nodes at least, ask for fewer nodes, or divide rows: ctx.shard(dataset)"
             raise ConfigError([f"{asked}: {count}, so that some would get nothing; {advice}"])
         return files[self.rank :: self.num_trainers]

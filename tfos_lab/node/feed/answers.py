@@ -17,6 +17,7 @@ from tfos_lab.data.batches import to_arrow
 from tfos_lab.data.rows import Batch, count_rows, slice_rows
 from tfos_lab.data.schema import ColumnSpec
 from tfos_lab.errors import FeedError
+from tfos_lab.errors.text import format_count
 from tfos_lab.node.feed.exchange_pool import ExchangePool, PendingExchange
 from tfos_lab.node.feed.results import result_columns
 from tfos_lab.node.feed.segments import read_in_order
@@ -118,8 +119,9 @@ class Answers:
             batch = self._unanswered[0]
             if given not in (batch.rows, batch.batch_size):
                 raise FeedError(
-                    reason=f"put_results got {given} results for a batch of {batch.rows} rows (of {batch.batch_size} "
-                    "with those that fill it up); put one result per row, once per batch"
+                    reason=f"put_results got {format_count(given, 'result')} for a batch of "
+                    f"{format_count(batch.rows, 'row')} (of {batch.batch_size} with those that fill it up); "
+                    "put one result per row, once per batch"
                 )
             self._unanswered.popleft()
         results = to_arrow(slice_rows(columns, 0, batch.rows))

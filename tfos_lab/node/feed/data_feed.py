@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from tfos_lab.errors import ConfigError, FeedError
+from tfos_lab.errors.text import format_count
 from tfos_lab.node.activity.steps import STEPS
 
 _BATCH_ADVICE = "a whole number of rows, at least 1, is needed"
@@ -165,7 +166,8 @@ class DataFeed:
         if batch and len(columns) < len(self._tensors):
             width = min(len(row) for row in batch)
             raise FeedError(
-                reason=f"input_mapping names {len(self._tensors)} columns, but a row has {width} values: give each row "
-                "one value for each column, in the order of their sorted names"
+                reason=f"input_mapping names {format_count(len(self._tensors), 'column')}, but a row has "
+                f"{format_count(width, 'value')}: give each row one value for each column, in the order of "
+                "their sorted names"
             )
         return {tensor: list(columns[index]) if batch else [] for index, tensor in enumerate(self._tensors)}

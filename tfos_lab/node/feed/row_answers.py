@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab.data.batches import to_arrow
 from tfos_lab.errors import FeedError
+from tfos_lab.errors.text import format_count
 from tfos_lab.node.feed import object_rows, typed_rows
 from tfos_lab.node.feed.data_feed import Chunk
 from tfos_lab.node.feed.exchange_pool import ExchangePool
@@ -215,8 +216,8 @@ class RowAnswers:
         if oldest is not None and (oldest == last or is_empty):
             rows, answered = self._counts[oldest]
             text = (
-                f"batch_results got {answered} results for a batch of {rows} rows: give one result per row, before the "
-                "next batch is asked for"
+                f"batch_results got {format_count(answered, 'result')} for a batch of {format_count(rows, 'row')}: "
+                "give one result per row, before the next batch is asked for"
             )
             self._answering_in_part = threading.get_ident(), text
         for batch in [batch for batch in self._counts if oldest is None or batch < oldest]:

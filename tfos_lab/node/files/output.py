@@ -98,7 +98,8 @@ class OutputSender:
         self._rank = rank
         self.working_folder = WorkingFolder(scratch)
         self._folder = scratch / "output"
-        self._kept_path = scratch.parent / "output" / f"{scratch.name}-{node.replace(':', '-')}"
+        # On the same disk, also where the folder is a link.
+        self._kept_path = scratch.resolve().parent / "output" / f"{scratch.name}-{node.replace(':', '-')}"
         self._send = send
         self._sender = FileSender(rank, "output", send)
         self._limit_bytes = 0

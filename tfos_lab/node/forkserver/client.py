@@ -21,7 +21,7 @@ from typing import Literal, Self
 
 import msgspec
 
-from tfos_lab.core.runtime_files import package_root, scratch_root
+from tfos_lab.core.runtime_files import package_root, scratch_root, spool_root
 from tfos_lab.node.folder_lock import keeping
 from tfos_lab.node.forkserver.health import ServerRecord, Watch
 from tfos_lab.node.forkserver.import_environ import NEVER, import_environ_of, whole_environ_of
@@ -183,8 +183,11 @@ class ForkServerSpec:
 
     @property
     def log_path(self) -> Path:
-        """Where its own output goes."""
-        return self.socket_path.with_suffix(".log")
+        """Where its own output goes: beside its socket, or to the disks of the container."""
+        path = self.socket_path
+        folder = spool_root() / path.parent.name
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return folder / path.with_suffix(".log").name
 
     def connect(self) -> ForkServerConnection:
         """Return a connection to the fork server, which may still be importing; start it first if need be.

@@ -25,7 +25,7 @@ _IMPORT_TIME_PREFIXES = (
     "PYTHONOPTIMIZE",
 )
 # A fork server that outlives its kernel is started with these alone, so that it holds nothing else of that kernel.
-_PYTHON_PREFIXES = ("PYTHON", "LD_", "LANG", "LC_", "TZ", "HOME", "TMPDIR", "MALLOC_", "GLIBC_TUNABLES")
+_PYTHON_PREFIXES = ("PYTHON", "LD_", "LANG", "LC_", "TZ", "HOME", "TMPDIR", "LOCAL_DIRS", "MALLOC_", "GLIBC_TUNABLES")
 _LIBRARY_PREFIXES = ("TF2_", "CUDA_", "NVIDIA_", "KMP_", "GOMP_", "NPY_", "NUMEXPR_", "ARROW_", "ABSL_", "AUTOGRAPH_")
 # Differs from node to node, so it must not choose the fork server.
 NEVER = ("TF_CONFIG",)

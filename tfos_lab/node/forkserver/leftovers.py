@@ -68,12 +68,21 @@ def marks_left_by(agent: int | None, root: Path) -> list[str]:
     return found
 
 
+def remove_folder(folder: Path) -> None:
+    """Remove an agent's folder; one on the disks of a container, and the link to it (see `node.scratch`)."""
+    shutil.rmtree(folder.resolve(), ignore_errors=True)
+    if folder.is_symlink():
+        folder.unlink(missing_ok=True)
+
+
 def _remove_agent(folder: Path, agent: int) -> None:
+    if folder.is_symlink() and not folder.exists() and time.time() - folder.lstat().st_mtime > _OLD_S:
+        folder.unlink()  # the application has ended, and its disks have been emptied
     if folder.is_dir() and not _is_alive(agent) and _age_s(folder) > _YOUNG_S:
         held = lock(folder)
         if marks := _marks_in(folder):
             signal_marked(marks, signal.SIGKILL)
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_folder(folder)
         os.close(held)
 
 

@@ -78,10 +78,8 @@ def _detach(endpoint: Endpoint) -> ServerLog:
 
 def _listen(path: Path) -> Endpoint | None:
     """Bind the socket and hold its lock; return None if another fork server already serves it."""
-    lock = os.open(lock_path(path), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    lock = _take_lock(lock_path(path))
+    if lock is None:
         return None
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -90,6 +88,21 @@ def _listen(path: Path) -> Endpoint | None:
     listener.listen(256)
     _shorten_log()
     return Endpoint(listener, path, lock)
+
+
+def _take_lock(path: Path) -> int | None:
+    """Lock the file, which is made if need be; return None if another process has locked it."""
+    while True:
+        lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(path.stat(), os.fstat(lock)):
+                return lock
+        except BlockingIOError:
+            return None
+        except FileNotFoundError:
+            pass
+        os.close(lock)  # a fork server that has ended has removed it meanwhile
 
 
 def _shorten_log() -> None:

@@ -27,8 +27,9 @@ from typing import NamedTuple
 import msgspec
 
 from tfos_lab.core.processes import open_pidfd, reset_signals
+from tfos_lab.node.folder_lock import lock
 from tfos_lab.node.forkserver.endings import Endings
-from tfos_lab.node.forkserver.health import ServerLog, end_abandoned
+from tfos_lab.node.forkserver.health import ServerLog, end_abandoned, lock_path
 from tfos_lab.node.forkserver.requests import (
     EndRequest,
     ExitedReply,
@@ -157,9 +158,23 @@ class ForkServer:
     def finish(self) -> None:
         """End what is left; another fork server may take this one's place meanwhile."""
         self._listener.close()
+        with contextlib.suppress(OSError):
+            self._remove_files()
         os.close(self._lock)
         with contextlib.suppress(SystemExit):
             self._endings.finish()
+
+    def _remove_files(self) -> None:
+        """Remove what is of no use any more, unless another fork server of the owner starts just now."""
+        held = lock(self._path.parent)
+        try:
+            lock_path(self._path).unlink()
+            log = self._path.with_suffix(".log")
+            if log.exists() and not log.stat().st_size:
+                log.unlink()
+            self._path.parent.rmdir()  # which others may still use
+        finally:
+            os.close(held)
 
     def _accept(self, _listener: object) -> None:
         connection, _ = self._listener.accept()

@@ -46,6 +46,20 @@ def is_across_workers(strategy: tf.distribute.Strategy | None) -> bool:
     return bool(strategy.num_replicas_in_sync > len(strategy.extended.worker_devices))
 
 
+def without_jit(compile_model: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap `Model.compile` of any Keras: models that train together with other processes have no ``jit_compile``."""
+
+    @functools.wraps(compile_model)
+    def compile(model: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: A001 - it is that method
+        compiled = compile_model(model, *args, **kwargs)
+        if model.jit_compile and is_across_workers(model.distribute_strategy):
+            logger.warning("jit_compile=True is taken as False: XLA does not compile what several workers do together.")
+            model.jit_compile = False
+        return compiled
+
+    return compile
+
+
 def length_of_epoch(distributed: tf.distribute.DistributedDataset) -> int | None:
     """Return how many batches each worker has in a presharded dataset, if any of them knows."""
     length: int | None = getattr(distributed, _LENGTH, None)

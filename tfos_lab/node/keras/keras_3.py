@@ -1,6 +1,7 @@
-"""Patches Keras 3, so that N nodes report the numbers that one process would; see `row_counts`.
+"""Patches Keras 3, so that N nodes train as one process would, and report the numbers that it would; see `row_counts`.
 
-`workers` calls `count_rows` at the beginning of each `fit` and `evaluate`.
+`workers` calls `count_rows` at the beginning of each `fit` and `evaluate`. The optimizers get the sum of all nodes'
+gradients before they do anything else with them, such as clipping or accumulating.
 """
 # ruff: noqa: SLF001 - what is patched is private
 
@@ -13,17 +14,20 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from tfos_lab.node.keras.distribute import is_across_workers
 from tfos_lab.node.keras.fetched import FetchedBatches, StepOnFetched
 from tfos_lab.node.keras.presharded import forget_count_of_rows
 from tfos_lab.node.keras.row_counts import (
     PATCHED,
     RowMode,
+    counting_activities,
     counting_real_rows,
     current,
     on_real_rows,
     rows_of,
     rows_of_one_step,
     times_weights_of_rows,
+    weights_in,
 )
 from tfos_lab.node.lock_step import STEP_COUNT
 
@@ -42,6 +46,11 @@ def patch_keras_3(trainer: ModuleType) -> None:
     model._make_function = _counting_steps(model._make_function)
     metrics = sys.modules["keras.src.trainers.compile_utils"].CompileMetrics
     metrics.update_state = on_real_rows(metrics.update_state, lambda _weights: current.rows)
+    optimizer = sys.modules["keras.src.backend.tensorflow.optimizer"].TFOptimizer
+    optimizer._backend_apply_gradients = _on_sums(optimizer._backend_apply_gradients)
+    optimizer._all_reduce_sum_gradients = _unless_summed(optimizer._all_reduce_sum_gradients)
+    scaling = sys.modules["keras.src.optimizers.loss_scale_optimizer"].LossScaleOptimizer
+    scaling.check_finite = _on_all_replicas(scaling.check_finite)
 
 
 def count_rows(model: keras.Model, mode: RowMode | None, *, validates: bool = False) -> None:
@@ -67,8 +76,9 @@ def _counting_steps(make_function: Callable[..., Any]) -> Callable[..., Any]:
                 if mode is not None:
                     # Keras weighs some means by the static number of rows, which one process would not have.
                     data = forget_count_of_rows(data)
-                    rows_of(_weights_in(data), mode)
-                return step_function(data)
+                    rows_of(weights_in(data), mode)
+                with counting_activities(model, "activity_regularizer"):
+                    return step_function(data)
 
         tracker = model._loss_tracker
         if mode is not None and tracker is not None and not hasattr(tracker.update_state, PATCHED):
@@ -94,8 +104,57 @@ def _counting_steps(make_function: Callable[..., Any]) -> Callable[..., Any]:
     return _make_function
 
 
-def _weights_in(data: Any) -> Any:
-    return data[2] if isinstance(data, tuple) and len(data) == 3 else None
+# ---- gradients ------------------------------------------------------------------------------------------------------
+
+
+def _replica_across_workers() -> tf.distribute.ReplicaContext | None:
+    """Return the context of this replica, where it trains together with other processes."""
+    import tensorflow as tf
+
+    context = tf.distribute.get_replica_context()
+    return context if context is not None and is_across_workers(context.strategy) else None
+
+
+def _on_sums(apply: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(apply)
+    def _backend_apply_gradients(optimizer: Any, grads: Any, trainable_variables: Any) -> None:
+        context = _replica_across_workers()
+        if context is None:
+            apply(optimizer, grads, trainable_variables)
+            return
+        sums = context.all_reduce("SUM", list(grads))
+        # From here on, all replicas compute the same. Without a meeting at each update, updates may be conditional.
+        extended = context.strategy.extended
+        extended._use_merge_call = lambda: False
+        try:
+            apply(optimizer, sums, trainable_variables)
+        finally:
+            del extended._use_merge_call
+
+    return _backend_apply_gradients
+
+
+def _unless_summed(reduce: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(reduce)
+    def _all_reduce_sum_gradients(optimizer: Any, grads_and_vars: Any) -> Any:
+        return reduce(optimizer, grads_and_vars) if _replica_across_workers() is None else grads_and_vars
+
+    return _all_reduce_sum_gradients
+
+
+def _on_all_replicas(check: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(check)
+    def check_finite(optimizer: Any, grads: Any) -> Any:
+        import tensorflow as tf
+
+        finite, context = check(optimizer, grads), _replica_across_workers()
+        # A replica that left out a step on its own would keep the others waiting for its gradients.
+        return finite if context is None else context.all_reduce("SUM", tf.cast(~finite, tf.float32)) == 0
+
+    return check_finite
+
+
+# ---- metrics --------------------------------------------------------------------------------------------------------
 
 
 def metrics_over_replicas(strategy: tf.distribute.Strategy, outputs: Any) -> dict[str, Any] | None:

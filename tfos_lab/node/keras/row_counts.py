@@ -1,9 +1,10 @@
 """Makes Keras count each fed row once, so that N nodes report the numbers that one process would.
 
 With the weights of `ctx.dataset`, gradients are right by themselves: ``w = u·R·b/G`` for a row of the user's weight
-``u``, R replicas, b rows in this replica's batch and G rows of the step on all replicas. What Keras reports needs three
-corrections: its loss is a mean in which each replica must count by the rows of its batch, weighted metrics must see
-``u``, and no metric may see filler rows (whose weight is -0.0). They are made here for Keras 3 (`keras_3`) and Keras 2
+``u``, R replicas, b rows in this replica's batch and G rows of the step on all replicas. But activity regularizers are
+divided by b, and need this factor, too. What Keras reports needs three corrections: its loss is a mean in which each
+replica must count by the rows of its batch, weighted metrics must see ``u``, and no metric may see filler rows (whose
+weight is -0.0). They are made here for Keras 3 (`keras_3`) and Keras 2
 (`tf_keras`).
 """
 # ruff: noqa: SLF001 - what has to be patched is private
@@ -14,7 +15,7 @@ import functools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.node.keras.distribute import is_across_workers
@@ -64,6 +65,8 @@ class StepRows:
         What the mean of the losses over the batch was multiplied by, fillers included.
     absent : tf.Tensor
         The fraction of the replicas that have no row of this step, from 0 to 1.
+    activities : list of tf.Tensor
+        The losses of activity regularizers so far.
     """
 
     weights: tf.Tensor
@@ -72,6 +75,7 @@ class StepRows:
     factor: tf.Tensor
     share: tf.Tensor
     absent: tf.Tensor
+    activities: list[tf.Tensor] = field(default_factory=list)
 
 
 class _Current(threading.local):
@@ -82,6 +86,11 @@ class _Current(threading.local):
 
 
 current = _Current()
+
+
+def weights_in(data: Any) -> Any:
+    """Return the weights of a batch ``(x, y, weights)``, None of any other."""
+    return data[2] if isinstance(data, tuple) and len(data) == 3 else None
 
 
 def rows_of(weights: Any, mode: RowMode) -> StepRows | None:
@@ -137,8 +146,8 @@ def counting_real_rows(
 ) -> Any:
     """Wrap the update of a mean of losses: count real rows only, and undo their factor.
 
-    ``penalties`` returns the losses that do not depend on rows, such as those of regularizers; replicas with rows count
-    them for replicas without.
+    ``penalties`` returns the losses that do not depend on rows, such as those of regularizers (and those of activities,
+    if any); replicas with rows count them for replicas without.
     """
 
     def update_state(values: Any, sample_weight: Any = None) -> Any:
@@ -148,7 +157,8 @@ def counting_real_rows(
         if step_rows is None or sample_weight is None:
             return update(values, sample_weight=sample_weight)
         values = values / tf.cast(step_rows.share, values.dtype)
-        for penalty in penalties():
+        of_weights = [*penalties()]
+        for penalty in of_weights and [*of_weights, *(-loss for loss in step_rows.activities)]:
             values += tf.cast(step_rows.absent, values.dtype) * tf.cast(tf.reduce_sum(penalty), values.dtype)
         return update(values, sample_weight=step_rows.count)
 
@@ -177,6 +187,43 @@ def times_weights_of_rows(make_map: Callable[..., Any]) -> Callable[..., Any]:
         return class_weights_map_fn
 
     return make_class_weight_map_fn
+
+
+@contextmanager
+def counting_activities(model: Any, attribute: str) -> Iterator[None]:
+    """Let activity regularizers see real rows only, and count as their weights do, while a step is traced.
+
+    ``attribute`` is where a layer has its regularizer.
+    """
+    before = {}
+    if current.rows is not None:
+        layers = model._flatten_layers()
+        before = {layer: regularizer for layer in layers if (regularizer := getattr(layer, attribute, None))}
+        for layer, regularizer in before.items():
+            setattr(layer, attribute, functools.partial(_penalty_of_real_rows, regularizer, current.rows))
+    try:
+        yield
+    finally:
+        for layer, regularizer in before.items():
+            setattr(layer, attribute, regularizer)
+
+
+def _penalty_of_real_rows(regularizer: Callable[[Any], Any], rows: StepRows, output: Any) -> tf.Tensor:
+    import tensorflow as tf
+
+    size = tf.shape(output)[0]  # Keras divides by it
+
+    def of_real() -> tf.Tensor:
+        real = tf.repeat(tf.logical_not(rows.filler), size // tf.size(rows.filler))
+        return regularizer(tf.boolean_mask(output, real))
+
+    def of_real_if_any() -> tf.Tensor:
+        return tf.cond(rows.count > 0, of_real, lambda: tf.zeros((), output.dtype))
+
+    penalty = tf.cond(tf.reduce_any(rows.filler), of_real_if_any, lambda: regularizer(output))
+    penalty *= tf.cast(rows.factor, penalty.dtype)
+    rows.activities.append(penalty / tf.cast(size, penalty.dtype))
+    return penalty
 
 
 def on_real_rows(update: Callable[..., Any], rows: Callable[[Any], StepRows | None]) -> Callable[..., Any]:

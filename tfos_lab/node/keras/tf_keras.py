@@ -12,18 +12,25 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.errors import FeedError
-from tfos_lab.node.keras.distribute import is_across_workers, tell_of_own_statistics, why_fit_would_hang
+from tfos_lab.node.keras.distribute import (
+    is_across_workers,
+    tell_of_own_statistics,
+    why_fit_would_hang,
+    without_jit,
+)
 from tfos_lab.node.keras.presharded import is_presharded
 from tfos_lab.node.keras.row_counts import (
     PATCHED,
     RowMode,
     StepRows,
+    counting_activities,
     counting_real_rows,
     mode_of,
     on_real_rows,
     rows_of,
     rows_of_one_step,
     times_weights_of_rows,
+    weights_in,
 )
 from tfos_lab.node.keras.versions import misfit
 
@@ -51,8 +58,16 @@ def patch_tf_keras() -> None:
     handler.enumerate_epochs = _starting_with_its_epoch(handler.enumerate_epochs)
     model.fit = _with_mode(model.fit, training)
     model.evaluate = _with_mode(model.evaluate, training)
+    model.compile = without_jit(model.compile)
+    _patch_steps(model)
+
+
+def _patch_steps(model: type) -> None:
+    """Patch the steps of a class of models, which may be a user's own; may be called twice."""
     for name in ("train_step", "test_step"):
-        setattr(model, name, _in_one_step(getattr(model, name)))
+        step = getattr(model, name)
+        if not hasattr(step, PATCHED):
+            setattr(model, name, _in_one_step(step))
 
 
 class _StartedWithItsEpoch:
@@ -109,6 +124,7 @@ def _with_mode(run: Callable[..., Any], training: ModuleType) -> Callable[..., A
 
     @functools.wraps(run)
     def run_with_mode(model: tf_keras.Model, x: Any = None, *args: Any, **kwargs: Any) -> Any:
+        _patch_steps(type(model))
         before = _mode[0]
         _mode[0] = mode_of(x, model.distribute_strategy)
         if _mode[0] is not None and signature.bind_partial(model, x, *args, **kwargs).arguments.get("class_weight"):
@@ -132,9 +148,17 @@ def _with_mode(run: Callable[..., Any], training: ModuleType) -> Callable[..., A
 def _in_one_step(step: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(step)
     def in_one_step(model: tf_keras.Model, data: Any) -> Any:
-        with rows_of_one_step():
-            return step(model, data)
+        import tensorflow as tf
 
+        batch = [rows for rows in tf.nest.flatten(data, expand_composites=True) if tf.is_tensor(rows)]
+        # A step begins, and finds no batch, where an epoch ends whose length is not known. What needs no batch, such as
+        # the count of iterations and weight decay, waits for it all the same.
+        with rows_of_one_step(), tf.control_dependencies(batch):
+            _rows_of_tf_keras(weights_in(data))
+            with counting_activities(model, "_activity_regularizer"):
+                return step(model, data)
+
+    setattr(in_one_step, PATCHED, True)
     return in_one_step
 
 

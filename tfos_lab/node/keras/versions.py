@@ -21,11 +21,17 @@ _REPLACED: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
         _TRAINER: {
             "TensorFlowTrainer._maybe_symbolic_build": ("iterator", "data_batch"),
             "TensorFlowTrainer._make_function": ("step_function",),
+            "TensorFlowTrainer.compile": ("jit_compile",),
             "TFEpochIterator._get_iterator": (),
             "reduce_per_replica": ("values", "strategy", "reduction"),
         },
         "keras.src.trainers.data_adapters.tf_dataset_adapter": {"make_class_weight_map_fn": ("class_weight",)},
         "keras.src.trainers.compile_utils": {"CompileMetrics.update_state": ("y_true", "y_pred", "sample_weight")},
+        "keras.src.backend.tensorflow.optimizer": {
+            "TFOptimizer._backend_apply_gradients": ("grads", "trainable_variables"),
+            "TFOptimizer._all_reduce_sum_gradients": ("grads_and_vars",),
+        },
+        "keras.src.optimizers.loss_scale_optimizer": {"LossScaleOptimizer.check_finite": ("grads",)},
     },
     "tf_keras": {
         "tf_keras.src.engine.compile_utils": {
@@ -37,6 +43,7 @@ _REPLACED: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
             "_make_class_weight_map_fn": ("class_weight",),
         },
         "tf_keras.src.engine.training": {
+            "Model.compile": ("jit_compile",),
             "Model.fit": ("x",),
             "Model.evaluate": ("x",),
             "Model.train_step": ("data",),

@@ -25,6 +25,7 @@ from tfos_lab.node.keras.distribute import (
     patch_strategy,
     tell_of_own_statistics,
     why_fit_would_hang,
+    without_jit,
 )
 from tfos_lab.node.keras.fetched import FetchedBatches
 from tfos_lab.node.keras.keras_3 import count_rows, metrics_over_replicas, patch_keras_3
@@ -71,6 +72,7 @@ def patch_keras() -> bool:
     if not hasattr(model._maybe_symbolic_build, _PATCHED):
         model._maybe_symbolic_build = _build_from_specs(model._maybe_symbolic_build)
         trainer.reduce_per_replica = _reduce_across_workers(trainer.reduce_per_replica)
+        model.compile = without_jit(model.compile)
         patch_keras_3(trainer)
     return True
 

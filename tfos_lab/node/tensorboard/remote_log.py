@@ -26,7 +26,6 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 # At its end a node waits for a store for as long as that takes something, and reports as often that it does.
 _PATIENCE_S = 10.0
 _REPORT_S = 2.0
-_BLOCK = 4 << 20
 
 
 class RemoteLog:
@@ -106,10 +105,7 @@ class RemoteLog:
         from tfos_lab.gfile import store_of
 
         store, path = store_of(f"{self._address}/{file.name}")
-        store.make_directories(path.rpartition("/")[0])
-        writer = store.writer(path)
-        with file.path.open("rb") as source:
-            while data := source.read(_BLOCK):
-                writer.append(data)
-                self._moved_at = time.monotonic()
-        writer.close()
+        store.put(file.path, path, self._moved)
+
+    def _moved(self) -> None:
+        self._moved_at = time.monotonic()

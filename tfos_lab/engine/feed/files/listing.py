@@ -13,7 +13,7 @@ from tfos_lab.data.tfrecords.paths import find_files
 from tfos_lab.engine.feed.files.shares import FoundFile
 from tfos_lab.errors import ConfigError
 from tfos_lab.messages import DataFile
-from tfos_lab.node.feed.files.opened import PARQUET, TFRECORD, open_random, open_stream, readable
+from tfos_lab.node.feed.files.opened import CSV, JSON, PARQUET, TFRECORD, open_random, open_stream, readable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 _ENDINGS = {
     **dict.fromkeys((".parquet", ".parq", ".pq"), PARQUET),
     **dict.fromkeys((".tfrecord", ".tfrecords", ".tfrec"), TFRECORD),
+    ".csv": CSV,
+    **dict.fromkeys((".json", ".jsonl", ".ndjson"), JSON),
 }
 _PARQUET_MAGIC = b"PAR1"
 _HEAD_BYTES = 12
 _THREADS = 16
-_NAMES = {PARQUET: "Parquet", TFRECORD: "TFRecords"}
+_NAMES = {PARQUET: "Parquet", TFRECORD: "TFRecords", CSV: "CSV", JSON: "JSON"}
 
 
 def list_files(what: str, paths: Sequence[str], session: SparkSession | None) -> list[FoundFile]:
@@ -66,9 +68,8 @@ def find_format(what: str, files: Sequence[FoundFile]) -> str:
         formats = list(pool.map(_format_of, [file.file for file in files]))
     if None in formats:
         path = files[formats.index(None)].file.path
-        raise ConfigError(
-            [f"{what}: {path} is neither Parquet nor TFRecords: name files of one of these, or feed a DataFrame of it"]
-        )
+        problem = f"{what}: {path} is neither Parquet nor TFRecords, and its name does not end in .csv or .json"
+        raise ConfigError([f"{problem}: name files of one of these, or feed a DataFrame of it"])
     found = {str(format_): files[formats.index(format_)].file.path for format_ in formats}
     if len(found) > 1:
         told = " and ".join(f"{_NAMES[format_]} ({path})" for format_, path in sorted(found.items()))

@@ -49,7 +49,7 @@ def _read_footer(file: DataFile) -> Footer:
         return Footer([(number, rows) for number, rows in groups if rows], opened.schema_arrow)
 
 
-def fields_of(what: str, files: Sequence[FoundFile], footers: Sequence[Footer]) -> list[SparkField]:
+def fields_of(what: str, files: Sequence[FoundFile], schemas: Sequence[pa.Schema]) -> list[SparkField]:
     """Return the columns of all files, those of the folders' names last, as Spark does.
 
     Raises
@@ -57,11 +57,11 @@ def fields_of(what: str, files: Sequence[FoundFile], footers: Sequence[Footer]) 
     ConfigError
         If files differ in their columns, or in the depth of their folders.
     """
-    first, schema = files[0], footers[0].schema
-    for file, footer in zip(files[1:], footers[1:], strict=True):
+    first, schema = files[0], schemas[0]
+    for file, other in zip(files[1:], schemas[1:], strict=True):
         if file.partition.keys() != first.partition.keys():
             raise ConfigError([f"{what}: {_difference_of_folders(first, file)}"])
-        if not footer.schema.equals(schema) and (difference := _difference(schema, footer.schema)):
+        if not other.equals(schema) and (difference := _difference(schema, other)):
             told = difference.format(first=first.file.path, other=file.file.path)
             advice = "feed files of one schema, or have Spark read them (mergeSchema) and feed the DataFrame"
             raise ConfigError([f"{what}: {told}; {advice}"])

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
 
 from tfos_lab.data.file_systems import open_path
 from tfos_lab.data.prepare import choose_fields
@@ -19,8 +22,9 @@ from tfos_lab.engine.feed.files.parquet import fields_of, read_footers
 from tfos_lab.engine.feed.files.shares import Block, FoundFile, deal_rows
 from tfos_lab.engine.feed.files.tables import table_files
 from tfos_lab.errors import ConfigError, FeedError, NoSession, RecordError
-from tfos_lab.messages import FilePart
-from tfos_lab.node.feed.files.opened import PARQUET
+from tfos_lab.messages import DataFile, FilePart
+from tfos_lab.node.feed.files.lines import LineFile, unify
+from tfos_lab.node.feed.files.opened import JSON, PARQUET, TFRECORD, readable
 from tfos_lab.node.feed.files.read import find_shapes
 
 if TYPE_CHECKING:
@@ -30,6 +34,7 @@ if TYPE_CHECKING:
 
 # How many records inference reads, spread over the files.
 _SAMPLE = 10_000
+_THREADS = 16
 
 
 @dataclass
@@ -121,7 +126,7 @@ def _of_table(name: str, columns: Sequence[str] | None, session: SparkSession) -
     files, fields = table_files(session, name)
     try:
         footers = read_footers(files)
-        stored = {field["name"] for field in fields_of(what, files, footers)}
+        stored = {field["name"] for field in fields_of(what, files, [footer.schema for footer in footers])}
     except FeedError as error:
         raise ConfigError([f"{what}: {error}"]) from error
     chosen = choose_fields(fields, columns)
@@ -136,10 +141,12 @@ def _of_files(what: str, columns: Sequence[str] | None, files: list[FoundFile]) 
     format_ = find_format(what, files)
     if format_ == PARQUET:
         footers = read_footers(files)
-        fields = fields_of(what, files, footers)
+        fields = fields_of(what, files, [footer.schema for footer in footers])
         files = [replace(file, blocks=footer.blocks) for file, footer in zip(files, footers, strict=True)]
-    else:
+    elif format_ == TFRECORD:
         fields = _record_fields(what, files)
+    else:
+        fields = _line_fields(what, format_, files)
     return FileRows(what, format_, _schema(choose_fields(fields, columns)), files)
 
 
@@ -157,6 +164,35 @@ def _record_fields(what: str, files: Sequence[FoundFile]) -> list[SparkField]:
         raise ConfigError([f"{what}: the files hold no records with values, so there are no rows to feed"]) from error
     folders = {name for file in files for name in file.partition}
     return [each if each["name"] in folders else {**each, "type": _as_bytes(each["type"])} for each in fields]
+
+
+def _line_fields(what: str, format_: str, files: Sequence[FoundFile]) -> list[SparkField]:
+    """Infer the columns of CSV or JSON, by the first rows of all files."""
+
+    def schema_of(file: DataFile) -> pa.Schema | None:
+        with readable(file):
+            return LineFile(format_, file).schema()
+
+    with ThreadPoolExecutor(_THREADS, "tfos-heads") as pool:
+        schemas = list(pool.map(schema_of, [file.file for file in files]))
+    there = [schema for schema in schemas if schema is not None]
+    if not there:
+        raise ConfigError([f"{what}: the files hold no rows, so there is nothing to feed"])
+    for file, schema in zip(files, schemas, strict=True):
+        names = [] if schema is None else schema.names
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            problem = f"{what}: the first line of {file.file.path} names '{twice}' twice"
+            raise ConfigError(
+                [f"{problem}: it has to be a header; have Spark read a file without, and feed the DataFrame"]
+            )
+    kinds = unify(format_, there)
+    whole = pa.schema(list(kinds.items()))
+    # Each file has its own header, while an object of JSON may leave any column out.
+    own = [
+        whole if schema is None or format_ == JSON else pa.schema([(name, kinds[name]) for name in schema.names])
+        for schema in schemas
+    ]
+    return fields_of(what, files, own)
 
 
 def _as_bytes(kind: Any) -> Any:

@@ -1,1 +1,1 @@
-"""Rows that a node reads from files itself: Parquet's row groups and TFRecords, around Spark."""
+"""Rows that a node reads from files itself: Parquet, TFRecords, CSV and JSON, around Spark."""

@@ -6,6 +6,7 @@ import functools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,6 +29,14 @@ class Columns:
     def stored(self, partition: Mapping[str, object]) -> list[str]:
         """Return the names of the columns that a file has itself; the others are in the names of its folders."""
         return list(dict.fromkeys(path[0] for _, path, _ in self.fields if path[0] not in partition))
+
+    def stored_fields(self, partition: Mapping[str, object]) -> list[pa.Field]:
+        """Return the columns that a file has itself, with their types; those of structs are what is wanted of them."""
+        tree: dict[str, Any] = {}
+        for _, path, kind in self.fields:
+            if path[0] not in partition:
+                functools.reduce(lambda at, name: at.setdefault(name, {}), path[:-1], tree)[path[-1]] = kind
+        return _fields(tree)
 
     def arrange(self, batch: pa.RecordBatch, partition: Mapping[str, str | None]) -> pa.RecordBatch:
         """Return the columns wanted of rows of a file.
@@ -58,6 +67,10 @@ def columns_of(schema: str) -> Columns:
 def partition_value(value: str | None, kind: pa.DataType) -> pa.Scalar:
     """Return the value of a partition's folder in the type of its column."""
     return pa.scalar(value, pa.string()).cast(kind)
+
+
+def _fields(tree: Mapping[str, Any]) -> list[pa.Field]:
+    return [pa.field(name, pa.struct(_fields(kind)) if isinstance(kind, dict) else kind) for name, kind in tree.items()]
 
 
 def _within(name: str, batch: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array:

@@ -1,4 +1,4 @@
-"""Counts the records of TFRecord files by their lengths, without decoding them."""
+"""Counts the rows of files that do not say how many they have: TFRecords by their lengths, and lines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from collections.abc import Iterator
 from typing import IO
 
 from tfos_lab.data.tfrecords.framing import starts_with_frame
+from tfos_lab.data.tfrecords.paths import is_compressed
 from tfos_lab.errors import RecordError
+from tfos_lab.messages import DataFile
+from tfos_lab.node.feed.files.lines import LineFile
+from tfos_lab.node.feed.files.opened import TFRECORD, open_stream, readable
 
 _LENGTH = struct.Struct("<Q")
 _HEADER_BYTES, _FRAME_BYTES = 12, 16
@@ -16,30 +20,25 @@ _CHUNK_BYTES = 8 << 20
 _BLOCK_BYTES = 32 << 20
 
 
-def count_records(stream: IO[bytes], path: str, *, one_block: bool = False) -> list[tuple[int, int]]:
-    """Return a file's blocks of records: where each begins, in bytes, and how many records it has.
-
-    Parameters
-    ----------
-    stream : binary file
-        At its beginning.
-    path : str
-        The file, for errors.
-    one_block : bool
-        Whether reading can begin at the beginning only, as in a compressed file.
+def count_rows(format_: str, file: DataFile) -> list[tuple[int, int]]:
+    """Return a file's blocks of rows: where each begins, in bytes, and how many rows it has.
 
     Raises
     ------
-    RecordError
+    FeedError, RecordError
         If the file is cut off or damaged.
     """
     blocks: list[tuple[int, int]] = []
     begin, rows = 0, 0
-    for end, records in _runs(stream, path):
-        rows += records
-        if end - begin >= _BLOCK_BYTES and not one_block:
-            blocks.append((begin, rows))
-            begin, rows = end, 0
+    with readable(file), open_stream(file) as stream:
+        # In a compressed file, reading can begin at the beginning only.
+        one_block = is_compressed(stream)
+        runs = _runs(stream, file.path) if format_ == TFRECORD else LineFile(format_, file).runs()
+        for end, records in runs:
+            rows += records
+            if end - begin >= _BLOCK_BYTES and not one_block:
+                blocks.append((begin, rows))
+                begin, rows = end, 0
     return [*blocks, (begin, rows)] if rows else blocks
 
 

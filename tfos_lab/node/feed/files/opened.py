@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import zlib
 from collections.abc import Iterator
 from typing import IO, Any
 
@@ -15,7 +16,7 @@ from tfos_lab.data.tfrecords.paths import open_records
 from tfos_lab.errors import ConfigError, FeedError, TfosError
 from tfos_lab.messages import DataFile
 
-PARQUET, TFRECORD = "parquet", "tfrecord"
+PARQUET, TFRECORD, CSV, JSON = "parquet", "tfrecord", "csv", "json"
 _ADVICE = "leave files alone while they are read, then train again"
 
 
@@ -40,7 +41,7 @@ def open_random(file: DataFile) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def open_stream(file: DataFile, offset: int = 0) -> Iterator[IO[bytes]]:
-    """Open a file of records, which may be compressed, for reading in order from a byte on."""
+    """Open a file of records or lines, which may be compressed, for reading in order from a byte on."""
     if offset:
         with open_random(file) as source:
             source.seek(offset)
@@ -70,6 +71,10 @@ def readable(file: DataFile) -> Iterator[None]:
         raise FeedError(
             reason=f"{file.path}: the driver saw this file, and {socket.gethostname()} does not find it: it is gone, "
             "or only the driver's host has it; put it where the driver and all nodes find it, and train again"
+        ) from error
+    except (EOFError, zlib.error) as error:
+        raise FeedError(
+            reason=f"{file.path}: the compressed file ends in the middle, or is damaged: write it again or leave it out"
         ) from error
     except (OSError, pa.ArrowException) as error:
         why = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else " ".join(str(error).split())

@@ -1,4 +1,4 @@
-"""Reads the pieces of a file's rows as record batches: a row group, or a block of TFRecords."""
+"""Reads the pieces of a file's rows as record batches: a row group, or a block of TFRecords or lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from tfos_lab.data.tfrecords.framing import read_frames
 from tfos_lab.errors import FeedError
 from tfos_lab.messages import FilePart
 from tfos_lab.node.feed.files.columns import Columns, columns_of
-from tfos_lab.node.feed.files.opened import PARQUET, open_random, open_stream, readable
+from tfos_lab.node.feed.files.lines import LineFile
+from tfos_lab.node.feed.files.opened import PARQUET, TFRECORD, open_random, open_stream, readable
 
 # Handing rows over to TensorFlow costs the same for few as for many; more than these fit into no cache.
 BATCH_BYTES = 4 << 20
@@ -40,8 +41,11 @@ def read_piece(format_: str, part: FilePart, piece: Piece, schema: str, batch_ro
         start, skip, left = piece
         if format_ == PARQUET:
             batches = _cut(_row_group(part, start, columns, batch_rows), skip, left)
-        else:
+        elif format_ == TFRECORD:
             batches = _records(part, piece, columns)
+        else:
+            fields = columns.stored_fields(part.partition)
+            batches = _cut(LineFile(format_, part.file).batches(start, fields), skip, left)
         for batch in batches:
             left -= batch.num_rows
             yield columns.arrange(batch, part.partition)

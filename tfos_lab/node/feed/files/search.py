@@ -1,4 +1,4 @@
-"""The agent's part in a feed of files: sees whether its host finds them, and counts the records of TFRecords."""
+"""The agent's part in a feed of files: sees whether its host finds them, and counts rows where files do not say."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from tfos_lab import messages as m
-from tfos_lab.data.tfrecords.paths import is_compressed
 from tfos_lab.errors import TfosError
-from tfos_lab.node.feed.files.count import count_records
-from tfos_lab.node.feed.files.opened import check_file, open_stream, readable
+from tfos_lab.node.feed.files.count import count_rows
+from tfos_lab.node.feed.files.opened import check_file
 
 _THREADS = 4
 _REPORT_INTERVAL_S = 0.25
@@ -83,7 +82,4 @@ class FileSearch:
         if self._stopped.is_set():
             return []
         check_file(file)
-        if not self._asked.count or not file.size_bytes:
-            return []
-        with readable(file), open_stream(file) as stream:
-            return count_records(stream, file.path, one_block=is_compressed(stream))
+        return count_rows(self._asked.count_as, file) if self._asked.count_as and file.size_bytes else []
