@@ -172,3 +172,12 @@ def test_a_store_that_takes_no_more_is_a_note_and_the_run_ends_well(store, tmp_p
 def test_an_address_that_is_not_there_is_one_sentence(store):
     with pytest.raises(ConfigError, match=rf"{store}: there is no such folder"):
         tfos_lab.runs(store)
+
+
+def test_a_driver_in_a_container_without_a_store_says_what_goes_with_it(new_spark, caplog):
+    session = new_spark(
+        "local[1]", conf={"spark.kubernetes.submitInDriver": "true", "spark.hadoop.fs.defaultFS": "file:///"}
+    )
+    with tfos_lab.run(work, local="inline", spark=session) as cluster:
+        cluster.wait()
+    assert "the run's folder goes with this container's disk: Spark's default file system is this host's" in caplog.text

@@ -76,6 +76,29 @@ def test_models_checkpoints_and_event_files_are_written_and_read(tmp_path):
     assert tf.io.gfile.exists(f"{folder}/best.weights.h5")
 
 
+@pytest.mark.usefixtures("keys")
+def test_runs_are_kept_and_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "runs"))
+
+    def work(args, ctx):
+        ctx.report(1, loss=0.5)
+        Path(ctx.output_dir, "notes.txt").write_text("kept")
+
+    store = f"s3a://bucket{tmp_path}/kept"
+    with tfos_lab.run(work, local="inline", run_store=store) as cluster:
+        cluster.wait()
+    assert tfos_lab.runs(store)["outcome"].tolist() == ["done"]
+    run = tfos_lab.run_record(f"{store}/{cluster.run_dir.name}")
+    assert run.metrics["loss"].tolist() == [0.5]
+    assert (run.output / "notes.txt").read_text() == "kept"
+
+
+@pytest.mark.usefixtures("keys")
+def test_a_bucket_for_runs_that_is_not_there_is_one_sentence():
+    with pytest.raises(ConfigError, match=r"path='s3://nobody/runs': .* cannot write to it"):
+        tfos_lab.run(lambda: None, local="inline", run_store="s3://nobody/runs")
+
+
 # ---- keys of the session --------------------------------------------------------------------------------------------
 
 

@@ -72,16 +72,16 @@ def with_store(config: ClusterConfig, session: SparkSession | None) -> ClusterCo
     if asked is not None:
         config = dataclasses.replace(config, run_store=asked)  # checks that of the environment
     store = hadoop_path(asked or _DEFAULT_FOLDER, stores_of(session).default_fs, "/").rstrip("/")
-    problem = ""
+    problem = "Spark's default file system is this host's own" if is_local(store) else ""
     try:
-        require_folder(store)
+        if not problem:
+            require_folder(store)
     except ConfigError as error:
         if asked is not None:
             raise
         problem = str(error)
-    if problem or is_local(store):
-        why = problem or "Spark's default file system is this host's own"
-        logger.warning("the run's folder goes with this container's disk: %s; run_store= names an address", why)
+    if problem:
+        logger.warning("the run's folder goes with this container's disk: %s; run_store= names an address", problem)
         return config
     if in_container:  # its log is all that there is to see
         logger.warning("the run's folder is kept in %s", without_keys(store))
@@ -252,11 +252,11 @@ def _fetch_below(store: Store, path: str, place: Path) -> None:
 def _fetch_file(store: Store, path: str, place: Path) -> float:
     """Copy a file unless it has been copied as it is; return when it was written."""
     info = store.info(path)
-    written_s = (info.mtime_ns or 0) / 1e9
+    written_ns = info.mtime_ns or 0
     with contextlib.suppress(OSError):
         here = place.stat()
-        if (here.st_size, here.st_mtime) == (info.size, written_s):
-            return written_s
+        if (here.st_size, here.st_mtime_ns) == (info.size, written_ns):
+            return written_ns / 1e9
     place.parent.mkdir(parents=True, exist_ok=True)
     partial = place.with_name(f"{place.name}.part")
     reader, offset = store.reader(path), 0
@@ -267,6 +267,6 @@ def _fetch_file(store: Store, path: str, place: Path) -> float:
                 break
             file.write(block[begin : begin + count])
             offset += count
-    os.utime(partial, (written_s, written_s))
+    os.utime(partial, ns=(written_ns, written_ns))
     partial.replace(place)
-    return written_s
+    return written_ns / 1e9

@@ -20,6 +20,7 @@ import msgspec
 
 from tfos_lab.core import cluster_records
 from tfos_lab.core.config import ClusterConfig
+from tfos_lab.core.paths import without_keys
 from tfos_lab.core.states import RunState
 from tfos_lab.core.version import __version__
 from tfos_lab.engine.history import History
@@ -171,7 +172,8 @@ def _this_process() -> ProcessRecord:
 
 def _options(config: ClusterConfig) -> dict[str, Any]:
     options: dict[str, Any] = msgspec.to_builtins(config)
-    return {**options, "env": sorted(config.env)}
+    addresses = {name: without_keys(options[name]) for name in ("log_dir", "run_store") if options[name]}
+    return {**options, **addresses, "env": sorted(config.env)}
 
 
 def _node(view: NodeView) -> NodeRecord:
