@@ -112,6 +112,16 @@ def test_a_fork_server_exits_when_it_has_been_idle(tmp_path):
     eventually(lambda: not path.exists())
 
 
+def test_fork_servers_that_end_together_leave_nothing(short_folder):
+    folder = short_folder / "owner"
+    folder.mkdir()
+    code = "from tfos_lab.node.forkserver.main import main; main()"
+    for name in ("one", "two", "three"):
+        options = ["--kind", "plain", "--socket", str(folder / f"{name}.sock"), "--idle-s", "0.1"]
+        subprocess.run([sys.executable, "-c", code, *options], check=True, cwd=Path.cwd())
+    eventually(lambda: not folder.exists())
+
+
 def test_a_process_dies_with_its_fork_server_which_is_replaced_for_the_next_one(run, owner):
     node = run(wait_forever, owner=owner)
     child = psutil.Process(node.pid)

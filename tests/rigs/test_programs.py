@@ -1,6 +1,6 @@
 """Whole programs on a real YARN whose files are all on HDFS: from CSV to predictions, by tfos_lab and unchanged.
 
-The unchanged one is ``tests/compat/programs/mnist_on_hdfs.py``. The others are made of what users write, step by step.
+The unchanged ones are in ``tests/compat/programs``. The others are made of what users write, step by step.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import tfos_lab
+from tests.compat.programs.titanic_on_hdfs import inputs, make_model, parse
 from tests.rigs.yarn import jars, place_on
 from tests.support.spark_home import spark_environment, spark_home
 from tests.support.spark_submit import succeeded
@@ -28,7 +29,7 @@ pytestmark = [
 ]
 
 ROOT = Path(__file__).parents[2]
-PROGRAM = ROOT / "tests" / "compat" / "programs" / "mnist_on_hdfs.py"
+PROGRAMS = ROOT / "tests" / "compat" / "programs"
 PATIENCE_S = 120.0
 PROGRAM_S = 600
 
@@ -40,9 +41,8 @@ PASSENGERS = 300
 RECORDS = "survived float, pclass bigint, sex string, age float, fare float, embarked string"
 
 
-@pytest.fixture(scope="module")
-def passengers(yarn_spark):
-    """Rows of the shape that Kaggle's have, as CSV on HDFS, and read from there."""
+def make_rows():
+    """Return rows of the shape that Kaggle's have."""
     chance = random.Random(7)
     rows = []
     for _ in range(PASSENGERS):
@@ -50,7 +50,13 @@ def passengers(yarn_spark):
         age = chance.choice([None, round(chance.uniform(1, 70), 1)])
         fare = round(chance.uniform(5, 200) / pclass, 2)
         rows.append((int(sex == "female" or pclass == 1), pclass, sex, age, fare, chance.choice(["C", "Q", "S"])))
-    yarn_spark.createDataFrame(rows, SCHEMA).coalesce(1).write.csv(f"{TITANIC}/csv", header=True)
+    return rows
+
+
+@pytest.fixture(scope="module")
+def passengers(yarn_spark):
+    """Rows of the shape that Kaggle's have, as CSV on HDFS, and read from there."""
+    yarn_spark.createDataFrame(make_rows(), SCHEMA).coalesce(1).write.csv(f"{TITANIC}/csv", header=True)
     return yarn_spark.read.csv(f"{TITANIC}/csv", SCHEMA, header=True).fillna({"age": 30.0})
 
 
@@ -65,33 +71,13 @@ def records(passengers):
     return f"{TITANIC}/three", f"{TITANIC}/one"
 
 
-def parse(record):
-    """Return the inputs of the wide part and of the deep one, and whether a passenger survived."""
-    import tensorflow as tf
-
-    kinds = {"survived": tf.float32, "pclass": tf.int64, "sex": tf.string, "age": tf.float32, "fare": tf.float32}
-    one = tf.io.parse_single_example(record, {name: tf.io.FixedLenFeature((), kind) for name, kind in kinds.items()})
-    return inputs(one["pclass"], one["sex"], one["age"], one["fare"]), one["survived"]
-
-
-def inputs(pclass, sex, age, fare):
-    import tensorflow as tf
-
-    wide = tf.concat([tf.one_hot(pclass, 4), tf.cast(sex == "female", tf.float32)[..., None]], -1)
-    return wide, tf.stack([age / 30.0, tf.math.log1p(fare)], -1)
-
-
 def wide_and_deep(args, ctx):
     """Train a wide & deep model on this node's files, and write event files and model by TensorFlow's own calls."""
     import tensorflow as tf
 
     tf.keras.utils.set_random_seed(7)
     with ctx.strategy().scope():
-        wide = tf.keras.experimental.LinearModel()
-        deep = tf.keras.Sequential([tf.keras.layers.Dense(8, "relu"), tf.keras.layers.Dense(1)])
-        model = tf.keras.experimental.WideDeepModel(wide, deep, activation="sigmoid")
-        optimizers = [tf.keras.optimizers.Ftrl(0.5), tf.keras.optimizers.Adagrad(0.1)]
-        model.compile(optimizers, "binary_crossentropy", metrics=["accuracy"])
+        model = make_model()
     files = ctx.files(args["records"])
     rows = tf.data.Dataset.from_tensor_slices(files).interleave(tf.data.TFRecordDataset).map(parse).batch(10)
     board = tf.keras.callbacks.TensorBoard(f"{args['out']}/logs", histogram_freq=1)
@@ -295,28 +281,60 @@ def test_dfutil_s_records_are_on_hdfs(yarn_spark, points):
 # ---- unchanged ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.timeout(PROGRAM_S + 60)
-def test_a_program_of_tensorflowonspark_runs_unchanged(spark_sessions, yarn, tmp_path):
-    """It comes last: the cluster has room for one application."""
-    spark_sessions.close()
+def run_unchanged(yarn, program, folder, *arguments, **env):
+    """Run a program with spark-submit on YARN, and return what it prints; executors have ``env``, too."""
     (hadoop_format,) = (jar for jar in jars() if jar.name.startswith("tensorflow-hadoop-"))
     place = place_on(yarn)
-    options = [part for name, value in place.conf.items() for part in ("--conf", f"{name}={value}")]
+    conf = (
+        place.conf | {"spark.ui.enabled": "false"} | {f"spark.executorEnv.{name}": value for name, value in env.items()}
+    )
+    options = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
     wrapper = ROOT / "tfos_lab" / "compat" / "__main__.py"
     command = [spark_home() / "bin" / "spark-submit", "--master", "yarn", *options, "--jars", hadoop_format]
     done = subprocess.run(
-        [*command, wrapper, PROGRAM],
-        env={**spark_environment(tmp_path / "local"), **place.env, "TFOS_LAB_RUNS": str(tmp_path / "runs")},
-        cwd=tmp_path,
+        [*command, wrapper, PROGRAMS / program, *arguments],
+        env={**spark_environment(folder / "local"), **place.env, **env, "TFOS_LAB_RUNS": str(folder / "runs")},
+        cwd=folder,
         timeout=PROGRAM_S,
         capture_output=True,
         text=True,
         check=False,
     )
-    printed = succeeded(done)
-    assert re.findall(r"^(?:records|by_\w+): .*", printed, re.MULTILINE) == [
+    return re.findall(r"^(?:records|by_\w+): .*", succeeded(done), re.MULTILINE)
+
+
+@pytest.mark.timeout(PROGRAM_S + 60)
+def test_a_program_of_tensorflowonspark_runs_unchanged(spark_sessions, yarn, tmp_path):
+    """These come last: the cluster has room for one application."""
+    spark_sessions.close()
+    assert run_unchanged(yarn, "mnist_on_hdfs.py", tmp_path) == [
         "records: 240",
         "by_files: 240 rows, 240 right",
         "by_rows: 240 rows, 240 right",
         "by_tasks: 240 rows, 240 right",
     ]
+
+
+@pytest.fixture
+def titanic_csv(tmp_path):
+    """The rows of Kaggle's competition where they are, or some of their shape."""
+    path = ROOT.parent / "shared" / "data" / "titanic" / "train.csv"
+    if not path.exists():
+        path = tmp_path / "train.csv"
+        rows = [
+            f"{survived},{pclass},{sex},{age or ''},{fare}\n" for survived, pclass, sex, age, fare, _ in make_rows()
+        ]
+        path.write_text("".join(["Survived,Pclass,Sex,Age,Fare\n", *rows]))
+    return path
+
+
+@pytest.mark.timeout(PROGRAM_S + 60)
+def test_wide_and_deep_of_tensorflowonspark_runs_unchanged(spark_sessions, yarn, titanic_csv, tmp_path):
+    spark_sessions.close()
+    csv = f"file:{titanic_csv}"
+    printed = run_unchanged(yarn, "titanic_on_hdfs.py", tmp_path, "--csv", csv, TF_USE_LEGACY_KERAS="1")
+    rows = len(titanic_csv.read_text().splitlines()) - 1
+    assert printed[0] == f"records: {rows}"
+    found = [re.fullmatch(rf"(by_\w+): {rows} rows, (\d+)% right", line) for line in printed[1:]]
+    assert [one[1] for one in found] == ["by_files", "by_rows"]
+    assert all(int(one[2]) > 70 for one in found)

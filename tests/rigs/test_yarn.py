@@ -23,6 +23,8 @@ import tfos_lab
 from tests.rigs.yarn import place_on
 from tests.support.clusters import running_clusters
 from tests.support.eventually import eventually
+from tests.support.spark_home import spark_environment
+from tfos_lab.core.runtime_files import scratch_root
 from tfos_lab.data import read_tfrecords, write_tfrecords
 from tfos_lab.errors import NodeFailed, NoSession
 
@@ -107,12 +109,15 @@ def survey(yarn, yarn_spark):
         import socket
         import tempfile
 
+        import tfos_lab
+
         print("hello from", ctx.node)  # noqa: T201 - it is looked for in the log
         return {
             "host": socket.gethostname(),
             "container": os.environ["CONTAINER_ID"],
             "fork_server": os.getppid(),
             "temporary": tempfile.gettempdir(),
+            "code": tfos_lab.__file__,
             "local_folders": os.environ["LOCAL_DIRS"].split(","),
             "file_system": ctx.defaultFS,
             "paths": [ctx.absolute_path(path) for path in ("/data/x", "x", "file:/data/x")],
@@ -139,9 +144,10 @@ def test_the_view_shows_on_which_host_and_executor_each_node_ran(survey):
     assert {result["host"] for result in survey.results.values()} == {socket.gethostname()}
 
 
-def test_a_node_s_temporary_folder_is_its_container_s(survey):
+@pytest.mark.parametrize("what", ["temporary", "code"])
+def test_a_node_s_temporary_folder_and_code_are_on_its_container_s_disks(survey, what):
     for result in survey.results.values():
-        assert any(Path(result["temporary"]).is_relative_to(folder) for folder in result["local_folders"])
+        assert any(Path(result[what]).is_relative_to(folder) for folder in result["local_folders"])
 
 
 def test_what_nodes_print_is_in_their_logs(survey):
@@ -225,6 +231,40 @@ def test_every_row_has_its_result_beside_it_in_order(run, numbers):
     answered = cluster.inference(numbers).collect()
     assert [(row.x, row.double) for row in answered] == [(x, 2 * x) for x in range(50)]
     cluster.stop()
+
+
+def fork_servers_of(cluster):
+    """Return the sockets of the fork servers that a cluster's nodes are below."""
+    parents = [parent.cmdline() for node in cluster.nodes for parent in psutil.Process(node.pid).parents()]
+    return {Path(words[words.index("--socket") + 1]) for words in parents if "--socket" in words}
+
+
+def test_below_tmp_are_sockets_and_locks_only_while_nodes_work_and_nothing_of_them_is_left(run, numbers, tmp_path):
+    def train(args, ctx):
+        rows = sum(len(batch["x"]) for batch in ctx.dataset(4))
+        Path(ctx.output_dir, "model").write_bytes(b"x" * 1_000_000)
+        Path("log").write_bytes(b"x" * 1_000_000)
+        while not args.exists():
+            time.sleep(0.1)
+        return rows, os.environ["LOCAL_DIRS"].split(",")
+
+    cluster = run(train, tmp_path / "go", output="all")
+    cluster.train(numbers)
+    links = [path for path in scratch_root().iterdir() if path.name.startswith(cluster.id)]
+    folders = [path.resolve() for path in links]
+    assert [link.is_symlink() for link in links] == [True, True]
+    eventually(lambda: all((folder / "work" / "log").exists() for folder in folders))
+    for socket_path in fork_servers_of(cluster):
+        assert {path.suffix for path in socket_path.parent.iterdir()} <= {".sock", ".lock"}
+    (tmp_path / "go").touch()
+    results = cluster.wait(PATIENCE_S)
+    disks = {disk for _, disks in results.values() for disk in disks}
+    assert all(any(folder.is_relative_to(disk) for disk in disks) for folder in folders)
+    cluster.stop()
+    eventually(lambda: not any(map(os.path.lexists, [*links, *folders])))
+    assert not [path for path in scratch_root().iterdir() if path.name.startswith(cluster.id)]
+    left = [path for disk in disks for path in Path(disk).glob("tfos_lab-*/*") if cluster.id in path.name]
+    assert not left
 
 
 # ---- ends -----------------------------------------------------------------------------------------------------------
@@ -353,6 +393,24 @@ def test_predict_takes_a_model_on_hdfs(yarn_spark, on_hdfs):
     assert sorted((row.x, row.prediction) for row in scored) == [([1.0], 1.0), ([2.0], 2.0)]
 
 
+def test_a_task_of_spark_s_own_reads_hdfs_with_tensorflow_after_one_line(yarn_spark, on_hdfs):
+    folder = on_hdfs.tfrecords
+
+    def count(batches):
+        import tensorflow as tf
+
+        import tfos_lab.gfile
+
+        tfos_lab.gfile.register()
+        files = tf.data.Dataset.list_files(f"{folder}/part-*")
+        records = sum(1 for _ in files.interleave(tf.data.TFRecordDataset))
+        for batch in batches:
+            yield batch.assign(records=records)
+
+    rows = yarn_spark.range(2).mapInPandas(count, "id long, records long").collect()
+    assert [(row.id, row.records) for row in rows] == [(0, 20), (1, 20)]
+
+
 # ---- gaps: containers -----------------------------------------------------------------------------------------------
 
 
@@ -368,14 +426,43 @@ def test_yarn_counts_the_memory_of_nodes_as_that_of_their_containers(run, yarn):
     assert {node.pid for node in cluster.nodes} <= inside
 
 
+ANOTHER = """
+import tfos_lab
+from pyspark.sql import SparkSession
+
+builder = SparkSession.builder.master("yarn")
+tfos_lab.run(lambda: None, cluster_size=2, spark=builder.getOrCreate())
+"""
+
+
+def test_a_run_says_that_yarn_has_granted_no_executor(yarn, yarn_spark, settings):
+    """This session's executors have what YARN could grant."""
+    eventually(lambda: yarn_spark.sparkContext._jsc.sc().taskScheduler().runningTasksByExecutors().size() == 2)
+    with subprocess.Popen([sys.executable, "-c", ANOTHER], env=settings, stderr=subprocess.PIPE, text=True) as one:
+        try:
+            lines = iter(one.stderr.readline, "")
+            told = next(line for line in lines if "waiting for Spark's executors" in line)
+        finally:
+            one.kill()
+    assert "YARN has granted 0 of 2 executors so far (if no more come, queue 'default' has no room for them" in told
+    eventually(lambda: [*yarn.applications().values()].count("RUNNING") == 1)
+
+
 @pytest.fixture
-def doctor(yarn, tmp_path):
-    """``tfos-lab doctor --master yarn``, which waits: this session's executors have what YARN could grant to it."""
-    settings = "".join(f"{name} {value}\n" for name, value in place_on(yarn).conf.items())
+def settings(yarn, tmp_path):
+    """The environment of another driver with sessions as these tests have them."""
+    place = place_on(yarn)
+    settings = "".join(f"{name} {value}\n" for name, value in place.conf.items())
     (tmp_path / "spark-defaults.conf").write_text(settings)
+    ours = {"SPARK_CONF_DIR": str(tmp_path), "TFOS_LAB_RUNS": str(tmp_path / "runs")}
+    return spark_environment(tmp_path / "local") | place.env | ours
+
+
+@pytest.fixture
+def doctor(yarn, settings):
+    """``tfos-lab doctor --master yarn``, which waits: this session's executors have what YARN could grant to it."""
     command = [Path(sys.executable).with_name("tfos-lab"), "doctor", "--master", "yarn"]
-    environment = os.environ | {"SPARK_CONF_DIR": str(tmp_path)}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, env=settings, stdout=subprocess.PIPE, text=True) as process:
         try:
             eventually(lambda: [*yarn.applications().values()].count("RUNNING") == 2)
             time.sleep(12)  # Executors of an idle cluster are there by now.
@@ -390,6 +477,8 @@ def test_an_application_that_is_killed_is_named_and_the_next_run_does_not_move_t
 ):
     cluster = run(wait_for_the_end)
     cluster.wait_until_running()
+    sockets = fork_servers_of(cluster)
+    disks = [path.resolve().parents[1] for path in scratch_root().glob(f"{cluster.id}-*")]
     application = yarn_spark.sparkContext.applicationId
     yarn.kill(application)
     killed = f"YARN has ended it: Application {application} was killed by user"
@@ -399,4 +488,7 @@ def test_an_application_that_is_killed_is_named_and_the_next_run_does_not_move_t
         tfos_lab.run(lambda: None, cluster_size=2)
     # Its executors are granted now.
     found = doctor.communicate(timeout=PATIENCE_S)[0]
-    assert re.search(r"✓ Spark session +yarn, [12] of [12] task slots free", found), found
+    assert re.search(r"✓ Spark session +yarn, [12] of [12] task slots? free", found), found
+    # Nothing of its nodes is left on this machine.
+    assert disks
+    eventually(lambda: not any(path.exists() for path in [*disks, *sockets]))

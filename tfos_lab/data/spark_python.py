@@ -47,6 +47,11 @@ def python_of(spark: SparkSession) -> str:
     return os.environ.get(VARIABLE) or spark.sparkContext.getConf().get(_SETTING) or spark.sparkContext.pythonExec
 
 
+def is_unchosen(spark: SparkSession) -> bool:
+    """Whether the executors of a classic session run the first ``python3`` of their PATH, as nobody has chosen one."""
+    return not is_connect(spark) and python_of(spark) == _SPARK_DEFAULT
+
+
 def is_local_master(master: str) -> bool:
     """Whether executors of a master are threads of one JVM on one machine; ``local-cluster`` is a real cluster."""
     return master.startswith("local") and not master.startswith("local-cluster")

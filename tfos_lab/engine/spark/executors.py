@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import secrets
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.environments import this_platform
+from tfos_lab.data.frames import is_connect
+from tfos_lab.data.spark_python import is_unchosen
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.spark.archived import make_task
 from tfos_lab.errors import ExecutorMismatch
@@ -25,6 +29,10 @@ _WORKER_PYTHON = re.compile(r"(?:worker has different version|PYTHON_VERSION_MIS
 # An archive of another system, or for another processor: the Python itself, or the first library that it loads.
 _OTHER_PLATFORM = re.compile(r"Exec format error|invalid ELF header|wrong ELF class|not a mach-o file", re.IGNORECASE)
 _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+
+_END_S = 3.0
+_POLL_S = 0.1
+_TASKS_LOGGER = "org.apache.spark.scheduler.TaskSetManager"
 
 # Applications whose executors were checked, with the environments that were warmed there.
 _checked: set[tuple[str, str]] = set()
@@ -46,7 +54,7 @@ def check_executors(spark: SparkSession, nodes: int, extra_env: dict[str, str], 
     facts = inspect_executors(spark, nodes, extra_env, tag=tag)
     problems = {fact["host"]: fact["problem"] for fact in facts if fact["problem"]}
     if problems:
-        raise ExecutorMismatch(problems=problems)
+        raise ExecutorMismatch(problems=problems, unchosen=is_unchosen(spark))
     _checked.add(key)
 
 
@@ -80,13 +88,50 @@ def collect_from_executors(
     tag = tag or f"{spark_session.INSPECTION}-{secrets.token_hex(4)}"
     what = "tfos_lab: look at the executors and warm them"
     try:
-        with spark_session.tagged(spark, spark_session.INSPECTION, what), spark_session.tagged(spark, tag, what):
+        with (
+            spark_session.tagged(spark, spark_session.INSPECTION, what),
+            spark_session.tagged(spark, tag, what),
+            _without_traces(spark),
+        ):
             return spark.range(0, tasks, 1, tasks).mapInArrow(task, schema).collect()
     except Exception as error:
         mismatch = mismatch_in(error, lambda: spark_session.hosts_of_failed_tasks(spark, tag))
         if mismatch is None:
             raise
-        raise mismatch from None
+        raise ExecutorMismatch(problems=mismatch.problems, unchosen=is_unchosen(spark)) from None
+
+
+@contextlib.contextmanager
+def _without_traces(spark: SparkSession) -> Iterator[None]:
+    """Keep the traces of failing tasks out of the driver's log: each is logged four times, for one sentence of ours."""
+    loggers: Any = None
+    with contextlib.suppress(Exception):  # other ways of logging
+        if not is_connect(spark):
+            log4j: Any = spark.sparkContext._jvm.org.apache.logging.log4j  # type: ignore[union-attr]  # noqa: SLF001
+            loggers = log4j.LogManager.getContext(False)  # noqa: FBT003
+            if loggers.getConfiguration().getLoggers().containsKey(_TASKS_LOGGER):
+                loggers = None  # the user has chosen what is logged
+            else:
+                log4j.core.config.Configurator.setLevel(_TASKS_LOGGER, log4j.Level.OFF)
+    try:
+        yield
+    except Exception:
+        _await_end(spark)
+        raise
+    finally:
+        with contextlib.suppress(Exception):  # the session may be gone
+            if loggers is not None:
+                loggers.getConfiguration().removeLogger(_TASKS_LOGGER)
+                loggers.updateLoggers()
+
+
+def _await_end(spark: SparkSession) -> None:
+    """Wait, for some seconds at most, until the tasks have ended that Spark kills with the one that has failed."""
+    until_s = time.monotonic() + _END_S
+    with contextlib.suppress(Exception):  # the session may be gone
+        while (slots := spark_session.slots_of(spark)) and slots.free < slots.total and time.monotonic() < until_s:
+            time.sleep(_POLL_S)
+    time.sleep(_POLL_S)
 
 
 def mismatch_in(error: Exception, failed_hosts: Callable[[], list[str]]) -> ExecutorMismatch | None:

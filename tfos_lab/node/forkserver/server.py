@@ -45,6 +45,7 @@ from tfos_lab.node.forkserver.requests import (
 from tfos_lab.transport.frames import ConnectionClosed, FrameSocket, close_all
 
 IDLE_S = 600.0
+_REMOVAL_S = 1.0
 # A request has an environment and a few paths.
 _MAX_REQUEST_BYTES = 1 << 24
 
@@ -158,23 +159,27 @@ class ForkServer:
     def finish(self) -> None:
         """End what is left; another fork server may take this one's place meanwhile."""
         self._listener.close()
-        with contextlib.suppress(OSError):
-            self._remove_files()
+        self._remove_files()
         os.close(self._lock)
         with contextlib.suppress(SystemExit):
             self._endings.finish()
 
     def _remove_files(self) -> None:
-        """Remove what is of no use any more, unless another fork server of the owner starts just now."""
-        held = lock(self._path.parent)
-        try:
-            lock_path(self._path).unlink()
-            log = self._path.with_suffix(".log")
-            if log.exists() and not log.stat().st_size:
-                log.unlink()
-            self._path.parent.rmdir()  # which others may still use
-        finally:
+        """Remove what is of no use any more, unless other fork servers of the owner start just now."""
+        until, log = time.monotonic() + _REMOVAL_S, self._path.with_suffix(".log")
+        while time.monotonic() < until:
+            try:
+                held = lock(self._path.parent)
+            except OSError:  # another one ends, too
+                time.sleep(0.01)
+                continue
+            with contextlib.suppress(OSError):
+                lock_path(self._path).unlink()
+                if log.exists() and not log.stat().st_size:
+                    log.unlink()
+                self._path.parent.rmdir()  # which others may still use
             os.close(held)
+            return
 
     def _accept(self, _listener: object) -> None:
         connection, _ = self._listener.accept()
