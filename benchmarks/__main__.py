@@ -30,6 +30,7 @@ SUITES = (
     "objects",
     "tfrecords",
     "files",
+    "rows",
     "storage",
     "scale",
     "peers",

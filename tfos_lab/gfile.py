@@ -52,6 +52,8 @@ _LEFT_S = 24 * 3600.0
 _FIRST_BLOCK = 256 << 10
 _LARGEST_BLOCK = 4 << 20
 _WRITE_BLOCK = 4 << 20
+# Stores that are opened with what this process' variables say.
+_WITH_KEYS, _KEYS = ("s3", "abfs", "wasb", "gs", "gcs"), ("AWS_", "AZURE_", "GOOGLE_")
 
 
 def register(*schemes: str) -> list[str]:
@@ -351,18 +353,22 @@ class _Writer:
     def __init__(self, stream: Any, *, length: int = 0, on_shown: Callable[[], None] | None = None) -> None:
         self.pid = os.getpid()
         self._stream, self._on_shown = stream, on_shown
-        self._block = bytearray()
+        self._block: list[bytes] = []
+        self._room = _WRITE_BLOCK
         self.length = length
 
     def append(self, data: bytes) -> bool:
         """Keep bytes for the next block; returns whether that is to be written now."""
-        self._block += data
-        self.length += len(data)
-        return len(self._block) >= _WRITE_BLOCK
+        self._block.append(data)
+        size = len(data)
+        self.length += size
+        self._room -= size
+        return self._room <= 0
 
     def write(self) -> bool:
         """Write what is kept; returns True."""
-        block, self._block = bytes(self._block), bytearray()
+        block = b"".join(self._block)
+        self._block, self._room = [], _WRITE_BLOCK
         try:
             if block:
                 self._stream.write(block)
@@ -401,7 +407,7 @@ def store_of(address: str) -> tuple[Store, str]:
     """Return the store of an address, opened at its first use, and the path in it."""
     scheme, host, path = split_scheme(address)
     # The next session may have other keys.
-    keys = scheme.startswith("s3") and tuple(item for item in os.environ.items() if item[0].startswith("AWS_"))
+    keys = scheme.startswith(_WITH_KEYS) and tuple(item for item in os.environ.items() if item[0].startswith(_KEYS))
     return _opened(f"{scheme}://{host}", os.getpid(), keys), path or "/"
 
 
@@ -522,7 +528,8 @@ class _WriterTable(c.Structure):
 
 _OPEN, _ON_PATH = _F(None, _P, _S, _P, _P), _F(None, _P, _S, _P)
 _LIST = _F(c.c_int, _P, _S, c.POINTER(_P), _P)
-_COUNTS = c.POINTER(c.c_uint64)
+_Count = c.c_uint64
+_COUNTS = c.POINTER(_Count)
 
 
 class _SystemTable(c.Structure):
@@ -789,7 +796,7 @@ class _Callbacks:
     # -- of open files
 
     def _file(self, place: int) -> tuple[str, Any]:
-        return self._files[c.cast(place, _COUNTS)[0]]
+        return self._files[_Count.from_address(place).value]
 
     def _forget(self, place: int) -> None:
         with self._lock:
@@ -819,10 +826,15 @@ class _Callbacks:
         return int(length)
 
     def _append(self, place: int, buffer: int, count: int, status: Any) -> None:
-        address, writer = self._file(place)
-        for begin in range(0, count, _WRITE_BLOCK):
-            is_full = writer.append(c.string_at(buffer + begin, min(_WRITE_BLOCK, count - begin)))
+        # Called three times for each TFRecord that is written, so it does as little as it can.
+        address, writer = self._files[_Count.from_address(place).value]
+        while True:
+            some = min(count, _WRITE_BLOCK)
+            is_full = writer.append(c.string_at(buffer, some))
             if is_full and self._call(status, address, writer.write) is None:
+                return
+            buffer, count = buffer + some, count - some
+            if not count:
                 return
 
 

@@ -203,6 +203,10 @@ def test_we_read_what_tensorflow_writes(spark, folder, compression):
 def test_where_there_is_nothing_to_read_the_error_says_so(spark, tmp_path):
     with pytest.raises(ConfigError, match="no such file or folder"):
         read_tfrecords(spark, str(tmp_path / "nothing"))
+    with pytest.raises(ConfigError, match="no such file or folder"):
+        read_tfrecords(spark, str(tmp_path / "nothing"), "id long")
+    with pytest.raises(ConfigError, match="neither pyarrow nor fsspec can open nosuch://"):
+        read_tfrecords(spark, "nosuch://there/x", "id long")
     with pytest.raises(ConfigError, match="no file has such a name"):
         read_tfrecords(spark, str(tmp_path / "x-*"))
     with pytest.raises(ConfigError, match="no records to infer a schema from"):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import tfos_lab
 from tests.ml import functions
 from tfos_lab.errors import ConfigError, PayloadError
 from tfos_lab.ml import TFEstimator, TFModel
@@ -84,6 +85,23 @@ def test_what_does_not_fit_is_refused_before_any_row_is_scored(models, pairs, pa
         TFModel(**{"modelPath": kept, **params}).transform(pairs)
     with pytest.raises(ConfigError, match=r"^transform\(list\): a Spark DataFrame is needed"):
         TFModel(modelPath="x").transform([1])
+
+
+def test_paths_mean_this_machine_s_files_and_else_the_session_s_file_system_as_for_predict(models, rows):
+    configuration = rows.sparkSession.sparkContext._jsc.hadoopConfiguration()
+    before = configuration.get("fs.defaultFS")
+    configuration.set("fs.defaultFS", "hdfs://nowhere.invalid:8020")
+    try:
+        here, there = models.three, "/models/none.keras"
+        for score in (
+            lambda path: TFModel(modelPath=path).transform(rows),
+            lambda path: tfos_lab.predict(rows, path, "features", output="prediction"),
+        ):
+            assert column(score(here), "prediction") == column(rows, "label")
+            with pytest.raises(ConfigError, match=r"'hdfs://nowhere.invalid:8020/models/none.keras': "):
+                score(there)
+    finally:
+        configuration.set("fs.defaultFS", before)
 
 
 # ---- saving and loading ----------------------------------------------------------------------------------------------

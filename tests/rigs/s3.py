@@ -20,7 +20,6 @@ from tests.support.daemon import Daemon
 _PACKAGES = ("moto==5.2.5", "flask", "flask-cors")
 _FETCH_TIMEOUT_S = 240
 _START_TIMEOUT_S = 60
-_HOME = JARS / f"{_PACKAGES[0].replace('==', '-')}-python{sys.version_info.major}.{sys.version_info.minor}"
 
 
 @dataclass(frozen=True)
@@ -71,23 +70,30 @@ def s3_server(folder: Path) -> Iterator[S3Server]:
         If its packages cannot be installed.
     """
     script = Path(__file__).with_name("s3_server.py")
-    command, env = [sys.executable, "-S", str(script)], {"PYTHONPATH": str(_packages())}
+    command, env = [sys.executable, "-S", str(script)], {"PYTHONPATH": str(packages(*_PACKAGES))}
     with Daemon("S3", command, log=folder / "s3.log", env=env) as daemon:
         ready = daemon.wait_for(r"ready: (\S+) (\S+) (\S+)", timeout_s=_START_TIMEOUT_S)
         yield S3Server(*ready.groups())
 
 
-def _packages() -> Path:
-    """Return the folder of the server's packages; pip brings them if they are not there yet."""
-    if not _HOME.exists():
+def packages(*wanted: str) -> Path:
+    """Return a folder with packages that are no part of our environment; pip brings them if they are not there yet.
+
+    Raises
+    ------
+    RigMissing
+        If they cannot be installed.
+    """
+    home = JARS / f"{wanted[0].replace('==', '-')}-python{sys.version_info.major}.{sys.version_info.minor}"
+    if not home.exists():
         JARS.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=JARS) as part:
             place = Path(part, "packages")
-            command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(place), *_PACKAGES]
+            command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(place), *wanted]
             try:
                 subprocess.run(command, capture_output=True, text=True, timeout=_FETCH_TIMEOUT_S, check=True)
             except subprocess.SubprocessError as error:
-                raise RigMissing(f"pip cannot bring the S3 server: {error}") from error
-            if not _HOME.exists():  # another process has been quicker
-                place.rename(_HOME)
-    return _HOME
+                raise RigMissing(f"pip cannot bring {wanted[0]}: {error}") from error
+            if not home.exists():  # another process has been quicker
+                place.rename(home)
+    return home

@@ -12,6 +12,7 @@ from tests.gfile.operations import OPERATIONS, expected_outcome, outcome
 from tests.rigs.s3 import s3_server
 from tests.rigs.yarn import RigMissing
 from tests.support.clusters import running_clusters
+from tfos_lab.data.file_systems import open_path
 from tfos_lab.errors import ConfigError
 
 pytestmark = pytest.mark.tensorflow
@@ -128,6 +129,27 @@ def test_the_session_s_keys_reach_nodes_and_notebook_and_no_log_or_record(run, s
     assert kept
     assert not any(s3.secret.encode() in text or s3.key.encode() in text for text in kept)
     assert s3.secret not in repr(cluster)
+
+
+def sum_of_rows(args, ctx):
+    return [sum(float(batch["x"].numpy() @ batch["sample_weight"].numpy()) for batch in ctx.dataset(4)) for _ in "12"]
+
+
+@pytest.mark.usefixtures("keys")
+def test_nodes_read_csv_and_json_on_s3_around_spark(run, tmp_path):
+    system, folder = open_path(f"s3a://bucket{tmp_path}/rows")
+    for name, text in (
+        ("a.csv", "x\n1\n2\n4"),
+        ("b.csv", "x\n8.5\n"),
+        ("a.json", '{"x": 1}\n\n{"x": 2}'),
+        ("b.json", ""),
+    ):
+        with system.open_output_stream(f"{folder}/{name}") as sink:
+            sink.write(text.encode())
+    cluster = run(sum_of_rows)
+    for kind in ("csv", "json"):
+        cluster.train(f"s3a://bucket{tmp_path}/rows/*.{kind}")
+    assert [sum(node) for node in zip(*cluster.wait(PATIENCE_S).values(), strict=True)] == [15.5, 3.0]
 
 
 @pytest.mark.parametrize(

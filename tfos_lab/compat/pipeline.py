@@ -37,7 +37,7 @@ from tfos_lab.compat.params import (
     TFTypeConverters,
 )
 from tfos_lab.compat.spark_ml import Estimator, Model
-from tfos_lab.data.frames import is_connect, path_in_full
+from tfos_lab.data.frames import is_connect, model_path
 from tfos_lab.data.schema import select_columns
 from tfos_lab.errors import ConfigError
 from tfos_lab.node.remote_files import register_file_systems
@@ -260,7 +260,7 @@ class TFModel(
         rows = _selected(dataset, columns).toDF(*columns)
         option = "export_dir" if args.export_dir else "model_dir"
         source = ModelSource(
-            path=path_in_full(getattr(args, option), dataset.sparkSession),
+            path=model_path(getattr(args, option), dataset.sparkSession),
             signature=args.signature_def_key or "",
             tags=args.tag_set or "",
             option=option,

@@ -91,7 +91,7 @@ def open_path(path: str) -> tuple[fs.FileSystem, str]:
     ours, theirs = f"{known}://{host}{quote(rest)}{_QUERIES.get(known, '')}", f"fsspec+{known}://{host}{rest}"
     first, second = (theirs, ours) if _is_installed(_PREFERRED.get(known)) else (ours, theirs)
     with readable_errors(path):
-        opened = _try_open(first) or _try_open(second)
+        opened = _open_azure(known, host, rest) or _try_open(first) or _try_open(second)
     if opened is None:
         needs = _NEEDS.get(known, f"fsspec, and the package that makes {scheme}:// known to it")
         problem = (
@@ -155,6 +155,24 @@ def _try_open(address: str) -> Opened | None:
             return None
         raise
     return opened
+
+
+def azure_variable(account: str) -> str:
+    """Return the variable that has the key of one of several accounts of Azure, which no client reads by itself."""
+    return f"AZURE_STORAGE_ACCOUNT_KEY_{account.upper()}"
+
+
+def _open_azure(scheme: str, host: str, rest: str) -> Opened | None:
+    """Open a store of Azure whose account's key is in this process' variables; None for all others."""
+    container, _, authority = host.partition("@")
+    account, _, domain = authority.partition(".")
+    key = os.environ.get(azure_variable(account))
+    if key is None and os.environ.get("AZURE_STORAGE_ACCOUNT_NAME") == account:
+        key = os.environ.get("AZURE_STORAGE_ACCOUNT_KEY")
+    if not (scheme.startswith("abfs") and domain and key and hasattr(fs, "AzureFileSystem")):
+        return None
+    hosts = {"dfs_storage_authority": f".{domain}", "blob_storage_authority": f".{domain.replace('dfs.', 'blob.', 1)}"}
+    return fs.AzureFileSystem(account, account_key=key, **hosts), f"{container}{rest}"
 
 
 # ---- HDFS -----------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfos_lab.core.paths import absolute, hadoop_path, is_local
+from tfos_lab.core.paths import absolute, hadoop_path, is_local, split_scheme
 from tfos_lab.data.spark_versions import frame_of_table
 from tfos_lab.errors import ConfigError, NoSession
 
@@ -58,6 +58,12 @@ def default_fs(spark: SparkSession) -> str:
         return str(spark.conf.get("spark.hadoop.fs.defaultFS", "file:///"))
     configuration = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001 - there is no public API for it
     return str(configuration.get("fs.defaultFS", "file:///"))
+
+
+def model_path(path: str, spark: SparkSession | None) -> str:
+    """Complete the path of a model to be read: what is on this machine is meant, or else what Spark would read."""
+    here = is_local(path) and Path(split_scheme(absolute(path))[2]).exists()
+    return absolute(path) if here or spark is None else path_in_full(path, spark)
 
 
 def path_in_full(path: str, spark: SparkSession) -> str:

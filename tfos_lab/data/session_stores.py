@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tfos_lab.core.paths import remember_default_fs
+from tfos_lab.data.file_systems import azure_variable
 from tfos_lab.data.frames import default_fs, is_connect
 
 if TYPE_CHECKING:
@@ -20,8 +22,17 @@ _KEYS = {
     "fs.s3a.session.token": "AWS_SESSION_TOKEN",
 }
 _REGION, _ENDPOINT, _ENCRYPTED = "fs.s3a.endpoint.region", "fs.s3a.endpoint", "fs.s3a.connection.ssl.enabled"
-# Any of them says that this process has keys, or a store, of its own; but for what a session has brought.
-_OWN = ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ENDPOINT_URL")
+# Google's connector has had two names for the file of a service account.
+_KEY_FILES = ("fs.gs.auth.service.account.json.keyfile", "google.cloud.auth.service.account.json.keyfile")
+# Followed by the account's host.
+_AZURE = "fs.azure.account.key."
+# For each kind of variables those of which any says that this process has keys, or a store, of its own; but for what a
+# session has brought.
+_OWN = {
+    "AWS_": ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ENDPOINT_URL"),
+    "GOOGLE_": ("GOOGLE_APPLICATION_CREDENTIALS",),
+    "AZURE_": ("AZURE_STORAGE_ACCOUNT_KEY",),
+}
 _brought: dict[str, str] = {}
 
 
@@ -34,8 +45,9 @@ class SessionStores:
     default_fs : str
         The file system of paths without a scheme, such as ``"hdfs://namenode:8020"``; empty without a session.
     env : dict of str to str
-        The keys, region and address of S3 as the variables that all its clients read. They are secrets: nodes get them
-        by their encrypted connection, and no log or record has them.
+        The keys of S3, Google and Azure, and the region and address of S3, as the variables that their clients, or
+        `tfos_lab.data.file_systems`, read. They are secrets: nodes get them by their encrypted connection, and no log
+        or record has them.
     """
 
     default_fs: str = ""
@@ -46,14 +58,17 @@ def stores_of(session: SparkSession | None) -> SessionStores:
     """Return a session's stores, and have clients in this process find them where it has no keys of its own."""
     if session is None:
         return SessionStores()
-    stores = SessionStores(default_fs(session), _variables(_settings_of(session)))
+    setting = _settings_of(session)
+    stores = SessionStores(default_fs(session), _of_s3(setting) | _of_google(setting) | _of_azure(session))
     remember_default_fs(stores.default_fs)
-    if all(os.environ.get(name) == _brought.get(name) for name in _OWN):
-        for name in _brought:
-            os.environ.pop(name, None)
-        os.environ.update(stores.env)
-        _brought.clear()
-        _brought.update(stores.env)
+    for kind, own in _OWN.items():
+        if all(os.environ.get(name) == _brought.get(name) for name in own):
+            for name in [name for name in _brought if name.startswith(kind)]:
+                os.environ.pop(name, None)
+                del _brought[name]
+            theirs = {name: value for name, value in stores.env.items() if name.startswith(kind)}
+            os.environ.update(theirs)
+            _brought.update(theirs)
     return stores
 
 
@@ -66,7 +81,27 @@ def _settings_of(session: SparkSession) -> Callable[[str], str]:
     return lambda name: "".join(configuration.getPassword(name) or ())
 
 
-def _variables(setting: Callable[[str], str]) -> dict[str, str]:
+def _of_google(setting: Callable[[str], str]) -> dict[str, str]:
+    file = next(filter(None, map(setting, _KEY_FILES)), "")
+    return {"GOOGLE_APPLICATION_CREDENTIALS": file} if file else {}
+
+
+def _of_azure(session: SparkSession) -> dict[str, str]:
+    """Return the accounts' keys; that of an only one also as adlfs reads it."""
+    if is_connect(session):
+        settings = {name.removeprefix("spark.hadoop."): value for name, value in session.conf.getAll.items()}
+    else:
+        found = session.sparkContext._jsc.hadoopConfiguration().getValByRegex(f"^{re.escape(_AZURE)}")  # noqa: SLF001
+        settings = dict(found)
+    keys = {name.removeprefix(_AZURE).split(".")[0]: value for name, value in settings.items() if _AZURE in name}
+    env = {azure_variable(account): key for account, key in keys.items()}
+    if len(keys) == 1:
+        ((account, key),) = keys.items()
+        env |= {"AZURE_STORAGE_ACCOUNT_NAME": account, "AZURE_STORAGE_ACCOUNT_KEY": key}
+    return env
+
+
+def _of_s3(setting: Callable[[str], str]) -> dict[str, str]:
     """Return the variables of the settings that are there."""
     keys = {variable: setting(name) for name, variable in _KEYS.items()}
     if not (keys["AWS_ACCESS_KEY_ID"] and keys["AWS_SECRET_ACCESS_KEY"]):

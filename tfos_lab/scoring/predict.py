@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.code_archive import make_finder
-from tfos_lab.core.paths import absolute, is_local, split_scheme
+from tfos_lab.core.paths import is_local, split_scheme
+from tfos_lab.data.frames import model_path
 from tfos_lab.data.model_files import package_of
 from tfos_lab.data.prepare import taken_names
 from tfos_lab.data.spark_errors import raises_own_errors
@@ -26,7 +27,7 @@ from tfos_lab.scoring.input_columns import Input, choose_inputs
 from tfos_lab.scoring.output_types import Output, choose_outputs
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 _WORK = "tfos_lab.scoring.model"
 # The size of a file up to which it is sent.
@@ -53,7 +54,8 @@ def predict(
     df : pyspark.sql.DataFrame
         Classic or Spark Connect.
     model : keras.Model or str or Path
-        A Keras model; a ``.keras`` file; or the folder of a SavedModel, which all executors must find.
+        A Keras model; a ``.keras`` file; or the folder of a SavedModel, which all executors must find. A path without a
+        scheme that is not on this machine is on Spark's default file system.
     features : str, iterable of str, or mapping of str to str, optional
         The column to score: numbers, arrays of one length, or spark.ml vectors. Or several columns: a mapping of input
         to column for a model with several inputs; for a model with one input, columns that together are its values. By
@@ -89,7 +91,7 @@ def predict(
     if batch_size < 1:
         raise ConfigError([f"batch_size={batch_size}: at least one row is needed"])
     use_right_python(df.sparkSession)
-    source, custom, described = _source(model, signature, dict(custom_objects or {}))
+    source, custom, described = _source(model, df.sparkSession, signature, dict(custom_objects or {}))
     if described is None:
         described = describe_remotely(df, source, custom)
     inputs = choose_inputs(df, features, described.inputs)
@@ -116,7 +118,7 @@ def add_outputs(
 
 
 def _source(
-    model: Any, signature: str, custom: dict[str, Any]
+    model: Any, spark: SparkSession, signature: str, custom: dict[str, Any]
 ) -> tuple[ModelSource, dict[str, Any], Description | None]:
     """Return where executors find the model, and its custom objects; for a Keras model also its description."""
     package = package_of(model)
@@ -130,7 +132,7 @@ def _source(
         return ModelSource(data=data, package=package, is_trusted=True), custom, describe(model)
     if not isinstance(model, str | Path):
         raise ConfigError([f"model={type(model).__name__}: pass a Keras model, a .keras file or a SavedModel's folder"])
-    return with_content(ModelSource(path=absolute(str(model)), signature=signature)), custom, None
+    return with_content(ModelSource(path=model_path(str(model), spark), signature=signature)), custom, None
 
 
 def with_content(source: ModelSource) -> ModelSource:

@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from tfos_lab.data.frames import path_in_full, session_or_active
+from tfos_lab.data.frames import is_connect, path_in_full, session_or_active
 from tfos_lab.data.spark_errors import raises_own_errors
 from tfos_lab.data.spark_versions import has_data_sources
 from tfos_lab.data.tfrecords.options import COMPRESSIONS, MODES
+from tfos_lab.data.tfrecords.paths import find_files
 from tfos_lab.data.tfrecords.source import FORMAT, ensure_registered
 from tfos_lab.errors import ConfigError
 
@@ -129,6 +130,9 @@ def read_tfrecords(
         options["sample"] = str(sample)
     if str(session.conf.get("spark.sql.python.filterPushdown.enabled", "false")).lower() == "true":
         options["pushFilters"] = "true"
+    if schema is not None and not is_connect(session):
+        for one in paths:
+            find_files(one)  # Spark looks for them when rows are wanted, and raises its own error then
     with raises_own_errors(session):
         if not has_data_sources():
             from tfos_lab.data.tfrecords.mapped import read_mapped

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyarrow import fs
 
-from tfos_lab.core.paths import absolute, is_local, split_scheme
+from tfos_lab.core.paths import is_local, split_scheme
 from tfos_lab.data.file_systems import open_path, readable_errors
-from tfos_lab.data.frames import default_fs, path_in_full
+from tfos_lab.data.frames import default_fs, model_path
 from tfos_lab.data.model_files import package_that_wrote
 from tfos_lab.engine.models import load_run_model
 from tfos_lab.engine.spark.session import active_session
@@ -158,12 +158,11 @@ def content_of(model: Any) -> bytes:
 
 
 def full_path(model: ScoringStage, spark: SparkSession | None) -> str:
-    """Return the path of a model's files, completed as Spark does, if there is one; a ConfigError if it is not set."""
+    """Return the path of a model's files in full; a ConfigError if it is not set."""
     if not model.isDefined("modelPath"):
         advice = "call setModelPath(path), or use the model that TFEstimator.fit returns"
         raise ConfigError([f"modelPath is not set, so there is no model to score with: {advice}"])
-    path: str = model.getModelPath()
-    return absolute(path) if spark is None else path_in_full(path, spark)
+    return model_path(model.getModelPath(), spark)
 
 
 def source_of(model: ScoringStage, spark: SparkSession) -> ModelSource:
