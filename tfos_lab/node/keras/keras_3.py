@@ -29,6 +29,7 @@ from tfos_lab.node.keras.row_counts import (
     times_weights_of_rows,
     weights_in,
 )
+from tfos_lab.node.keras.versions import penalizes_mean_activity
 from tfos_lab.node.lock_step import STEP_COUNT
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def _counting_steps(make_function: Callable[..., Any]) -> Callable[..., Any]:
                     # Keras weighs some means by the static number of rows, which one process would not have.
                     data = forget_count_of_rows(data)
                     rows_of(weights_in(data), mode)
-                with counting_activities(model, "activity_regularizer"):
+                with counting_activities(model, "activity_regularizer", of_mean=penalizes_mean_activity()):
                     return step_function(data)
 
         tracker = model._loss_tracker

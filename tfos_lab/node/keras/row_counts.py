@@ -190,17 +190,18 @@ def times_weights_of_rows(make_map: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextmanager
-def counting_activities(model: Any, attribute: str) -> Iterator[None]:
-    """Let activity regularizers see real rows only, and count as their weights do, while a step is traced.
+def counting_activities(model: Any, attribute: str, *, of_mean: bool) -> Iterator[None]:
+    """Let activity regularizers see real rows only, and penalize as in one process, while a step is traced.
 
-    ``attribute`` is where a layer has its regularizer.
+    ``attribute`` is where a layer has its regularizer. With ``of_mean``, Keras divides the penalty by the rows of the
+    batch.
     """
     before = {}
     if current.rows is not None:
         layers = model._flatten_layers()
         before = {layer: regularizer for layer in layers if (regularizer := getattr(layer, attribute, None))}
         for layer, regularizer in before.items():
-            setattr(layer, attribute, functools.partial(_penalty_of_real_rows, regularizer, current.rows))
+            setattr(layer, attribute, functools.partial(_penalty, regularizer, current.rows, of_mean))
     try:
         yield
     finally:
@@ -208,10 +209,10 @@ def counting_activities(model: Any, attribute: str) -> Iterator[None]:
             setattr(layer, attribute, regularizer)
 
 
-def _penalty_of_real_rows(regularizer: Callable[[Any], Any], rows: StepRows, output: Any) -> tf.Tensor:
+def _penalty(regularizer: Callable[[Any], Any], rows: StepRows, of_mean: bool, output: Any) -> tf.Tensor:  # noqa: FBT001
     import tensorflow as tf
 
-    size = tf.shape(output)[0]  # Keras divides by it
+    size = tf.shape(output)[0]
 
     def of_real() -> tf.Tensor:
         real = tf.repeat(tf.logical_not(rows.filler), size // tf.size(rows.filler))
@@ -221,8 +222,9 @@ def _penalty_of_real_rows(regularizer: Callable[[Any], Any], rows: StepRows, out
         return tf.cond(rows.count > 0, of_real, lambda: tf.zeros((), output.dtype))
 
     penalty = tf.cond(tf.reduce_any(rows.filler), of_real_if_any, lambda: regularizer(output))
-    penalty *= tf.cast(rows.factor, penalty.dtype)
-    rows.activities.append(penalty / tf.cast(size, penalty.dtype))
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    penalty *= tf.cast(rows.factor if of_mean else replicas, penalty.dtype)
+    rows.activities.append(penalty / tf.cast(size if of_mean else 1, penalty.dtype))
     return penalty
 
 

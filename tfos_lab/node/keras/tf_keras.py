@@ -155,7 +155,7 @@ def _in_one_step(step: Callable[..., Any]) -> Callable[..., Any]:
         # the count of iterations and weight decay, waits for it all the same.
         with rows_of_one_step(), tf.control_dependencies(batch):
             _rows_of_tf_keras(weights_in(data))
-            with counting_activities(model, "_activity_regularizer"):
+            with counting_activities(model, "_activity_regularizer", of_mean=True):
                 return step(model, data)
 
     setattr(in_one_step, PATCHED, True)

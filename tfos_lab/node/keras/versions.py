@@ -97,6 +97,11 @@ def warn_of_misfit() -> None:
         logger.warning("%s.", sentence)
 
 
+def penalizes_mean_activity() -> bool:
+    """Whether Keras 3 divides the penalty of an activity regularizer by the rows of a batch, as it does since 3.14."""
+    return numbers_of(str(sys.modules["keras"].__version__)) >= (3, 14)
+
+
 def is_none_spec(spec: Any) -> bool:
     """Whether a spec is that of a missing value; TensorFlow names its class in public since 2.21 only."""
     return type(spec).__name__ == "NoneTensorSpec"
