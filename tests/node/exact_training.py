@@ -94,9 +94,7 @@ def with_loss_scale(keras: Any, inner: Any) -> Any:
 # The gradients that they get are between 0.01 and 1.
 OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
     "plain": lambda keras: keras.optimizers.SGD(0.5),
-    "clipnorm": lambda keras: keras.optimizers.SGD(0.5, clipnorm=0.05),
     "global_clipnorm": lambda keras: keras.optimizers.Adam(0.05, global_clipnorm=0.05),
-    "clipvalue": lambda keras: keras.optimizers.SGD(0.5, momentum=0.9, clipvalue=0.02),
     "averages": lambda keras: keras.optimizers.AdamW(
         keras.optimizers.schedules.ExponentialDecay(0.05, 4, 0.8),
         weight_decay=0.1,
@@ -104,8 +102,6 @@ OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
         ema_momentum=0.9,
         ema_overwrite_frequency=3,
     ),
-    "ftrl": lambda keras: keras.optimizers.Ftrl(0.1, l1_regularization_strength=0.01),
-    "accumulation": lambda keras: keras.optimizers.SGD(0.5, gradient_accumulation_steps=2),
     "accumulation and more": lambda keras: keras.optimizers.Nadam(
         0.05, gradient_accumulation_steps=3, clipnorm=0.05, weight_decay=0.01, use_ema=True, ema_overwrite_frequency=2
     ),

@@ -86,6 +86,7 @@ def test_a_feed_is_trained_on_in_as_many_steps_as_it_has(trainer, cold):
     check(*trainer.train([40, 0, 33], batch_size=8, weighted=False, remainder="exact", cold=cold, kind="averages"))
 
 
+# Others are in tests/ordinary_models.
 @pytest.mark.parametrize("kind", list(OPTIMIZERS)[1:])
 def test_optimizers_see_what_they_would_in_one_process(trainer, kind):
     if "accumulation" in kind and trainer.loop == "tf_keras":
