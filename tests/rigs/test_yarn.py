@@ -76,12 +76,14 @@ def numbers(yarn_spark):
 
 @pytest.fixture(scope="module")
 def on_hdfs(yarn, yarn_spark, tmp_path_factory):
-    """Addresses on HDFS: Parquet and TFRecord files of a column ``x`` with the numbers below 20, and a Keras model."""
+    """Addresses on HDFS: files of a column ``x`` with the numbers below 20, in each format, and a Keras model."""
     import keras
 
     folder, here = f"{yarn.hdfs}/data", tmp_path_factory.mktemp("local")
     frame = yarn_spark.range(0, 20, 1, 2).withColumnRenamed("id", "x")
     frame.write.parquet(f"{folder}/parquet")
+    frame.write.csv(f"{folder}/csv", header=True, compression="gzip")
+    frame.write.json(f"{folder}/json")
     # Nothing of ours writes to HDFS yet: Hadoop copies what was written to this machine.
     write_tfrecords(frame, f"file:{here}/tfrecords")
     model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1, kernel_initializer="ones")])
@@ -91,8 +93,9 @@ def on_hdfs(yarn, yarn_spark, tmp_path_factory):
     for name in ("tfrecords", "model.keras"):
         system.copyFromLocalFile(path(f"file:{here}/{name}"), path(f"{folder}/{name}"))
     return SimpleNamespace(
-        folder=folder, parquet=f"{folder}/parquet", tfrecords=f"{folder}/tfrecords", model=f"{folder}/model.keras"
-    )
+        folder=folder, parquet=f"{folder}/parquet", tfrecords=f"{folder}/tfrecords", model=f"{folder}/model.keras",
+        csv=f"{folder}/csv", json=f"{folder}/json",
+    )  # fmt: skip
 
 
 # ---- nodes ----------------------------------------------------------------------------------------------------------
@@ -328,7 +331,7 @@ def test_nodes_share_the_files_of_a_folder_on_hdfs(run, on_hdfs):
     assert all(len(share) == 1 and share[0].startswith(on_hdfs.parquet) for share in shares)
 
 
-@pytest.mark.parametrize("kind", ["parquet", "tfrecords"])
+@pytest.mark.parametrize("kind", ["parquet", "tfrecords", "csv", "json"])
 def test_nodes_read_their_shares_of_files_on_hdfs_around_spark(run, on_hdfs, kind):
     cluster = run(read_rows)
     cluster.train(getattr(on_hdfs, kind))
