@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import fsspec
 import tensorflow as tf
 
 import tfos_lab.gfile
 from benchmarks.measure import Row, median, not_measured, seconds_of
-from tests.rigs.s3 import s3_server
+from tests.rigs.s3 import packages, s3_server
 from tests.rigs.yarn import RigMissing, yarn_cluster
 from tfos_lab.data.file_systems import open_path
 
@@ -36,7 +38,7 @@ def measure() -> Iterator[Row]:
         what = "TFRecords {}, local:// (beside: TensorFlow's own disk)"
         yield from rates(what, works, f"local://{folder}/gfile", f"{folder}/rows")
         yield from on_a_server("HDFS", yarn_cluster, lambda hadoop: hadoop.hdfs, Path(folder, "hdfs"))
-        yield from on_a_server("S3", s3_server, _use_s3, Path(folder, "s3"))
+        yield from on_a_server("S3", s3_server, _use_s3, Path(folder, "s3"), s3fs=True)
 
 
 def rates(what: str, works: tuple[tuple[Work, Work], ...], ours: str, theirs: str) -> Iterator[Row]:
@@ -53,8 +55,10 @@ def on_a_server(
     start: Callable[[Path], contextlib.AbstractContextManager[object]],
     address_of: Callable[[object], str],
     folder: Path,
+    *,
+    s3fs: bool = False,
 ) -> Iterator[Row]:
-    """Yield the rates at a server, beside those of the client by itself."""
+    """Yield the rates at a server, beside those of the client by itself, and beside those of s3fs."""
     folder.mkdir()
     what = f"bytes {{}}, {name} (beside: its client alone)"
     try:
@@ -62,6 +66,11 @@ def on_a_server(
             address = address_of(server)
             works = (write_bytes, write_by_client), (read_bytes, read_by_client)
             yield from rates(what, works, f"{address}/ours", f"{address}/theirs")
+            if s3fs:
+                what = f"bytes {{}}, {name} (beside: s3fs alone)"
+                sys.path.append(str(packages(f"s3fs=={fsspec.__version__}")))
+                works = (write_bytes, write_by_s3fs), (read_bytes, read_by_s3fs)
+                yield from rates(what, works, f"{address}/ours", f"{address}/s3fs")
     except RigMissing as missing:
         yield not_measured(what.format("written and read"), missing)
 
@@ -110,5 +119,19 @@ def read_by_client(address: str) -> None:
     """Read them with the client that gfile uses."""
     system, path = open_path(address)
     with system.open_input_file(path) as source:
+        while source.read(_PIECE):
+            pass
+
+
+def write_by_s3fs(address: str) -> None:
+    """Write them with fsspec's own client of S3."""
+    with fsspec.open(address, "wb") as sink:
+        for _ in range(_PIECES):
+            sink.write(bytes(_PIECE))
+
+
+def read_by_s3fs(address: str) -> None:
+    """Read them with fsspec's own client of S3."""
+    with fsspec.open(address, "rb") as source:
         while source.read(_PIECE):
             pass
