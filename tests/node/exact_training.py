@@ -85,16 +85,19 @@ def build_model(keras: Any, kind: str, *, is_across: bool) -> Any:
     return model
 
 
+def is_2(keras: Any) -> bool:
+    return bool(keras.__name__ == "tf_keras")
+
+
 def with_loss_scale(keras: Any, inner: Any) -> Any:
     """Return an optimizer whose gradients overflow at a row of a very large label, and at no other."""
-    optimizers = keras.mixed_precision if keras.__name__ == "tf_keras" else keras.optimizers
+    optimizers = keras.mixed_precision if is_2(keras) else keras.optimizers
     return optimizers.LossScaleOptimizer(inner, initial_scale=2.0**115, dynamic_growth_steps=3)
 
 
 # The gradients that they get are between 0.01 and 1.
 OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
     "plain": lambda keras: keras.optimizers.SGD(0.5),
-    "global_clipnorm": lambda keras: keras.optimizers.Adam(0.05, global_clipnorm=0.05),
     "averages": lambda keras: keras.optimizers.AdamW(
         keras.optimizers.schedules.ExponentialDecay(0.05, 4, 0.8),
         weight_decay=0.1,
@@ -102,12 +105,11 @@ OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
         ema_momentum=0.9,
         ema_overwrite_frequency=3,
     ),
-    "accumulation and more": lambda keras: keras.optimizers.Nadam(
+    "accumulation": lambda keras: keras.optimizers.Nadam(
         0.05, gradient_accumulation_steps=3, clipnorm=0.05, weight_decay=0.01, use_ema=True, ema_overwrite_frequency=2
     ),
-    "loss scale": lambda keras: with_loss_scale(keras, keras.optimizers.Adam(0.05, clipnorm=0.05)),
-    "loss scale, accumulation": lambda keras: with_loss_scale(
-        keras, keras.optimizers.Adam(0.05, gradient_accumulation_steps=2)
+    "loss scale": lambda keras: with_loss_scale(
+        keras, keras.optimizers.Adam(0.05, clipnorm=0.05, **({} if is_2(keras) else {"gradient_accumulation_steps": 2}))
     ),
 }
 
