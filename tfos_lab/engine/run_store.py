@@ -218,7 +218,7 @@ def fetch_records(address: str) -> tuple[Path, dict[str, float]]:
                 return _fetch_file(store, f"{root}/{name}/{_RECORD}", place / name / _RECORD)
             return None
 
-        names = store.children(root)
+        names = _children(store, root)
         with ThreadPoolExecutor(_READERS, "tfos-records") as pool:
             written = dict(zip(names, pool.map(fetch_record, names), strict=True))
     return place, {name: written_s for name, written_s in written.items() if written_s is not None}
@@ -245,8 +245,13 @@ def _fetch_below(store: Store, path: str, place: Path) -> None:
         _fetch_file(store, path, place)
         return
     place.mkdir(parents=True, exist_ok=True)
-    for name in store.children(path):
+    for name in _children(store, path):
         _fetch_below(store, f"{path}/{name}", place / name)
+
+
+def _children(store: Store, path: str) -> list[str]:
+    # Object stores may hold names that lead out of a folder of this machine.
+    return [name for name in store.children(path) if name not in {".", ".."}]
 
 
 def _fetch_file(store: Store, path: str, place: Path) -> float:
