@@ -77,13 +77,6 @@ class Kube:
         made = self.create("pods", namespace, {"metadata": {"name": name, "labels": dict(labels)}, "spec": {}})
         self._set_status(made, {**_running("127.0.0.1"), "conditions": [{"type": "Ready", "status": "True"}]})
 
-    def warn(self, pod: Manifest, reason: str, message: str) -> None:
-        """Add an event about a pod."""
-        name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
-        event = {"type": "Warning", "reason": reason, "message": message, "lastTimestamp": _now()}
-        involved = {"involvedObject": {"kind": "Pod", "name": name, "namespace": namespace}}
-        self.create("events", namespace, {"metadata": {"name": f"{name}.{next(self._numbers)}"}, **involved, **event})
-
     def process_of(self, executor: str) -> PodProcess:
         """Return the process of a running executor."""
         (name,) = (pod["metadata"]["name"] for pod in self.pods() if executor_of(pod) == executor)
@@ -252,13 +245,6 @@ def unschedulable(message: str) -> Manifest:
     """Return the status of a pod for which the scheduler finds no node."""
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
     return {"conditions": [condition]}
-
-
-def waiting(reason: str) -> Manifest:
-    """Return the status of a pod whose container waits, for instance for its image."""
-    state = {"waiting": {"reason": reason}}
-    scheduled = {"type": "PodScheduled", "status": "True"}
-    return {"conditions": [scheduled], "containerStatuses": [{**_container(state), "ready": False}]}
 
 
 def _running(ip: str) -> Manifest:

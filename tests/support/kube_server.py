@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 Manifest = dict[str, Any]
 
-KINDS = {"pods": "Pod", "configmaps": "ConfigMap", "services": "Service", "events": "Event"}
+KINDS = {"pods": "Pod", "configmaps": "ConfigMap", "services": "Service"}
 _PATH = re.compile(r"/api/v1/namespaces/([^/]+)/(\w+)(?:/([^/]+))?")
 
 

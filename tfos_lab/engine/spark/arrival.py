@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.spark.asked import coming_slots, ungranted_text
-from tfos_lab.engine.spark.pods import pending_text
 from tfos_lab.engine.spark.servers import lost_server
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ class Arrival:
             while not done.wait(_POLL_S) and self._missing():
                 self.tell()
                 if self.is_late:
-                    self._given_up = self.pending()  # Spark forgets pods that it no longer needs
+                    self._given_up = self.pending()  # Spark forgets executors that it no longer needs
                     cancel()
 
         thread = threading.Thread(target=watch, name=name, daemon=True)
@@ -112,7 +111,7 @@ class Arrival:
         """Return a clause on executors that have not come, or had not when they were given up; "" if unknown."""
         if self._given_up:
             return self._given_up
-        return pending_text(self._spark) or lost_server(self._spark) or ungranted_text(self._spark)
+        return lost_server(self._spark) or ungranted_text(self._spark)
 
     def tell(self) -> None:
         """Add a note on what executors wait for, now and then."""

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 # Others give what they have, such as a standalone cluster.
 _YARN = "yarn"
-_ASKED_FOR_A_NUMBER = ("k8s://", _YARN)
+_KUBERNETES = "k8s://"
+_ASKED_FOR_A_NUMBER = (_KUBERNETES, _YARN)
 _DEFAULT = "2"
 
 
@@ -37,19 +38,34 @@ def coming_slots(spark: SparkSession) -> int:
 
 
 def ungranted_text(spark: SparkSession) -> str:
-    """Return a clause on executors that YARN has not granted yet; "" if it has granted all, and elsewhere."""
-    if is_connect(spark) or spark_session.master_of(spark) != _YARN:
+    """Return a clause on executors that YARN or Kubernetes has not granted yet; "" if all are here, and elsewhere."""
+    if is_connect(spark) or not spark_session.master_of(spark).startswith(_ASKED_FOR_A_NUMBER):
         return ""
     with contextlib.suppress(Exception):  # the session may be gone
         asked, here = executors_asked(spark), _executors_here(spark)
-        queue = spark_session.conf(spark, "spark.yarn.queue", "default")
         if not asked or here < asked:
             granted = f"{here} of {format_count(asked, 'executor')}" if asked else format_count(here, "executor")
             return (
-                f"YARN has granted {granted} so far (if no more come, queue '{queue}' has no room for them: wait until "
-                "others have ended, or ask for less by spark.executor.memory, memoryOverhead and cores)"
+                _on_yarn(spark, granted) if spark_session.master_of(spark) == _YARN else _on_kubernetes(spark, granted)
             )
     return ""
+
+
+def _on_yarn(spark: SparkSession, granted: str) -> str:
+    queue = spark_session.conf(spark, "spark.yarn.queue", "default")
+    return (
+        f"YARN has granted {granted} so far (if no more come, queue '{queue}' has no room for them: wait until "
+        "others have ended, or ask for less by spark.executor.memory, memoryOverhead and cores)"
+    )
+
+
+def _on_kubernetes(spark: SparkSession, granted: str) -> str:
+    namespace = spark_session.conf(spark, "spark.kubernetes.namespace", "default")
+    pods = f"spark-app-selector={spark_session.conf(spark, 'spark.app.id')}"
+    return (
+        f"Kubernetes has started {granted} so far (why others wait: kubectl -n {namespace} describe pods -l {pods}; "
+        "why there are none: Spark's log)"
+    )
 
 
 def _executors_here(spark: SparkSession) -> int:
