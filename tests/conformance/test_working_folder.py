@@ -34,7 +34,7 @@ def write_model(args, ctx):
     data = Path("data", "x.csv")
     return {
         "folder": str(Path.cwd()),
-        "pwd": os.environ.get("PWD", str(Path.cwd())),
+        "pwd": os.path.realpath(os.environ.get("PWD", Path.cwd())),
         "written": Path("model", "weights").read_text(),
         "read": data.read_text() if data.exists() else None,
         "working_dir": ctx.working_dir,

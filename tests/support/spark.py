@@ -42,6 +42,29 @@ class Place:
 
 
 @contextlib.contextmanager
+def _environ_of(environment: Mapping[str, str]) -> Iterator[None]:
+    """Make this the environment; afterwards, what differed is as before, and what others have changed stays so.
+
+    Sessions outlive tests, and what these have set.
+    """
+    names = {*environment, *os.environ}
+    before = {name: os.environ.get(name) for name in names if environment.get(name) != os.environ.get(name)}
+    _set_environ({name: environment.get(name) for name in before})
+    try:
+        yield
+    finally:
+        _set_environ(before)
+
+
+def _set_environ(values: Mapping[str, str | None]) -> None:
+    for name, value in values.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+@contextlib.contextmanager
 def spark_session(
     master: str,
     folder: Path,
@@ -70,7 +93,7 @@ def spark_session(
     """
     with ExitStack() as stack:
         environment = spark_environment(folder / "local", python=python) | dict(env or {})
-        stack.enter_context(mock.patch.dict(os.environ, environment, clear=True))
+        stack.enter_context(_environ_of(environment))
         stack.enter_context(_sigint_kept())
         stack.callback(_end_jvm)
         if connect:

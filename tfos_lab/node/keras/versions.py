@@ -21,11 +21,11 @@ _REPLACED: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
         _TRAINER: {
             "TensorFlowTrainer._maybe_symbolic_build": ("iterator", "data_batch"),
             "TensorFlowTrainer._make_function": ("step_function",),
-            "TensorFlowTrainer.compile": ("jit_compile",),
             "TFEpochIterator._get_iterator": (),
             "reduce_per_replica": ("values", "strategy", "reduction"),
         },
         "keras.src.trainers.data_adapters.tf_dataset_adapter": {"make_class_weight_map_fn": ("class_weight",)},
+        "keras.src.trainers.trainer": {"Trainer.compile": ("jit_compile",)},
         "keras.src.trainers.compile_utils": {"CompileMetrics.update_state": ("y_true", "y_pred", "sample_weight")},
         "keras.src.backend.tensorflow.optimizer": {
             "TFOptimizer._backend_apply_gradients": ("grads", "trainable_variables"),

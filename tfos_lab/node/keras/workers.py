@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -72,7 +73,9 @@ def patch_keras() -> bool:
     if not hasattr(model._maybe_symbolic_build, _PATCHED):
         model._maybe_symbolic_build = _build_from_specs(model._maybe_symbolic_build)
         trainer.reduce_per_replica = _reduce_across_workers(trainer.reduce_per_replica)
-        model.compile = without_jit(model.compile)
+        # Of the base itself: Keras does not compile what it loads where a model's `compile` is not that.
+        base: Any = sys.modules["keras.src.trainers.trainer"].Trainer
+        base.compile = without_jit(base.compile)
         patch_keras_3(trainer)
     return True
 
