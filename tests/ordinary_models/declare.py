@@ -42,6 +42,8 @@ class Ordinary:
         For which Keras it is.
     needs : str
         What that Keras has to have, such as ``"optimizers.Muon"``.
+    since : (int, int)
+        The first version in which Keras itself trains it, where that is not the oldest of the matrix.
     tolerance : float
         How much weights and reported numbers may differ from those of one process.
     by_chance : bool
@@ -68,6 +70,7 @@ class Ordinary:
     train: Callable[..., Any] | None = None
     keras: tuple[str, ...] = BOTH
     needs: str = ""
+    since: tuple[int, int] = (0, 0)
     tolerance: float = 1e-5
     by_chance: bool = False
     not_exact: Mapping[str, str] = field(default_factory=dict)

@@ -463,7 +463,7 @@ def adafactor(keras):
     return plain(keras, keras.optimizers.Adafactor(0.02))
 
 
-@ordinary("Muon", label="z", keras=(KERAS,), needs="optimizers.Muon")
+@ordinary("Muon", label="z", keras=(KERAS,), needs="optimizers.Muon", since=(3, 13))
 def muon(keras):
     return plain(keras, keras.optimizers.Muon(0.01))
 
