@@ -71,7 +71,7 @@ class Trainer:
 
 @pytest.fixture(
     scope="module",
-    params=[("keras", 3), ("tf_keras", 2), ("by hand", 2)],
+    params=[("keras", 3), ("tf_keras", 2), ("by hand", 3)],
     ids=lambda param: f"{param[0]} on {param[1]} nodes",
 )
 def trainer(request, tmp_path_factory, spark_sessions):
@@ -114,7 +114,7 @@ def test_jit_compile_is_taken_as_false_with_one_warning(trainer):
     assert trainer.cluster.logs("chief:0").count("jit_compile=True is taken as False") == 1
 
 
-@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(
     partitions=st.lists(st.integers(0, 40), min_size=1, max_size=6).filter(any),
     batch_size=st.integers(1, 32),

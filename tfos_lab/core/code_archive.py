@@ -18,7 +18,9 @@ _PACKAGES = ("compat", "core", "data", "errors", "messages", "ml", "node", "payl
 # What only the driver needs of these packages, among it what shows clusters to other processes of its machine.
 _AT_HOME = {
     *("__pycache__", "driver", "cluster_records.py", "recorded_cluster.py"),
-    *("__main__.py", "compat/program.py", "listener.py", "mapped.py", "unix_server.py", "unproven.py"),
+    *("__main__.py", "compat/program.py", "listener.py", "unix_server.py", "unproven.py"),
+    *("data/prepare.py", "data/session_stores.py"),
+    *(f"scoring/{name}.py" for name in ("input_columns", "mapped", "output_types", "predict")),
 }
 
 
