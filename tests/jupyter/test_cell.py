@@ -8,9 +8,11 @@ import signal
 import threading
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from tests.support.eventually import eventually
 from tfos_lab.errors import ClusterInterrupted, ConfigError, NodeFailed, NoSession, NotEnoughRoom, PayloadError
@@ -266,6 +268,29 @@ def test_rows_that_turn_out_to_be_unfit_in_the_background_are_told_by_the_view(r
     run(f"%%tfos name=b background objects=False local=processes data=rows\n{WAITS}")
     eventually(lambda: shell.user_ns["b"].ended)
     assert [note for note in shell.user_ns["b"].view().notes if note.startswith("stopped: ")], "nobody else would tell"
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("data='/none/*.parquet'", "there is no such file or folder"),
+        ("data=folder columns=zz", "column 'zz'"),
+        ("data=folder objects", "rows of files come as columns"),
+    ],
+)
+def test_files_that_cannot_be_fed_are_refused_before_anything_starts(run, shell, tmp_path, options, told):
+    parquet.write_table(pa.table({"a": range(10)}), tmp_path / "rows.parquet")
+    shell.user_ns["folder"] = str(tmp_path)
+    with pytest.raises(ConfigError, match=told):
+        run(f"%%tfos name=a local=processes {options}\n{WAITS}")
+    assert "a" not in shell.user_ns
+
+
+def test_files_that_were_found_before_nodes_start_are_fed(run, shell, tmp_path):
+    parquet.write_table(pa.table({"a": range(10)}), tmp_path / "rows.parquet")
+    shell.user_ns["folder"] = str(tmp_path)
+    read = "feed, seen = ctx.data_feed(), []\nwhile not feed.should_stop():\n    seen += feed.next_batch(4)\nlen(seen)"
+    assert sum(run(f"%%tfos cluster_size=2 local=processes data=folder epochs=2\n{read}").values()) == 20
 
 
 def test_arrays_without_a_session_are_refused_before_anything_starts(run, shell):

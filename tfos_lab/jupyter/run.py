@@ -69,7 +69,8 @@ def _run(shell: Any, map_fun: FunctionType, options: CellOptions) -> Mapping[str
     from tfos_lab.engine.start import make_cluster
 
     session = find_session(shell, options)
-    check_rows(options.data, options.feed.columns, session, objects=options.feed.objects)
+    data = check_rows(options.data, options.feed.columns, session, objects=options.feed.objects)
+    options = dataclasses.replace(options, data=data)
     cluster = make_cluster(map_fun, options.args, spark=session, config=options.cluster)
     shell.user_ns[options.cluster.name] = cluster
     return run_cluster(cluster, map_fun, options)

@@ -97,20 +97,29 @@ def make_request(
     """
     values = {"epochs": epochs, "columns": columns, "remainder": remainder, "timeout_s": timeout_s}
     check_feed(cluster, data, **values, spool_bytes=spool_bytes, objects=objects, queue=queue)
-    if names_files(data):
-        files = find_rows(data, columns, _living_session(cluster), lambda: _make_room(cluster))
+    if _are_files(data):
+        files = found_rows(data, columns, cluster.spark, lambda: _make_room(cluster))
         return FeedRequest(None, epochs, remainder, timeout_s, spool_bytes or 0, queue=queue, files=files)
     frame, rows = _while_answered(data, lambda: _forms(cluster, data, columns, objects=objects))
     return FeedRequest(frame, epochs, remainder, timeout_s, spool_bytes or 0, objects=rows, queue=queue)
 
 
-def check_rows(data: Any, columns: list[str] | None, session: SparkSession | None, *, objects: bool | None) -> None:
+def check_rows(data: Any, columns: list[str] | None, session: SparkSession | None, *, objects: bool | None) -> Any:
     """Refuse what is known before nodes start of rows that cannot be fed; raises as `make_request` does.
 
-    Files, and what Spark has to compute first, such as an RDD's first row, are looked at when the nodes run.
+    What Spark has to compute first, such as an RDD's first row, is looked at when the nodes run.
+
+    Returns
+    -------
+    object
+        The data, in which names of files have become what was found, so that nobody looks for them again.
     """
-    if data is None or names_files(data) or is_dstream(data):
-        return
+    if data is None or is_dstream(data):
+        return data
+    if problems := list(check_objects(data, columns, objects)):
+        raise ConfigError(problems)
+    if names_files(data):
+        return found_rows(data, columns, session, lambda: None)
     if not is_rows(data):
         raise ConfigError([no_rows(data) + _OR_FILES])
     if not hasattr(data, "mapInArrow"):
@@ -121,6 +130,21 @@ def check_rows(data: Any, columns: list[str] | None, session: SparkSession | Non
         choose_fields(from_arrow_schema(table_of(data).schema).jsonValue()["fields"], columns)
     elif hasattr(data, "mapInArrow") and not objects:
         _while_answered(data, lambda: (prepare(data, columns), None))
+    return data
+
+
+def found_rows(
+    data: Any, columns: list[str] | None, session: SparkSession | None, before_spark: Callable[[], None]
+) -> FileRows:
+    """Return the rows of files, of which ``data`` is the names or what `check_rows` has found."""
+    if isinstance(data, FileRows):
+        return data
+    is_alive = session is not None and spark_session.death_of(session) is None
+    return find_rows(data, columns, session if is_alive else spark_session.active_session(), before_spark)
+
+
+def _are_files(data: Any) -> bool:
+    return isinstance(data, FileRows) or names_files(data)
 
 
 def check_feed(
@@ -146,7 +170,7 @@ def _problems(
         yield f"epochs={epochs}: a stream is read once; it has no end to begin again from"
     yield from check_objects(data, columns, objects)
     yield from check_queue(queue)
-    if not is_rows(data) and not is_dstream(data) and not names_files(data):
+    if not is_rows(data) and not is_dstream(data) and not _are_files(data):
         yield no_rows(data) + _OR_FILES
 
 
@@ -155,7 +179,7 @@ def check_objects(data: Any, columns: Any, objects: Any) -> Iterator[str]:
     is_stream = getattr(data, "isStreaming", False)
     if objects not in (None, True, False):
         yield f"objects={objects!r}: say True for rows as Python objects, False for columns, or leave it out"
-    if objects and names_files(data):
+    if objects and _are_files(data):
         yield "objects=True: rows of files come as columns; leave it out, and ctx.data_feed() gives them as tuples"
     if objects and columns is not None:
         yield f"columns={columns!r}: rows that are objects have none; leave columns out, or objects=True"
@@ -221,12 +245,6 @@ def _make_room(cluster: AskedCluster) -> None:
     """Let Spark work, as the nodes may hold all its slots."""
     cluster.wait_until_running()
     cluster.generation.launcher.free_slots()
-
-
-def _living_session(cluster: SessionOwner) -> SparkSession | None:
-    """Return a session where there is one: files need none."""
-    own = cluster.spark
-    return own if own is not None and spark_session.death_of(own) is None else spark_session.active_session()
 
 
 def _session(cluster: SessionOwner, data: Any) -> SparkSession:
