@@ -1,4 +1,4 @@
-"""Programs whose driver is in a container of YARN: submitted with docs/deployment.md's line and pip's ``spark-submit``.
+"""Programs whose driver is in a container of YARN: submitted with docs/storage.md's line and pip's ``spark-submit``.
 
 The history finds what they leave on HDFS. They come after other tests: the cluster has room for one application.
 """

@@ -132,7 +132,7 @@ def yarn_cluster(
 
 
 def place_on(cluster: YarnCluster) -> Place:
-    """Return where client-mode sessions run, configured as docs/deployment.md says, with two executors of one slot."""
+    """Return where client-mode sessions run, configured as docs/storage.md says, with two executors of one slot."""
     page = confs_of("## YARN")
     del page["spark.master"]
     # Executors have the packages of this Python: the archive is one of a file.

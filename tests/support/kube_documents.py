@@ -1,4 +1,4 @@
-"""What docs/deployment.md says of Kubernetes, as a test can use it: confs, environment, and manifests."""
+"""What the documents say of YARN and Kubernetes, as a test can use it: confs, environment, and manifests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from typing import Any
 
 import yaml
 
-PAGE = Path(__file__).parents[2] / "docs" / "deployment.md"
+_DOCS = Path(__file__).parents[2] / "docs"
+PAGE = _DOCS / "deployment.md"
+# Where a heading is on both, it is the first page that has its text.
+_PAGES = (_DOCS / "storage.md", PAGE)
 
 _PYTHON = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _YAML = re.compile(r"^```yaml\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -19,7 +22,7 @@ _NAMED = re.compile(r"^\|([^|]+)\|", re.MULTILINE)
 def section(heading: str) -> str:
     """Return the text below a heading, as far as the next one of its level or a higher one."""
     marks = heading.partition(" ")[0]
-    text = PAGE.read_text("utf-8").partition(f"\n{heading}\n")[2]
+    text = next(filter(None, (page.read_text("utf-8").partition(f"\n{heading}\n")[2] for page in _PAGES)), "")
     assert text, heading
     return re.split(rf"^#{{2,{len(marks)}}} ", text, maxsplit=1, flags=re.MULTILINE)[0]
 
