@@ -236,6 +236,11 @@ def test_every_row_has_its_result_beside_it_in_order(run, numbers):
     cluster.stop()
 
 
+def not_there(paths):
+    assert not [str(path) for path in paths if path.exists()]
+    return True
+
+
 def fork_servers_of(cluster):
     """Return the sockets of the fork servers that a cluster's nodes are below."""
     parents = [parent.cmdline() for node in cluster.nodes for parent in psutil.Process(node.pid).parents()]
@@ -480,6 +485,10 @@ def test_an_application_that_is_killed_is_named_and_the_next_run_does_not_move_t
 ):
     cluster = run(wait_for_the_end)
     cluster.wait_until_running()
+    left = [
+        *fork_servers_of(cluster),
+        *(path.resolve().parents[1] for path in scratch_root().glob(f"{cluster.id}-*")),
+    ]
     application = yarn_spark.sparkContext.applicationId
     yarn.kill(application)
     killed = f"YARN has ended it: Application {application} was killed by user"
@@ -490,3 +499,6 @@ def test_an_application_that_is_killed_is_named_and_the_next_run_does_not_move_t
     # Its executors are granted now.
     found = doctor.communicate(timeout=PATIENCE_S)[0]
     assert re.search(r"✓ Spark session +yarn, [12] of [12] task slots? free", found), found
+    # Nothing of its nodes is left on this machine.
+    assert len(left) > 2
+    eventually(lambda: not_there(left))

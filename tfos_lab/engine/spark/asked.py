@@ -28,13 +28,23 @@ def executors_asked(spark: SparkSession) -> int:
 
 
 def coming_slots(spark: SparkSession) -> int:
-    """Return how many task slots the executors will have that Spark has asked for, and that have not come yet."""
+    """Return how many task slots the executors will have that Spark has asked for, and that have not come yet.
+
+    Raises
+    ------
+    NoSession
+        If the session is being stopped just now.
+    """
     asked = 0 if is_connect(spark) else executors_asked(spark)
     if not asked:
         return 0
-    scala = spark.sparkContext._jsc.sc()  # noqa: SLF001 - the scheduler's numbers have no Python name
-    profile = scala.resourceProfileManager().defaultResourceProfile()
-    return max(0, asked - _executors_here(spark)) * int(profile.maxTasksPerExecutor(scala.conf()))
+    try:
+        scala = spark.sparkContext._jsc.sc()  # noqa: SLF001 - the scheduler's numbers have no Python name
+        profile = scala.resourceProfileManager().defaultResourceProfile()
+        return max(0, asked - _executors_here(spark)) * int(profile.maxTasksPerExecutor(scala.conf()))
+    except Exception:
+        spark_session.require_alive(spark)  # one that is being stopped has no scheduler any more
+        raise
 
 
 def ungranted_text(spark: SparkSession) -> str:
