@@ -177,14 +177,14 @@ class Publisher:
         if ended and self._tensorboard is None:
             self.close()
             return
+        if not ended:
+            self._plan(_FIGURES_S)  # first, so that whatever goes wrong below, the end is seen and the socket closed
         began_s = time.monotonic()
         self.publish()
         if self._written is not None and len(self._written.nodes) > _MANY_NODES:
             self._rest_s = min(_LONGEST_S, (time.monotonic() - began_s) / _SHARE)
         if ended:
             self._control.close()
-        else:
-            self._plan(_FIGURES_S)
 
     def publish(self) -> None:
         """Write the cluster record as of now, if it differs from the one that is written."""
