@@ -104,7 +104,7 @@ class Writer:
                 return f"[{', '.join(map(self._convert, items))}]"
             case ms.DictType(key_type=key, value_type=value):
                 return f"Record<{self._convert(key)}, {self._convert(value)}>"
-            case ms.TypedDictType(cls, fields) | ms.StructType(cls, fields):
+            case ms.TypedDictType(cls, fields) | ms.StructType(cls, fields) | ms.DataclassType(cls, fields):
                 self._declare(cls, info, fields)
                 return cls.__name__
         raise TypeError(f"no TypeScript for {info}")
@@ -114,12 +114,15 @@ class Writer:
             return
         self._declared[cls.__name__] = ""  # it may contain itself
         order = ["kind", *get_type_hints(cls)]  # of declaration; msgspec sorts them
-        lines = [*_tag(info), *map(self._field, sorted(fields, key=lambda field: order.index(field.name)))]
+        ordered = sorted(fields, key=lambda field: order.index(field.name))
+        # Dataclasses come from Python, with all their fields.
+        whole = isinstance(info, ms.DataclassType)
+        lines = [*_tag(info), *(self._field(field, required=whole or field.required) for field in ordered)]
         body = "".join(f"  {line};\n" for line in lines)
         self._declared[cls.__name__] = f"{_comment(cls)}export interface {cls.__name__} {{\n{body}}}\n"
 
-    def _field(self, field: ms.Field) -> str:
-        return f"{field.encode_name}{'' if field.required else '?'}: {self._convert(field.type)}"
+    def _field(self, field: ms.Field, *, required: bool) -> str:
+        return f"{field.encode_name}{'' if required else '?'}: {self._convert(field.type)}"
 
 
 def _tag(info: ms.Type) -> Iterator[str]:

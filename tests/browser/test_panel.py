@@ -119,7 +119,7 @@ def test_a_cluster_of_forty_nodes_fits_and_is_stopped_from_anywhere(notebook: No
     stop = shown.get_by_role("button", name="Stop wide")
     expect(stop).to_be_in_viewport(ratio=1)
     stop.click()
-    wide.wait_for_stop(30)
+    wide.wait_for_stop()
     expect(shown).to_have_count(0)
 
 
@@ -132,7 +132,7 @@ def test_ended_runs_are_listed_with_their_outcome_the_newest_first(
     error = ErrorRecord(
         type="NodeFailed", message="label 11 is outside the 10 classes", node="worker:1", kind="ValueError"
     )
-    write_ended_run(runs, "wrong-1", outcome="failed", error=error)
+    write_ended_run(runs, "wrong-1", state="failed", error=error)
     expect(toast(notebook, "wrong failed after 3 min: worker:1: ValueError: label 11")).to_be_visible()
     expect(ended(notebook, "wrong")).to_contain_text("failed after 3 min · loss 0.03125")
     expect(ended(notebook, "wrong")).to_contain_text("worker:1: ValueError: label 11 is outside the 10 classes")

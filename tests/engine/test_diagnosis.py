@@ -267,8 +267,8 @@ def wait_for(cluster, says):
 
 
 def recorded(cluster):
-    record = tfos_lab.run_record(cluster.run_dir).record
-    return record.outcome and record
+    run = tfos_lab.run_record(cluster.run_dir)
+    return not run.live and run.record.view
 
 
 @pytest.fixture(scope="module")

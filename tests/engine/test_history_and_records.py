@@ -160,7 +160,7 @@ def recorded(cluster):
     path = cluster.run_dir / "run.json"
 
     def ended():
-        return path.exists() and tfos_lab.run_record(cluster.run_dir).record.outcome
+        return path.exists() and not tfos_lab.run_record(cluster.run_dir).live
 
     eventually(ended)
     return tfos_lab.run_record(cluster.run_dir).record
@@ -224,16 +224,15 @@ def test_a_real_run_is_recorded_when_wait_returns(run):
     path = cluster.run_dir / "run.json"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     record = tfos_lab.run_record(path.parent).record
-    assert (record.id, record.name, record.launcher) == (cluster.id, "mnist", "local")
-    assert (record.outcome, record.error) == ("done", None)
-    assert [(node.node, node.state, node.metrics) for node in record.nodes] == [
+    assert record.view == cluster.view()
+    assert (record.view.state, record.error) == ("done", None)
+    assert [(node.node, node.state, node.metrics) for node in record.view.nodes] == [
         ("chief:0", "done", {"loss": 1 / 3}),
         ("worker:0", "done", {"loss": 1 / 3}),
     ]
     assert [(file.path, file.size_bytes) for file in record.files] == [("weights.bin", 5)]
     assert record.file_count == 1
     assert len(tfos_lab.run_record(path.parent).metrics) == 6
-    assert record.timings == cluster.timings
     assert record.code.source.startswith("def train(args, ctx):")
 
 
@@ -254,15 +253,15 @@ def test_a_kernel_that_is_killed_leaves_a_readable_record(tmp_path):
             eventually(path.exists)
         finally:
             kernel.kill()
-    record = tfos_lab.run_record(path.parent).record
-    assert (record.process.pid, record.outcome) == (kernel.pid, None)
+    run = tfos_lab.run_record(path.parent)
+    assert (run.record.process.pid, run.state, run.record.view.state.ended) == (kernel.pid, "lost", False)
 
 
 def test_it_is_json_of_a_version_that_people_can_read_and_later_fields_are_ignored(tmp_path):
     path = write_run(tmp_path) / "run.json"
     fields = json.loads(path.read_bytes())
-    assert fields["version"] == 1
-    assert '\n "name": "mnist",\n' in path.read_text()
+    assert fields["version"] == 2
+    assert '\n  "name": "mnist",\n' in path.read_text()
     path.write_text(json.dumps({**fields, "colour": "red"}))
     assert tfos_lab.run_record(path.parent).name == "mnist"
 

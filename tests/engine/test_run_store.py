@@ -56,7 +56,7 @@ def test_a_run_s_folder_is_at_the_address_when_it_has_ended(store, tmp_path):
         assert files_below(there) == files_below(cluster.run_dir) >= {"run.json", "chief-0.log", "output/notes.txt"}
     assert all((there / name).read_bytes() == (cluster.run_dir / name).read_bytes() for name in files_below(there))
     assert f"The run's folder is kept at {store}/{there.name}" in cluster.view().notes
-    assert json.loads((there / "run.json").read_bytes())["outcome"] == "done"
+    assert json.loads((there / "run.json").read_bytes())["view"]["state"] == "done"
 
 
 def test_a_run_that_failed_or_was_stopped_is_there_too(store):
@@ -118,7 +118,7 @@ def test_a_driver_that_is_killed_leaves_a_run_that_has_not_ended(store, tmp_path
 
 def test_a_run_of_another_machine_is_lost_when_nothing_has_come_for_minutes(store, tmp_path):
     process = type(this_process())(host=f"not-{socket.gethostname()}", pid=1, born="x")
-    going = {"state": "running", "outcome": None, "ended_s": None}
+    going = {"state": "running", "ended_s": None}
     path = write_run(tmp_path / "store", "away-1", **going, process=process)
     assert tfos_lab.runs(store).loc["away-1", "outcome"] == "running"
     before = time.time() - 1000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import socket
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import tfos_lab
 from tests.support.quick import QUICK_ENV
 from tests.support.recorded_runs import GONE, curve, failure, this_process, write_run, write_some
 from tests.support.trials import fit
+from tfos_lab.engine.state.events import NodeView, RunFacts, SearchFacts
 from tfos_lab.errors import ConfigError
 
 
@@ -110,7 +112,7 @@ def test_each_that_cannot_be_read_is_one_line(tmp_path):
     lines = found.attrs["unreadable"]
     told = {Path(line.partition(": ")[0]).name: line.partition(": ")[2] for line in lines}
     assert set(told) == {"later-1", "empty", "deep", "list", "bytes", "dir"}
-    assert told["later-1"] == "run.json is of version 99; this tfos_lab reads versions up to 1"
+    assert told["later-1"] == "run.json is of version 99; this tfos_lab reads versions up to 2"
     assert told["dir"] == "run.json: Is a directory"
     assert told["empty"].startswith("run.json is damaged")
     assert told["list"].startswith("run.json is not that of a run of tfos_lab")
@@ -139,7 +141,9 @@ def test_without_a_folder_those_are_searched_where_runs_are_made(tmp_path, monke
 
 def test_a_run_that_has_not_ended_is_live_while_its_process_is_there(tmp_path):
     write_run(tmp_path / "a", process=this_process(), **GOING)
-    write_run(tmp_path / "b", process=GONE, nodes=({"node": "chief:0", "state": "running"},), **GOING)
+    write_run(
+        tmp_path / "b", process=GONE, nodes=(NodeView("chief:0", "chief", 0, is_chief=True, state="running"),), **GOING
+    )
     write_run(tmp_path / "c", process=msgspec.structs.replace(GONE, host=f"not-{socket.gethostname()}"), **GOING)
     assert [(only(tmp_path / place).state, only(tmp_path / place).live) for place in "abc"] == [
         ("running", True),
@@ -167,6 +171,29 @@ def test_a_run_tells_its_metrics_rows_phases_and_logs(tmp_path):
         run.logs("ps:0")
 
 
+@pytest.mark.parametrize("name", ["mnist", "search"])
+def test_a_record_of_the_first_edition_is_read_as_any(tmp_path, name):
+    (tmp_path / "old").mkdir()
+    shutil.copy(Path(__file__).parent / "version_1" / f"{name}.json", tmp_path / "old" / "run.json")
+    run = only(tmp_path)
+    view = run.view()
+    assert view.name == name
+    if name == "mnist":
+        assert (run.state, str(run.record.error)) == ("failed", "worker:0: ValueError: no such label")
+        assert [(node.node, node.job_name, node.task_index, node.is_chief) for node in view.nodes] == [
+            ("chief:0", "chief", 0, True),
+            ("worker:0", "worker", 0, False),
+        ]
+        assert math.isnan(run.last_metrics["loss"])
+        assert run.metrics["loss"].tolist()[0] == 1.0
+        assert 0 <= run.metrics["time"].min() < 10
+        assert set(run.phases) > {"launch", "reserve"}
+    else:
+        assert (run.kind, run.state, run.best_params) == ("search", "done", {"lr": 0.1})
+        assert run.table["run"].tolist() == [0, 1]
+        assert run.table["best"].tolist() == [0.1, 0.2]
+
+
 # ---- searches and independent runs -----------------------------------------------------------------------------------
 
 
@@ -179,31 +206,37 @@ def place(tmp_path, monkeypatch):
 
 
 # The fields of a run that has not ended.
-GOING = {"state": "running", "outcome": None, "ended_s": None}
+GOING = {"state": "running", "ended_s": None}
 
 
 def write_search(place, run_id="search-20260107-120000-7e8f", *, count=2, ago_s=3600.0, **fields):
     """Write a search whose last trial is the best one, and the runs of its trials."""
     nodes = tuple(
-        {
-            "node": f"trial {number}",
-            "state": "done",
-            "metrics": {"loss": 1.0 / (number + 1)},
-            "part": {
-                "number": number, "args": f"lr={number}", "params": {"lr": number}, "tries": 1, "seconds": 2.0,
-                "best": 1.0 / (number + 1), "log": f"run-{number}/chief-0.log",
-            },
-        }
+        NodeView(
+            f"trial {number}",
+            "run",
+            number,
+            is_chief=False,
+            state="done",
+            metrics={"loss": 1.0 / (number + 1)},
+            run=RunFacts(f"lr={number}", tries=1, seconds=2.0, best=1.0 / (number + 1), params={"lr": number},
+                         log=f"run-{number}/chief-0.log"),
+        )
         for number in reversed(range(count))
     )  # fmt: skip
     best = nodes[0]
-    search = {"metric": "loss", "best": best["part"]["best"], "trial": f"{best['node']}: {best['part']['args']}"}
+    search = SearchFacts("loss", best.run.best, f"{best.node}: {best.run.args}")
     path = write_run(
         place, run_id, ago_s=ago_s, nodes=nodes, of_runs=True, search=search, reports=[], feeds=(), **fields
     )
     for number in range(count):
         write_run(
-            path, f"run-{number}", ago_s=ago_s, id=f"{run_id}.{number}", name="search", log=f"of trial {number}\n"
+            path,
+            f"run-{number}",
+            ago_s=ago_s,
+            cluster_id=f"{run_id}.{number}",
+            name="search",
+            log=f"of trial {number}\n",
         )
     return path
 
@@ -258,7 +291,7 @@ def test_parameters_of_any_type_are_recorded_and_secrets_are_not(place):
 
     tfos_lab.search(fit, space, metric="loss", local="inline", show=False)
     run = tfos_lab.run_record("search")
-    params = run.record.nodes[0].part.params
+    params = run.record.view.nodes[0].run.params
     assert (params["layers"], params["drop"], params["what"]) == ("[64, 10]", None, "<anything>")
     assert params["api_key"] == "(not recorded)"
 
@@ -267,7 +300,7 @@ def test_parameters_of_any_type_are_recorded_and_secrets_are_not(place):
 def test_a_record_that_leads_elsewhere_is_not_followed(place, log):
     path = write_search(place, count=1)
     record = json.loads((path / "run.json").read_bytes())
-    record["nodes"][0]["part"]["log"] = log
+    record["view"]["nodes"][0]["run"]["log"] = log
     (path / "run.json").write_text(json.dumps(record))
     run = tfos_lab.run_record("search", place)
     assert run.log_path("trial 0").parent == path

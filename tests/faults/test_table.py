@@ -68,7 +68,7 @@ def see(fault, scene):
     if scene.cluster:
         scene.cluster.stop()
         record = json.loads((scene.cluster.run_dir / "run.json").read_text())
-        for notes in (scene.cluster.view().notes, record["notes"]):
+        for notes in (scene.cluster.view().notes, record["view"]["notes"]):
             assert_words(sees.note, "\n".join(notes))
     if scene.family:
         assert gone(scene.family.nodes)

@@ -75,7 +75,7 @@ def test_history_is_a_table_with_a_line_for_each_run_the_newest_first(place, run
     assert lines[10] == "4e5f: worker:0: ValueError: no such label: 11"
     assert [line.partition(": ")[2] for line in lines[11:]] == [
         "run.json is damaged (Input data was truncated)",
-        "run.json is not that of a run of tfos_lab (Object missing required field `id`)",
+        "run.json is not that of a run of tfos_lab (Object missing required field `version`)",
     ]
     html = html_of(shown)
     assert html.count('<th scope="row">') == 8

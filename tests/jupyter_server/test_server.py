@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
-import socket
-import threading
 import urllib.error
 import urllib.request
 
@@ -15,9 +12,12 @@ import msgspec
 import pytest
 
 from tests.jupyter_server.server import BASE, TOKEN, ask
+from tests.support.acted_cluster import process_of_test
 from tests.support.hostile_tensorboard import PAGE, Node, hostile_tensorboard
 from tfos_lab.core import cluster_records
-from tfos_lab.engine.record.format import ProcessRecord, RunRecord, encode
+from tfos_lab.engine.record.format import RunRecord, encode
+from tfos_lab.engine.run_dir import RunDir
+from tfos_lab.engine.state.events import ClusterView, NodeView
 
 
 @pytest.fixture
@@ -35,24 +35,23 @@ def short_path(tmp_path_factory):
 
 
 @pytest.fixture
-def publish():
+def publish(tmp_path):
+    """A function that publishes a cluster: ``tensorboard`` is its socket, and the rest is of what its view shows."""
     published = []
 
-    def publish(**changes):
-        record = cluster_records.ClusterRecord(
-            id="mnist-1",
-            name="mnist",
-            state="running",
-            pid=os.getpid(),
-            born=cluster_records.birth_of(os.getpid()),
-            started_s=1.0,
-        )
-        published.append(msgspec.structs.replace(record, **changes))
-        cluster_records.publish(published[-1])
+    def publish(cluster_id="mnist-1", *, tensorboard="", run_dir=None, process=None, **view):
+        run_dir = run_dir or tmp_path / cluster_id
+        run_dir.mkdir(exist_ok=True)
+        known = {"cluster_id": cluster_id, "name": "mnist", "state": "running", "launcher": "local", "started_s": 1.0}
+        shown = ClusterView(**{"ended_s": None, "nodes": (), "timings": {}, **known, **view})
+        record = RunRecord(written_s=9.0, process=process or process_of_test(), view=shown)
+        RunDir(run_dir).write_record(encode(record))
+        cluster_records.publish(cluster_records.ClusterRecord.here(cluster_id, str(run_dir), tensorboard))
+        published.append(cluster_id)
 
     yield publish
-    for record in published:
-        cluster_records.remove(record.id)
+    for cluster_id in published:
+        cluster_records.remove(cluster_id)
 
 
 def ticket_url(url):
@@ -85,11 +84,11 @@ def test_without_a_login_nothing_is_served(either_url, publish, node, path, meth
 
 
 def test_the_live_clusters_of_all_kernels_are_listed_without_their_sockets(url, publish, node):
-    chief = {"node": "chief:0", "state": "running", "host": "host", "pid": 7, "step": 3, "metrics": {"loss": math.nan}}
-    figures = {"step": 3, "total_steps": 9, "metric": "loss", "value": 0.5}
-    publish(id="a", tensorboard=node, nodes=(chief,), figures=figures)
-    publish(id="b", started_s=2.0, kernel_id="1234")
-    publish(id="c", state="done", tensorboard=node)
+    chief = NodeView("chief:0", "chief", 0, is_chief=True, state="running", host="host", pid=7, step=3, total_steps=9,
+                     metrics={"loss": math.nan})  # fmt: skip
+    publish("a", tensorboard=node, nodes=(chief,), progress=0.3)
+    publish("b", started_s=2.0, process=msgspec.structs.replace(process_of_test(), kernel_id="1234"))
+    publish("c", state="done", ended_s=5.0, tensorboard=node)
     status, _, body = ask(f"{url}tfos-lab/clusters")
     assert status == 200
     first, second = json.loads(body)["clusters"]
@@ -97,38 +96,28 @@ def test_the_live_clusters_of_all_kernels_are_listed_without_their_sockets(url, 
     [listed] = first["nodes"]
     assert [listed[name] for name in ("node", "state", "host", "pid", "step")] == ["chief:0", "running", "host", 7, 3]
     assert listed["metrics"] == {"loss": None}
-    assert first["figures"].items() >= figures.items()
+    figures = {"step": 3, "total_steps": 9, "metric": "loss", "value": None, "progress": 0.3, "seconds_left": None}
+    assert first["figures"] == figures
     assert (first["notebook"], first["kernel_state"]) == ("", "")
     assert (second["id"], second["name"], second["kernel_id"]) == ("b", "mnist", "1234")
     assert node not in body.decode()
 
 
+def ended_in(run_dir, url):
+    runs = json.loads(ask(f"{url}tfos-lab/runs")[2])["runs"]
+    return next(run for run in runs if run["run_dir"] == str(run_dir))
+
+
 def test_runs_that_have_ended_are_listed_also_after_their_clusters_have_gone(url, publish, folder, node):
     run_dir = folder / "elsewhere" / "mnist-1"
-    run_dir.mkdir(parents=True)
-    publish(run_dir=str(run_dir))
+    run_dir.parent.mkdir()
+    publish(run_dir=run_dir)
     assert json.loads(ask(f"{url}tfos-lab/clusters")[2])["clusters"][0]["id"] == "mnist-1"
-    process = ProcessRecord(host="h", pid=1, born="")
-    record = RunRecord(
-        id="mnist-1",
-        name="mnist",
-        launcher="local",
-        started_s=1.0,
-        written_s=9.0,
-        ended_s=9.0,
-        process=process,
-        options={},
-        versions={},
-        state="done",
-        outcome="done",
-    )
-    (run_dir / "run.json").write_bytes(encode(record))
-    publish(state="done", tensorboard=node)
-    [run] = json.loads(ask(f"{url}tfos-lab/runs")[2])["runs"]
+    publish(run_dir=run_dir, state="done", ended_s=9.0, tensorboard=node)
+    run = ended_in(run_dir, url)
     assert (run["id"], run["outcome"], run["ended_s"], run["tensorboard"]) == ("mnist-1", "done", 9.0, True)
     cluster_records.remove("mnist-1")
-    [run] = json.loads(ask(f"{url}tfos-lab/runs")[2])["runs"]
-    assert (run["id"], run["tensorboard"]) == ("mnist-1", False)
+    assert (ended_in(run_dir, url)["id"], ended_in(run_dir, url)["tensorboard"]) == ("mnist-1", False)
 
 
 def test_asking_for_the_lists_does_not_keep_the_server_alive(url):
@@ -205,7 +194,7 @@ def test_a_sandboxed_page_may_send_tensorboard_s_own_headers(url, publish, node)
 
 def test_a_ticket_is_valid_for_one_run_only(url, publish, node):
     publish(tensorboard=node)
-    publish(id="other", tensorboard=node)
+    publish("other", tensorboard=node)
     elsewhere = ticket_url(url).replace("mnist-1", "other")
     status, _, body = ask(elsewhere, login=False)
     assert status == 403
@@ -257,34 +246,14 @@ def test_a_tensorboard_that_is_up_after_it_was_asked_what_it_can_show_is_held_ba
     assert "sandbox" in headers["Content-Security-Policy"]
 
 
-def test_stop_goes_to_the_cluster_s_own_socket(url, publish, short_path):
-    received = []
-    with socket.socket(socket.AF_UNIX) as unix_server:
-        unix_server.bind(short_path("unix_server"))
-        unix_server.listen()
-
-        def answer():
-            visitor, _ = unix_server.accept()
-            with visitor:
-                received.append(visitor.recv(100))
-                visitor.sendall(b"stopping\n")
-
-        thread = threading.Thread(target=answer, daemon=True)
-        thread.start()
-        publish(control=short_path("unix_server"))
-        status, _, body = ask(f"{url}tfos-lab/clusters/mnist-1/stop", method="POST")
-        thread.join(30)
-    assert (status, json.loads(body)["state"], received) == (202, "stopping", [b"stop\n"])
-
-
-def test_stop_explains_what_is_wrong(url, publish, short_path):
-    publish(control=short_path("nobody"))
+def test_stop_leaves_a_mark_for_the_cluster_s_own_thread(url, publish):
+    publish()
     status, _, body = ask(f"{url}tfos-lab/clusters/mnist-1/stop", method="POST")
-    assert (status, json.loads(body)["message"]) == (
-        502,
-        f"the process of the cluster (pid {os.getpid()}) does not answer",
-    )
-    status, _, body = ask(f"{url}tfos-lab/clusters/other/stop", method="POST")
+    assert (status, json.loads(body)["state"]) == (202, "stopping")
+    assert cluster_records.stop_mark("mnist-1").exists()
+    cluster_records.remove("mnist-1")
+    assert not cluster_records.stop_mark("mnist-1").exists()
+    status, _, body = ask(f"{url}tfos-lab/clusters/mnist-1/stop", method="POST")
     assert (status, json.loads(body)["message"]) == (404, "no such cluster runs; it may just have ended")
 
 

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -444,15 +445,17 @@ tfos_lab.run(lambda: None, cluster_size=2, spark=builder.getOrCreate())
 
 
 def test_a_run_says_that_yarn_has_granted_no_executor(yarn, yarn_spark, settings):
-    """This session's executors have what YARN could grant."""
+    """This session's executors have what YARN could grant; the other one has not been told which Python to run."""
+    settings = {name: value for name, value in settings.items() if name != "PYSPARK_PYTHON"}
     eventually(lambda: yarn_spark.sparkContext._jsc.sc().taskScheduler().runningTasksByExecutors().size() == 2)
     with subprocess.Popen([sys.executable, "-c", ANOTHER], env=settings, stderr=subprocess.PIPE, text=True) as one:
         try:
             lines = iter(one.stderr.readline, "")
-            told = next(line for line in lines if "waiting for Spark's executors" in line)
+            told = list(islice((line for line in lines if "waiting for Spark's executors" in line), 2))
         finally:
             one.kill()
-    assert "YARN has granted 0 of 2 executors so far (if no more come, queue 'default' has no room for them" in told
+    assert "YARN has granted 0 of 2 executors so far (if no more come, queue 'default' has no room for them" in told[0]
+    assert "PYSPARK_PYTHON is not set, so executors will run the first python3 of their PATH" in told[1]
     eventually(lambda: [*yarn.applications().values()].count("RUNNING") == 1)
 
 

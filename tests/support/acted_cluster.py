@@ -1,4 +1,4 @@
-"""Clusters and runs that JupyterLab's panel lists, without nodes: a real publisher shows what a `FakeCluster` plays.
+"""Clusters and runs that JupyterLab's panel lists, without nodes: records of what a `FakeCluster` plays.
 
 with ActedCluster(runtime_dir, name="wide", nodes=40) as acted:
 acted.alter_node(7, hung="no step for 64 s; last: step 41")
@@ -14,26 +14,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
 
-import msgspec
 import pytest
 
+from tests.support.eventually import eventually
 from tests.support.fake_cluster import FakeCluster
-from tfos_lab.core.cluster_records import birth_of
-from tfos_lab.core.config import ClusterConfig
-from tfos_lab.engine.discovery.publisher import Publisher
-from tfos_lab.engine.record.format import NodeRecord, ProcessRecord, RunRecord, encode
+from tfos_lab.core import cluster_records
+from tfos_lab.engine.record.format import ProcessRecord, RunRecord, encode
+from tfos_lab.engine.run_dir import RunDir
+from tfos_lab.engine.state.events import ClusterView, NodeView
 
 
-class PublishedFake(FakeCluster):
-    """A `FakeCluster` with what a publisher needs besides."""
-
-    config = ClusterConfig(tensorboard=False)
-    tunnel = None
-    event_dir = ""
-
-    @property
-    def ended(self) -> bool:
-        return self.view().state.ended
+def process_of_test(notebook: Path | None = None) -> ProcessRecord:
+    """Return this very process, as if it were the kernel of a notebook."""
+    pid, born = os.getpid(), cluster_records.birth_of(os.getpid())
+    return ProcessRecord(host=socket.gethostname(), pid=pid, born=born, notebook=str(notebook or ""))
 
 
 class ActedCluster:
@@ -50,11 +44,12 @@ class ActedCluster:
     """
 
     def __init__(self, runtime_dir: Path, *, notebook: Path | None = None, **fake: Any) -> None:
-        self._env = {"JUPYTER_RUNTIME_DIR": str(runtime_dir), "JPY_SESSION_NAME": str(notebook or "")}
-        self.cluster = PublishedFake(**fake)
+        self._runtime_dir = runtime_dir
+        self._process = process_of_test(notebook)
+        self.cluster = FakeCluster(**fake)
+        self.publish()
         with self._in_environment():
-            self._publisher = Publisher(self.cluster)
-            self._publisher.publish()
+            cluster_records.publish(cluster_records.ClusterRecord.here(self.cluster.id, str(self.cluster.run_dir)))
 
     def set_state(self, state: str) -> None:
         """Let all nodes and the cluster enter a state."""
@@ -69,21 +64,21 @@ class ActedCluster:
 
     def publish(self) -> None:
         """Write the record as of now."""
-        with self._in_environment():
-            self._publisher.publish()
+        record = RunRecord(written_s=time.time(), process=self._process, view=self.cluster.view())
+        RunDir(self.cluster.run_dir).write_record(encode(record))
 
-    def wait_for_stop(self, timeout_s: float) -> None:
-        """Wait until the page has stopped it, and end it then."""
-        deadline_s = time.monotonic() + timeout_s
-        while not self.cluster.stops:
-            assert time.monotonic() < deadline_s, "it was not stopped"
-            time.sleep(0.02)
+    def wait_for_stop(self) -> None:
+        """Wait until the page has asked for its end, and end it then."""
+        with self._in_environment():
+            mark = cluster_records.stop_mark(self.cluster.id)
+        assert mark is not None
+        assert eventually(mark.exists)
         self.close()
 
     def close(self) -> None:
         """Remove the record; may be called twice."""
         with self._in_environment():
-            self._publisher.close()
+            cluster_records.remove(self.cluster.id)
 
     def __enter__(self) -> Self:
         return self
@@ -94,32 +89,27 @@ class ActedCluster:
     @contextlib.contextmanager
     def _in_environment(self) -> Iterator[None]:
         with pytest.MonkeyPatch.context() as patch:
-            for name, value in self._env.items():
-                patch.setenv(name, value)
+            patch.setenv("JUPYTER_RUNTIME_DIR", str(self._runtime_dir))
             yield
 
 
 def write_ended_run(runs: Path, run_id: str, *, notebook: Path | None = None, **changes: Any) -> None:
-    """Write the record of a run that has ended, below a folder of runs."""
-    process = ProcessRecord(
-        host=socket.gethostname(), pid=os.getpid(), born=birth_of(os.getpid()), notebook=str(notebook or "")
-    )
+    """Write the record of a run that has ended, below a folder of runs; ``changes`` are of the view, or its error."""
     now_s = time.time()
+    error = changes.pop("error", None)
+    view: dict[str, Any] = {
+        "cluster_id": run_id,
+        "name": run_id.partition("-")[0],
+        "launcher": "spark",
+        "started_s": now_s - 200.0,
+        "ended_s": now_s,
+        "state": "done",
+        "timings": {},
+        "nodes": (NodeView("chief:0", "chief", 0, True, "done", step=400, total_steps=400, metrics={"loss": 0.03125}),),
+    }
     record = RunRecord(
-        id=run_id,
-        name=run_id.partition("-")[0],
-        launcher="spark",
-        started_s=now_s - 200.0,
-        written_s=now_s,
-        ended_s=now_s,
-        process=process,
-        options={},
-        versions={},
-        state="done",
-        outcome="done",
-        nodes=(NodeRecord(node="chief:0", state="done", step=400, total_steps=400, metrics={"loss": 0.03125}),),
+        written_s=now_s, process=process_of_test(notebook), view=ClusterView(**{**view, **changes}), error=error
     )
     folder = runs / run_id
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / ".part").write_bytes(encode(msgspec.structs.replace(record, **changes)))
-    (folder / ".part").replace(folder / "run.json")
+    RunDir(folder).write_record(encode(record))

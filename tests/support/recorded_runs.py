@@ -13,18 +13,9 @@ import msgspec
 
 from tfos_lab.core import cluster_records
 from tfos_lab.core.config import ClusterConfig
-from tfos_lab.engine.record.format import (
-    CodeRecord,
-    ErrorRecord,
-    FeedRecord,
-    FileRecord,
-    MetricsRecord,
-    NodeRecord,
-    ProcessRecord,
-    RunRecord,
-    encode,
-)
+from tfos_lab.engine.record.format import CodeRecord, ErrorRecord, FileRecord, ProcessRecord, RunRecord, encode
 from tfos_lab.engine.run_dir import RunDir
+from tfos_lab.engine.state.events import ClusterView, FeedView, MetricsReported, NodeView
 
 NODES = ("chief:0", "worker:0")
 # A process that cannot be there, on this machine.
@@ -68,48 +59,59 @@ def write_run(place: Path, run_id: str = "mnist-20260101-120000-1f2e", *, ago_s:
 
 
 def make_record(run_id: str, started_s: float, reports: list[dict[str, float]], **fields: Any) -> RunRecord:
-    """Return the record of a run that went well, with ``fields`` in place of its own."""
+    """Return the record of a run that went well, with ``fields`` of it, or of its view, in place of its own."""
     took_s = 0.4 + len(reports) / 4
     last = reports[-1] if reports else {}
+    view = {
+        "cluster_id": run_id,
+        "name": run_id.split("-", maxsplit=1)[0],
+        "launcher": "local",
+        "started_s": started_s,
+        "ended_s": started_s + took_s,
+        "state": "done",
+        "nodes": tuple(
+            NodeView(
+                name, *_role_of(name), name == NODES[0], "done", host="h1", step=len(reports), rows=1000, metrics=last
+            )
+            for name in NODES
+        ),
+        "timings": {
+            "launched": 0.1, "reserved": 0.2, "released": 0.22, "imported": 0.3, "running": 0.4, "done": took_s,
+        },
+        "feeds": (
+            FeedView(rows=dict.fromkeys(NODES, 500), partitions=4, size_bytes=4000, epochs=2, complete=True,
+                     started_s=0.4, ended_s=1.0),
+        ),
+    }  # fmt: skip
+    of_view = {name: fields.pop(name) for name in list(fields) if name in ClusterView.__dataclass_fields__}
     record = RunRecord(
-        id=run_id,
-        name=run_id.split("-", maxsplit=1)[0],
-        launcher="local",
-        started_s=started_s,
         written_s=started_s + took_s,
-        ended_s=started_s + took_s,
         process=GONE,
         options={**msgspec.to_builtins(ClusterConfig(cluster_size=2)), "env": []},
         inputs={"args.lr": 0.01, "BATCH": 64},
         code=CodeRecord(name="map_fun", file="Cell In[5]", line=1, source=CODE),
         versions={"python": "3.11.7", "tfos_lab": "1.0", "tensorflow": "2.21.0"},
-        state="done",
-        outcome="done",
-        nodes=tuple(
-            NodeRecord(node=name, state="done", host="h1", step=len(reports), rows=1000, metrics=last) for name in NODES
-        ),
-        timings={"launched": 0.1, "reserved": 0.2, "released": 0.22, "imported": 0.3, "running": 0.4, "done": took_s},
-        feeds=(
-            FeedRecord(
-                kind="table", rows=dict.fromkeys(NODES, 500), partitions=4, size_bytes=4000, epochs=2,
-                complete=True, started_s=0.4, ended_s=1.0,
-            ),
-        ),
+        view=ClusterView(**{**view, **of_view}),
         metrics=tuple(
-            MetricsRecord(time_s=0.4 + step / 4, node=name, step=step, metrics=metrics)
+            MetricsReported(time_s=started_s + 0.4 + step / 4, node=name, step=step, total_steps=None, metrics=metrics)
             for step, metrics in enumerate(reports)
             for name in NODES
         ),
         files=(FileRecord(path="model.keras", size_bytes=1200),),
         file_count=1,
-    )  # fmt: skip
+    )
     return msgspec.structs.replace(record, **fields)
+
+
+def _role_of(node: str) -> tuple[str, int]:
+    job_name, _, index = node.partition(":")
+    return job_name, int(index)
 
 
 def failure(node: str = "worker:0", kind: str = "ValueError", message: str = "no such label: 11") -> dict[str, Any]:
     """Return the fields of a run that failed."""
     error = ErrorRecord(type="NodeFailed", node=node, kind=kind, message=message)
-    return {"state": "failed", "outcome": "failed", "error": error, "reason": f"{node} failed: {kind}: {message}"}
+    return {"state": "failed", "error": error, "reason": f"{node} failed: {kind}: {message}"}
 
 
 def write_some(place: Path) -> None:
@@ -127,14 +129,14 @@ def write_some(place: Path) -> None:
         place, "mnist-20260103-120000-3c4d", ago_s=day_s, reports=curve(0.1, 30, 2.6), inputs={**tuned, "args.lr": 1.0}
     )
     write_run(place, "titanic-20260104-120000-4e5f", ago_s=5000, reports=curve(0.8, 12), **failure())
-    write_run(place, "mnist-20260105-120000-5a6b", ago_s=600, state="running", outcome=None, ended_s=None, process=GONE)
+    write_run(place, "mnist-20260105-120000-5a6b", ago_s=600, state="running", ended_s=None, process=GONE)
     write_run(
-        place, "mnist-20260106-120000-6c7d", ago_s=30, state="running", outcome=None, ended_s=None,
+        place, "mnist-20260106-120000-6c7d", ago_s=30, state="running", ended_s=None,
         process=this_process(), reports=curve(1.4, 20), inputs={**tuned, "args.lr": 0.05},
     )  # fmt: skip
     for part in range(2):
         write_run(place / "search-20260107-120000-7e8f", f"run-{part}", ago_s=900 - part, reports=[], name="search",
-                  id=f"search-20260107-120000-7e8f.{part}")  # fmt: skip
+                  cluster_id=f"search-20260107-120000-7e8f.{part}")  # fmt: skip
     (place / "damaged-1").mkdir()
     (place / "damaged-1" / "run.json").write_text('{"version": 1,')
     (place / "foreign").mkdir()

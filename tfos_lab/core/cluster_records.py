@@ -1,7 +1,8 @@
 """Cluster records: a small file per live cluster, by which the Jupyter server finds the clusters of all kernels.
 
 They are in ``<Jupyter's runtime folder>/tfos``, which only the user can open. The process that owns a cluster writes
-its record; the server extension reads those whose process is alive. No kernel has to be asked, as it may be busy.
+its record once; the server extension finds those whose process is alive, and reads in their folders how they are. It
+asks for the end of a cluster by a file beside its record. No kernel has to answer, as it may be busy.
 """
 
 from __future__ import annotations
@@ -11,16 +12,36 @@ import os
 import re
 import sys
 from pathlib import Path
+from typing import Self
 
 import msgspec
-
-from tfos_lab.core.recorded_cluster import ClusterRecord
 
 _PROC = Path("/proc")
 # A Jupyter server that reads the records puts a file beside them: its pid, and in it when the process began.
 _SERVER = ".server"
+_STOP = ".stop"
 # Letters of any language, but no characters with a meaning in paths.
 _ID = re.compile(r"\w[\w.-]{0,119}")
+
+
+class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a cluster is, or a folder that TensorBoard shows.
+
+    ``pid`` and ``born`` identify its process; ``run_dir`` is the folder; ``tensorboard`` is the path of a unix socket,
+    or empty.
+    """
+
+    id: str
+    pid: int
+    born: str
+    run_dir: str
+    tensorboard: str = ""
+
+    @classmethod
+    def here(cls, cluster_id: str, run_dir: str, tensorboard: str = "") -> Self:
+        """Return the record of a cluster of this process."""
+        pid = os.getpid()
+        return cls(id=cluster_id, pid=pid, born=birth_of(pid), run_dir=run_dir, tensorboard=tensorboard)
 
 
 def folder() -> Path:
@@ -50,8 +71,22 @@ def _open_folder() -> Path:
 
 def remove(cluster_id: str) -> None:
     """Remove a cluster record, if it exists."""
-    with contextlib.suppress(OSError):
-        (folder() / f"{cluster_id}.json").unlink(missing_ok=True)
+    for suffix in (".json", _STOP):
+        with contextlib.suppress(OSError):
+            (folder() / f"{cluster_id}{suffix}").unlink(missing_ok=True)
+
+
+def ask_to_stop(record: ClusterRecord) -> None:
+    """Ask the process of a cluster to stop it, without waiting; raises OSError if that is not possible."""
+    (_open_folder() / f"{record.id}{_STOP}").touch(mode=0o600)
+
+
+def stop_mark(cluster_id: str) -> Path | None:
+    """Return the file that is there once somebody has asked for a cluster's end; None where there is no Jupyter."""
+    try:
+        return folder() / f"{cluster_id}{_STOP}"
+    except ImportError:
+        return None
 
 
 def find(cluster_id: str) -> ClusterRecord | None:
@@ -62,12 +97,11 @@ def find(cluster_id: str) -> ClusterRecord | None:
 
 
 def find_all() -> list[ClusterRecord]:
-    """Return the cluster records of all processes that are alive, oldest first; those of dead ones are removed."""
+    """Return the cluster records of all processes that are alive; those of dead ones are removed."""
     records = folder()
     if not _is_ours(records):
         return []
-    found = [_read(path) for path in records.glob("*.json")]
-    return sorted((record for record in found if record is not None), key=lambda record: record.started_s)
+    return [record for path in records.glob("*.json") if (record := _read(path)) is not None]
 
 
 def _read(path: Path) -> ClusterRecord | None:
@@ -78,8 +112,7 @@ def _read(path: Path) -> ClusterRecord | None:
     if record.id != path.stem or not _ID.fullmatch(record.id):
         return None
     if birth_of(record.pid) != record.born:
-        with contextlib.suppress(OSError):
-            path.unlink(missing_ok=True)
+        remove(record.id)
         return None
     return record
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfos_lab.data.frames import is_connect
@@ -50,6 +52,18 @@ def python_of(spark: SparkSession) -> str:
 def is_unchosen(spark: SparkSession) -> bool:
     """Whether the executors of a classic session run the first ``python3`` of their PATH, as nobody has chosen one."""
     return not is_connect(spark) and python_of(spark) == _SPARK_DEFAULT
+
+
+def unchosen_text(spark: SparkSession) -> str:
+    """Return a sentence on what executors will run where nobody has chosen it, and it is no Python of this folder."""
+    found = shutil.which(_SPARK_DEFAULT)
+    if not is_unchosen(spark) or (found and Path(found).parent.resolve() == Path(sys.executable).parent.resolve()):
+        return ""
+    return (
+        f"{VARIABLE} is not set, so executors will run the first python3 of their PATH, which needs the packages of "
+        f"this notebook's {sys.executable} (if they are shipped, set it to ./environment/bin/python before the session "
+        "starts)"
+    )
 
 
 def is_local_master(master: str) -> bool:

@@ -18,13 +18,13 @@ from tfos_lab.core.config import ClusterConfig
 from tfos_lab.core.states import RunState
 from tfos_lab.engine.bus import Bus
 from tfos_lab.engine.diagnosis.diagnosis import Assessor, Diagnosis
-from tfos_lab.engine.discovery.publisher import make_publisher
 from tfos_lab.engine.feed.feeding import Feeding
 from tfos_lab.engine.generation import failure_of
 from tfos_lab.engine.generation_maker import GenerationMaker, RunServices
 from tfos_lab.engine.generations import WAIT_STEP_S, Generations
 from tfos_lab.engine.history import History
 from tfos_lab.engine.profile.profiles import NO_TRACE
+from tfos_lab.engine.publisher import make_publisher
 from tfos_lab.engine.record.inputs import Plain, plain_inputs
 from tfos_lab.engine.record.recorders import Recorders
 from tfos_lab.engine.results import Results
@@ -118,7 +118,7 @@ class ClusterRuntime:
         self._assessor = Assessor()
         self._inference: Inference | None = None
         self._first_inference = threading.Lock()
-        self._recorders = Recorders(run_dir, self, lambda: keep_newest(run_dir, self.config))
+        self._recorders = Recorders(run_dir, self, self._on_recorded)
         self.publisher = make_publisher(self) if published else None
         if self.publisher is not None:
             self.publisher.publish()
@@ -279,8 +279,6 @@ class ClusterRuntime:
         elif isinstance(event, EvaluatorFailed):
             self._tell_of_evaluator(event)
         self._recorders.on_event(event)
-        if self.publisher is not None:
-            self.publisher.on_event(event)
 
     def _tell_of_evaluator(self, event: EvaluatorFailed) -> None:
         """Say that training goes on without the evaluator, and write its traceback into its log."""
@@ -337,6 +335,12 @@ class ClusterRuntime:
         """A generation has ended; called by its server's thread."""
         if state.ended:
             self._recorders.finish()
+
+    def _on_recorded(self) -> None:
+        """The last record has been written; called by the recorder's thread."""
+        keep_newest(self.files, self.config)
+        if self.publisher is not None:
+            self.publisher.end()
 
     # ---- waiting ----------------------------------------------------------------------------------------------------
 

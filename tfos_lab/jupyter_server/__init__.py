@@ -1,7 +1,7 @@
 """The Jupyter server extension: TensorBoard behind the user's login, and the clusters of all kernels.
 
-It sends nothing to kernels, which may be busy. It reads the cluster records that they write, and connects to the
-sockets of their clusters.
+It sends nothing to kernels, which may be busy. It reads the cluster records and run records that they write, and
+connects to the sockets of their TensorBoards.
 """
 
 from __future__ import annotations

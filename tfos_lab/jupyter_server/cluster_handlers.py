@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from pathlib import Path
 
 import msgspec
 from jupyter_server.auth.decorator import authorized
@@ -12,22 +11,27 @@ from jupyter_server.base.handlers import APIHandler
 from tornado import web
 
 from tfos_lab.core import cluster_records
-from tfos_lab.core.recorded_cluster import ClusterRecord
-from tfos_lab.engine.discovery.ended_runs import EndedRun, EndedRuns
-from tfos_lab.jupyter_server.messages import ClusterInfo, ClusterList, RunInfo, RunList
+from tfos_lab.core.cluster_records import ClusterRecord
+from tfos_lab.core.states import RunState
+from tfos_lab.engine.runs.run import Run
+from tfos_lab.engine.state.events import ClusterView, NodeView
+from tfos_lab.jupyter_server.messages import ClusterInfo, ClusterList, Figures, RunInfo, RunList
 from tfos_lab.jupyter_server.open_notebooks import OpenNotebooks
+from tfos_lab.jupyter_server.recorded_runs import RecordedRuns
 
 MAX_RUNS = 20
 
-_STOP_TIMEOUT_S = 10.0
-
 
 class _ListHandler(APIHandler):
-    """Answers what pages ask again and again."""
+    """Answers what pages ask again and again; the disk may be slow, and is read by another thread."""
 
     auth_resource = "kernels"
     # A page that is left open must not keep a server alive that is stopped when nobody uses it.
     _track_activity = False
+
+    def initialize(self, runs: RecordedRuns) -> None:
+        """Receive the arguments of the route."""
+        self._runs = runs
 
     async def open_notebooks(self) -> OpenNotebooks:
         """Return the notebooks of this server's kernels."""
@@ -43,38 +47,26 @@ class _ListHandler(APIHandler):
 class ClustersHandler(_ListHandler):
     """``GET tfos-lab/clusters``: the live clusters, oldest first."""
 
-    def initialize(self, ended_runs: EndedRuns) -> None:
-        """Receive the arguments of the route."""
-        self._ended_runs = ended_runs
-
     @web.authenticated
     @authorized
     async def get(self) -> None:
         """List the clusters; times are seconds since the epoch."""
         notebooks = await self.open_notebooks()
-        living = [record for record in cluster_records.find_all() if record.lives]
-        self._ended_runs.remember(Path(record.run_dir).parent for record in living if record.run_dir)
-        clusters = [_public(record, notebooks) for record in living]
-        self.answer(ClusterList(now_s=time.time(), clusters=clusters))
+        living = await asyncio.to_thread(self._runs.live)
+        self.answer(ClusterList(now_s=time.time(), clusters=[_cluster_info(*one, notebooks) for one in living]))
 
 
 class RunsHandler(_ListHandler):
     """``GET tfos-lab/runs``: the runs that ended last, the newest first, at most `MAX_RUNS`."""
-
-    def initialize(self, ended_runs: EndedRuns) -> None:
-        """Receive the arguments of the route."""
-        self._ended_runs = ended_runs
 
     @web.authenticated
     @authorized
     async def get(self) -> None:
         """List the runs, without those of folders that nothing refers to any more."""
         notebooks = await self.open_notebooks()
-        records = {record.id: record for record in cluster_records.find_all()}
-        self._ended_runs.remember(notebooks.run_folders())
-        # The disk may be slow, and others wait for this thread.
-        runs = await asyncio.to_thread(self._ended_runs.find, MAX_RUNS)
-        self.answer(RunList(now_s=time.time(), runs=[_run_info(run, records.get(run.id), notebooks) for run in runs]))
+        runs = await asyncio.to_thread(self._runs.ended, list(notebooks.run_folders()), MAX_RUNS)
+        shown = {record.id for record in cluster_records.find_all() if record.tensorboard}
+        self.answer(RunList(now_s=time.time(), runs=[_run_info(run, run.id in shown, notebooks) for run in runs]))
 
 
 class StopHandler(APIHandler):
@@ -87,59 +79,77 @@ class StopHandler(APIHandler):
     async def post(self, cluster_id: str) -> None:
         """Ask the cluster to stop, without waiting for its nodes to end."""
         record = cluster_records.find(cluster_id)
-        if record is None or not record.lives or not record.control:
+        if record is None:
             raise web.HTTPError(404, "no such cluster runs; it may just have ended")
-        try:
-            await asyncio.wait_for(_request_stop(record.control), _STOP_TIMEOUT_S)
-        except (OSError, EOFError) as error:
-            raise web.HTTPError(502, f"the process of the cluster (pid {record.pid}) does not answer") from error
+        cluster_records.ask_to_stop(record)
         self.set_status(202)
         self.finish(msgspec.json.encode({"id": cluster_id, "state": "stopping"}))
 
 
-async def _request_stop(path: str) -> None:
-    reader, writer = await asyncio.open_unix_connection(path)
-    try:
-        writer.write(b"stop\n")
-        if not await reader.readline():
-            raise EOFError
-    finally:
-        writer.close()
-
-
-def _public(record: ClusterRecord, notebooks: OpenNotebooks) -> ClusterInfo:
+def _cluster_info(record: ClusterRecord, run: Run, notebooks: OpenNotebooks) -> ClusterInfo:
     """Return what the browser may see: no paths of sockets."""
+    view, process = run.record.view, run.record.process
     return {
-        "id": record.id,
-        "name": record.name,
-        "state": record.state,
-        "reason": record.reason,
-        "launcher": record.launcher,
-        "started_s": record.started_s,
-        "kernel_id": record.kernel_id,
-        "kernel_state": notebooks.kernel_state(record.kernel_id),
-        "notebook": notebooks.notebook_of(record.kernel_id, record.notebook),
-        "pid": record.pid,
-        "run_dir": record.run_dir,
-        "nodes": list(record.nodes),
-        "figures": record.figures,
-        "verdict": record.verdict,
+        "id": run.id,
+        "name": run.name,
+        "state": view.state,
+        "reason": view.reason,
+        "launcher": view.launcher,
+        "started_s": view.started_s,
+        "kernel_id": process.kernel_id,
+        "kernel_state": notebooks.kernel_state(process.kernel_id),
+        "notebook": notebooks.notebook_of(process.kernel_id, process.notebook),
+        "pid": process.pid,
+        "run_dir": str(run.path),
+        "nodes": list(view.nodes),
+        "figures": _figures(view),
+        "verdict": view.verdict,
         "tensorboard": bool(record.tensorboard),
     }
 
 
-def _run_info(run: EndedRun, record: ClusterRecord | None, notebooks: OpenNotebooks) -> RunInfo:
+def _run_info(run: Run, has_tensorboard: bool, notebooks: OpenNotebooks) -> RunInfo:  # noqa: FBT001 - a fact of it
+    process = run.record.process
     return {
         "id": run.id,
         "name": run.name,
-        "launcher": run.launcher,
-        "outcome": run.outcome,
-        "reason": run.reason,
+        "launcher": run.record.view.launcher,
+        "outcome": run.state,
+        "reason": _reason(run),
         "started_s": run.started_s,
-        "ended_s": run.ended_s,
-        "notebook": notebooks.notebook_of(run.kernel_id, run.notebook),
-        "run_dir": run.run_dir,
-        "nodes": run.nodes,
-        "figures": run.figures,
-        "tensorboard": record is not None and bool(record.tensorboard),
+        "ended_s": run.ended_s or run.record.written_s,
+        "notebook": notebooks.notebook_of(process.kernel_id, process.notebook),
+        "run_dir": str(run.path),
+        "nodes": len(run.record.view.nodes),
+        "figures": _figures(run.record.view),
+        "tensorboard": has_tensorboard,
     }
+
+
+def _reason(run: Run) -> str:
+    if run.record.error is not None:
+        return str(run.record.error)
+    return "its kernel ended before it" if run.state is RunState.LOST else run.record.view.reason
+
+
+def _figures(view: ClusterView) -> Figures:
+    """Return how far a cluster is; of a search, the best value so far, as its runs have no step in common."""
+    if view.search is not None:
+        return Figures(metric=f"best {view.search.metric}".strip(), value=view.search.best)
+    figures = Figures() if view.of_runs else _figures_of_nodes(view.nodes)
+    return msgspec.structs.replace(figures, progress=view.progress, seconds_left=view.seconds_left)
+
+
+def _figures_of_nodes(nodes: tuple[NodeView, ...]) -> Figures:
+    """Return the step of the slowest node that goes on, and the loss, or another metric, of the first that has one."""
+    stepping = [node for node in nodes if node.step is not None]
+    going = [node for node in stepping if not node.state.ended]
+    slowest = min(going or stepping, key=lambda node: node.step or 0, default=None)
+    metrics = next((node.metrics for node in nodes if node.metrics), {})
+    metric = "loss" if "loss" in metrics else next(iter(metrics), "")
+    return Figures(
+        step=slowest.step if slowest else None,
+        total_steps=slowest.total_steps if slowest else None,
+        metric=metric,
+        value=metrics.get(metric),
+    )

@@ -7,7 +7,23 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from tfos_lab.core.recorded_cluster import RecordedFigures, RecordedNode
+import msgspec
+
+from tfos_lab.engine.state.events import NodeView
+
+
+class Figures(msgspec.Struct, frozen=True):
+    """How far a cluster is: its slowest node's step, and one metric, which is the loss where there is one.
+
+    ``progress`` is how much of the training is done, 0 to 1; like ``seconds_left`` it is None where it is not known.
+    """
+
+    step: int | None = None
+    total_steps: int | None = None
+    metric: str = ""
+    value: float | None = None
+    progress: float | None = None
+    seconds_left: float | None = None
 
 
 class ClusterInfo(TypedDict):
@@ -28,8 +44,8 @@ class ClusterInfo(TypedDict):
     notebook: str
     pid: int
     run_dir: str
-    nodes: list[RecordedNode]
-    figures: RecordedFigures
+    nodes: list[NodeView]
+    figures: Figures
     verdict: str
     tensorboard: bool
 
@@ -54,7 +70,7 @@ class RunInfo(TypedDict):
     notebook: str
     run_dir: str
     nodes: int
-    figures: RecordedFigures
+    figures: Figures
     tensorboard: bool
 
 

@@ -1,8 +1,8 @@
 """Unix sockets by which other programs of the same user reach this process while its main thread is busy.
 
-The Jupyter server connects to them for TensorBoard's pages and to stop clusters. All servers of a process share one
-thread (``tfos-unix-servers``), which starts with the first server and ends with the last. The sockets are in a folder
-that only the user can open.
+The Jupyter server connects to them for TensorBoard's pages. All servers of a process share one thread
+(``tfos-unix-servers``), which starts with the first server and ends with the last. The sockets are in a folder that
+only the user can open.
 """
 
 from __future__ import annotations

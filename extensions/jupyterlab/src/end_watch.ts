@@ -1,6 +1,6 @@
 // Notices the end of runs: compares what lives and what has ended with what it saw before. It asks nobody.
 
-import type { ClusterInfo, ClusterList, RecordedFigures, RunList } from "./messages";
+import type { ClusterInfo, ClusterList, Figures, RunList } from "./messages";
 
 /** The end of a run; `outcome` is empty where nothing more is known of it. */
 export interface RunEnd {
@@ -10,7 +10,7 @@ export interface RunEnd {
   readonly reason: string;
   readonly notebook: string;
   readonly tookS: number;
-  readonly figures: RecordedFigures;
+  readonly figures: Figures;
   /** Whether its kernel was free for other cells meanwhile. */
   readonly inBackground: boolean;
 }

@@ -1,6 +1,6 @@
 // Numbers as people read them.
 
-import type { RecordedFigures } from "./messages";
+import type { Figures } from "./messages";
 
 /** A time span such as 42 s, 3 min or 2 h 5 min. */
 export function formatAge(seconds: number): string {
@@ -49,6 +49,6 @@ export function formatStep(step: number | null | undefined, total: number | null
 }
 
 /** A metric such as `loss 0.031`, or nothing. */
-export function formatFigure({ metric, value }: RecordedFigures): string {
+export function formatFigure({ metric, value }: Figures): string {
   return metric ? `${metric} ${formatMetric(value)}` : "";
 }

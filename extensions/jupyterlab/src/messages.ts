@@ -19,8 +19,8 @@ export interface ClusterInfo {
   notebook: string;
   pid: number;
   run_dir: string;
-  nodes: RecordedNode[];
-  figures: RecordedFigures;
+  nodes: NodeView[];
+  figures: Figures;
   verdict: string;
   tensorboard: boolean;
 }
@@ -31,32 +31,12 @@ export interface ClusterList {
   clusters: ClusterInfo[];
 }
 
-/** What a node has done in the last seconds: see `tfos_lab.engine.state.activity`, where the names are explained. */
-export interface RecordedActivity {
-  step_s?: number | null;
-  waits_rows?: number;
-  waits_data?: number;
-  waits_peers?: number;
-  computes?: number;
-  python?: number;
-  where?: string;
-  cpu?: number;
-  memory_bytes?: number;
-  host_cpu?: number;
-  host_memory?: number;
-  gpu?: number | null;
-  gpu_memory_bytes?: number | null;
-  idle_s?: number;
-  last_sign?: string;
-  slower?: number | null;
-}
-
 /**
  * How far a cluster is: its slowest node's step, and one metric, which is the loss where there is one.
  *
  * `progress` is how much of the training is done, 0 to 1; like `seconds_left` it is None where it is not known.
  */
-export interface RecordedFigures {
+export interface Figures {
   step?: number | null;
   total_steps?: number | null;
   metric?: string;
@@ -66,24 +46,105 @@ export interface RecordedFigures {
 }
 
 /**
- * One node of a cluster, as it was a few seconds ago at most; metrics that are not finite are None.
+ * What one node has done in the last seconds; measured on the node, about once a second.
  *
- * `hung` is a sentence if the node shows no sign of work although it should. `activity` is None before its first
- * figures.
+ * Attributes
+ * ----------
+ * step : int or None
+ *     Steps taken so far, as they were counted; `NodeView.step` is what the function has reported.
+ * step_s : float or None
+ *     Median seconds of the last steps; None before there are any.
+ * waits_rows, waits_data, waits_peers, computes, python : float
+ *     Shares of the time, 0 to 1: waiting for fed rows, for the function's own `tf.data`, for other nodes; in
+ *     TensorFlow, and in Python. All are 0 where nothing is known.
+ * rows_s : float
+ *     Rows taken from feeds, per second.
+ * where : str
+ *     What the function's thread does now.
+ * has_gpu_peers : bool
+ *     Whether waiting for peers counts as computing, since that happens on GPUs.
+ * cpu : float
+ *     Cores in use by the node's processes.
+ * memory_bytes : int
+ *     Their resident memory.
+ * host_cpu, host_memory : float
+ *     Share of the host's CPU and memory in use, 0 to 1.
+ * gpu : float or None
+ *     Use of the node's GPUs, 0 to 1; None without one.
+ * gpu_memory_bytes : int or None
+ *     Memory in use on them.
+ * idle_s : float
+ *     Seconds since the last sign.
+ * last_sign : str
+ *     That sign, such as `"step 41"`.
+ * slower : float or None
+ *     How many times longer than its peers' median its own part of a step takes; None where there is no telling.
  */
-export interface RecordedNode {
+export interface NodeActivity {
+  step: number | null;
+  step_s: number | null;
+  waits_rows: number;
+  waits_data: number;
+  waits_peers: number;
+  computes: number;
+  python: number;
+  rows_s: number;
+  where: string;
+  has_gpu_peers: boolean;
+  cpu: number;
+  memory_bytes: number;
+  host_cpu: number;
+  host_memory: number;
+  gpu: number | null;
+  gpu_memory_bytes: number | null;
+  idle_s: number;
+  last_sign: string;
+  slower: number | null;
+}
+
+/**
+ * One node at a moment, for displays and users; `activity` is None before its first figures.
+ *
+ * `hung` is a sentence if the node shows no sign of work although it should, and else "".
+ */
+export interface NodeView {
   node: string;
-  state: string;
-  host?: string;
-  detail?: string;
-  pid?: number;
-  gpus?: string[];
-  step?: number | null;
-  total_steps?: number | null;
-  rows?: number;
-  metrics?: Record<string, number | null>;
-  hung?: string;
-  activity?: RecordedActivity | null;
+  job_name: string;
+  task_index: number;
+  is_chief: boolean;
+  state: "waiting" | "reserved" | "importing" | "starting" | "running" | "serving" | "stopping" | "done" | "failed" | "lost" | "stopped" | "stopped early";
+  detail: string;
+  host: string;
+  executor: string;
+  address: string;
+  pid: number;
+  gpus: string[];
+  gpu_count: number;
+  step: number | null;
+  total_steps: number | null;
+  rows: number;
+  metrics: Record<string, number | null>;
+  last_heartbeat_s: number | null;
+  run: RunFacts | null;
+  activity: NodeActivity | null;
+  hung: string;
+}
+
+/**
+ * What displays show of an independent run beside its node.
+ *
+ * Its argument in short, how many tries have begun, the seconds of the last one, and whether that goes on; for a
+ * trial of a search, its parameters as plain values, and the best value of the metric so far. `log` is the file of
+ * the last try's log, below the folder of all runs.
+ */
+export interface RunFacts {
+  args: string;
+  going: boolean;
+  tries: number;
+  seconds: number | null;
+  best: number | null;
+  params: Record<string, boolean | number | number | string | null>;
+  log: string;
 }
 
 /** A run that has ended; `outcome` is `done`, `failed`, `stopped` or `lost`. */
@@ -98,7 +159,7 @@ export interface RunInfo {
   notebook: string;
   run_dir: string;
   nodes: number;
-  figures: RecordedFigures;
+  figures: Figures;
   tensorboard: boolean;
 }
 

@@ -2,7 +2,7 @@
 
 import { joined } from "./dom";
 import { formatAge, formatBytes, formatMetric, formatShare } from "./format";
-import type { RecordedActivity, RecordedNode } from "./messages";
+import type { NodeActivity, NodeView } from "./messages";
 
 type Fact = [term: string, text: string];
 
@@ -10,13 +10,13 @@ type Fact = [term: string, text: string];
 const MUCH_SLOWER = 1.5;
 
 /** Says that a node is slow, if it is. */
-export function slownessOf({ activity }: RecordedNode): string {
+export function slownessOf({ activity }: NodeView): string {
   const slower = activity?.slower ?? 1;
   return slower >= MUCH_SLOWER ? `${slower.toFixed(1)} × slower` : "";
 }
 
 /** What is known of a node, in the order in which it is shown. */
-export function detailsOf(view: RecordedNode): Fact[] {
+export function detailsOf(view: NodeView): Fact[] {
   const metrics = Object.entries(view.metrics ?? {});
   const facts: Fact[] = [
     ["state", joined(view.state, view.detail ?? "", view.hung ?? "")],
@@ -30,7 +30,7 @@ export function detailsOf(view: RecordedNode): Fact[] {
   return facts.filter(([, text]) => text);
 }
 
-function activityOf(activity: RecordedActivity): Fact[] {
+function activityOf(activity: NodeActivity): Fact[] {
   const { step_s: stepS, cpu = 0, gpu, slower } = activity;
   const memory = formatBytes(activity.memory_bytes ?? 0);
   const gpuMemory = formatBytes(activity.gpu_memory_bytes ?? 0);
@@ -45,7 +45,7 @@ function activityOf(activity: RecordedActivity): Fact[] {
   ];
 }
 
-function sharesOf(activity: RecordedActivity): string {
+function sharesOf(activity: NodeActivity): string {
   const shares: [string, number][] = [
     ["rows", activity.waits_rows ?? 0],
     ["tf.data", activity.waits_data ?? 0],

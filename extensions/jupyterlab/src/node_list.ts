@@ -2,7 +2,7 @@
 
 import { element, setAttribute, setText } from "./dom";
 import { KeyedList } from "./keyed_list";
-import type { RecordedNode } from "./messages";
+import type { NodeView } from "./messages";
 import { summaryOf, lookOf } from "./node_facts";
 import { NodeRow } from "./node_row";
 
@@ -12,21 +12,21 @@ const FEW_NODES = 6;
 export class NodeList {
   private readonly summary = element("span");
   private readonly squares = element("span", { class: "tfos-lab-squares", "aria-hidden": "true" });
-  private readonly rows = new KeyedList<RecordedNode>(
+  private readonly rows = new KeyedList<NodeView>(
     element("ul", { class: "tfos-lab-nodes" }),
     ({ node }) => node,
     () => new NodeRow(),
   );
   readonly node = element("details", {}, element("summary", {}, this.summary, this.squares), this.rows.node);
   private wasShown = false;
-  private nodes: readonly RecordedNode[] = [];
+  private nodes: readonly NodeView[] = [];
 
   constructor() {
     // Rows that nobody sees are not kept up to date.
     this.node.addEventListener("toggle", () => this.updateRows());
   }
 
-  update(nodes: readonly RecordedNode[], of: string): void {
+  update(nodes: readonly NodeView[], of: string): void {
     if (!this.wasShown) this.node.open = nodes.length <= FEW_NODES;
     this.wasShown = true;
     this.nodes = nodes;

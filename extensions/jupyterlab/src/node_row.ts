@@ -3,13 +3,13 @@
 import { button, element, joined, setAttribute, setText } from "./dom";
 import { formatCount, formatFigure } from "./format";
 import type { Item } from "./keyed_list";
-import type { RecordedNode } from "./messages";
+import type { NodeView } from "./messages";
 import { detailsOf, slownessOf } from "./node_details";
 import { lookOf, mainMetric } from "./node_facts";
 
 let count = 0;
 
-export class NodeRow implements Item<RecordedNode> {
+export class NodeRow implements Item<NodeView> {
   private readonly sign = element("span", { class: "tfos-lab-sign", "aria-hidden": "true" });
   private readonly name = element("span", { class: "tfos-lab-node-name" });
   private readonly facts = element("span", { class: "tfos-lab-node-facts" });
@@ -20,14 +20,14 @@ export class NodeRow implements Item<RecordedNode> {
     "aria-expanded": "false",
   });
   readonly node = element("li", {}, this.toggle, this.details);
-  private view: RecordedNode | undefined;
+  private view: NodeView | undefined;
 
   constructor() {
     this.details.hidden = true;
     this.toggle.append(this.sign, this.name, this.facts);
   }
 
-  update(view: RecordedNode): void {
+  update(view: NodeView): void {
     this.view = view;
     const { tone, sign, says } = lookOf(view);
     setAttribute(this.toggle, "data-tone", tone);
@@ -43,7 +43,7 @@ export class NodeRow implements Item<RecordedNode> {
     setAttribute(this.toggle, "aria-expanded", String(opens));
   }
 
-  private fillDetails(view: RecordedNode): void {
+  private fillDetails(view: NodeView): void {
     const facts = detailsOf(view);
     const entries = this.details.children;
     if (entries.length !== facts.length) {
@@ -60,7 +60,7 @@ export class NodeRow implements Item<RecordedNode> {
 }
 
 /** What is said of a node that runs; a narrow panel has room for little. */
-function figuresOf(view: RecordedNode): string {
+function figuresOf(view: NodeView): string {
   const figures = joined(slownessOf(view), formatCount(view.step, view.total_steps), formatFigure(mainMetric(view)));
   return figures || view.state;
 }

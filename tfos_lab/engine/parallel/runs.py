@@ -14,13 +14,13 @@ from tfos_lab.core.launchers import LauncherTraits
 from tfos_lab.core.roles import chief_of
 from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.engine.bus import Bus
-from tfos_lab.engine.discovery.publisher import make_publisher
 from tfos_lab.engine.history import History
 from tfos_lab.engine.parallel.nodes import node_specs_of
 from tfos_lab.engine.parallel.results import ParallelResults
 from tfos_lab.engine.parallel.slots import Slots
 from tfos_lab.engine.parallel.state import ParallelState, RunEntry
 from tfos_lab.engine.parallel.tries import RunTry
+from tfos_lab.engine.publisher import make_publisher
 from tfos_lab.engine.record.inputs import Plain, plain_inputs
 from tfos_lab.engine.record.recorder import RunRecorder
 from tfos_lab.engine.run_dir import RunDir
@@ -314,8 +314,6 @@ class ParallelRuns:
         self.history.record(*events)
         for event in events:
             self._recorder.on_event(event)
-            if self._publisher is not None and not self.ended:
-                self._publisher.on_event(event)
 
 
 def _going_state(state: NodeState) -> NodeState:

@@ -1,25 +1,27 @@
 """``run.json``: what a run was and how it went, from which a history of runs can be read later.
 
-The file lies in the run's folder (`tfos_lab.engine.run_dir`). It is replaced as a whole when the cluster is launched,
-when the cluster or a node changes its state, every few seconds while metrics come in, and at the end. If the kernel
-dies, the file of the last change remains: then ``state`` is not final, and ``process`` no longer exists.
+The file lies in the run's folder (`tfos_lab.engine.run_dir`), and holds what was asked for, and the view of the cluster
+as it was written last (`tfos_lab.engine.state.events.ClusterView`). It is replaced as a whole when the cluster is
+launched, when the cluster or a node changes its state, every few seconds while figures come in, and at the end. If the
+kernel dies, the file of the last change remains: then the view's state is not final, and ``process`` no longer exists.
 
-Format, version 1. One JSON object with the fields of `RunHeader` and `RunRecord`; readers ignore fields that they do
+Format, version 2. One JSON object with the fields of `RunHeader` and `RunRecord`; readers ignore fields that they do
 not know, and `decode` refuses a file of a later version. A field that is removed or changes its meaning raises
 `VERSION`; a new field with a default does not. Times with ``_s`` are seconds since the epoch, except in ``timings``,
-``restarts``, ``feeds`` and ``metrics``: there they count from ``started_s``. Metrics that are not finite are null.
+``restarts`` and ``feeds``: there they count from the view's ``started_s``. Metrics that are not finite are null.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from tfos_lab.engine.record.inputs import Plain
-from tfos_lab.engine.state.activity import NodeActivity
+from tfos_lab.engine.record.version_1 import of_version_2
+from tfos_lab.engine.state.events import ClusterView, MetricsReported
 
-VERSION = 1
+VERSION = 2
 
 
 class ProcessRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,74 +46,6 @@ class CodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     source: str
 
 
-class PartRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What an independent run was beside its node.
-
-    ``args`` is its argument in short, ``params`` the parameters of a trial, ``best`` the best value that it reported of
-    the metric that its search compares. ``seconds`` is how long the last of its ``tries`` took, ``log`` the file of
-    that try's log, below the run's folder.
-    """
-
-    number: int
-    args: str = ""
-    params: dict[str, Plain] = {}
-    tries: int = 0
-    seconds: float | None = None
-    best: float | None = None
-    log: str = ""
-
-
-class SearchRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What a search compared, the best value of it, and the trial that had it, with its parameters."""
-
-    metric: str = ""
-    best: float | None = None
-    trial: str = ""
-
-
-class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One node as it was last seen: its state, where it ran, what it did, and the last value of each of its metrics.
-
-    Of independent runs, it is one of them, and ``part`` says what else it was.
-    """
-
-    node: str
-    state: str
-    detail: str = ""
-    host: str = ""
-    executor: str = ""
-    pid: int = 0
-    gpus: tuple[str, ...] = ()
-    step: int | None = None
-    total_steps: int | None = None
-    rows: int = 0
-    metrics: dict[str, float | None] = {}
-    activity: NodeActivity | None = None
-    part: PartRecord | None = None
-
-
-class MetricsRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """Metrics that a node reported ``time_s`` seconds after the call."""
-
-    time_s: float
-    node: str
-    step: int | None
-    metrics: dict[str, float | None]
-
-
-class FeedRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One call of `Cluster.train` or `Cluster.inference`; ``kind`` is ``table``, ``stream`` or ``inference``."""
-
-    kind: str
-    rows: dict[str, int]
-    partitions: int
-    size_bytes: int
-    epochs: int
-    complete: bool
-    started_s: float
-    ended_s: float | None
-
-
 class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Why the run failed.
 
@@ -123,6 +57,9 @@ class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     node: str = ""
     kind: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.node}: {self.kind}: {self.message}" if self.node else f"{self.type}: {self.message}"
 
 
 class FileRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,46 +74,28 @@ class RunHeader(msgspec.Struct, frozen=True, kw_only=True):
 
     ``options`` are the fields of `ClusterConfig`; of ``env`` it has the names only, as values may be secrets.
     ``inputs`` are numbers and short texts of ``args``, and of names that the function uses, such as ``"args.lr"``.
-    ``versions`` are those of this process's environment, null where a package is not installed here. ``outcome`` is
-    ``done``, ``failed`` or ``stopped`` once the run has ended. ``files`` are listed at the end, at most 1,000 of
-    ``file_count``. ``verdict`` says what limited the speed, ``progress`` how far training was, 0 to 1. With
-    ``of_runs``, these are all independent runs of one call, each of which has a record of its own in the folders below
-    this one; those of a ``search`` come best first.
+    ``versions`` are those of this process's environment, null where a package is not installed here. ``files`` are
+    listed at the end, at most 1,000 of ``file_count``. A view ``of_runs`` is that of all independent runs of one call,
+    each of which has a record of its own in the folders below this one.
     """
 
     version: int = VERSION
-    id: str
-    name: str
-    launcher: str
-    started_s: float
     written_s: float
-    ended_s: float | None = None
     process: ProcessRecord
-    options: dict[str, Any]
-    inputs: dict[str, bool | int | float | str | None] = {}
+    options: dict[str, Any] = {}
+    inputs: dict[str, Plain] = {}
     code: CodeRecord | None = None
-    versions: dict[str, str | None]
-    state: str
-    reason: str = ""
-    notes: tuple[str, ...] = ()
-    nodes: tuple[NodeRecord, ...] = ()
-    outcome: str | None = None
+    versions: dict[str, str | None] = {}
+    view: ClusterView
     error: ErrorRecord | None = None
-    timings: dict[str, float] = {}
-    restarts: tuple[tuple[float, float | None], ...] = ()
-    feeds: tuple[FeedRecord, ...] = ()
     files: tuple[FileRecord, ...] = ()
     file_count: int = 0
-    verdict: str = ""
-    progress: float | None = None
-    of_runs: bool = False
-    search: SearchRecord | None = None
 
 
 class RunRecord(RunHeader, frozen=True, kw_only=True):
     """One run. ``metrics`` is a sample, evenly spread, of at most 2,000 reports."""
 
-    metrics: tuple[MetricsRecord, ...] = ()
+    metrics: tuple[MetricsReported, ...] = ()
 
 
 def encode(record: RunRecord) -> bytes:
@@ -192,18 +111,25 @@ def decode(data: bytes) -> RunRecord:
     ValueError
         If the file is damaged, or written by a later version of this package.
     """
-    record = msgspec.json.decode(data, type=RunRecord)
-    _check_version(record)
-    return record
+    return _decode(data, RunRecord)
 
 
 def decode_header(data: bytes) -> RunHeader:
     """Return the same without metrics, which takes a fraction of the time; raises the same errors."""
-    header = msgspec.json.decode(data, type=RunHeader)
-    _check_version(header)
-    return header
+    return _decode(data, RunHeader)
 
 
-def _check_version(header: RunHeader) -> None:
-    if header.version > VERSION:
-        raise ValueError(f"run.json is of version {header.version}; this tfos_lab reads versions up to {VERSION}")
+class _Version(msgspec.Struct):
+    version: int
+
+
+Kind = TypeVar("Kind", bound=RunHeader)
+
+
+def _decode(data: bytes, kind: type[Kind]) -> Kind:
+    version = msgspec.json.decode(data, type=_Version).version
+    if version > VERSION:
+        raise ValueError(f"run.json is of version {version}; this tfos_lab reads versions up to {VERSION}")
+    if version == 1:
+        return msgspec.convert(of_version_2(msgspec.json.decode(data)), kind)
+    return msgspec.json.decode(data, type=kind)

@@ -1,4 +1,8 @@
-"""Keeps a run's ``run.json`` up to date, on a thread of its own so that no node waits for the disk."""
+"""Keeps a run's ``run.json`` up to date, on a thread of its own so that no node waits for the disk.
+
+The thread goes on while a cell keeps the kernel busy. So it is also the one that hears when another process, such as
+the Jupyter server, asks for the run's end.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +12,25 @@ import threading
 import time
 from collections.abc import Callable
 
+from tfos_lab.core import cluster_records
 from tfos_lab.engine.record.format import encode
 from tfos_lab.engine.record.snapshot import RecordedRun, take_snapshot
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.run_store import KeptRun
-from tfos_lab.engine.state.events import Event, MetricsReported, NodeChanged, OutputProgressed, StateChanged
+from tfos_lab.engine.state.events import ClusterView, Event, NodeChanged, NodeHung, OutputProgressed, StateChanged
 
 logger = logging.getLogger(__name__)
 
-# Changes come in bursts; one write tells all of them.
-MIN_PERIOD_S = 1.0
-METRICS_PERIOD_S = 10.0
-# Writing the record of many nodes may take this share of the time.
-MANY_NODES = 64
+# Changes come in bursts; one write tells all of them. Figures change all the time: JupyterLab's panel reads them here.
+CHANGE_S = 0.5
+FIGURES_S = 2.0
+# Writing, on a slow disk or for many nodes, may take this share of the time, but no change waits longer than that.
 WRITING_SHARE = 0.05
+LONGEST_S = 5.0
 # The first write waits so long: it must not compete with the start of the nodes, of which people count milliseconds.
 START_DELAY_S = 0.2
+# How soon somebody who asks for the end from another process is heard.
+LISTEN_S = 0.25
 
 
 class RunRecorder:
@@ -47,9 +54,11 @@ class RunRecorder:
         self._thread: threading.Thread | None = None
         self._due_s = math.inf
         self._written_s = math.inf  # until the first write, which no event brings forward
+        self._written: ClusterView | None = None
         self._finished = False
         self._rest_s = 0.0
         self._warned = False
+        self._stop_mark = None if run_dir.is_part else cluster_records.stop_mark(run_dir.id)
         self._kept: KeptRun | None = None
         store = run.config.run_store
         if store and not run_dir.is_part:
@@ -67,19 +76,11 @@ class RunRecorder:
                     self._kept.start()
 
     def on_event(self, event: Event) -> None:
-        """Plan a write if ``event`` changes what the record says; called by the thread that publishes it."""
-        if isinstance(event, StateChanged | NodeChanged | OutputProgressed):
-            self._plan(MIN_PERIOD_S)
-        elif isinstance(event, MetricsReported):
-            self._plan(METRICS_PERIOD_S)
-
-    def _plan(self, period_s: float) -> None:
-        # Tens of thousands of reports a second come here: no lock for those that change nothing. Where a write begins
-        # meanwhile, it tells of this event, too.
-        if self._due_s <= self._written_s + max(period_s, self._rest_s):
+        """Plan a write if ``event`` changes the state of something; called by the thread that publishes it."""
+        if not isinstance(event, StateChanged | NodeChanged | NodeHung | OutputProgressed):
             return
         with self._changed:
-            due_s = self._written_s + max(period_s, self._rest_s)
+            due_s = self._written_s + max(CHANGE_S, self._rest_s)
             if due_s < self._due_s:
                 self._due_s = due_s
                 self._changed.notify()
@@ -106,21 +107,35 @@ class RunRecorder:
 
     def _write_when_due(self) -> bool:
         """Wait until a write is due, and write; return whether another one follows."""
+        while not self._is_due():
+            if self._stop_mark is not None and self._stop_mark.exists():
+                self._stop_mark.unlink(missing_ok=True)
+                # It may take as long as the nodes' grace period.
+                threading.Thread(target=self._run.stop, name=f"tfos-stop-{self._run_dir.id}", daemon=True).start()
         with self._changed:
-            while not self._finished and (wait_s := self._due_s - time.monotonic()) > 0:
-                self._changed.wait(None if math.isinf(wait_s) else wait_s)
             is_last = self._finished
-            self._due_s, self._written_s = math.inf, time.monotonic()
-        self._write()
+            self._written_s = time.monotonic()
+            self._due_s = self._written_s + max(FIGURES_S, self._rest_s)
+        self._write(is_last=is_last)
         return not is_last
 
-    def _write(self) -> None:
-        """Write the record as of now; a full disk costs the record, not the run."""
+    def _is_due(self) -> bool:
+        """Wait until a write is due, or it is time to listen again; return whether one is."""
+        with self._changed:
+            wait_s = self._due_s - time.monotonic()
+            if not self._finished and wait_s > 0:
+                self._changed.wait(wait_s if self._stop_mark is None else min(wait_s, LISTEN_S))
+            return self._finished or time.monotonic() >= self._due_s
+
+    def _write(self, *, is_last: bool) -> None:
+        """Write the record as of now, if it has changed; a full disk costs the record, not the run."""
+        began_s, record = time.monotonic(), take_snapshot(self._run_dir, self._run)
+        if record.view == self._written and not is_last:
+            return
         try:
-            began_s, record = time.monotonic(), take_snapshot(self._run_dir, self._run)
             self._run_dir.write_record(encode(record))
-            if len(record.nodes) > MANY_NODES:
-                self._rest_s = (time.monotonic() - began_s) / WRITING_SHARE
+            self._written = record.view
+            self._rest_s = min(LONGEST_S, (time.monotonic() - began_s) / WRITING_SHARE)
         except OSError as error:
             if not self._warned:
                 self._warned = True

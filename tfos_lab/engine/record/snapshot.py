@@ -7,12 +7,12 @@ import functools
 import importlib.metadata
 import inspect
 import linecache
-import math
 import os
 import platform
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,21 +24,10 @@ from tfos_lab.core.paths import without_keys
 from tfos_lab.core.states import RunState
 from tfos_lab.core.version import __version__
 from tfos_lab.engine.history import History
-from tfos_lab.engine.record.format import (
-    CodeRecord,
-    ErrorRecord,
-    FeedRecord,
-    FileRecord,
-    MetricsRecord,
-    NodeRecord,
-    PartRecord,
-    ProcessRecord,
-    RunRecord,
-    SearchRecord,
-)
+from tfos_lab.engine.record.format import CodeRecord, ErrorRecord, FileRecord, ProcessRecord, RunRecord
 from tfos_lab.engine.record.inputs import Plain
 from tfos_lab.engine.run_dir import RunDir
-from tfos_lab.engine.state.events import ClusterView, FeedView, MetricsReported, NodeView, RunFacts, SearchFacts
+from tfos_lab.engine.state.events import ClusterView
 from tfos_lab.errors import NodeFailed
 from tfos_lab.errors.text import first_line
 from tfos_lab.payload import notebook_sources
@@ -46,7 +35,6 @@ from tfos_lab.payload import notebook_sources
 MAX_METRICS = 2000
 MAX_FILES = 1000
 
-_MAX_MESSAGE = 500
 _PACKAGES = {
     "tensorflow": ("tensorflow", "tensorflow-cpu"),
     "keras": ("keras",),
@@ -77,13 +65,12 @@ class RecordedRun(Protocol):
         """What has happened so far."""
         ...
 
-    @property
-    def ended(self) -> bool:
-        """Whether the cluster has ended."""
-        ...
-
     def view(self) -> ClusterView:
         """Return the cluster as it is now."""
+        ...
+
+    def stop(self) -> None:
+        """Stop all nodes."""
         ...
 
     def failure(self) -> Exception:
@@ -93,36 +80,21 @@ class RecordedRun(Protocol):
 
 def take_snapshot(run_dir: RunDir, run: RecordedRun) -> RunRecord:
     """Return the record of a run as of now."""
-    ended, view = run.ended, run.view()
-    files = list(_files_below(run_dir.output)) if ended else []
+    view = run.view()
+    files = list(_files_below(run_dir.output)) if view.state.ended else []
     return RunRecord(
-        id=run_dir.id,
-        name=view.name,
-        launcher=view.launcher,
-        started_s=view.started_s,
         written_s=time.time(),
-        ended_s=view.ended_s,
         process=_this_process(),
         options=_options(run.config),
         inputs=run.inputs,
         code=code_of(run.map_fun),
         versions=dict(_versions()),
-        state=view.state,
-        reason=view.reason,
-        notes=view.notes,
-        nodes=tuple(_node(node) for node in view.nodes),
-        outcome=view.state if ended else None,
+        # TensorBoard and Spark's UI are pages of this process.
+        view=replace(view, tensorboard=None, spark_ui=""),
         error=_error(run.failure()) if view.state is RunState.FAILED else None,
-        timings=view.timings,
-        restarts=view.restarts,
-        feeds=tuple(_feed(feed) for feed in view.feeds),
-        metrics=tuple(_metrics(report, view.started_s) for report in run.history.sample_metrics(MAX_METRICS)),
+        metrics=tuple(run.history.sample_metrics(MAX_METRICS)),
         files=tuple(files[:MAX_FILES]),
         file_count=len(files),
-        verdict=view.verdict,
-        progress=view.progress,
-        of_runs=view.of_runs,
-        search=_search(view.search) if view.search is not None else None,
     )
 
 
@@ -174,63 +146,6 @@ def _options(config: ClusterConfig) -> dict[str, Any]:
     options: dict[str, Any] = msgspec.to_builtins(config)
     addresses = {name: without_keys(options[name]) for name in ("log_dir", "run_store") if options[name]}
     return {**options, **addresses, "env": sorted(config.env)}
-
-
-def _node(view: NodeView) -> NodeRecord:
-    return NodeRecord(
-        node=view.node,
-        state=view.state,
-        detail=view.detail,
-        host=view.host,
-        executor=view.executor,
-        pid=view.pid,
-        gpus=view.gpus,
-        step=view.step,
-        total_steps=view.total_steps,
-        rows=view.rows,
-        metrics=_finite(view.metrics),
-        activity=view.activity,
-        part=_part(view.task_index, view.run) if view.run is not None else None,
-    )
-
-
-def _part(number: int, facts: RunFacts) -> PartRecord:
-    return PartRecord(
-        number=number,
-        args=facts.args,
-        params=dict(facts.params),
-        tries=facts.tries,
-        seconds=facts.seconds,
-        best=facts.best,
-        log=facts.log,
-    )
-
-
-def _search(facts: SearchFacts) -> SearchRecord:
-    return SearchRecord(metric=facts.metric, best=facts.best, trial=facts.trial)
-
-
-def _feed(view: FeedView) -> FeedRecord:
-    return FeedRecord(
-        kind=view.kind,
-        rows=view.rows,
-        partitions=view.partitions,
-        size_bytes=view.size_bytes,
-        epochs=view.epochs,
-        complete=view.complete,
-        started_s=view.started_s,
-        ended_s=view.ended_s,
-    )
-
-
-def _metrics(report: MetricsReported, started_s: float) -> MetricsRecord:
-    return MetricsRecord(
-        time_s=report.time_s - started_s, node=report.node, step=report.step, metrics=_finite(report.metrics)
-    )
-
-
-def _finite(metrics: Mapping[str, float]) -> dict[str, float | None]:
-    return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
 
 
 def _error(error: Exception) -> ErrorRecord:

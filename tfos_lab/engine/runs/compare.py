@@ -29,8 +29,8 @@ def differences(runs: Sequence[Run]) -> list[Difference]:
     groups: list[Callable[[Run], dict[str, Any]]] = [
         lambda run: run.inputs,
         lambda run: {name: value for name, value in run.options.items() if name not in _IGNORED},
-        lambda run: {"launcher": run.record.launcher, "nodes": len(run.record.nodes)},
-        lambda run: {"fed": _fed(run), "verdict": run.record.verdict},
+        lambda run: {"launcher": run.record.view.launcher, "nodes": len(run.record.view.nodes)},
+        lambda run: {"fed": _fed(run), "verdict": run.record.view.verdict},
         lambda run: run.record.versions,
         lambda run: {"host": run.record.process.host},
     ]
@@ -42,7 +42,7 @@ def differences(runs: Sequence[Run]) -> list[Difference]:
 
 def _fed(run: Run) -> str:
     """Return the rows and epochs of all feeds."""
-    return "; ".join(f"{sum(feed.rows.values()):,} rows × {feed.epochs}" for feed in run.record.feeds)
+    return "; ".join(f"{sum(feed.rows.values()):,} rows × {feed.epochs}" for feed in run.record.view.feeds)
 
 
 def _differing(dicts: Sequence[dict[str, Any]]) -> Iterable[Difference]:
@@ -73,7 +73,7 @@ def phase_seconds(runs: Sequence[Run]) -> dict[str, list[float | None]]:
 
 def leading_reports(run: Run) -> list[MetricsReported]:
     """Return the reports from which the run's curves are drawn: of each metric, those of the first node that has it."""
-    place = {node.node: number for number, node in enumerate(run.record.nodes)}
+    place = {node.node: number for number, node in enumerate(run.record.view.nodes)}
     reports = run.reports
     leader: dict[str, str] = {}
     for report in sorted(reports, key=lambda one: place.get(one.node, len(place))):

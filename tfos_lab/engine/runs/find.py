@@ -67,7 +67,7 @@ def _meant(name: str, found: Runs) -> list[Run]:
 def _parts(name: str, found: Runs) -> list[Run]:
     """Return the independent run that ``7e8f.3`` means: it is not listed, but stands in the folder of the whole."""
     whole, dot, number = name.partition(".")
-    wholes = [run for run in _listed_ones(whole, found) if run.record.of_runs] if dot else []
+    wholes = [run for run in _listed_ones(whole, found) if run.record.view.of_runs] if dot else []
     parts = [read_part(run, f"run-{number}") for run in wholes]
     return [part for part in parts if isinstance(part, Run)]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from tfos_lab.engine.record.format import NodeRecord, PartRecord
+from tfos_lab.engine.state.events import NodeView, RunFacts
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _COLUMNS = ("run", "best", "state", "tries", "seconds", "error", "folder")
 
 
-def log_of_part(part: PartRecord) -> PurePosixPath | None:
+def log_of_part(part: RunFacts) -> PurePosixPath | None:
     """Return the log file of a run's last try, as a path below the folder of all runs.
 
     None where there was none, or where the record leads elsewhere.
@@ -24,15 +24,15 @@ def log_of_part(part: PartRecord) -> PurePosixPath | None:
     return path if is_below else None
 
 
-def parts_table(nodes: Sequence[NodeRecord], folder: str) -> pd.DataFrame:
+def parts_table(nodes: Sequence[NodeView], folder: str) -> pd.DataFrame:
     """Return a table with a row for each independent run, in the order of the record; see `Run.table`."""
     import pandas as pd
 
-    found = [(node, node.part) for node in nodes if node.part is not None]
+    found = [(node, node.run) for node in nodes if node.run is not None]
     parts = [part for _, part in found]
     logs = [log_of_part(part) for part in parts]
     columns: dict[str, Any] = {
-        "run": pd.Series([part.number for part in parts], dtype="int64"),
+        "run": pd.Series([node.task_index for node, _ in found], dtype="int64"),
         **_arguments(parts),
         "best": pd.Series([part.best for part in parts], dtype="float64"),
         "state": pd.Series([node.state for node, _ in found], dtype="string"),
@@ -44,7 +44,7 @@ def parts_table(nodes: Sequence[NodeRecord], folder: str) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def _arguments(parts: Iterable[PartRecord]) -> dict[str, list[Any]]:
+def _arguments(parts: Iterable[RunFacts]) -> dict[str, list[Any]]:
     """Return a column for each parameter, or one for the arguments in short where runs have no parameters."""
     parts = list(parts)
     names = dict.fromkeys(name for part in parts for name in part.params)

@@ -138,7 +138,7 @@ def _read_all(folder: Path, *, with_parts: bool) -> Iterator[Run | Unreadable]:
     whole = read_run(folder) if RunDir(folder).may_hold_run else None
     if whole is not None:
         yield whole
-    if with_parts or not isinstance(whole, Run) or not whole.record.of_runs:
+    if with_parts or not isinstance(whole, Run) or not whole.record.view.of_runs:
         yield from (read_run(path) for path in parts_of(folder) if RunDir(path).may_hold_run)
 
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import socket
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core import cluster_records
 from tfos_lab.core.paths import is_local
-from tfos_lab.core.states import RunState, known_run_state
+from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.engine.logs.writer import LogWriter
 from tfos_lab.engine.metrics import metrics_frame
 from tfos_lab.engine.record.format import ProcessRecord, RunHeader, RunRecord, decode
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.runs.parts import log_of_part, parts_table
-from tfos_lab.engine.runs.view import reports_of, view_of
 from tfos_lab.engine.state.events import ClusterView, MetricsReported
 from tfos_lab.engine.state.phases import spans_of
 
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
 
 # The record of a run that goes on is written to its store every half minute.
 _SILENT_S = 300.0
+_GONE = "the kernel that ran it has gone: this is what it had written down before"
 
 
 @dataclass(frozen=True)
@@ -58,19 +57,17 @@ class Run:
     @property
     def id(self) -> str:
         """Unique identifier."""
-        return self.record.id
+        return self.record.view.cluster_id
 
     @property
     def name(self) -> str:
         """The label that the user gave."""
-        return self.record.name
+        return self.record.view.name
 
     @property
     def state(self) -> RunState:
         """How the run ended; of one that has not ended, its last state, or ``lost`` where its kernel has gone."""
-        state = known_run_state(self.record.outcome or self.record.state)
-        if state is None:
-            return RunState.LOST
+        state = self.record.view.state
         is_silent = self.written_s is not None and time.time() - self.written_s > _SILENT_S
         if is_silent and not state.ended:
             return RunState.LOST
@@ -84,12 +81,12 @@ class Run:
     @property
     def started_s(self) -> float:
         """When it was asked for, in seconds since the epoch."""
-        return self.record.started_s
+        return self.record.view.started_s
 
     @property
     def ended_s(self) -> float | None:
         """When it ended; of a lost run, when it was last heard of; None for one that goes on."""
-        return self.record.ended_s or (self.record.written_s if self.state is RunState.LOST else None)
+        return self.record.view.ended_s or (self.record.written_s if self.state is RunState.LOST else None)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -112,11 +109,11 @@ class Run:
 
         Of a search, the best value of what it compares, and the other metrics of its best trial.
         """
-        search = self.record.search
+        search = self.record.view.search
         found = {} if search is None or search.best is None else {search.metric: search.best}
-        for node in self.record.nodes:
+        for node in self.record.view.nodes:
             for name, value in node.metrics.items():
-                found.setdefault(name, math.nan if value is None else value)
+                found.setdefault(name, value)
         return found
 
     @property
@@ -128,21 +125,21 @@ class Run:
     def reports(self) -> list[MetricsReported]:
         """The same, as events; none if ``run.json`` has gone meanwhile."""
         if isinstance(self.record, RunRecord):
-            return reports_of(self.record)
+            return list(self.record.metrics)
         try:
-            return reports_of(decode(RunDir(self.path).record.read_bytes()))
+            return list(decode(RunDir(self.path).record.read_bytes()).metrics)
         except (OSError, ValueError):
             return []
 
     @property
     def rows(self) -> int:
         """How many rows the nodes have read, in all epochs."""
-        return sum(node.rows for node in self.record.nodes)
+        return sum(node.rows for node in self.record.view.nodes)
 
     @property
     def phases(self) -> dict[str, float]:
         """The seconds that each phase took: launch, reserve, release, import, start, run, and restarts."""
-        if not self.record.timings:
+        if not self.record.view.timings:
             return {}
         seconds: dict[str, float] = {}
         for span in spans_of(self.view()):
@@ -153,18 +150,18 @@ class Run:
     @property
     def kind(self) -> str:
         """``cluster`` for the run of a single one, ``search``, or ``parallel`` for other independent runs."""
-        if not self.record.of_runs:
+        if not self.record.view.of_runs:
             return "cluster"
-        return "parallel" if self.record.search is None else "search"
+        return "parallel" if self.record.view.search is None else "search"
 
     @property
     def best_params(self) -> dict[str, Any]:
         """The parameters of a search's best trial; empty for other runs."""
-        search = self.record.search
+        search = self.record.view.search
         if search is None or search.best is None:
             return {}
         name = search.trial.partition(":")[0]
-        best = next((node.part for node in self.record.nodes if node.node == name), None)
+        best = next((node.run for node in self.record.view.nodes if node.node == name), None)
         return dict(best.params) if best is not None else {}
 
     @property
@@ -175,7 +172,7 @@ class Run:
         the metric that a search compares), ``state``, ``tries`` (int64), ``seconds`` (float64), ``error`` (one line)
         and ``folder``. Trials of a search come best first.
         """
-        return parts_table(self.record.nodes, self.folder)
+        return parts_table(self.record.view.nodes, self.folder)
 
     @property
     def output(self) -> Path:
@@ -198,7 +195,7 @@ class Run:
     @property
     def event_dir(self) -> str:
         """The folder with its event files, as far as this machine sees it; independent runs have theirs below it."""
-        if self.record.of_runs:
+        if self.record.view.of_runs:
             return self.folder
         own = RunDir(self.path).events
         log_dir = str(self.options.get("log_dir") or own)
@@ -208,8 +205,12 @@ class Run:
         return log_dir if is_here else str(own)
 
     def view(self) -> ClusterView:
-        """Return the run as displays show a cluster."""
-        return view_of(self.record, self.state, self.ended_s)
+        """Return the run as displays show a cluster; of a lost one, no node goes on."""
+        view, state = self.record.view, self.state
+        if state is not RunState.LOST:
+            return view
+        nodes = (node if node.state.ended else replace(node, state=NodeState.LOST) for node in view.nodes)
+        return replace(view, state=state, ended_s=self.ended_s, reason=_GONE, nodes=tuple(nodes), seconds_left=None)
 
     def log_path(self, node: str) -> Path:
         """Return the log file of a node, or of an independent run's last try.
@@ -219,7 +220,7 @@ class Run:
         KeyError
             If there is no such node.
         """
-        parts = {one.node: one.part for one in self.record.nodes}
+        parts = {one.node: one.run for one in self.record.view.nodes}
         if node not in parts:
             raise KeyError(f"no node {node!r} in the run {self.id}; there are {', '.join(parts)}")
         part = parts[node]
@@ -230,7 +231,7 @@ class Run:
         """Return what a node has written, or all nodes, as `Cluster.logs` does; raises KeyError for another node."""
         if node is not None:
             return _read_log(self.log_path(node), tail)
-        logs = {one.node: self.logs(one.node, tail) for one in self.record.nodes}
+        logs = {one.node: self.logs(one.node, tail) for one in self.record.view.nodes}
         return "\n".join(f"[{name}] {line}" for name, log in logs.items() for line in log.splitlines())
 
 

@@ -87,8 +87,8 @@ def runs_frame(found: Sequence[Run]) -> pd.DataFrame:
         "when": pd.Series(started, index=ids),
         "outcome": _column([run.state.value for run in found], ids, "string"),
         "seconds": _column([_seconds(run) for run in found], ids, "float64"),
-        "launcher": _column([run.record.launcher for run in found], ids, "string"),
-        "nodes": _column([len(run.record.nodes) for run in found], ids, "int64"),
+        "launcher": _column([run.record.view.launcher for run in found], ids, "string"),
+        "nodes": _column([len(run.record.view.nodes) for run in found], ids, "int64"),
         "rows": _column([run.rows for run in found], ids, "int64"),
         "best": _column([run.best_params for run in found], ids),
         "options": _column([run.options for run in found], ids),
@@ -97,7 +97,7 @@ def runs_frame(found: Sequence[Run]) -> pd.DataFrame:
         "phases": _column([run.phases for run in found], ids),
         "code": _column([run.code for run in found], ids, "string"),
         "error": _column([_error(run) for run in found], ids, "string"),
-        "verdict": _column([run.record.verdict for run in found], ids, "string"),
+        "verdict": _column([run.record.view.verdict for run in found], ids, "string"),
         "files": _column([[file.path for file in run.record.files] for run in found], ids),
         "pinned": _column([run.pinned for run in found], ids, "bool"),
         "folder": _column([run.folder for run in found], ids, "string"),
@@ -127,7 +127,4 @@ def _seconds(run: Run) -> float:
 
 
 def _error(run: Run) -> str:
-    error = run.record.error
-    if error is None:
-        return ""
-    return f"{error.node}: {error.kind}: {error.message}" if error.node else f"{error.type}: {error.message}"
+    return "" if run.record.error is None else str(run.record.error)

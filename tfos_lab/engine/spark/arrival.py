@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
 
+from tfos_lab.data.spark_python import unchosen_text
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.spark.asked import coming_slots, ungranted_text
 from tfos_lab.engine.spark.servers import lost_server
@@ -119,8 +120,8 @@ class Arrival:
         if now_s < self._look_s:
             return
         self._look_s = now_s + _QUIET_S
-        text = self.pending()
-        if text and text not in self._told:
-            self._told.add(text)
-            self._note(f"waiting for Spark's executors: {text}")
-            logger.warning("waiting for Spark's executors: %s", text)
+        for text in filter(None, (self.pending(), unchosen_text(self._spark))):
+            if text not in self._told:
+                self._told.add(text)
+                self._note(f"waiting for Spark's executors: {text}")
+                logger.warning("waiting for Spark's executors: %s", text)

@@ -1,12 +1,27 @@
-"""Events and views of a cluster: the bus carries events, `cluster.events` keeps them, the notebook draws views."""
+"""Events and views of a cluster, declared once.
+
+The bus carries events, and `cluster.events` keeps them. The notebook draws views; ``run.json`` holds them as they are,
+the side panel reads them there, and `tfos_lab.runs` gives them back: a field that is added here is in all of these.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.engine.state.activity import NodeActivity
+
+if TYPE_CHECKING:
+    MetricValue = float
+else:
+    MetricValue = float | None  # JSON has no NaN: null stands for what is not finite, and is read back as NaN
+
+
+def _read_back(metrics: dict[str, MetricValue]) -> dict[str, float]:
+    return {name: math.nan if value is None else value for name, value in metrics.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +101,11 @@ class MetricsReported(Event):
     node: str
     step: int | None
     total_steps: int | None
-    metrics: dict[str, float]
+    metrics: dict[str, MetricValue]
+
+    def __post_init__(self) -> None:
+        if None in self.metrics.values():
+            object.__setattr__(self, "metrics", _read_back(self.metrics))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,7 +256,7 @@ class NodeView:
     step: int | None = None
     total_steps: int | None = None
     rows: int = 0
-    metrics: dict[str, float] = field(default_factory=dict)
+    metrics: dict[str, MetricValue] = field(default_factory=dict)
     last_heartbeat_s: float | None = None
     run: RunFacts | None = None
     activity: NodeActivity | None = None
@@ -245,6 +264,8 @@ class NodeView:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "state", NodeState(self.state))
+        if None in self.metrics.values():
+            object.__setattr__(self, "metrics", _read_back(self.metrics))
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ class HistoryTable:
             *(_metric_column(name) for name in texts.common_metrics(self.runs, _MAX_METRICS)),
             _Column("Inputs", lambda run: texts.inputs_text(run, varied), None, "wrapped", optional=True),
             _Column("Nodes", texts.nodes_text, None, "numeric", optional=True),
-            _Column("On", lambda run: run.record.launcher),
+            _Column("On", lambda run: run.record.view.launcher),
             _Column("Rows", lambda run: f"{run.rows:,}" if run.rows else "", None, "numeric", optional=True),
             _Column("Files", lambda run: str(run.record.file_count or ""), None, "numeric", optional=True),
         ]

@@ -61,10 +61,7 @@ def outcome_html(run: Run) -> str:
 
 def error_text(run: Run) -> str:
     """Return why the run failed, in one line."""
-    error = run.record.error
-    if error is None:
-        return ""
-    return f"{error.node}: {error.kind}: {error.message}" if error.node else error.message
+    return "" if run.record.error is None else str(run.record.error)
 
 
 def metric_text(value: float | None) -> str:
@@ -100,7 +97,7 @@ def best_text(run: Run) -> str:
 
 def nodes_text(run: Run) -> str:
     """Return how many nodes there were, or how many independent runs."""
-    count = len(run.record.nodes)
+    count = len(run.record.view.nodes)
     noun = {"search": "trial", "parallel": "run"}.get(run.kind)
     return format_count(count, noun) if noun else str(count or "")
 

@@ -14,7 +14,7 @@ import shlex
 from pathlib import Path
 from typing import Protocol
 
-from tfos_lab.engine.discovery.publisher import show_folder
+from tfos_lab.engine.publisher import show_folder
 from tfos_lab.errors import ConfigError
 from tfos_lab.jupyter.display.assets import inline_script
 from tfos_lab.jupyter.display.messages import TensorBoardFrameOptions

@@ -1,1 +1,0 @@
-"""How other processes find a cluster: its cluster record, and the socket beside it."""

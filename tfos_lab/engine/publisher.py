@@ -1,0 +1,177 @@
+"""Shows a cluster to other processes: a cluster record, which leads to its folder, and a socket to its TensorBoard."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import hashlib
+import logging
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from tfos_lab.core import cluster_records
+from tfos_lab.core.config import ClusterConfig
+from tfos_lab.engine.state.events import TensorBoardStatus
+from tfos_lab.engine.tensorboard.server import TensorBoardServer
+
+if TYPE_CHECKING:
+    from tfos_lab.engine.tensorboard.tunnel import Tunnel
+
+logger = logging.getLogger(__name__)
+
+_warned = False
+
+
+class PublishedCluster(Protocol):
+    """What a publisher needs of a cluster."""
+
+    @property
+    def id(self) -> str:
+        """Unique identifier."""
+        ...
+
+    @property
+    def config(self) -> ClusterConfig:
+        """What the user asked for."""
+        ...
+
+    @property
+    def run_dir(self) -> Path:
+        """The run's folder."""
+        ...
+
+    @property
+    def event_dir(self) -> str:
+        """The folder with its event files, on this machine."""
+        ...
+
+    @property
+    def tunnel(self) -> Tunnel | None:
+        """The connection to the chief's TensorBoard as it is now, if there is one."""
+        ...
+
+    @property
+    def ended(self) -> bool:
+        """Whether the cluster has ended."""
+        ...
+
+
+class Publisher:
+    """Shows one cluster to other processes, from `publish` to `close`; what they see of it is its ``run.json``.
+
+    Parameters
+    ----------
+    cluster : PublishedCluster
+        The cluster. It is not used before `publish`, except for what it was asked for.
+    """
+
+    def __init__(self, cluster: PublishedCluster) -> None:
+        self._cluster = cluster
+        self._is_published = False
+        self._tensorboard: TensorBoardServer | None = None
+        if cluster.config.tensorboard:
+            self._tensorboard = TensorBoardServer(lambda: self.log_dir, lambda: cluster.tunnel, lambda: cluster.ended)
+
+    @property
+    def log_dir(self) -> str:
+        """The folder with the cluster's event files, on this machine."""
+        return self._cluster.event_dir
+
+    @property
+    def tensorboard_url(self) -> str | None:
+        """Where the Jupyter server shows TensorBoard, or else `link`."""
+        server = self._server_url()
+        return f"{server.rstrip('/')}/tfos-lab/tb/{self._cluster.id}/" if server and self._tensorboard else self.link
+
+    @property
+    def link(self) -> str | None:
+        """A link to TensorBoard for browsers on this machine, where no Jupyter server shows it."""
+        return None if self._tensorboard is None or self._server_url() else self._tensorboard.link()
+
+    def _server_url(self) -> str:
+        """Return the address of the Jupyter server that shows this cluster, if one does."""
+        return cluster_records.own_server_url() if self._is_published else ""
+
+    @property
+    def tensorboard_status(self) -> TensorBoardStatus | None:
+        """The state of TensorBoard, if the run has one that other processes can find."""
+        return self._tensorboard.status if self._tensorboard is not None and self._is_published else None
+
+    @property
+    def tensorboard_socket(self) -> str | None:
+        """The unix socket of TensorBoard on this machine."""
+        return self._tensorboard.socket if self._tensorboard is not None else None
+
+    def publish(self) -> None:
+        """Write the cluster record; where that is not possible, the cluster runs all the same."""
+        run_dir, socket = str(self._cluster.run_dir), self.tensorboard_socket or ""
+        try:
+            cluster_records.publish(cluster_records.ClusterRecord.here(self._cluster.id, run_dir, socket))
+            self._is_published = True
+        except (OSError, ImportError) as error:
+            _warn_once(error)
+
+    def end(self) -> None:
+        """Show no more than TensorBoard, if there is one: the cluster has ended."""
+        if self._tensorboard is None:
+            self.close()
+
+    def close(self) -> None:
+        """Remove the cluster record, and close TensorBoard's socket; may be called twice."""
+        if self._is_published:
+            cluster_records.remove(self._cluster.id)
+        if self._tensorboard is not None:
+            self._tensorboard.close()
+
+
+class PublishedFolder:
+    """Shows a folder of event files to the Jupyter server, which finds its TensorBoard by a cluster record.
+
+    Parameters
+    ----------
+    log_dir : str
+        The folder.
+    """
+
+    def __init__(self, log_dir: str) -> None:
+        self.id = f"folder-{hashlib.sha256(log_dir.encode()).hexdigest()[:12]}-{os.getpid()}"
+        self._tensorboard = TensorBoardServer(lambda: log_dir)
+        try:
+            cluster_records.publish(cluster_records.ClusterRecord.here(self.id, log_dir, self._tensorboard.socket))
+        except BaseException:
+            self._tensorboard.close()
+            raise
+        atexit.register(self.close)
+
+    @property
+    def link(self) -> str | None:
+        """A link to TensorBoard for browsers on this machine, where no Jupyter server shows it."""
+        return None if cluster_records.own_server_url() else self._tensorboard.link()
+
+    def close(self) -> None:
+        """Remove the cluster record and close the socket; may be called twice."""
+        cluster_records.remove(self.id)
+        self._tensorboard.close()
+
+
+@functools.cache
+def show_folder(log_dir: str) -> PublishedFolder:
+    """Return what publishes a folder, once for each folder; raises OSError where no socket can be made."""
+    return PublishedFolder(log_dir)
+
+
+def make_publisher(cluster: PublishedCluster) -> Publisher | None:
+    """Return a publisher, or None where no socket can be made for it: the cluster itself runs all the same."""
+    try:
+        return Publisher(cluster)
+    except (OSError, TimeoutError) as error:
+        _warn_once(error)
+        return None
+
+
+def _warn_once(error: Exception) -> None:
+    global _warned  # noqa: PLW0603 - once in the life of a process is enough
+    if not _warned:
+        _warned = True
+        logger.warning("clusters of this kernel are not listed in JupyterLab's panel: %s", error)
