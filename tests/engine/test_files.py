@@ -213,18 +213,27 @@ def chief(stand, tmp_path):
     return stand(log_dir=str(tmp_path / "there"))
 
 
+def grow(chief, name, data, offset=0):
+    """Send a piece of a file, and have it answered."""
+    piece = m.EventFilePiece(name, offset, data)
+    assert chief.ask(m.EventFilesGrown(rank=0, pieces=[piece])) == [m.EventFilesKept()]
+
+
 def test_event_files_in_a_folder_that_both_see_stay_there(chief, tmp_path):
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / ".probe").touch()
     assert chief.ask(FOUND) == [m.EventFilesWanted(limit_bytes=0)]
-    chief.send("a.tfevents", b"x", folder="events")
+    grow(chief, "a.tfevents", b"x")
     assert (chief.stored("events"), chief.notes) == (set(), ())
 
 
 def test_event_files_of_another_host_are_brought_into_the_run_s_folder(chief):
     [wanted] = chief.ask(FOUND)
     assert wanted.limit_bytes > 0
-    chief.send("train/a.tfevents", b"one ", b"two", folder="events")
+    grow(chief, "train/a.tfevents", b"one ")
+    grow(chief, "train/a.tfevents", b"lost", offset=5)
+    grow(chief, "train/a.tfevents", b"two", offset=4)
+    assert chief.ask(FOUND)[0].held == {"train/a.tfevents": 7}
     chief.ask(m.EventFilesSent(rank=0))
     home = chief.cluster.run_dir / "events"
     assert (home / "train" / "a.tfevents").read_bytes() == b"one two"
@@ -234,12 +243,12 @@ def test_event_files_of_another_host_are_brought_into_the_run_s_folder(chief):
 def test_event_files_that_stay_on_the_chief_s_host_are_told(chief):
     chief.ask(FOUND)
     chief.ask(m.EventFilesSent(rank=0, left_out=2, left_out_bytes=512_000_000))
-    assert "2 of 512.0 MB stay there in" in chief.notes[0]
+    assert "512.0 MB of 2 stay there in" in chief.notes[0]
 
 
 @pytest.mark.parametrize("name", ["../a.tfevents", "/etc/a.tfevents", "notes.txt", "a.tfevents/b"])
 def test_anything_but_event_files_is_dropped(chief, name):
     chief.ask(FOUND)
-    chief.send(name, b"x", folder="events")
+    grow(chief, name, b"x")
     chief.ask(m.EventFilesSent(rank=0))
     assert chief.stored("events") == set()

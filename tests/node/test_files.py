@@ -254,17 +254,31 @@ def chief(run, tmp_path):
     return chief
 
 
-def take_events(node, limit_bytes):
-    """Take all event files, as a driver does that cannot see them; return their names."""
-    node.send(m.EventFilesWanted(limit_bytes=limit_bytes))
-    return take(node, lambda: node.all(m.Drained))
+def take_events(node, limit_bytes, held=None):
+    """Take all event files, as a driver does that cannot see them; return their sizes by name."""
+    node.send(m.EventFilesWanted(limit_bytes=limit_bytes, held=held or {}))
+    sizes, answered = dict(held or {}), 0
+
+    def drained():
+        nonlocal answered
+        node.poll()
+        for grown in node.all(m.EventFilesGrown)[answered:]:
+            for piece in grown.pieces:
+                assert piece.offset == sizes.get(piece.name, 0)
+                sizes[piece.name] = piece.offset + len(piece.data)
+            answered += 1
+            node.send(m.EventFilesKept())
+        return node.all(m.Drained)
+
+    eventually(drained)
+    return sizes
 
 
 def test_a_driver_that_sees_the_folder_gets_no_event_files_and_the_probe_is_gone(chief, tmp_path):
     node = chief({"train/events.out.tfevents.1": (1, 0)})
     found = node.wait_for(m.EventFilesFound)
     assert (tmp_path / found.probe).exists()
-    assert take_events(node, 0) == []
+    assert take_events(node, 0) == {}
     assert not (tmp_path / found.probe).exists()
 
 
@@ -273,8 +287,7 @@ def test_any_other_gets_those_of_this_run_up_to_its_limit_and_the_rest_stays(chi
     files = {"a.tfevents": (size, 0), "sub/b.tfevents": (10, 0), "large.tfevents": (3 * size, 0), "m.keras": (5, 0)}
     node = chief({**files, "empty.tfevents": (0, 0), "of-another-run.tfevents": (10, 3600)})
     node.wait_for(m.EventFilesFound)
-    assert sorted(take_events(node, size + 10)) == ["a.tfevents", "sub/b.tfevents"]
-    assert sum(len(piece.data) for piece in node.all(m.FilePiece)) == size + 10
+    assert take_events(node, size + 10) == {"a.tfevents": size, "sub/b.tfevents": 10}
     assert node.all(m.EventFilesSent) == [m.EventFilesSent(rank=0, left_out=1, left_out_bytes=3 * size)]
 
 
@@ -282,8 +295,42 @@ def test_files_of_nodes_before_a_restart_are_sent_after_those_of_the_last(chief)
     files = {"chief-0-restart-1/b.tfevents": (30, 0), "chief-0-restart-1/c.tfevents": (300, 0)}
     node = chief({**files, "chief-0/a.tfevents": (10, 300), "other-run/a.tfevents": (10, 900)}, age_s=600.0)
     node.wait_for(m.EventFilesFound)
-    assert take_events(node, 100) == ["chief-0-restart-1/b.tfevents", "chief-0/a.tfevents"]
+    assert list(take_events(node, 100)) == ["chief-0-restart-1/b.tfevents", "chief-0/a.tfevents"]
     assert node.all(m.EventFilesSent) == [m.EventFilesSent(rank=0, left_out=1, left_out_bytes=300)]
+
+
+def test_what_the_driver_has_is_not_sent_again(chief):
+    node = chief({"a.tfevents": (30, 0), "b.tfevents": (10, 0)})
+    node.wait_for(m.EventFilesFound)
+    assert take_events(node, 100, held={"a.tfevents": 20, "b.tfevents": 10}) == {"a.tfevents": 30, "b.tfevents": 10}
+    [grown] = node.all(m.EventFilesGrown)
+    assert [(piece.name, piece.offset, piece.data) for piece in grown.pieces] == [("a.tfevents", 20, b"x" * 10)]
+
+
+def test_a_file_that_grows_is_sent_while_the_function_runs(run, tmp_path):
+    def write(args, ctx):
+        path = Path(ctx.log_dir, "a.tfevents")
+        for number in range(3):
+            with path.open("ab") as file:
+                file.write(b"x" * 10)
+            while not Path(args, str(number)).exists():
+                time.sleep(0.01)
+
+    node = run(write, str(tmp_path), start={"is_chief": True, "log_dir": str(tmp_path)})
+    node.wait_for(m.EventFilesFound)
+    node.send(m.EventFilesWanted(limit_bytes=1000))
+    for number in range(3):
+
+        def grown(number=number):
+            node.poll()
+            return len(node.all(m.EventFilesGrown)) > number
+
+        eventually(grown)
+        [piece] = node.all(m.EventFilesGrown)[number].pieces
+        assert (piece.offset, piece.data) == (10 * number, b"x" * 10)
+        node.send(m.EventFilesKept())
+        (tmp_path / str(number)).touch()
+    node.outcome()
 
 
 def test_without_event_files_nothing_is_sent(chief):

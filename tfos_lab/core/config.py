@@ -173,7 +173,7 @@ class ClusterConfig:
     tensorboard: bool = option(
         default=False,
         type=OptionType.FLAG,
-        meaning="run TensorBoard on the chief and show it under the cell",
+        meaning="show TensorBoard with the chief's event files under the cell",
         group=OptionGroup.OUTPUT,
     )
     log_dir: str | None = option(

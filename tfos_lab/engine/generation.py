@@ -15,7 +15,6 @@ from tfos_lab.engine.server import Server
 from tfos_lab.engine.state.cluster_state import ClusterState
 from tfos_lab.engine.state.feed_state import FeedState
 from tfos_lab.engine.state.instructions import Failure, SendTo
-from tfos_lab.engine.tensorboard.tunnel import Tunnel
 from tfos_lab.errors import NodeFailed, TfosError
 
 LOG_TAIL_LINES = 20
@@ -96,8 +95,6 @@ class Generation:
         The thread that talks to the nodes, and what starts them.
     control : NodeControl
         Changes the state from outside.
-    tunnel : Tunnel or None
-        The connection to the chief's TensorBoard, if it has one.
     feeds : int
         How many of the cluster's feeds these nodes have been given.
     caught_up : bool
@@ -110,7 +107,6 @@ class Generation:
     server: Server
     control: NodeControl
     launcher: Launcher
-    tunnel: Tunnel | None
     caught_up: bool
     feeds: int = 0
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tfos_lab import messages as m
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.core.launchers import LauncherTraits
-from tfos_lab.core.roles import NodeSpec, chief_of
+from tfos_lab.core.roles import NodeSpec
 from tfos_lab.data.session_stores import SessionStores
 from tfos_lab.engine.bus import Bus
 from tfos_lab.engine.cells import Cells
@@ -31,7 +31,6 @@ from tfos_lab.engine.state.hangs import Hangs
 from tfos_lab.engine.state.restart_budget import RestartBudget
 from tfos_lab.engine.state.unread import UnreadWatch
 from tfos_lab.engine.tensorboard.event_files import EventFileReceiver
-from tfos_lab.engine.tensorboard.tunnel import Tunnel
 from tfos_lab.transport.listener import Listener
 
 if TYPE_CHECKING:
@@ -146,8 +145,6 @@ class GenerationMaker:
         fails = self.config.on_hang == "fail"
         hangs = Hangs(cluster_state, lambda: feed_state.with_rows, timeout_s=hang_timeout_s, fails=fails)
         listener = self.make_listener(*self.hosts, len(self.node_specs))
-        has_tensorboard = self.config.tensorboard and not self.launcher.runs_inline
-        tunnel = Tunnel(chief_of(self.node_specs).rank, listener.post) if has_tensorboard else None
         payload = PayloadSender(self.payload)
         server = Server(
             cluster_id=services.run_dir.id,
@@ -161,7 +158,6 @@ class GenerationMaker:
             event_files=services.event_files,
             output=services.output,
             cells=services.cells,
-            tunnel=tunnel,
             make_start=self._start_maker(services, number, payload),
             payload=payload,
             on_saving=services.record_saving,
@@ -172,7 +168,7 @@ class GenerationMaker:
         except BaseException:
             listener.close()  # a context that nobody closes would hang the kernel when it is collected
             raise
-        return Generation(number, cluster_state, feed_state, server, control, launcher, tunnel, caught_up=number == 0)
+        return Generation(number, cluster_state, feed_state, server, control, launcher, caught_up=number == 0)
 
     def _find_lack(self, views: tuple[NodeView, ...], services: RunServices, control: NodeControl) -> str:
         """Return why nodes that have reserved cannot start: too few GPUs; what is merely uneven becomes a note."""

@@ -8,15 +8,11 @@ import hashlib
 import logging
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from tfos_lab.core import cluster_records
 from tfos_lab.core.config import ClusterConfig
-from tfos_lab.engine.state.events import TensorBoardStatus
 from tfos_lab.engine.tensorboard.server import TensorBoardServer
-
-if TYPE_CHECKING:
-    from tfos_lab.engine.tensorboard.tunnel import Tunnel
 
 logger = logging.getLogger(__name__)
 
@@ -47,11 +43,6 @@ class PublishedCluster(Protocol):
         ...
 
     @property
-    def tunnel(self) -> Tunnel | None:
-        """The connection to the chief's TensorBoard as it is now, if there is one."""
-        ...
-
-    @property
     def ended(self) -> bool:
         """Whether the cluster has ended."""
         ...
@@ -71,7 +62,7 @@ class Publisher:
         self._is_published = False
         self._tensorboard: TensorBoardServer | None = None
         if cluster.config.tensorboard:
-            self._tensorboard = TensorBoardServer(lambda: self.log_dir, lambda: cluster.tunnel, lambda: cluster.ended)
+            self._tensorboard = TensorBoardServer(lambda: self.log_dir, lambda: cluster.ended)
 
     @property
     def log_dir(self) -> str:
@@ -94,9 +85,9 @@ class Publisher:
         return cluster_records.own_server_url() if self._is_published else ""
 
     @property
-    def tensorboard_status(self) -> TensorBoardStatus | None:
-        """The state of TensorBoard, if the run has one that other processes can find."""
-        return self._tensorboard.status if self._tensorboard is not None and self._is_published else None
+    def shows_tensorboard(self) -> bool:
+        """Whether the run has a TensorBoard that other processes can find."""
+        return self._tensorboard is not None and self._is_published
 
     @property
     def tensorboard_socket(self) -> str | None:

@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from tfos_lab.engine.feed.inference import Inference
     from tfos_lab.engine.generation import Generation
     from tfos_lab.engine.profile.profiles import Profile
-    from tfos_lab.engine.tensorboard.tunnel import Tunnel
     from tfos_lab.messages import Outcome
 
 logger = logging.getLogger(__name__)
@@ -145,7 +144,7 @@ class ClusterRuntime:
             reason=str(generation.control.launch_error or reason),
             notes=(*self.history.notes, *(output.notes_at_the_end() if state.ended else output.notes)),
             spark_ui=self._spark_ui,
-            tensorboard=self.publisher.tensorboard_status if self.publisher is not None else None,
+            tensorboard=self.publisher is not None and self.publisher.shows_tensorboard,
         )
         return self._assessor.assess(view, time.time())
 
@@ -157,11 +156,6 @@ class ClusterRuntime:
     def generation(self) -> Generation:
         """The nodes as they are now; another generation after each restart."""
         return self._generations.current
-
-    @property
-    def tunnel(self) -> Tunnel | None:
-        """The connection to the chief's TensorBoard as it is now, if it has one."""
-        return self.generation.tunnel
 
     @property
     def nodes(self) -> tuple[NodeView, ...]:

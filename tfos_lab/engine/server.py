@@ -38,7 +38,6 @@ from tfos_lab.engine.state.silence import Backlog
 from tfos_lab.engine.state.unread import UnreadWatch
 from tfos_lab.engine.state.wrong_messages import WrongMessage, check
 from tfos_lab.engine.tensorboard.event_files import EventFileReceiver
-from tfos_lab.engine.tensorboard.tunnel import Tunnel
 from tfos_lab.node.stand_in import SUFFIX as STAND_IN
 from tfos_lab.transport.listener import AgentData, Listener
 
@@ -89,7 +88,6 @@ class Server:
         event_files: EventFileReceiver,
         output: OutputReceiver,
         cells: Cells,
-        tunnel: Tunnel | None,
         make_start: MakeStart,
         on_saving: Callable[[m.SavesTo, NodeView], None],
         payload: PayloadSender | None = None,
@@ -112,7 +110,6 @@ class Server:
         self._on_saving = on_saving
         self._payload = payload or PayloadSender(b"")
         self._cells = cells
-        self._tunnel = tunnel
         self._identities: dict[int, bytes] = {}
         self._ranks: dict[bytes, int] = {}
         self._replaced: set[tuple[bytes, str]] = set()
@@ -160,8 +157,6 @@ class Server:
                         self._carry_out(self._unread.tick(now_s))
         finally:
             self.over.set()
-            if self._tunnel is not None:
-                self._tunnel.close()
             self._logs.close()
             self._listener.close()
             on_over()
@@ -262,8 +257,6 @@ class Server:
         if isinstance(message, m.FilePiece | m.ResultOffered | m.Ended):
             node = self._cluster_state.view_of(message.rank).node
             self._carry_out(self._output.results.handle(message, node, now_s))
-        if self._tunnel is not None:
-            self._tunnel.handle(message)
         if isinstance(message, m.CellWrote | m.CellEnded):
             self._cells.handle(message)
 
@@ -281,8 +274,6 @@ class Server:
             self._replaced.add((known, view.address))
         self._identities[message.rank] = identity
         self._ranks[identity] = message.rank
-        if self._tunnel is not None:
-            self._tunnel.handle(message)
         self._carry_out(self._cluster_state.handle(message, now_s))
 
     def _send_away(self, identity: bytes) -> None:

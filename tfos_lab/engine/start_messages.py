@@ -65,7 +65,6 @@ class StartMaker:
             grace_s=self._config.grace_s,
             restart=self._restart,
             age_s=max(0.0, time.time() - self._called_s),
-            tensorboard=self._config.tensorboard and spec == self._chief,
             output_dir=str(output_dir or ""),
             output_probe=str(self._output.probe),
             output_limit_bytes=self._output.limit_bytes,

@@ -26,11 +26,18 @@ from tfos_lab.messages import (
     profile,
     results,
     stacks,
-    tensorboard,
 )
 from tfos_lab.messages.activity import Activity
 from tfos_lab.messages.common import INPUT_QUEUE, DriverAddress, LaunchSpec, Message, Outcome, TlsIdentity
-from tfos_lab.messages.event_files import EventFilesFound, EventFilesPut, EventFilesSent, EventFilesWanted
+from tfos_lab.messages.event_files import (
+    EventFilePiece,
+    EventFilesFound,
+    EventFilesGrown,
+    EventFilesKept,
+    EventFilesPut,
+    EventFilesSent,
+    EventFilesWanted,
+)
 from tfos_lab.messages.feed import (
     AttemptStored,
     Commit,
@@ -102,14 +109,6 @@ from tfos_lab.messages.payload import PayloadPiece, PayloadWanted
 from tfos_lab.messages.profile import Profiled, ProfilePiece, ProfilePieceWanted, ProfileWanted
 from tfos_lab.messages.results import ResultOffered, ResultWanted
 from tfos_lab.messages.stacks import Condition, Stacks, StacksWanted
-from tfos_lab.messages.tensorboard import (
-    TensorBoardGone,
-    TensorBoardReady,
-    TunnelClosed,
-    TunnelCredit,
-    TunnelData,
-    TunnelOpen,
-)
 
 FromAgent = (
     lifecycle.FromAgent
@@ -119,7 +118,6 @@ FromAgent = (
     | payload.FromAgent
     | feed.FromAgent
     | inference.FromAgent
-    | tensorboard.FromAgent
     | event_files.FromAgent
     | files.FromAgent
     | lock_step.FromAgent
@@ -134,7 +132,6 @@ ToAgent = (
     | payload.ToAgent
     | feed.ToAgent
     | inference.ToAgent
-    | tensorboard.ToAgent
     | event_files.ToAgent
     | files.ToAgent
     | lock_step.ToAgent

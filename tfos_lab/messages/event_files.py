@@ -1,9 +1,8 @@
-"""Event files of a node whose folder the driver cannot see: sent to it when the node has ended.
-
-The files themselves travel as `FilePiece`s (`tfos_lab.messages.files`).
-"""
+"""Event files of a chief whose folder the driver does not see: what has grown is sent while the function runs."""
 
 from __future__ import annotations
+
+import msgspec
 
 from tfos_lab.messages.common import Message
 
@@ -16,13 +15,33 @@ class EventFilesFound(Message, frozen=True):
 
 
 class EventFilesWanted(Message, frozen=True):
-    """Send at most ``limit_bytes`` of them; 0 if the driver sees them itself."""
+    """Send at most ``limit_bytes`` of them, after what is ``held`` of each; 0 if the driver sees them itself."""
 
     limit_bytes: int
+    held: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+class EventFilePiece(msgspec.Struct, frozen=True):
+    """What follows the first ``offset`` bytes of a file; ``name`` is its path below the folder."""
+
+    name: str
+    offset: int
+    data: bytes
+
+
+class EventFilesGrown(Message, frozen=True):
+    """Files have grown; what comes next is sent when these pieces are kept."""
+
+    rank: int
+    pieces: list[EventFilePiece]
+
+
+class EventFilesKept(Message, frozen=True):
+    """The pieces that were sent last are written."""
 
 
 class EventFilesSent(Message, frozen=True):
-    """All have been sent but ``left_out`` files of ``left_out_bytes``: they were too large, or took too long."""
+    """The function has ended, and all is sent but ``left_out_bytes`` of ``left_out`` files: that was too much."""
 
     rank: int
     left_out: int = 0
@@ -36,5 +55,5 @@ class EventFilesPut(Message, frozen=True):
     problem: str = ""
 
 
-FromAgent = EventFilesFound | EventFilesSent | EventFilesPut
-ToAgent = EventFilesWanted
+FromAgent = EventFilesFound | EventFilesGrown | EventFilesSent | EventFilesPut
+ToAgent = EventFilesWanted | EventFilesKept

@@ -6,7 +6,7 @@ from tfos_lab.messages.common import Message
 
 
 class FilePiece(Message, frozen=True):
-    """Bytes of one file of ``folder`` (``"events"``, ``"output"`` or ``"result"``), in order.
+    """Bytes of one file of ``folder`` (``"output"`` or ``"result"``), in order.
 
     ``name`` is the file's path below the folder; ``transfer`` counts the files that a node sends, including those that
     it sends again. The last piece has the SHA-256 of the whole file.

@@ -127,7 +127,6 @@ class Start(Message, frozen=True):
     grace_s: float = 10.0
     restart: int = 0
     age_s: float = 0.0
-    tensorboard: bool = False
     output_dir: str = ""
     output_probe: str = ""
     output_limit_bytes: int = 0

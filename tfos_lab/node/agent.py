@@ -7,7 +7,7 @@ child ended. The messages of a normal run, in order:
     Reserve -> (all nodes reserved) Start -> child runs -> Ended -> (all ended) Finish -> Drained -> Shutdown
 
 `DriverLink` is the connection to the driver, `ChildSupervisor` the life of the child; this module joins them with the
-node's feeds, files, log and TensorBoard in one poll loop.
+node's feeds, files and log in one poll loop.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ from tfos_lab.node.scratch import Scratch
 from tfos_lab.node.stacks.agent import StackTaker
 from tfos_lab.node.tensorboard.event_files import EventFileSender
 from tfos_lab.node.tensorboard.remote_log import RemoteLog
-from tfos_lab.node.tensorboard.tunnel import AgentTunnel
 from tfos_lab.transport.poll_loop import PollLoop
 
 REPEAT_S = 2.0
@@ -99,7 +98,6 @@ class Agent:
         self._feeds = FeedStore(spec.rank, rows_host, self._scratch.path, send, self._child.send, take_port=take_port)
         self._stacks = StackTaker(spec.rank, self._scratch.path, self._child, send)
         self._profiles = ProfileFiles(spec.rank, self._scratch.path, send, self._child.send)
-        self._tunnel = AgentTunnel(spec.rank, send, self._loop)
         self._shared = SharedFolder(spec.shared_dir, spec.cluster_id, spec.node)
         self._event_files = EventFileSender(spec.rank, send)
         self._remote_log = RemoteLog(spec.rank, self._scratch.path, send)
@@ -173,7 +171,7 @@ class Agent:
         with self._driver.long_work():
             self._output.work()
             self._result.work()
-        self._tunnel.flush()
+            self._event_files.tick()
         if self._child.is_over:
             self._drain(now)
 
@@ -203,8 +201,6 @@ class Agent:
                 self._free_slot()
             case m.LogCredit():
                 self._log_sender.take_credit(message)
-            case m.TunnelOpen() | m.TunnelData() | m.TunnelCredit() | m.TunnelClosed():
-                self._tunnel.handle(message)
             case _:
                 self._pass_on(message)
 
@@ -245,8 +241,6 @@ class Agent:
         start = self._remote_log.prepare(start, {**spec.environ, **start.env, **spec.extra_env})
         if start.is_chief:
             self._event_files.set_folder(start.event_home, start.age_s)
-        if start.tensorboard:
-            self._tunnel.start(self._fork_server, start.event_home, spec.cwd)
         self._child.start(start, self._start_folder, self._port)
         self._port.close()  # the child holds it from now on
 
@@ -333,7 +327,6 @@ class Agent:
     def close(self) -> None:
         """Kill the child and release everything."""
         self._child.close()
-        self._tunnel.close()
         self._shared.clear()
         self._saved_paths.clear()
         self._feeds.close()

@@ -332,12 +332,6 @@ export interface Stop {
   kind: "stop";
 }
 
-/** The state of TensorBoard beside the chief. */
-export interface TensorBoard {
-  state: string;
-  reason: string;
-}
-
 /** For `tensorboard_frame`: the element to replace by the frame, and the run's id and name. */
 export interface TensorBoardFrameOptions {
   element: string;
@@ -383,7 +377,7 @@ export interface View {
   spans: TimelineSpan[];
   feed: Feed | null;
   spark_ui: string;
-  tensorboard: TensorBoard | null;
+  tensorboard: boolean;
   started_s: number;
   ended_s: number | null;
   now_s: number;

@@ -6,7 +6,6 @@ import type { Store } from "./store";
 
 /** JupyterLab's extension handles this event and opens a tab of its own; elsewhere the link opens one of the browser. */
 const OPEN_TENSORBOARD = "tfos-lab:open-tensorboard";
-const STARTING = "TensorBoard is starting beside the chief";
 const NO_EXTENSION =
   "TensorBoard cannot be opened here: this Jupyter server runs without tfos_lab's extension. Restart it; if that does " +
   "not help: jupyter server extension enable tfos_lab.jupyter_server. The link below works on the kernel's machine.";
@@ -30,20 +29,16 @@ export class TensorBoardLink {
 
   update(): void {
     const { tensorboard } = this.store.view;
-    const address = tensorboard && this.address();
+    const address = tensorboard ? this.address() : null;
     this.el.hidden = !address;
     this.note.hidden = true;
-    if (!tensorboard || !address) return;
-    const starting = tensorboard.state === "starting";
-    if (!starting) void this.askServer(address);
-    const opens = !starting && this.served !== false;
+    if (!address) return;
+    void this.askServer(address);
+    const opens = this.served !== false;
     if (opens) setAttribute(this.el, "href", address.href);
     else this.el.removeAttribute("href");
     setAttribute(this.el, "aria-disabled", String(!opens));
-    setAttribute(this.el, "title", starting ? STARTING : "");
-    this.showNote(
-      this.served === false ? NO_EXTENSION : tensorboard.state === "gone" ? whyGone(tensorboard.reason) : "",
-    );
+    this.showNote(opens ? "" : NO_EXTENSION);
   }
 
   private showNote(sentence: string): void {
@@ -76,8 +71,4 @@ export class TensorBoardLink {
     const asked = new CustomEvent(OPEN_TENSORBOARD, { detail: { id, name }, cancelable: true });
     if (!document.dispatchEvent(asked)) event.preventDefault();
   }
-}
-
-function whyGone(reason: string): string {
-  return `There is no TensorBoard beside the chief: ${reason}. The link shows what this machine sees of the event files.`;
 }

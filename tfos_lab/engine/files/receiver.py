@@ -128,16 +128,20 @@ class FileReceiver:
         self._digest.update(piece.data)
 
     def _path_of(self, name: str) -> Path | None:
-        """Return the path of a file of this name, or None for a name that leads out of the folder."""
-        parts = name.split("/")
-        if len(parts) > _MAX_DEPTH or any(not _is_plain(part) for part in parts):
+        return path_below(self._home, name)
+
+
+def path_below(home: Path, name: str) -> Path | None:
+    """Return the path of a file of this name in a folder, or None for a name that leads out of it."""
+    parts = name.split("/")
+    if len(parts) > _MAX_DEPTH or any(not _is_plain(part) for part in parts):
+        return None
+    folder = home
+    for part in parts[:-1]:
+        folder = folder / part
+        if folder.is_symlink():
             return None
-        folder = self._home
-        for part in parts[:-1]:
-            folder = folder / part
-            if folder.is_symlink():
-                return None
-        return folder / parts[-1]
+    return folder / parts[-1]
 
 
 def _is_plain(part: str) -> bool:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.core.launchers import LauncherTraits
@@ -35,9 +35,6 @@ from tfos_lab.engine.state.events import (
     StateChanged,
 )
 from tfos_lab.errors import ParallelFailed, ParallelInterrupted, TfosError
-
-if TYPE_CHECKING:
-    from tfos_lab.engine.tensorboard.tunnel import Tunnel
 
 # Up to so many runs, each change is told at once; of more, what has changed in so many seconds.
 _FEW_RUNS = 12
@@ -119,11 +116,6 @@ class ParallelRuns:
     def event_dir(self) -> str:
         """The folder with event files; each run has its own below `run_dir`."""
         return str(self.files.events)
-
-    @property
-    def tunnel(self) -> Tunnel | None:
-        """The connection to a TensorBoard: independent runs have none."""
-        return None
 
     @property
     def ended(self) -> bool:

@@ -90,7 +90,7 @@ def take_snapshot(run_dir: RunDir, run: RecordedRun) -> RunRecord:
         code=code_of(run.map_fun),
         versions=dict(_versions()),
         # TensorBoard and Spark's UI are pages of this process.
-        view=replace(view, tensorboard=None, spark_ui=""),
+        view=replace(view, tensorboard=False, spark_ui=""),
         error=_error(run.failure()) if view.state is RunState.FAILED else None,
         metrics=tuple(run.history.sample_metrics(MAX_METRICS)),
         files=tuple(files[:MAX_FILES]),

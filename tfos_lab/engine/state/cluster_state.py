@@ -146,7 +146,7 @@ class ClusterState:
                 return self._take(node, [message], now_s)
             case m.Ended(outcome=outcome):
                 return self._end(node, outcome, now_s)
-            case m.OutputOpened() | m.FilePiece() | m.EventFilesPut() | m.OutputSent():
+            case m.OutputOpened() | m.FilePiece() | m.EventFilesGrown() | m.EventFilesPut() | m.OutputSent():
                 return self._record_output(node, message, now_s)
             case m.Drained():
                 node.drained = True
@@ -207,13 +207,13 @@ class ClusterState:
     def _record_output(
         self,
         node: ClusterNode,
-        message: m.OutputOpened | m.FilePiece | m.EventFilesPut | m.OutputSent,
+        message: m.OutputOpened | m.FilePiece | m.EventFilesGrown | m.EventFilesPut | m.OutputSent,
         now_s: float,
     ) -> list[Instruction]:
         match message:
             case m.OutputOpened(place=place):
                 node.sends_output = bool(place)
-            case m.FilePiece() | m.EventFilesPut():
+            case m.FilePiece() | m.EventFilesGrown() | m.EventFilesPut():
                 self._output_at_s = now_s
             case m.OutputSent():
                 node.sends_output = False

@@ -269,27 +269,15 @@ class NodeView:
 
 
 @dataclass(frozen=True)
-class TensorBoardStatus:
-    """The state of a run's TensorBoard.
-
-    ``state`` is ``starting`` (on the chief's host), ``ready``, or ``gone``: then ``reason`` says why, and a TensorBoard
-    on this machine shows the part of the folder that it can see.
-    """
-
-    state: str
-    reason: str = ""
-
-
-@dataclass(frozen=True)
 class ClusterView:
     """A cluster at a moment, for displays and users.
 
     ``timings`` maps a phase to seconds since the call; ``restarts`` says when nodes began to start again, and when all
     of them ran again. ``feeds`` are in the order in which they began. ``spark_ui`` is the address of Spark's UI, or
-    ""; ``tensorboard`` is None for runs without it. Where the nodes are independent runs, each has its ``run`` facts,
-    and ``of_runs`` is true; those of a ``search`` come best first. ``progress`` is how much of the training is done, 0
-    to 1, and ``seconds_left`` how long the rest will take; None where that is not known. ``verdict`` says why training
-    is as slow as it is, or nothing.
+    "", and ``tensorboard`` whether the Jupyter server can show the run's. Where the nodes are independent runs, each
+    has its ``run`` facts, and ``of_runs`` is true; those of a ``search`` come best first. ``progress`` is how much of
+    the training is done, 0 to 1, and ``seconds_left`` how long the rest will take; None where that is not known.
+    ``verdict`` says why training is as slow as it is, or nothing.
     """
 
     cluster_id: str
@@ -305,7 +293,7 @@ class ClusterView:
     reason: str = ""
     notes: tuple[str, ...] = ()
     spark_ui: str = ""
-    tensorboard: TensorBoardStatus | None = None
+    tensorboard: bool = False
     of_runs: bool = False
     search: SearchFacts | None = None
     progress: float | None = None

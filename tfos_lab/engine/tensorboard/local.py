@@ -1,4 +1,4 @@
-"""The TensorBoard process on this machine, which shows a run when the chief's TensorBoard cannot."""
+"""The process of a run's TensorBoard."""
 
 from __future__ import annotations
 

@@ -1,23 +1,23 @@
 """The unix socket to a run's TensorBoard, served for as long as this process lives.
 
-While the cluster runs, connections are relayed through the tunnel to the TensorBoard beside the chief. When it has
-ended, or if the chief has none, they are relayed to one on this machine, which is started for the first of them and
-shows the same folder. If neither is possible, the response is a page with a sentence, never a blank one.
+Connections are relayed to a TensorBoard on this machine, which is started for the first of them and shows the run's
+event files: nodes write them to a folder that this machine sees, or what they write is brought here as it grows. If
+there is nothing to show, the response is a page with a sentence, never a blank one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfos_lab.engine.state.events import TensorBoardStatus
 from tfos_lab.engine.tensorboard.local import LocalTensorBoard
-from tfos_lab.engine.tensorboard.relay import Connection
-from tfos_lab.engine.tensorboard.tunnel import MAX_STREAMS, Tunnel
+from tfos_lab.engine.tensorboard.message_page import message_page
 from tfos_lab.transport.unix_server import UnixServer
 
 if TYPE_CHECKING:
@@ -26,11 +26,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 START_TIMEOUT_S = 30.0
-# A client that comes before TensorBoard is up waits this long before it is asked to retry.
-PATIENCE_S = 1.5
-_STEP_S = 0.05
-# A TensorBoard on this machine that nobody uses is ended after this time, and started again for the next client.
+# A TensorBoard that nobody uses is ended after this time, and started again for the next client.
 IDLE_S = 900.0
+_CHUNK_BYTES = 64 << 10
+_END_OF_REQUEST = b"\r\n\r\n"
 
 
 class TensorBoardServer:
@@ -40,8 +39,6 @@ class TensorBoardServer:
     ----------
     find_log_dir : callable
         Returns the folder with the event files, as of now.
-    find_tunnel : callable
-        Returns the tunnel to the chief's TensorBoard, as of now; None for a run that ended long ago.
     cluster_ended : callable
         Whether the cluster has ended.
     """
@@ -49,16 +46,14 @@ class TensorBoardServer:
     def __init__(
         self,
         find_log_dir: Callable[[], str],
-        find_tunnel: Callable[[], Tunnel | None] = lambda: None,
         cluster_ended: Callable[[], bool] = lambda: True,
     ) -> None:
         self._find_log_dir = find_log_dir
-        self._find_tunnel = find_tunnel
         self._cluster_ended = cluster_ended
         self._local = LocalTensorBoard()
         self._local_clients = 0
         self._local_visits = 0
-        self._unix_server = UnixServer(self._serve, max_connections=MAX_STREAMS)
+        self._unix_server = UnixServer(self._serve)
         self._http_server: TensorBoardHttpServer | None = None
         self._http_lock = threading.Lock()
 
@@ -83,14 +78,6 @@ class TensorBoardServer:
                     return None
             return self._http_server.url
 
-    @property
-    def status(self) -> TensorBoardStatus:
-        """Its status now; touches no file system, so that it can be asked for often."""
-        tunnel = self._find_tunnel()
-        if tunnel is not None and tunnel.failure:
-            return TensorBoardStatus("gone", tunnel.failure)
-        return TensorBoardStatus("starting" if self._is_starting() else "ready")
-
     def close(self) -> None:
         """Close socket and port, and end the TensorBoard on this machine; may be called twice."""
         with self._http_lock:
@@ -103,43 +90,20 @@ class TensorBoardServer:
     # ---- one connection ---------------------------------------------------------------------------------------------
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Relay the connection to a TensorBoard, or respond with the reason why there is none."""
+        """Relay the connection to TensorBoard, or respond with the reason why there is none."""
         connection = Connection(reader, writer)
-        for _ in range(int(PATIENCE_S / _STEP_S)):
-            if not self._is_starting():
-                break
-            await asyncio.sleep(_STEP_S)
-        tunnel = self._find_tunnel()
-        if tunnel is not None and tunnel.ready:
-            if not await connection.relay_to_tunnel(tunnel):
-                await connection.respond("TensorBoard has just gone away.", retry=True)
-        elif self._is_starting():
-            await connection.skip_request()
-            await connection.respond("TensorBoard is starting beside the chief.", retry=True)
-        elif (reason := self._why_nothing_to_show()) is not None:
-            await connection.skip_request()
-            await connection.respond(reason)
-        else:
-            await self._relay_to_local(connection)
-
-    def _is_starting(self) -> bool:
-        """Whether the chief's TensorBoard may still become ready."""
-        tunnel = self._find_tunnel()
-        return tunnel is not None and not tunnel.ready and not tunnel.failure and not self._cluster_ended()
-
-    def _why_nothing_to_show(self) -> str | None:
-        """Return why a TensorBoard on this machine could show nothing, or None if it could show something."""
         log_dir = self._find_log_dir()
         if "://" in log_dir or _has_files(Path(log_dir)):
-            return None
-        tunnel = self._find_tunnel()
-        if tunnel is not None and tunnel.failure:
-            chief = f"On the chief TensorBoard could not be started: {tunnel.failure}. "
-            return f"{chief}On this machine the folder {log_dir} holds no event files."
-        return (
-            f"There are no event files in {log_dir} on this machine. If the run has written some, they are on the "
-            "chief's host: choose a log_dir that both share."
-        )
+            await self._relay_to_local(connection)
+            return
+        await connection.skip_request()
+        if self._cluster_ended():
+            await connection.respond(
+                f"There are no event files in {log_dir} on this machine. If the run has written some, they are on the "
+                "chief's host: choose a log_dir that both share."
+            )
+        else:
+            await connection.respond(f"There are no event files in {log_dir} yet.", retry=True)
 
     async def _relay_to_local(self, connection: Connection) -> None:
         self._local_clients += 1
@@ -185,3 +149,49 @@ def _has_files(folder: Path) -> bool:
         return any(folder.iterdir())
     except OSError:
         return False
+
+
+@dataclass(frozen=True)
+class Connection:
+    """One client's connection to the run's socket."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def relay_to(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Relay to another connection, and close that one."""
+        try:
+            await _until_one_ends(_copy(self.reader, writer), _copy(reader, self.writer))
+        finally:
+            writer.close()
+
+    async def skip_request(self) -> None:
+        """Read the request's headers: a client does not expect a response before it has sent them."""
+        await self.reader.readuntil(_END_OF_REQUEST)
+
+    async def respond(self, sentence: str, *, retry: bool = False) -> None:
+        """Respond with a page that holds one sentence."""
+        page = message_page(sentence, retry=retry).encode()
+        self.writer.write(
+            b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/html; charset=utf-8\r\nCache-Control: no-store\r\n"
+            b"Connection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(page), page)
+        )
+        await self.writer.drain()
+
+
+async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    while data := await source.read(_CHUNK_BYTES):
+        target.write(data)
+        await target.drain()
+
+
+async def _until_one_ends(*directions: Coroutine[None, None, None]) -> None:
+    """Run both directions of a connection until one of them ends."""
+    tasks = [asyncio.ensure_future(direction) for direction in directions]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        with contextlib.suppress(OSError):
+            await asyncio.gather(*tasks, return_exceptions=True)

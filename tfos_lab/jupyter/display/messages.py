@@ -193,13 +193,6 @@ class Feed(TypedDict):
     complete: bool
 
 
-class TensorBoard(TypedDict):
-    """The state of TensorBoard beside the chief."""
-
-    state: str
-    reason: str
-
-
 class View(TypedDict):
     """The cluster as it is: the trait ``view``. Times are the kernel's clock.
 
@@ -220,7 +213,7 @@ class View(TypedDict):
     spans: list[TimelineSpan]
     feed: Feed | None
     spark_ui: str
-    tensorboard: TensorBoard | None
+    tensorboard: bool
     started_s: float
     ended_s: float | None
     now_s: float

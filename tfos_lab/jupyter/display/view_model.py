@@ -42,9 +42,7 @@ def encode_view(
         "spans": [] if view.of_runs else [_encode_span(span) for span in spans_of(view, now_s)],
         "feed": _encode_runs(view) if view.of_runs else _encode_feeds(view, throughput),
         "spark_ui": view.spark_ui,
-        "tensorboard": {"state": view.tensorboard.state, "reason": view.tensorboard.reason}
-        if view.tensorboard is not None
-        else None,
+        "tensorboard": view.tensorboard,
         "started_s": view.started_s,
         "ended_s": view.ended_s,
         "now_s": now_s,
