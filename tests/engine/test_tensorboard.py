@@ -160,7 +160,7 @@ def test_a_folder_is_shown_when_something_is_in_it_and_a_tensorboard_that_died_i
     before = tensorboards()
     cluster = run(lambda args: threading.Event().wait(args), 600, tensorboard=True)
     unix_server = socket_of(cluster)
-    fetch_until(unix_server, "/", b"There are no event files in ", status=503)
+    fetch_until(unix_server, "/", b"waits for the first event files", status=503)
     write_events(cluster.run_dir / "events", loss=[1.0])
     fetch_until(unix_server, "/data/plugin/scalars/tags", b"loss")
     [tensorboard] = tensorboards() - before

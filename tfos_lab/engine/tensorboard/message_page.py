@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import html
 
+NO_DATA_YET = (
+    "TensorBoard waits for the first event files. Keras' TensorBoard callback writes them, which is one of "
+    "ctx.callbacks(), and so does tf.summary below ctx.event_dir."
+)
+
 _RETRY_S = 2
 
 

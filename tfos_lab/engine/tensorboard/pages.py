@@ -10,17 +10,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tfos_lab.engine.tensorboard.forward import Response, fetch, forward
-from tfos_lab.engine.tensorboard.message_page import message_page
+from tfos_lab.engine.tensorboard.message_page import NO_DATA_YET, message_page
 from tfos_lab.engine.tensorboard.sandbox import SAFE_HEADERS, protect
 
 if TYPE_CHECKING:
     from tornado import web
 
 NO_ANSWER = "TensorBoard does not answer. It may still be starting: try again in a moment."
-NO_DATA_YET = (
-    "TensorBoard runs, and waits for the first event files. Keras' TensorBoard callback writes them, which is one of "
-    "ctx.callbacks(), and so does tf.summary below ctx.event_dir."
-)
 
 _FIRST_PAGE = "/"
 # TensorBoard's list of its dashboards, with whether each has something to show.

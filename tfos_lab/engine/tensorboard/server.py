@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfos_lab.engine.tensorboard.local import LocalTensorBoard
-from tfos_lab.engine.tensorboard.message_page import message_page
+from tfos_lab.engine.tensorboard.message_page import NO_DATA_YET, message_page
 from tfos_lab.transport.unix_server import UnixServer
 
 if TYPE_CHECKING:
@@ -98,12 +98,9 @@ class TensorBoardServer:
             return
         await connection.skip_request()
         if self._cluster_ended():
-            await connection.respond(
-                f"There are no event files in {log_dir} on this machine. If the run has written some, they are on the "
-                "chief's host: choose a log_dir that both share."
-            )
+            await connection.respond(f"There are no event files in {log_dir}.")
         else:
-            await connection.respond(f"There are no event files in {log_dir} yet.", retry=True)
+            await connection.respond(NO_DATA_YET, retry=True)
 
     async def _relay_to_local(self, connection: Connection) -> None:
         self._local_clients += 1
