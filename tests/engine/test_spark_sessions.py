@@ -9,10 +9,10 @@ import time
 import pytest
 
 from tests.support.eventually import eventually
+from tfos_lab.crossing import to_text
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.spark.session import cause_of, job_error
 from tfos_lab.errors import FeedError, NoSession, RecordError
-from tfos_lab.errors.channel import to_text
 
 CONNECT = """(org.apache.spark.SparkRuntimeException) [USER_RAISED_EXCEPTION] no such digit SQLSTATE: P0001
 

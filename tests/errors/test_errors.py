@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfos_lab import errors
+from tfos_lab.crossing import carrying, crossing, own_error_in, to_text, unwrapped
 from tfos_lab.errors import ExecutorMismatch, FeedError, FeedTimeout, NodeFailed, RunFailed, TfosError
-from tfos_lab.errors.channel import carrying, crossing, own_error_in, to_text, unwrapped
 
 # Those whose sentence depends on the case; `tests/faults/table.py` has what users see of the others.
 TEXTS = [
@@ -157,13 +157,19 @@ def test_an_error_says_what_happened_and_what_to_do(error, text):
 
 def value_of(annotation):
     """Return a value for a field of an error."""
-    if annotation.startswith("Iterable[RunFailed"):
+    if annotation == "Collection[Any]":
         return [RunFailed(run=1, kind="exited", message="code 3")]
     values = {
         "str": "text é", "int": 3, "bool": True, "float": 2.5, "list[str]": ["a", "b"], "dict[str, str]": {"a": "b"},
         "dict[str, list[int]]": {"a": [2, 4, 3]}, "Sequence[Any]": [1, None],
     }  # fmt: skip
     return values[annotation.removesuffix(" | None")]
+
+
+def fields_of(kind):
+    """Return the annotations of an error's fields, by name."""
+    annotations = [item for base in reversed(kind.__mro__) for item in inspect.get_annotations(base).items()]
+    return {name: annotation for name, annotation in annotations if "ClassVar" not in annotation}
 
 
 ERRORS = [
@@ -173,7 +179,7 @@ ERRORS = [
 
 @pytest.mark.parametrize("kind", ERRORS)
 def test_each_error_is_the_documented_builtin_and_travels_whole(kind):
-    error = kind(**{name: value_of(one.annotation) for name, one in inspect.signature(kind).parameters.items()})
+    error = kind(**{name: value_of(annotation) for name, annotation in fields_of(kind).items()})
     [builtin] = re.findall(rf"── {kind.__name__} +\((\w+)\)", errors.__doc__)
     assert isinstance(error, getattr(builtins, builtin))
     assert kind.__module__ == "tfos_lab.errors"
@@ -188,6 +194,11 @@ def test_each_error_is_the_documented_builtin_and_travels_whole(kind):
     left = "".join(traceback.format_exception(caught.value))
     assert_same(own_error_in(left), error)
     assert f"tfos_lab.errors.{kind.__name__}: {text}\n[tfos_lab:" in left, "as a person reads it"
+
+
+def test_an_error_with_wrong_fields_is_a_mistake_that_names_them():
+    with pytest.raises(TypeError, match="FeedError has the fields reason; wrong: reasn, reason"):
+        FeedError(reasn="x")
 
 
 def test_many_failed_runs_are_told_apart_and_show_one_traceback():
@@ -220,7 +231,7 @@ CLASSIC = """An error occurred while calling z:org.apache.spark.api.python.Pytho
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 2.0 failed 4 times, most recent \
 failure: Lost task 0.3 in stage 2.0 (TID 4) (10.0.0.5 executor 1): org.apache.spark.api.python.PythonException: \
 Traceback (most recent call last):
-  File "/tmp/tfos_lab-0/code-c177c49c8895b2bd/tfos_lab/errors/channel.py", line 81, in _generate
+  File "/tmp/tfos_lab-0/code-c177c49c8895b2bd/tfos_lab/crossing.py", line 81, in _generate
     return (yield from generator)
             ^^^^^^^^^^^^^^^^^^^^
 tfos_lab.errors.FeedError: the disk of 'h7' is full: 3.5 GB
@@ -235,7 +246,7 @@ Driver stacktrace:
 CONNECT = """
   An exception was thrown from the Python worker. Please see the stack trace below.
 [PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
-  File "/tmp/tfos_lab-0/code-c177c49c8895b2bd/tfos_lab/errors/channel.py", line 81, in _generate
+  File "/tmp/tfos_lab-0/code-c177c49c8895b2bd/tfos_lab/crossing.py", line 81, in _generate
     return (yield from generator)
             ^^^^^^^^^^^^^^^^^^^^
 tfos_lab.errors.FeedError: the disk of 'h7' is full: 3.5 GB
@@ -360,7 +371,7 @@ def test_unwrapped_raises_what_arrived_in_other_errors():
 
 def test_a_class_that_is_not_of_tfos_lab_is_never_made():
     class Foreign(TfosError):
-        pass
+        reason: str
 
     assert own_error_in(to_text(Foreign(reason="x"))) is None
 
@@ -391,7 +402,7 @@ def make_failing_task(error):
                 raise pickle.loads(packed)
             yield from ()
 
-        yield from find("tfos_lab.errors.channel", "carrying")(work)(batches)
+        yield from find("tfos_lab.crossing", "carrying")(work)(batches)
 
     return task
 

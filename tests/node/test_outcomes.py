@@ -10,8 +10,8 @@ import sys
 import numpy as np
 import pytest
 
+from tfos_lab.crossing import to_text
 from tfos_lab.errors import FeedError
-from tfos_lab.errors.channel import to_text
 
 # ---- exceptions -----------------------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from tfos_lab.cli.terminal import StatusLine, echo, echo_error, paint
 from tfos_lab.core.launchers import LAUNCHERS
 from tfos_lab.engine.doctor.programs import check_java
 from tfos_lab.errors import NoModel
-from tfos_lab.errors.text import format_count
+from tfos_lab.texts import format_count
 
 # Evaluated in the kernel, see `final_state`.
 FINAL = "__import__('tfos_lab.cli.demo', fromlist=['final_state']).final_state(globals())"

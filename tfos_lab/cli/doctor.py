@@ -9,7 +9,7 @@ from tfos_lab.cli.terminal import echo, echo_error, paint
 from tfos_lab.engine.doctor import examine, examine_machine
 from tfos_lab.engine.doctor.finding import Finding, render_text
 from tfos_lab.engine.doctor.network import check_master
-from tfos_lab.errors.text import first_line
+from tfos_lab.texts import first_line
 
 
 def run(arguments: Sequence[str]) -> int:

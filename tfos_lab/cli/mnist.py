@@ -15,7 +15,7 @@ from tfos_lab.core.paths import is_local
 from tfos_lab.data.datasets.mnist import ImageData, mnist
 from tfos_lab.data.tfrecords.tables import write_tfrecords
 from tfos_lab.errors import ConfigError
-from tfos_lab.errors.text import first_line
+from tfos_lab.texts import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

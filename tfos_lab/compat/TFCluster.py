@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.compat import TFManager, TFSparkNode, reservation
-from tfos_lab.errors.text import format_count
+from tfos_lab.texts import format_count
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 # What tasks and nodes import. Driver-side packages (engine, jupyter, cli) stay at home.
-_PACKAGES = ("compat", "core", "data", "errors", "messages", "ml", "node", "payload", "scoring", "transport", "values")
+_PACKAGES = ("compat", "core", "data", "messages", "ml", "node", "payload", "scoring", "transport", "values")
 # What only the driver needs of these packages, among it what shows clusters to other processes of its machine.
 _AT_HOME = {
     *("__pycache__", "driver", "cluster_records.py", "recorded_cluster.py"),
@@ -43,7 +43,7 @@ def _files() -> Iterator[tuple[Path, Path]]:
     # Functions have to be unpickled by the version of cloudpickle that pickled them.
     pickling = Path(cloudpickle.__file__).parent
     folders = [*(root / name for name in _PACKAGES), pickling]
-    modules = [root / "__init__.py", root / "gfile.py"]
+    modules = [root / f"{name}.py" for name in ("__init__", "crossing", "errors", "gfile", "texts")]
     for path in [*modules, *(path for folder in folders for path in sorted(folder.rglob("*.py")))]:
         if not _AT_HOME & {*path.parts, f"{path.parent.name}/{path.name}"}:
             yield (root if path.is_relative_to(root) else pickling).parent, path
@@ -54,7 +54,7 @@ def make_finder() -> Callable[[str, str], Callable[..., Any]]:
 
     Spark pickles `find` by value, with the archive in it. It unpacks the archive, unless that has been done on this
     host, and imports from there. Errors of tfos_lab that the returned functions raise cross Spark with type and fields
-    (see `errors.channel`). Do not call `find` in the process that made it: it would replace the modules there.
+    (see `crossing`). Do not call `find` in the process that made it: it would replace the modules there.
     """
     archive, digest = code_archive()
 
@@ -96,7 +96,7 @@ def make_finder() -> Callable[[str, str], Callable[..., Any]]:
             # Spark's workers collect garbage after each task, and to traverse these modules each time takes 40 ms.
             gc.freeze()
         found: Callable[..., Any] = getattr(importlib.import_module(module), name)
-        carried: Callable[..., Any] = importlib.import_module("tfos_lab.errors.channel").carrying(found)
+        carried: Callable[..., Any] = importlib.import_module("tfos_lab.crossing").carrying(found)
         return carried
 
     return find

@@ -45,8 +45,8 @@ from tfos_lab.engine.state.events import (
 from tfos_lab.engine.state.node_views import rank_of
 from tfos_lab.engine.state.readers import unread_text, untouched_text
 from tfos_lab.errors import ClusterEnded, FeedError, ProfileFailed, TfosError, WaitTimeout
-from tfos_lab.errors.text import first_line
 from tfos_lab.messages import LogRecord
+from tfos_lab.texts import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

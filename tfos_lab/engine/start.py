@@ -27,8 +27,8 @@ from tfos_lab.engine.run_store import with_store
 from tfos_lab.engine.runtime import ClusterRuntime
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.errors import ConfigError, NodeFailed, NoSession
-from tfos_lab.errors.text import format_count
 from tfos_lab.payload.packing import pack
+from tfos_lab.texts import format_count
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab.data.model_files import package_of
 from tfos_lab.errors import ConfigError
-from tfos_lab.errors.text import format_count
+from tfos_lab.texts import format_count
 
 if TYPE_CHECKING:
     import keras

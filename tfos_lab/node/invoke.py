@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tfos_lab.crossing import own_error_in
 from tfos_lab.errors import ResultNotStored
-from tfos_lab.errors.channel import own_error_in
 from tfos_lab.messages import Outcome
 from tfos_lab.node.keyboard import explained
 from tfos_lab.node.traceback_text import format_remote

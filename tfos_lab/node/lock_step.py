@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 from tfos_lab import messages as m
 from tfos_lab.core.roles import Role, count_training
+from tfos_lab.crossing import to_text
 from tfos_lab.errors import FeedError
-from tfos_lab.errors.channel import to_text
-from tfos_lab.errors.text import format_count
 from tfos_lab.node.activity.steps import STEPS
+from tfos_lab.texts import format_count
 
 ADVICE = "give all nodes equally many steps, or wrap the dataset in ctx.even(dataset)"
 # What a node has begun together with one that has returned since ends in milliseconds; what it waits for, never.

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 
 from tfos_lab.errors import PayloadError
-from tfos_lab.errors.text import first_line
 from tfos_lab.payload import notebook_sources, own_modules, sent_modules
 from tfos_lab.payload.closure import CapturedValue, captured_values, find_culprit
 from tfos_lab.payload.unpicklable import UnpicklableKind, unpicklable_kind
+from tfos_lab.texts import first_line
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer as Buffer

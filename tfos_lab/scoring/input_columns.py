@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tfos_lab.data.schema import select_columns
 from tfos_lab.data.spark_types import sql_name, udt_name
 from tfos_lab.errors import ConfigError
-from tfos_lab.errors.text import format_count
 from tfos_lab.scoring.description import Tensor
 from tfos_lab.scoring.output_types import SPARK_TYPES
+from tfos_lab.texts import format_count
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -15,8 +15,8 @@ import cloudpickle
 import msgspec
 
 from tfos_lab.errors import ResultNotSendable, ResultTooLarge
-from tfos_lab.errors.text import first_line
 from tfos_lab.payload.unpicklable import unpicklable_kind
+from tfos_lab.texts import first_line
 from tfos_lab.values import tables
 from tfos_lab.values.tags import MAX_DEPTH, ML_DTYPES, Encoded, Tag
 from tfos_lab.values.text import TEXT_LIMIT, describe, time_parts, type_name

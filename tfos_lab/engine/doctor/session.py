@@ -12,7 +12,7 @@ from tfos_lab.engine.environment.checks import alias_of, problem_with
 from tfos_lab.engine.environment.inventory import Inventory
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.spark.session import Slots
-from tfos_lab.errors.text import format_count
+from tfos_lab.texts import format_count
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

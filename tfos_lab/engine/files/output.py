@@ -21,7 +21,7 @@ from tfos_lab.engine.files.results import ResultReceiver
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.state.events import Event, NodeView, OutputProgressed
 from tfos_lab.engine.state.instructions import Instruction, Publish, SendTo
-from tfos_lab.errors.text import format_count
+from tfos_lab.texts import format_count
 
 # Often enough for a progress bar.
 _EVENT_S = 0.25

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfos_lab.errors import NotEnoughRoom
-from tfos_lab.errors.text import format_count
+from tfos_lab.texts import format_count
 
 # What the agent and the child of a node need once it computes with TensorFlow (measured: 117 MB and 116 threads on 2
 # cores). Without TensorFlow it is a tenth of that.

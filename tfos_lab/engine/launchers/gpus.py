@@ -9,8 +9,8 @@ from tfos_lab.core.gpu_shares import EQUAL, gpus_wanted
 from tfos_lab.core.roles import NodeSpec
 from tfos_lab.engine.state.events import NodeView
 from tfos_lab.errors import ConfigError, NotEnoughGpus
-from tfos_lab.errors.text import format_count
 from tfos_lab.node.gpus import equal_share, visible_gpus
+from tfos_lab.texts import format_count
 
 
 def wanted_of(config: ClusterConfig, spec: NodeSpec) -> int | None:

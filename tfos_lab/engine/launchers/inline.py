@@ -18,7 +18,7 @@ import zmq
 from tfos_lab import messages as m
 from tfos_lab.core.lazy_imports import after_import
 from tfos_lab.engine.launchers.base import Launcher, LaunchPlan
-from tfos_lab.errors import TfosError
+from tfos_lab.errors import LaunchFailed
 from tfos_lab.node.activity.reporter import ActivityReporter
 from tfos_lab.node.driver_link import HEARTBEAT_S
 from tfos_lab.node.feed.store import FeedStore
@@ -76,7 +76,7 @@ class InlineLauncher(Launcher):
         outcome = returned_outcome(value, implicit=bool(getattr(map_fun, "__tfos_implicit__", False)))
         session.send_ended(outcome)
         if outcome.kind == "raised":
-            raise TfosError(reason=outcome.message)
+            raise LaunchFailed(reason=outcome.message)
 
     def cancel(self) -> None:
         """Keep the function from running, if it has not begun."""

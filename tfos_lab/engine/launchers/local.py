@@ -21,11 +21,11 @@ from tfos_lab.engine.launchers.base import Launcher, LaunchPlan
 from tfos_lab.engine.launchers.gpus import local_shares
 from tfos_lab.engine.launchers.this_machine import kernel_environ, kernel_owner
 from tfos_lab.errors import LaunchFailed
-from tfos_lab.errors.text import format_count
 from tfos_lab.messages import LaunchSpec
 from tfos_lab.node.driver_link import how_ended
 from tfos_lab.node.forkserver.client import ForkServerConnection, ForkServerSpec
 from tfos_lab.node.forkserver.requests import ExitedReply, FailedReply, SpawnedReply
+from tfos_lab.texts import format_count
 from tfos_lab.transport.frames import ConnectionClosed
 
 # To close the connections takes milliseconds.

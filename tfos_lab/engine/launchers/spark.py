@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tfos_lab.core.node_addresses import node_addresses
+from tfos_lab.crossing import own_error_in
 from tfos_lab.data.spark_errors import killed_worker
 from tfos_lab.engine.launchers.base import Launcher, LaunchPlan
 from tfos_lab.engine.launchers.gpus import check_assigned, wanted_of
@@ -28,9 +29,8 @@ from tfos_lab.engine.spark.executors import check_executors, mismatch_in
 from tfos_lab.engine.spark.servers import ADVICE, lost_connect_server, lost_server
 from tfos_lab.engine.spark.waiting import ask_no_more, end_without_lost_server, while_server_answers
 from tfos_lab.errors import FeedError, NodeFailed, NoSession, NotEnoughSlots, ReservationTimeout, TfosError
-from tfos_lab.errors.channel import own_error_in
-from tfos_lab.errors.text import format_count
 from tfos_lab.messages import LaunchSpec
+from tfos_lab.texts import format_count
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

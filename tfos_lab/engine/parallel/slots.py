@@ -14,8 +14,8 @@ from tfos_lab.engine.launchers.capacity import Room, look_around
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.spark.executors import inspect_executors
 from tfos_lab.errors import ConfigError
-from tfos_lab.errors.text import format_count
 from tfos_lab.node.gpus import VISIBLE, GpuLocks, devices_in, free_gpus, visible_gpus
+from tfos_lab.texts import format_count
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -29,8 +29,8 @@ from tfos_lab.engine.record.inputs import Plain
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.state.events import ClusterView
 from tfos_lab.errors import NodeFailed
-from tfos_lab.errors.text import first_line
 from tfos_lab.payload import notebook_sources
+from tfos_lab.texts import first_line
 
 MAX_METRICS = 2000
 MAX_FILES = 1000

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab.engine.spark.session import active_session
 from tfos_lab.errors import ConfigError, NoSession
-from tfos_lab.errors.text import first_line
+from tfos_lab.texts import first_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

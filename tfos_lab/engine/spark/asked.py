@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tfos_lab.data.frames import is_connect
 from tfos_lab.engine.spark import session as spark_session
-from tfos_lab.errors.text import format_count
+from tfos_lab.texts import format_count
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

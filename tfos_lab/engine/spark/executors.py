@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.environments import this_platform
+from tfos_lab.crossing import own_error_in
 from tfos_lab.data.frames import is_connect
 from tfos_lab.data.spark_python import is_unchosen
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.spark.archived import make_task
 from tfos_lab.errors import ExecutorMismatch
-from tfos_lab.errors.channel import own_error_in
 
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.node_addresses import node_addresses
+from tfos_lab.crossing import own_error_in
 from tfos_lab.data.frames import is_connect
 from tfos_lab.data.spark_errors import killed_worker
 from tfos_lab.data.spark_python import is_local_master
@@ -19,7 +20,6 @@ from tfos_lab.data.spark_versions import why_no_connect
 from tfos_lab.engine.spark.oversized import oversized
 from tfos_lab.engine.spark.servers import ADVICE, lost_connect_server, lost_server
 from tfos_lab.errors import FeedError, NoSession, TfosError
-from tfos_lab.errors.channel import own_error_in
 from tfos_lab.transport.link import address_towards
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from tfos_lab import messages as m
 from tfos_lab.engine.state.instructions import Failure
-from tfos_lab.errors.text import first_line
 from tfos_lab.node.lock_step import ADVICE, uneven_text
+from tfos_lab.texts import first_line
 
 # An error that may be caused by another node's end waits this long for that node's own error.
 CONSEQUENCE_PATIENCE_S = 1.2

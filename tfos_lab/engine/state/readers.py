@@ -13,7 +13,7 @@ from tfos_lab import messages as m
 from tfos_lab.core.states import NodeState
 from tfos_lab.engine.state.events import RowsUnread, RowsUntouched
 from tfos_lab.engine.state.remaining import Remaining
-from tfos_lab.errors.text import format_count
+from tfos_lab.texts import format_count
 
 _ADVICE = (
     "read ctx.dataset(...) once for each of ctx.epochs epochs (Keras: fit(..., epochs=ctx.epochs)), or ctx.data_feed() "

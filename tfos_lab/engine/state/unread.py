@@ -16,7 +16,7 @@ from tfos_lab.engine.state.events import NodeView, RowsUntouched
 from tfos_lab.engine.state.feed_state import FeedState, Untouched
 from tfos_lab.engine.state.hangs import doing
 from tfos_lab.engine.state.instructions import Failure, Instruction, Publish, SendTo
-from tfos_lab.errors.text import format_count
+from tfos_lab.texts import format_count
 
 _ANSWER_S = 2.5
 # An agent needs longer for a child that does not answer.

@@ -9,7 +9,6 @@ from tfos_lab.engine.runs.prune import Pruned, pin_run, prune_runs
 from tfos_lab.engine.runs.read import name_place, read_runs
 from tfos_lab.engine.runs.run import Run
 from tfos_lab.errors import ConfigError
-from tfos_lab.errors.text import format_count
 from tfos_lab.jupyter.commands.command import Command, expect
 from tfos_lab.jupyter.display.formats import format_bytes
 from tfos_lab.jupyter.display.history import SHOWN, HistoryTable
@@ -17,6 +16,7 @@ from tfos_lab.jupyter.display.history_compare import Comparison
 from tfos_lab.jupyter.display.history_page import RunPage
 from tfos_lab.jupyter.display.history_text import short_ids
 from tfos_lab.jupyter.display.tensorboard import TensorBoardView, view_folder
+from tfos_lab.texts import format_count
 
 # With one name, so many of its newest runs are compared.
 _COMPARED = 6

@@ -8,12 +8,12 @@ import msgspec
 
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.engine.runs.run import Run
-from tfos_lab.errors.text import format_count
 from tfos_lab.jupyter.display import history_text as texts
 from tfos_lab.jupyter.display.formats import format_bytes
 from tfos_lab.jupyter.display.history_text import escape
 from tfos_lab.jupyter.display.log_files import link_to
 from tfos_lab.jupyter.display.static_bundle import make_bundle
+from tfos_lab.texts import format_count
 
 _MAX_FILES = 50
 

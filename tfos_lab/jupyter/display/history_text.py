@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 
 from tfos_lab.engine.metrics import UNPLOTTED, by_weight
 from tfos_lab.engine.runs.run import Run
-from tfos_lab.errors.text import format_count
 from tfos_lab.jupyter.display.assets import read_style_sheet
 from tfos_lab.jupyter.display.formats import format_metric, format_seconds
+from tfos_lab.texts import format_count
 
 _MAX_INPUTS = 4
 

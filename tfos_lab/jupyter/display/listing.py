@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 
 from tfos_lab.core.states import NodeState
 from tfos_lab.engine.state.events import ClusterView, NodeView
-from tfos_lab.errors.text import format_count
 from tfos_lab.jupyter.display.activity_text import STRAGGLES_FROM
 from tfos_lab.jupyter.display.summary import hangs
+from tfos_lab.texts import format_count
 
 MANY_NODES = 64
 # Rows of nodes that need attention, and of each opened group; groups that are listed, and that may be open at a time.

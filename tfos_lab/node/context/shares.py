@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.errors import ConfigError
-from tfos_lab.errors.text import format_count
+from tfos_lab.texts import format_count
 
 if TYPE_CHECKING:
     import tensorflow as tf

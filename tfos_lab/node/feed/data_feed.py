@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from tfos_lab.errors import ConfigError, FeedError
-from tfos_lab.errors.text import format_count
 from tfos_lab.node.activity.steps import STEPS
+from tfos_lab.texts import format_count
 
 _BATCH_ADVICE = "a whole number of rows, at least 1, is needed"
 

@@ -16,9 +16,9 @@ import msgspec
 from pyarrow import flight
 
 from tfos_lab.core.processes import allow_descriptors
+from tfos_lab.crossing import to_text
 from tfos_lab.data.schema import ColumnSpec, column_specs
 from tfos_lab.errors import TfosError
-from tfos_lab.errors.channel import to_text
 from tfos_lab.messages import AttemptStored, TlsIdentity
 from tfos_lab.messages.common import INPUT_QUEUE
 from tfos_lab.node.feed.plan import PRESENT

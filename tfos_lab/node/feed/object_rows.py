@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from tfos_lab.errors import FeedError
-from tfos_lab.errors.text import first_line
+from tfos_lab.texts import first_line
 
 # Spark's schema of the one column, as `FeedOpen` and `InferenceOpen` have it.
 OBJECTS_SCHEMA = '{"type":"struct","fields":[{"name":"object","type":"binary","nullable":false,"metadata":{}}]}'

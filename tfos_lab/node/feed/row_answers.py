@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab.data.batches import to_arrow
 from tfos_lab.errors import FeedError
-from tfos_lab.errors.text import format_count
 from tfos_lab.node.feed import object_rows, typed_rows
 from tfos_lab.node.feed.data_feed import Chunk
 from tfos_lab.node.feed.exchange_pool import ExchangePool
 from tfos_lab.node.feed.results import result_columns
 from tfos_lab.node.feed.segments import open_segment
+from tfos_lab.texts import format_count
 
 if TYPE_CHECKING:
     import pyarrow as pa

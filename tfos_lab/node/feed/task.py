@@ -17,9 +17,9 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
+from tfos_lab.crossing import own_error_in
 from tfos_lab.data.batches import measure
 from tfos_lab.data.schema import column_specs
-from tfos_lab.errors.channel import own_error_in
 from tfos_lab.messages import AttemptStored
 from tfos_lab.node.feed.flight_endpoint import CommitTicket, PutTicket
 from tfos_lab.node.feed.node_writer import NodeWriter

@@ -21,7 +21,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import ParamSpec, TypeVar, cast
 
-from tfos_lab.errors.base import TfosError
+from tfos_lab.errors import TfosError
 
 P = ParamSpec("P")
 T = TypeVar("T")
