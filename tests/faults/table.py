@@ -206,31 +206,6 @@ elsewhere(
 
 
 @fault(
-    "the function closes the descriptors of its process (`os.closerange`)",
-    fails("chief:0", "ValueError", "the row is odd … closed descriptors that were not its own … raise ValueError("),
-    page="its exception all the same, and that descriptors were closed |  | as above",
-)
-def it_closes_all_descriptors(scene):
-    def close_and_raise(args, ctx):
-        os.closerange(3, 256)
-        raise ValueError("the row is odd")
-
-    scene.run(close_and_raise, cluster_size=1)
-
-
-@fault("the function closes the descriptors of its process, and returns", goes_on({"chief:0": 20}))
-def it_closes_all_descriptors_and_returns(scene):
-    def close_and_return(args, ctx):
-        os.closerange(3, 256)
-        # What is opened now must not be taken for the connection to the agent.
-        files = [os.open(os.devnull, os.O_RDWR) for _ in range(20)]
-        time.sleep(1.2)
-        return len(files)
-
-    scene.run(close_and_return, cluster_size=1)
-
-
-@fault(
     "the fork server is killed",
     fails("", "Exited", "process it was forked from has ended"),
     page="`Exited: the process it was forked from has ended` | 0.3 s | the session; the next cell starts another, which imports TensorFlow again",

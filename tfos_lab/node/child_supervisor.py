@@ -16,7 +16,6 @@ from tfos_lab import messages as m
 from tfos_lab.core.processes import state_of
 from tfos_lab.core.roles import role_of
 from tfos_lab.core.states import NodeState
-from tfos_lab.node import outcome_note
 from tfos_lab.node.child_link import ChildLink
 from tfos_lab.node.forkserver.client import ForkServerSpec
 from tfos_lab.node.logs.spool import LINE_PATIENCE_S, LogSpool, Pipe
@@ -209,8 +208,6 @@ class ChildSupervisor:
                 return
             if not self.ended and self._loop.is_watched(child.control):
                 self._on_control()  # its last message may still be in the socket
-            if not self.ended:
-                outcome = outcome_note.take(self._scratch) or outcome
             self.end(outcome)
             self.exited = True
 

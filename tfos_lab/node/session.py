@@ -9,9 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-import stat
 import threading
-import time
 from pathlib import Path
 
 import msgspec
@@ -20,7 +18,6 @@ from tfos_lab import messages as m
 from tfos_lab.core.paths import remember_default_fs
 from tfos_lab.core.roles import Role
 from tfos_lab.core.states import NodeState
-from tfos_lab.node import outcome_note
 from tfos_lab.node.activity.sampler import ActivitySampler
 from tfos_lab.node.agent_watch import CHECK_S, AgentWatch
 from tfos_lab.node.context.context import NodeContext
@@ -68,8 +65,6 @@ class NodeSession:
         self._lock = threading.Lock()
         self._finish = threading.Event()
         self._agent = agent
-        self._socket_inode = os.fstat(control.fileno()).st_ino
-        self._cut_off = False
         self.feed = FeedReader(self._rank, self._send)
         self._lock_step = LockStep(start, self._send)
         self.context = NodeContext(
@@ -89,23 +84,17 @@ class NodeSession:
     def _send(self, message: m.FromAgent) -> None:
         with self._lock:
             try:
-                if self._is_connected():
-                    self._control.send(m.encode(message))
-                    return
+                self._control.send(m.encode(message))
             except (ConnectionClosed, OSError):
-                pass
-            self._on_disconnected()
+                self._on_orphaned()
 
     def _receive(self) -> None:
         with contextlib.suppress(ConnectionClosed, OSError, ValueError):
-            while self._is_connected():
+            while True:
                 for frame in self._control.available(CHECK_S):
                     self._handle(m.decode_to_agent(frame.data))
                 self._look_after_agent()
-        self._on_disconnected()
-        while self._cut_off:
-            time.sleep(CHECK_S)
-            self._look_after_agent()
+        self._on_orphaned()
 
     def _handle(self, message: m.ToAgent) -> None:
         if isinstance(message, m.Finish):
@@ -120,21 +109,6 @@ class NodeSession:
             INBOX.handle(message)
         else:
             self.feed.handle(message)
-
-    def _is_connected(self) -> bool:
-        """Whether the connection is there: the function may have closed its descriptor, and opened it as another."""
-        try:
-            found = os.fstat(self._control.fileno())
-            is_own = stat.S_ISSOCK(found.st_mode) and found.st_ino == self._socket_inode
-        except OSError:
-            is_own = False
-        self._cut_off |= not is_own and self._agent is not None
-        return is_own
-
-    def _on_disconnected(self) -> None:
-        if not self._is_connected() and self._cut_off:
-            return  # the function has done that, and goes on
-        self._on_orphaned()
 
     def _look_after_agent(self) -> None:
         if self._agent is not None and self._agent.agent_is_gone():
@@ -161,13 +135,10 @@ class NodeSession:
         self._lock_step.close()
         outcome = msgspec.structs.replace(outcome, steps=STEP_COUNT.steps, dataset_ended=STEP_COUNT.ended)
         self._send(m.Ended(rank=self._rank, outcome=outcome))
-        if self._cut_off:
-            outcome_note.leave(self._scratch, outcome)
 
     def wait_for_finish(self) -> None:
         """Wait until the driver lets this process exit."""
-        while not self._cut_off and not self._finish.wait(CHECK_S):
-            pass
+        self._finish.wait()
 
     def close(self) -> None:
         """End the receiving thread (inline launcher only; a child simply exits)."""
