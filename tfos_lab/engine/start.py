@@ -20,8 +20,7 @@ from tfos_lab.data.spark_python import use_right_python
 from tfos_lab.engine import registry
 from tfos_lab.engine.cluster import Cluster, runtime_of
 from tfos_lab.engine.generation_maker import GenerationMaker
-from tfos_lab.engine.launchers.capacity import require_room
-from tfos_lab.engine.open_files import allow_files_for
+from tfos_lab.engine.launchers.capacity import allow_files_for, require_room
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.run_store import with_store
 from tfos_lab.engine.runtime import ClusterRuntime

@@ -10,7 +10,7 @@ from tfos_lab.core.gpu_shares import GpuOption, gpus_wanted
 from tfos_lab.core.launchers import LauncherTraits
 from tfos_lab.core.roles import Role
 from tfos_lab.data.frames import is_connect
-from tfos_lab.engine.launchers.capacity import Room, look_around
+from tfos_lab.engine.launchers.capacity import cores, room
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.spark.executors import inspect_executors
 from tfos_lab.errors import ConfigError
@@ -84,8 +84,6 @@ class MachineSlots(Slots):
         The number of slots without a limit; the number of cores if None.
     gpus : int or None
         GPUs of each run, which no other has at the same time; None leaves all GPUs visible to each.
-    room : Room, optional
-        What is free on this machine.
     largest : int
         The most nodes of a run: there are so many slots at least, as nodes may share cores.
 
@@ -100,15 +98,13 @@ class MachineSlots(Slots):
         limit: int | None,
         default: int | None,
         gpus: int | None = None,
-        room: Room | None = None,
         *,
         largest: int = 1,
     ) -> None:
-        room = room or look_around()
-        fits, why = room.holds()
+        fits, why = room()
         if limit is not None and limit > fits:
             raise ConfigError([f"slots={limit}: this machine has room for {format_count(fits, 'run')} at once: {why}"])
-        super().__init__(limit, min(fits, limit or max(default or room.cores, largest)))
+        super().__init__(limit, min(fits, limit or max(default or cores(), largest)))
         self._gpus = visible_gpus() if gpus else []
         self._per_run = gpus or 0
         self._taken: dict[int, GpuLocks] = {}
