@@ -305,28 +305,16 @@ class Payload:
                 node.send(m.PayloadPiece(question.offset, alter(piece)))
 
 
-def test_one_agent_of_a_host_fetches_a_large_payload_and_another_takes_over_where_it_ends_half_way(launch):
-    payload = Payload()
-    first, second, third = (launch(cluster_id="large") for _ in range(3))
-    first.send(payload.start)
-    first.wait_for(m.PayloadWanted)
-    second.send(payload.start)
-    third.send(payload.start)
-    payload.answer(first, at_most=2)
-    assert second.beats()
-    assert not second.all(m.PayloadWanted), "it waits for the file of the first"
-    first.close()
-    eventually(lambda: second.poll() or third.poll() or second.all(m.PayloadWanted) or third.all(m.PayloadWanted))
-    fetching, waiting = (second, third) if second.all(m.PayloadWanted) else (third, second)
-    eventually(lambda: payload.answer(fetching) or fetching.all(m.Ended))
-    (size, scratch), (same, _) = fetching.result(), waiting.result()
-    assert size == same == 7 * (1 << 18)
-    assert not waiting.all(m.PayloadWanted)
-    root = Path(scratch).parent
-    for node in (second, third):
-        node.finish()
-        node.end()
-    assert not list(root.glob("payload-large-*")), "the last agent that ends removes the file"
+def test_a_large_payload_comes_in_pieces_and_goes_with_the_agent(launch):
+    node, payload = launch(), Payload()
+    node.send(payload.start)
+    eventually(lambda: payload.answer(node) or node.all(m.Ended))
+    size, scratch = node.result()
+    assert size == 7 * (1 << 18)
+    assert [path.stat().st_size for path in Path(scratch).glob("payload")] == [len(payload.data)]
+    node.finish()
+    node.end()
+    assert not Path(scratch).exists()
 
 
 def test_a_payload_that_changes_on_its_way_is_refused(launch):

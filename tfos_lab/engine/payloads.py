@@ -1,8 +1,7 @@
 """Sends the payload to nodes that ask for it: one copy here, and only a few pieces on their way at a time.
 
 A small payload is within the start message. Of a large one, nodes ask for pieces, and say with each question how much
-they have: so the driver's memory does not grow with the number of nodes, however slow their network is. On each host
-one node asks, and the others take its file (`tfos_lab.node.payload_file`).
+they have: so the driver's memory does not grow with the number of nodes, however slow their network is.
 """
 
 from __future__ import annotations
