@@ -17,7 +17,7 @@ from tests.laws.random_data import damaged, fuzzed, little_memory, struct_types,
 from tfos_lab import messages as m
 
 # Each union of messages, and what decodes it.
-DECODERS = {m.FromAgent: m.decode_from_agent, m.ToAgent: m.decode_to_agent}
+DECODERS = {m.any_of(m.FromAgent): m.decode_from_agent, m.any_of(m.ToAgent): m.decode_to_agent}
 
 
 def a_map_of(**fields):

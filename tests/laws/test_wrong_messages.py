@@ -17,7 +17,7 @@ from tests.support.fake_nodes import FakeNodes, make_runtime
 from tfos_lab import messages as m
 
 SIZE = 3
-MESSAGES = st.lists(values_of(m.FromAgent), min_size=1, max_size=6)
+MESSAGES = st.lists(values_of(m.any_of(m.FromAgent)), min_size=1, max_size=6)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -14,7 +14,7 @@ import msgspec
 
 from tfos_lab import messages as m
 from tfos_lab.engine.state.instructions import Instruction, SendTo
-from tfos_lab.messages.payload import PIECE_BYTES
+from tfos_lab.messages import PIECE_BYTES
 
 # Larger payloads are asked for. Every node is sent a start message at once, whose copies wait for the network.
 INLINE_BYTES = 1 << 15

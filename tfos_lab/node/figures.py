@@ -6,7 +6,7 @@ import time
 from typing import get_args
 
 from tfos_lab import messages as m
-from tfos_lab.messages.figures import Figure
+from tfos_lab.messages import Figure
 
 # The driver gets no more messages with figures a second than this from all nodes together.
 _MESSAGES_PER_S = 2_000

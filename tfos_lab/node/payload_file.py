@@ -13,7 +13,7 @@ from typing import BinaryIO
 import msgspec
 
 from tfos_lab import messages as m
-from tfos_lab.messages.payload import PIECE_BYTES
+from tfos_lab.messages import PIECE_BYTES
 
 # Pieces that are asked for at a time.
 _WINDOW = 4

@@ -13,7 +13,7 @@ from tfos_lab.engine.state.changed import changed
 from tfos_lab.engine.state.events import MetricsReported, NodeView
 from tfos_lab.engine.state.instructions import Failure
 from tfos_lab.engine.state.node_clock import NodeClock
-from tfos_lab.messages.figures import Figure
+from tfos_lab.messages import Figure
 
 
 class ClusterNode:

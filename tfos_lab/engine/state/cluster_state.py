@@ -27,7 +27,7 @@ from tfos_lab.engine.state.instructions import Failure, Finished, Instruction, P
 from tfos_lab.engine.state.remaining import Remaining
 from tfos_lab.engine.state.restart_budget import RestartBudget
 from tfos_lab.engine.state.silence import Silence
-from tfos_lab.messages.figures import Figure
+from tfos_lab.messages import Figure
 
 # A node without heartbeats for this long is lost.
 LOST_AFTER_S = 4.5

@@ -15,7 +15,7 @@ from tfos_lab import messages as m
 from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.engine.state.driver_feed import DriverFeed
 from tfos_lab.engine.state.feed_state import FeedState
-from tfos_lab.messages.figures import Figure
+from tfos_lab.messages import Figure
 
 # Bytes and rows stay far below; JavaScript counts up to here.
 _MOST = 2**53

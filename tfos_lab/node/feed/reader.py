@@ -14,7 +14,7 @@ from tfos_lab import messages as m
 from tfos_lab.data.rows import fill_to
 from tfos_lab.data.schema import ColumnSpec
 from tfos_lab.errors import FeedError
-from tfos_lab.messages.common import INPUT_QUEUE
+from tfos_lab.messages import INPUT_QUEUE
 from tfos_lab.node.feed import row_files
 from tfos_lab.node.feed.answers import Answers
 from tfos_lab.node.feed.epoch import IDLE_S, ROWS_ARE_GONE, Epoch, Piece

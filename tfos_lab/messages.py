@@ -1,0 +1,1074 @@
+"""The messages between driver, agents and children, as typed structs in MessagePack.
+
+They travel between agent and driver (ZeroMQ), between agent and child (a socket pair), and to a fork server (a unix
+socket). Messages are decoded against their type; nothing is ever unpickled on the driver. A message is declared once:
+its base class says who sends it.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import zlib
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import msgspec
+
+# ---- what several topics share ---------------------------------------------------------------------------------------
+
+# The queue of rows that is read where none is named.
+INPUT_QUEUE = "input"
+
+
+class FromAgent(msgspec.Struct, tag=True, frozen=True):
+    """Base of what agents send, each with the name of its type; children send through them."""
+
+    rank: int
+
+
+class ToAgent(msgspec.Struct, tag=True, frozen=True):
+    """Base of what agents receive."""
+
+
+class DriverAddress(msgspec.Struct, frozen=True):
+    """Where the driver listens, and the keys to connect with; made for one cluster only."""
+
+    endpoint: str
+    server_key: str
+    client_public_key: str
+    client_secret_key: str
+
+    @property
+    def host(self) -> str:
+        """The host's name or address, as the nodes reach it."""
+        return self.endpoint.removeprefix("tcp://").rpartition(":")[0]
+
+
+class LaunchSpec(msgspec.Struct, frozen=True):
+    """All that an agent needs to reserve its rank; everything else comes from the driver.
+
+    Attributes
+    ----------
+    owner
+        Whose fork servers to use.
+    watched_pid
+        The process with which the agent ends: the kernel, or the executor's JVM.
+    extra_env
+        The user's ``env``; chooses the fork server.
+    environ, cwd, sys_path
+        What the child starts with.
+    gpus
+        The GPUs of this node, if Spark has assigned some.
+    gpus_wanted
+        How many GPUs of its host the node takes, where Spark has assigned none; None leaves the choice to the
+        environment.
+    shared_dir
+        A folder that all nodes must see, or "".
+    stays
+        Whether the function works in ``cwd`` itself: the chief's does, in the folder of the notebook.
+    host
+        The name by which the other nodes reach this one; "" for its address on the route to the driver.
+    ports
+        The first and the last port on which the node may listen; None for any.
+    network
+        The network on which the nodes reach one another; "" if its address on the route to the driver is right.
+    """
+
+    cluster_id: str
+    rank: int
+    node: str
+    driver: DriverAddress
+    owner: str
+    watched_pid: int
+    executor: str = ""
+    gpus: list[str] | None = None
+    gpus_wanted: int | None = None
+    extra_env: dict[str, str] = {}
+    environ: dict[str, str] = {}
+    cwd: str = "/"
+    sys_path: list[str] = []
+    driver_timeout_s: float = 600.0
+    shared_dir: str = ""
+    stays: bool = False
+    host: str = ""
+    ports: tuple[int, int] | None = None
+    network: str = ""
+
+
+class TlsIdentity(msgspec.Struct, frozen=True):
+    """A certificate, its key, and the certificate of the authority that has signed it, in PEM; made for one cluster."""
+
+    certificate: bytes
+    key: bytes
+    authority: bytes
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How a node ended.
+
+    ``kind`` is ``"returned"`` (``value`` holds the encoded result; a large one is a file of ``stored_bytes``),
+    ``"raised"`` (``error``, ``message``, ``traceback``), ``"exited"`` (``exit_code``, negative for a signal), or
+    ``"stopped"``.
+
+    It has taken ``steps`` elements of the dataset that it read last, which may have ``dataset_ended``; -1 if that is
+    not known. ``orphaned`` says that it was killed with the process that it was forked from.
+    """
+
+    kind: str
+    value: bytes = b""
+    error: str = ""
+    message: str = ""
+    traceback: str = ""
+    consequence: bool = False
+    exit_code: int = 0
+    steps: int = -1
+    dataset_ended: bool = False
+    orphaned: bool = False
+    stored_bytes: int = 0
+
+
+# ---- the life of a node: it reserves its rank, is started, runs, and ends --------------------------------------------
+
+
+class Reserve(FromAgent, frozen=True):
+    """The node reserves its rank: it holds ``address`` for TensorFlow, and ``gpus`` of its host's ``gpu_count``."""
+
+    host: str
+    address: str
+    pid: int
+    executor: str
+    gpus: list[str]
+    gpu_count: int = 0
+
+
+class Heartbeat(FromAgent, frozen=True):
+    """Sent every second; silence means that the node is lost. Its feeds have stored ``spooled_bytes`` so far."""
+
+    spooled_bytes: int = 0
+
+
+class Progressed(FromAgent, frozen=True):
+    """The node's child has reached ``state``: ``"importing"``, ``"starting"``, ``"running"`` or ``"serving"``."""
+
+    state: str
+    pid: int = 0
+
+
+class Reported(FromAgent, frozen=True):
+    """Progress and metrics from ``ctx.report`` or the Keras callback."""
+
+    step: int | None
+    total_steps: int | None
+    metrics: dict[str, float]
+    time_s: float
+
+
+class SavesTo(FromAgent, frozen=True):
+    """The chief's function is about to save to ``path``, on a file system of its host.
+
+    The agent adds ``mark``, a file that it has created beside it: who sees that file shares the folder. The path
+    ``vanishes`` if it is in a folder that Spark removes.
+    """
+
+    path: str
+    mark: str = ""
+    vanishes: bool = False
+
+
+class Ended(FromAgent, frozen=True):
+    """The node's function has ended; its process stays until the driver sends `Finish` or `Stop`."""
+
+    outcome: Outcome
+
+
+class Drained(FromAgent, frozen=True):
+    """The node's processes are gone and all its log records have been sent: no further message follows."""
+
+
+class ExecutorGone(FromAgent, frozen=True):
+    """The JVM of the node's executor has ended: Spark has taken it back, or lost it. The node ends with it."""
+
+
+class ClusterSpec(ToAgent, frozen=True):
+    """What `Start` leaves out in a large cluster, as it is the same for all: the addresses of each job's tasks.
+
+    They are ``packed``, as the driver sends them to each node: a fifth of their size at 4,096 nodes.
+    """
+
+    packed: bytes
+
+    @classmethod
+    def of(cls, addresses: dict[str, list[str]]) -> ClusterSpec:
+        """Return the message with these addresses."""
+        return cls(zlib.compress(msgspec.msgpack.encode(addresses)))
+
+    @property
+    def addresses(self) -> dict[str, list[str]]:
+        """Each job's ``host:port`` addresses in task order."""
+        return msgspec.msgpack.decode(zlib.decompress(self.packed), type=dict[str, list[str]])
+
+
+class Start(ToAgent, frozen=True):
+    """Start the child: all nodes have reserved.
+
+    ``cluster_spec`` maps each job to its ``host:port`` addresses in task order; an agent that gets none has got a
+    `ClusterSpec` before. ``rank`` counts nodes in launch order.
+    Event files belong in ``log_dir``; the function writes them to ``events_dir``, another folder if that is remote.
+    ``age_s`` is how many seconds ago the cluster was requested; it may have had other nodes before. The function's
+    output belongs in ``output_dir`` on the driver's machine ("" if it is not wanted). A node that sees the file
+    ``output_probe`` shares that folder; any other may send ``output_limit_bytes``.
+
+    A large ``payload`` is not in the message: the agent asks for ``payload_bytes`` with the SHA-256 ``payload_digest``,
+    keeps them in ``payload_file`` on its host, and passes the message on with that.
+    """
+
+    cluster_id: str
+    rank: int
+    cluster_spec: dict[str, list[str]]
+    job_name: str
+    task_index: int
+    is_chief: bool
+    payload: bytes
+    env: dict[str, str]
+    log_dir: str
+    events_dir: str = ""
+    backup_dir: str = ""
+    default_fs: str = ""
+    working_dir: str = ""
+    grace_s: float = 10.0
+    restart: int = 0
+    age_s: float = 0.0
+    output_dir: str = ""
+    output_probe: str = ""
+    output_limit_bytes: int = 0
+    payload_bytes: int = 0
+    payload_digest: str = ""
+    payload_file: str = ""
+
+    @property
+    def event_home(self) -> str:
+        """The folder below which all nodes write event files."""
+        return (self.events_dir or self.log_dir).rstrip("/")
+
+    @property
+    def event_folder(self) -> str:
+        """The name of this node's own folder there, and at ``log_dir``: a new one after each restart."""
+        return f"{self.job_name}-{self.task_index}" + (f"-restart-{self.restart}" if self.restart else "")
+
+
+class Stop(ToAgent, frozen=True):
+    """End the child: SIGTERM, then SIGKILL after ``grace_s`` seconds; ``reason`` if the cluster has failed."""
+
+    grace_s: float
+    reason: str = ""
+
+
+class Finish(ToAgent, frozen=True):
+    """All training nodes have returned: the child may exit, and is killed after ``grace_s`` seconds."""
+
+    grace_s: float
+
+
+class StartAgain(ToAgent, frozen=True):
+    """The child served others and was lost: start another with the same start message and address."""
+
+
+class HeartbeatAck(ToAgent, frozen=True):
+    """The driver's answer to a `Heartbeat`; silence means that the driver is gone."""
+
+
+class Shutdown(ToAgent, frozen=True):
+    """The driver has received everything from this node: the agent may exit."""
+
+
+class FreeSlot(ToAgent, frozen=True):
+    """Give the Spark task slot back; from now on, end with the executor's JVM or the driver."""
+
+
+# ---- what a node does ------------------------------------------------------------------------------------------------
+
+
+class Activity(FromAgent, frozen=True):
+    """What a node has done lately; sent about once a second.
+
+    The child sends what it knows of its steps, the agent adds the figures of the processes and the host. Shares are of
+    the last seconds, 0 to 1; together they are 1, or 0 before there are any.
+
+    Attributes
+    ----------
+    step : int or None
+        Steps taken so far, of all loops together.
+    step_s : float or None
+        Median seconds of the last steps.
+    waits_rows, waits_data, waits_peers : float
+        Share of the time spent waiting for rows of a feed, for the function's own ``tf.data`` pipeline, and for other
+        nodes.
+    computes, python : float
+        Share spent in TensorFlow, and in Python of the function and its libraries.
+    rows_s : float
+        Rows taken from feeds, per second.
+    where : str
+        What the function's thread does, such as ``"train, Cell In[3], line 12"``.
+    has_gpu_peers : bool
+        Whether waiting for peers cannot be told from computing, since that happens on GPUs.
+    cpu : float
+        CPU seconds per second of the child and its processes.
+    memory_bytes : int
+        Resident memory of them.
+    host_cpu, host_memory : float
+        Share of the host's CPU and memory that is in use, by anyone.
+    gpu, gpu_memory_bytes
+        Use (0 to 1) and used memory of the node's GPUs; None without one.
+    idle_s : float
+        Seconds since the last sign of the function.
+    last_sign : str
+        What that was: ``"step 41"``, ``"took rows"``, ``"printed"``, ``"reported"`` or ``"began"``.
+    """
+
+    step: int | None = None
+    step_s: float | None = None
+    waits_rows: float = 0.0
+    waits_data: float = 0.0
+    waits_peers: float = 0.0
+    computes: float = 0.0
+    python: float = 0.0
+    rows_s: float = 0.0
+    where: str = ""
+    has_gpu_peers: bool = False
+    cpu: float = 0.0
+    memory_bytes: int = 0
+    host_cpu: float = 0.0
+    host_memory: float = 0.0
+    gpu: float | None = None
+    gpu_memory_bytes: int | None = None
+    idle_s: float = 0.0
+    last_sign: str = ""
+
+
+# ---- what its function writes ----------------------------------------------------------------------------------------
+
+
+class LogRecord(msgspec.Struct, frozen=True, array_like=True):
+    """Bytes that the child wrote to one stream at one time (seconds since the epoch)."""
+
+    time_s: float
+    stream: str
+    data: bytes
+
+
+class Logs(FromAgent, frozen=True):
+    """A batch of log records, in order; ``sequence`` counts batches of this node from 0."""
+
+    sequence: int
+    records: list[LogRecord]
+
+
+class LogCredit(ToAgent, frozen=True):
+    """The driver has written log batches up to and including ``sequence``."""
+
+    sequence: int
+
+
+# ---- the function and its arguments, where they are large ------------------------------------------------------------
+
+# Of a piece; the last one may be shorter.
+PIECE_BYTES = 1 << 18
+
+
+class PayloadWanted(FromAgent, frozen=True):
+    """Send the piece that begins at ``offset``, if there is one; the first ``taken`` bytes are here."""
+
+    offset: int
+    taken: int
+
+
+class PayloadPiece(ToAgent, frozen=True):
+    """Bytes of the payload."""
+
+    offset: int
+    data: bytes
+
+
+# ---- what it returns, where that is large ----------------------------------------------------------------------------
+
+
+class ResultOffered(FromAgent, frozen=True):
+    """The function has returned, and its result is a file of ``size_bytes``; repeated until there is an answer."""
+
+    size_bytes: int
+
+
+class ResultWanted(ToAgent, frozen=True):
+    """The result's file belongs at ``path`` of the driver's machine, or cannot be taken, because of ``problem``.
+
+    An agent that sees the file ``probe`` sees that machine's disk, and moves it there if it can. Others send it as
+    pieces of the folder ``"result"``.
+    """
+
+    path: str = ""
+    probe: str = ""
+    problem: str = ""
+
+
+# ---- files that a node sends -----------------------------------------------------------------------------------------
+
+
+class FilePiece(FromAgent, frozen=True):
+    """Bytes of one file of ``folder`` (``"output"`` or ``"result"``), in order.
+
+    ``name`` is the file's path below the folder; ``transfer`` counts the files that a node sends, including those that
+    it sends again. The last piece has the SHA-256 of the whole file.
+    """
+
+    folder: str
+    transfer: int
+    name: str
+    offset: int
+    data: bytes
+    checksum: bytes = b""
+
+
+class FileCredit(ToAgent, frozen=True):
+    """``size`` bytes have been written: as many more may be sent."""
+
+    folder: str
+    size: int
+
+
+class FileKept(ToAgent, frozen=True):
+    """The whole file was written; or it was not, because of ``problem``, and may be sent ``again``."""
+
+    folder: str
+    transfer: int
+    problem: str = ""
+    again: bool = False
+
+
+class OutputOpened(FromAgent, frozen=True):
+    """The node's function has asked for its output folder.
+
+    If the driver cannot see that folder, the agent adds the ``place`` on the node's host that keeps what is not sent.
+    """
+
+    place: str = ""
+
+
+class OutputComes(FromAgent, frozen=True):
+    """``files`` files of ``size_bytes`` in all come next."""
+
+    files: int
+    size_bytes: int
+
+
+class OutputGone(FromAgent, frozen=True):
+    """Files that were sent are no longer wanted: the function has removed them, or others need the space."""
+
+    names: list[str]
+
+
+class OutputSent(FromAgent, frozen=True):
+    """The function has ended, and its output has been sent.
+
+    ``left_out`` files of ``left_out_bytes`` were not sent, and remain in ``place`` on the node's host: they were too
+    large, or there was a ``problem``. ``links`` symbolic links were skipped. Those of a node whose output is not wanted
+    are what it has written to its working folder, and are removed with it.
+    """
+
+    left_out: int = 0
+    left_out_bytes: int = 0
+    place: str = ""
+    problem: str = ""
+    links: int = 0
+
+
+# ---- event files of a chief whose folder the driver does not see -----------------------------------------------------
+
+
+class EventFilesFound(FromAgent, frozen=True):
+    """The node has written event files, and beside them the empty file ``probe``, for the driver to look for."""
+
+    probe: str
+
+
+class EventFilesWanted(ToAgent, frozen=True):
+    """Send at most ``limit_bytes`` of them, after what is ``held`` of each; 0 if the driver sees them itself."""
+
+    limit_bytes: int
+    held: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+class EventFilePiece(msgspec.Struct, frozen=True):
+    """What follows the first ``offset`` bytes of a file; ``name`` is its path below the folder."""
+
+    name: str
+    offset: int
+    data: bytes
+
+
+class EventFilesGrown(FromAgent, frozen=True):
+    """Files have grown; what comes next is sent when these pieces are kept."""
+
+    pieces: list[EventFilePiece]
+
+
+class EventFilesKept(ToAgent, frozen=True):
+    """The pieces that were sent last are written."""
+
+
+class EventFilesSent(FromAgent, frozen=True):
+    """The function has ended, and all is sent but ``left_out_bytes`` of ``left_out`` files: that was too much."""
+
+    left_out: int = 0
+    left_out_bytes: int = 0
+
+
+class EventFilesPut(FromAgent, frozen=True):
+    """The node has ended, and puts its event files at a remote ``log_dir``; or it cannot, because of a ``problem``."""
+
+    problem: str = ""
+
+
+# ---- where its threads are -------------------------------------------------------------------------------------------
+
+
+class Condition(StrEnum):
+    """What a node's process was found to be doing when it was asked for its stacks.
+
+    ``LOCKED`` does not answer, as where a call into C holds the interpreter's lock. ``BUSY`` is in code of the user or
+    of other packages, ``WAITS`` in what legitimately waits for other nodes; ``AWAY`` has no process to ask.
+    """
+
+    STOPPED = "stopped"
+    LOCKED = "locked"
+    BUSY = "busy"
+    IN_TENSORFLOW = "in TensorFlow"
+    WAITS_FOR_ROWS = "waits for rows"
+    WAITS = "waits"
+    AWAY = "away"
+
+    @property
+    def is_deaf(self) -> bool:
+        """Whether the process does not even answer."""
+        return self in (Condition.STOPPED, Condition.LOCKED)
+
+
+class StacksWanted(ToAgent, frozen=True):
+    """Say where the threads of the node's process are.
+
+    A child that has not answered after ``patience_s`` is asked with a signal, which needs nothing of its interpreter.
+    """
+
+    request: int
+    patience_s: float = 1.0
+
+
+class Stacks(FromAgent, frozen=True):
+    """The answer: the stacks as ``text``, and what the main thread is at.
+
+    ``place`` is the user's line that it is in, ``call`` the function that this has called; "" where that is not known.
+    """
+
+    request: int
+    condition: Condition
+    text: str
+    place: str = ""
+    call: str = ""
+
+
+# ---- what it spends its time on --------------------------------------------------------------------------------------
+
+
+class ProfileWanted(ToAgent, frozen=True):
+    """Profile the node's process for so many seconds; ``no_trace`` says why without a trace, or is empty."""
+
+    request: int
+    seconds: float
+    no_trace: str = ""
+
+
+class Profiled(FromAgent, frozen=True):
+    """The profile is finished, or there is none because of a ``problem``.
+
+    ``samples`` are stacks, outermost frame first, each with how often it was found every ``period_s`` seconds; a frame
+    is ``package<TAB>function (file:line)``. The trace is in ``files``, by name and size in bytes, which the driver
+    fetches piece by piece; or there is none, as ``note`` says.
+    """
+
+    request: int
+    period_s: float = 0.0
+    samples: list[tuple[list[str], int]] = msgspec.field(default_factory=list)
+    files: dict[str, int] = msgspec.field(default_factory=dict)
+    note: str = ""
+    problem: str = ""
+
+
+class ProfilePieceWanted(ToAgent, frozen=True):
+    """Send the piece of a trace's file that begins at ``offset``; a file that is read to its end is removed."""
+
+    request: int
+    name: str
+    offset: int
+
+
+class ProfilePiece(FromAgent, frozen=True):
+    """The piece; empty behind the end of the file, or where it cannot be read."""
+
+    request: int
+    name: str
+    offset: int
+    data: bytes
+
+
+# ---- steps that nodes take together ----------------------------------------------------------------------------------
+
+
+class StepsAhead(FromAgent, frozen=True):
+    """The next steps of one pass over ``ctx.even(dataset)``, and how many rows this node has for each.
+
+    ``runs`` are pairs of a number of steps and the rows of each. A pass that has ``ended`` has no further rows on this
+    node. With ``drop``, it ends on all nodes with the first.
+    """
+
+    dataset_id: int
+    passage: int
+    runs: list[tuple[int, int]]
+    ended: bool = False
+    drop: bool = False
+
+
+class StepsAgreed(ToAgent, frozen=True):
+    """How many rows the next steps of a pass have on all nodes, in ``runs`` as above.
+
+    With the last step it has ``ended``; or the node ``left`` has stopped reading, so that no more can be agreed on.
+    """
+
+    dataset_id: int
+    passage: int
+    runs: list[tuple[int, int]]
+    ended: bool = False
+    left: str = ""
+
+
+class PeerReturned(ToAgent, frozen=True):
+    """The function of another node of the lock-step has returned: it takes part in no further step.
+
+    It has taken ``steps`` elements of the dataset that it read last, which may have ``ended``; -1 if that is not known.
+    """
+
+    node: str
+    steps: int = -1
+    ended: bool = False
+
+
+# ---- cells of an interactive cluster ---------------------------------------------------------------------------------
+
+
+class RunCell(ToAgent, frozen=True):
+    """Run a cell. ``cell`` is its number within the cluster, ``payload`` the packed code with what it captures."""
+
+    cell: int
+    payload: bytes
+
+
+class InterruptCell(ToAgent, frozen=True):
+    """Raise KeyboardInterrupt in a cell, if it still runs."""
+
+    cell: int
+
+
+class CellWrote(FromAgent, frozen=True):
+    """Text that a cell has written to ``stream``, since the last such message."""
+
+    cell: int
+    stream: str
+    text: str
+
+
+class CellEnded(FromAgent, frozen=True):
+    """A cell has ended, and all that it wrote has been sent; ``names`` are those that cells have made on this node."""
+
+    cell: int
+    outcome: Outcome
+    names: list[str]
+
+
+# ---- rows ------------------------------------------------------------------------------------------------------------
+
+
+class FeedOpen(ToAgent, frozen=True):
+    """Open endpoints for the rows of a feed: a unix socket and, if ``tls`` is given, a TLS one.
+
+    ``schema`` is the DataFrame's, as Spark writes it in JSON. A feed that is part of a ``stream`` is followed by the
+    next one within the same epoch. The node's files of rows may take ``spool_bytes``; 0 leaves the limit to the node.
+
+    Rows that are ``objects`` come pickled, in one column, and ``advice`` says what to do where columns are needed. Each
+    ``queue`` of rows is read by itself. Rows of ``files`` need no endpoints: nodes read them themselves (`FilesDealt`).
+    """
+
+    feed: int
+    epochs: int
+    remainder: str
+    schema: str
+    token: str
+    tls: TlsIdentity | None = None
+    stream: bool = False
+    spool_bytes: int = 0
+    objects: bool = False
+    advice: str = ""
+    queue: str = INPUT_QUEUE
+    files: bool = False
+
+
+class FeedReady(FromAgent, frozen=True):
+    """The node's endpoints are open; ``locations`` are Flight locations, the nearest first."""
+
+    feed: int
+    locations: list[str]
+
+
+class AttemptStored(FromAgent, frozen=True):
+    """A feed task has stored all its rows on the nodes, ``rows`` on each of them, and asks to commit.
+
+    The ``leftover`` rows, too few to give each node one, are stored on every node, and dealt out when the feed is
+    complete.
+    """
+
+    feed: int
+    partition: int
+    attempt: str
+    rows: int
+    size_bytes: int
+    leftover: int = 0
+    shapes: dict[str, list[int]] = msgspec.field(default_factory=dict)
+
+
+class Commit(ToAgent, frozen=True):
+    """Make the attempt's rows visible, ``rows`` on each node; any other attempt of the partition is dropped.
+
+    ``shapes`` gives the inner shape of array columns, so that a node without rows knows it, too.
+    """
+
+    feed: int
+    partition: int
+    attempt: str
+    rows: int
+    leftover: int = 0
+    shapes: dict[str, list[int]] = msgspec.field(default_factory=dict)
+
+
+class CommittedPartition(msgspec.Struct, frozen=True, array_like=True):
+    """A partition and its attempt that counts, with the rows that each node has got of it."""
+
+    partition: int
+    attempt: str
+    rows: int
+    leftover: int
+
+
+class Commits(ToAgent, frozen=True):
+    """Several commits of a feed at once, in few bytes: a large cluster gets them a few times a second."""
+
+    feed: int
+    partitions: list[CommittedPartition]
+    shapes: dict[str, list[int]]
+
+    @property
+    def commits(self) -> list[Commit]:
+        """The commits, one by one."""
+        return [
+            Commit(self.feed, one.partition, one.attempt, one.rows, one.leftover, self.shapes)
+            for one in self.partitions
+        ]
+
+
+class FeedComplete(ToAgent, frozen=True):
+    """All rows of the feed are committed: this node has ``rows`` of them.
+
+    They include those in ``[leftovers[0], leftovers[1])`` of all leftover rows, partition by partition.
+    """
+
+    feed: int
+    rows: int
+    leftovers: tuple[int, int] = (0, 0)
+
+
+class FeedAborted(ToAgent, frozen=True):
+    """The feed failed or was cancelled; what was not committed is dropped."""
+
+    feed: int
+    reason: str
+
+
+class FeedsEnded(ToAgent, frozen=True):
+    """There will be no further feed."""
+
+
+class DatasetOpened(FromAgent, frozen=True):
+    """The node's function has opened its ``dataset_id``-th dataset: the steps of its epochs can now be planned."""
+
+    dataset_id: int
+    batch_size: int
+    remainder: str | None
+    shuffle: bool = False
+
+
+class Share(NamedTuple):
+    """One node's part of an epoch, and how many ``nodes`` have the same."""
+
+    rows: int
+    batch_size: int
+    nodes: int
+
+
+class EpochPlan(ToAgent, frozen=True):
+    """All lock-step nodes take ``steps`` steps in each epoch that their ``dataset_id``-th dataset reads of this feed.
+
+    ``shares`` has each distinct share, so that a node knows the rows of a step on all nodes
+    (`tfos_lab.node.feed.schedule`).
+    """
+
+    feed: int
+    dataset_id: int
+    steps: int
+    shares: list[Share]
+
+
+class PlanLater(ToAgent, frozen=True):
+    """The dataset ``dataset_id`` is open on all nodes, but the feed is not complete: its steps are not known yet.
+
+    All lock-step nodes receive either this or the `EpochPlan` first, so they agree on whether the length is known.
+    Where batch sizes are not ``alike``, it is not known how full a step is before all rows have arrived.
+    """
+
+    feed: int
+    dataset_id: int
+    alike: bool = True
+
+
+class DataFile(msgspec.Struct, frozen=True):
+    """A file of rows: ``path`` is within the file system that ``root`` is on."""
+
+    root: str
+    path: str
+    size_bytes: int
+
+
+class FilesAsked(ToAgent, frozen=True):
+    """See whether the files of a feed can be read, and count their rows if it is not known how many there are.
+
+    ``numbers`` are those of the ``files`` among all files of the feed; ``count_as`` is their format, if it is to count.
+    """
+
+    feed: int
+    files: list[DataFile]
+    numbers: list[int]
+    count_as: str
+
+
+class FilesFound(FromAgent, frozen=True):
+    """The node has found these files: ``blocks`` maps the number of a file to its blocks, if they were counted.
+
+    A block is where it begins, in bytes, and its rows. With the last message, ``done``, the node has looked at all
+    files, or ``problem`` says on which ``host`` it failed, and why.
+    """
+
+    feed: int
+    blocks: dict[int, list[tuple[int, int]]]
+    done: bool = False
+    problem: str = ""
+    host: str = ""
+
+
+class FilePart(msgspec.Struct, frozen=True):
+    """The rows of one file that a node reads; ``number`` is the file's among all files of the feed.
+
+    Each of the ``pieces`` says where to begin (the number of a row group, or a byte), how many rows to skip there, and
+    how many to read. ``partition`` has the values of the file's folders, such as ``year=2024``.
+    """
+
+    file: DataFile
+    pieces: list[tuple[int, int, int]]
+    number: int = 0
+    partition: dict[str, str | None] = {}
+
+
+class FilesDealt(ToAgent, frozen=True):
+    """The node's share of a feed of files, all of whose rows are known by now; ``format`` is that of the files.
+
+    The agent adds the ``folder`` of its spool, where rows are stored if their order is to be random, and may take
+    ``spool_bytes``; 0 leaves the limit to the node.
+    """
+
+    feed: int
+    format: str
+    parts: list[FilePart]
+    rows: int
+    shapes: dict[str, list[int]] = msgspec.field(default_factory=dict)
+    folder: str = ""
+    spool_bytes: int = 0
+
+
+class SegmentReady(ToAgent, frozen=True):
+    """Agent to child: the Arrow IPC file at ``path`` holds ``rows`` committed rows of a partition.
+
+    They are followed by its ``leftover`` rows, which are stored on every node.
+    """
+
+    feed: int
+    path: str
+    rows: int
+    partition: int = 0
+    leftover: int = 0
+    shapes: dict[str, list[int]] = msgspec.field(default_factory=dict)
+
+
+class SegmentRead(FromAgent, frozen=True):
+    """The node's function has taken all rows of a segment that is not read again."""
+
+    path: str
+
+
+class RowsWanted(FromAgent, frozen=True):
+    """The node's function has asked for rows for the first time, or for another kind of rows: this node reads.
+
+    ``objects`` says whether it wants Python objects or columns; None if it has asked for neither yet.
+    """
+
+    objects: bool | None = None
+
+
+class RowsTaken(FromAgent, frozen=True):
+    """How many real rows the node's function has taken so far, in all epochs.
+
+    ``feeds`` maps each feed that is no part of a stream to its epochs read and rows taken.
+    """
+
+    rows: int
+    epoch: int
+    feeds: dict[int, tuple[int, int]] = msgspec.field(default_factory=dict)
+
+
+class FeedRead(FromAgent, frozen=True):
+    """The node's function has taken the last row of a feed that is part of a stream."""
+
+    feed: int
+
+
+class FeedStopped(FromAgent, frozen=True):
+    """The node's function wants no more rows."""
+
+
+# ---- rows that are answered ------------------------------------------------------------------------------------------
+
+
+class InferenceOpen(ToAgent, frozen=True):
+    """Open endpoints for rows that are to be answered with results; otherwise as `FeedOpen`."""
+
+    schema: str
+    token: str
+    tls: TlsIdentity | None = None
+    objects: bool = False
+    queue: str = INPUT_QUEUE
+
+
+class InferenceReady(FromAgent, frozen=True):
+    """The node's endpoints for inferences are open; ``locations`` as in `FeedReady`."""
+
+    locations: list[str]
+
+
+class ExchangeRows(ToAgent, frozen=True):
+    """The Arrow IPC file at ``path`` holds the next ``rows`` rows of an exchange; the child removes it.
+
+    ``objects`` and ``queue`` as in `InferenceOpen`; only columns have ``shapes``.
+    """
+
+    exchange: int
+    path: str
+    rows: int
+    shapes: dict[str, list[int]]
+    objects: bool = False
+    queue: str = INPUT_QUEUE
+
+
+class ExchangeTaken(FromAgent, frozen=True):
+    """The child has read the file of one `ExchangeRows`: another may be sent."""
+
+    exchange: int
+
+
+class ExchangeResults(FromAgent, frozen=True):
+    """The results of the next ``rows`` rows of an exchange, as an Arrow IPC stream."""
+
+    exchange: int
+    rows: int
+    data: bytes
+
+
+class ExchangeEnded(ToAgent, frozen=True):
+    """This exchange has no more rows."""
+
+    exchange: int
+
+
+class ExchangeDropped(ToAgent, frozen=True):
+    """The results of this exchange are no longer wanted."""
+
+    exchange: int
+
+
+class RowsAnswered(FromAgent, frozen=True):
+    """The node has answered another ``rows`` rows of an inference; with the ``last``, a partition is done."""
+
+    inference: int
+    rows: int
+    last: bool = False
+
+
+# ---- what a node of a large cluster has told lately, in one message --------------------------------------------------
+
+Figure = Heartbeat | Reported | Activity | RowsTaken | Logs
+
+
+class Figures(FromAgent, frozen=True):
+    """Figures of one node, in the order in which they came; each could be sent by itself."""
+
+    told: list[Figure]
+
+
+# ---- encoding --------------------------------------------------------------------------------------------------------
+
+# What msgspec raises besides its own error: for text that is none, and for values within values without end.
+_REFUSED = (UnicodeDecodeError, RecursionError)
+
+
+def any_of(base: type[msgspec.Struct]) -> Any:
+    """Return the union of all messages of one direction."""
+    return functools.reduce(operator.or_, base.__subclasses__())
+
+
+_encoder = msgspec.msgpack.Encoder()
+_from_agent: msgspec.msgpack.Decoder[FromAgent] = msgspec.msgpack.Decoder(any_of(FromAgent))
+_to_agent: msgspec.msgpack.Decoder[ToAgent] = msgspec.msgpack.Decoder(any_of(ToAgent))
+
+
+def encode(message: msgspec.Struct) -> bytes:
+    """Encode a message (or any struct) in MessagePack."""
+    return _encoder.encode(message)
+
+
+def decode_from_agent(data: bytes) -> FromAgent:
+    """Decode what an agent sent; raises ``msgspec.DecodeError`` for anything that is not one of its messages."""
+    try:
+        return _from_agent.decode(data)
+    except _REFUSED as error:
+        raise msgspec.DecodeError(f"it is no message: {error}") from None
+
+
+def decode_to_agent(data: bytes) -> ToAgent:
+    """Decode what the driver sent; raises ``msgspec.DecodeError`` for anything that is not one of its messages."""
+    try:
+        return _to_agent.decode(data)
+    except _REFUSED as error:
+        raise msgspec.DecodeError(f"it is no message: {error}") from None
