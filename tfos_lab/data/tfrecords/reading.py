@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 import re
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
@@ -18,13 +19,13 @@ from tfos_lab.data.tfrecords.decode import count_values, decode
 from tfos_lab.data.tfrecords.framing import Frames, read_frames
 from tfos_lab.data.tfrecords.options import ReadOptions
 from tfos_lab.data.tfrecords.parse import find_features
-from tfos_lab.data.tfrecords.partition_filters import can_use, passes
 from tfos_lab.data.tfrecords.paths import Found, find_files, open_records
 from tfos_lab.errors import ConfigError, RecordError
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
+
 
 # Files are grouped up to this size for one task; Spark assumes that opening a file costs as much as reading 4 MB.
 _GROUP_BYTES = 4 << 20
@@ -191,3 +192,47 @@ def _with_partition(batch: pa.RecordBatch, partition: dict[str, str | None], tar
         else:
             columns.append(batch.column(field.name))
     return pa.RecordBatch.from_arrays(columns, schema=target)
+
+
+# By the names of Spark's classes; nulls are handled before.
+_TESTS: dict[str, Callable[[Any, Any], bool]] = {
+    "EqualTo": operator.eq,
+    "GreaterThan": operator.gt,
+    "GreaterThanOrEqual": operator.ge,
+    "LessThan": operator.lt,
+    "LessThanOrEqual": operator.le,
+    "In": lambda value, several: value in several,
+    "StringStartsWith": str.startswith,
+    "StringEndsWith": str.endswith,
+    "StringContains": operator.contains,
+}
+_NULL_TESTS = ("IsNull", "IsNotNull", "EqualNullSafe")
+
+
+def can_use(condition: Filter, columns: Collection[str]) -> bool:
+    """Whether a filter uses partition columns only."""
+    inner: Any = condition
+    while type(inner).__name__ == "Not":
+        inner = inner.child
+    known = type(inner).__name__ in _TESTS or type(inner).__name__ in _NULL_TESTS
+    return known and len(inner.attribute) == 1 and inner.attribute[0] in columns
+
+
+def passes(conditions: Sequence[Filter], values: Mapping[str, Any]) -> bool:
+    """Whether rows with these values pass all filters; a filter that a null makes unknown is not passed."""
+    return all(_holds(condition, values) is True for condition in conditions)
+
+
+def _holds(condition: Any, values: Mapping[str, Any]) -> bool | None:
+    name = type(condition).__name__
+    if name == "Not":
+        inner = _holds(condition.child, values)
+        return None if inner is None else not inner
+    value = values.get(condition.attribute[0])
+    if name == "IsNull":
+        return value is None
+    if name == "IsNotNull":
+        return value is not None
+    if name == "EqualNullSafe":
+        return bool(value == condition.value)
+    return None if value is None else bool(_TESTS[name](value, condition.value))

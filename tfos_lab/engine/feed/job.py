@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tfos_lab import messages as m
-from tfos_lab.core.states import RunState
+from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.engine.feed.spark_job import ObjectRows, SparkJob
-from tfos_lab.engine.feed.stuck import Stuck, find_stuck
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.state.cluster_state import LOST_AFTER_S
+from tfos_lab.engine.state.hangs import Suspicion, doing, find_hung
 from tfos_lab.engine.state.instructions import Failure
 from tfos_lab.engine.state.readers import NOBODY_READS, NOTHING_READ, never_asked, not_open
 from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, FeedTimeout, NodeUnreachable, RecordError
+from tfos_lab.messages import Condition
 from tfos_lab.node.feed.plan import FeedPlan
 
 if TYPE_CHECKING:
@@ -22,7 +25,9 @@ if TYPE_CHECKING:
     from tfos_lab.engine.feed.identities import Identities
     from tfos_lab.engine.feed.request import FeedRequest
     from tfos_lab.engine.state.driver_feed import DriverFeed
+    from tfos_lab.engine.state.events import NodeView
     from tfos_lab.engine.state.instructions import Instruction
+
 
 _STEP_S = 0.1
 _OPEN_TIMEOUT_S = 30.0
@@ -288,3 +293,56 @@ def _reason_for_readers(error: BaseException) -> str:
     if isinstance(error, KeyboardInterrupt):
         return "cluster.train was interrupted before all rows had come: start another cluster to read them"
     return str(error) or type(error).__name__
+
+
+# How long nodes have to say where they are.
+_STACKS_S = 2.0
+# An agent sends a heartbeat each second.
+_QUIET_S = 3.0
+
+
+@dataclass(frozen=True)
+class Stuck:
+    """Why no row moves: sentences, and the node that is stuck with its stacks, where one is known to be."""
+
+    text: str = ""
+    node: str = ""
+    stacks: str = ""
+
+
+def find_stuck(generation: FedGeneration) -> Stuck:
+    """Ask nodes for their stacks where some leave rows where they are, and return what follows from them."""
+    with generation.server.lock:
+        views, with_rows = list(generation.cluster_state.views), generation.feed_state.with_rows
+    ranks = {rank for rank, view in enumerate(views) if view.state is NodeState.RUNNING}
+    answers = generation.server.stacks.answers(ranks, _STACKS_S) if with_rows and ranks else {}
+    suspicions = {
+        rank: Suspicion(
+            views[rank],
+            answers.get(rank) or m.Stacks(rank, 0, Condition.AWAY, ""),
+            idle=views[rank].node in with_rows,
+            expected=True,
+        )
+        for rank in ranks
+    }
+    stuck = [suspicions[rank] for rank in find_hung(suspicions)]
+    hung = [f"{view.node} hangs: {view.hung}" for view in views if view.hung]
+    doings = hung or [f"{one.view.node} takes none: {doing(one.stacks)}" for one in stuck]
+    told = [_holders(views, with_rows), *doings, unheard(views, time.time())]
+    text = "".join(f". {sentence}" for sentence in told if sentence)
+    return Stuck(text, stuck[0].view.node, stuck[0].stacks.text) if stuck else Stuck(text)
+
+
+def _holders(views: Sequence[NodeView], with_rows: Sequence[str]) -> str:
+    holding = [f"{view.node} (has taken {view.rows:,})" for view in views if view.node in with_rows]
+    return f"Rows wait for {', '.join(holding)}" if holding else ""
+
+
+def unheard(views: Sequence[NodeView], now_s: float) -> str:
+    """Return a sentence on nodes whose agents have sent no heartbeat for some seconds; "" if there is none."""
+    silent = {
+        view.node: now_s - view.last_heartbeat_s
+        for view in views
+        if view.state.is_present and view.last_heartbeat_s is not None and now_s - view.last_heartbeat_s > _QUIET_S
+    }
+    return "; ".join(f"{node} has not been heard of for {silent_s:.0f} s" for node, silent_s in silent.items())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,6 @@ from tfos_lab.engine.bus import Subscription
 from tfos_lab.engine.cluster import Cluster
 from tfos_lab.engine.parallel.feeder import Feed, Feeder
 from tfos_lab.engine.parallel.nodes import failure_from_error, leader_of, value_of
-from tfos_lab.engine.parallel.run_view import node_of_run
 from tfos_lab.engine.runtime import ClusterRuntime
 from tfos_lab.engine.state.events import Event, LogText, MetricsReported, NodeView
 from tfos_lab.errors import (
@@ -235,3 +234,28 @@ class RunTry:
             self._runtime.stop(grace_s=0.0)
         if self._feeder is not None:
             self._feeder.join(_JOIN_S)
+
+
+def node_of_run(name: str, index: int, nodes: Sequence[NodeView], leader: str) -> NodeView:
+    """Return a run's nodes as one: what the leading one reports, as far as the last of them is, and where all are."""
+    blank = NodeView(name, "run", index, is_chief=False)
+    chief = next((node for node in nodes if node.node == leader), None)
+    if chief is None:
+        return blank
+    own = dataclasses.replace(chief, node=name, job_name="run", task_index=index, is_chief=False, address="")
+    if len(nodes) == 1:
+        return own
+    return dataclasses.replace(
+        own,
+        state=min((node.state for node in nodes), key=lambda state: state.order),
+        host=_joined(node.host for node in nodes),
+        executor=_joined(node.executor for node in nodes),
+        gpus=tuple(gpu for node in nodes for gpu in node.gpus),
+        pid=0,
+        rows=sum(node.rows for node in nodes),
+        hung="; ".join(f"{node.node}: {node.hung}" for node in nodes if node.hung),
+    )
+
+
+def _joined(texts: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(text for text in texts if text))

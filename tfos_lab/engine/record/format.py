@@ -17,8 +17,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from tfos_lab.core.roles import Role
 from tfos_lab.engine.record.inputs import Plain
-from tfos_lab.engine.record.version_1 import of_version_2
 from tfos_lab.engine.state.events import ClusterView, MetricsReported
 
 VERSION = 2
@@ -133,3 +133,49 @@ def _decode(data: bytes, kind: type[Kind]) -> Kind:
     if version == 1:
         return msgspec.convert(of_version_2(msgspec.json.decode(data)), kind)
     return msgspec.json.decode(data, type=kind)
+
+
+_Json = dict[str, Any]
+
+_OF_VIEW = ("name", "launcher", "started_s", "ended_s", "reason", "notes", "timings", "restarts", "verdict", "progress",
+            "of_runs", "search")  # fmt: skip
+
+
+def of_version_2(old: _Json) -> _Json:
+    """Return what a file of version 2 would hold.
+
+    Version 1 listed the fields of the view beside the others, had no type of its own for a role, and counted the times
+    of metrics from the start.
+    """
+    view = {name: old[name] for name in _OF_VIEW if name in old}
+    counts: dict[str, int] = {}
+    feeds = [{**feed, "number": _count(counts, feed["kind"])} for feed in old.get("feeds", ())]
+    view |= {
+        "cluster_id": old["id"],
+        "state": old.get("outcome") or old["state"],
+        "ended_s": old.get("ended_s"),
+        "timings": old.get("timings", {}),
+        "nodes": [_node(node) for node in old.get("nodes", ())],
+        "feeds": feeds,
+    }
+    metrics = [
+        {**one, "time_s": old["started_s"] + one["time_s"], "total_steps": None} for one in old.get("metrics", ())
+    ]
+    return {**old, "version": 2, "view": view, "metrics": metrics}
+
+
+def _count(counts: dict[str, int], kind: str) -> int:
+    counts[kind] = counts.get(kind, -1) + 1
+    return counts[kind]
+
+
+def _node(old: _Json) -> _Json:
+    role, _, index = old["node"].partition(":")
+    part = old.get("part")
+    return {
+        **old,
+        "job_name": "run" if part else role,
+        "task_index": part["number"] if part else int(index) if index.isdecimal() else 0,
+        "is_chief": any(one.leads and one == role for one in Role),
+        "run": part,
+    }

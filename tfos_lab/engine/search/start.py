@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypedDict, cast
@@ -16,10 +17,10 @@ from tfos_lab.engine.parallel.runner import Runner
 from tfos_lab.engine.parallel.slots import Slots, slots_for
 from tfos_lab.engine.parallel.start import ParallelPlan
 from tfos_lab.engine.parallel.state import ParallelState
+from tfos_lab.engine.parallel.tries import InlineCut
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.run_store import with_store
 from tfos_lab.engine.search.halving import Halving
-from tfos_lab.engine.search.inline import judged
 from tfos_lab.engine.search.inputs import ClusterSize, Sizes, check_args, make_feed, merge_args
 from tfos_lab.engine.search.optuna_study import OptunaStudy, open_study
 from tfos_lab.engine.search.plan import GRID, HALVING, OPTUNA, SearchPlan
@@ -29,7 +30,9 @@ from tfos_lab.engine.search.space import Params, Space, make_space
 from tfos_lab.engine.search.state import SearchState
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.start import choose_launcher
+from tfos_lab.engine.state.events import MetricsReported
 from tfos_lab.errors import ConfigError
+from tfos_lab.node.invoke import call_map_fun
 from tfos_lab.payload.packing import LIMIT_BYTES, pack
 
 if TYPE_CHECKING:
@@ -194,3 +197,27 @@ def _make_nodes(
         hosts=spark_session.driver_hosts(session) if runs.launcher.spans_hosts and session else _LOOPBACK,
         stores=stores_of(session),
     )
+
+
+def judged(map_fun: Callable[..., Any], judge: Callable[[MetricsReported], bool]) -> Callable[[Any, Any], Any]:
+    """Return the function with a ``ctx.report`` that ends it once ``judge`` says that the trial is cut."""
+
+    def run(args: Any, ctx: Any) -> Any:
+        send = ctx.report
+        steps = 0
+
+        def report(step: int | None = None, *, total_steps: int | None = None, **metrics: float) -> None:
+            nonlocal steps
+            steps = int(step) if step is not None else steps + 1
+            numbers = {name: float(value) for name, value in metrics.items()}
+            send(steps, total_steps=total_steps, **numbers)
+            if judge(MetricsReported(
+                time_s=time.time(), node="", step=steps, total_steps=total_steps, metrics=numbers
+            )):  # fmt: skip
+                raise InlineCut
+
+        ctx.report = report
+        return call_map_fun(map_fun, args, ctx)
+
+    run.__tfos_implicit__ = getattr(map_fun, "__tfos_implicit__", False)  # type: ignore[attr-defined]
+    return run

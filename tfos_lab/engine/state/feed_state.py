@@ -8,7 +8,7 @@ produced. `EpochPlanner` then agrees on the steps of an epoch.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -17,7 +17,7 @@ from tfos_lab.engine.state.commits import AT_ONCE, Commits
 from tfos_lab.engine.state.driver_feed import DriverFeed
 from tfos_lab.engine.state.epoch_planner import EpochPlanner
 from tfos_lab.engine.state.even_steps import EvenSteps
-from tfos_lab.engine.state.inferences import Inferences
+from tfos_lab.engine.state.events import InferenceProgressed
 from tfos_lab.engine.state.instructions import Instruction, Publish, SendTo, SendToAll
 from tfos_lab.engine.state.readers import NOTHING_READ, Readers, queue_unread
 from tfos_lab.node.feed.schedule import share_of
@@ -361,3 +361,44 @@ class FeedState:
         parts = {rank: share_of(feed.leftover, len(ranks), index) for index, rank in enumerate(ranks)}
         feed.own, feed.leftover = {rank: stop - start for rank, (start, stop) in parts.items()}, 0
         return [SendTo(rank, m.FeedComplete(number, feed.rows_of(rank), part)) for rank, part in parts.items()]
+
+
+@dataclass
+class _Answered:
+    """How many rows of one inference each node has answered, by rank, and how many partitions are done."""
+
+    rows: dict[int, int] = field(default_factory=dict)
+    partitions: int = 0
+
+
+class Inferences:
+    """The inferences of one cluster.
+
+    Parameters
+    ----------
+    names : mapping of int to str
+        The nodes that may answer, by rank.
+    """
+
+    def __init__(self, names: Mapping[int, str]) -> None:
+        self._names = names
+        self._answered: dict[int, _Answered] = {}
+        self._moved: set[int] = set()
+
+    def record(self, message: m.RowsAnswered, now_s: float) -> list[Instruction]:
+        """Record what a node has answered; return what is shown at once."""
+        answered = self._answered.setdefault(message.inference, _Answered())
+        answered.rows[message.rank] = answered.rows.get(message.rank, 0) + message.rows
+        answered.partitions += message.last
+        self._moved.add(message.inference)
+        return [] if len(self._names) > AT_ONCE else self.show(now_s)
+
+    def show(self, now_s: float) -> list[Instruction]:
+        """Return the events of the inferences that have moved since the last time."""
+        moved, self._moved = sorted(self._moved), set()
+        return [Publish(self._progress(number, now_s)) for number in moved]
+
+    def _progress(self, number: int, now_s: float) -> InferenceProgressed:
+        answered = self._answered[number]
+        rows = {name: answered.rows.get(rank, 0) for rank, name in self._names.items()}
+        return InferenceProgressed(time_s=now_s, inference=number, rows=rows, partitions=answered.partitions)

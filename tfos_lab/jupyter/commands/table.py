@@ -9,14 +9,13 @@ from typing import Any
 
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.errors import ConfigError
+from tfos_lab.jupyter.cell.export import export, write
 from tfos_lab.jupyter.cell.selection import NotebookCells
 from tfos_lab.jupyter.commands import clusters, history, tools
 from tfos_lab.jupyter.commands.command import Command, OptionsCommand
 from tfos_lab.jupyter.commands.config import completions_of_config, show_config
-from tfos_lab.jupyter.commands.export import export_cells
-from tfos_lab.jupyter.commands.node_arguments import complete_node
+from tfos_lab.jupyter.commands.node_arguments import cluster_and_node, complete_node
 from tfos_lab.jupyter.commands.profile import make_profile
-from tfos_lab.jupyter.commands.stacks import show_stacks
 from tfos_lab.jupyter.options.table import BY_NAME
 from tfos_lab.jupyter.options.values import nearest
 
@@ -81,3 +80,36 @@ class Commands:
 
 def _options_of_clusters(_finished: list[str]) -> list[str]:
     return [f"{name}=" for name in BY_NAME if BY_NAME[name].owner is ClusterConfig]
+
+
+def export_cells(arguments: list[str], cells: NotebookCells) -> None:
+    """Write the last ``%%tfos`` cell, or those that are named, and say how to run the script."""
+    if not arguments:
+        raise ConfigError(["name the file to write: %tfos export FILE.py"])
+    if arguments[1:]:
+        path = write(arguments[0], cells.script(cells.numbers_of(arguments[1:])))
+    elif cells.finished:
+        path = export(arguments[0], cells.finished[max(cells.finished)], cells.texts)
+    else:
+        raise ConfigError(["there is nothing to export: run a %%tfos cell first"])
+    print(f"wrote {path}; run it with: spark-submit {path}")  # noqa: T201
+
+
+USAGE = "stacks [cluster] [node]"
+_TIMEOUT_S = 5.0
+
+
+def show_stacks(arguments: list[str]) -> None:
+    """Print the stacks of a node, or of all, with what is known of each."""
+    cluster, node = cluster_and_node(arguments, usage=USAGE)
+    hung = {view.node: view.hung for view in cluster.nodes}
+    for name, text in cluster.stacks(node, timeout_s=_TIMEOUT_S).items():
+        print(f"{_heading(name, hung[name])}\n{_indented(text)}\n")  # noqa: T201
+
+
+def _heading(node: str, hung: str) -> str:
+    return f"{node}: {hung}" if hung else node
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" if line else "" for line in text.splitlines())

@@ -6,16 +6,15 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from tfos_lab.core.states import RunState
 from tfos_lab.engine.bus import Subscription
-from tfos_lab.engine.state.events import ClusterView
+from tfos_lab.engine.state.events import ClusterView, Event, LogText
 from tfos_lab.jupyter.display import messages
 from tfos_lab.jupyter.display.bands import bands_now
 from tfos_lab.jupyter.display.base import WatchedCluster
-from tfos_lab.jupyter.display.followed_logs import FollowedLogs
 from tfos_lab.jupyter.display.listing import Listing, is_large
 from tfos_lab.jupyter.display.log_feed import LogFeed
 from tfos_lab.jupyter.display.log_files import read_piece
@@ -197,3 +196,48 @@ class Updates:
         with self._picturing:
             self._has_ended = True
             self._widget.send_message({"kind": "end", "model": self._widget.model_id, "bundle": bundle})
+
+
+# What a node has written before somebody saw its row.
+_TAIL_LINES = 20
+
+
+class FollowedLogs:
+    """Picks the events of the nodes that are followed.
+
+    Parameters
+    ----------
+    cluster : WatchedCluster
+        The cluster; its logs are read where a node gets a row later.
+
+    Attributes
+    ----------
+    is_chosen : bool
+        Whether only some nodes are followed.
+    """
+
+    def __init__(self, cluster: WatchedCluster) -> None:
+        self._cluster = cluster
+        self.is_chosen = False
+        self._nodes: frozenset[str] = frozenset()
+        self._new: list[str] = []
+
+    def choose(self, nodes: Iterable[str]) -> None:
+        """Follow these nodes and no others from now on."""
+        chosen = frozenset(nodes)
+        self._new += sorted(chosen - self._nodes)
+        self._nodes, self.is_chosen = chosen, True
+
+    def among(self, events: Sequence[Event]) -> list[Event]:
+        """Return the text of the followed nodes, which for new ones begins with the end of their files."""
+        if not self.is_chosen:
+            return list(events)
+        new, self._new = self._new, []
+        known = self._nodes.difference(new)
+        old = [event for event in events if isinstance(event, LogText) and event.node in known]
+        return [*self._tails(new), *old]
+
+    def _tails(self, nodes: Iterable[str]) -> Iterator[Event]:
+        for node in nodes:
+            if text := self._cluster.logs(node, tail=_TAIL_LINES):
+                yield LogText(time_s=time.time(), node=node, stream="stdout", text=f"{text}\n")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from tfos_lab.data.prepare import taken_names
 from tfos_lab.data.spark_python import use_right_python
 from tfos_lab.errors import ConfigError
-from tfos_lab.ml.driver.classes import CLASS_SCORES, add_classes
 from tfos_lab.ml.driver.columns import input_param, inputs_of, require_columns, require_frame
 from tfos_lab.ml.driver.model_source import source_of
 from tfos_lab.scoring.description import Tensor
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tfos_lab.ml.stages import ScoringStage
+    from tfos_lab.scoring.output_types import Output
 
 
 def transform(model: ScoringStage, df: DataFrame) -> DataFrame:
@@ -147,3 +147,36 @@ def _aliases(tensors: Iterable[Tensor]) -> dict[str, Tensor]:
 
 def _names(tensors: Iterable[Tensor]) -> str:
     return ", ".join(tensor.name for tensor in tensors)
+
+
+# The column with a classifier's output until it is a vector.
+CLASS_SCORES = "tfos_lab_class_scores"
+
+
+def add_classes(scored: DataFrame, output: Output, probability: str, prediction: str) -> DataFrame:
+    """Return the columns of a DataFrame with probabilities and classes instead of a classifier's output.
+
+    Parameters
+    ----------
+    scored : pyspark.sql.DataFrame
+        With the output as the column `CLASS_SCORES`.
+    output : Output
+        It: a probability for each class, or one value, that of the second of two classes.
+    probability, prediction : str
+        Names of the new columns: a vector of spark.ml, and a double, the number of the most probable class.
+
+    Raises
+    ------
+    ConfigError
+        If the output is not of floating-point numbers.
+    """
+    from pyspark.ml.functions import array_to_vector
+    from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
+
+    if output.leaf != "double":
+        raise ConfigError([f"probabilityCol='{probability}': the output '{output.name}' is {output.leaf}, no numbers"])
+    scores = F.col(CLASS_SCORES)
+    if not output.is_array:
+        scores = F.array(F.lit(1.0) - scores, scores)
+    best = (F.array_position(scores, F.array_max(scores)) - 1).cast("double")
+    return scored.select("*", array_to_vector(scores).alias(probability), best.alias(prediction)).drop(CLASS_SCORES)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +16,13 @@ from tfos_lab.errors import ConfigError, FeedError
 from tfos_lab.node.activity.steps import STEPS
 from tfos_lab.node.feed.epoch import Piece
 from tfos_lab.node.feed.generator_dataset import generator_dataset, tail_dataset
-from tfos_lab.node.feed.numpy_batches import NumpyBatches, can_add_ops, with_numpy_batches
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
     from tfos_lab.node.feed.node_feed import Reading
     from tfos_lab.node.feed.reader import FeedReader
+
 
 WEIGHT_KEY = "sample_weight"
 # The weight of filler rows: a zero that no real row has, whatever its weight, and that sums like any other zero.
@@ -247,3 +247,45 @@ def _fits(values: np.ndarray | None, spec: ColumnSpec) -> bool:
 
 def _specs_text(specs: Iterable[ColumnSpec]) -> str:
     return ", ".join(map(str, specs))
+
+
+class NumpyBatches:
+    """The batches of a dataset as (nested) NumPy arrays; each iteration is one epoch.
+
+    Parameters
+    ----------
+    epoch : callable
+        Returns an iterator over the batches of the next epoch.
+    """
+
+    def __init__(self, epoch: Callable[[], Iterator[Any]]) -> None:
+        self._epoch = epoch
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._epoch()
+
+
+def in_plain_graph() -> bool:
+    """Whether the default graph is one of TensorFlow 1, and not that of a ``tf.function``."""
+    import tensorflow as tf
+
+    return not tf.compat.v1.executing_eagerly_outside_functions()
+
+
+def can_add_ops() -> bool:
+    """Whether a dataset can be made here: not in a finalized graph."""
+    import tensorflow as tf
+
+    return not (in_plain_graph() and tf.compat.v1.get_default_graph().finalized)
+
+
+def with_numpy_batches(dataset: tf.data.Dataset, batches: NumpyBatches) -> tf.data.Dataset:
+    """Return the dataset, over which Python can iterate in a plain graph, too: there it yields ``batches``."""
+    kind = type(dataset)
+
+    def iterate(dataset: tf.data.Dataset) -> Iterator[Any]:
+        return iter(batches) if in_plain_graph() else kind.__iter__(dataset)
+
+    # TensorFlow and Keras know transformations by the names of their classes.
+    dataset.__class__ = type(kind.__name__, (kind,), {"__iter__": iterate})
+    return dataset
