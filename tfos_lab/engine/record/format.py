@@ -137,8 +137,8 @@ def _decode(data: bytes, kind: type[Kind]) -> Kind:
 
 _Json = dict[str, Any]
 
-_OF_VIEW = ("name", "launcher", "started_s", "ended_s", "reason", "notes", "timings", "restarts", "verdict", "progress",
-            "of_runs", "search")  # fmt: skip
+_FIELDS_OF_VIEW = ("name", "launcher", "started_s", "reason", "notes", "restarts", "verdict", "progress",
+                   "of_runs", "search")  # fmt: skip
 
 
 def of_version_2(old: _Json) -> _Json:
@@ -147,7 +147,7 @@ def of_version_2(old: _Json) -> _Json:
     Version 1 listed the fields of the view beside the others, had no type of its own for a role, and counted the times
     of metrics from the start.
     """
-    view = {name: old[name] for name in _OF_VIEW if name in old}
+    view = {name: old[name] for name in _FIELDS_OF_VIEW if name in old}
     counts: dict[str, int] = {}
     feeds = [{**feed, "number": _count(counts, feed["kind"])} for feed in old.get("feeds", ())]
     view |= {
@@ -155,7 +155,7 @@ def of_version_2(old: _Json) -> _Json:
         "state": old.get("outcome") or old["state"],
         "ended_s": old.get("ended_s"),
         "timings": old.get("timings", {}),
-        "nodes": [_node(node) for node in old.get("nodes", ())],
+        "nodes": [_node_of_version_1(node) for node in old.get("nodes", ())],
         "feeds": feeds,
     }
     metrics = [
@@ -169,7 +169,7 @@ def _count(counts: dict[str, int], kind: str) -> int:
     return counts[kind]
 
 
-def _node(old: _Json) -> _Json:
+def _node_of_version_1(old: _Json) -> _Json:
     role, _, index = old["node"].partition(":")
     part = old.get("part")
     return {

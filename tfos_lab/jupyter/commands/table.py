@@ -95,15 +95,15 @@ def export_cells(arguments: list[str], cells: NotebookCells) -> None:
     print(f"wrote {path}; run it with: spark-submit {path}")  # noqa: T201
 
 
-USAGE = "stacks [cluster] [node]"
-_TIMEOUT_S = 5.0
+_STACKS_USAGE = "stacks [cluster] [node]"
+_STACKS_TIMEOUT_S = 5.0
 
 
 def show_stacks(arguments: list[str]) -> None:
     """Print the stacks of a node, or of all, with what is known of each."""
-    cluster, node = cluster_and_node(arguments, usage=USAGE)
+    cluster, node = cluster_and_node(arguments, usage=_STACKS_USAGE)
     hung = {view.node: view.hung for view in cluster.nodes}
-    for name, text in cluster.stacks(node, timeout_s=_TIMEOUT_S).items():
+    for name, text in cluster.stacks(node, timeout_s=_STACKS_TIMEOUT_S).items():
         print(f"{_heading(name, hung[name])}\n{_indented(text)}\n")  # noqa: T201
 
 
