@@ -140,7 +140,7 @@ class Test04WatchingARun:
         assert done.value("diagnosis.kind") in ("python", "straggler")
         assert "turn_and_blur" in done.printed("diagnose")
         assert {"chief-0/train", "chief-0/validation"} <= set(re.findall(r"chief-0/\w+", done.printed("event-files")))
-        assert done.value("record['outcome']") == "done"
+        assert done.value("record['view']['state']") == "done"
 
 
 class Test05WhenItBreaks:
