@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -99,16 +100,18 @@ class RunRecorder:
             self._kept.join()
 
     def _write_until_finished(self) -> None:
-        while self._write_when_due():
-            pass
-        if self._kept is not None:
-            self._kept.finish()
-        self._on_end()
+        try:
+            while self._write_when_due():
+                pass
+        finally:
+            if self._kept is not None:
+                self._kept.finish()
+            self._on_end()
 
     def _write_when_due(self) -> bool:
         """Wait until a write is due, and write; return whether another one follows."""
         while not self._is_due():
-            if self._stop_mark is not None and self._stop_mark.exists():
+            if self._stop_mark is not None and os.path.exists(self._stop_mark):  # noqa: PTH110 - no error is of interest
                 self._stop_mark.unlink(missing_ok=True)
                 # It may take as long as the nodes' grace period.
                 threading.Thread(target=self._run.stop, name=f"tfos-stop-{self._run_dir.id}", daemon=True).start()
