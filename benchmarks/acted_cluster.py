@@ -18,7 +18,7 @@ from tfos_lab.data.session_stores import SessionStores
 from tfos_lab.engine.cluster import Cluster
 from tfos_lab.engine.generation_maker import GenerationMaker
 from tfos_lab.engine.launchers.base import Launcher, LaunchPlan
-from tfos_lab.engine.open_files import allow_files_for
+from tfos_lab.engine.launchers.capacity import allow_files_for
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.runtime import ClusterRuntime
 
