@@ -12,6 +12,7 @@ import pytest
 
 from tfos_lab.crossing import to_text
 from tfos_lab.errors import FeedError
+from tfos_lab.node.invoke import outcome_of
 
 # ---- exceptions -----------------------------------------------------------------------------------------------------
 
@@ -132,7 +133,7 @@ tfos_lab.errors.FeedError: no more rows come
     ("module", "name", "message"),
     [
         ("tensorflow.python.framework.errors_impl", "FeedError", "no more rows come"),
-        ("somewhere.else", "UnknownError", WRAPPED),
+        ("somewhere.else", "UnknownError", "FeedError: no more rows come"),
     ],
 )
 def test_an_error_of_ours_that_tensorflow_has_wrapped_is_unwrapped(run, module, name, message):
@@ -142,7 +143,7 @@ def test_an_error_of_ours_that_tensorflow_has_wrapped_is_unwrapped(run, module, 
     outcome = run(read, (module, WRAPPED)).outcome()
     assert (outcome.kind, outcome.error, outcome.message) == ("raised", name, message)
     assert "in read" in outcome.traceback
-    assert outcome.traceback.rstrip().endswith(message.rstrip())
+    assert outcome.traceback.rstrip().endswith(message if name == "FeedError" else WRAPPED.rstrip())
 
 
 def test_what_a_coordinator_raises_for_a_lost_parameter_server_is_a_consequence(run):
@@ -154,6 +155,54 @@ def test_what_a_coordinator_raises_for_a_lost_parameter_server_is_a_consequence(
 
     assert run(lose).outcome().consequence
     assert not run(lambda: 1 / 0).outcome().consequence
+
+
+def of_another_shape(tf, keras):
+    model = keras.Sequential([keras.Input((784,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    model.fit(np.zeros((4, 28, 28)), np.zeros(4), verbose=0)
+
+
+def a_label_too_large(tf, keras):
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    model.fit(np.zeros((4, 2)), np.array([0, 1, 2, 11]), verbose=0)
+
+
+def multiply(tf, keras):
+    tf.function(lambda: tf.matmul(tf.zeros((2, 3)), tf.zeros((2, 3))))()
+
+
+def read_what_is_not_there(tf, keras):
+    list(tf.data.TFRecordDataset("/nowhere/x"))
+
+
+def fail_in_a_map(tf, keras):
+    def fail(number):
+        raise KeyError("gone")
+
+    list(tf.data.Dataset.range(3).map(lambda number: tf.py_function(fail, [number], tf.int32)))
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    ("fails", "told"),
+    [
+        (of_another_shape, r"Invalid input shape for input Tensor.* Expected shape \(None, 784\), but input has .*"),
+        (a_label_too_large, r"Received a label value of 11 which is outside the valid range of \[0, 3\)\..*"),
+        (multiply, r"Dimensions must be equal, but are 3 and 2 for .*"),
+        (read_what_is_not_there, r"/nowhere/x; No such file or directory"),
+        (fail_in_a_map, r"KeyError: 'gone'"),
+    ],
+)
+def test_of_an_error_of_tensorflow_or_keras_the_line_that_informs_is_the_message(fails, told):
+    import keras
+    import tensorflow as tf
+
+    outcome = outcome_of(lambda: fails(tf, keras), None, None)
+    assert re.fullmatch(told, outcome.message), outcome.message
+    assert f"in {fails.__name__}" in outcome.traceback
+    assert outcome.message in outcome.traceback
 
 
 # ---- results --------------------------------------------------------------------------------------------------------

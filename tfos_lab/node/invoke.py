@@ -12,7 +12,7 @@ from tfos_lab.crossing import own_error_in
 from tfos_lab.errors import ResultNotStored
 from tfos_lab.messages import Outcome
 from tfos_lab.node.keyboard import explained
-from tfos_lab.node.traceback_text import format_remote
+from tfos_lab.node.traceback_text import format_remote, informing_part
 from tfos_lab.values import encode_value
 from tfos_lab.values.encode import LIMIT_BYTES
 from tfos_lab.values.stored import encode_result
@@ -67,9 +67,8 @@ def outcome_of(map_fun: Callable[..., Any], args: Any, context: Any, *, result_f
         return Outcome(kind="exited", exit_code=code, message=text)
     except BaseException as error:  # noqa: BLE001 - whatever the function raised is the outcome
         name, message, text = format_remote(_unwrapped(error) or explained(error))
-        return Outcome(
-            kind="raised", error=name, message=message, traceback=text, consequence=is_consequence(name, message)
-        )
+        told, consequence = informing_part(message), is_consequence(name, message)
+        return Outcome(kind="raised", error=name, message=told, traceback=text, consequence=consequence)
     cluster_spec = getattr(context, "cluster_spec", {})
     nodes = sum(map(len, cluster_spec.values()))
     implicit = bool(getattr(map_fun, "__tfos_implicit__", False))

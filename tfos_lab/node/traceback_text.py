@@ -29,6 +29,16 @@ _STDLIB = sysconfig.get_path("stdlib")
 _INSTALLED = re.compile(r"[\\/](?:site|dist)-packages[\\/]([^\\/]+)")
 _GENERATED = "__autograph_generated_file"
 
+# What stands around the informing part of a message of TensorFlow or Keras.
+_STYLE = re.compile(r"\x1b\[\d*m")
+_PLACE = re.compile(
+    r"^\{\{function_node .*?\}\} (?:Error in user-defined function passed to .*? with iterator: \S+: )?", re.ASCII
+)
+_OPERATION = re.compile(r" \[Op:\w+\](?: name: ?.*)?$")
+_SEVERAL = re.compile(r"\d+ root error\(s\) found")
+_ONE_OF_SEVERAL = re.compile(r"\s+\(\d+\) \w+:\s+(.*)")
+_OF_USER_CODE = re.compile(r"    (?:\w+\.)*\w*(?:Error|Exception)[^:]*: (.+)")
+
 _CAUSE = "The above exception was the direct cause of the following exception:"
 _CONTEXT = "During handling of the above exception, another exception occurred:"
 
@@ -43,6 +53,28 @@ def format_remote(error: BaseException) -> tuple[str, str, str]:
     lines = _render(traceback.TracebackException.from_exception(error, compact=True))
     text = "\n".join(line for block in lines for line in block.rstrip("\n").split("\n"))
     return name, _with_labels(_shorten(message, MAX_MESSAGE)), _limit(_with_labels(text))
+
+
+def informing_part(message: str) -> str:
+    """Return what a message of TensorFlow or Keras tells, which begins with where it was.
+
+    The traceback has the whole message. Other messages stay as they are.
+    """
+    lines = [_PLACE.sub("", _STYLE.sub("", line)) for line in message.split("\n")]
+    if lines[0].startswith("Graph execution error"):
+        # The nodes and frames where it happened are indented, or announced.
+        told = [line for line in lines[1:] if line.strip() and not line.startswith((" ", "\t", "Detected at node"))]
+        if told and _SEVERAL.match(told[0]):
+            told = [found[1] for line in lines if (found := _ONE_OF_SEVERAL.match(line))]
+    elif lines[0].startswith("Exception encountered when calling"):
+        told = [line for line in lines[1:] if line.strip()]
+    elif lines[0] == "in user code:":
+        told = [found[1] for line in reversed(lines) if (found := _OF_USER_CODE.match(line))]
+    elif _PLACE.match(message):
+        told = lines
+    else:
+        return message
+    return _OPERATION.sub("", told[0]) if told else message
 
 
 def _render(error: traceback.TracebackException) -> Iterator[str]:
