@@ -25,7 +25,7 @@ from tests.support.daemon import Daemon
 
 _AZURITE = "azurite@3.37.0"
 _GOOGLE = "github.com/fsouza/fake-gcs-server@v1.56.1"
-_FETCH_TIMEOUT_S = 480
+_FETCH_TIMEOUT_S = 240
 _START_TIMEOUT_S = 60
 _ACCOUNT = "ada"
 
