@@ -37,7 +37,7 @@ from typing import Any
 from pyarrow import fs as arrow
 
 from tfos_lab.core.paths import OWN_MARK, split_scheme, without_keys
-from tfos_lab.data.file_systems import fsspec_of, known_schemes, open_path
+from tfos_lab.data.file_systems import fsspec_of, known_schemes, make_folder, move_file, open_path
 from tfos_lab.errors import ConfigError
 
 __all__ = ["register"]
@@ -53,7 +53,7 @@ _FIRST_BLOCK = 256 << 10
 _LARGEST_BLOCK = 4 << 20
 _WRITE_BLOCK = 4 << 20
 # Stores that are opened with what this process' variables say.
-_WITH_KEYS, _KEYS = ("s3", "abfs", "wasb", "gs", "gcs"), ("AWS_", "AZURE_", "GOOGLE_")
+_WITH_KEYS, _KEYS = ("s3", "abfs", "wasb", "gs", "gcs"), ("AWS_", "AZURE_", "GOOGLE_", "STORAGE_")
 
 
 def register(*schemes: str) -> list[str]:
@@ -245,7 +245,7 @@ class Store:
             self._make(path)
 
     def _make(self, path: str) -> None:
-        self.system.create_dir(self.inner(path), recursive=True)
+        make_folder(self.system, self.inner(path))
         while path.strip("/") and not self.kind(path):
             self._made.add(self.inner(path))
             path = path.rstrip("/").rpartition("/")[0]
@@ -285,18 +285,18 @@ class Store:
         if source and self.system.type_name in ("s3", "gcs", "abfs"):
             self._move_each(self.inner(old), self.inner(new))
         else:
-            self.system.move(self.inner(old), self.inner(new))
+            move_file(self.system, self.inner(old), self.inner(new))
         if source and self.kind(old):
             self._remove(old)
 
     def _move_each(self, old: str, new: str) -> None:
         """Move a directory where the store moves single files only."""
-        self.system.create_dir(new, recursive=True)
+        make_folder(self.system, new)
         for info in self.system.get_file_info(arrow.FileSelector(old, recursive=True)):
             if info.type is arrow.FileType.Directory:
-                self.system.create_dir(new + info.path[len(old) :], recursive=True)
+                make_folder(self.system, new + info.path[len(old) :])
             else:
-                self.system.move(info.path, new + info.path[len(old) :])
+                move_file(self.system, info.path, new + info.path[len(old) :])
 
 
 def _has_magic(text: str) -> bool:
@@ -499,10 +499,13 @@ _CODES: tuple[tuple[type[BaseException], int], ...] = (
 # What clients say in words only.
 _WORDS = (
     (
-        re.compile(r"ACCESS_DENIED|HTTP status 403|AccessControlException|Permission denied", re.IGNORECASE),
+        re.compile(
+            r"ACCESS_DENIED|HTTP status 403|Azure Error: \[\w+\] 403|AccessControlException|Permission.denied",
+            re.IGNORECASE,
+        ),
         _PERMISSION_DENIED,
     ),
-    (re.compile(r"NO_SUCH_BUCKET|NO_SUCH_KEY"), _NOT_FOUND),
+    (re.compile(r"NO_SUCH_BUCKET|NO_SUCH_KEY|ContainerNotFound"), _NOT_FOUND),
     (re.compile(r"InvalidPath|Invalid path name"), _INVALID_ARGUMENT),
 )
 

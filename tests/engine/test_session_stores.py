@@ -1,6 +1,6 @@
 """Keys of Google's and Azure's stores in a session's settings: what is opened with them, and who sees them.
 
-There are no such stores here: what is seen is which client is opened, and with what.
+What is seen is which client is opened, and with what; `tests.rigs.test_stores` has servers.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from pyarrow import fs
 
@@ -52,7 +52,9 @@ _PREFERRED = {"gs": "gcsfs", "abfs": "adlfs", "abfss": "adlfs"}
 # How often a namenode is asked: a single one for 3 s, and those of a service, which take over from one another, for 30.
 _TRIES, _TRIES_OF_SERVICES = "2", "5"
 # By default pyarrow tries to reach Google for 15 minutes.
-_QUERIES = {"gs": "?retry_limit_seconds=60"}
+_GOOGLE_TRIES = "retry_limit_seconds=60"
+# Stores where pyarrow would make a bucket whose name is misspelt.
+_WITH_BUCKETS = ("abfs", "gcs")
 
 
 def known_schemes() -> set[str]:
@@ -88,7 +90,8 @@ def open_path(path: str) -> tuple[fs.FileSystem, str]:
             return _open_hdfs(known, host or default_host(known), os.getpid()), rest or "/"
     if scheme.startswith("wasb"):
         host = host.replace(".blob.", ".dfs.")  # Azure has two host names for one account; abfss needs this one
-    ours, theirs = f"{known}://{host}{quote(rest)}{_QUERIES.get(known, '')}", f"fsspec+{known}://{host}{rest}"
+    ours = _google_uri(host, rest) if known == "gs" else f"{known}://{host}{quote(rest)}"
+    theirs = f"fsspec+{known}://{host}{rest}"
     first, second = (theirs, ours) if _is_installed(_PREFERRED.get(known)) else (ours, theirs)
     with readable_errors(path):
         opened = _open_azure(known, host, rest) or _try_open(first) or _try_open(second)
@@ -102,6 +105,25 @@ def open_path(path: str) -> tuple[fs.FileSystem, str]:
     return opened
 
 
+def make_folder(system: fs.FileSystem, place: str) -> None:
+    """Make a folder, and those above it, that are not there; a store's bucket has to be there."""
+    if system.type_name not in _WITH_BUCKETS:
+        system.create_dir(place, recursive=True)
+        return
+    bucket, *names = place.strip("/").split("/")
+    for end in range(len(names)):
+        system.create_dir("/".join((bucket, *names[: end + 1])), recursive=False)
+
+
+def move_file(system: fs.FileSystem, old: str, new: str) -> None:
+    """Give a file, or a folder of a store that renames folders, another path."""
+    try:
+        system.move(old, new)
+    except NotImplementedError:  # Azure's accounts without a hierarchical namespace
+        system.copy_file(old, new)
+        system.delete_file(old)
+
+
 def require_folder(path: str) -> None:
     """Make a folder, with those above it, if it is not there, and see that files can be written to it.
 
@@ -113,7 +135,7 @@ def require_folder(path: str) -> None:
     system, place = open_path(path)
     probe = f"{place.rstrip('/')}/{OWN_MARK}{secrets.token_hex(4)}"
     with readable_errors(path, "write to"):
-        system.create_dir(place, recursive=True)
+        make_folder(system, place)
         system.open_output_stream(probe).close()
         system.delete_file(probe)
 
@@ -157,6 +179,16 @@ def _try_open(address: str) -> Opened | None:
     return opened
 
 
+def _google_uri(bucket: str, rest: str) -> str:
+    """Return an address of Google's as pyarrow reads it; an emulator is where Google's own clients look for it."""
+    emulator = os.environ.get("STORAGE_EMULATOR_HOST", "")
+    if not emulator:
+        return f"gs://{bucket}{quote(rest)}?{_GOOGLE_TRIES}"
+    server = urlsplit(emulator if "://" in emulator else f"http://{emulator}")
+    where = f"scheme={server.scheme}&endpoint_override={quote(server.netloc)}"
+    return f"gs://anonymous@{bucket}{quote(rest)}?{_GOOGLE_TRIES}&{where}"
+
+
 def azure_variable(account: str) -> str:
     """Return the variable that has the key of one of several accounts of Azure, which no client reads by itself."""
     return f"AZURE_STORAGE_ACCOUNT_KEY_{account.upper()}"
@@ -166,13 +198,24 @@ def _open_azure(scheme: str, host: str, rest: str) -> Opened | None:
     """Open a store of Azure whose account's key is in this process' variables; None for all others."""
     container, _, authority = host.partition("@")
     account, _, domain = authority.partition(".")
-    key = os.environ.get(azure_variable(account))
+    pairs = os.environ.get("AZURE_STORAGE_CONNECTION_STRING", "").split(";")
+    known = {name: value for name, _, value in (pair.partition("=") for pair in pairs)}
+    if known.get("AccountName") != account:
+        known = {}
+    key = os.environ.get(azure_variable(account), known.get("AccountKey"))
     if key is None and os.environ.get("AZURE_STORAGE_ACCOUNT_NAME") == account:
         key = os.environ.get("AZURE_STORAGE_ACCOUNT_KEY")
     if not (scheme.startswith("abfs") and domain and key and hasattr(fs, "AzureFileSystem")):
         return None
-    hosts = {"dfs_storage_authority": f".{domain}", "blob_storage_authority": f".{domain.replace('dfs.', 'blob.', 1)}"}
-    return fs.AzureFileSystem(account, account_key=key, **hosts), f"{container}{rest}"
+    # Without a dot at its beginning, it is an emulator's, which has the account in its paths.
+    server = urlsplit(known.get("BlobEndpoint") or f"https://{account}.{domain.replace('dfs.', 'blob.', 1)}")
+    blob = server.netloc.removeprefix(account)
+    options = {
+        **{f"{kind}_storage_scheme": server.scheme for kind in ("blob", "dfs")},
+        "blob_storage_authority": blob,
+        "dfs_storage_authority": blob.replace(".blob.", ".dfs.", 1),
+    }
+    return fs.AzureFileSystem(account, account_key=key, **options), f"{container}{rest}"
 
 
 # ---- HDFS -----------------------------------------------------------------------------------------------------------

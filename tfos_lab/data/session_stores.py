@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from tfos_lab.core.paths import remember_default_fs
 from tfos_lab.data.file_systems import azure_variable
@@ -24,14 +25,18 @@ _KEYS = {
 _REGION, _ENDPOINT, _ENCRYPTED = "fs.s3a.endpoint.region", "fs.s3a.endpoint", "fs.s3a.connection.ssl.enabled"
 # Google's connector has had two names for the file of a service account.
 _KEY_FILES = ("fs.gs.auth.service.account.json.keyfile", "google.cloud.auth.service.account.json.keyfile")
+_ROOT = "fs.gs.storage.root.url"
 # Followed by the account's host.
 _AZURE = "fs.azure.account.key."
+# Of an emulator: its host and port, and whether it is asked by https.
+_AZURE_ENDPOINT, _AZURE_ENCRYPTED = "fs.azure.abfs.endpoint", "fs.azure.always.use.https"
 # For each kind of variables those of which any says that this process has keys, or a store, of its own; but for what a
 # session has brought.
 _OWN = {
     "AWS_": ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ENDPOINT_URL"),
     "GOOGLE_": ("GOOGLE_APPLICATION_CREDENTIALS",),
-    "AZURE_": ("AZURE_STORAGE_ACCOUNT_KEY",),
+    "STORAGE_": ("STORAGE_EMULATOR_HOST",),
+    "AZURE_": ("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_CONNECTION_STRING"),
 }
 _brought: dict[str, str] = {}
 
@@ -45,9 +50,9 @@ class SessionStores:
     default_fs : str
         The file system of paths without a scheme, such as ``"hdfs://namenode:8020"``; empty without a session.
     env : dict of str to str
-        The keys of S3, Google and Azure, and the region and address of S3, as the variables that their clients, or
-        `tfos_lab.data.file_systems`, read. They are secrets: nodes get them by their encrypted connection, and no log
-        or record has them.
+        The keys of S3, Google and Azure, the region and address of S3, and the addresses of emulators, as the variables
+        that their clients, or `tfos_lab.data.file_systems`, read. They are secrets: nodes get them by their encrypted
+        connection, and no log or record has them.
     """
 
     default_fs: str = ""
@@ -59,10 +64,10 @@ def stores_of(session: SparkSession | None) -> SessionStores:
     if session is None:
         return SessionStores()
     setting = _settings_of(session)
-    stores = SessionStores(default_fs(session), _of_s3(setting) | _of_google(setting) | _of_azure(session))
+    stores = SessionStores(default_fs(session), _of_s3(setting) | _of_google(setting) | _of_azure(session, setting))
     remember_default_fs(stores.default_fs)
     for kind, own in _OWN.items():
-        if all(os.environ.get(name) == _brought.get(name) for name in own):
+        if all(os.environ.get(name) in (None, _brought.get(name)) for name in own):
             for name in [name for name in _brought if name.startswith(kind)]:
                 os.environ.pop(name, None)
                 del _brought[name]
@@ -83,10 +88,14 @@ def _settings_of(session: SparkSession) -> Callable[[str], str]:
 
 def _of_google(setting: Callable[[str], str]) -> dict[str, str]:
     file = next(filter(None, map(setting, _KEY_FILES)), "")
-    return {"GOOGLE_APPLICATION_CREDENTIALS": file} if file else {}
+    root = setting(_ROOT)
+    # Google's own, private ones among them, are no emulators.
+    emulator = "" if (urlsplit(root).hostname or "").endswith("googleapis.com") else root
+    found = {"GOOGLE_APPLICATION_CREDENTIALS": file, "STORAGE_EMULATOR_HOST": emulator}
+    return {variable: value for variable, value in found.items() if value}
 
 
-def _of_azure(session: SparkSession) -> dict[str, str]:
+def _of_azure(session: SparkSession, setting: Callable[[str], str]) -> dict[str, str]:
     """Return the accounts' keys; that of an only one also as adlfs reads it."""
     if is_connect(session):
         settings = {name.removeprefix("spark.hadoop."): value for name, value in session.conf.getAll.items()}
@@ -98,6 +107,12 @@ def _of_azure(session: SparkSession) -> dict[str, str]:
     if len(keys) == 1:
         ((account, key),) = keys.items()
         env |= {"AZURE_STORAGE_ACCOUNT_NAME": account, "AZURE_STORAGE_ACCOUNT_KEY": key}
+        if endpoint := setting(_AZURE_ENDPOINT):
+            scheme = "http" if setting(_AZURE_ENCRYPTED).lower() == "false" else "https"
+            env["AZURE_STORAGE_CONNECTION_STRING"] = (
+                f"DefaultEndpointsProtocol={scheme};AccountName={account};AccountKey={key};"
+                f"BlobEndpoint={scheme}://{endpoint}/{account};"
+            )
     return env
 
 

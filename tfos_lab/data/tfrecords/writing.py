@@ -24,7 +24,7 @@ import pyarrow as pa
 from pyarrow import compute, fs
 
 from tfos_lab.core.paths import absolute
-from tfos_lab.data.file_systems import open_path, readable_errors
+from tfos_lab.data.file_systems import make_folder, move_file, open_path, readable_errors
 from tfos_lab.data.schema import select_columns
 from tfos_lab.data.spark_versions import arrow_schema
 from tfos_lab.data.tfrecords.codecs import check_columns, check_folders
@@ -95,7 +95,7 @@ def start_write(options: dict[str, str], schema: StructType, *, overwrite: bool)
     )
     # Created here and not by tasks, so that a task that Spark has yet to stop cannot write after `abort`.
     with readable_errors(write.path, "write to"):
-        system.create_dir(f"{base}/{job.staging}", recursive=True)
+        make_folder(system, f"{base}/{job.staging}")
         _touch(system, f"{base}/{job.staging}/{_MARKER}")
     return job
 
@@ -136,9 +136,9 @@ def commit(job: WriteJob, written: Sequence[Written]) -> None:
         system, base = _open(job.path)
         old = _entries(system, base) if job.overwrite else []
         for folder in sorted({final.rpartition("/")[0] for _, final in written}):
-            system.create_dir(f"{base}/{folder}".rstrip("/"), recursive=True)
+            make_folder(system, f"{base}/{folder}".rstrip("/"))
         for staged, final in written:
-            system.move(staged, f"{base}/{final}")
+            move_file(system, staged, f"{base}/{final}")
         # From here on `abort` keeps the new files, as some of the old ones may be gone.
         _remove(system, f"{base}/{job.staging}")
         _clear(system, base, old, [final for _, final in written])
