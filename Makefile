@@ -8,7 +8,7 @@ export TFOS_LAB_DATA ?= $(abspath ../shared/data)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lab test test-all test-rest tutorials hosts soak alarms matrix test-tools check format bench scale docs lock clean
+.PHONY: help setup demo lab test test-all test-rest tutorials hosts stores soak alarms matrix test-tools check format bench scale docs lock clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -42,6 +42,9 @@ tutorials: test-tools  ## the tests of all tutorials, each of them locally and o
 
 hosts: test-tools  ## tests on several hosts, made of namespaces on this machine: some minutes, as root
 	TFOS_TEST_HOSTS=1 $(PYTHON) -m pytest $(or $(ARGS),tests/hosts)
+
+stores: test-tools  ## tests of Azure's and Google's stores, on servers that npm brings and Go builds: some minutes the first time
+	TFOS_TEST_STORES=1 $(PYTHON) -m pytest -m full --timeout=900 $(or $(ARGS),tests/rigs/test_stores.py)
 
 MINUTES := 20
 MASTER := local

@@ -1,7 +1,8 @@
 """Servers on this machine, over HTTP on loopback, that speak the protocols of Azure's and of Google's stores.
 
-Azure's is Azurite, which npm brings; it refuses wrong keys. Google's is fake-gcs-server, which Go builds in a minute or
-two; it knows no keys. Both are kept beside the other rigs' parts, and keep files in memory.
+Azure's is Azurite, which npm brings in seconds; it refuses wrong keys. Google's is fake-gcs-server, which Go builds in
+minutes, and only for ``make stores``; it knows no keys. Both are kept beside the other rigs' parts, and keep files in
+memory.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from tests.support.daemon import Daemon
 
 _AZURITE = "azurite@3.37.0"
 _GOOGLE = "github.com/fsouza/fake-gcs-server@v1.56.1"
+_ALL = "TFOS_TEST_STORES"
 _FETCH_TIMEOUT_S = 240
 _START_TIMEOUT_S = 60
 _ACCOUNT = "ada"
@@ -100,8 +102,10 @@ def google_server(folder: Path) -> Iterator[StoreServer]:
     Raises
     ------
     RigMissing
-        If Go cannot build it.
+        If Go has not built it yet, and ``make stores`` does not run, or cannot build it.
     """
+    if not (os.environ.get(_ALL) or _home(_GOOGLE).exists()):
+        raise RigMissing("Go takes minutes to build fake-gcs-server: `make stores` does it")
     place = _kept(_GOOGLE, ["go", "install", "-ldflags=-s -w", _GOOGLE])
     with socket.create_server(("127.0.0.1", 0)) as held:
         port = held.getsockname()[1]
@@ -117,9 +121,13 @@ def google_server(folder: Path) -> Iterator[StoreServer]:
         yield StoreServer("google", "gcs://{}", {"STORAGE_EMULATOR_HOST": url}, conf)
 
 
+def _home(what: str) -> Path:
+    return JARS / what.rpartition("/")[2]
+
+
 def _kept(what: str, command: list[str]) -> Path:
     """Return the folder with what a package client has brought, or brings now, into its working folder."""
-    home = JARS / what.rpartition("/")[2]
+    home = _home(what)
     if not home.exists():
         program = shutil.which(command[0])
         if program is None:
