@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.eventually import eventually
+
 pytestmark = [pytest.mark.leaves_nothing]
 
 KINDS = ["int64", "decimal128(5, 1)", "list<element: list<element: int64>>", "date32[day]"]
@@ -45,5 +47,5 @@ def test_files_have_every_row_once_and_are_removed_at_the_end(run, frame, back_e
     assert sorted(number for share in last for number in share) == list(range(7))
     for shares in (typed, lines, last):
         assert max(map(len, shares)) - min(map(len, shares)) <= 1
-    assert not [path for share in paths for path in share if Path(path).exists()]
+    eventually(lambda: not [path for share in paths for path in share if Path(path).exists()])
     assert not cluster.view().notes
