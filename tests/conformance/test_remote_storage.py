@@ -102,9 +102,8 @@ def test_an_address_that_a_node_cannot_write_to_is_one_sentence(run, address, tm
         put_a_file_in_its_place(args)
         ctx.callbacks()
 
-    cluster = run(look, str(tmp_path / "store"), log_dir=f"{address}/logs", cluster_size=1)
     with pytest.raises(Exception, match=rf"path='{address}/logs': \S+ cannot write to it: "):
-        cluster.wait(PATIENCE_S)
+        run(look, str(tmp_path / "store"), log_dir=f"{address}/logs", cluster_size=1).wait(PATIENCE_S)
 
 
 @pytest.mark.back_ends("inline", "local")
