@@ -52,8 +52,10 @@ def train(args, ctx):
         model.fit(np.ones((8, 2)), np.ones((8, 1)), epochs=2, callbacks=ctx.callbacks(), verbose=0)
     node = ctx.node.replace(":", "-")
     for folder in (f"{ctx.event_dir}/own", f"{ctx.log_dir}/direct/{node}"):
-        with tf.summary.create_file_writer(folder).as_default():
+        writer = tf.summary.create_file_writer(folder)
+        with writer.as_default():
             tf.summary.scalar("accuracy", 0.5, step=1)
+        writer.close()  # HDFS shows a file as far as it was closed, and the node that fails last is stopped
     while not gfile.exists(args["go_on"]):
         time.sleep(0.05)
     raise ValueError("the function has failed")
