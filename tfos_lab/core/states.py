@@ -173,8 +173,3 @@ class RunState(_State):
     def stop_requested(self) -> bool:
         """Whether the user has stopped the cluster."""
         return _Trait.STOP_REQUESTED in self.traits
-
-
-def known_run_state(word: str) -> RunState | None:
-    """Return the cluster's state of that name; None for words of other versions, and other texts."""
-    return next((state for state in RunState if state == word), None)

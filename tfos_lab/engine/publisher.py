@@ -7,11 +7,10 @@ import functools
 import hashlib
 import logging
 import os
-from pathlib import Path
-from typing import Protocol
+from collections.abc import Callable
 
 from tfos_lab.core import cluster_records
-from tfos_lab.core.config import ClusterConfig
+from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.tensorboard.server import TensorBoardServer
 
 logger = logging.getLogger(__name__)
@@ -19,61 +18,44 @@ logger = logging.getLogger(__name__)
 _warned = False
 
 
-class PublishedCluster(Protocol):
-    """What a publisher needs of a cluster."""
-
-    @property
-    def id(self) -> str:
-        """Unique identifier."""
-        ...
-
-    @property
-    def config(self) -> ClusterConfig:
-        """What the user asked for."""
-        ...
-
-    @property
-    def run_dir(self) -> Path:
-        """The run's folder."""
-        ...
-
-    @property
-    def event_dir(self) -> str:
-        """The folder with its event files, on this machine."""
-        ...
-
-    @property
-    def ended(self) -> bool:
-        """Whether the cluster has ended."""
-        ...
-
-
 class Publisher:
     """Shows one cluster to other processes, from `publish` to `close`; what they see of it is its ``run.json``.
 
     Parameters
     ----------
-    cluster : PublishedCluster
-        The cluster. It is not used before `publish`, except for what it was asked for.
+    run_dir : RunDir
+        The run's folder.
+    find_log_dir : callable
+        Returns the folder with its event files, on this machine, as of now.
+    cluster_ended : callable
+        Whether the cluster has ended.
+    tensorboard : bool
+        Whether it has a TensorBoard.
     """
 
-    def __init__(self, cluster: PublishedCluster) -> None:
-        self._cluster = cluster
+    def __init__(
+        self,
+        run_dir: RunDir,
+        find_log_dir: Callable[[], str],
+        cluster_ended: Callable[[], bool],
+        *,
+        tensorboard: bool,
+    ) -> None:
+        self._run_dir = run_dir
+        self._find_log_dir = find_log_dir
         self._is_published = False
-        self._tensorboard: TensorBoardServer | None = None
-        if cluster.config.tensorboard:
-            self._tensorboard = TensorBoardServer(lambda: self.log_dir, lambda: cluster.ended)
+        self._tensorboard = TensorBoardServer(find_log_dir, cluster_ended) if tensorboard else None
 
     @property
     def log_dir(self) -> str:
         """The folder with the cluster's event files, on this machine."""
-        return self._cluster.event_dir
+        return self._find_log_dir()
 
     @property
     def tensorboard_url(self) -> str | None:
         """Where the Jupyter server shows TensorBoard, or else `link`."""
         server = self._server_url()
-        return f"{server.rstrip('/')}/tfos-lab/tb/{self._cluster.id}/" if server and self._tensorboard else self.link
+        return f"{server.rstrip('/')}/tfos-lab/tb/{self._run_dir.id}/" if server and self._tensorboard else self.link
 
     @property
     def link(self) -> str | None:
@@ -96,9 +78,9 @@ class Publisher:
 
     def publish(self) -> None:
         """Write the cluster record; where that is not possible, the cluster runs all the same."""
-        run_dir, socket = str(self._cluster.run_dir), self.tensorboard_socket or ""
+        path, socket = str(self._run_dir.path), self.tensorboard_socket or ""
         try:
-            cluster_records.publish(cluster_records.ClusterRecord.here(self._cluster.id, run_dir, socket))
+            cluster_records.publish(cluster_records.ClusterRecord.here(self._run_dir.id, path, socket))
             self._is_published = True
         except (OSError, ImportError) as error:
             _warn_once(error)
@@ -111,7 +93,7 @@ class Publisher:
     def close(self) -> None:
         """Remove the cluster record, and close TensorBoard's socket; may be called twice."""
         if self._is_published:
-            cluster_records.remove(self._cluster.id)
+            cluster_records.remove(self._run_dir.id)
         if self._tensorboard is not None:
             self._tensorboard.close()
 
@@ -152,10 +134,12 @@ def show_folder(log_dir: str) -> PublishedFolder:
     return PublishedFolder(log_dir)
 
 
-def make_publisher(cluster: PublishedCluster) -> Publisher | None:
+def make_publisher(
+    run_dir: RunDir, find_log_dir: Callable[[], str], cluster_ended: Callable[[], bool], *, tensorboard: bool
+) -> Publisher | None:
     """Return a publisher, or None where no socket can be made for it: the cluster itself runs all the same."""
     try:
-        return Publisher(cluster)
+        return Publisher(run_dir, find_log_dir, cluster_ended, tensorboard=tensorboard)
     except (OSError, TimeoutError) as error:
         _warn_once(error)
         return None

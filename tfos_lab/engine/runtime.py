@@ -118,7 +118,11 @@ class ClusterRuntime:
         self._inference: Inference | None = None
         self._first_inference = threading.Lock()
         self._recorders = Recorders(run_dir, self, self._on_recorded)
-        self.publisher = make_publisher(self) if published else None
+        self.publisher = None
+        if published:
+            self.publisher = make_publisher(
+                run_dir, lambda: self.event_dir, lambda: self.ended, tensorboard=self.config.tensorboard
+            )
         if self.publisher is not None:
             self.publisher.publish()
 

@@ -13,7 +13,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.launchers import LAUNCHERS
-from tfos_lab.core.states import RunState, known_run_state
+from tfos_lab.core.states import RunState
 from tfos_lab.engine.cluster import Cluster, runtime_of
 from tfos_lab.engine.parallel.feeder import Feed
 from tfos_lab.engine.registry import clusters
@@ -184,8 +184,8 @@ def _wait(
         feeder.wait(INTERRUPT_GRACE_S)  # it cancels Spark's job
         raise ClusterInterrupted(cluster.name) from None
     except ClusterEnded as ended:
-        state = known_run_state(ended.state)
-        if state is not None and state.stop_requested:
+        state = RunState(ended.state)
+        if state.stop_requested:
             raise ClusterInterrupted(cluster.name) from None
         if state is RunState.FAILED:
             raise runtime_of(cluster).failure() from None  # before rows could be fed

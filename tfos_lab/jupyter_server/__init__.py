@@ -6,6 +6,7 @@ connects to the sockets of their TensorBoards.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 
@@ -17,7 +18,18 @@ def _jupyter_server_extension_points() -> list[dict[str, str]]:
 def _load_jupyter_server_extension(server: Any) -> None:
     """Add the routes; called by the Jupyter server at its start."""
     from tfos_lab.core import cluster_records
-    from tfos_lab.jupyter_server.routes import make_routes
+    from tfos_lab.jupyter_server.cluster_handlers import ClustersHandler, RunsHandler, StopHandler
+    from tfos_lab.jupyter_server.recorded_runs import RecordedRuns
+    from tfos_lab.jupyter_server.tensorboard_handlers import TensorBoardEntryHandler, TensorBoardHandler, Tickets
 
-    server.web_app.add_handlers(".*$", make_routes(server.web_app.settings["base_url"]))
+    root = re.escape(server.web_app.settings["base_url"].rstrip("/")) + "/tfos-lab"
+    tickets, runs = Tickets(), RecordedRuns()
+    routes = [
+        (rf"{root}/clusters", ClustersHandler, {"runs": runs}),
+        (rf"{root}/clusters/([^/]+)/stop", StopHandler, {}),
+        (rf"{root}/runs", RunsHandler, {"runs": runs}),
+        (rf"{root}/tb/([^/]+)/?", TensorBoardEntryHandler, {"tickets": tickets}),
+        (rf"{root}/tb/([^/]+)/~([0-9a-f]+)(/.*)", TensorBoardHandler, {"tickets": tickets}),
+    ]
+    server.web_app.add_handlers(".*$", routes)
     cluster_records.announce_server()

@@ -159,17 +159,13 @@ class UnixServer:
         if reader is not None and self.loop.time() - reader.heard_s >= self._silent_s:
             self._served[reader].transport.abort()
 
-    def call(self, callback: Callable[[], None]) -> None:
-        """Call ``callback`` in the server's event loop; safe from any thread."""
-        with contextlib.suppress(RuntimeError):  # closed meanwhile
-            self.loop.call_soon_threadsafe(callback)
-
     def close(self) -> None:
         """Accept no more connections; may be called twice, and from any thread."""
         self.path.unlink(missing_ok=True)
         server, self._server = self._server, None
         if server is not None:
-            self.call(server.close)
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                self.loop.call_soon_threadsafe(server.close)
         _leave_thread(self)
 
 

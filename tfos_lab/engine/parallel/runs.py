@@ -102,7 +102,9 @@ class ParallelRuns:
         self._parts: dict[int, RunDir] = {}
         self._told_s = 0.0
         self._leader = chief_of(node_specs_of(config, launcher)).node
-        self._publisher = make_publisher(self)
+        self._publisher = make_publisher(
+            run_dir, lambda: str(run_dir.events), lambda: self.ended, tensorboard=config.tensorboard
+        )
         self._recorder = RunRecorder(run_dir, self, lambda: keep_newest(run_dir, config))
 
     # ---- for displays -----------------------------------------------------------------------------------------------
@@ -111,11 +113,6 @@ class ParallelRuns:
     def run_dir(self) -> Path:
         """The folder that holds those of the runs."""
         return self.files.path
-
-    @property
-    def event_dir(self) -> str:
-        """The folder with event files; each run has its own below `run_dir`."""
-        return str(self.files.events)
 
     @property
     def ended(self) -> bool:

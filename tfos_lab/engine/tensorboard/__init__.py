@@ -2,6 +2,7 @@
 
 How a page travels: a browser asks the Jupyter server, or `http_server` where there is none. Both call `pages`, which
 passes the request on (`forward`) to the run's unix socket and sandboxes the response (`sandbox`). `server` serves the
-socket, and relays the bytes to the process (`local`). It shows the run's event files: nodes write them to a folder that
-this machine sees, or the chief's agent sends what they grow by (`tfos_lab.node.tensorboard`) to `event_files`.
+socket, starts the process for the first who looks, and relays the bytes to it. It shows the run's event files: nodes
+write them to a folder that this machine sees, or the chief's agent (`tfos_lab.node.tensorboard`) sends what they grow
+by to `event_files`.
 """
