@@ -60,9 +60,11 @@ def _own_members(owner: type) -> Iterator[tuple[str, object]]:
     """Yield a class's documented methods and properties, those of our own base classes included."""
     bases = [base for base in reversed(owner.__mro__) if base.__module__.partition(".")[0] == "tfos_lab"]
     found = {name: value for base in bases for name, value in vars(base).items()}
+    internal = found.get("_internal", ())  # what a class has for the rest of the package
     for name, value in found.items():
         function = value.__func__ if isinstance(value, classmethod | staticmethod) else value
-        if not name.startswith("_") and (inspect.isfunction(function) or isinstance(value, property)):
+        is_shown = not name.startswith("_") and name not in internal
+        if is_shown and (inspect.isfunction(function) or isinstance(value, property)):
             yield name, function
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import msgspec
@@ -14,16 +13,13 @@ from benchmarks.acted_agents import Cast, parts_of
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.core.launchers import LauncherTraits
 from tfos_lab.core.roles import assign_roles
-from tfos_lab.data.session_stores import SessionStores
 from tfos_lab.engine.cluster import Cluster
-from tfos_lab.engine.generation_maker import GenerationMaker
-from tfos_lab.engine.launchers.base import Launcher, LaunchPlan
+from tfos_lab.engine.head import Head
+from tfos_lab.engine.launchers.base import Launcher
 from tfos_lab.engine.launchers.capacity import allow_files_for
 from tfos_lab.engine.run_dir import RunDir
-from tfos_lab.engine.runtime import ClusterRuntime
 
 _TRAITS = LauncherTraits(name="acted", option="acted", factory="", place="acted processes")
-_LOOPBACK = ("127.0.0.1", "127.0.0.1")
 _REPOSITORY = Path(__file__).parent.parent
 _LEAVE_TIMEOUT_S = 10.0
 
@@ -31,19 +27,19 @@ _LEAVE_TIMEOUT_S = 10.0
 class ActedLauncher(Launcher):
     """Starts processes that act the agents; `order` tells all of them what to do."""
 
-    def __init__(self, plan: LaunchPlan, processes: int) -> None:
-        super().__init__(plan)
+    def __init__(self, head: Head, processes: int) -> None:
+        super().__init__(head)
         self._count = processes
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def launch(self) -> None:
         """Start the processes."""
-        agents = [(spec.rank, spec.node) for spec in self._plan.node_specs]
+        agents = [(spec.rank, spec.node) for spec in self._node_specs]
         for part in parts_of(agents, self._count):
             command = [sys.executable, "-m", "benchmarks.acted_agents"]
             process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=_REPOSITORY)
             self._processes.append(process)
-            self._tell(process, msgspec.json.encode(Cast(self._plan.driver, part, len(agents))))
+            self._tell(process, msgspec.json.encode(Cast(self._head.address, part, len(agents))))
 
     def order(self, what: str, **facts: float) -> None:
         """Tell all processes what to do."""
@@ -88,8 +84,6 @@ class ActedCluster:
     ----------
     cluster : Cluster
         What a user would hold.
-    runtime : ClusterRuntime
-        What runs it.
     """
 
     def __init__(self, nodes: int, folder: Path, *, processes: int = 2, **options: object) -> None:
@@ -97,31 +91,25 @@ class ActedCluster:
         self._processes = processes
         folder.mkdir(parents=True, exist_ok=True)
         allow_files_for(nodes)
-        maker = GenerationMaker(
-            config=config,
-            node_specs=assign_roles(config),
+        self.cluster = Cluster(
+            config,
+            (_train, None),
             launcher=_TRAITS,
-            spark=None,
-            call=(_train, None),
-            payload=b"",
-            called_s=time.time(),
-            hosts=_LOOPBACK,
-            stores=SessionStores(),
+            node_specs=assign_roles(config),
+            files=RunDir(folder, config.log_dir),
             make_launcher=self._make_launcher,
         )
-        self.runtime = ClusterRuntime(maker, RunDir(folder, config.log_dir))
-        self.cluster = Cluster(self.runtime)
 
-    def _make_launcher(self, plan: LaunchPlan) -> ActedLauncher:
-        self.launcher = ActedLauncher(plan, self._processes)
+    def _make_launcher(self, head: Head) -> ActedLauncher:
+        self.launcher = ActedLauncher(head, self._processes)
         return self.launcher
 
     def close(self) -> None:
         """Stop it, and whatever it has started."""
-        self.runtime.stop(grace_s=0.0)
-        self.runtime.generation.server.join(_LEAVE_TIMEOUT_S)
+        self.cluster.stop(grace_s=0.0)
+        self.cluster.head.join(_LEAVE_TIMEOUT_S)
         self.launcher.close()
-        self.runtime.close()
+        self.cluster.close()
 
 
 def _train(args: object, ctx: object) -> None:

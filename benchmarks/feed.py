@@ -20,7 +20,6 @@ import tfos_lab
 from benchmarks.measure import Row, median, seconds_of
 from benchmarks.sessions import local_session
 from tfos_lab.data.prepare import prepare
-from tfos_lab.engine.cluster import runtime_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -112,7 +111,7 @@ def _feed(frame: DataFrame, name: str) -> dict[str, float]:
 def warm_up(cluster: tfos_lab.Cluster, frame: DataFrame) -> None:
     """Feed a few rows, and wait until all nodes report that they have read them and Java has compiled what it ran."""
     cluster.train(frame.limit(_WARMING_ROWS))
-    while len(runtime_of(cluster).reports_after()[0]) < len(cluster.nodes) and not cluster.ended:
+    while len(cluster.reports_after()[0]) < len(cluster.nodes) and not cluster.ended:
         time.sleep(0.01)
     time.sleep(_PAUSE_S)
 

@@ -62,8 +62,8 @@ class Watcher:
     def __init__(self, acted: ActedCluster) -> None:
         self.page = Page()
         self.turns_s: list[float] = []
-        runtime = acted.runtime
-        self._updates = Updates(runtime, runtime.bus.subscribe(), self.page, dict)  # type: ignore[arg-type]
+        cluster = acted.cluster
+        self._updates = Updates(cluster, cluster.bus.subscribe(), self.page, dict)  # type: ignore[arg-type]
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -96,10 +96,10 @@ class Probe:
 
     def _run(self) -> None:
         while not self._closing.wait(_STEP_S):
-            asked_s, server = time.perf_counter(), self._acted.runtime.generation.server
+            asked_s, head = time.perf_counter(), self._acted.cluster.head
             answered = threading.Event()
-            server.request(lambda _now_s, answered=answered: answered.set() or [])  # type: ignore[func-returns-value]
-            while not answered.wait(0.5) and not server.over.is_set():
+            head.request(lambda _now_s, answered=answered: answered.set() or [])  # type: ignore[func-returns-value]
+            while not answered.wait(0.5) and not head.over.is_set():
                 pass
             self.waits_s.append(time.perf_counter() - asked_s)
 
@@ -161,9 +161,9 @@ class Measured:
 
     def _reserve(self) -> None:
         with self._phase("reservation"):
-            self._acted.runtime.launch()
-            self._acted.runtime.wait_until_running(_PATIENCE_S)
-        timings = self._acted.runtime.history.timings
+            self._acted.cluster.launch()
+            self._acted.cluster.wait_until_running(_PATIENCE_S)
+        timings = self._acted.cluster.history.timings
         self.figures["reservation"] |= {"reserved_s": timings["reserved"], "running_s": timings["running"]}
 
     def _stay(self, name: str, what: str) -> None:
@@ -182,38 +182,38 @@ class Measured:
         self.figures[name] |= {"acted_cores": sent["cpu_s"] / seconds, "acted_p95_late_ms": 1e3 * sent["p95_late_s"]}
 
     def _feed(self) -> None:
-        generation = self._acted.runtime.generation
-        server, state = generation.server, generation.feed_state
+        head = self._acted.cluster.head
+        state = head.feed_state
         self._acted.launcher.ask()
         with self._phase("feed"):
             opened = m.FeedOpen(feed=-1, epochs=1, remainder="drop", schema="{}", token="token")
-            server.request(lambda _now_s: state.open(opened))
+            head.request(lambda _now_s: state.open(opened))
             self._until(lambda: state.current is not None and len(state.current.locations) == self._nodes)
             feed = state.current
             assert feed is not None
             self._acted.launcher.order("feed", feed=feed.number, partitions=_PARTITIONS, seconds=int(self._seconds))
             self._until(lambda: len(feed.committed) == _PARTITIONS)
-            server.request(lambda now_s: state.job_done(feed.number, feed.total_rows, _PARTITIONS, now_s))
+            head.request(lambda now_s: state.job_done(feed.number, feed.total_rows, _PARTITIONS, now_s))
             self._until(lambda: feed.state == "complete")
         self._add_sent("feed")
 
     def _until(self, condition: Callable[[], bool]) -> None:
         """Wait for something while the cluster runs."""
-        runtime = self._acted.runtime
-        _until(lambda: runtime.ended or condition())
-        if runtime.ended:
-            raise RuntimeError(f"the cluster has ended before its time: {runtime.view().reason}")
+        cluster = self._acted.cluster
+        _until(lambda: cluster.ended or condition())
+        if cluster.ended:
+            raise RuntimeError(f"the cluster has ended before its time: {cluster.view().reason}")
 
     def _lose(self) -> None:
-        server, rank = self._acted.runtime.generation.server, self._nodes // 2
+        head, rank = self._acted.cluster.head, self._nodes // 2
         with self._phase("a lost node"):
             self._acted.launcher.order("vanish", rank=rank)
-            _until(lambda: self._acted.runtime.generation.cluster_state.view_of(rank).state is NodeState.LOST)
+            _until(lambda: self._acted.cluster.head.state.view_of(rank).state is NodeState.LOST)
         with self._phase("stop"):
-            server.over.wait(_PATIENCE_S)
-        assert self._acted.runtime.state is RunState.FAILED
+            head.over.wait(_PATIENCE_S)
+        assert self._acted.cluster.state is RunState.FAILED
         self.figures["stop"]["stopped"] = sum(
-            view.state is NodeState.STOPPED for view in self._acted.runtime.generation.cluster_state.views
+            view.state is NodeState.STOPPED for view in self._acted.cluster.head.state.views
         )
 
 

@@ -21,7 +21,7 @@ import tfos_lab
 from benchmarks.measure import Row, median
 from tests.support.hostile_peers import attacking, resident_bytes
 from tests.support.quick import QUICK_ENV
-from tfos_lab.engine.cluster import Cluster, runtime_of
+from tfos_lab.engine.cluster import Cluster
 
 _ATTACKS = {"frames of 8 GB": ("huge frame", 6), "half-open connections": ("idle", 1100), "garbage": ("garbage", 20)}
 _SECONDS, _RUNS, _MOST_MB = 3.0, 5, 50.0
@@ -86,7 +86,7 @@ def compute(args: dict[str, Any], ctx: Any) -> int:
 
 def port_of(cluster: Cluster) -> int:
     """Return the port at which a cluster's driver listens."""
-    return int(runtime_of(cluster).generation.server.address.endpoint.rpartition(":")[2])
+    return int(cluster.head.address.endpoint.rpartition(":")[2])
 
 
 @contextmanager

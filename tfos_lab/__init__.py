@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from tfos_lab.core.config import ClusterConfig
     from tfos_lab.engine.cluster import Cluster
     from tfos_lab.engine.interactive.cluster import start
-    from tfos_lab.engine.registry import clusters
     from tfos_lab.engine.runs.table import run_record, runs
-    from tfos_lab.engine.start import run
+    from tfos_lab.engine.start import clusters, run
     from tfos_lab.errors import TfosError
     from tfos_lab.jupyter.parallel import parallel
     from tfos_lab.jupyter.run_script import run_script, scripts
@@ -37,7 +36,7 @@ _HOMES = {
     "ClusterConfig": "tfos_lab.core.config",
     "NodeContext": "tfos_lab.node.context.context",
     "TfosError": "tfos_lab.errors",
-    "clusters": "tfos_lab.engine.registry",
+    "clusters": "tfos_lab.engine.start",
     "local_context": "tfos_lab.node.context.local",
     "parallel": "tfos_lab.jupyter.parallel",
     "predict": "tfos_lab.scoring.predict",

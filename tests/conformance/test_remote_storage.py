@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 import tfos_lab.gfile
-from tests.support.clusters import runtime_of
 from tests.support.eventually import eventually
 from tests.support.unix_http import PATIENCE_S, fetch_until, write_events
 from tfos_lab.errors import NodeFailed
@@ -69,7 +68,7 @@ def test_event_files_are_shown_while_they_are_written_and_are_complete_at_the_ad
     go_on = f"{address}/go-on" if back_end.name == "yarn" else str(tmp_path / "go-on")
     cluster = run(train, {"go_on": go_on}, tensorboard=True, log_dir=f"{address}/logs")
     if not back_end.is_inline:
-        socket = runtime_of(cluster).publisher.tensorboard_socket
+        socket = cluster.publisher.tensorboard_socket
         fetch_until(socket, "/data/plugin/scalars/tags", b"epoch_loss")
         fetch_until(socket, "/data/plugin/scalars/tags", b"chief-0/own")
         eventually(lambda: gfile.glob(f"{address}/logs/*/own/*tfevents*"))  # before the end
@@ -87,8 +86,8 @@ def test_event_files_are_shown_while_they_are_written_and_are_complete_at_the_ad
     }
     assert all(there[name] == data for name, data in here.items())
     assert {name.rpartition("/")[0] for name in here} >= {"chief-0/train", "chief-0/own"}
-    fetch_until(runtime_of(cluster).publisher.tensorboard_socket, "/data/plugin/scalars/tags", b"epoch_loss")
-    runtime_of(cluster).publisher.close()
+    fetch_until(cluster.publisher.tensorboard_socket, "/data/plugin/scalars/tags", b"epoch_loss")
+    cluster.publisher.close()
     with contextlib.closing(show_folder(f"{address}/logs")) as shown:  # as %tfos tensorboard ADDRESS
         fetch_until(cluster_records.find(shown.id).tensorboard, "/data/plugin/scalars/tags", b"direct/chief-0")
 

@@ -15,7 +15,6 @@ import psutil
 import pytest
 
 import tfos_lab
-from tests.support.clusters import runtime_of
 from tfos_lab.errors import ClusterEnded, NodeFailed, WaitTimeout
 
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
@@ -256,7 +255,7 @@ def test_an_exception_is_raised_with_its_line_and_the_next_cluster_runs(run, spa
     with pytest.raises((NodeFailed, LookupError)) as caught:
         run(map_fun, last).wait(timeout_s=120)
     cluster = tfos_lab.clusters()[-1]
-    error = runtime_of(cluster).failure()
+    error = cluster.failure()
     node = ("chief:0", "worker:0")[last]
     assert (error.node, error.kind, error.message) == (node, "LookupError", f"no such label on {node}")
     told = getattr(caught.value, "traceback", None) or "".join(traceback.format_exception(caught.value))

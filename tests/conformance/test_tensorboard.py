@@ -6,7 +6,6 @@ import time
 
 import pytest
 
-from tests.support.clusters import runtime_of
 from tests.support.unix_http import PATIENCE_S, fetch, fetch_until, write_events
 
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.back_ends("inline", "standalone")]
@@ -23,7 +22,7 @@ def test_event_files_are_shown_while_the_nodes_live_and_afterwards(run, tmp_path
 
     cluster = run(train, write_events, tensorboard=True, log_dir=str(tmp_path / "events"))
     try:
-        unix_server = runtime_of(cluster).publisher.tensorboard_socket
+        unix_server = cluster.publisher.tensorboard_socket
         if not back_end.is_inline:
             fetch_until(unix_server, "/data/plugin/scalars/tags", b"loss")
             assert len(fetch(unix_server, "/index.js")[1]) > 1_000_000
@@ -32,4 +31,4 @@ def test_event_files_are_shown_while_the_nodes_live_and_afterwards(run, tmp_path
         fetch_until(unix_server, "/data/plugin/scalars/tags", b"loss")
     finally:
         cluster.stop(grace_s=0.0)
-        runtime_of(cluster).publisher.close()
+        cluster.publisher.close()

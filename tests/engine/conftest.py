@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.fake_nodes import FakeNodes, make_runtime
+from tests.support.fake_nodes import FakeNodes, make_cluster
 
 
 @pytest.fixture
@@ -15,18 +15,18 @@ def nodes():
 
 @pytest.fixture
 def start(nodes, tmp_path, monkeypatch):
-    """Give a function that makes a runtime of ``nodes``, and launches it unless ``launch=False``."""
+    """Give a function that makes a cluster of ``nodes``, and launches it unless ``launch=False``."""
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "jupyter"))
-    runtimes = []
+    clusters = []
 
     def start(*, launch=True, **options):
-        runtimes.append(make_runtime(tmp_path, nodes, **options))
+        clusters.append(make_cluster(tmp_path, nodes, **options))
         if launch:
-            runtimes[-1].launch()
-        return runtimes[-1]
+            clusters[-1].launch()
+        return clusters[-1]
 
     yield start
     nodes.deaf.clear()
-    for runtime in runtimes:
-        runtime.stop(grace_s=0.0)
-        runtime.close()
+    for cluster in clusters:
+        cluster.stop(grace_s=0.0)
+        cluster.close()

@@ -34,7 +34,7 @@ def training(start, nodes):
             if activities[rank] is not None:
                 nodes.send(m.Activity(rank, **activities[rank]))
             nodes.settle(rank)
-        return tfos_lab.Cluster(cluster)
+        return cluster
 
     return training
 

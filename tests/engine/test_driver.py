@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import pytest
 
-import tfos_lab
 from tests.support.eventually import eventually
 from tests.support.fake_nodes import identity_of
 from tfos_lab import messages as m
@@ -34,11 +33,11 @@ def running(start, **options):
 
 
 def test_tab_shows_what_users_need_and_nothing_else(start):
-    assert {name for name in dir(tfos_lab.Cluster(start(launch=False))) if not name.startswith("_")} == NAMES
+    assert {name for name in dir(start(launch=False)) if not name.startswith("_")} == NAMES
 
 
 def test_it_is_shown_in_a_line_and_ends_with_its_block(start):
-    with tfos_lab.Cluster(running(start, name="mnist")) as cluster:
+    with running(start, name="mnist") as cluster:
         assert repr(cluster) == "<Cluster 'mnist': running, 2/2 nodes, local>"
         with pytest.raises(KeyError, match="no node 'worker:9' in this cluster; there are chief:0, worker:0"):
             cluster.logs("worker:9")
@@ -55,7 +54,7 @@ def test_nodes_that_do_not_reserve_in_time_are_named(start, nodes):
 
 
 def test_a_shutdown_waits_and_stops_and_may_come_twice(start, nodes):
-    cluster = tfos_lab.Cluster(running(start))
+    cluster = running(start)
     nodes.end(0, "a")
     nodes.end(1)
     cluster.shutdown(timeout_s=60)
@@ -169,7 +168,7 @@ def no_slots():
 
 
 def in_generation(cluster, nodes, number):
-    """Wait until the nodes of a generation run."""
+    """Wait until the nodes of a start run."""
     eventually(lambda: len(nodes.listeners) == number + 1 and cluster.state == "running")
 
 
@@ -178,7 +177,7 @@ def test_a_killed_node_brings_another_generation_with_a_note_and_the_same_backup
     nodes.kill(1)
     in_generation(cluster, nodes, 1)
     eventually(lambda: [listener.closed for listener in nodes.listeners] == [True, False])
-    nodes.listener.deliver(b"old/1", m.Heartbeat(rank=1))  # an agent of the generation before
+    nodes.listener.deliver(b"old/1", m.Heartbeat(rank=1))  # an agent of the start before
     eventually(lambda: nodes.listener.sent_to(b"old/1") == ["Stop", "Shutdown"])
     nodes.end(0, "second")
     nodes.end(1)

@@ -124,7 +124,7 @@ def reported(start, nodes):
         m.Reported(0, 2, None, {"loss": 1.0}, 1.0),
     ):
         nodes.send(report)
-    handle = tfos_lab.Cluster(cluster)
+    handle = cluster
     eventually(lambda: len(handle.metrics) == 3)
     return handle
 

@@ -6,7 +6,6 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-import tfos_lab
 from tests.support.eventually import eventually
 from tfos_lab import messages as m
 from tfos_lab.errors import ProfileFailed
@@ -29,7 +28,7 @@ def ask(start, nodes):
                 nodes.send(answer)
 
         nodes.listener.on_send = on_send
-        return tfos_lab.Cluster(cluster)
+        return cluster
 
     return ask
 

@@ -17,7 +17,6 @@ import pytest
 
 import tfos_lab
 from tests.support import leftovers
-from tests.support.clusters import runtime_of
 from tests.support.eventually import eventually
 from tests.support.quick import QUICK_ENV
 from tests.support.unix_http import PATIENCE_S, fetch_until, write_events
@@ -134,7 +133,7 @@ def run():
     yield run
     for cluster in clusters:
         cluster.stop(grace_s=0.0)
-        runtime_of(cluster).publisher.close()
+        cluster.publisher.close()
 
 
 def stay(args, ctx):

@@ -21,7 +21,6 @@ from tests.faults.scene import gone, wait_forever, waits_for
 from tests.support.eventually import PATIENCE_S, eventually
 from tests.support.unix_http import write_events
 from tfos_lab.core.runtime_files import scratch_root
-from tfos_lab.engine.cluster import runtime_of
 from tfos_lab.errors import ClusterEnded
 
 pytestmark = pytest.mark.leaves_nothing
@@ -219,7 +218,7 @@ def test_event_files_of_all_generations_are_copied_here_and_kept_apart(scene, mo
     there = content(far)
     assert {name.split("/")[0] for name in there} == {"chief-0", "chief-0-restart-1"}
     assert content(cluster.run_dir / "events") == there
-    runtime_of(cluster).publisher.close()  # it shows the run's TensorBoard for as long as the kernel lives
+    cluster.publisher.close()  # it shows the run's TensorBoard for as long as the kernel lives
 
 
 # ---- logs -----------------------------------------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from __future__ import annotations
 import psutil
 import pytest
 
-from tests.support.clusters import runtime_of
 from tests.support.eventually import PATIENCE_S, eventually
 from tests.support.kube import executor_of, unschedulable
 from tests.support.kube_documents import confs_of, manifests_of
@@ -168,11 +167,11 @@ def test_tensorboard_and_output_of_a_pod_reach_the_notebook(run):
         threading.Event().wait()
 
     cluster = run(train, write_events, tensorboard=True)
-    unix_server = runtime_of(cluster).publisher.tensorboard_socket
+    unix_server = cluster.publisher.tensorboard_socket
     fetch_until(unix_server, "/data/plugin/scalars/tags", b"loss")
     cluster.stop()
-    runtime_of(cluster).publisher.close()
-    assert (runtime_of(cluster).files.output / "model.txt").read_text() == "trained"
+    cluster.publisher.close()
+    assert (cluster.files.output / "model.txt").read_text() == "trained"
 
 
 @pytest.mark.tensorflow
@@ -193,7 +192,7 @@ def test_two_pods_train_one_model(session, run):
     cluster.train(session.range(20).selectExpr("array(cast(id / 20 as float)) as x"))
     chief_s, worker_s = cluster.wait(timeout_s=2 * PATIENCE_S).values()
     assert chief_s == worker_s
-    assert list(runtime_of(cluster).files.output.rglob("*.keras"))
+    assert list(cluster.files.output.rglob("*.keras"))
 
 
 def test_the_driver_s_port_and_address_can_be_set(session, run, monkeypatch):
@@ -204,7 +203,7 @@ def test_the_driver_s_port_and_address_can_be_set(session, run, monkeypatch):
     monkeypatch.setenv("TFOS_SERVER_PORT", f"{port}-{port + 9}")
     monkeypatch.setenv("TFOS_SERVER_HOST", "localhost")
     cluster = run(lambda args, ctx: ctx.node)
-    endpoint = runtime_of(cluster).generation.server.address.endpoint
+    endpoint = cluster.head.address.endpoint
     assert endpoint.startswith("tcp://localhost:")
     assert port <= int(endpoint.rpartition(":")[2]) <= port + 9
     cluster.wait(timeout_s=PATIENCE_S)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.laws.random_data import fuzzed, values_of
 from tests.support.eventually import eventually
-from tests.support.fake_nodes import FakeNodes, make_runtime
+from tests.support.fake_nodes import FakeNodes, make_cluster
 from tfos_lab import messages as m
 
 SIZE = 3
@@ -35,18 +35,18 @@ def errors(tmp_path_factory):
 def test_a_message_is_refused_or_taken(errors, messages, rank, feeds):
     nodes = FakeNodes()
     with tempfile.TemporaryDirectory() as folder:
-        runtime = make_runtime(Path(folder), nodes, cluster_size=SIZE)
+        cluster = make_cluster(Path(folder), nodes, cluster_size=SIZE)
         try:
-            runtime.launch()
-            runtime.wait_until_running(60)
+            cluster.launch()
+            cluster.wait_until_running(60)
             if feeds:
-                server, state = runtime.generation.server, runtime.generation.feed_state
-                server.request(lambda _now_s: state.open(m.FeedOpen(-1, 1, "exact", "{}", "token")))
+                head = cluster.head
+                head.request(lambda _now_s: head.feed_state.open(m.FeedOpen(-1, 1, "exact", "{}", "token")))
                 nodes.send(m.AttemptStored(0, 0, 0, "a", 4, 10))
             for message in messages:
                 nodes.send(msgspec.structs.replace(message, rank=rank))
-            runtime.stop(grace_s=0.0)
-            eventually(lambda: runtime.state in ("stopped", "failed", "done"))
+            cluster.stop(grace_s=0.0)
+            eventually(lambda: cluster.state in ("stopped", "failed", "done"))
         finally:
-            runtime.close()
+            cluster.close()
     assert errors == []

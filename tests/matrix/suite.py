@@ -21,7 +21,7 @@ import tfos_lab
 from tests.ordinary_models import models  # noqa: F401 - the models
 from tests.ordinary_models.compare import assert_as_in_one_process, train_all
 from tests.ordinary_models.declare import ORDINARY
-from tests.support.clusters import running_clusters, runtime_of
+from tests.support.clusters import running_clusters
 from tests.support.unix_http import fetch_until
 from tfos_lab.errors import ConfigError, NodeFailed
 
@@ -337,9 +337,9 @@ def test_event_files_of_the_chief_are_shown_by_tensorboard(run, tmp_path):
 
     cluster = run(report, tensorboard=True, log_dir=str(tmp_path / "events"))
     cluster.wait(timeout_s=WAIT_S)
-    unix_server = runtime_of(cluster).publisher.tensorboard_socket
+    unix_server = cluster.publisher.tensorboard_socket
     fetch_until(unix_server, "/data/plugin/scalars/tags", b"loss")
-    runtime_of(cluster).publisher.close()
+    cluster.publisher.close()
 
 
 # ---- failures and the end -------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 import tfos_lab
 from tests.node.exact_training import EPOCHS, OPTIMIZERS, read_when_there, train_examples, write
-from tests.support.clusters import runtime_of
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(600)]
 
@@ -61,7 +60,7 @@ class Trainer:
     def _result(self, name):
         path = self._folder / f"{self._count}-{name}.result"
         while not path.exists():
-            assert not runtime_of(self.cluster).wait_a_step(), self.cluster.logs(tail=20)
+            assert not self.cluster.wait_a_step(), self.cluster.logs(tail=20)
         return read_when_there(path)
 
     def close(self):

@@ -28,42 +28,42 @@ def acted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ActedClus
 
 
 def test_a_large_cluster_runs_works_is_fed_and_stops(acted: ActedCluster) -> None:
-    runtime = acted.runtime
-    runtime.launch()
-    runtime.wait_until_running(PATIENCE_S)
-    assert all(view.state is NodeState.RUNNING for view in runtime.nodes)
+    cluster = acted.cluster
+    cluster.launch()
+    cluster.wait_until_running(PATIENCE_S)
+    assert all(view.state is NodeState.RUNNING for view in cluster.nodes)
 
     acted.launcher.order("work")
-    eventually(lambda: all((view.step or 0) >= 2 and view.activity is not None for view in runtime.nodes))
-    eventually(lambda: all(runtime.files.log(view.node).exists() for view in runtime.nodes))
+    eventually(lambda: all((view.step or 0) >= 2 and view.activity is not None for view in cluster.nodes))
+    eventually(lambda: all(cluster.files.log(view.node).exists() for view in cluster.nodes))
 
-    generation = runtime.generation
-    state, server = generation.feed_state, generation.server
+    head = cluster.head
+    state = head.feed_state
     opened = m.FeedOpen(feed=-1, epochs=1, remainder="drop", schema="{}", token="t")
-    server.request(lambda _now_s: state.open(opened))
+    head.request(lambda _now_s: state.open(opened))
     eventually(lambda: state.current is not None and len(state.current.locations) == NODES)
     feed = state.current
     assert feed is not None
     acted.launcher.order("feed", feed=feed.number, partitions=PARTITIONS, seconds=1)
     eventually(lambda: len(feed.committed) == PARTITIONS)
-    server.request(lambda now_s: state.job_done(feed.number, feed.total_rows, PARTITIONS, now_s))
+    head.request(lambda now_s: state.job_done(feed.number, feed.total_rows, PARTITIONS, now_s))
     eventually(lambda: feed.state == "complete")
     assert len(set(feed.rows.values())) == 1
     eventually(lambda: acted.launcher.ask()["commits"] == NODES * PARTITIONS)
-    assert sum(event.__class__.__name__ == "FeedProgressed" for event in runtime.history.events) == 1
+    assert sum(event.__class__.__name__ == "FeedProgressed" for event in cluster.history.events) == 1
 
-    runtime.stop(grace_s=0.0)
-    eventually(server.over.is_set)
-    assert runtime.state is RunState.STOPPED
-    assert {view.state for view in runtime.nodes} == {NodeState.STOPPED}
+    cluster.stop(grace_s=0.0)
+    eventually(head.over.is_set)
+    assert cluster.state is RunState.STOPPED
+    assert {view.state for view in cluster.nodes} == {NodeState.STOPPED}
 
 
 def test_one_lost_node_of_many_is_named(acted: ActedCluster) -> None:
-    runtime = acted.runtime
-    runtime.launch()
-    runtime.wait_until_running(PATIENCE_S)
+    cluster = acted.cluster
+    cluster.launch()
+    cluster.wait_until_running(PATIENCE_S)
     acted.launcher.order("vanish", rank=NODES // 2)
-    eventually(lambda: runtime.nodes[NODES // 2].state is NodeState.LOST)
-    eventually(runtime.generation.server.over.is_set)
-    assert runtime.view().reason.startswith(f"{runtime.nodes[NODES // 2].node}: ")
-    assert sum(view.state is NodeState.STOPPED for view in runtime.nodes) == NODES - 1
+    eventually(lambda: cluster.nodes[NODES // 2].state is NodeState.LOST)
+    eventually(cluster.head.over.is_set)
+    assert cluster.view().reason.startswith(f"{cluster.nodes[NODES // 2].node}: ")
+    assert sum(view.state is NodeState.STOPPED for view in cluster.nodes) == NODES - 1

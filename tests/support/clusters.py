@@ -10,7 +10,6 @@ import tfos_lab
 
 if TYPE_CHECKING:
     from tfos_lab.engine.cluster import Cluster
-    from tfos_lab.engine.runtime import ClusterRuntime
 
 
 @contextmanager
@@ -39,13 +38,3 @@ def running_clusters(defaults: Mapping[str, Any], *, ranks: int | None = None) -
     finally:
         for cluster in clusters:
             cluster.stop(grace_s=0.0)
-
-
-def runtime_of(cluster: Cluster) -> ClusterRuntime:
-    """Return what runs a cluster.
-
-    Nodes import the test modules whose functions they run, and have no ``tfos_lab.engine``: hence the late import.
-    """
-    from tfos_lab.engine import cluster as engine
-
-    return engine.runtime_of(cluster)

@@ -1,10 +1,10 @@
 """Nodes that are only played: a listener without a network and a launcher without processes; all between is real.
 
-A test makes a runtime whose nodes it plays itself::
+A test makes a cluster whose nodes it plays itself::
 
     nodes = FakeNodes()
-    runtime = make_runtime(tmp_path, nodes, cluster_size=2)
-    runtime.launch()  # every node reserves, is sent its start message, and runs
+    cluster = make_cluster(tmp_path, nodes, cluster_size=2)
+    cluster.launch()  # every node reserves, is sent its start message, and runs
     nodes.end(0, value=21)  # what node 0 returned
 
 Nodes answer `Stop` and `Finish` as agents do, unless they are ``deaf``.
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import itertools
 import queue
-import time
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +22,9 @@ from tfos_lab import messages as m
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.core.launchers import LAUNCHERS
 from tfos_lab.core.roles import assign_roles
-from tfos_lab.data.session_stores import SessionStores
-from tfos_lab.engine.generation_maker import GenerationMaker
-from tfos_lab.engine.launchers.base import LaunchPlan
+from tfos_lab.engine.cluster import Cluster
+from tfos_lab.engine.head import Head
 from tfos_lab.engine.run_dir import RunDir
-from tfos_lab.engine.runtime import ClusterRuntime
 from tfos_lab.values import encode_value
 
 ADDRESS = m.DriverAddress(endpoint="tcp://fake:1", server_key="", client_public_key="", client_secret_key="")
@@ -76,9 +73,8 @@ class FakeListener:
 class FakeLauncher:
     """Starts nothing: all nodes reserve at once, except those that are to be ``missing``."""
 
-    def __init__(self, plan: LaunchPlan, nodes: FakeNodes) -> None:
-        self.plan = plan
-        self.traits = plan.traits
+    def __init__(self, head: Head, nodes: FakeNodes) -> None:
+        self.head = head
         self.calls: list[str] = []
         self._nodes = nodes
 
@@ -87,7 +83,7 @@ class FakeLauncher:
         errors = self._nodes.launch_errors
         if errors and (error := errors.pop(0)):
             raise error
-        for spec in self.plan.node_specs:
+        for spec in self.head.cluster.node_specs:
             if spec.rank not in self._nodes.missing:
                 self._nodes.reserve(spec.rank)
 
@@ -111,7 +107,7 @@ class FakeLauncher:
 
 
 class FakeNodes:
-    """The nodes of one cluster; those of the latest generation answer.
+    """The nodes of one cluster; those of the latest start answer.
 
     Attributes
     ----------
@@ -122,7 +118,7 @@ class FakeNodes:
     launch_errors : list
         What the next launches raise; None for a launch that succeeds.
     listeners, launchers : list
-        Those of each generation.
+        Those of each start.
     """
 
     def __init__(self) -> None:
@@ -146,8 +142,8 @@ class FakeNodes:
         self.listeners.append(listener)
         return listener
 
-    def make_launcher(self, plan: LaunchPlan) -> FakeLauncher:
-        self.launchers.append(FakeLauncher(plan, self))
+    def make_launcher(self, head: Head) -> FakeLauncher:
+        self.launchers.append(FakeLauncher(head, self))
         return self.launchers[-1]
 
     def _answer(self, listener: FakeListener, identity: bytes, message: Any) -> None:
@@ -205,22 +201,17 @@ def map_fun(args: Any, ctx: Any) -> None:
 _numbers = itertools.count()
 
 
-def make_runtime(folder: Path, nodes: FakeNodes, **options: Any) -> ClusterRuntime:
-    """Return the runtime of a cluster that is not launched yet; ``options`` are those of `ClusterConfig`."""
+def make_cluster(folder: Path, nodes: FakeNodes, **options: Any) -> Cluster:
+    """Return a cluster that is not launched yet; ``options`` are those of `ClusterConfig`."""
     config = ClusterConfig(**{"cluster_size": 2, "grace_s": 1.0, **options})
     run_dir = folder / f"{config.name}-{next(_numbers)}"
     run_dir.mkdir()
-    maker = GenerationMaker(
-        config=config,
-        node_specs=assign_roles(config),
+    return Cluster(
+        config,
+        (map_fun, None),
         launcher=LAUNCHERS["local"],
-        spark=None,
-        call=(map_fun, None),
-        payload=b"",
-        called_s=time.time(),
-        hosts=("127.0.0.1", "127.0.0.1"),
-        stores=SessionStores(),
+        node_specs=assign_roles(config),
+        files=RunDir(run_dir, config.log_dir),
         make_listener=nodes.open_listener,  # type: ignore[arg-type]
         make_launcher=nodes.make_launcher,  # type: ignore[arg-type]
     )
-    return ClusterRuntime(maker, RunDir(run_dir, config.log_dir))

@@ -120,7 +120,7 @@ def final_state(names: Mapping[str, Any]) -> str:
 
     Runs in the kernel, with the notebook's names.
     """
-    from tfos_lab.engine.registry import clusters
+    from tfos_lab.engine.start import clusters
 
     digits, accuracy = names.get("digits"), names.get("accuracy")
     state = {

@@ -1,32 +1,101 @@
-"""A cluster as its user holds it: feed it, wait for it, read what it reports, stop it.
+"""A cluster as its user holds it, which is one run: feed it, wait for it, read what it reports, stop it.
 
-`Cluster` has what users need and nothing else; the work is done by `tfos_lab.engine.runtime.ClusterRuntime`.
+It has a folder (`RunDir`), a history and a bus of what happens, and the head of the nodes that live now
+(`tfos_lab.engine.head`). When a node is taken away and ``restarts`` are left, another head takes its place: a function
+that raised would raise again, but a node that was killed, is silent, or went with its executor may do better elsewhere.
+What the nodes had learned is the function's own to keep: `ctx.callbacks()` does so for Keras' ``fit``.
 """
 
 from __future__ import annotations
 
+import functools
+import logging
+import threading
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from tfos_lab.core.config import ClusterConfig
+from tfos_lab.core.launchers import LauncherTraits
+from tfos_lab.core.roles import NodeSpec
 from tfos_lab.core.states import RunState
-from tfos_lab.engine.diagnosis.diagnosis import Diagnosis
+from tfos_lab.data.session_stores import SessionStores
+from tfos_lab.engine.bus import Bus
+from tfos_lab.engine.cells import Cells
+from tfos_lab.engine.diagnosis.diagnosis import Assessor, Diagnosis
+from tfos_lab.engine.feed.feeding import Feeding
+from tfos_lab.engine.feed.job import HeadLost
+from tfos_lab.engine.files.output import OutputReceiver
+from tfos_lab.engine.head import Head
+from tfos_lab.engine.history import History
+from tfos_lab.engine.launchers.base import Launcher, make_launcher
+from tfos_lab.engine.logs.writer import LogWriter
 from tfos_lab.engine.metrics import draw_cluster, metrics_frame
 from tfos_lab.engine.models import find_run_model, load_run_model
+from tfos_lab.engine.profile.profiles import NO_TRACE
+from tfos_lab.engine.publisher import make_publisher
+from tfos_lab.engine.record.inputs import Plain, plain_inputs
+from tfos_lab.engine.record.mlflow import MlflowLogger, make_logger
+from tfos_lab.engine.record.recorder import RunRecorder
 from tfos_lab.engine.results import Results
-from tfos_lab.engine.runtime import ClusterRuntime
-from tfos_lab.engine.state.events import ClusterView, Event, NodeView
-from tfos_lab.messages import INPUT_QUEUE
+from tfos_lab.engine.run_dir import RunDir
+from tfos_lab.engine.runs.keep import keep_newest
+from tfos_lab.engine.spark import session as spark_session
+from tfos_lab.engine.state.events import (
+    ClusterView,
+    EvaluatorFailed,
+    Event,
+    LogText,
+    MetricsReported,
+    NodeStartedAgain,
+    NodeView,
+    RowsUnread,
+    RowsUntouched,
+)
+from tfos_lab.engine.state.instructions import Publish
+from tfos_lab.engine.state.node_views import rank_of
+from tfos_lab.engine.state.readers import unread_text, untouched_text
+from tfos_lab.engine.state.restart_budget import RestartBudget
+from tfos_lab.engine.tensorboard.event_files import EventFileReceiver
+from tfos_lab.errors import (
+    ClusterEnded,
+    FeedError,
+    NotEnoughSlots,
+    ProfileFailed,
+    ReservationTimeout,
+    TfosError,
+    WaitTimeout,
+)
+from tfos_lab.messages import INPUT_QUEUE, LogRecord
+from tfos_lab.texts import first_line
+from tfos_lab.transport.listener import Listener
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import matplotlib.figure
     import pandas as pd
+    from pyspark.sql import SparkSession
 
     from tfos_lab.engine.feed.dstream import DStreamFeed
+    from tfos_lab.engine.feed.inference import Inference
     from tfos_lab.engine.feed.stream import StreamFeed
     from tfos_lab.engine.profile.profiles import Profile
+    from tfos_lab.messages import Outcome
+
+logger = logging.getLogger(__name__)
+
+# Short enough that ■ in a notebook is quick: Python sees an interrupt between two waits.
+WAIT_STEP_S = 0.1
+STOP_EXTRA_S = 5.0
+# Once the first cause of a failure is known, the reports of other nodes are waited for this long.
+LAST_ERRORS_S = 1.0
+# A disk that hangs must not hang the notebook.
+_RECORD_TIMEOUT_S = 2.0
+# Spark takes a while to replace a lost executor.
+_SLOTS_POLL_S = 1.0
 
 
 class Cluster:
@@ -35,8 +104,69 @@ class Cluster:
     Safe to use from any thread.
     """
 
-    def __init__(self, runtime: ClusterRuntime) -> None:
-        self._runtime = runtime
+    # What only the rest of the package uses, as it does the attributes: users who press tab see neither.
+    _internal = frozenset({
+        "close", "failure", "inputs", "launch", "log_path", "map_fun", "on_over", "reports_after", "wait_a_step",
+        "wait_for_head",
+    })  # fmt: skip
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        call: tuple[Callable[..., Any], Any],
+        *,
+        launcher: LauncherTraits,
+        node_specs: list[NodeSpec],
+        files: RunDir,
+        payload: bytes = b"",
+        spark: SparkSession | None = None,
+        hosts: tuple[str, str] = ("127.0.0.1", "127.0.0.1"),
+        stores: SessionStores | None = None,
+        called_s: float | None = None,
+        chief_stays_here: bool = True,
+        published: bool = True,
+        make_listener: Callable[[str, str, int], Listener] = Listener,
+        make_launcher: Callable[[Head], Launcher] = make_launcher,
+    ) -> None:
+        # What was asked for, what it is started with, and where the driver listens and is reached.
+        self.config, self.call, self.payload = config, call, payload
+        self.launcher, self.node_specs = launcher, node_specs
+        self.spark, self.stores, self.hosts = spark, stores or SessionStores(), hosts
+        self.called_s = time.time() if called_s is None else called_s
+        self.working_dir = str(Path.cwd())
+        self.chief_stays_here = chief_stays_here
+        self.make_listener, self.make_launcher = make_listener, make_launcher
+        # What has happened, and what nodes have sent: all heads share it.
+        self.files = files
+        self.history = History(self.called_s)
+        self.bus = Bus(self._on_events)
+        self.log_writer = LogWriter(files, self.history.add_note, config.log_limit_bytes)
+        self.event_files = EventFileReceiver(files.event_home, files.events, self.history.add_note)
+        self.output = OutputReceiver(files, limit_bytes=config.output_limit_bytes, of_all=config.output == "all")
+        self.cells = Cells()
+        self.restarts = RestartBudget(config.restarts)
+        self.feeding = Feeding(self)
+        self._results = Results(self._outcomes, files.result)
+        self._inference: Inference | None = None
+        self._assessor = Assessor()
+        self._spark_ui = spark_session.ui_of(spark) if spark is not None else ""
+        self._changing = threading.RLock()
+        self._stopping = False
+        self.head = Head(self, 0)
+        # Whoever writes the run down while it goes on: ``run.json``, and MLflow where a run of it is active here.
+        self._recorder = RunRecorder(files, self, self._on_recorded)
+        mlflow = make_logger(self)
+        self._recorders: list[RunRecorder | MlflowLogger] = [self._recorder, *([mlflow] if mlflow is not None else [])]
+        self.publisher = None
+        if published:
+            self.publisher = make_publisher(
+                files, lambda: self.event_files.folder, lambda: self.ended, tensorboard=config.tensorboard
+            )
+        if self.publisher is not None:
+            self.publisher.publish()
+
+    def __dir__(self) -> list[str]:
+        return sorted(set(dir(type(self))) - self._internal)
 
     def __repr__(self) -> str:
         view = self.view()
@@ -48,12 +178,12 @@ class Cluster:
     @property
     def id(self) -> str:
         """Unique identifier: the name of `run_dir`."""
-        return self._runtime.id
+        return self.files.id
 
     @property
     def name(self) -> str:
         """The label that the user gave."""
-        return self._runtime.name
+        return self.config.name
 
     @property
     def run_dir(self) -> Path:
@@ -62,38 +192,64 @@ class Cluster:
         ``output`` holds what the nodes wrote to ``ctx.output_dir``, ``run.json`` the run's options, versions, metrics
         and outcome.
         """
-        return self._runtime.run_dir
+        return self.files.path
 
     @property
     def state(self) -> RunState:
         """The state of the cluster as a whole; see `ClusterView`."""
-        return self._runtime.state
+        with self.head.lock:
+            return self.head.state.state
 
     @property
     def ended(self) -> bool:
         """Whether the cluster has ended, well or badly."""
-        return self._runtime.ended
+        return self.state.ended
 
     @property
     def nodes(self) -> tuple[NodeView, ...]:
         """The nodes, in launch order: ps, chief, evaluator, workers."""
-        return self._runtime.nodes
+        return self.view().nodes
 
     def view(self) -> ClusterView:
         """Return all that can be seen of the cluster now, as one value."""
-        return self._runtime.view()
+        head = self.head
+        with head.lock:
+            state, nodes, reason = head.state.state, head.state.views, head.state.reason
+        output_notes = self.output.notes_at_the_end() if state.ended else self.output.notes
+        view = ClusterView(
+            cluster_id=self.id,
+            name=self.name,
+            state=state,
+            launcher=self.launcher.name,
+            started_s=self.called_s,
+            ended_s=self.history.ended_s,
+            nodes=nodes,
+            timings=self.timings,
+            restarts=self.history.restarts,
+            feeds=self.history.feeds,
+            reason=str(head.launch_error or reason),
+            notes=(*self.history.notes, *output_notes),
+            spark_ui=self._spark_ui,
+            tensorboard=self.publisher is not None and self.publisher.shows_tensorboard,
+        )
+        return self._assessor.assess(view, time.time())
 
     # ---- what it reports --------------------------------------------------------------------------------------------
 
     @property
     def results(self) -> Results:
         """What nodes have returned so far: ``results["worker:0"]``."""
-        return self._runtime.results
+        return self._results
+
+    def _outcomes(self) -> dict[str, Outcome]:
+        head = self.head
+        with head.lock:
+            return head.state.outcomes
 
     @property
     def timings(self) -> dict[str, float]:
         """Seconds from the call to the end of each phase: launched, reserved, released, running, done."""
-        return dict(self._runtime.history.timings)
+        return dict(self.history.timings)
 
     @property
     def metrics(self) -> pd.DataFrame:
@@ -102,7 +258,7 @@ class Cluster:
         Columns: ``time`` (float64, seconds since the call), ``node`` (string), ``step`` (Int64, may be missing), and
         one float64 column for each metric, NaN where a report lacks it. Rows are in the order of arrival.
         """
-        return metrics_frame(self._runtime.history.metrics, self.view().started_s)
+        return metrics_frame(self.history.metrics, self.called_s)
 
     def diagnose(self) -> Diagnosis:
         """Say why training is as slow as it is, from what the nodes have measured in the last seconds.
@@ -119,16 +275,20 @@ class Cluster:
         >>> print(cluster.diagnose())  # doctest: +SKIP
         compute bound: 93 % of a step of 210 ms is spent in TensorFlow, on 1.9 cores of each node; more nodes or GPUs …
         """
-        return self._runtime.diagnose()
+        return self._assessor.diagnose(self.view())
+
+    def reports_after(self, count: int = 0) -> tuple[list[MetricsReported], int]:
+        """Return the metrics reported after the first ``count`` ones, and how many there have been in all."""
+        return self.history.metrics_after(count)
 
     def plot(self) -> matplotlib.figure.Figure:
         """Draw the metrics, one line for each node, and a timeline of the phases."""
-        return draw_cluster(self.view(), self._runtime.history.metrics)
+        return draw_cluster(self.view(), self.history.metrics)
 
     @property
     def events(self) -> list[Event]:
         """What has happened, oldest first; for log text, see `logs`."""
-        return self._runtime.history.events
+        return self.history.events
 
     @property
     def tensorboard_url(self) -> str | None:
@@ -139,8 +299,7 @@ class Cluster:
         link works as long as this process lives: a port on 127.0.0.1, opened when the link is first asked for, that
         answers only to this link. It has been tried when it is returned, which may take some seconds.
         """
-        publisher = self._runtime.publisher
-        return publisher.tensorboard_url if publisher is not None else None
+        return self.publisher.tensorboard_url if self.publisher is not None else None
 
     def logs(self, node: str | None = None, tail: int | None = None) -> str:
         """Return what a node has written, or all nodes, with their names before each line.
@@ -157,7 +316,15 @@ class Cluster:
         KeyError
             If there is no such node.
         """
-        return self._runtime.logs(node, tail)
+        if node is None:
+            return self.log_writer.read_all([view.node for view in self.nodes], tail)
+        self.log_path(node)
+        return self.log_writer.read(node, tail)
+
+    def log_path(self, node: str) -> Path:
+        """Return the log file of ``node``, which exists once that has written something; KeyError for no such node."""
+        rank_of(self.nodes, node)
+        return self.files.log(node)
 
     def stacks(self, node: str | None = None, timeout_s: float = 5.0) -> dict[str, str]:
         """Return where the threads of a node, or of all nodes, are now, without stopping them.
@@ -180,7 +347,10 @@ class Cluster:
         KeyError
             If there is no such node.
         """
-        return self._runtime.stacks(node, timeout_s)
+        head = self.head
+        with head.lock:
+            views = head.state.views
+        return head.stacks.of(views, node, timeout_s)
 
     def profile(self, node: str | None = None, seconds: float = 5.0, *, trace: bool | None = None) -> Profile:
         """Find out what a node spends its time on, while it goes on.
@@ -208,7 +378,27 @@ class Cluster:
         ProfileFailed
             If its function does not run, or its process does not answer.
         """
-        return self._runtime.profile(node, seconds, trace=trace)
+        head = self.head
+        with head.lock:
+            views = head.state.views
+        rank = rank_of(views, node or next(view.node for view in views if view.is_chief))
+        view = views[rank]
+        if not view.state.is_up or view.state.ended:
+            raise ProfileFailed(node=view.node, reason=f"its function does not run: its state is {view.state}")
+        if reason := head.stacks.why_deaf(rank):
+            raise ProfileFailed(node=view.node, reason=reason)
+        no_trace = "" if (len(views) == 1 if trace is None else trace) else NO_TRACE
+        return head.profiles.make(view.node, rank, seconds, self.files, no_trace=no_trace)
+
+    @property
+    def map_fun(self) -> Callable[..., Any]:
+        """The user's function."""
+        return self.call[0]
+
+    @functools.cached_property
+    def inputs(self) -> dict[str, Plain]:
+        """The plain values that the function was called with, by name."""
+        return plain_inputs(*self.call)
 
     # ---- the model --------------------------------------------------------------------------------------------------
 
@@ -221,7 +411,7 @@ class Cluster:
         NoModel
             While the run goes on, and where nothing was saved.
         """
-        return find_run_model(self._runtime.files.output, name=self.name, state=self.state)
+        return find_run_model(self.files.output, name=self.name, state=self.state)
 
     def model(
         self,
@@ -258,7 +448,52 @@ class Cluster:
         """
         return load_run_model(self.model_path, custom_objects=custom_objects, compile=compile, safe_mode=safe_mode)
 
-    # ---- wait and stop ----------------------------------------------------------------------------------------------
+    # ---- events -----------------------------------------------------------------------------------------------------
+
+    def _on_events(self, *events: Event) -> None:
+        """Record events before the bus's subscribers get them; called by the thread that publishes them."""
+        self.history.record(*events)
+        for event in events:
+            match event:
+                case MetricsReported() | LogText():  # most are
+                    continue
+                case RowsUnread():
+                    self.history.add_note(unread_text(event))
+                case RowsUntouched():
+                    self.history.add_note(untouched_text(event))
+                case NodeStartedAgain():
+                    again = (
+                        f"restart {event.restart} of {event.restarts}, of {event.node} alone, while the others go on"
+                    )
+                    self.history.add_note(f"{again}: {event.reason}")
+                case EvaluatorFailed():
+                    self._tell_of_evaluator(event)
+            self._recorder.on_event(event)
+
+    def _tell_of_evaluator(self, event: EvaluatorFailed) -> None:
+        """Say that training goes on without the evaluator, and write its traceback into its log."""
+        text = f"{event.node} failed, and training goes on without it: {event.kind}: {first_line(event.message)}"
+        advice = f'see cluster.logs("{event.node}"); on_evaluator_failure="fail" ends the run in such a case'
+        self.history.add_note(f"{text} ({advice})")
+        logger.warning("%s: %s", self.name, text)
+        if event.traceback:
+            record = LogRecord(event.time_s, "stderr", f"{event.traceback.rstrip()}\n".encode())
+            self.bus.publish(*self.log_writer.write(event.node, [record]))
+
+    # ---- start ------------------------------------------------------------------------------------------------------
+
+    def launch(self) -> None:
+        """Start the nodes; returns when all are on their way, or the cluster has been stopped meanwhile."""
+        self._start_recording()
+        with self._changing:
+            head = self.head
+            head.listen()
+        try:
+            head.launcher.launch()
+        except BaseException as error:
+            head.fail_launch(error if isinstance(error, TfosError) else None, str(error))
+            head.over.wait(STOP_EXTRA_S)
+            raise
 
     def wait_until_running(self, timeout_s: float | None = None) -> None:
         """Wait until all nodes run.
@@ -270,7 +505,36 @@ class Cluster:
         NodeFailed
             If a node failed before.
         """
-        self._runtime.wait_until_running(timeout_s)
+        self._await_start(self.config.reservation_timeout_s if timeout_s is None else timeout_s)
+        if self.state is RunState.FAILED:
+            self._raise_failure()
+
+    def _await_start(self, timeout_s: float, head: Head | None = None) -> None:
+        """Wait until all nodes run, or the cluster has ended, or this head is over; then stop the cluster and raise."""
+        deadline = time.monotonic() + timeout_s
+        while not self.history.wait_for(self._has_begun, WAIT_STEP_S):
+            if head is not None and head.over.is_set():
+                return
+            if time.monotonic() > deadline:
+                self._give_up_waiting(timeout_s)
+
+    def _has_begun(self) -> bool:
+        # Inline, the function runs while it is waited for: before that there is no more than a reservation.
+        state = self.head.state.state
+        return state.has_begun or (self.launcher.runs_inline and state is RunState.STARTING)
+
+    def _give_up_waiting(self, limit_s: float) -> None:
+        head, nodes = self.head, self.nodes
+        missing, hint = head.missing(), head.launcher.hint()
+        self.stop(grace_s=0.0)
+        if missing:
+            raise ReservationTimeout(
+                reserved=len(nodes) - len(missing), wanted=len(nodes), waited_s=limit_s, missing=missing, hint=hint
+            )
+        late = [view.node for view in nodes if view.state.is_present and not view.state.is_up]
+        raise WaitTimeout(waited_s=limit_s, still_running=late)
+
+    # ---- wait and stop ----------------------------------------------------------------------------------------------
 
     def wait(self, timeout_s: float | None = None) -> Results:
         """Wait until all training nodes have returned, and return what they returned.
@@ -291,7 +555,38 @@ class Cluster:
         FeedError
             If the functions have returned, and none has read any of the rows that were fed.
         """
-        return self._runtime.wait(timeout_s)
+        self.feeding.end()
+        try:
+            if not self.ended:
+                self.head.launcher.run_here()
+        except BaseException:
+            self.head.over.wait(LAST_ERRORS_S)  # so that the cluster's state shows the failure, too
+            raise
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while not self.wait_a_step():
+            if deadline is not None and time.monotonic() > deadline:
+                running = [view.node for view in self.nodes if not view.state.ended]
+                raise WaitTimeout(waited_s=float(timeout_s or 0), still_running=running)
+        self.feeding.settle()
+        if self.head.over.is_set():
+            self._join_recorders()
+        if self.state is RunState.FAILED:
+            self._raise_failure()
+        if self.state is RunState.STOPPED:
+            raise ClusterEnded(cluster=self.name, state="stopped", asked="wait for results")
+        if reason := self.head.feed_state.nothing_read:
+            raise FeedError(reason=reason)
+        return self.results
+
+    def wait_a_step(self) -> bool:
+        """Wait a little; return whether the cluster has ended and nothing more is expected from its nodes."""
+        if self.head.over.wait(WAIT_STEP_S) and self.ended:
+            return True
+        if self.state is RunState.RESTARTING:
+            time.sleep(WAIT_STEP_S)
+        ended_s = self.history.ended_s
+        is_old = self.state is RunState.FAILED and ended_s is not None and time.time() - ended_s > LAST_ERRORS_S
+        return is_old and not self.output.awaited
 
     def stop(self, *, grace_s: float | None = None) -> None:
         """Stop all nodes: SIGTERM, then SIGKILL after ``grace_s`` seconds. May be called twice, and from any thread.
@@ -299,7 +594,31 @@ class Cluster:
         Waits while nodes on other hosts send what they have written to ``ctx.output_dir``; a second call with
         ``grace_s=0`` does not.
         """
-        self._runtime.stop(grace_s=grace_s)
+        self._start_recording()
+        with self._changing:
+            is_in_haste, self._stopping = self._stopping and grace_s == 0.0, True
+            head = self.head
+            head.listen()  # a cluster that was never launched ends in the same way
+        head.request(lambda now_s: head.state.stop(now_s, grace_s=grace_s))
+        head.launcher.cancel()
+        limit_s = (self.config.grace_s if grace_s is None else grace_s) + STOP_EXTRA_S
+        if not self._wait_for_end(head, limit_s, for_files=not is_in_haste):
+            logger.warning("cluster %s did not end within %.0f s", self.id, limit_s)
+        head.launcher.close()
+        head.request(head.state.give_up)
+        head.join(STOP_EXTRA_S)
+        self._abandon(head, RunState.STOPPED)
+        self._finish_recording()
+        self._join_recorders()
+
+    def _wait_for_end(self, head: Head, limit_s: float, *, for_files: bool) -> bool:
+        deadline = time.monotonic() + limit_s
+        while not head.over.wait(WAIT_STEP_S):
+            if for_files:
+                deadline = max(deadline, self.output.moved_at + STOP_EXTRA_S)
+            if time.monotonic() > deadline:
+                return False
+        return True
 
     def shutdown(self, timeout_s: float | None = None) -> None:
         """Wait until the nodes have finished their work, then stop the cluster; may be called twice.
@@ -315,11 +634,123 @@ class Cluster:
         finally:
             self.stop()
 
+    def close(self) -> None:
+        """Stop at once, and remove what other processes see of the cluster; for Python's exit."""
+        try:
+            if not self.ended:
+                self.stop(grace_s=0.0)
+            self._join_recorders()
+        finally:
+            if self.publisher is not None:
+                self.publisher.close()
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self.stop()
+
+    # ---- when nodes are gone ----------------------------------------------------------------------------------------
+
+    def on_over(self, head: Head) -> None:
+        """A head's nodes are gone; called by its thread, at its end."""
+        if head.state.state.ended:
+            self._finish_recording()
+        elif head.state.state is RunState.RESTARTING:
+            name = f"tfos-restarts-{self.id}"
+            threading.Thread(target=self._restart, args=(head,), name=name, daemon=True).start()
+
+    def _restart(self, lost: Head) -> None:
+        """Start all nodes again after one was lost, and feed them what the old ones had been fed."""
+        head = self._make_next(lost)
+        if head is None:
+            return
+        try:
+            head.listen()
+            self._launch_again(head)
+            self._await_start(self.config.reservation_timeout_s, head)
+            if (
+                head.state.state is not RunState.RESTARTING
+            ):  # lost before it ran, such as with a host that Spark still counts on
+                self.feeding.catch_up(head)
+        except HeadLost:
+            pass  # another head follows, and catches up
+        except Exception as error:
+            if len(head.feed_state.returned) == len(head.feed_state.ranks):
+                return  # the functions have returned: nobody was left to read the rows
+            if not head.state.state.stop_requested:
+                logger.exception("restart %d of cluster %s failed", head.number, self.id)
+            head.fail_launch(error if isinstance(error, TfosError) else None, str(error))
+
+    def _make_next(self, lost: Head) -> Head | None:
+        """Make the head that follows a lost one; None if the user has stopped the cluster, or none can be made."""
+        with self._changing:
+            if self._stopping:
+                self._abandon(lost, RunState.STOPPED)
+                return None
+            restart = f"restart {self.restarts.used} of {self.restarts.total}"
+            self.history.add_note(f"{restart}, as {lost.state.reason}")
+            try:
+                self.head = Head(self, lost.number + 1)
+            except Exception as error:  # noqa: BLE001 - such as no free port: the cluster fails as without restarts
+                self.history.add_note(f"{restart} failed: {error}")
+                self._abandon(lost, RunState.FAILED)
+                self._finish_recording()
+                return None
+            return self.head
+
+    def _launch_again(self, head: Head) -> None:
+        deadline = time.monotonic() + self.config.reservation_timeout_s
+        while True:
+            try:
+                head.launcher.launch()
+                return
+            except NotEnoughSlots:
+                if time.monotonic() > deadline or self.ended:
+                    raise
+            time.sleep(_SLOTS_POLL_S)
+
+    def _abandon(self, lost: Head, state: RunState) -> None:
+        """End a cluster that was stopped while it was about to restart, or that cannot restart."""
+        with lost.lock:
+            for instruction in lost.state.abandon(time.time(), state):
+                if isinstance(instruction, Publish):
+                    self.bus.publish(instruction.event)
+                    self.bus.publish(*self.output.conclude(time.time(), is_last=True))
+
+    def wait_for_head(self, number: int) -> None:
+        """Wait until the nodes have been restarted for the ``number``-th time, or the cluster has ended."""
+        while self.head.number < number and not self.ended:
+            time.sleep(WAIT_STEP_S)
+
+    def _raise_failure(self) -> None:
+        self.head.over.wait(LAST_ERRORS_S)
+        raise self.failure()
+
+    def failure(self) -> TfosError:
+        """Return the error that says why the cluster failed."""
+        return self.head.failure() or ClusterEnded(cluster=self.name, state=self.state, asked="tell a failure")
+
+    # ---- what is written down ---------------------------------------------------------------------------------------
+
+    def _start_recording(self) -> None:
+        for one in self._recorders:
+            one.start()
+
+    def _finish_recording(self) -> None:
+        for one in self._recorders:
+            one.finish()
+
+    def _join_recorders(self) -> None:
+        deadline = time.monotonic() + _RECORD_TIMEOUT_S
+        for one in self._recorders:
+            one.join(max(0.0, deadline - time.monotonic()))
+
+    def _on_recorded(self) -> None:
+        """The last record has been written; called by the recorder's thread."""
+        keep_newest(self.files, self.config)
+        if self.publisher is not None:
+            self.publisher.end()
 
     # ---- rows -------------------------------------------------------------------------------------------------------
 
@@ -401,7 +832,7 @@ class Cluster:
         from tfos_lab.engine.feed.request import is_dstream, make_request
         from tfos_lab.engine.feed.stream import feed_stream
 
-        runtime, feeding = self._runtime, self._runtime.feeding
+        feeding = self.feeding
         options: dict[str, Any] = {
             "epochs": epochs,
             "columns": columns,
@@ -412,13 +843,13 @@ class Cluster:
             "queue": queue,
         }
         if is_dstream(data):
-            dstream: DStreamFeed = feed_dstream(runtime, feeding, data, **options)
+            dstream: DStreamFeed = feed_dstream(self, feeding, data, **options)
             return dstream
-        request = make_request(runtime, data, **options)
+        request = make_request(self, data, **options)
         request = replace(request, source=feeding.next_source())
         if getattr(request.frame, "isStreaming", False):
-            folder = checkpoint or runtime.files.checkpoint(len(feeding.streams))
-            stream: StreamFeed = feed_stream(runtime, feeding, replace(request, stream=True), checkpoint=folder)
+            folder = checkpoint or self.files.checkpoint(len(feeding.streams))
+            stream: StreamFeed = feed_stream(self, feeding, replace(request, stream=True), checkpoint=folder)
             return stream
         feeding.feed(request)
         return None
@@ -475,9 +906,9 @@ class Cluster:
         ClusterEnded, NodeFailed
             If the nodes do not run any more.
         """
-        return self._runtime.inference.of(data, columns, schema, objects=objects, queue=queue, timeout_s=timeout_s)
+        from tfos_lab.engine.feed.inference import Inference
 
-
-def runtime_of(cluster: Cluster) -> ClusterRuntime:
-    """Return what runs a cluster: for the notebook's displays, and for tests."""
-    return cluster._runtime  # noqa: SLF001 - users do not see it, the rest of the package may
+        with self._changing:
+            if self._inference is None:
+                self._inference = Inference(self, self.feeding)
+        return self._inference.of(data, columns, schema, objects=objects, queue=queue, timeout_s=timeout_s)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import importlib.util
+import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from tfos_lab.core.config import ClusterConfig, ClusterOptions, make_config
@@ -17,13 +19,10 @@ from tfos_lab.core.roles import NodeSpec, assign_roles
 from tfos_lab.data.frames import is_connect
 from tfos_lab.data.session_stores import stores_of
 from tfos_lab.data.spark_python import use_right_python
-from tfos_lab.engine import registry
-from tfos_lab.engine.cluster import Cluster, runtime_of
-from tfos_lab.engine.generation_maker import GenerationMaker
+from tfos_lab.engine.cluster import Cluster
 from tfos_lab.engine.launchers.capacity import allow_files_for, require_room
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.run_store import with_store
-from tfos_lab.engine.runtime import ClusterRuntime
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.errors import ConfigError, NodeFailed, NoSession
 from tfos_lab.payload.packing import pack
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOOPBACK = ("127.0.0.1", "127.0.0.1")
+_lock = threading.Lock()
+_clusters: list[Cluster] = []
 
 
 @takes_options(ClusterConfig)
@@ -77,7 +78,7 @@ def run(
     config = make_config(**options)
     cluster = make_cluster(map_fun, args, spark=spark, config=config)
     try:
-        runtime_of(cluster).launch()
+        cluster.launch()
         cluster.wait_until_running()
     except NodeFailed:
         cluster.stop()  # what the function has written before is still on its way
@@ -121,24 +122,26 @@ def make_cluster(
 
         require_folder(config.log_dir)
 
-    maker = GenerationMaker(
-        config=config,
-        node_specs=node_specs,
+    cluster = kind(
+        config,
+        (map_fun, args),
         launcher=launcher,
-        spark=session,
-        call=(map_fun, args),
+        node_specs=node_specs,
+        files=RunDir.make(config.name, config.log_dir),
         payload=payload,
-        called_s=called_s,
+        spark=session,
         hosts=hosts,
         stores=stores,
-        working_dir=str(Path.cwd()),
+        called_s=called_s,
         chief_stays_here=chief_stays_here,
     )
-    runtime = ClusterRuntime(maker, RunDir.make(config.name, config.log_dir))
     if len(node_specs) < config.cluster_size:
-        runtime.note(f"{launcher.name} runs {format_count(len(node_specs), 'node')} instead of {config.cluster_size}")
-    cluster = kind(runtime)
-    registry.register(cluster)
+        too_few = f"{format_count(len(node_specs), 'node')} instead of {config.cluster_size}"
+        cluster.history.add_note(f"{launcher.name} runs {too_few}")
+    with _lock:
+        if not _clusters:
+            atexit.register(stop_all)
+        _clusters.append(cluster)
     return cluster
 
 
@@ -177,3 +180,16 @@ def choose_launcher(config: ClusterConfig, spark: SparkSession | None) -> tuple[
         advice = "pip install 'tfos_lab[tensorflow]', or make a session of a cluster, whose executors have it"
         raise ConfigError([f"nodes of this machine need TensorFlow, which is not installed: {advice}"])
     return session, launcher
+
+
+def clusters() -> list[Cluster]:
+    """Return all clusters of this process, oldest first, ended ones included."""
+    with _lock:
+        return list(_clusters)
+
+
+def stop_all() -> None:
+    """Stop every cluster at once, and remove what other processes see of them; when Python exits."""
+    for cluster in clusters():
+        with contextlib.suppress(Exception):  # the next one must still be stopped
+            cluster.close()

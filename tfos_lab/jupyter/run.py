@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.launchers import LAUNCHERS
 from tfos_lab.core.states import RunState
-from tfos_lab.engine.cluster import Cluster, runtime_of
+from tfos_lab.engine.cluster import Cluster
 from tfos_lab.engine.parallel.feeder import Feed
-from tfos_lab.engine.registry import clusters
+from tfos_lab.engine.start import clusters
 from tfos_lab.errors import ClusterEnded, ClusterInterrupted, ConfigError, WaitTimeout
 from tfos_lab.jupyter import breakpoints
 from tfos_lab.jupyter.display import open_display
@@ -106,14 +106,14 @@ def run_cluster(
     """
     __tracebackhide__ = True
     rows = feed_rows or partial(_feed_data, options=options)
-    launch = _Task(f"tfos-launch-cell-{cluster.id}", runtime_of(cluster).launch)
+    launch = _Task(f"tfos-launch-cell-{cluster.id}", cluster.launch)
     try:
         launch.start()
         launch.wait(UNSEEN_S)
         launch.raise_error()
-        display = quiet or open_display(runtime_of(cluster), blocking=not options.background)
+        display = quiet or open_display(cluster, blocking=not options.background)
         if options.cluster.tensorboard and quiet is None:
-            show_tensorboard(runtime_of(cluster))
+            show_tensorboard(cluster)
         if options.background:
             launch.finish(display)
             _continue_in_background(cluster, options)
@@ -188,7 +188,7 @@ def _wait(
         if state.stop_requested:
             raise ClusterInterrupted(cluster.name) from None
         if state is RunState.FAILED:
-            raise runtime_of(cluster).failure() from None  # before rows could be fed
+            raise cluster.failure() from None  # before rows could be fed
         raise
     except BaseException:
         if not cluster.ended:
@@ -287,7 +287,7 @@ def _continue_in_background(cluster: Cluster, options: CellOptions) -> None:
                 cluster.wait()  # without data, another cell may still feed the nodes
         except Exception as error:  # noqa: BLE001 - `cluster.wait` and the display report what the engine knows
             if not cluster.ended:
-                runtime_of(cluster).note(f"stopped: {error}")  # a print would go to whichever cell runs
+                cluster.history.add_note(f"stopped: {error}")  # a print would go to whichever cell runs
                 cluster.stop()
 
     threading.Thread(target=work, name=f"tfos-cell-{cluster.id}", daemon=True).start()

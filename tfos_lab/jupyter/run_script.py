@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
-from tfos_lab.engine.cluster import runtime_of
 from tfos_lab.engine.script.nodes import ONE_WORKER
 from tfos_lab.engine.script.run import ScriptRun
 from tfos_lab.engine.script.start import ScriptOptions, ScriptRequest, make_script_run, script_runs
@@ -132,7 +131,7 @@ def run_script(
 def _show(run: ScriptRun) -> None:
     """Show the nodes: a dashboard closes itself at their end; lines of text are written while the user waits."""
     live = has_front_end()
-    display = open_display(runtime_of(run.cluster), interactive=live, blocking=not live)
+    display = open_display(run.cluster, interactive=live, blocking=not live)
     if not live:
         run.watch(display.poll, display.close)
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.roles import Role
 from tfos_lab.core.states import NodeState, RunState
-from tfos_lab.engine.cluster import runtime_of
 from tfos_lab.errors import ShutdownTimeout, TfosError
 
 if TYPE_CHECKING:
@@ -89,15 +88,15 @@ def end_cluster(cluster: Cluster, deadline: Deadline, *, grace_s: float, streams
     except TfosError:
         raise
     except Exception as error:  # a stream's, whose rows a node's failure has kept from being fed
-        if runtime_of(cluster).state is RunState.FAILED:
-            raise runtime_of(cluster).failure() from error
+        if cluster.state is RunState.FAILED:
+            raise cluster.failure() from error
         raise
     finally:
         cluster.stop()
 
 
 def _wait_for_training(cluster: Cluster, deadline: Deadline) -> None:
-    runtime_of(cluster).feeding.end()
+    cluster.feeding.end()
     while running := _running(cluster, trains=True):
         if deadline.is_over:
             cluster.stop(grace_s=_GRACE_S)
@@ -116,9 +115,9 @@ def _end_evaluator(cluster: Cluster, grace_s: float) -> None:
 
 def _running(cluster: Cluster, *, trains: bool) -> list[str]:
     """Return the nodes whose end is awaited: those that train, or the evaluator. Others serve until told to end."""
-    generation = runtime_of(cluster).generation
-    with generation.server.lock:
-        state, views = generation.cluster_state.state, generation.cluster_state.views
+    head = cluster.head
+    with head.lock:
+        state, views = head.state.state, head.state.views
     going = [view for view in views if not view.state.ended and view.state is not NodeState.SERVING]
     roles = {view.node: Role(view.job_name) for view in going}
     return [] if state.ended else [node for node, role in roles.items() if role.trains is trains and not role.serves]
@@ -126,9 +125,9 @@ def _running(cluster: Cluster, *, trains: bool) -> list[str]:
 
 def _end_streams(cluster: Cluster, streams: Streams, deadline: Deadline) -> None:
     """Wait until streams have ended; end them, but not Spark, once no more rows are wanted."""
-    context, runtime = streams.context, runtime_of(cluster)
+    context = streams.context
     while not context.awaitTerminationOrTimeout(_STREAM_STEP_S):
-        is_unwanted = streams.is_done() or runtime.generation.feed_state.stopped_by is not None
+        is_unwanted = streams.is_done() or cluster.head.feed_state.stopped_by is not None
         if is_unwanted or cluster.ended or deadline.is_over:
             logger.info("no more rows are wanted: stopping the StreamingContext")
             context.stop(stopSparkContext=False, stopGraceFully=not deadline.is_over)

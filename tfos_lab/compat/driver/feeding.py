@@ -7,7 +7,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.states import RunState
-from tfos_lab.engine.cluster import runtime_of
 from tfos_lab.engine.state.instructions import Failure
 from tfos_lab.errors import ClusterEnded, FeedTimeout
 
@@ -30,16 +29,15 @@ def feed(cluster: Cluster, data: Any, epochs: int, *, feed_timeout_s: float, que
         If a node fails, or if no node takes a row for too long: then all nodes are stopped.
     """
     is_stream = hasattr(type(data), "foreachRDD")
-    runtime = runtime_of(cluster)
     if not is_stream:
-        with runtime.generation.server.lock:
-            runtime.generation.feed_state.caller_waits = True
+        with cluster.head.lock:
+            cluster.head.feed_state.caller_waits = True
     try:
         cluster.train(data, 1 if is_stream else epochs, objects=True, queue=queue, timeout_s=feed_timeout_s)
     except ClusterEnded:
-        if runtime.state is RunState.FAILED:
-            raise runtime.failure() from None
-        if runtime.generation.feed_state.stopped_by is None:
+        if cluster.state is RunState.FAILED:
+            raise cluster.failure() from None
+        if cluster.head.feed_state.stopped_by is None:
             raise
         logger.info("terminate() was called, and the nodes have finished: no rows are fed")
         return
@@ -48,24 +46,23 @@ def feed(cluster: Cluster, data: Any, epochs: int, *, feed_timeout_s: float, que
 
 
 def _wait_until_taken(cluster: Cluster, timeout_s: float) -> None:
-    runtime = runtime_of(cluster)
     moves, moved_s = -1, 0.0
     while not cluster.ended:
-        generation = runtime.generation
-        with generation.server.lock:
-            generation.feed_state.caller_waits = True  # of nodes that were started again, too
-            nodes, now = generation.feed_state.with_rows, generation.feed_state.moves
+        head = cluster.head
+        with head.lock:
+            head.feed_state.caller_waits = True  # of nodes that were started again, too
+            nodes, now = head.feed_state.with_rows, head.feed_state.moves
         if not nodes:
             return
         if now != moves:
             moves, moved_s = now, time.monotonic()
         elif time.monotonic() - moved_s > timeout_s:
             error = FeedTimeout(reason=_too_slow(nodes, timeout_s))
-            generation.fail(Failure("feed", type(error).__name__, error.reason))
+            head.fail(Failure("feed", type(error).__name__, error.reason))
             raise error
         time.sleep(_STEP_S)
-    if runtime.state is RunState.FAILED:
-        raise runtime.failure()
+    if cluster.state is RunState.FAILED:
+        raise cluster.failure()
 
 
 def _too_slow(nodes: list[str], timeout_s: float) -> str:

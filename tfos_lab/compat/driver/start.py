@@ -15,7 +15,6 @@ from tfos_lab.compat.main_function import NodeSettings, run_main
 from tfos_lab.core.config import ClusterOptions, make_config
 from tfos_lab.core.roles import Role
 from tfos_lab.data.frames import default_fs
-from tfos_lab.engine.cluster import runtime_of
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.start import make_cluster
 from tfos_lab.errors import ConfigError, NodeFailed, NoSession
@@ -81,13 +80,13 @@ def start_cluster(
         options["gpus"] = gpus
     cluster = make_cluster(main, tf_args, spark=session, config=make_config(**options))
     try:
-        runtime_of(cluster).launch()
+        cluster.launch()
         with contextlib.suppress(NodeFailed):
             cluster.wait_until_running()
         if not all(node.address for node in cluster.nodes):
             cluster.wait()  # raises why a node has failed before it could run
         if frees_slots:
-            runtime_of(cluster).generation.launcher.free_slots()
+            cluster.head.launcher.free_slots()
         return _attributes(session.sparkContext, cluster, settings)
     except BaseException:
         cluster.stop(grace_s=0.0)
@@ -128,7 +127,7 @@ def _attributes(context: SparkContext, cluster: Cluster, settings: NodeSettings)
 
 
 def _is_on_driver(cluster: Cluster, job: str) -> bool:
-    return job == Role.PS and bool(getattr(runtime_of(cluster).config, "driver_ps", False))
+    return job == Role.PS and bool(getattr(cluster.config, "driver_ps", False))
 
 
 def gpus_wanted(tf_args: Any) -> int | None:

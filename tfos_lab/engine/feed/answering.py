@@ -14,8 +14,9 @@ from tfos_lab.engine.state.readers import NOBODY_READS, never_asked, not_open
 from tfos_lab.errors import ClusterEnded, FeedError, FeedTimeout
 
 if TYPE_CHECKING:
-    from tfos_lab.engine.feed.fed_cluster import FedCluster, FedGeneration
+    from tfos_lab.engine.cluster import Cluster
     from tfos_lab.engine.feed.feeding import Feeding
+    from tfos_lab.engine.head import Head
     from tfos_lab.node.feed.inference_task import InferencePlan
 
 _OPEN_TIMEOUT_S = 30.0
@@ -25,7 +26,7 @@ _STEP_S = 0.005
 class AnsweringNodes:
     """The nodes of a cluster, as its inferences see them."""
 
-    def __init__(self, cluster: FedCluster, feeding: Feeding) -> None:
+    def __init__(self, cluster: Cluster, feeding: Feeding) -> None:
         self._cluster = cluster
         self._feeding = feeding
         self._token = secrets.token_hex(16)
@@ -40,11 +41,11 @@ class AnsweringNodes:
         ClusterEnded, NodeFailed
             If the cluster has ended meanwhile.
         """
-        feed_state = self._cluster.generation.feed_state
+        feed_state = self._cluster.head.feed_state
         deadline = time.monotonic() + timeout_s
         while feed_state.wants_objects is None:
             self._check(deadline, feed_state.names, timeout_s)
-            feed_state = self._cluster.generation.feed_state
+            feed_state = self._cluster.head.feed_state
         return bool(feed_state.wants_objects)
 
     def open(self, plan: InferencePlan) -> InferencePlan:
@@ -59,9 +60,9 @@ class AnsweringNodes:
         ClusterEnded, NodeFailed
             If the cluster has ended meanwhile.
         """
-        generation = self._cluster.generation
-        identities = self._feeding.identities(generation)
-        self._wait_for_readers(generation, plan.timeout_s)
+        head = self._cluster.head
+        identities = self._feeding.identities()
+        self._wait_for_readers(head, plan.timeout_s)
         message = m.InferenceOpen(
             schema=plan.schema,
             token=self._token,
@@ -69,17 +70,17 @@ class AnsweringNodes:
             objects=plan.objects,
             queue=plan.queue,
         )
-        generation.server.request(lambda _now_s: generation.feed_state.open_inference(message))
+        head.request(lambda _now_s: head.feed_state.open_inference(message))
         return msgspec.structs.replace(
             plan,
             cluster=self._cluster.name,
             token=self._token,
-            locations=self._locations(generation),
+            locations=self._locations(head),
             tls=identities.tasks if identities else None,
         )
 
-    def _locations(self, generation: FedGeneration) -> dict[int, list[str]]:
-        feed_state = generation.feed_state
+    def _locations(self, head: Head) -> dict[int, list[str]]:
+        feed_state = head.feed_state
         deadline = time.monotonic() + _OPEN_TIMEOUT_S
         while time.monotonic() < deadline:
             if len(feed_state.answering) == len(feed_state.ranks):
@@ -94,12 +95,12 @@ class AnsweringNodes:
         ]
         raise FeedTimeout(reason=not_open(late, _OPEN_TIMEOUT_S))
 
-    def _wait_for_readers(self, generation: FedGeneration, timeout_s: float) -> None:
+    def _wait_for_readers(self, head: Head, timeout_s: float) -> None:
         """Wait until it is known which nodes answer: with parameter servers, workers may serve the chief instead."""
         deadline = time.monotonic() + timeout_s
-        while undecided := generation.feed_state.undecided:
+        while undecided := head.feed_state.undecided:
             self._check(deadline, undecided, timeout_s)
-        if not generation.feed_state.ranks:
+        if not head.feed_state.ranks:
             raise FeedError(reason=NOBODY_READS)
 
     def _check(self, deadline: float, waited_for: list[str], timeout_s: float) -> None:

@@ -20,7 +20,7 @@ from tfos_lab.engine.state.instructions import Failure
 from tfos_lab.errors import ClusterEnded
 
 if TYPE_CHECKING:
-    from tfos_lab.engine.feed.fed_cluster import FedCluster
+    from tfos_lab.engine.cluster import Cluster
     from tfos_lab.engine.feed.feeding import Feeding
 
 # How long the micro-batch under way may take when the stream ends.
@@ -36,7 +36,7 @@ class DStreamFeed(MicroBatches):
     ``terminate()``, or the cluster's end.
     """
 
-    def __init__(self, cluster: FedCluster, feeding: Feeding, stream: Any, options: Mapping[str, Any]) -> None:
+    def __init__(self, cluster: Cluster, feeding: Feeding, stream: Any, options: Mapping[str, Any]) -> None:
         super().__init__(cluster, feeding)
         self._context = stream.context()
         self._options = options
@@ -77,10 +77,10 @@ class DStreamFeed(MicroBatches):
             self._ending.set()
             if self._was_interrupted(error):
                 return
-            generation = self._cluster.generation
-            if not generation.state.ended:
+            head = self._cluster.head
+            if not head.state.state.ended:
                 own = spark_session.job_error(error, "the DStream failed")
-                generation.fail(Failure("feed", type(own).__name__, str(own)))
+                head.fail(Failure("feed", type(own).__name__, str(own)))
             raise
         finally:
             self._end()
@@ -103,13 +103,13 @@ class DStreamFeed(MicroBatches):
         """Notice the end: of the context, of the cluster, or of the nodes' interest."""
         try:
             while not self._ending.wait(STEP_S * 2) and not self._has_stopped():
-                generation = self._cluster.generation
-                if generation.state is not RunState.RESTARTING and self._is_unwanted(generation):
+                head = self._cluster.head
+                if head.state.state is not RunState.RESTARTING and self._is_unwanted(head):
                     break
             self._wait_until_idle(_LAST_S)
         finally:
             self._over.set()
-        self._feeding.pass_on_end(self._cluster.generation)
+        self._feeding.pass_on_end(self._cluster.head)
 
     def _was_interrupted(self, error: Exception) -> bool:
         """Whether a job was cut short as the context is being stopped, which it says a little later."""
@@ -128,7 +128,7 @@ class DStreamFeed(MicroBatches):
             return True
 
 
-def feed_dstream(cluster: FedCluster, feeding: Feeding, stream: Any, **options: Any) -> DStreamFeed:
+def feed_dstream(cluster: Cluster, feeding: Feeding, stream: Any, **options: Any) -> DStreamFeed:
     """Feed a DStream from the start of its context on; ``options`` are those of `Cluster.train`.
 
     Raises

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Protocol
 from tfos_lab.errors import FeedError
 
 if TYPE_CHECKING:
-    from tfos_lab.engine.feed.fed_cluster import FedCluster, FedGeneration
+    from tfos_lab.engine.cluster import Cluster
     from tfos_lab.engine.feed.identities import Identities
     from tfos_lab.engine.feed.request import FeedRequest
+    from tfos_lab.engine.head import Head
     from tfos_lab.engine.state.driver_feed import DriverFeed
 
 logger = logging.getLogger(__name__)
@@ -69,7 +70,7 @@ class Feeding:
         Streams that have begun.
     """
 
-    def __init__(self, cluster: FedCluster) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._requests: list[FeedRequest] = []
         self._sources = itertools.count()
@@ -85,7 +86,7 @@ class Feeding:
 
     def feed(self, request: FeedRequest) -> None:
         """Feed rows to all training nodes; return when they have stored all of them."""
-        from tfos_lab.engine.feed.job import GenerationLost
+        from tfos_lab.engine.feed.job import HeadLost
 
         if (request.is_open_choice and self._runs_inline) or not all(each.is_over for each in self._deferred):
             self._feed_later(request)
@@ -93,66 +94,66 @@ class Feeding:
         is_kept = False
         while True:
             self._cluster.wait_until_running()
-            generation = self._cluster.generation
+            head = self._cluster.head
             try:
-                self.catch_up(generation)
+                self.catch_up(head)
                 with self.lock:
                     if not is_kept:
                         self._requests.append(request)
                         is_kept = True
-                self.catch_up(generation)
+                self.catch_up(head)
                 return
-            except GenerationLost:
-                self._cluster.wait_for_generation(generation.number + 1)
+            except HeadLost:
+                self._cluster.wait_for_head(head.number + 1)
 
     @property
     def _runs_inline(self) -> bool:
-        return self._cluster.generation.launcher.traits.runs_inline
+        return self._cluster.launcher.runs_inline
 
     def _feed_later(self, request: FeedRequest) -> None:
         """Feed when the function asks for rows: it runs on this very thread, once nothing more is fed."""
         self._requests.append(request)
-        generation = self._cluster.generation
-        deferred = DeferredFeed(lambda: self.catch_up(generation), lambda: self.pass_on_end(generation))
+        head = self._cluster.head
+        deferred = DeferredFeed(lambda: self.catch_up(head), lambda: self.pass_on_end(head))
         self._deferred.append(deferred)
         self.streams.append(deferred)
         deferred.start()
 
-    def catch_up(self, generation: FedGeneration) -> None:
-        """Give the nodes of a generation all feeds that they have not been given yet.
+    def catch_up(self, head: Head) -> None:
+        """Give nodes all feeds that they have not been given yet.
 
         Raises
         ------
-        GenerationLost
-            If a node is lost meanwhile, and a new generation follows.
+        HeadLost
+            If a node is lost meanwhile, and all of them are started again.
         """
         with self.lock:
-            while generation.feeds < len(self._requests):
-                request = self._requests[generation.feeds]
-                self.run_job(generation, request)
-                generation.feeds += 1
-            generation.caught_up = True
-            self.pass_on_end(generation)
+            while head.feeds < len(self._requests):
+                request = self._requests[head.feeds]
+                self.run_job(head, request)
+                head.feeds += 1
+            head.caught_up = True
+            self.pass_on_end(head)
 
-    def run_job(self, generation: FedGeneration, request: FeedRequest) -> DriverFeed:
+    def run_job(self, head: Head, request: FeedRequest) -> DriverFeed:
         """Run one feed; call it with `lock` held."""
         from tfos_lab.engine.feed.file_job import FileJob
         from tfos_lab.engine.feed.job import FeedJob
 
         if request.files is not None:
-            return FileJob(self._cluster, generation, request, None).run()
-        return FeedJob(self._cluster, generation, request, self.identities(generation)).run()
+            return FileJob(self._cluster, head, request, None).run()
+        return FeedJob(self._cluster, head, request, self.identities()).run()
 
     def end(self) -> None:
         """Tell the nodes that no more rows will come; they can still read what was fed."""
         self._ended = True
-        self.pass_on_end(self._cluster.generation)
+        self.pass_on_end(self._cluster.head)
 
-    def pass_on_end(self, generation: FedGeneration) -> None:
-        """Tell the nodes of a generation that no more rows will come, once they have been fed all there are."""
-        if self._ended and generation.caught_up and all(stream.is_over for stream in self.streams):
+    def pass_on_end(self, head: Head) -> None:
+        """Tell nodes that no more rows will come, once they have been fed all there are."""
+        if self._ended and head.caught_up and all(stream.is_over for stream in self.streams):
             with contextlib.suppress(OSError):
-                generation.server.request(lambda _now_s: generation.feed_state.end())
+                head.request(lambda _now_s: head.feed_state.end())
 
     def settle(self) -> None:
         """Wait until the streams have ended; they end with the cluster.
@@ -168,12 +169,12 @@ class Feeding:
             if deferred.error is not None:
                 raise deferred.error
 
-    def identities(self, generation: FedGeneration) -> Identities | None:
+    def identities(self) -> Identities | None:
         """Return the certificates of the nodes and of Spark's tasks; made on first use.
 
         None where the nodes are on this machine: unix sockets reach them.
         """
-        if not generation.launcher.traits.spans_hosts:
+        if not self._cluster.launcher.spans_hosts:
             return None
         if self._identities is None:
             from tfos_lab.engine.feed.certificates import make_identities

@@ -18,7 +18,7 @@ _STEP_S = 0.005
 
 
 class FileJob(FeedJob):
-    """One feed of files to the nodes of one generation; it ends when they know what to read."""
+    """One feed of files to the nodes of one start; it ends when they know what to read."""
 
     @property
     def _files(self) -> FileRows:
@@ -39,18 +39,18 @@ class FileJob(FeedJob):
         )
 
     def _run_job(self, feed: DriverFeed) -> None:
-        feed_state, server = self._feed_state, self._generation.server
+        feed_state, head = self._feed_state, self._head
         asked = self._asked(feed)
-        server.request(lambda now_s: feed_state.foresee(feed.number, len(self._files.files), now_s))
-        server.request(lambda _now_s: feed_state.search(asked))
+        head.request(lambda now_s: feed_state.foresee(feed.number, len(self._files.files), now_s))
+        head.request(lambda _now_s: feed_state.search(asked))
         if not self._wait_for_search(feed):
-            server.request(lambda now_s: feed_state.cut(feed.number, now_s))
+            head.request(lambda now_s: feed_state.cut(feed.number, now_s))
             self._record_early_end(feed)
             return
         if not self._files.is_counted:
             self._files.record(feed.blocks)
         shares, size_bytes = self._shares(feed), self._files.size_bytes
-        server.request(lambda now_s: feed_state.deal(shares, size_bytes, now_s))
+        head.request(lambda now_s: feed_state.deal(shares, size_bytes, now_s))
 
     def _asked(self, feed: DriverFeed) -> dict[int, m.FilesAsked]:
         """Return which files each node looks at: those that it will read, or those whose records it is to count."""

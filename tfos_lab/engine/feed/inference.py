@@ -27,7 +27,7 @@ from tfos_lab.node.feed.object_rows import COLUMN, OBJECTS_SCHEMA
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from tfos_lab.engine.feed.fed_cluster import FedCluster
+    from tfos_lab.engine.cluster import Cluster
     from tfos_lab.engine.feed.feeding import Feeding
 
 # A model may take long to answer its first row; a function that never answers looks the same from here.
@@ -41,7 +41,7 @@ _PROBE_NOTE = (
 class Inference:
     """The inferences of one cluster; those of columns are all of the same ones."""
 
-    def __init__(self, cluster: FedCluster, feeding: Feeding) -> None:
+    def __init__(self, cluster: Cluster, feeding: Feeding) -> None:
         self._cluster = cluster
         self._nodes = AnsweringNodes(cluster, feeding)
         self._lock = threading.Lock()
@@ -78,7 +78,7 @@ class Inference:
 
     def _require_nodes(self) -> None:
         cluster = self._cluster
-        if cluster.generation.launcher.traits.runs_inline:
+        if cluster.launcher.runs_inline:
             raise ConfigError(
                 ["inference: inline answers on the very thread that computes the results; use local='processes'"]
             )
@@ -92,7 +92,7 @@ class Inference:
         )
         with self._lock:
             plan = self._nodes.open(plan)
-            self._cluster.generation.launcher.free_slots()
+            self._cluster.head.launcher.free_slots()
             plan = msgspec.structs.replace(plan, inference=next(self._numbers))
         encoded = msgspec.msgpack.encode(plan)
         return rdd.mapPartitions(make_task("tfos_lab.node.feed.inference_task", "object_task", encoded))
@@ -104,7 +104,7 @@ class Inference:
         asked = prepare(df, columns)
         with self._lock:
             plan, wide = self._plan(df, columns, asked, plan)
-            self._cluster.generation.launcher.free_slots()
+            self._cluster.head.launcher.free_slots()
             wanted = self._wanted(wide, plan, schema)
             plan = msgspec.structs.replace(plan, inference=next(self._numbers))
         return _results(df, wide, plan, wanted), list(wanted.names)
@@ -141,7 +141,7 @@ class Inference:
             raise ConfigError(["schema: a streaming DataFrame needs one, such as schema='prediction float'"])
         task = make_task("tfos_lab.node.feed.inference_task", "probe_task", msgspec.msgpack.encode(plan))
         tag = f"tfos-probe-{self._cluster.id}"
-        note = threading.Timer(_PROBE_NOTE_S, self._cluster.note, [_PROBE_NOTE])
+        note = threading.Timer(_PROBE_NOTE_S, self._cluster.history.add_note, [_PROBE_NOTE])
         note.name, note.daemon = f"tfos-probe-note-{self._cluster.id}", True
         note.start()
         try:

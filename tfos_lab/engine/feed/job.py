@@ -21,9 +21,10 @@ from tfos_lab.messages import Condition
 from tfos_lab.node.feed.plan import FeedPlan
 
 if TYPE_CHECKING:
-    from tfos_lab.engine.feed.fed_cluster import FedGeneration, JobCluster
+    from tfos_lab.engine.cluster import Cluster
     from tfos_lab.engine.feed.identities import Identities
     from tfos_lab.engine.feed.request import FeedRequest
+    from tfos_lab.engine.head import Head
     from tfos_lab.engine.state.driver_feed import DriverFeed
     from tfos_lab.engine.state.events import NodeView
     from tfos_lab.engine.state.instructions import Instruction
@@ -42,16 +43,16 @@ _OF_LOST_NODES = ("Flight", NodeUnreachable.__name__)
 _FAILURES = (FeedError, RecordError, ConfigError)
 
 
-class GenerationLost(Exception):
+class HeadLost(Exception):
     """A node was lost in the middle of a feed, and the nodes are started again."""
 
 
 class FeedJob:
-    """One feed to the nodes of one generation, from the opening of their endpoints to its end.
+    """One feed to the nodes of one start, from the opening of their endpoints to its end.
 
     Parameters
     ----------
-    cluster, generation : JobCluster, FedGeneration
+    cluster, head : Cluster, Head
         Whose nodes are fed.
     request : FeedRequest
         What they are fed.
@@ -59,12 +60,10 @@ class FeedJob:
         The certificates of the nodes and of Spark's tasks, where nodes are on other hosts.
     """
 
-    def __init__(
-        self, cluster: JobCluster, generation: FedGeneration, request: FeedRequest, identities: Identities | None
-    ) -> None:
+    def __init__(self, cluster: Cluster, head: Head, request: FeedRequest, identities: Identities | None) -> None:
         self._cluster = cluster
-        self._generation = generation
-        self._feed_state = generation.feed_state
+        self._head = head
+        self._feed_state = head.feed_state
         self._request = request
         self._timeout_s = request.timeout_s
         self._token = secrets.token_hex(16)
@@ -95,9 +94,9 @@ class FeedJob:
         def give_up(now_s: float) -> list[Instruction]:
             # At once: a node that hears of the feed's end fails for it, and would be taken for the cause.
             aborted = self._feed_state.abort(feed.number, reason)
-            return [*aborted, *self._generation.cluster_state.fail(failure, now_s)] if fails else aborted
+            return [*aborted, *self._head.state.fail(failure, now_s)] if fails else aborted
 
-        self._generation.server.request(give_up)
+        self._head.request(give_up)
 
     def _settle(self) -> None:
         """Wait until the cluster's state shows the failure, too."""
@@ -113,7 +112,7 @@ class FeedJob:
         before = feed_state.current
         self._wait_for_readers()
         message = self._message()
-        self._generation.server.request(lambda _now_s: feed_state.open(message, request.source, self._timeout_s))
+        self._head.request(lambda _now_s: feed_state.open(message, request.source, self._timeout_s))
         deadline = time.monotonic() + _OPEN_TIMEOUT_S
         while time.monotonic() < deadline:
             feed = feed_state.current
@@ -124,7 +123,7 @@ class FeedJob:
             time.sleep(_OPEN_STEP_S)
         feed = feed_state.current
         late = feed_state.names if feed is None or feed is before else feed.late
-        raise FeedTimeout(reason=f"{not_open(late, _OPEN_TIMEOUT_S)}{find_stuck(self._generation).text}")
+        raise FeedTimeout(reason=f"{not_open(late, _OPEN_TIMEOUT_S)}{find_stuck(self._head).text}")
 
     def _message(self) -> m.FeedOpen:
         request = self._request
@@ -168,16 +167,16 @@ class FeedJob:
     def _refuse_if_nobody_reads(self) -> None:
         """Raise if some of the rows would not be read by any node; a feed that is under way ends early instead."""
         if returned := self._feed_state.returned:
-            state = "done" if self._generation.state is RunState.DONE else f"half done ({', '.join(returned)} returned)"
+            state = "done" if self._head.state.state is RunState.DONE else f"half done ({', '.join(returned)} returned)"
             raise ClusterEnded(cluster=self._cluster.name, state=state, asked="feed rows")
 
     # ---- Spark's job ------------------------------------------------------------------------------------------------
 
     def _run_job(self, feed: DriverFeed) -> None:
-        self._generation.launcher.free_slots()
+        self._head.launcher.free_slots()
         job = self._start_job(feed)
-        feed_state, server = self._feed_state, self._generation.server
-        server.request(lambda now_s: feed_state.foresee(feed.number, None, now_s))
+        feed_state, head = self._feed_state, self._head
+        head.request(lambda now_s: feed_state.foresee(feed.number, None, now_s))
         try:
             is_unwanted = self._watch(job, feed)
         except BaseException as error:
@@ -187,14 +186,14 @@ class FeedJob:
             raise
         if is_unwanted:
             job.cancel()
-            server.request(lambda now_s: feed_state.cut(feed.number, now_s))
+            head.request(lambda now_s: feed_state.cut(feed.number, now_s))
             self._record_early_end(feed)
             return
         if job.error is not None:
             self._look_for_a_cause(job.error)
             raise spark_session.job_error(job.error, schema=job.schema)
         rows, partitions = job.produced.rows, job.produced.partitions
-        server.request(lambda now_s: feed_state.job_done(feed.number, rows, partitions, now_s))
+        head.request(lambda now_s: feed_state.job_done(feed.number, rows, partitions, now_s))
 
     def _start_job(self, feed: DriverFeed) -> SparkJob:
         plan = FeedPlan(
@@ -227,13 +226,13 @@ class FeedJob:
                 return job.error is not None and self._is_unwanted()
 
     def _foresee(self, feed: DriverFeed, partitions: int) -> None:
-        self._generation.server.request(lambda now_s: self._feed_state.foresee(feed.number, partitions, now_s))
+        self._head.request(lambda now_s: self._feed_state.foresee(feed.number, partitions, now_s))
 
     def _check_patience(self, idle_s: float) -> None:
         if idle_s > self._timeout_s:
             queue = self._request.queue
             its = "its rows" if queue == m.INPUT_QUEUE else f"the rows of the queue '{queue}'"
-            self._stuck = find_stuck(self._generation)
+            self._stuck = find_stuck(self._head)
             raise FeedTimeout(
                 reason=f"nothing has moved for {self._timeout_s:g} s: Spark ended no task, and no node got or took "
                 f"a row; see whether map_fun reads {its}, or raise feed_timeout (timeout_s of cluster.train)"
@@ -255,16 +254,16 @@ class FeedJob:
     def _record_early_end(self, feed: DriverFeed) -> None:
         if self._feed_state.stopped_by is None and not self._request.stream:
             done, names = len(feed.committed), ", ".join(self._feed_state.returned)
-            self._cluster.note(f"the feed ended early, after {done} of its partitions, as {names} returned")
+            self._cluster.history.add_note(f"the feed ended early, after {done} of its partitions, as {names} returned")
 
     # ---- the end ----------------------------------------------------------------------------------------------------
 
     def _wait_until_complete(self, feed: DriverFeed) -> None:
         deadline = time.monotonic() + self._timeout_s
-        while feed.state == "open" and self._generation.state is not RunState.DONE:
+        while feed.state == "open" and self._head.state.state is not RunState.DONE:
             self._check_cluster()
             if time.monotonic() > deadline:
-                self._stuck = find_stuck(self._generation)
+                self._stuck = find_stuck(self._head)
                 done, all_done = len(feed.committed), feed.expected_partitions
                 raise FeedTimeout(
                     reason=f"rows were stored but not committed within {self._timeout_s:g} s ({done} of {all_done} "
@@ -279,9 +278,9 @@ class FeedJob:
 
     def _check_cluster(self) -> None:
         """Raise if the cluster has failed, is restarted, or was stopped."""
-        state = self._generation.state
+        state = self._head.state.state
         if state is RunState.RESTARTING:
-            raise GenerationLost(self._generation.cluster_state.reason)
+            raise HeadLost(self._head.state.reason)
         if state is RunState.FAILED:
             raise self._cluster.failure()
         if state.stop_requested:
@@ -310,12 +309,12 @@ class Stuck:
     stacks: str = ""
 
 
-def find_stuck(generation: FedGeneration) -> Stuck:
+def find_stuck(head: Head) -> Stuck:
     """Ask nodes for their stacks where some leave rows where they are, and return what follows from them."""
-    with generation.server.lock:
-        views, with_rows = list(generation.cluster_state.views), generation.feed_state.with_rows
+    with head.lock:
+        views, with_rows = list(head.state.views), head.feed_state.with_rows
     ranks = {rank for rank, view in enumerate(views) if view.state is NodeState.RUNNING}
-    answers = generation.server.stacks.answers(ranks, _STACKS_S) if with_rows and ranks else {}
+    answers = head.stacks.answers(ranks, _STACKS_S) if with_rows and ranks else {}
     suspicions = {
         rank: Suspicion(
             views[rank],

@@ -7,13 +7,14 @@ import time
 from typing import TYPE_CHECKING
 
 from tfos_lab.core.states import RunState
-from tfos_lab.engine.feed.job import GenerationLost
+from tfos_lab.engine.feed.job import HeadLost
 from tfos_lab.errors import ClusterEnded
 
 if TYPE_CHECKING:
-    from tfos_lab.engine.feed.fed_cluster import FedCluster, FedGeneration
+    from tfos_lab.engine.cluster import Cluster
     from tfos_lab.engine.feed.feeding import Feeding
     from tfos_lab.engine.feed.request import FeedRequest
+    from tfos_lab.engine.head import Head
     from tfos_lab.engine.state.driver_feed import DriverFeed
 
 STEP_S = 0.05
@@ -22,7 +23,7 @@ STEP_S = 0.05
 class MicroBatches:
     """The micro-batches of one stream; what the streams of Structured Streaming and DStreams have in common."""
 
-    def __init__(self, cluster: FedCluster, feeding: Feeding) -> None:
+    def __init__(self, cluster: Cluster, feeding: Feeding) -> None:
         self._cluster = cluster
         self._feeding = feeding
         self._ending = threading.Event()
@@ -62,27 +63,27 @@ class MicroBatches:
         """Feed a micro-batch, and wait until it has been read; once more, to nodes that are started again."""
         while True:
             self._cluster.wait_until_running()
-            generation = self._cluster.generation
+            head = self._cluster.head
             try:
                 with self._feeding.lock:
-                    feed = self._feeding.run_job(generation, request)
+                    feed = self._feeding.run_job(head, request)
                     self._has_fed = True
-                self._wait_until_read(generation, feed)
+                self._wait_until_read(head, feed)
                 return
-            except GenerationLost:
-                self._cluster.wait_for_generation(generation.number + 1)
+            except HeadLost:
+                self._cluster.wait_for_head(head.number + 1)
 
-    def _wait_until_read(self, generation: FedGeneration, feed: DriverFeed) -> None:
+    def _wait_until_read(self, head: Head, feed: DriverFeed) -> None:
         while feed.total_rows and len(feed.read_by) < len(feed.ranks):
-            if generation.state is RunState.RESTARTING:
-                raise GenerationLost
-            if self._is_unwanted(generation):
+            if head.state.state is RunState.RESTARTING:
+                raise HeadLost
+            if self._is_unwanted(head):
                 raise ClusterEnded(cluster=self._cluster.name, state="done with it", asked="read rows of a stream")
             time.sleep(STEP_S)
 
-    def _is_unwanted(self, generation: FedGeneration) -> bool:
+    def _is_unwanted(self, head: Head) -> bool:
         """Whether the nodes want no more rows, or none is left to read them."""
-        with generation.server.lock:
-            nodes = [generation.cluster_state.views[rank].state for rank in generation.feed_state.ranks]
-            stopped = generation.feed_state.stopped_by is not None
+        with head.lock:
+            nodes = [head.state.views[rank].state for rank in head.feed_state.ranks]
+            stopped = head.feed_state.stopped_by is not None
         return stopped or self._cluster.ended or any(state.ended for state in nodes)

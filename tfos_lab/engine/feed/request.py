@@ -23,7 +23,7 @@ from tfos_lab.messages import INPUT_QUEUE
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tfos_lab.engine.feed.fed_cluster import AskedCluster, SessionOwner
+    from tfos_lab.engine.cluster import Cluster
 
     _Forms = tuple[DataFrame | None, ObjectRows | None]
 
@@ -41,7 +41,7 @@ _DSTREAM = (
 
 @dataclass(frozen=True)
 class FeedRequest:
-    """What the nodes are to be fed; kept, so that the nodes of the next generation can be fed it, too.
+    """What the nodes are to be fed; kept, so that the nodes of the next start can be fed it, too.
 
     Rows can go as the columns of a ``frame``, as ``objects``, or as the nodes ask, where there are both; or nodes read
     them from ``files``. ``source`` counts the calls of `Cluster.train`; the frame of a ``stream`` is one of its
@@ -73,7 +73,7 @@ class FeedRequest:
 
 
 def make_request(
-    cluster: AskedCluster,
+    cluster: Cluster,
     data: Any,
     *,
     epochs: int,
@@ -148,7 +148,7 @@ def _are_files(data: Any) -> bool:
 
 
 def check_feed(
-    cluster: AskedCluster, data: Any, *, epochs: Any, columns: Any, remainder: Any, timeout_s: Any, **others: Any
+    cluster: Cluster, data: Any, *, epochs: Any, columns: Any, remainder: Any, timeout_s: Any, **others: Any
 ) -> None:
     """Refuse options that make no sense, and clusters that have ended; raises as `make_request` does."""
     values = {"epochs": epochs, "columns": columns, "remainder": remainder, "timeout_s": timeout_s}
@@ -194,7 +194,7 @@ def check_queue(queue: Any) -> Iterator[str]:
         yield f"queue={queue!r}: the name of a queue is needed, such as {INPUT_QUEUE!r}"
 
 
-def _forms(cluster: AskedCluster, data: Any, columns: list[str] | None, *, objects: bool | None) -> _Forms:
+def _forms(cluster: Cluster, data: Any, columns: list[str] | None, *, objects: bool | None) -> _Forms:
     """Return the rows as columns, as objects, or as both, where the nodes decide."""
     if is_in_memory(data):
         data = as_frame(cluster, data)
@@ -214,11 +214,11 @@ def _forms(cluster: AskedCluster, data: Any, columns: list[str] | None, *, objec
     return frame, _as_objects(cluster, data, _ASKED_FOR)
 
 
-def _as_objects(cluster: SessionOwner, rdd: Any, advice: str) -> ObjectRows:
+def _as_objects(cluster: Cluster, rdd: Any, advice: str) -> ObjectRows:
     return ObjectRows(rdd, _session(cluster, rdd), f"{advice}; or read the rows as they are with ctx.data_feed()")
 
 
-def as_frame(cluster: AskedCluster, data: Any) -> DataFrame:
+def as_frame(cluster: Cluster, data: Any) -> DataFrame:
     """Return a DataFrame unchanged; an RDD, pandas' DataFrames and NumPy's arrays as a DataFrame.
 
     Raises
@@ -241,13 +241,13 @@ def as_frame(cluster: AskedCluster, data: Any) -> DataFrame:
     return frame
 
 
-def _make_room(cluster: AskedCluster) -> None:
+def _make_room(cluster: Cluster) -> None:
     """Let Spark work, as the nodes may hold all its slots."""
     cluster.wait_until_running()
-    cluster.generation.launcher.free_slots()
+    cluster.head.launcher.free_slots()
 
 
-def _session(cluster: SessionOwner, data: Any) -> SparkSession:
+def _session(cluster: Cluster, data: Any) -> SparkSession:
     """Return the session to read data with that have none."""
     return _require_session(cluster.spark, data)
 

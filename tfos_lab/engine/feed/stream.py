@@ -23,7 +23,7 @@ from tfos_lab.errors import ClusterEnded, ConfigError, FeedError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from tfos_lab.engine.feed.fed_cluster import FedCluster
+    from tfos_lab.engine.cluster import Cluster
     from tfos_lab.engine.feed.feeding import Feeding
     from tfos_lab.engine.feed.request import FeedRequest
 
@@ -39,7 +39,7 @@ class StreamFeed(MicroBatches):
         Spark's own handle. To end it, call `stop` of this object, which waits for the rows under way.
     """
 
-    def __init__(self, cluster: FedCluster, feeding: Feeding, request: FeedRequest) -> None:
+    def __init__(self, cluster: Cluster, feeding: Feeding, request: FeedRequest) -> None:
         super().__init__(cluster, feeding)
         assert request.frame is not None
         self._request, self._frame = request, request.frame
@@ -100,19 +100,19 @@ class StreamFeed(MicroBatches):
         """End the query when nobody wants its rows; fail the cluster when the query fails."""
         try:
             while self.is_active:
-                generation = self._cluster.generation
-                if generation.state is not RunState.RESTARTING and self._is_unwanted(generation):
+                head = self._cluster.head
+                if head.state.state is not RunState.RESTARTING and self._is_unwanted(head):
                     self._ending.set()
                     self.query.stop()
                 time.sleep(STEP_S * 2)
             self._feed_columns()
         finally:
             self._over.set()
-        self._feeding.pass_on_end(self._cluster.generation)
+        self._feeding.pass_on_end(self._cluster.head)
         error = self.query.exception()
         if error is not None and not self._ending.is_set():
             own = spark_session.job_error(error, "the stream failed")
-            self._cluster.generation.fail(Failure("feed", type(own).__name__, str(own)))
+            self._cluster.head.fail(Failure("feed", type(own).__name__, str(own)))
 
     def _feed_columns(self) -> None:
         """Show the nodes the columns of a stream that has ended before its first row, by an empty feed."""
@@ -123,7 +123,7 @@ class StreamFeed(MicroBatches):
             self._feed_rows(replace(self._request, frame=frame.sparkSession.createDataFrame([], frame.schema)))
 
 
-def feed_stream(cluster: FedCluster, feeding: Feeding, request: FeedRequest, *, checkpoint: str) -> StreamFeed:
+def feed_stream(cluster: Cluster, feeding: Feeding, request: FeedRequest, *, checkpoint: str) -> StreamFeed:
     """Feed a streaming DataFrame; see `Cluster.train`."""
     if is_connect(request.rows_as(objects=False).session):
         raise ConfigError(["data: streaming DataFrames need a classic session; through Spark Connect, feed tables"])

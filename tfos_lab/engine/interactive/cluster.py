@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 from tfos_lab import messages as m
 from tfos_lab.core.config import ClusterConfig, ClusterOptions, make_config
 from tfos_lab.core.options import takes_options
-from tfos_lab.engine.cells import Cells, RunningCell
-from tfos_lab.engine.cluster import Cluster, runtime_of
+from tfos_lab.engine.cells import RunningCell
+from tfos_lab.engine.cluster import Cluster
 from tfos_lab.engine.interactive.results import CellResults, failure_of_cell
 from tfos_lab.engine.interactive.source import compile_text
 from tfos_lab.engine.start import choose_launcher, make_cluster
@@ -95,10 +95,6 @@ class InteractiveCluster(Cluster):
 
     # ---- in steps, for the notebook ---------------------------------------------------------------------------------
 
-    @property
-    def _cells(self) -> Cells:
-        return runtime_of(self).services.cells
-
     def choose(self, nodes: str | Iterable[str] | None) -> dict[int, str]:
         """Return the chosen nodes, names by rank; raises `ConfigError` for one that is not there."""
         known = dict(enumerate(self.nodes))
@@ -114,21 +110,21 @@ class InteractiveCluster(Cluster):
 
     def own_names(self, nodes: Mapping[int, str]) -> frozenset[str]:
         """Return the names that cells have made on each of these nodes."""
-        return self._cells.own_names(nodes)
+        return self.cells.own_names(nodes)
 
     def begin_cell(self, cell: InteractiveCell, nodes: Mapping[int, str]) -> RunningCell:
         """Send a cell to nodes; raises as `run_cell` does before anything is sent."""
         if self.ended:
             raise ClusterEnded(cluster=self.name, state=self.state, asked="run a cell")
-        running = self._cells.begin(nodes)
+        running = self.cells.begin(nodes)
         try:
             payload = _packed(cell)
         except BaseException:
-            self._cells.forget(running)
+            self.cells.forget(running)
             raise
         message = m.RunCell(cell=running.number, payload=payload)
         # What a cell captures may be large: it is held once, however many nodes have not taken it yet.
-        runtime_of(self).generation.server.request(lambda _now_s: [SendToAll(tuple(nodes), message)])
+        self.head.request(lambda _now_s: [SendToAll(tuple(nodes), message)])
         return running
 
     def finish_cell(
@@ -137,7 +133,7 @@ class InteractiveCluster(Cluster):
         """Wait for a cell's end, and return what it returned; ``on_step`` is called a few times a second."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         try:
-            while not self._cells.wait(cell, _STEP_S):
+            while not self.cells.wait(cell, _STEP_S):
                 on_step()
                 self._require_alive()
                 if deadline is not None and time.monotonic() > deadline:
@@ -155,10 +151,10 @@ class InteractiveCluster(Cluster):
 
     def _interrupt(self, cell: RunningCell) -> CellInterrupted:
         message = m.InterruptCell(cell=cell.number)
-        runtime_of(self).generation.server.request(lambda _now_s: [SendTo(rank, message) for rank in cell.nodes])
+        self.head.request(lambda _now_s: [SendTo(rank, message) for rank in cell.nodes])
         deadline = time.monotonic() + _INTERRUPT_S
         try:
-            while not self._cells.wait(cell, _STEP_S) and time.monotonic() < deadline and not self.ended:
+            while not self.cells.wait(cell, _STEP_S) and time.monotonic() < deadline and not self.ended:
                 pass
         except KeyboardInterrupt:
             return CellInterrupted(self.name, cell.busy)
@@ -223,7 +219,7 @@ def start(
     """
     cluster = make_interactive(args, spark=spark, config=make_config(**options))
     try:
-        runtime_of(cluster).launch()
+        cluster.launch()
         cluster.wait_until_running()
     except BaseException:
         cluster.stop(grace_s=0.0)

@@ -1,27 +1,30 @@
 """The launcher for ``driver_ps``: parameter servers on the driver's machine, all other nodes on Spark's executors.
 
-It is made of the two launchers that do this. Both report to the same generation; ranks count all nodes.
+It is made of the two launchers that do this. Both report to the same head; ranks count all nodes.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from tfos_lab.engine.launchers.base import Launcher, LaunchPlan
+from tfos_lab.engine.launchers.base import Launcher
 from tfos_lab.engine.launchers.capacity import require_room
 from tfos_lab.engine.launchers.local import LocalLauncher
 from tfos_lab.engine.launchers.spark import SparkLauncher
+
+if TYPE_CHECKING:
+    from tfos_lab.engine.head import Head
 
 
 class DriverPsLauncher(Launcher):
     """A `LocalLauncher` for the parameter servers, and a `SparkLauncher` for the rest."""
 
-    def __init__(self, plan: LaunchPlan) -> None:
-        super().__init__(plan)
-        self._servers = [spec for spec in plan.node_specs if spec.role.serves]
-        self._local = LocalLauncher(replace(plan, node_specs=self._servers))
-        others = [spec for spec in plan.node_specs if not spec.role.serves]
-        self._spark = SparkLauncher(replace(plan, node_specs=others))
+    def __init__(self, head: Head) -> None:
+        super().__init__(head)
+        self._servers = [spec for spec in self._node_specs if spec.role.serves]
+        self._local = LocalLauncher(head, self._servers)
+        others = [spec for spec in self._node_specs if not spec.role.serves]
+        self._spark = SparkLauncher(head, others)
 
     def launch(self) -> None:
         """Launch the nodes on Spark, which may refuse them; then the parameter servers."""

@@ -12,12 +12,13 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import zmq
 
 from tfos_lab import messages as m
 from tfos_lab.core.lazy_imports import after_import
-from tfos_lab.engine.launchers.base import Launcher, LaunchPlan
+from tfos_lab.engine.launchers.base import Launcher
 from tfos_lab.errors import LaunchFailed
 from tfos_lab.node.activity.reporter import ActivityReporter
 from tfos_lab.node.driver_link import HEARTBEAT_S
@@ -31,19 +32,22 @@ from tfos_lab.node.tensorboard.remote_log import RemoteLog
 from tfos_lab.transport.frames import ConnectionClosed, FrameSocket, frame_pair
 from tfos_lab.transport.link import Link
 
+if TYPE_CHECKING:
+    from tfos_lab.engine.head import Head
+
 _START_TIMEOUT_S = 10.0
 
 
 class InlineLauncher(Launcher):
     """One rank, taken by this process itself."""
 
-    def __init__(self, plan: LaunchPlan) -> None:
-        super().__init__(plan)
+    def __init__(self, head: Head) -> None:
+        super().__init__(head)
         self._started = threading.Event()
         self._session: NodeSession | None = None
         self._has_run = False
         self._cancelled = False
-        self._agent = _InlineAgent(plan, self._on_start)
+        self._agent = _InlineAgent(head, self._on_start)
 
     def _on_start(self, start: m.Start, session_end: FrameSocket) -> None:
         self._start = start
@@ -62,7 +66,7 @@ class InlineLauncher(Launcher):
             return
         self._has_run = True
         assert self._session is not None
-        map_fun, args = self._plan.call
+        map_fun, args = self._cluster.call
         session = self._session
         session.context.args = args
         session.send_running()
@@ -93,10 +97,10 @@ class InlineLauncher(Launcher):
 class _InlineAgent:
     """Does for the kernel what `tfos_lab.node.agent` does for a child: the same messages, without process and log."""
 
-    def __init__(self, plan: LaunchPlan, on_start: Callable[[m.Start, FrameSocket], None]) -> None:
+    def __init__(self, head: Head, on_start: Callable[[m.Start, FrameSocket], None]) -> None:
         self._on_start = on_start
-        self._link = Link(plan.driver, f"inline/{plan.cluster_id}".encode())
-        self._scratch = Scratch(plan.cluster_id, 0)
+        self._link = Link(head.address, f"inline/{head.cluster.id}".encode())
+        self._scratch = Scratch(head.cluster.id, 0)
         self._control, theirs = frame_pair()
         self._theirs: socket.socket = theirs
         self._feeds = FeedStore(0, "127.0.0.1", self._scratch.path, self._send, self._send_to_session)
@@ -105,7 +109,7 @@ class _InlineAgent:
         self._remote_log = RemoteLog(0, self._scratch.path, self._send)
         self._is_draining = False
         self._leaving = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"tfos-inline-{plan.cluster_id}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"tfos-inline-{head.cluster.id}", daemon=True)
 
     @property
     def scratch(self) -> Path:

@@ -11,13 +11,14 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from tfos_lab.core.launchers import THIS_MACHINE
 from tfos_lab.core.node_addresses import node_addresses
 from tfos_lab.core.roles import NodeSpec, chief_of
-from tfos_lab.engine.launchers.base import Launcher, LaunchPlan
+from tfos_lab.engine.launchers.base import Launcher
 from tfos_lab.engine.launchers.gpus import local_shares
 from tfos_lab.engine.launchers.this_machine import kernel_environ, kernel_owner
 from tfos_lab.errors import LaunchFailed
@@ -31,67 +32,68 @@ from tfos_lab.transport.frames import ConnectionClosed
 # To close the connections takes milliseconds.
 _RELEASE_S = 2.0
 
+if TYPE_CHECKING:
+    from tfos_lab.engine.head import Head
+
 logger = logging.getLogger(__name__)
 
 
-def local_spec(plan: LaunchPlan, spec: NodeSpec, gpus_wanted: int | None, environ: dict[str, str]) -> LaunchSpec:
+def local_spec(head: Head, spec: NodeSpec, gpus_wanted: int | None, environ: dict[str, str]) -> LaunchSpec:
     """Return what the agent of a node on this machine needs: it ends when this process does."""
-    spans_hosts = plan.traits.spans_hosts
+    cluster = head.cluster
+    spans_hosts = cluster.launcher.spans_hosts
     ports, network = node_addresses() if spans_hosts else (None, "")
+    # There is no chief here where parameter servers run on this machine, and no others.
+    is_chief = spec.role.trains and spec == chief_of(cluster.node_specs)
     return LaunchSpec(
-        cluster_id=plan.cluster_id,
+        cluster_id=cluster.id,
         rank=spec.rank,
         node=spec.node,
-        driver=plan.driver,
+        driver=head.address,
         owner=kernel_owner(),
         watched_pid=os.getpid(),
         executor=THIS_MACHINE,
         gpus_wanted=gpus_wanted,
-        extra_env=dict(plan.config.env),
+        extra_env=dict(cluster.config.env),
         environ=environ,
         cwd=str(Path.cwd()),
         sys_path=[path or str(Path.cwd()) for path in sys.path],
-        stays=plan.chief_stays_here and _is_chief(spec, plan.node_specs),
-        shared_dir=plan.shared_dir if spans_hosts else "",
+        stays=cluster.chief_stays_here and is_chief,
+        shared_dir=head.shared_dir if spans_hosts else "",
         # Nodes elsewhere may not reach the address that this machine has for itself.
-        host=plan.driver.host if spans_hosts else "",
+        host=head.address.host if spans_hosts else "",
         ports=ports,
         network=network,
     )
 
 
-def _is_chief(spec: NodeSpec, node_specs: list[NodeSpec]) -> bool:
-    """Whether a node is the chief; there is none here where parameter servers run on this machine, and no others."""
-    return spec.role.trains and spec == chief_of(node_specs)
-
-
 class LocalLauncher(Launcher):
     """Forks an agent per rank from this machine's plain fork server; an agent ends when its connection is closed."""
 
-    def __init__(self, plan: LaunchPlan) -> None:
-        super().__init__(plan)
+    def __init__(self, head: Head, node_specs: list[NodeSpec] | None = None) -> None:
+        super().__init__(head, node_specs)
         self._connections: dict[int, ForkServerConnection] = {}
         # Agents that have been asked for and not forked yet.
         self._awaited: dict[int, LaunchSpec] = {}
         self._asked_again: set[int] = set()
-        _, self._fork_server = local_fork_servers(kernel_environ(), {}, plan.note)
+        _, self._fork_server = local_fork_servers(kernel_environ(), {}, self._cluster.history.add_note)
         self._selector = selectors.DefaultSelector()
         self._closing, self._released = threading.Event(), threading.Event()
         self._cancelled = False
-        self._thread = threading.Thread(target=self._watch, name=f"tfos-ranks-{plan.cluster_id}", daemon=True)
+        self._thread = threading.Thread(target=self._watch, name=f"tfos-ranks-{self._cluster.id}", daemon=True)
 
     def launch(self) -> None:
         """Fork the agents; TensorFlow's fork server is warmed beside them."""
-        shares = local_shares(self._plan.config, self._plan.node_specs)
+        shares = local_shares(self._cluster.config, self._node_specs)
         environ = kernel_environ()
         try:
-            warm_local(environ, dict(self._plan.config.env), self._plan.note)
-            for spec, gpus_wanted in zip(self._plan.node_specs, shares, strict=True):
+            warm_local(environ, dict(self._cluster.config.env), self._cluster.history.add_note)
+            for spec, gpus_wanted in zip(self._node_specs, shares, strict=True):
                 if self._cancelled:
                     break
-                self._fork_agent(local_spec(self._plan, spec, gpus_wanted, environ))
+                self._fork_agent(local_spec(self._head, spec, gpus_wanted, environ))
         except OSError as error:
-            begun = f"{len(self._connections)} of {format_count(len(self._plan.node_specs), 'node')} were on the way"
+            begun = f"{len(self._connections)} of {format_count(len(self._node_specs), 'node')} were on the way"
             raise LaunchFailed(reason=f"this machine could not start a node, when {begun}: {error}") from error
         finally:
             self._thread.start()  # it also closes the connections of those that were forked
@@ -124,7 +126,7 @@ class LocalLauncher(Launcher):
         except (ConnectionClosed, OSError):
             self._selector.unregister(frames)
             if not self._ask_again(rank, frames):
-                self._plan.lose(rank, "the process that its agent was forked from has ended")
+                self._head.lose(rank, "the process that its agent was forked from has ended")
                 self._have_the_rest_ended()
             return
         for reply in replies:
@@ -132,10 +134,10 @@ class LocalLauncher(Launcher):
                 case SpawnedReply():
                     self._awaited.pop(rank, None)
                 case FailedReply(reason=reason):
-                    self._plan.fail(None, f"no agent could be started on this machine: {reason}")
+                    self._head.fail_launch(None, f"no agent could be started on this machine: {reason}")
                 case ExitedReply(code=code):
                     self._selector.unregister(frames)
-                    self._plan.lose(rank, how_ended(code))
+                    self._head.lose(rank, how_ended(code))
                 case _:
                     pass
 

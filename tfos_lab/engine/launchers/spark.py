@@ -19,7 +19,7 @@ import msgspec
 from tfos_lab.core.node_addresses import node_addresses
 from tfos_lab.crossing import own_error_in
 from tfos_lab.data.spark_errors import killed_worker
-from tfos_lab.engine.launchers.base import Launcher, LaunchPlan
+from tfos_lab.engine.launchers.base import Launcher
 from tfos_lab.engine.launchers.gpus import check_assigned, wanted_of
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.spark.archived import make_task
@@ -35,6 +35,9 @@ from tfos_lab.texts import format_count
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from tfos_lab.core.roles import NodeSpec
+    from tfos_lab.engine.head import Head
+
 _HAND_OVER_TIMEOUT_S = 20.0
 # The client retries for minutes when a Connect server does not answer.
 _UNPERSIST_TIMEOUT_S = 5.0
@@ -49,21 +52,24 @@ _BARRIER_TASK = re.compile(r"barrier task ResultTask\(\d+, (\d+)\)")
 class SparkLauncher(Launcher):
     """One Spark job with a task for each rank."""
 
-    def __init__(self, plan: LaunchPlan) -> None:
-        super().__init__(plan)
-        assert plan.spark is not None
-        self._spark = spark = plan.spark
-        self._tag = f"tfos-{plan.cluster_id}"
-        self._inspection = f"tfos-inspect-{plan.cluster_id}"
+    def __init__(self, head: Head, node_specs: list[NodeSpec] | None = None) -> None:
+        super().__init__(head, node_specs)
+        cluster = self._cluster
+        assert cluster.spark is not None
+        self._spark = spark = cluster.spark
+        self._tag = f"tfos-{cluster.id}"
+        self._inspection = f"tfos-inspect-{cluster.id}"
         self._closed = False
         self._cached: DataFrame | None = None
-        self._arrival = Arrival(spark, plan.missing, plan.note, timeout_s=plan.config.reservation_timeout_s)
-        self._watch = ExecutorWatch(plan.cluster_id, spark, plan.executors, plan.lose_executor, self._lose_server)
-        self._thread = threading.Thread(target=self._run_job, name=f"tfos-launch-{plan.cluster_id}", daemon=True)
+        self._arrival = Arrival(
+            spark, head.missing, cluster.history.add_note, timeout_s=cluster.config.reservation_timeout_s
+        )
+        self._watch = ExecutorWatch(cluster.id, spark, head.executors, head.lose_executor, self._lose_server)
+        self._thread = threading.Thread(target=self._run_job, name=f"tfos-launch-{cluster.id}", daemon=True)
 
     def launch(self) -> None:
         """Check slots and executors, then start the job on its own thread."""
-        check_assigned(self._plan.config, spark_session.gpus_per_task(self._spark))
+        check_assigned(self._cluster.config, spark_session.gpus_per_task(self._spark))
         end_without_lost_server(self._spark)
         self._require_slots()
         if not self._closed:
@@ -73,10 +79,10 @@ class SparkLauncher(Launcher):
             self._watch.start()
 
     def _require_slots(self) -> None:
-        wanted = len(self._plan.node_specs)
+        wanted = len(self._node_specs)
         slots = self._arrival.await_slots(wanted, lambda: self._closed)
         if slots is not None and slots.free < wanted and not self._closed:
-            elsewhere = self._plan.config.cluster_size - wanted
+            elsewhere = self._cluster.config.cluster_size - wanted
             pending = self._arrival.pending()
             raise NotEnoughSlots(
                 wanted=wanted, free=slots.free, total=slots.total, elsewhere=elsewhere, pending=pending
@@ -84,19 +90,19 @@ class SparkLauncher(Launcher):
 
     def _check_executors(self) -> None:
         """Check executors; under dynamic allocation they may all be still to come."""
-        plan = self._plan
-        wanted = len(plan.node_specs)
+        head = self._head
+        wanted = len(self._node_specs)
         try:
             with self._watching("inspect", lambda: spark_session.cancel_tagged(self._spark, self._inspection)):
                 while_server_answers(
                     self._spark,
-                    lambda: check_executors(self._spark, wanted, dict(plan.config.env), tag=self._inspection),
+                    lambda: check_executors(self._spark, wanted, dict(self._cluster.config.env), tag=self._inspection),
                     name=self._inspection,
                 )
         except Exception as error:
             if isinstance(error, TfosError) or not self._arrival.is_late:
                 raise
-            waited_s, missing = plan.config.reservation_timeout_s, plan.missing()
+            waited_s, missing = self._cluster.config.reservation_timeout_s, head.missing()
             raise ReservationTimeout(
                 reserved=0, wanted=wanted, waited_s=waited_s, missing=missing, hint=self.hint()
             ) from None
@@ -105,21 +111,21 @@ class SparkLauncher(Launcher):
         """Tell what executors wait for, where they come when there are tasks for them."""
         if not spark_session.allocates_dynamically(self._spark):
             return contextlib.nullcontext()
-        return self._arrival.watched(f"tfos-{what}-{self._plan.cluster_id}", cancel)
+        return self._arrival.watched(f"tfos-{what}-{self._cluster.id}", cancel)
 
     def _run_job(self) -> None:
-        plan, spark = self._plan, self._spark
-        wanted = len(plan.node_specs)
+        head, spark = self._head, self._spark
+        wanted = len(self._node_specs)
         ports, network = node_addresses()
         template = LaunchSpec(
-            cluster_id=plan.cluster_id,
+            cluster_id=self._cluster.id,
             rank=-1,
             node="",
-            driver=plan.driver,
+            driver=head.address,
             owner=spark_session.owner_of(spark),
             watched_pid=0,
-            extra_env=dict(plan.config.env),
-            shared_dir=plan.shared_dir,
+            extra_env=dict(self._cluster.config.env),
+            shared_dir=head.shared_dir,
             ports=ports,
             network=network,
         )
@@ -127,10 +133,10 @@ class SparkLauncher(Launcher):
             "tfos_lab.node.spark_task",
             "node_task",
             msgspec.msgpack.encode(template),
-            [(spec.rank, spec.node, wanted_of(plan.config, spec)) for spec in plan.node_specs],
+            [(spec.rank, spec.node, wanted_of(self._cluster.config, spec)) for spec in self._node_specs],
         )
         dynamic = spark_session.allocates_dynamically(spark)
-        description = f"tfos_lab: nodes of '{plan.config.name}' ({wanted})"
+        description = f"tfos_lab: nodes of '{self._cluster.config.name}' ({wanted})"
         try:
             with spark_session.tagged(spark, self._tag, description), self._watching("await", lambda: None):
                 # Spark refuses barrier stages under dynamic allocation.
@@ -144,30 +150,30 @@ class SparkLauncher(Launcher):
 
     def _explain(self, error: Exception) -> None:
         """Report why Spark has ended the nodes' tasks, and that all nodes are lost."""
-        plan = self._plan
+        head = self._head
         lost_executor = _LOST_EXECUTOR.search(str(error))
         own = own_error_in(error)
-        ranks = {spec.node: spec.rank for spec in plan.node_specs}
+        ranks = {spec.node: spec.rank for spec in self._node_specs}
         if lost_executor is not None:
             why = f"Spark has lost its executor: {loss_reason(lost_executor[2])}"
-            plan.lose_executor(lost_executor[1], "; ".join(filter(None, [why, lost_server(self._spark)])))
+            head.lose_executor(lost_executor[1], "; ".join(filter(None, [why, lost_server(self._spark)])))
         elif isinstance(own, NodeFailed) and own.node in ranks:
-            plan.lose(ranks[own.node], own.message)
+            head.lose(ranks[own.node], own.message)
         elif (killed := killed_worker(error)) and (task := _BARRIER_TASK.search(str(error))):
-            plan.lose(plan.node_specs[int(task[1])].rank, str(killed))
+            head.lose(self._node_specs[int(task[1])].rank, str(killed))
         else:
             own = own or mismatch_in(error, lambda: spark_session.hosts_of_failed_tasks(self._spark, self._tag))
             # Spark does not say by whom.
             ended = spark_session.death_of(self._spark) if "SparkContext was shut down" in str(error) else None
             causes = [ended] if ended else [spark_session.cause_of(error), lost_server(self._spark)]
-            plan.fail(own, str(own or f"Spark ended the nodes' job: {'; '.join(filter(None, causes))}"))
-        for spec in plan.node_specs:
-            plan.lose(spec.rank, "Spark has ended its task")
+            head.fail_launch(own, str(own or f"Spark ended the nodes' job: {'; '.join(filter(None, causes))}"))
+        for spec in self._node_specs:
+            head.lose(spec.rank, "Spark has ended its task")
 
     def _lose_server(self, lost: str) -> None:
         """Report that Spark Connect's server has gone, which is why its executors go."""
         gone = NoSession(reason=f"{lost}, and its nodes have ended with it", advice=ADVICE)
-        self._plan.fail(gone, str(gone))
+        self._head.fail_launch(gone, str(gone))
         ask_no_more(self._spark)
 
     def free_slots(self) -> None:
@@ -175,7 +181,7 @@ class SparkLauncher(Launcher):
         slots = spark_session.slots_of(self._spark)
         if not self._thread.is_alive() or (slots is not None and slots.free > 0):
             return
-        self._plan.free_slots()
+        self._head.free_slots()
         self._thread.join(_HAND_OVER_TIMEOUT_S)
         if self._thread.is_alive():
             raise FeedError(
@@ -223,6 +229,6 @@ class SparkLauncher(Launcher):
             with contextlib.suppress(Exception):  # the session has gone, and its cached data with it
                 cached.unpersist()
 
-        thread = threading.Thread(target=unpersist, name=f"tfos-unpersist-{self._plan.cluster_id}", daemon=True)
+        thread = threading.Thread(target=unpersist, name=f"tfos-unpersist-{self._cluster.id}", daemon=True)
         thread.start()
         thread.join(_UNPERSIST_TIMEOUT_S)

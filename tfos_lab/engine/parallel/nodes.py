@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.config import ClusterConfig
@@ -14,9 +12,8 @@ from tfos_lab.core.gpu_shares import ALL
 from tfos_lab.core.launchers import LauncherTraits
 from tfos_lab.core.roles import NodeSpec, assign_roles, chief_of
 from tfos_lab.data.session_stores import SessionStores
-from tfos_lab.engine.generation_maker import GenerationMaker
+from tfos_lab.engine.cluster import Cluster
 from tfos_lab.engine.run_dir import RunDir
-from tfos_lab.engine.runtime import ClusterRuntime
 from tfos_lab.engine.state.instructions import Failure
 from tfos_lab.errors import LaunchFailed, NodeFailed, ReservationTimeout, RunFailed, TfosError
 from tfos_lab.node.traceback_text import format_remote
@@ -31,7 +28,7 @@ _EXITED, _LOST, _HUNG = "Exited", ("Lost", "LaunchFailed"), "Hung"
 
 @dataclass(frozen=True)
 class NodeMaker:
-    """Makes the runtime of the nodes for each try of each run.
+    """Makes the cluster for each try of each run.
 
     Attributes
     ----------
@@ -44,7 +41,7 @@ class NodeMaker:
     spark : SparkSession or None
         Whose executors to use.
     hosts, stores
-        See `GenerationMaker`.
+        See `Cluster`.
     """
 
     call_of: Callable[[int], tuple[Callable[..., Any], Any]]
@@ -54,28 +51,27 @@ class NodeMaker:
     hosts: tuple[str, str]
     stores: SessionStores
 
-    def make(self, index: int, run_dir: RunDir, extra_env: Mapping[str, str]) -> ClusterRuntime:
-        """Return the runtime of a run's next try, which is not launched yet."""
+    def make(self, index: int, run_dir: RunDir, extra_env: Mapping[str, str]) -> Cluster:
+        """Return the cluster of a run's next try, which is not launched yet."""
         config = self.config_of(index)
         if extra_env:
             config = dataclasses.replace(config, env={**config.env, **extra_env}, gpus=None)
         elif config.gpus is None:
             config = dataclasses.replace(config, gpus=ALL)  # else the first run would take all
         map_fun, args = self.call_of(index)
-        maker = GenerationMaker(
-            config=config,
-            node_specs=node_specs_of(config, self.launcher),
+        return Cluster(
+            config,
+            (map_fun, args),
             launcher=self.launcher,
-            spark=self.spark,
-            call=(map_fun, args),
+            node_specs=node_specs_of(config, self.launcher),
+            files=run_dir,
             payload=b"" if self.launcher.runs_inline else pack(map_fun, args, with_modules=True),
-            called_s=time.time(),
+            spark=self.spark,
             hosts=self.hosts,
             stores=self.stores,
-            working_dir=str(Path.cwd()),
             chief_stays_here=False,  # runs would collide there
+            published=False,
         )
-        return ClusterRuntime(maker, run_dir, published=False)
 
 
 def node_specs_of(config: ClusterConfig, launcher: LauncherTraits) -> list[NodeSpec]:
@@ -83,24 +79,24 @@ def node_specs_of(config: ClusterConfig, launcher: LauncherTraits) -> list[NodeS
     return assign_roles(ClusterConfig(name=config.name) if launcher.runs_inline else config)
 
 
-def leader_of(runtime: ClusterRuntime) -> str:
+def leader_of(cluster: Cluster) -> str:
     """Return the name of the node that leads."""
-    return chief_of(node_specs_of(runtime.config, runtime.generation.launcher.traits)).node
+    return chief_of(node_specs_of(cluster.config, cluster.launcher)).node
 
 
-def value_of(runtime: ClusterRuntime) -> Any:
+def value_of(cluster: Cluster) -> Any:
     """Return what the function returned on the node that leads."""
-    return runtime.results.get(leader_of(runtime))
+    return cluster.results.get(leader_of(cluster))
 
 
-def failure_from_error(error: BaseException, runtime: ClusterRuntime | None) -> RunFailed:
+def failure_from_error(error: BaseException, cluster: Cluster | None) -> RunFailed:
     """Return the failure of a run whose node ended with an error; the caller fills in which run it was."""
     match error:
         case NodeFailed():
-            where = f"{error.node}: " if runtime is not None and len(runtime.nodes) > 1 else ""
+            where = f"{error.node}: " if cluster is not None and len(cluster.nodes) > 1 else ""
             return RunFailed(
                 run=-1,
-                kind=_kind_of(error.kind, _first_cause(runtime)),
+                kind=_kind_of(error.kind, _first_cause(cluster)),
                 error="" if error.kind in (_EXITED, *_LOST, _HUNG) else error.kind,
                 message=where + error.message,
                 traceback=error.traceback,
@@ -116,8 +112,8 @@ def failure_from_error(error: BaseException, runtime: ClusterRuntime | None) -> 
     return RunFailed(run=-1, kind="raised", error=name, message=message, traceback=text)
 
 
-def _first_cause(runtime: ClusterRuntime | None) -> Failure | None:
-    return runtime.generation.cluster_state.causes.first if runtime is not None else None
+def _first_cause(cluster: Cluster | None) -> Failure | None:
+    return cluster.head.state.causes.first if cluster is not None else None
 
 
 def _kind_of(error: str, cause: Failure | None) -> str:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from tfos_lab.engine.cluster import Cluster
 from tfos_lab.engine.parallel.feeder import Feed
 from tfos_lab.engine.parallel.policy import RunPolicy
 from tfos_lab.engine.parallel.results import ParallelResults
@@ -14,7 +15,6 @@ from tfos_lab.engine.parallel.runs import ParallelRuns
 from tfos_lab.engine.parallel.state import RunEntry
 from tfos_lab.engine.parallel.tries import CutShort, Ending, Failed, Fatal, NoSlot, Returned, RunTry, Stopped
 from tfos_lab.engine.run_dir import RunDir
-from tfos_lab.engine.runtime import ClusterRuntime
 from tfos_lab.engine.state.events import MetricsReported
 from tfos_lab.errors import RunFailed, TfosError
 
@@ -28,10 +28,10 @@ _NO_SLOT_S = 0.5
 
 
 class MakesNodes(Protocol):
-    """Makes the runtime of a run's nodes: `tfos_lab.engine.parallel.nodes.NodeMaker`, or a fake."""
+    """Makes a run's cluster: `tfos_lab.engine.parallel.nodes.NodeMaker`, or a fake."""
 
-    def make(self, index: int, run_dir: RunDir, extra_env: Mapping[str, str]) -> ClusterRuntime:
-        """Return the runtime of a run's next try, which is not launched yet."""
+    def make(self, index: int, run_dir: RunDir, extra_env: Mapping[str, str]) -> Cluster:
+        """Return the cluster of a run's next try, which is not launched yet."""
         ...
 
 

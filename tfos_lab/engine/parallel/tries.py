@@ -14,7 +14,6 @@ from tfos_lab.engine.bus import Subscription
 from tfos_lab.engine.cluster import Cluster
 from tfos_lab.engine.parallel.feeder import Feed, Feeder
 from tfos_lab.engine.parallel.nodes import failure_from_error, leader_of, value_of
-from tfos_lab.engine.runtime import ClusterRuntime
 from tfos_lab.engine.state.events import Event, LogText, MetricsReported, NodeView
 from tfos_lab.errors import (
     ClusterEnded,
@@ -92,7 +91,7 @@ class RunTry:
     name : str
         What displays call it.
     make : callable
-        Makes the runtime of its nodes.
+        Makes its cluster.
     publish : callable
         Takes the events that it reports, under its name.
     judge : callable
@@ -109,7 +108,7 @@ class RunTry:
         self,
         index: int,
         name: str,
-        make: Callable[[], ClusterRuntime],
+        make: Callable[[], Cluster],
         publish: Callable[[Event], None],
         *,
         judge: Callable[[int, MetricsReported], bool] = lambda _order, _report: False,
@@ -128,7 +127,7 @@ class RunTry:
         self._timeout_s = timeout_s
         self._may_queue = may_queue
         self._feeder: Feeder | None = None
-        self._runtime: ClusterRuntime | None = None
+        self._cluster: Cluster | None = None
         self._stopping = False
         self._runs = False
 
@@ -139,8 +138,8 @@ class RunTry:
 
     def node(self) -> NodeView:
         """Return its nodes as they are now, as one under the run's name."""
-        runtime = self._runtime
-        return node_of_run(self._name, self.index, runtime.nodes if runtime is not None else (), self._leader)
+        cluster = self._cluster
+        return node_of_run(self._name, self.index, cluster.nodes if cluster is not None else (), self._leader)
 
     def execute(self) -> Ending:
         """Run it to its end; raises nothing but what interrupts this process."""
@@ -160,43 +159,43 @@ class RunTry:
             self._close()
 
     def _execute(self) -> Ending:
-        runtime = self._runtime = self._make()
-        self._leader = leader_of(runtime)
+        cluster = self._cluster = self._make()
+        self._leader = leader_of(cluster)
         if self._stopping:
             return Stopped()
-        with runtime.bus.subscribe() as events:
+        with cluster.bus.subscribe() as events:
             try:
-                runtime.launch()
-                runtime.wait_until_running()
+                cluster.launch()
+                cluster.wait_until_running()
                 self._runs = True
                 if self._feed is not None:
-                    self._feeder = Feeder(self._feed, Cluster(runtime))
+                    self._feeder = Feeder(self._feed, cluster)
                     self._feeder.start()
-                return self._wait(runtime, events)
+                return self._wait(cluster, events)
             finally:
                 self._pass_on(events)
 
-    def _wait(self, runtime: ClusterRuntime, events: Subscription) -> Ending:
+    def _wait(self, cluster: Cluster, events: Subscription) -> Ending:
         deadline = None if self._timeout_s is None else time.monotonic() + self._timeout_s
         while True:
             if self._feeder is None or self._feeder.has_ended(_STEP_S):
                 with contextlib.suppress(WaitTimeout):
-                    runtime.wait(_STEP_S)
-                    return Returned(value_of(runtime))
+                    cluster.wait(_STEP_S)
+                    return Returned(value_of(cluster))
             self._pass_on(events)
-            self._end_if_cut(runtime)
-            if deadline is not None and time.monotonic() > deadline and not self._has_returned(runtime):
-                runtime.stop()
+            self._end_if_cut(cluster)
+            if deadline is not None and time.monotonic() > deadline and not self._has_returned(cluster):
+                cluster.stop()
                 message = f"it was stopped, as it had not returned after timeout_s={self._timeout_s:g}"
-                tail = runtime.logs(self._leader, tail=20)
+                tail = cluster.logs(self._leader, tail=20)
                 return Failed(RunFailed(run=self.index, kind="timed out", message=message, log_tail=tail))
 
-    def _has_returned(self, runtime: ClusterRuntime) -> bool:
-        return any(node.node == self._leader and node.state is NodeState.DONE for node in runtime.nodes)
+    def _has_returned(self, cluster: Cluster) -> bool:
+        return any(node.node == self._leader and node.state is NodeState.DONE for node in cluster.nodes)
 
-    def _end_if_cut(self, runtime: ClusterRuntime) -> None:
+    def _end_if_cut(self, cluster: Cluster) -> None:
         if self._cut:
-            runtime.stop(grace_s=min(runtime.config.grace_s, _CUT_GRACE_S))
+            cluster.stop(grace_s=min(cluster.config.grace_s, _CUT_GRACE_S))
 
     def _pass_on(self, events: Subscription) -> None:
         for event in events.take():
@@ -206,10 +205,10 @@ class RunTry:
                 self._publish(dataclasses.replace(event, node=self._name))
 
     def _take_report(self, report: MetricsReported) -> None:
-        runtime = self._runtime
-        if runtime is None or runtime.generation.launcher.traits.runs_inline:
+        cluster = self._cluster
+        if cluster is None or cluster.launcher.runs_inline:
             return  # judged as it was made
-        names = [self._leader, *(node.node for node in runtime.nodes if node.node != self._leader)]
+        names = [self._leader, *(node.node for node in cluster.nodes if node.node != self._leader)]
         self._cut = self._judge(names.index(report.node), report) or self._cut
 
     def _ending_of(self, error: BaseException) -> Ending:
@@ -221,17 +220,17 @@ class RunTry:
             return Fatal(error)
         if isinstance(error, ReservationTimeout) and self._may_queue:
             return NoSlot()
-        return Failed(failure_from_error(error, self._runtime))
+        return Failed(failure_from_error(error, self._cluster))
 
     def stop(self, grace_s: float | None) -> None:
         """End it; it then counts as stopped. May be called from any thread, and twice."""
         self._stopping = True
-        if self._runtime is not None:
-            self._runtime.stop(grace_s=grace_s)
+        if self._cluster is not None:
+            self._cluster.stop(grace_s=grace_s)
 
     def _close(self) -> None:
-        if self._runtime is not None:
-            self._runtime.stop(grace_s=0.0)
+        if self._cluster is not None:
+            self._cluster.stop(grace_s=0.0)
         if self._feeder is not None:
             self._feeder.join(_JOIN_S)
 

@@ -13,13 +13,15 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from tfos_lab.core.config import ClusterConfig
-from tfos_lab.engine.state.events import ClusterView, MetricsReported
+from tfos_lab.engine.state.events import MetricsReported
+
+if TYPE_CHECKING:
+    from tfos_lab.engine.cluster import Cluster
 
 logger = logging.getLogger(__name__)
 
@@ -35,43 +37,7 @@ _MAX_TEXT = 250
 _logged: Counter[str] = Counter()
 
 
-class LoggedRun(Protocol):
-    """What is logged of a cluster."""
-
-    @property
-    def config(self) -> ClusterConfig:
-        """What the user asked for."""
-        ...
-
-    @property
-    def inputs(self) -> dict[str, Any]:
-        """The plain values that the function was called with, by name."""
-        ...
-
-    @property
-    def run_dir(self) -> Path:
-        """The run's folder."""
-        ...
-
-    @property
-    def event_dir(self) -> str:
-        """The folder with its event files."""
-        ...
-
-    def view(self) -> ClusterView:
-        """Return the cluster as it is now."""
-        ...
-
-    def reports_after(self, count: int = 0) -> tuple[list[MetricsReported], int]:
-        """Return the metrics reported after the first ``count`` ones, and how many there have been in all."""
-        ...
-
-    def note(self, text: str) -> None:
-        """Add a sentence that the cell shows."""
-        ...
-
-
-def make_logger(run: LoggedRun) -> MlflowLogger | None:
+def make_logger(run: Cluster) -> MlflowLogger | None:
     """Return what logs a cluster to the active MLflow run; None where MLflow is not in use, or none is active."""
     mlflow = sys.modules.get("mlflow")
     try:
@@ -91,11 +57,11 @@ class MlflowLogger:
         MLflow, as the user has imported it.
     run_id : str
         The MLflow run. Names of its second cluster begin with ``<cluster>-2/``, and so on: params cannot change.
-    run : LoggedRun
+    run : Cluster
         The cluster.
     """
 
-    def __init__(self, mlflow: Any, run_id: str, run: LoggedRun) -> None:
+    def __init__(self, mlflow: Any, run_id: str, run: Cluster) -> None:
         self._entities = mlflow.entities
         self._client = mlflow.MlflowClient(tracking_uri=mlflow.get_tracking_uri())
         self._run_id = run_id
@@ -137,7 +103,9 @@ class MlflowLogger:
             self._log_metrics()
             self._log_end()
         except Exception as error:  # noqa: BLE001 - the user sees the sentence; the cluster goes on
-            self._run.note(f"not logged to MLflow any more: {type(error).__name__}: {str(error).splitlines()[0]}")
+            self._run.history.add_note(
+                f"not logged to MLflow any more: {type(error).__name__}: {str(error).splitlines()[0]}"
+            )
         finally:
             atexit.unregister(self.join)
 
@@ -172,7 +140,7 @@ class MlflowLogger:
         view = run.view()
         output = run.run_dir / "output"
         kept = {"output": output} if output.is_dir() else {}
-        self._tag(outcome=view.state.value, reason=view.reason, event_files=run.event_dir, **kept)
+        self._tag(outcome=view.state.value, reason=view.reason, event_files=run.event_files.folder, **kept)
 
     def _tag(self, **tags: object) -> None:
         made = [

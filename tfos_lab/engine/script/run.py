@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from tfos_lab.core.states import RunState
-from tfos_lab.engine.cluster import Cluster, runtime_of
+from tfos_lab.engine.cluster import Cluster
 from tfos_lab.engine.results import Results
 from tfos_lab.engine.script.versions import Versions
 from tfos_lab.engine.spark import session as spark_session
@@ -184,7 +184,7 @@ class ScriptRun:
     def start(self) -> None:
         """Start the nodes, and follow them on a thread; what cannot be started raises here."""
         try:
-            runtime_of(self.cluster).launch()
+            self.cluster.launch()
         except BaseException as error:
             self._error = error
             self._over.set()
@@ -199,7 +199,7 @@ class ScriptRun:
         except BaseException as error:  # noqa: BLE001 - `wait` raises it
             self._error = self._cause_of(error)
             if not self.cluster.ended:
-                runtime_of(self.cluster).note(f"stopped: {self.cause}")
+                self.cluster.history.add_note(f"stopped: {self.cause}")
                 self.cluster.stop(grace_s=_GONE_GRACE_S)
         finally:
             self._over.set()
@@ -224,11 +224,11 @@ class ScriptRun:
             raise OSError(
                 f"{self.name} is done, but {self._versions.folder} could not take its output: {error}"
             ) from error
-        runtime_of(self.cluster).note(f"the output is kept as {version}")
+        self.cluster.history.add_note(f"the output is kept as {version}")
         return version
 
     def _require_session(self) -> None:
-        session = runtime_of(self.cluster).spark
+        session = self.cluster.spark
         # Where a Spark Connect server is lost, the nodes tell whether they have gone with it.
         death = None if session is None or lost_connect_server(session) else spark_session.death_of(session)
         if session is not None and death is not None:

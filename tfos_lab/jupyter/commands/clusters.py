@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tfos_lab.engine.cluster import runtime_of
-from tfos_lab.engine.registry import clusters
+from tfos_lab.engine.start import clusters
 from tfos_lab.errors import ConfigError
 from tfos_lab.jupyter.commands import history
 from tfos_lab.jupyter.commands.command import Command, expect
@@ -62,7 +61,7 @@ def _tensorboard(arguments: list[str]) -> TensorBoardView:
     expect(arguments, "tensorboard [name|folder]", at_most=1)
     found = [cluster for cluster in clusters() if not arguments or cluster.name == arguments[0]]
     if found:
-        return view_cluster(runtime_of(found[-1]))
+        return view_cluster(found[-1])
     if not arguments:
         raise ConfigError(["no cluster has run yet: name a folder with event files, %tfos tensorboard FOLDER"])
     old = history.find_named(arguments[0])

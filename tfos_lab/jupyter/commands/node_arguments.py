@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from tfos_lab.engine.cluster import Cluster
-from tfos_lab.engine.registry import clusters
+from tfos_lab.engine.start import clusters
 from tfos_lab.errors import ConfigError
 from tfos_lab.jupyter.options.values import nearest
 

@@ -14,7 +14,7 @@ from tfos_lab.engine.cells import RunningCell
 from tfos_lab.engine.interactive.cluster import InteractiveCluster
 from tfos_lab.engine.interactive.results import CellResults, grouped, names_of
 from tfos_lab.engine.interactive.source import CompiledCell, compile_statements
-from tfos_lab.engine.registry import clusters
+from tfos_lab.engine.start import clusters
 from tfos_lab.errors import ConfigError
 from tfos_lab.jupyter.cell.free_names import early_reads
 from tfos_lab.jupyter.cell.function import as_cell_error, parse_body, visible_names

@@ -9,7 +9,7 @@ from typing import Any
 from IPython.core.completer import CompletionContext, SimpleCompletion, SimpleMatcherResult, context_matcher
 
 from tfos_lab.core.options import Option, OptionType
-from tfos_lab.engine.registry import clusters
+from tfos_lab.engine.start import clusters
 from tfos_lab.jupyter.options.line import split_line
 from tfos_lab.jupyter.options.table import BY_NAME, OF_WAITING_NODES, OPTIONS, takes_value
 from tfos_lab.jupyter.options.values import UnreadableValue, all_choices, read_value

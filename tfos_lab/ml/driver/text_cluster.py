@@ -13,7 +13,7 @@ from tfos_lab.compat.main_function import NodeSettings
 from tfos_lab.core.config import ClusterConfig, ClusterOptions, make_config
 from tfos_lab.core.roles import Role
 from tfos_lab.data.prepare import prepare
-from tfos_lab.engine.cluster import Cluster, runtime_of
+from tfos_lab.engine.cluster import Cluster
 from tfos_lab.engine.feed.request import FeedRequest
 from tfos_lab.engine.feed.spark_job import ObjectRows
 from tfos_lab.engine.parallel.feeder import Feed
@@ -52,7 +52,7 @@ def _train(call: TextCall, data: TextData, fit_param: dict[str, Any], local: str
     results = _said(cluster, function, config, partial(_feed, data, fit_param.get("epochs", 1)))
     said: dict[str, Any] = next((one for one in results.values() if one), {})
     leader = next((view.node for view in cluster.nodes if view.is_chief), "")
-    reports, _ = runtime_of(cluster).reports_after()
+    reports = cluster.history.metrics
     return TrainedModel(
         params=fit_param,
         metrics={**last_metrics(reports, leader), **said.get("metrics", {})},
@@ -85,7 +85,7 @@ def _said(cluster: Cluster, function: Callable[..., Any], config: ClusterConfig,
 
 
 def _feed(data: TextData, epochs: int, cluster: Cluster) -> None:
-    feeding = runtime_of(cluster).feeding
+    feeding = cluster.feeding
     feeding.feed(_request(data, epochs, feeding.next_source()))
 
 

@@ -42,7 +42,7 @@ _THREADS = 16
 
 @dataclass
 class FileRows:
-    """Rows of files; kept, so that the nodes of a further generation need not count them again.
+    """Rows of files; kept, so that the nodes of a further start need not count them again.
 
     Attributes
     ----------

@@ -1,0 +1,454 @@
+"""One start of all nodes of a cluster, on the driver's side: their connections, their state, and what it asks for.
+
+A cluster has one head, and another for each restart after a lost node: with new keys, a new state, and nothing of the
+old one but its files. One thread does everything, one message at a time; whatever else wants to change something asks
+it to (`Head.request`). What follows from a message is decided by the state machines, which have no sockets, threads or
+clocks; the head does what they ask for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tfos_lab import messages as m
+from tfos_lab.core.roles import chief_of
+from tfos_lab.core.states import RunState
+from tfos_lab.engine.files.output import saving_note
+from tfos_lab.engine.launchers.gpus import shortage, uneven
+from tfos_lab.engine.payloads import PayloadSender
+from tfos_lab.engine.profile.profiles import Profiles
+from tfos_lab.engine.stacks import StackAnswers
+from tfos_lab.engine.state.cluster_state import ClusterState
+from tfos_lab.engine.state.events import NodeView
+from tfos_lab.engine.state.feed_state import FeedState
+from tfos_lab.engine.state.hangs import Hangs
+from tfos_lab.engine.state.instructions import (
+    Failure,
+    Finished,
+    Instruction,
+    Publish,
+    PublishAll,
+    SendTo,
+    SendToAll,
+    StartAll,
+)
+from tfos_lab.engine.state.silence import Backlog
+from tfos_lab.engine.state.unread import UnreadWatch
+from tfos_lab.engine.state.wrong_messages import WrongMessage, check
+from tfos_lab.errors import NodeFailed, TfosError
+from tfos_lab.node.stand_in import SUFFIX as STAND_IN
+
+if TYPE_CHECKING:
+    from tfos_lab.engine.cluster import Cluster
+    from tfos_lab.transport.listener import AgentData
+
+logger = logging.getLogger(__name__)
+
+TICK_S = 0.2
+# The addresses of more nodes are sent once encoded, for all of them.
+_MANY_NODES = 64
+# Of what a node has sent, in the error that it causes.
+_MAX_TEXT = 300
+_LOG_TAIL_LINES = 20
+# What each node sends several times a second does not concern the feed state.
+_FIGURES = frozenset({m.Reported, m.Activity, m.Logs})
+
+
+class Head:
+    """The nodes of one start. Safe to use from any thread: read the states under `lock`, change them with `request`.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        Whose nodes they are.
+    number : int
+        0 for the first start, and one more for each restart.
+
+    Attributes
+    ----------
+    state, feed_state : ClusterState, FeedState
+        The nodes, and the rows that they were fed.
+    lock : threading.RLock
+        Held while they change.
+    over : threading.Event
+        Set when these nodes will send nothing more.
+    launcher : Launcher
+        What starts the nodes.
+    address : DriverAddress
+        Where they reach the driver, and the keys.
+    stacks, profiles : StackAnswers, Profiles
+        What nodes answer when they are asked for their stacks, and when they are profiled.
+    launch_error : TfosError or None
+        The first error with which the launcher gave up.
+    feeds : int
+        How many of the cluster's feeds these nodes have been given.
+    caught_up : bool
+        Whether they have been given all that the nodes before them had.
+    """
+
+    def __init__(self, cluster: Cluster, number: int) -> None:
+        config = cluster.config
+        self.cluster = cluster
+        self.number = number
+        self.lock = threading.RLock()
+        self.over = threading.Event()
+        self.launch_error: TfosError | None = None
+        self.feeds = 0
+        self.caught_up = number == 0
+        self.state = ClusterState(
+            cluster.node_specs,
+            grace_s=config.grace_s,
+            needs_evaluator=config.on_evaluator_failure == "fail",
+            restarts=cluster.restarts,
+            find_lack=self._find_lack,
+        )
+        fed = {spec.rank: spec.node for spec in cluster.node_specs if spec.role.is_fed}
+        self.feed_state = FeedState(fed, lock_step=config.num_ps == 0, resumes=number > 0)
+        # A function in the kernel is watched by its user, who may be at a breakpoint.
+        hang_s = 0.0 if cluster.launcher.runs_inline else config.hang_timeout_s
+        fails = config.on_hang == "fail"
+        self._hangs = Hangs(self.state, lambda: self.feed_state.with_rows, timeout_s=hang_s, fails=fails)
+        self._unread = UnreadWatch(self.state, self.feed_state, warn_s=hang_s)
+        self.stacks = StackAnswers(self.request, self.over)
+        self.profiles = Profiles(self.request, self.over)
+        self._payload = PayloadSender(cluster.payload)
+        self._identities: dict[int, bytes] = {}
+        self._ranks: dict[bytes, int] = {}
+        self._replaced: set[tuple[bytes, str]] = set()
+        self._refused: set[bytes] = set()
+        self._log_sequences: dict[bytes, int] = {}
+        self._thread: threading.Thread | None = None
+        self._listener = cluster.make_listener(*cluster.hosts, len(cluster.node_specs))
+        self.address: m.DriverAddress = self._listener.address
+        try:
+            self.launcher = cluster.make_launcher(self)
+        except BaseException:
+            self._listener.close()  # a context that nobody closes would hang the kernel when it is collected
+            raise
+
+    @property
+    def shared_dir(self) -> str:
+        """A folder that nodes on several hosts must all see, or ""."""
+        return self.cluster.files.backup_home if self.cluster.config.restarts else ""
+
+    # ---- for other threads ------------------------------------------------------------------------------------------
+
+    def listen(self) -> None:
+        """Start to receive what the nodes send (thread ``tfos-server-<cluster>``); may be called twice."""
+        with self.lock:
+            if self._thread is None:
+                name = f"tfos-server-{self.cluster.id}"
+                self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+                self._thread.start()
+
+    def request(self, change: Callable[[float], list[Instruction]]) -> None:
+        """Have the thread call ``change(now_s)`` and do what it returns; does not wait for that."""
+        self._listener.post(change)
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the thread's end."""
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+
+    def fail(self, failure: Failure) -> None:
+        """End the nodes for a reason that none of them has reported."""
+        self.request(lambda now_s: self.state.fail(failure, now_s))
+
+    def fail_launch(self, error: TfosError | None, reason: str) -> None:
+        """End the nodes because they cannot be started, or because Spark took them away."""
+        self.launch_error = self.launch_error or error
+        self.fail(Failure("launcher", "LaunchFailed", reason))
+
+    def lose(self, rank: int, why: str) -> None:
+        """Record that a node's agent is gone."""
+        self.request(lambda now_s: self.state.lose(rank, why, now_s))
+
+    def lose_executor(self, executor: str, why: str) -> None:
+        """Record that an executor is gone, and all nodes on it."""
+        with self.lock:
+            ranks = [rank for rank, view in enumerate(self.state.views) if view.executor == executor]
+        for rank in ranks:
+            self.lose(rank, why)
+        if not ranks:
+            self.fail(Failure("launcher", "LaunchFailed", why, gone=True))
+
+    def executors(self) -> set[str]:
+        """Return the executors that have live nodes."""
+        with self.lock:
+            return {view.executor for view in self.state.views if view.executor and not view.state.ended}
+
+    def missing(self) -> list[str]:
+        """Return the nodes that have not reserved, by name."""
+        with self.lock:
+            return self.state.missing
+
+    def free_slots(self) -> None:
+        """Have all agents give their Spark task slots back."""
+        everyone = tuple(range(self.state.size))
+        self.request(lambda _now_s: [SendToAll(everyone, m.FreeSlot())])
+
+    def failure(self) -> TfosError | None:
+        """Return the error that says why the nodes failed, or None if they did not."""
+        if self.launch_error is not None:
+            return self.launch_error
+        with self.lock:
+            causes = self.state.causes
+            failure, also, consequences = causes.first, list(causes.also), dict(causes.consequences)
+        if failure is None:
+            return None
+        is_of_node = ":" in failure.node
+        return NodeFailed(
+            node=failure.node,
+            kind=failure.kind,
+            message=failure.message,
+            traceback=failure.traceback,
+            also=also,
+            consequences=consequences,
+            log_tail=self.cluster.log_writer.read(failure.node, _LOG_TAIL_LINES) if is_of_node else "",
+        )
+
+    # ---- the thread -------------------------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        last_tick_s, backlog = 0.0, Backlog()
+        try:
+            while not self.over.is_set():
+                for item in self._listener.poll(TICK_S):
+                    with self.lock:
+                        self._take(item)
+                backlog.note(is_behind=self._listener.is_behind)
+                if time.monotonic() - last_tick_s >= TICK_S:  # whatever the clock is set to
+                    last_tick_s = time.monotonic()
+                    with self.lock:
+                        self._tick(time.time(), behind=backlog.take())
+        finally:
+            self.over.set()
+            self.cluster.log_writer.close()
+            self._listener.close()
+            self.launcher.close()
+            self.cluster.on_over(self)
+
+    def _tick(self, now_s: float, *, behind: bool) -> None:
+        self._do(self.state.tick(now_s, behind=behind))
+        for machine in (self.feed_state, self._hangs, self._unread):
+            self._do(machine.tick(now_s))
+
+    def _take(self, item: Any) -> None:
+        """Take a request or an agent's message; an error of our own fails the nodes, which would otherwise hang."""
+        try:
+            if callable(item):
+                self._do(item(time.time()))
+            else:
+                self._take_data(item)
+        except Exception as error:
+            logger.exception("the driver could not handle %r", item)
+            self._do(self.state.fail(Failure("driver", type(error).__name__, str(error)), time.time()))
+
+    # ---- what agents send -------------------------------------------------------------------------------------------
+
+    def _take_data(self, item: AgentData) -> None:
+        """Handle an agent's message; one that no agent sends ends its sender."""
+        identity, data = item[0].removesuffix(STAND_IN), item[1]
+        if identity in self._refused:
+            return
+        try:
+            message = m.decode_from_agent(data)
+        except msgspec.DecodeError as error:
+            self._refuse(identity, f"a message that cannot be decoded ({error})")
+            return
+        try:
+            self._admit(identity, message)
+        except WrongMessage as error:
+            self._refuse(identity, str(error))
+        except Exception as error:
+            logger.exception("a message of %r cannot be handled", identity)
+            self._refuse(identity, f"{type(message).__name__} ({type(error).__name__}: {error})")
+
+    def _refuse(self, identity: bytes, what: str) -> None:
+        logger.warning("%r was refused; it had sent %s", identity, what)
+        rank = self._ranks.get(identity)
+        if rank is None:
+            self._send_away(identity)
+            return
+        self._refused.add(identity)
+        self._do(self.state.refuse(rank, what[:_MAX_TEXT], time.time()))
+
+    def _send_away(self, identity: bytes) -> None:
+        """End an agent whose rank is another's."""
+        self._listener.send(identity, m.encode(m.Stop(grace_s=0.0)))
+        self._listener.send(identity, m.encode(m.Shutdown()))
+
+    def _admit(self, identity: bytes, message: m.FromAgent) -> None:
+        """Handle a message whose sender has its rank, or may have it from now on."""
+        is_known = self._identities.get(message.rank) == identity
+        if not is_known:
+            if not 0 <= message.rank < self.state.size:
+                raise WrongMessage(f"{type(message).__name__} (there is no rank {message.rank})")
+            if identity in self._ranks:
+                raise WrongMessage(f"{type(message).__name__} (in the name of rank {message.rank})")
+        check(message, self.state.state, self.feed_state)
+        if isinstance(message, m.Reserve):
+            self._reserve(identity, message)
+        elif is_known:
+            self._handle(identity, message, time.time())
+        else:
+            self._send_away(identity)  # an agent of an earlier start, or one that came too late
+
+    def _reserve(self, identity: bytes, message: m.Reserve) -> None:
+        known, view = self._identities.get(message.rank), self.state.view_of(message.rank)
+        if known == identity and view.address == message.address:  # it has not heard yet that it has the rank
+            self._do(self.state.handle(m.Heartbeat(message.rank), time.time()))
+            return
+        is_late = known not in (None, identity) and not view.state.is_replaceable
+        if is_late or (identity, message.address) in self._replaced:
+            self._send_away(identity)
+            return
+        if known is not None:
+            del self._ranks[known]
+            self._replaced.add((known, view.address))
+        self._identities[message.rank] = identity
+        self._ranks[identity] = message.rank
+        self._do(self.state.handle(message, time.time()))
+
+    def _handle(  # noqa: C901, PLR0912 - one case for each kind
+        self, identity: bytes, message: m.FromAgent, now_s: float
+    ) -> None:
+        """Hand a message to whatever it concerns."""
+        cluster, view = self.cluster, self.state.view_of(message.rank)
+        match message:
+            case m.Figures():  # most are
+                self._do(self.state.handle(message, now_s))
+                for told in message.told:
+                    if type(told) not in _FIGURES:
+                        self._do(self.feed_state.handle(told, now_s))
+                if logs := [told for told in message.told if isinstance(told, m.Logs)]:
+                    self._write_logs(identity, *logs)
+                return
+            case m.Logs():
+                self.state.record_logs(message.rank, now_s)
+                self._write_logs(identity, message)
+                return
+            case m.SavesTo():
+                if note := saving_note(message, view):
+                    cluster.history.add_note(note)
+                return
+            case m.ExecutorGone():
+                self.state.expect_loss(now_s)
+                self.launcher.on_executor_end(view.executor)
+                return
+        self._do(self.state.handle(message, now_s))
+        if type(message) in _FIGURES:
+            return
+        self._do(self.feed_state.handle(message, now_s))
+        self._do(cluster.event_files.handle(message))
+        match message:
+            case m.PayloadWanted():
+                self._do(self._payload.handle(message, now_s))
+            case m.Stacks():
+                self._do(self._hangs.handle(message, now_s))
+                self._do(self._unread.handle(message, now_s))
+                self.stacks.take(message)
+            case m.Profiled() | m.ProfilePiece():
+                self.profiles.take(message)
+            case m.CellWrote() | m.CellEnded():
+                cluster.cells.handle(message)
+        if isinstance(message, m.FilePiece | m.OutputOpened | m.OutputComes | m.OutputGone | m.OutputSent):
+            self._do(cluster.output.handle(message, self.state.view_of(message.rank), now_s))
+        if isinstance(message, m.FilePiece | m.ResultOffered | m.Ended):
+            self._do(cluster.output.results.handle(message, view.node, now_s))
+
+    def _write_logs(self, identity: bytes, *batches: m.Logs) -> None:
+        """Store batches of a node's log that have come together, and give credit for all of them."""
+        records = []
+        for batch in batches:
+            if batch.sequence >= self._log_sequences.get(identity, 0):
+                self._log_sequences[identity] = batch.sequence + 1
+                records += batch.records
+        if records:
+            node = self.state.view_of(batches[0].rank).node
+            self.cluster.bus.publish(*self.cluster.log_writer.write(node, records))
+        self._listener.send(identity, m.encode(m.LogCredit(sequence=batches[-1].sequence)))
+
+    # ---- what the state machines ask for ----------------------------------------------------------------------------
+
+    def _do(self, instructions: list[Instruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case SendTo(rank=rank, message=message):
+                    self._send(rank, message)
+                case SendToAll(ranks=ranks, message=message):
+                    self._send_to_all(ranks, message)
+                case StartAll(spec=spec):
+                    self._start_all(spec)
+                case PublishAll(events=events):
+                    self.cluster.bus.publish(*events)
+                case Publish(event=event):
+                    self.cluster.bus.publish(event)
+                case Finished():
+                    is_last = self.state.state is not RunState.RESTARTING
+                    self.cluster.bus.publish(*self.cluster.output.conclude(time.time(), is_last=is_last))
+                    self.over.set()
+
+    def _send(self, rank: int, message: m.ToAgent) -> None:
+        identity = self._identities.get(rank)
+        if identity is not None:
+            with contextlib.suppress(OSError):
+                self._listener.send(identity, m.encode(message))
+
+    def _send_to_all(self, ranks: Iterable[int], message: m.ToAgent) -> None:
+        identities = [self._identities[rank] for rank in ranks if rank in self._identities]
+        self._listener.send_to_all(identities, m.encode(message))
+
+    def _start_all(self, spec: dict[str, list[str]]) -> None:
+        """Send all start messages; those of many nodes do not each contain the addresses of all."""
+        self.cluster.history.mark_released(time.time())
+        if len(self._identities) > _MANY_NODES:
+            self._send_to_all(self._identities, m.ClusterSpec.of(spec))
+            spec = {}
+        for rank in list(self._identities):
+            self._send(rank, self._start_of(rank, spec))
+        if self.feed_state.ended:
+            self._send_to_all(self._identities, m.FeedsEnded())
+
+    def _start_of(self, rank: int, cluster_spec: dict[str, list[str]]) -> m.Start:
+        """Return the start message of a node."""
+        cluster, config, files = self.cluster, self.cluster.config, self.cluster.files
+        spec = cluster.node_specs[rank]
+        is_chief = spec == chief_of(cluster.node_specs)
+        start = m.Start(
+            cluster_id=cluster.id,
+            rank=rank,
+            cluster_spec=cluster_spec,
+            job_name=spec.job_name,
+            task_index=spec.task_index,
+            is_chief=is_chief,
+            payload=b"",
+            env=cluster.stores.env,
+            log_dir=files.log_dir,
+            events_dir=files.event_home,
+            backup_dir=files.backup if config.restarts else "",
+            default_fs=cluster.stores.default_fs,
+            working_dir=cluster.working_dir,
+            grace_s=config.grace_s,
+            restart=self.number,
+            age_s=max(0.0, time.time() - cluster.called_s),
+            output_dir=str(cluster.output.folder_of(spec.node, is_chief=is_chief) or ""),
+            output_probe=str(cluster.output.probe),
+            output_limit_bytes=cluster.output.limit_bytes,
+        )
+        return self._payload.add_to(start)
+
+    def _find_lack(self, views: tuple[NodeView, ...]) -> str:
+        """Return why nodes that have reserved cannot start: too few GPUs; what is merely uneven becomes a note."""
+        config, node_specs = self.cluster.config, self.cluster.node_specs
+        if note := uneven(config, node_specs, views):
+            self.cluster.history.add_note(note)
+        self.launch_error = self.launch_error or shortage(config, node_specs, views)
+        return str(self.launch_error or "")
