@@ -51,6 +51,8 @@ def test_nodes_that_do_not_reserve_in_time_are_named(start, nodes):
     cluster = start(reservation_timeout_s=0.1)
     with pytest.raises(ReservationTimeout, match=r"1 of 2 nodes reserved within 0\.1 s; missing: worker:0"):
         cluster.wait_until_running()
+    assert cluster.state == "failed"
+    assert "1 of 2 nodes reserved" in cluster.view().reason
 
 
 def test_a_shutdown_waits_and_stops_and_may_come_twice(start, nodes):
@@ -213,8 +215,8 @@ def test_a_worker_alone_is_started_again_with_a_note_and_counts_as_a_restart(sta
 def test_a_restart_that_finds_no_slots_in_time_or_cannot_be_launched_ends_the_cluster_with_its_error(
     start, nodes, error
 ):
-    nodes.launch_errors = [None, error]
-    cluster = start(restarts=1, reservation_timeout_s=0.0)
+    nodes.launch_errors = [None, *[error] * 1000]
+    cluster = start(restarts=1, reservation_timeout_s=1.0)
     eventually(lambda: cluster.state == "running")
     nodes.kill(1)
     with pytest.raises(type(error)):

@@ -16,7 +16,7 @@ from tfos_lab.engine.state.cluster_state import (
     ClusterState,
 )
 from tfos_lab.engine.state.events import MetricsReported, NodeChanged, NodeStartedAgain, StateChanged
-from tfos_lab.engine.state.instructions import Failure, Finished, Publish, PublishAll, SendTo, StartAll
+from tfos_lab.engine.state.instructions import Failure, Finished, Overdue, Publish, PublishAll, SendTo, StartAll
 from tfos_lab.engine.state.restart_budget import RestartBudget
 
 GRACE_S = 3.0
@@ -78,6 +78,10 @@ class Play:
         self.all_reserve(**where)
         for rank in range(len(self.ranks)):
             self.receive(m.Progressed(rank=rank, state="running", pid=200 + rank))
+        return self
+
+    def lose(self, rank):
+        self.asked = self.cluster_state.lose(rank, "its agent ended with code -9", self.now_s)
         return self
 
     def states(self):
@@ -307,13 +311,48 @@ def test_a_consequence_without_a_cause_becomes_the_cause():
     play = Play(cluster_size=2).all_run().end(0, ECHO)
     play.wait(CONSEQUENCE_PATIENCE_S / 2)
     assert play.cluster_state.causes.first is None
-    play.wait(CONSEQUENCE_PATIENCE_S)
+    play.receive(m.Heartbeat(rank=1)).wait(CONSEQUENCE_PATIENCE_S)
     assert play.cluster_state.causes.first == Failure("chief:0", "UnavailableError", "Collective aborted", gone=True)
     assert play.sent(m.Stop) == [0, 1]
 
 
+def test_a_node_whose_agent_is_stopped_is_the_cause_of_what_others_fail_with_meanwhile():
+    play = Play(cluster_size=2).all_run().wait(1.0).wait(0.8).end(0, ECHO)
+    for _ in range(3):
+        play.wait(0.9)
+    assert play.cluster_state.causes.first.node == "worker:0"
+    assert play.cluster_state.causes.first.kind == "Lost"
+    assert play.cluster_state.causes.consequences == {"chief:0": "UnavailableError: Collective aborted"}
+
+
+def test_a_child_that_ended_with_its_fork_server_is_the_cause_though_its_peer_fails_while_that_is_found_out():
+    play = Play(cluster_size=2).all_run()
+    play.end(1, m.Outcome(kind="exited", exit_code=-9, orphaned=True)).end(0, ECHO)
+    for _ in range(5):
+        play.receive(m.Heartbeat(rank=0)).receive(m.Heartbeat(rank=1)).wait(0.8)
+    assert play.cluster_state.causes.first.node == "worker:0"
+
+
+def test_when_spark_ends_all_tasks_for_a_node_that_had_returned_that_node_is_named():
+    play = Play(cluster_size=2).all_run().returns(1).lose(1).lose(0)
+    assert play.cluster_state.causes.first.node == "worker:0"
+
+
+@pytest.mark.parametrize("reserved", [0, 1, 2])
+def test_nodes_that_do_not_run_in_time_are_overdue(reserved):
+    play = Play(cluster_size=2)
+    for rank in range(reserved):
+        play.reserve(rank)
+    play.wait(0.1).cluster_state.await_start(1.5)
+    play.wait(30.0)  # the driver was suspended
+    assert Overdue(1.5) not in play.asked
+    play.wait(0.9)
+    assert play.asked[-1] == Overdue(1.5)
+    assert Overdue(1.5) not in play.wait(0.9).asked
+
+
 @pytest.mark.parametrize("cause", ["killed", "lost", "echo"])
-def test_if_restarts_are_left_a_lost_node_ends_this_generation_only(cause):
+def test_if_restarts_are_left_a_lost_node_ends_this_start_only(cause):
     play = Play(cluster_size=2, restarts=1).all_run()
     if cause == "killed":
         play.end(1, KILLED)

@@ -64,7 +64,6 @@ from tfos_lab.errors import (
     FeedError,
     NotEnoughSlots,
     ProfileFailed,
-    ReservationTimeout,
     TfosError,
     WaitTimeout,
 )
@@ -490,6 +489,7 @@ class Cluster:
             head.listen()
         try:
             head.launcher.launch()
+            head.await_start(self.config.reservation_timeout_s)
         except BaseException as error:
             head.fail_launch(error if isinstance(error, TfosError) else None, str(error))
             head.over.wait(STOP_EXTRA_S)
@@ -501,38 +501,21 @@ class Cluster:
         Raises
         ------
         ReservationTimeout
-            If nodes are missing after ``timeout_s`` (``reservation_timeout_s`` by default); the cluster is stopped.
+            If nodes are missing after ``timeout_s`` (``reservation_timeout_s`` by default); the cluster has failed.
         NodeFailed
             If a node failed before.
         """
-        self._await_start(self.config.reservation_timeout_s if timeout_s is None else timeout_s)
+        if timeout_s is not None and not self._has_begun():
+            self.head.await_start(timeout_s)
+        while not self.history.wait_for(self._has_begun, WAIT_STEP_S):
+            pass
         if self.state is RunState.FAILED:
             self._raise_failure()
-
-    def _await_start(self, timeout_s: float, head: Head | None = None) -> None:
-        """Wait until all nodes run, or the cluster has ended, or this head is over; then stop the cluster and raise."""
-        deadline = time.monotonic() + timeout_s
-        while not self.history.wait_for(self._has_begun, WAIT_STEP_S):
-            if head is not None and head.over.is_set():
-                return
-            if time.monotonic() > deadline:
-                self._give_up_waiting(timeout_s)
 
     def _has_begun(self) -> bool:
         # Inline, the function runs while it is waited for: before that there is no more than a reservation.
         state = self.head.state.state
         return state.has_begun or (self.launcher.runs_inline and state is RunState.STARTING)
-
-    def _give_up_waiting(self, limit_s: float) -> None:
-        head, nodes = self.head, self.nodes
-        missing, hint = head.missing(), head.launcher.hint()
-        self.stop(grace_s=0.0)
-        if missing:
-            raise ReservationTimeout(
-                reserved=len(nodes) - len(missing), wanted=len(nodes), waited_s=limit_s, missing=missing, hint=hint
-            )
-        late = [view.node for view in nodes if view.state.is_present and not view.state.is_up]
-        raise WaitTimeout(waited_s=limit_s, still_running=late)
 
     # ---- wait and stop ----------------------------------------------------------------------------------------------
 
@@ -668,10 +651,11 @@ class Cluster:
         try:
             head.listen()
             self._launch_again(head)
-            self._await_start(self.config.reservation_timeout_s, head)
-            if (
-                head.state.state is not RunState.RESTARTING
-            ):  # lost before it ran, such as with a host that Spark still counts on
+            head.await_start(self.config.reservation_timeout_s)
+            while not self.history.wait_for(self._has_begun, WAIT_STEP_S) and not head.over.is_set():
+                pass
+            # They may be lost before they run, such as with a host that Spark does not know to be gone.
+            if head.state.state is RunState.RUNNING:
                 self.feeding.catch_up(head)
         except HeadLost:
             pass  # another head follows, and catches up

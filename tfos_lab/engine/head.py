@@ -33,6 +33,7 @@ from tfos_lab.engine.state.instructions import (
     Failure,
     Finished,
     Instruction,
+    Overdue,
     Publish,
     PublishAll,
     SendTo,
@@ -42,7 +43,7 @@ from tfos_lab.engine.state.instructions import (
 from tfos_lab.engine.state.silence import Backlog
 from tfos_lab.engine.state.unread import UnreadWatch
 from tfos_lab.engine.state.wrong_messages import WrongMessage, check
-from tfos_lab.errors import NodeFailed, TfosError
+from tfos_lab.errors import NodeFailed, ReservationTimeout, TfosError, WaitTimeout
 from tfos_lab.node.stand_in import SUFFIX as STAND_IN
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ class Head:
             grace_s=config.grace_s,
             needs_evaluator=config.on_evaluator_failure == "fail",
             restarts=cluster.restarts,
+            starts_when_asked=cluster.launcher.runs_inline,
             find_lack=self._find_lack,
         )
         fed = {spec.rank: spec.node for spec in cluster.node_specs if spec.role.is_fed}
@@ -193,6 +195,23 @@ class Head:
         """Have all agents give their Spark task slots back."""
         everyone = tuple(range(self.state.size))
         self.request(lambda _now_s: [SendToAll(everyone, m.FreeSlot())])
+
+    def await_start(self, limit_s: float) -> None:
+        """Have the nodes fail if they do not run within so many seconds from now."""
+        self.request(lambda _now_s: self.state.await_start(limit_s))
+
+    def _fail_overdue(self, waited_s: float) -> None:
+        hint = self.launcher.hint()
+        with self.lock:
+            missing, views = self.state.missing, self.state.views
+        late = [view.node for view in views if view.state.is_present and not view.state.is_up]
+        error: TfosError = WaitTimeout(waited_s=waited_s, still_running=late)
+        if missing:
+            reserved = len(views) - len(missing)
+            error = ReservationTimeout(
+                reserved=reserved, wanted=len(views), waited_s=waited_s, missing=missing, hint=hint
+            )
+        self.fail_launch(error, str(error))
 
     def failure(self) -> TfosError | None:
         """Return the error that says why the nodes failed, or None if they did not."""
@@ -391,6 +410,10 @@ class Head:
                     self.cluster.bus.publish(*events)
                 case Publish(event=event):
                     self.cluster.bus.publish(event)
+                case Overdue(waited_s=waited_s):
+                    # Spark is asked for a hint, which may take a while.
+                    name = f"tfos-overdue-{self.cluster.id}"
+                    threading.Thread(target=self._fail_overdue, args=(waited_s,), name=name, daemon=True).start()
                 case Finished():
                     is_last = self.state.state is not RunState.RESTARTING
                     self.cluster.bus.publish(*self.cluster.output.conclude(time.time(), is_last=is_last))

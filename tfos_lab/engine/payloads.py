@@ -25,7 +25,7 @@ _LOST_S = 10.0
 
 
 class PayloadSender:
-    """Answers the nodes of one generation. Pure: no sockets, threads or clock."""
+    """Answers the nodes of one start. Pure: no sockets, threads or clock."""
 
     def __init__(self, payload: bytes) -> None:
         self._payload = payload

@@ -20,7 +20,7 @@ _LONGEST_PATIENCE_S = 2.0
 
 
 class StackAnswers:
-    """Asks the nodes of one generation; the server's thread brings the answers, others wait for them.
+    """Asks the nodes of one start; the head's thread brings the answers, others wait for them.
 
     Parameters
     ----------

@@ -154,11 +154,12 @@ class Listener:
         if self._wake in ready:
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(self._wake)
+        # What agents have sent comes first: that one of them has ended may be among what was posted.
+        self.is_behind = False
+        if self._router in ready or self._posted:
+            yield from self._receive()
         while self._posted:
             yield self._posted.popleft()
-        self.is_behind = False
-        if self._router in ready:
-            yield from self._receive()
 
     def _receive(self) -> Iterator[AgentData]:
         for _ in range(_AT_ONCE):

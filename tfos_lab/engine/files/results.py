@@ -39,7 +39,7 @@ class _Coming:
 
 
 class ResultReceiver:
-    """Stores the large results of one cluster's nodes; a later generation's take the place of an earlier one's.
+    """Stores the large results of one cluster's nodes; those of a later start take the place of earlier ones.
 
     Parameters
     ----------

@@ -69,7 +69,7 @@ class Profile:
 
 
 class Profiles:
-    """Asks the nodes of one generation for profiles; the server's thread brings the answers, others wait for them.
+    """Asks the nodes of one start for profiles; the head's thread brings the answers, others wait for them.
 
     Parameters
     ----------

@@ -27,7 +27,7 @@ _MISMATCH = "collective instance"
 
 
 class Causes:
-    """The errors of one generation, sorted into cause and consequences.
+    """The errors of the nodes of one start, sorted into cause and consequences.
 
     Attributes
     ----------

@@ -23,14 +23,24 @@ from tfos_lab.engine.state.events import (
     NodeView,
     StateChanged,
 )
-from tfos_lab.engine.state.instructions import Failure, Finished, Instruction, Publish, PublishAll, SendTo, StartAll
+from tfos_lab.engine.state.instructions import (
+    Failure,
+    Finished,
+    Instruction,
+    Overdue,
+    Publish,
+    PublishAll,
+    SendTo,
+    StartAll,
+)
 from tfos_lab.engine.state.remaining import Remaining
 from tfos_lab.engine.state.restart_budget import RestartBudget
 from tfos_lab.engine.state.silence import Silence
 from tfos_lab.messages import Figure
 
-# A node without heartbeats for this long is lost.
+# A node without heartbeats for this long is lost; one that has missed one may be about to be.
 LOST_AFTER_S = 4.5
+_QUIET_S = 1.6
 # The loss of an executor is told so much later at most than that children have ended with its fork server.
 ORPHAN_PATIENCE_S = 3.0
 # Where the end of an executor is reported, its loss is told so much later at most, with Spark's reason.
@@ -53,7 +63,9 @@ class ClusterState:
     needs_evaluator : bool
         Whether the failure of an evaluator is that of the cluster.
     restarts : RestartBudget, optional
-        How often nodes may be started again: a worker that serves others alone, or all of them as another generation.
+        How often nodes may be started again: a worker that serves others alone, or all of them.
+    starts_when_asked : bool
+        Whether a node that is to start does so only when somebody waits for it: then it is never overdue.
     find_lack : callable, optional
         Given the views of all nodes once they have reserved, returns why they cannot start, or "".
     """
@@ -65,6 +77,7 @@ class ClusterState:
         grace_s: float,
         needs_evaluator: bool = False,
         restarts: RestartBudget | None = None,
+        starts_when_asked: bool = False,
         find_lack: Callable[[tuple[NodeView, ...]], str] = lambda _views: "",
     ) -> None:
         chief = chief_of(node_specs)
@@ -72,11 +85,14 @@ class ClusterState:
         self._grace_s = self._patience_s = grace_s
         self._needs_evaluator = needs_evaluator
         self._restarts = restarts or RestartBudget()
+        self._starts_when_asked = starts_when_asked
         self._find_lack = find_lack
+        # When all nodes have to run, in attended seconds, and how long they were given.
+        self._start_by: tuple[float, float] | None = None
         self._state = RunState.LAUNCHING
         self._reason = ""
         self.causes = Causes()
-        self._evaluator_lost: tuple[Failure, float] | None = None
+        self._earlier_loss: tuple[Failure, float] | None = None
         self._leaving_until_s = 0.0
         self._ended_s: float | None = None
         self._output_at_s = 0.0
@@ -342,7 +358,7 @@ class ClusterState:
         return instructions + self._when_drained(now_s)
 
     def abandon(self, now_s: float, state: RunState = RunState.STOPPED) -> list[Instruction]:
-        """Start no other generation: the user has stopped the cluster between two of them, or none can be made."""
+        """Start nothing in the place of lost nodes: the user has stopped the cluster meanwhile, or nothing can be."""
         return self._cluster_state(state, now_s) if self._state is RunState.RESTARTING else []
 
     def fail(self, failure: Failure, now_s: float) -> list[Instruction]:
@@ -350,6 +366,18 @@ class ClusterState:
         if self._state.is_settled or self._over or self._finishing:
             return []
         return [*self._fail(failure, now_s, consequence=False), *self._when_drained(now_s)]
+
+    def await_start(self, limit_s: float) -> list[Instruction]:
+        """All agents are on their way: their nodes have so long to run."""
+        self._start_by = self._silence.attended_s + limit_s, limit_s
+        return []
+
+    def _when_overdue(self) -> list[Instruction]:
+        if self._start_by is None or self._silence.attended_s < self._start_by[0]:
+            return []
+        limit_s, self._start_by = self._start_by[1], None
+        waits = self._state is RunState.STARTING and not self._starts_when_asked
+        return [Overdue(limit_s)] if waits or self._state in (RunState.LAUNCHING, RunState.RESERVING) else []
 
     def tick(self, now_s: float, *, behind: bool = False) -> list[Instruction]:
         """Do what is due: lost nodes, errors without a better explanation, nodes that do not drain.
@@ -364,8 +392,9 @@ class ClusterState:
             if node.orphan is not None:
                 instructions += self._end(node, node.orphan[0], now_s)
                 instructions += self._when_drained(now_s)  # all may have drained while this one's end was not believed
-        if now_s > self._leaving_until_s and (unexplained := self.causes.overdue(now_s)) is not None:
+        if not self._expects_loss(now_s) and (unexplained := self.causes.overdue(now_s)) is not None:
             instructions += self._fail_for(unexplained, now_s)
+        instructions += self._when_overdue()
         if any(node.sends_output and node.view.state is NodeState.LOST for node in self._nodes):
             instructions += self._when_drained(now_s)
         patience_s = self._patience_s + DRAIN_TIMEOUT_S
@@ -378,6 +407,12 @@ class ClusterState:
     def give_up(self, now_s: float) -> list[Instruction]:
         """Wait for no node any longer, whatever was still to come."""
         return [] if self._over else self._conclude(RunState.DONE if self._finishing else _final(self._state), now_s)
+
+    def _expects_loss(self, now_s: float) -> bool:
+        """Whether a loss may be told in a moment that explains what other nodes fail with."""
+        going_on = [node for node in self._nodes if not node.view.state.ended]
+        quiet = {rank for rank, _ in self._silence.longer_than(_QUIET_S)}
+        return now_s <= self._leaving_until_s or any(node.orphan or node.spec.rank in quiet for node in going_on)
 
     def expect_loss(self, now_s: float) -> None:
         """A node's executor has ended, which its loss will tell: nothing that follows from it becomes the cause."""
@@ -398,19 +433,21 @@ class ClusterState:
         instructions.append(SendTo(rank, m.Stop(grace_s=0.0)))
         if not node.sends_output:
             instructions.append(SendTo(rank, m.Shutdown()))
-        if not had_ended and not self._state.is_ending and not self._finishing:
+        if not self._state.is_ending and not self._finishing:
             place = f" on {node.view.host}" if node.view.host else ""
             executor = f" (executor {node.view.executor})" if node.view.executor else ""
             failure = Failure(node.spec.node, "Lost", f"the node{place}{executor} is gone: {why}", gone=True)
-            instructions += self._fail_for_lost(node, failure, now_s)
+            instructions += self._fail_for_lost(node, failure, now_s, had_ended=had_ended)
         return instructions + self._when_drained(now_s)
 
-    def _fail_for_lost(self, node: ClusterNode, failure: Failure, now_s: float) -> list[Instruction]:
-        if self._is_spared(node):
-            self._evaluator_lost = failure, now_s
-            return [_told(failure, now_s), *self._when_all_started(now_s)]
-        # Spark ends the tasks of all nodes if it loses that of one: then the evaluator's loss is why they are lost.
-        first, lost_s = self._evaluator_lost or (failure, now_s)
+    def _fail_for_lost(
+        self, node: ClusterNode, failure: Failure, now_s: float, *, had_ended: bool
+    ) -> list[Instruction]:
+        if had_ended or self._is_spared(node):
+            # Spark ends the tasks of all nodes if it loses that of one: then this loss is why they are lost.
+            self._earlier_loss = failure, now_s
+            return [] if had_ended else [_told(failure, now_s), *self._when_all_started(now_s)]
+        first, lost_s = self._earlier_loss or (failure, now_s)
         cause = first if now_s - lost_s < CONSEQUENCE_PATIENCE_S else failure
         return self._fail(cause, now_s, consequence=False)
 

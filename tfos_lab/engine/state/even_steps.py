@@ -58,7 +58,7 @@ class _Pass:
 
 
 class EvenSteps:
-    """All passes of all datasets of one generation.
+    """All passes of all datasets of the nodes of one start.
 
     Parameters
     ----------

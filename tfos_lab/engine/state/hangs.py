@@ -49,7 +49,7 @@ class _Inquiry:
 
 
 class Hangs:
-    """Watches the nodes of one generation.
+    """Watches the nodes of one start.
 
     Parameters
     ----------

@@ -49,7 +49,7 @@ class PublishAll:
 class Failure:
     """Why a cluster failed.
 
-    ``gone`` means that a node was lost, and not that its function failed: another generation may succeed.
+    ``gone`` means that a node was lost, and not that its function failed: the nodes of another start may succeed.
     """
 
     node: str
@@ -60,8 +60,15 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class Overdue:
+    """The nodes do not run, though they have had ``waited_s`` seconds: they are to fail for that."""
+
+    waited_s: float
+
+
+@dataclass(frozen=True)
 class Finished:
     """The cluster has ended, and its nodes will send no more messages."""
 
 
-Instruction = SendTo | SendToAll | StartAll | Publish | PublishAll | Finished
+Instruction = SendTo | SendToAll | StartAll | Publish | PublishAll | Overdue | Finished

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass
 class RestartBudget:
-    """The option ``restarts``, shared by all generations of a cluster.
+    """The option ``restarts``, shared by all starts of a cluster's nodes.
 
     A restart of all nodes counts as one, and so does that of a single worker.
 

@@ -57,6 +57,11 @@ class Silence:
             return passed_s
         return self._last_pause_s if self._attended_s - self._resumed_s < _TOLD_FOR_S else 0.0
 
+    @property
+    def attended_s(self) -> float:
+        """Seconds in which the driver would have heard a node."""
+        return self._attended_s
+
     def longer_than(self, limit_s: float) -> Iterator[tuple[int, float]]:
         """Yield the rank of each node that has been silent for longer, and for how long."""
         since_s = self._attended_s - limit_s

@@ -36,7 +36,7 @@ class _Asked:
 
 
 class UnreadWatch:
-    """Watches the rows of one generation's nodes.
+    """Watches the rows of the nodes of one start.
 
     Parameters
     ----------
