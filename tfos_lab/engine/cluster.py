@@ -461,10 +461,8 @@ class Cluster:
                 case RowsUntouched():
                     self.history.add_note(untouched_text(event))
                 case NodeStartedAgain():
-                    again = (
-                        f"restart {event.restart} of {event.restarts}, of {event.node} alone, while the others go on"
-                    )
-                    self.history.add_note(f"{again}: {event.reason}")
+                    which = f"restart {event.restart} of {event.restarts}, of {event.node} alone"
+                    self.history.add_note(f"{which}, while the others go on: {event.reason}")
                 case EvaluatorFailed():
                     self._tell_of_evaluator(event)
             self._recorder.on_event(event)

@@ -248,6 +248,8 @@ class Head:
                     with self.lock:
                         self._tick(time.time(), behind=backlog.take())
         finally:
+            with self.lock:
+                self._do(self.state.give_up(time.time()))  # where an error of ours has ended the loop
             self.over.set()
             self.cluster.log_writer.close()
             self._listener.close()
