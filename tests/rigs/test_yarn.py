@@ -420,14 +420,28 @@ def test_a_task_of_spark_s_own_reads_hdfs_with_tensorflow_after_one_line(yarn_sp
     assert [(row.id, row.records) for row in rows] == [(0, 20), (1, 20)]
 
 
-# ---- gaps: containers -----------------------------------------------------------------------------------------------
+# ---- containers -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="gap: issue 32, fork servers leave the container's tree of processes, whose memory YARN counts",
-    raises=AssertionError,
-)
+def take_memory(args, ctx):
+    """Take more than a container has, on the chief."""
+    import time
+
+    if ctx.is_chief:
+        held = np.ones(args, np.uint8)
+        time.sleep(PATIENCE_S)
+        assert held.all()
+    time.sleep(PATIENCE_S)
+
+
+def test_a_node_that_takes_more_memory_than_its_container_has_is_told_as_that_with_the_setting_that_helps(run):
+    with pytest.raises(NodeFailed) as failed:
+        run(take_memory, 5 << 30, cluster_size=2).wait()
+    assert failed.value.node == "chief:0"
+    assert re.search(r"physical memory limits. [\d.]+ GB of [\d.]+ GB physical memory used", failed.value.message)
+    assert "spark.executor.memoryOverhead" in failed.value.message
+
+
 def test_yarn_counts_the_memory_of_nodes_as_that_of_their_containers(run, yarn):
     cluster = run(wait_for_the_end)
     inside = {process.pid for process in yarn.container_processes()}
@@ -502,6 +516,7 @@ def test_an_application_that_is_killed_is_named_and_the_next_run_does_not_move_t
     # Its executors are granted now.
     found = doctor.communicate(timeout=PATIENCE_S)[0]
     assert re.search(r"✓ Spark session +yarn, [12] of [12] task slots? free", found), found
+    assert "YARN counts that of nodes as their containers'" in found
     # Nothing of its nodes is left on this machine.
     assert len(left) > 2
     eventually(lambda: not_there(left))

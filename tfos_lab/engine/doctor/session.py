@@ -23,6 +23,7 @@ _COMING_S = 8.0
 _GRANTED_S = 60.0
 _LEAVING_S = 1.0
 _POLL_S = 0.1
+_DAEMON, _OURS = "spark.python.daemon.module", "tfos_lab.spark_daemon"
 
 
 def check_session(session: SparkSession | None) -> list[Finding]:
@@ -37,7 +38,7 @@ def check_session(session: SparkSession | None) -> list[Finding]:
     if spark_session.is_local(session):
         return [Finding("Spark session", ok=True, found=f"{master}: nodes run as processes of this machine")]
     slots = None if spark_session.allocates_dynamically(session) else slots_soon(session)
-    findings = [check_slots(master, slots), *check_archive(session)]
+    findings = [check_slots(master, slots), *check_archive(session), *check_books(session, master)]
     # A job would wait for a slot, and this check with it.
     return [*findings, *check_executors(session)] if findings[0].ok else findings
 
@@ -69,6 +70,16 @@ def check_slots(master: str, slots: Slots | None) -> Finding:
     advice = "add executors or cores, or stop what holds them (%tfos stop all)"
     found = f"{master}, {slots.free} of {format_count(slots.total, 'task slot')} free"
     return Finding("Spark session", slots.free > 0, found, advice)
+
+
+def check_books(session: SparkSession, master: str) -> list[Finding]:
+    """Tell whether YARN counts the memory of nodes as that of their containers."""
+    if not master.startswith("yarn"):
+        return []
+    if spark_session.conf(session, _DAEMON) == _OURS:
+        return [Finding("memory", ok=True, found="YARN counts that of nodes as their containers'")]
+    found = f"YARN does not count that of nodes; with {_DAEMON}={_OURS} it does, where executors have tfos_lab"
+    return [Finding("memory", ok=True, found=found)]
 
 
 def check_archive(session: SparkSession) -> list[Finding]:
