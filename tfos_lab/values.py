@@ -42,8 +42,8 @@ import cloudpickle
 import msgspec
 
 from tfos_lab.errors import ResultNotSendable, ResultNotStored, ResultTooLarge, ResultUnreadable
-from tfos_lab.payload.unpicklable import unpicklable_kind
 from tfos_lab.texts import first_line
+from tfos_lab.unpicklable import unpicklable_kind
 
 # What a value may take that is held in memory.
 LIMIT_BYTES = 256 << 20

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 # What tasks and nodes import. Driver-side packages (engine, jupyter, cli) stay at home.
-_PACKAGES = ("compat", "core", "data", "ml", "node", "payload", "scoring", "transport")
+_PACKAGES = ("compat", "core", "data", "ml", "node", "scoring", "transport")
 _MODULES = (
     *("__init__", "crossing", "errors", "gfile", "messages"),
-    *("texts", "values"),
+    *("payload", "sources", "texts", "unpicklable", "values"),
 )
 # What only the driver needs of these packages, among it what shows clusters to other processes of its machine.
 _AT_HOME = {

@@ -25,7 +25,7 @@ from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.run_store import with_store
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.errors import ConfigError, NodeFailed, NoSession
-from tfos_lab.payload.packing import pack
+from tfos_lab.payload import pack
 from tfos_lab.texts import format_count
 
 if TYPE_CHECKING:

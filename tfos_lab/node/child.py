@@ -103,7 +103,7 @@ def _run_function(session: NodeSession, start: m.Start) -> m.Outcome:
     from tfos_lab.node.invoke import outcome_of
     from tfos_lab.node.payload_file import payload_of
     from tfos_lab.node.result_sender import NAME
-    from tfos_lab.payload.packing import unpack
+    from tfos_lab.payload import unpack
 
     try:
         map_fun, args = unpack(payload_of(start))

@@ -17,7 +17,7 @@ from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.state.instructions import Failure
 from tfos_lab.errors import LaunchFailed, NodeFailed, ReservationTimeout, RunFailed, TfosError
 from tfos_lab.node.traceback_text import format_remote
-from tfos_lab.payload.packing import pack
+from tfos_lab.payload import pack
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

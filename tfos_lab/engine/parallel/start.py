@@ -22,7 +22,7 @@ from tfos_lab.engine.run_store import with_store
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.start import choose_launcher
 from tfos_lab.errors import ConfigError, NotAllAtOnce
-from tfos_lab.payload.packing import LIMIT_BYTES, pack
+from tfos_lab.payload import LIMIT_BYTES, pack
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

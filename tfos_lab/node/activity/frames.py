@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from types import FrameType
 
-from tfos_lab.payload import notebook_sources
+from tfos_lab import sources
 
 
 class Doing(StrEnum):
@@ -81,7 +81,7 @@ def where(frame: FrameType) -> str:
     """Return the innermost line of the function's own code, or of any code where there is none of its own."""
     own = next((inner for inner in _outwards(frame) if _place_of(inner.f_code.co_filename) is _Place.OTHER), frame)
     name, file = own.f_code.co_qualname, own.f_code.co_filename
-    file = notebook_sources.label(file) or Path(file).name
+    file = sources.label(file) or Path(file).name
     return f"{file}, line {own.f_lineno}" if name == "<module>" else f"{name}, {file}, line {own.f_lineno}"
 
 
@@ -107,6 +107,6 @@ def _place_of(file: str) -> _Place:
     if f"{os.sep}tensorflow{os.sep}" in file:
         return _Place.TENSORFLOW
     is_library = any(part in file for part in _LIBRARIES)
-    if file.startswith("<") and notebook_sources.label(file) is None:
+    if file.startswith("<") and sources.label(file) is None:
         is_library = True  # generated code
     return _Place.LIBRARY if is_library else _Place.OTHER

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tfos_lab import sources
 from tfos_lab.messages import Condition
-from tfos_lab.payload import notebook_sources
 
 _OWN = str(Path(__file__).resolve().parents[2])
 _STDLIB = sysconfig.get_path("stdlib")
@@ -43,10 +43,10 @@ class Place(NamedTuple):
     @property
     def location(self) -> str:
         """The place as a traceback names it."""
-        return self._told(notebook_sources.label(self.file) or f'File "{self.file}"')
+        return self._told(sources.label(self.file) or f'File "{self.file}"')
 
     def __str__(self) -> str:
-        return self._told(notebook_sources.label(self.file) or "/".join(Path(self.file).parts[-2:]).lstrip("/"))
+        return self._told(sources.label(self.file) or "/".join(Path(self.file).parts[-2:]).lstrip("/"))
 
     def _told(self, file: str) -> str:
         return f"{file}, line {self.line}" + (f", in {self.function}" if self.function != "<module>" else "")
