@@ -116,3 +116,22 @@ def make_finder() -> Callable[[str, str], Callable[..., Any]]:
         return carried
 
     return find
+
+
+def make_task(module: str, name: str, *arguments: Any) -> Callable[[Iterator[Any]], Any]:
+    """Return a function for Spark's `mapInArrow` that calls a function of tfos_lab on the executor.
+
+    Parameters
+    ----------
+    module, name : str
+        The function. It is called as ``function(batches, *arguments)`` and yields Arrow record batches.
+    arguments : object
+        Anything that pickles.
+    """
+    find = make_finder()
+
+    # As above.
+    def task(batches: Iterator[Any]) -> Any:
+        yield from find(module, name)(batches, *arguments)
+
+    return task
