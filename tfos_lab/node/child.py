@@ -21,10 +21,9 @@ from tfos_lab.core.processes import set_process_name
 from tfos_lab.errors import PayloadError
 from tfos_lab.node import keyboard
 from tfos_lab.node.agent_watch import AgentWatch, peer_of
-from tfos_lab.node.files.working_folder import FOLDER
-from tfos_lab.node.files.written_links import own_what_is_written
+from tfos_lab.node.files.working_folder import FOLDER, own_what_is_written
 from tfos_lab.node.forkserver.requests import ChildSpec
-from tfos_lab.node.stacks import dump
+from tfos_lab.node.stacks import register_dump
 from tfos_lab.transport.frames import FrameSocket
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def run(body: bytes, fds: list[int]) -> int:
     control = FrameSocket(sock)
     start = m.decode_to_agent(control.receive().data)
     assert isinstance(start, m.Start)
-    dump.register(Path(spec.environ.get("TFOS_LAB_SCRATCH", "")))
+    register_dump(Path(spec.environ.get("TFOS_LAB_SCRATCH", "")))
     session = NodeSession(control, start, port=port, agent=AgentWatch(peer_of(sock)))
     outcome = _run_function(session, start)
     _flush()

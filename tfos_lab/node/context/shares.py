@@ -98,7 +98,7 @@ class ShareMethods:
         ...     files = ctx.files("/data/train-*.tfrecord")
         ...     ctx.even(tf.data.TFRecordDataset(files).map(parse).batch(64))
         """
-        from tfos_lab.node.files.listing import list_files
+        from tfos_lab.data.tfrecords.paths import list_files
         from tfos_lab.node.keras.presharded import remember_own_files
 
         if not isinstance(pattern, str | PurePath):
