@@ -23,14 +23,7 @@ class UnpicklableKind(NamedTuple):
     advice: str
 
 
-class _Rule(NamedTuple):
-    package: str
-    names: tuple[str, ...]
-    kind: UnpicklableKind
-
-
 _INSIDE = "Make it inside the cell"
-
 _DRIVER_ONLY = UnpicklableKind(
     "it exists only in the notebook, Spark's driver",
     "Feed rows with data=..., or compute with Spark before the cell and capture the result",
@@ -39,6 +32,16 @@ _ROWS_IN_SPARK = UnpicklableKind(
     "its rows live in Spark, and only the notebook can ask for them",
     "Pass it as data={name} and read it with ctx.dataset(...), or collect() it first and capture what comes back",
 )
+_BROADCAST = UnpicklableKind("a broadcast is for Spark's own tasks", "Capture {name}.value instead")
+_JVM = UnpicklableKind("it is a handle on Spark's JVM, which only the notebook has", "Capture plain values")
+_CLUSTER = UnpicklableKind(
+    "only the notebook can control a cluster", "Capture what you need of it, such as {name}.results"
+)
+_DATASET = UnpicklableKind("a tf.data.Dataset is bound to this process", f"{_INSIDE}, or feed rows with data=...")
+_STRATEGY = UnpicklableKind(
+    "a distribution strategy is bound to this process's devices", "Use ctx.strategy() in the cell"
+)
+_TAPE = UnpicklableKind("a gradient tape is bound to this process", _INSIDE)
 _OPEN_FILE = UnpicklableKind(
     "an open file belongs to the process that opened it", "Capture its path, and open it in the cell"
 )
@@ -48,62 +51,42 @@ _PROCESS = UnpicklableKind("a running process can only be handled by the process
 _ITERATOR = UnpicklableKind(
     "a running generator cannot be copied", f"{_INSIDE}, or capture list({{name}}) if it fits into memory"
 )
+_FRAME = UnpicklableKind("it belongs to code that runs in this process", _INSIDE)
 _NOTEBOOK = UnpicklableKind("it belongs to the notebook's kernel, and the nodes have none", "Leave it out of the cell")
 
+# The package, the names of classes in it ("" for all), and their kind.
 _RULES = (
-    _Rule("pyspark", ("SparkSession", "SparkContext", "SQLContext", "StreamingContext"), _DRIVER_ONLY),
-    _Rule("pyspark", ("DataFrame", "RDD", "Series", "Index"), _ROWS_IN_SPARK),
-    _Rule(
-        "pyspark",
-        ("Broadcast",),
-        UnpicklableKind("a broadcast is for Spark's own tasks", "Capture {name}.value instead"),
-    ),
-    _Rule("pyspark", ("Column", "Accumulator", "StreamingQuery"), _DRIVER_ONLY),
-    _Rule(
-        "py4j",
-        (),
-        UnpicklableKind("it is a handle on Spark's JVM, which only the notebook has", "Capture plain values"),
-    ),
-    _Rule(
-        "tfos_lab",
-        ("Cluster",),
-        UnpicklableKind(
-            "only the notebook can control a cluster", "Capture what you need of it, such as {name}.results"
-        ),
-    ),
-    _Rule(
-        "tensorflow",
-        ("DatasetV2", "DatasetV1"),
-        UnpicklableKind("a tf.data.Dataset is bound to this process", f"{_INSIDE}, or feed rows with data=..."),
-    ),
-    _Rule(
-        "tensorflow",
-        ("StrategyBase",),
-        UnpicklableKind("a distribution strategy is bound to this process's devices", "Use ctx.strategy() in the cell"),
-    ),
-    _Rule("tensorflow", ("GradientTape",), UnpicklableKind("a gradient tape is bound to this process", _INSIDE)),
-    _Rule("_io", ("_IOBase",), _OPEN_FILE),
-    _Rule("h5py", ("File", "Group", "Dataset"), _OPEN_FILE),
-    _Rule("zipfile", ("ZipFile",), _OPEN_FILE),
-    _Rule("tarfile", ("TarFile",), _OPEN_FILE),
-    _Rule("mmap", ("mmap",), _OPEN_FILE),
-    _Rule("_thread", ("lock", "RLock", "_local"), _LOCK),
-    _Rule("threading", ("Thread", "Event", "Condition", "Semaphore", "Barrier"), _LOCK),
-    _Rule("queue", ("Queue",), _LOCK),
-    _Rule("_queue", ("SimpleQueue",), _LOCK),
-    _Rule("concurrent.futures", ("Executor", "Future"), _LOCK),
-    _Rule("multiprocessing", ("BaseProcess", "SyncBase", "SemLock", "Queue", "Pool", "_ConnectionBase"), _PROCESS),
-    _Rule("subprocess", ("Popen",), _PROCESS),
-    _Rule("_socket", ("socket",), _CONNECTION),
-    _Rule("sqlite3", ("Connection", "Cursor"), _CONNECTION),
-    _Rule("zmq", ("Context", "Socket"), _CONNECTION),
-    _Rule("asyncio", ("AbstractEventLoop", "Future", "Task"), _LOCK),
-    _Rule("_asyncio", ("Future", "Task"), _LOCK),
-    _Rule("builtins", ("generator", "coroutine", "async_generator"), _ITERATOR),
-    _Rule("builtins", ("frame", "traceback"), UnpicklableKind("it belongs to code that runs in this process", _INSIDE)),
-    _Rule("IPython", ("InteractiveShell", "ExitAutocall", "DisplayHandle"), _NOTEBOOK),
-    _Rule("ipywidgets", ("Widget",), _NOTEBOOK),
-    _Rule("anywidget", ("AnyWidget",), _NOTEBOOK),
+    ("pyspark", "SparkSession SparkContext SQLContext StreamingContext", _DRIVER_ONLY),
+    ("pyspark", "Column Accumulator StreamingQuery", _DRIVER_ONLY),
+    ("pyspark", "DataFrame RDD Series Index", _ROWS_IN_SPARK),
+    ("pyspark", "Broadcast", _BROADCAST),
+    ("py4j", "", _JVM),
+    ("tfos_lab", "Cluster", _CLUSTER),
+    ("tensorflow", "DatasetV2 DatasetV1", _DATASET),
+    ("tensorflow", "StrategyBase", _STRATEGY),
+    ("tensorflow", "GradientTape", _TAPE),
+    ("_io", "_IOBase", _OPEN_FILE),
+    ("h5py", "File Group Dataset", _OPEN_FILE),
+    ("zipfile", "ZipFile", _OPEN_FILE),
+    ("tarfile", "TarFile", _OPEN_FILE),
+    ("mmap", "mmap", _OPEN_FILE),
+    ("_thread", "lock RLock _local", _LOCK),
+    ("threading", "Thread Event Condition Semaphore Barrier", _LOCK),
+    ("queue", "Queue", _LOCK),
+    ("_queue", "SimpleQueue", _LOCK),
+    ("concurrent.futures", "Executor Future", _LOCK),
+    ("multiprocessing", "BaseProcess SyncBase SemLock Queue Pool _ConnectionBase", _PROCESS),
+    ("subprocess", "Popen", _PROCESS),
+    ("_socket", "socket", _CONNECTION),
+    ("sqlite3", "Connection Cursor", _CONNECTION),
+    ("zmq", "Context Socket", _CONNECTION),
+    ("asyncio", "AbstractEventLoop Future Task", _LOCK),
+    ("_asyncio", "Future Task", _LOCK),
+    ("builtins", "generator coroutine async_generator", _ITERATOR),
+    ("builtins", "frame traceback", _FRAME),
+    ("IPython", "InteractiveShell ExitAutocall DisplayHandle", _NOTEBOOK),
+    ("ipywidgets", "Widget", _NOTEBOOK),
+    ("anywidget", "AnyWidget", _NOTEBOOK),
 )
 
 # They look like files, but are in memory and can be pickled.
@@ -131,11 +114,8 @@ def _look_up(value_type: type) -> UnpicklableKind | None:
         module = getattr(base, "__module__", None)
         if not isinstance(module, str):
             continue
-        for rule in _RULES:
-            if _within(module, rule.package) and (not rule.names or base.__name__ in rule.names):
-                return rule.kind
+        for package, names, kind in _RULES:
+            is_within = module == package or module.startswith(f"{package}.")
+            if is_within and (not names or base.__name__ in names.split()):
+                return kind
     return None
-
-
-def _within(module: str, package: str) -> bool:
-    return module == package or module.startswith(package + ".")
