@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tfos_lab.core.config import ClusterConfig
+from tfos_lab.core.config import ClusterConfig, assign_roles
 from tfos_lab.core.gpu_shares import ALL
 from tfos_lab.core.launchers import LauncherTraits
-from tfos_lab.core.roles import NodeSpec, assign_roles, chief_of
+from tfos_lab.core.roles import NodeSpec, chief_of
 from tfos_lab.data.session_stores import SessionStores
 from tfos_lab.engine.cluster import Cluster
 from tfos_lab.engine.run_dir import RunDir

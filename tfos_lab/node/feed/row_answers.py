@@ -45,7 +45,7 @@ class _Given:
 
 
 class RowAnswers:
-    """The rows of a pool as Python values, and their results: the `ServedRows` of a queue.
+    """The rows of a pool as Python values, and their results; a `RowReader` reads them when it has no rows to train on.
 
     Parameters
     ----------

@@ -6,7 +6,7 @@ Unlike a dataset's, its nodes agree on no steps: each node reads its own rows to
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
@@ -15,35 +15,8 @@ from tfos_lab.node.feed.data_feed import Buffer, Chunk
 from tfos_lab.node.feed.feed_queue import WAIT_STEP_S, FeedQueue
 from tfos_lab.node.feed.node_feed import NodeFeed
 from tfos_lab.node.feed.read_progress import ReadProgress
+from tfos_lab.node.feed.row_answers import RowAnswers
 from tfos_lab.node.feed.segments import Segment, own_rows, shared_rows
-
-
-class ServedRows(Protocol):
-    """The rows of inferences, which a `RowReader` reads when it has no rows to train on."""
-
-    def take(self, timeout_s: float) -> Chunk | None:
-        """Return the next rows, or None if there are none within this time."""
-        ...
-
-    def put(self, results: list[Any]) -> None:
-        """Return one result for each of the oldest rows that have none."""
-        ...
-
-    def count(self, rows: int) -> None:
-        """Record that the function has taken the next rows."""
-        ...
-
-    def check_answered(self) -> None:
-        """Begin a batch; raise a `FeedError` if the one before has been answered in part."""
-        ...
-
-    def is_over(self) -> bool:
-        """Whether no row is left."""
-        ...
-
-    def stop(self) -> None:
-        """Take no more rows."""
-        ...
 
 
 class RowReader:
@@ -57,14 +30,14 @@ class RowReader:
         The node's feeds.
     progress : ReadProgress
         Is told what has been taken.
-    served : ServedRows
+    served : RowAnswers
         Rows to be inferred.
     stop : callable
         Tells the driver that no more rows are wanted.
     """
 
     def __init__(
-        self, name: str, queue: FeedQueue, progress: ReadProgress, served: ServedRows, stop: Callable[[], None]
+        self, name: str, queue: FeedQueue, progress: ReadProgress, served: RowAnswers, stop: Callable[[], None]
     ) -> None:
         self._name = name
         self._queue = queue
