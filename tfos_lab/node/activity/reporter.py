@@ -7,12 +7,12 @@ import ctypes
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 from tfos_lab import messages as m
+from tfos_lab.core.processes import stat_of
 from tfos_lab.core.states import NodeState
 
 PERIOD_S = 1.0
@@ -90,15 +90,11 @@ class ActivityReporter:
         self._sent_s = now
         if (output_at := self._output_at()) > self._sign_s:
             self._sign, self._sign_s = "printed", output_at
-        figures = machine.read(now)
         gpu, gpu_memory_bytes = self._gpu.read()
         self._send(
             msgspec.structs.replace(
                 self._latest,
-                cpu=figures.cpu,
-                memory_bytes=figures.memory_bytes,
-                host_cpu=figures.host_cpu,
-                host_memory=figures.host_memory,
+                **machine.read(now),
                 gpu=gpu,
                 gpu_memory_bytes=gpu_memory_bytes,
                 idle_s=now - self._sign_s,
@@ -181,16 +177,6 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _LOOK_FOR_PROCESSES_S = 10.0
 
 
-@dataclass(frozen=True)
-class MachineFigures:
-    """CPU in use (cores) and resident memory of the processes; shares of the host's CPU and memory, 0 to 1."""
-
-    cpu: float = 0.0
-    memory_bytes: int = 0
-    host_cpu: float = 0.0
-    host_memory: float = 0.0
-
-
 class Machine:
     """Reads the figures of a process, with its group, and of the host; rates are since the reading before.
 
@@ -211,39 +197,36 @@ class Machine:
         self._seconds: dict[int, float] = {}
         self._host = (0.0, 0.0)
 
-    def read(self, now_s: float) -> MachineFigures:
-        """Return the figures as of now; ``now_s`` is of a clock that never goes back."""
+    def read(self, now_s: float) -> dict[str, float]:
+        """Return the figures as of now, by their names in `Activity`; ``now_s`` is of a clock that never goes back.
+
+        CPU in use (cores) and resident memory of the processes; shares of the host's CPU and memory, 0 to 1.
+        """
         if self._looked_s is None:
             self._looked_s = now_s
         elif self._group and now_s - self._looked_s >= _LOOK_FOR_PROCESSES_S:
             self._looked_s, self._pids = now_s, [self._pid, *self._others()]
         before_s, self._read_s = self._read_s, now_s
         elapsed_s = now_s - before_s if before_s is not None else 0.0
-        return MachineFigures(
-            cpu=self._cpu(elapsed_s),
-            memory_bytes=sum(map(self._memory, self._pids)),
-            host_cpu=self._host_cpu(),
-            host_memory=self._host_memory(),
-        )
+        return {
+            "cpu": self._cpu(elapsed_s),
+            "memory_bytes": sum(map(self._memory, self._pids)),
+            "host_cpu": self._host_cpu(),
+            "host_memory": self._host_memory(),
+        }
 
     def _others(self) -> Iterator[int]:
         for entry in os.scandir(_PROC):
             if entry.name.isdigit() and int(entry.name) != self._pid:
-                fields = self._stat(int(entry.name))
+                fields = stat_of(int(entry.name))
                 if len(fields) > 2 and int(fields[2]) == self._pid:
                     yield int(entry.name)
-
-    def _stat(self, pid: int) -> list[str]:
-        """Return what follows a process' name in its ``stat``, or [] if it is gone."""
-        with contextlib.suppress(OSError):
-            return (_PROC / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
-        return []
 
     def _cpu(self, elapsed_s: float) -> float:
         before, self._seconds = self._seconds, {}
         used = 0.0
         for pid in self._pids:
-            if fields := self._stat(pid):
+            if fields := stat_of(pid):
                 self._seconds[pid] = (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
                 used += self._seconds[pid] - before.get(pid, self._seconds[pid])
         return used / elapsed_s if elapsed_s > 0 else 0.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import random
@@ -17,6 +16,7 @@ from types import FrameType
 
 from tfos_lab import messages as m
 from tfos_lab import sources
+from tfos_lab.core.processes import stat_of
 from tfos_lab.node.activity.fetches import FETCHES
 from tfos_lab.node.activity.steps import STEPS
 
@@ -181,22 +181,16 @@ class BusyThreads:
         before, self._ticks = self._ticks, {}
         own = str(threading.get_native_id())
         for task in _OWN_TASKS.iterdir() if _OWN_TASKS.is_dir() else ():
-            if task.name != own and (fields := _stat(task / "stat")):
+            if task.name != own and (fields := stat_of(task)):
                 self._ticks[task.name] = int(fields[11]) + int(fields[12])
         used = {name: ticks - before.get(name, 0) for name, ticks in self._ticks.items()}
         busiest = sorted((name for name in used if used[name] > 0), key=lambda name: -used[name])
-        self._watched = [_OWN_TASKS / name / "stat" for name in busiest[:_MOST_WATCHED]]
+        self._watched = [_OWN_TASKS / name for name in busiest[:_MOST_WATCHED]]
 
     @property
     def any_runs(self) -> bool:
         """Whether one of them runs now, or could if a core were free."""
-        return any(_stat(path)[:1] == ["R"] for path in self._watched)
-
-
-def _stat(path: Path) -> list[str]:
-    with contextlib.suppress(OSError), path.open("rb", buffering=0) as file:
-        return file.read(1024).decode(errors="replace").rpartition(")")[2].split()
-    return []
+        return any(stat_of(path)[:1] == ["R"] for path in self._watched)
 
 
 class Doing(StrEnum):
