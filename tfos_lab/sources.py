@@ -24,7 +24,7 @@ import sysconfig
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
-from importlib.machinery import ModuleSpec, PathFinder
+from importlib.machinery import ModuleSpec
 from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
@@ -216,9 +216,10 @@ def register_modules(modules: Iterable[OwnModule]) -> None:
     """Make the modules importable in this process; if one has changed since, all are imported anew when asked for."""
     sent = {module.name: module for module in modules}
     if any(_sent.get(name, module) != module for name, module in sent.items()):
-        for name in _sent:
+        for name in _namespaces:
             sys.modules.pop(name, None)
     _sent.update(sent)
+    _namespaces.update(above for name in sent for above in accumulate(name.split("."), "{}.{}".format))
     for module in sent.values():
         with contextlib.suppress(SyntaxError, UnicodeDecodeError):  # importing it says what is wrong
             _show_lines(module.path, importlib.util.decode_source(module.source))
@@ -227,6 +228,8 @@ def register_modules(modules: Iterable[OwnModule]) -> None:
 
 
 _sent: dict[str, OwnModule] = {}
+# Those that were sent, and the packages that they are in, some of which are no modules themselves.
+_namespaces: set[str] = set()
 
 
 class _Importer(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):  # type: ignore[misc]  # as Python's own
@@ -236,14 +239,15 @@ class _Importer(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):  # ty
         self,
         fullname: str,
         path: Sequence[str] | None,
-        target: types.ModuleType | None = None,  # noqa: ARG002 - Python's signature
+        target: types.ModuleType | None = None,
     ) -> ModuleSpec | None:
         if fullname in _sent:
             return importlib.util.spec_from_file_location(fullname, _sent[fullname].path, loader=self)
-        if not any(name.startswith(f"{fullname}.") for name in _sent):
+        if fullname not in _namespaces:
             return None
-        # A namespace package, of which this host may have other modules.
-        return PathFinder.find_spec(fullname, path) or ModuleSpec(fullname, None, is_package=True)
+        # This host may have other modules of it.
+        others = (finder.find_spec(fullname, path, target) for finder in sys.meta_path if finder is not self)
+        return next(filter(None, others), None) or ModuleSpec(fullname, None, is_package=True)
 
     def get_filename(self, fullname: str) -> str:
         return _sent[fullname].path

@@ -317,7 +317,11 @@ def test_a_change_is_seen_by_the_next_payload_even_in_the_same_process(write):
     first = packed(source)
     write("helpers_e.py", "RATE = 22\n")
     second = packed(source)
-    assert on_node(first, first, second).split() == ["1", "1", "22"]
+    write("helpers_s/part.py", "RATE = 3\n")
+    in_namespace = "def map_fun(args, ctx):\n    from helpers_s import part\n    return part.RATE\n"
+    third = packed(in_namespace)
+    write("helpers_s/part.py", "RATE = 44\n")
+    assert on_node(first, first, second, third, packed(in_namespace)).split() == ["1", "1", "22", "3", "44"]
 
 
 def test_a_traceback_shows_the_lines_that_ran(write, tmp_path):
