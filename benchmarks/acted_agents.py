@@ -22,9 +22,8 @@ import msgspec
 import zmq
 
 from tfos_lab import messages as m
-from tfos_lab.node.driver_link import HEARTBEAT_S
-from tfos_lab.node.figures import FiguresHolder
-from tfos_lab.node.logs.sender import interval_s
+from tfos_lab.node.driver_link import HEARTBEAT_S, FiguresHolder
+from tfos_lab.node.logs import interval_s
 
 # Each agent acts so often, and sooner while it waits for its start; one of thousands has less to do.
 _PERIOD_S = 0.2

@@ -10,9 +10,8 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.acted_agents import Cast, parts_of
-from tfos_lab.core.config import ClusterConfig
+from tfos_lab.core.config import ClusterConfig, assign_roles
 from tfos_lab.core.launchers import LauncherTraits
-from tfos_lab.core.roles import assign_roles
 from tfos_lab.engine.cluster import Cluster
 from tfos_lab.engine.head import Head
 from tfos_lab.engine.launchers.base import Launcher

@@ -23,8 +23,8 @@ from tests.support.hostile_peers import attacking
 from tfos_lab.engine.feed.certificates import make_identities
 from tfos_lab.messages import TlsIdentity
 from tfos_lab.node.feed.flight_endpoint import PutTicket
-from tfos_lab.node.feed.node_writer import NodeWriter
 from tfos_lab.node.feed.plan import connect
+from tfos_lab.node.feed.task import NodeWriter
 
 # Connections a second; at most so many are open.
 _RATE, _CONNECTIONS = 200.0, 1100

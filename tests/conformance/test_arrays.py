@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tfos_lab.errors import ConfigError, NoSession
+from tfos_lab.errors import ConfigError, NodeFailed, NoSession
 
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
 
@@ -50,9 +50,13 @@ def test_an_inference_of_arrays_is_a_dataframe(run, frame):
 
 
 @pytest.mark.back_ends("local")
-def test_without_a_session_arrays_are_refused(run):
+def test_without_a_session_arrays_are_refused_and_what_has_started_for_them_has_failed(run):
     def wait(args, ctx):
         ctx.wait_for_training(60)
 
-    with pytest.raises(NoSession, match="data is of type ndarray, but there is no SparkSession to read it"):
-        run(wait).train(np.zeros(3))
+    told = "data is of type ndarray, but there is no SparkSession to read it"
+    with pytest.raises(NoSession, match=told), run(wait) as cluster:
+        cluster.train(np.zeros(3))
+    assert cluster.state == "failed"
+    with pytest.raises(NodeFailed, match=told):
+        cluster.wait()

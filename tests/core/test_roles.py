@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from tests.laws.random_data import fuzzed
 from tfos_lab import ClusterConfig
-from tfos_lab.core.roles import assign_roles, chief_of, cluster_spec, tf_cluster_spec
+from tfos_lab.core.config import assign_roles
+from tfos_lab.core.roles import chief_of, cluster_spec, tf_cluster_spec
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from tests.support.eventually import eventually
 from tfos_lab.crossing import to_text
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.spark.session import cause_of, job_error
+from tfos_lab.engine.spark.slots import Slots, slots_of
 from tfos_lab.errors import FeedError, NoSession, RecordError
 
 CONNECT = """(org.apache.spark.SparkRuntimeException) [USER_RAISED_EXCEPTION] no such digit SQLSTATE: P0001
@@ -76,13 +77,13 @@ def test_slots_of_running_tasks_are_not_free(spark, tmp_path):
             time.sleep(0.02)
         yield from batches
 
-    eventually(lambda: spark_session.slots_of(spark) == spark_session.Slots(total=4, free=4))
+    eventually(lambda: slots_of(spark) == Slots(total=4, free=4))
     holding = threading.Thread(target=lambda: spark.range(0, 2, 1, 2).mapInArrow(wait, "id long").collect())
     holding.start()
-    eventually(lambda: spark_session.slots_of(spark).free == 2)
+    eventually(lambda: slots_of(spark).free == 2)
     over.touch()
     holding.join(60)
-    eventually(lambda: spark_session.slots_of(spark).free == 4)
+    eventually(lambda: slots_of(spark).free == 4)
 
 
 # ---- rows that are too large for Spark -------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import pytest
 
 from tfos_lab import ClusterConfig
 from tfos_lab import messages as m
-from tfos_lab.core.roles import assign_roles
+from tfos_lab.core.config import assign_roles
 from tfos_lab.engine.state.cluster_state import (
     DRAIN_TIMEOUT_S,
     FAREWELL_S,

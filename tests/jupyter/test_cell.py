@@ -263,13 +263,6 @@ def test_data_is_fed_as_the_line_says_and_what_cannot_be_fed_leaves_nothing_runn
     assert not {"a", "b"} & set(shell.user_ns), "nothing was started"
 
 
-def test_rows_that_turn_out_to_be_unfit_in_the_background_are_told_by_the_view(run, shell, spark):
-    shell.user_ns["rows"] = spark.sparkContext.parallelize([object], 1)
-    run(f"%%tfos name=b background objects=False local=processes data=rows\n{WAITS}")
-    eventually(lambda: shell.user_ns["b"].ended)
-    assert [note for note in shell.user_ns["b"].view().notes if note.startswith("stopped: ")], "nobody else would tell"
-
-
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -298,6 +291,16 @@ def test_arrays_without_a_session_are_refused_before_anything_starts(run, shell)
     with pytest.raises(NoSession, match="data is of type dict, but there is no SparkSession to read it with"):
         run(f"%%tfos name=a local=processes data=rows\n{WAITS}")
     assert "a" not in shell.user_ns
+
+
+def test_rows_that_cannot_be_fed_once_nodes_run_are_a_failure_and_no_stop(run, shell, spark):
+    shell.user_ns["rows"] = spark.sparkContext.parallelize([object, object], 1)
+    with pytest.raises(ConfigError, match="cannot make columns"):
+        run(f"%%tfos name=a local=processes cluster_size=1 data=rows columns=['a']\n{WAITS}")
+    assert (shell.user_ns["a"].state, "ConfigError" in shell.user_ns["a"].view().reason) == ("failed", True)
+    run(f"%%tfos name=b local=processes cluster_size=1 background objects=False data=rows\n{WAITS}")
+    with pytest.raises(NodeFailed, match="cannot make columns"):
+        shell.user_ns["b"].wait(timeout_s=60)
 
 
 def test_a_function_that_fails_before_rows_are_fed_is_what_the_cell_reports(run, shell, spark):

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 
 from tests.laws.random_data import fuzzed
 from tfos_lab.errors import PayloadError
-from tfos_lab.payload.packing import captured_sizes, pack, unpack
+from tfos_lab.payload import captured_sizes, pack, unpack
 
 CELL = "<ipython-input-3-0123456789ab>"
 
@@ -235,7 +235,7 @@ def test_bytes_that_are_no_payload_are_refused(data):
 # What a node does, in a process that has none of the modules on its path; it reads one payload after the other.
 NODE = """
 import pickle, sys, traceback
-from tfos_lab.payload.packing import unpack
+from tfos_lab.payload import unpack
 for data in pickle.load(sys.stdin.buffer):
     try:
         map_fun, args = unpack(data)
@@ -317,7 +317,11 @@ def test_a_change_is_seen_by_the_next_payload_even_in_the_same_process(write):
     first = packed(source)
     write("helpers_e.py", "RATE = 22\n")
     second = packed(source)
-    assert on_node(first, first, second).split() == ["1", "1", "22"]
+    write("helpers_s/part.py", "RATE = 3\n")
+    in_namespace = "def map_fun(args, ctx):\n    from helpers_s import part\n    return part.RATE\n"
+    third = packed(in_namespace)
+    write("helpers_s/part.py", "RATE = 44\n")
+    assert on_node(first, first, second, third, packed(in_namespace)).split() == ["1", "1", "22", "3", "44"]
 
 
 def test_a_traceback_shows_the_lines_that_ran(write, tmp_path):

@@ -20,7 +20,7 @@ from tests.support.eventually import PATIENCE_S, eventually
 from tests.support.quick import QUICK_ENV
 from tfos_lab import messages as m
 from tfos_lab.node.agent import Agent
-from tfos_lab.payload.packing import pack
+from tfos_lab.payload import pack
 from tfos_lab.transport.listener import Listener
 from tfos_lab.values import decode_value
 

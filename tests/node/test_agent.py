@@ -18,7 +18,7 @@ from tests.node.conftest import start_for
 from tests.support.eventually import PATIENCE_S, eventually
 from tests.support.quick import QUICK_ENV
 from tfos_lab import messages as m
-from tfos_lab.payload.packing import pack
+from tfos_lab.payload import pack
 
 
 def run_forever():

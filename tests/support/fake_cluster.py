@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tfos_lab.core.config import ClusterConfig
-from tfos_lab.core.roles import assign_roles, chief_of
+from tfos_lab.core.config import ClusterConfig, assign_roles
+from tfos_lab.core.roles import chief_of
 from tfos_lab.core.states import RunState
 from tfos_lab.engine.bus import Bus
 from tfos_lab.engine.history import History

@@ -19,9 +19,8 @@ from typing import Any
 
 from tests.support.eventually import eventually
 from tfos_lab import messages as m
-from tfos_lab.core.config import ClusterConfig
+from tfos_lab.core.config import ClusterConfig, assign_roles
 from tfos_lab.core.launchers import LAUNCHERS
-from tfos_lab.core.roles import assign_roles
 from tfos_lab.engine.cluster import Cluster
 from tfos_lab.engine.head import Head
 from tfos_lab.engine.run_dir import RunDir

@@ -14,7 +14,11 @@ from pathlib import Path
 from typing import Any
 
 # What tasks and nodes import. Driver-side packages (engine, jupyter, cli) stay at home.
-_PACKAGES = ("compat", "core", "data", "ml", "node", "payload", "scoring", "transport", "values")
+_PACKAGES = ("compat", "core", "data", "ml", "node", "scoring", "transport")
+_MODULES = (
+    *("__init__", "crossing", "errors", "gfile", "messages"),
+    *("payload", "sources", "texts", "unpicklable", "values"),
+)
 # What only the driver needs of these packages, among it what shows clusters to other processes of its machine.
 _AT_HOME = {
     *("__pycache__", "driver", "cluster_records.py", "recorded_cluster.py"),
@@ -43,7 +47,19 @@ def _files() -> Iterator[tuple[Path, Path]]:
     # Functions have to be unpickled by the version of cloudpickle that pickled them.
     pickling = Path(cloudpickle.__file__).parent
     folders = [*(root / name for name in _PACKAGES), pickling]
-    modules = [root / f"{name}.py" for name in ("__init__", "crossing", "errors", "gfile", "messages", "texts")]
+    names = [
+        "__init__",
+        "crossing",
+        "errors",
+        "gfile",
+        "messages",
+        "payload",
+        "sources",
+        "texts",
+        "unpicklable",
+        "values",
+    ]
+    modules = [root / f"{name}.py" for name in names]
     for path in [*modules, *(path for folder in folders for path in sorted(folder.rglob("*.py")))]:
         if not _AT_HOME & {*path.parts, f"{path.parent.name}/{path.name}"}:
             yield (root if path.is_relative_to(root) else pickling).parent, path
@@ -100,3 +116,22 @@ def make_finder() -> Callable[[str, str], Callable[..., Any]]:
         return carried
 
     return find
+
+
+def make_task(module: str, name: str, *arguments: Any) -> Callable[[Iterator[Any]], Any]:
+    """Return a function for Spark's `mapInArrow` that calls a function of tfos_lab on the executor.
+
+    Parameters
+    ----------
+    module, name : str
+        The function. It is called as ``function(batches, *arguments)`` and yields Arrow record batches.
+    arguments : object
+        Anything that pickles.
+    """
+    find = make_finder()
+
+    # As above.
+    def task(batches: Iterator[Any]) -> Any:
+        yield from find(module, name)(batches, *arguments)
+
+    return task

@@ -25,7 +25,7 @@ from tfos_lab.core.options import (
     whole,
 )
 from tfos_lab.core.paths import absolute, is_local
-from tfos_lab.core.roles import Role
+from tfos_lab.core.roles import NodeSpec, Role
 from tfos_lab.errors import ConfigError
 
 MASTER_CHOICES = tuple(role.value for role in Role if role.leads)
@@ -445,3 +445,19 @@ class FeedConfig:
         problems = problems_in(type(self), vars(self))
         if problems:
             raise ConfigError(problems)
+
+
+def assign_roles(config: ClusterConfig) -> list[NodeSpec]:
+    """Return one spec for each node, in TensorFlowOnSpark's order: ps, chief, evaluator, workers."""
+    jobs = [Role.PS] * config.num_ps
+    if config.master_node is not None:
+        jobs.append(Role(config.master_node))
+    if config.eval_node:
+        jobs.append(Role.EVALUATOR)
+    jobs += [Role.WORKER] * (config.cluster_size - len(jobs))
+    counts: dict[str, int] = {}
+    node_specs = []
+    for rank, job in enumerate(jobs):
+        node_specs.append(NodeSpec(rank, job.value, counts.get(job, 0)))
+        counts[job] = counts.get(job, 0) + 1
+    return node_specs

@@ -73,14 +73,18 @@ def ask_group_to_end(pgid: int) -> None:
         signal_group(pgid, signal.SIGCONT)
 
 
+def stat_of(process: int | Path) -> list[str]:
+    """Return the fields of ``stat`` after the name, of a process or of its folder in ``/proc``; [] if it is gone."""
+    folder = Path(f"/proc/{process}") if isinstance(process, int) else process
+    with contextlib.suppress(OSError):
+        return (folder / "stat").read_bytes().rpartition(b")")[2].decode().split()
+    return []
+
+
 def group_alive(pgid: int) -> bool:
     """Whether the group has a process that is not a zombie."""
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, IndexError, ValueError):
-            fields = stat.read_text().rpartition(")")[2].split()
-            if int(fields[2]) == pgid and fields[0] not in "ZX":
-                return True
-    return False
+    stats = map(stat_of, Path("/proc").glob("[0-9]*"))
+    return any(int(fields[2]) == pgid and fields[0] not in "ZX" for fields in stats if fields)
 
 
 def open_pidfd(pid: int) -> int | None:
@@ -95,16 +99,13 @@ def open_pidfd(pid: int) -> int | None:
 
 def parent_of(pid: int) -> int:
     """Return the parent's pid, or 0."""
-    with contextlib.suppress(OSError, IndexError, ValueError):
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    return 0
+    fields = stat_of(pid)
+    return int(fields[1]) if fields else 0
 
 
 def state_of(pid: int) -> str:
     """Return the letter of a process' state, as ``ps`` shows it: ``"R"``, ``"S"``, ``"T"`` for stopped; "" if gone."""
-    with contextlib.suppress(OSError, IndexError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    return ""
+    return "".join(stat_of(pid)[:1])
 
 
 def catches(pid: int, number: int) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Flag, StrEnum, auto
-from typing import Protocol, Self
+from typing import Self
 
 
 class _Trait(Flag):
@@ -65,30 +65,6 @@ class Role(StrEnum):
         return _Trait.IN_TF_CLUSTER in self.traits
 
 
-class ClusterShape(Protocol):
-    """The part of `ClusterConfig` that decides which nodes there are."""
-
-    @property
-    def cluster_size(self) -> int:
-        """Number of nodes."""
-        ...
-
-    @property
-    def num_ps(self) -> int:
-        """How many of them are parameter servers."""
-        ...
-
-    @property
-    def master_node(self) -> str | None:
-        """Role of the node that leads; None where ``worker:0`` does."""
-        ...
-
-    @property
-    def eval_node(self) -> bool:
-        """Whether one of them is the evaluator."""
-        ...
-
-
 @dataclass(frozen=True)
 class NodeSpec:
     """One node of a cluster: its rank (its number among all nodes), its job, and its index within the job."""
@@ -111,22 +87,6 @@ class NodeSpec:
 def role_of(node: str) -> Role:
     """Return the role of a node, from its name."""
     return Role(node.partition(":")[0])
-
-
-def assign_roles(shape: ClusterShape) -> list[NodeSpec]:
-    """Return one spec for each node, in TensorFlowOnSpark's order: ps, chief, evaluator, workers."""
-    jobs = [Role.PS] * shape.num_ps
-    if shape.master_node is not None:
-        jobs.append(Role(shape.master_node))
-    if shape.eval_node:
-        jobs.append(Role.EVALUATOR)
-    jobs += [Role.WORKER] * (shape.cluster_size - len(jobs))
-    counts: dict[str, int] = {}
-    node_specs = []
-    for rank, job in enumerate(jobs):
-        node_specs.append(NodeSpec(rank, job.value, counts.get(job, 0)))
-        counts[job] = counts.get(job, 0) + 1
-    return node_specs
 
 
 def chief_of(node_specs: list[NodeSpec]) -> NodeSpec:

@@ -25,7 +25,7 @@ from tfos_lab.data.session_stores import SessionStores
 from tfos_lab.engine.bus import Bus
 from tfos_lab.engine.cells import Cells
 from tfos_lab.engine.diagnosis.diagnosis import Assessor, Diagnosis
-from tfos_lab.engine.feed.feeding import Feeding
+from tfos_lab.engine.feed.feeding import UNFED, Feeding
 from tfos_lab.engine.feed.job import HeadLost
 from tfos_lab.engine.files.output import OutputReceiver
 from tfos_lab.engine.head import Head
@@ -628,7 +628,9 @@ class Cluster:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exc: object) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if isinstance(error, UNFED):
+            self.feeding.fail(error)
         self.stop()
 
     # ---- when nodes are gone ----------------------------------------------------------------------------------------

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tfos_lab.messages import Outcome
-from tfos_lab.values import decode_value
-from tfos_lab.values.stored import load_stored
+from tfos_lab.values import decode_value, load_stored
 
 
 class Results(Mapping[str, Any]):

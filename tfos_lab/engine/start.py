@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Unpack
 
-from tfos_lab.core.config import ClusterConfig, ClusterOptions, make_config
+from tfos_lab.core.config import ClusterConfig, ClusterOptions, assign_roles, make_config
 from tfos_lab.core.launchers import LauncherTraits, automatic_launcher, launcher_for
 from tfos_lab.core.options import takes_options
 from tfos_lab.core.package_versions import require_fitting
 from tfos_lab.core.paths import is_local
-from tfos_lab.core.roles import NodeSpec, assign_roles
+from tfos_lab.core.roles import NodeSpec
 from tfos_lab.data.frames import is_connect
 from tfos_lab.data.session_stores import stores_of
 from tfos_lab.data.spark_python import use_right_python
@@ -25,7 +25,7 @@ from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.run_store import with_store
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.errors import ConfigError, NodeFailed, NoSession
-from tfos_lab.payload.packing import pack
+from tfos_lab.payload import pack
 from tfos_lab.texts import format_count
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from tfos_lab.engine.launchers.local import local_fork_servers, warm_local
 from tfos_lab.engine.launchers.this_machine import kernel_environ
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.spark.executors import check_executors
+from tfos_lab.engine.spark.slots import slots_of
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +31,7 @@ def warm() -> str:
     if session is None or spark_session.is_local(session):
         warm_local(kernel_environ(), {})
         return "this machine"
-    slots = spark_session.slots_of(session)
+    slots = slots_of(session)
     check_executors(session, slots.total if slots else 1, {})
     return spark_session.master_of(session)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand, output_can_be_silenced
 
+from tfos_lab import sources
 from tfos_lab.core.lazy_imports import after_import
 from tfos_lab.core.package_versions import misfits
 from tfos_lab.engine.warm import warm_in_background
@@ -27,7 +28,6 @@ from tfos_lab.jupyter.options.documents import describe_options
 from tfos_lab.jupyter.options.table import is_for_waiting_nodes, parse_options
 from tfos_lab.jupyter.run import run_cell
 from tfos_lab.node.remote_files import register_file_systems
-from tfos_lab.payload import notebook_sources
 
 logger = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ def load_ipython_extension(shell: Any) -> None:
     _remove_matchers(shell)
     shell.Completer.custom_matchers.append(make_matcher(shell, magics.commands.complete, cell_help.complete_names))
     cell_help.install(shell)
-    notebook_sources.add_labeller(make_labeller(shell))
+    sources.add_labeller(make_labeller(shell))
     error_messages.install(shell)
     warning_messages.install()
     for problem in misfits():

@@ -271,9 +271,14 @@ class _Task(threading.Thread):
 
 
 def _feed_data(cluster: Cluster, options: CellOptions) -> None:
-    """Feed ``data``, if there is any."""
-    if options.data is not None:
+    """Feed ``data``, if there is any; where that fails, the run has failed."""
+    if options.data is None:
+        return
+    try:
         cluster.train(options.data, **dataclasses.asdict(options.feed))
+    except Exception as error:
+        cluster.feeding.fail(error)
+        raise
 
 
 def _continue_in_background(cluster: Cluster, options: CellOptions) -> None:

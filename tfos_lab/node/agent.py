@@ -28,18 +28,16 @@ from tfos_lab.node.child_supervisor import ChildEvents, ChildSupervisor
 from tfos_lab.node.driver_link import GAVE_UP, DriverLink
 from tfos_lab.node.feed.store import FeedStore
 from tfos_lab.node.files.output import OutputSender
-from tfos_lab.node.files.saved_paths import SavedPaths
-from tfos_lab.node.files.shared_folder import SharedFolder
+from tfos_lab.node.files.shared_folder import SavedPaths, SharedFolder
 from tfos_lab.node.forkserver.client import ForkServerSpec
 from tfos_lab.node.forkserver.health import end_abandoned
 from tfos_lab.node.gpus import NodeGpus
-from tfos_lab.node.logs.sender import LogSender
-from tfos_lab.node.logs.spool import LogSpool
+from tfos_lab.node.logs import LogSender, LogSpool
 from tfos_lab.node.payload_file import PayloadFile
 from tfos_lab.node.profile.files import ProfileFiles
 from tfos_lab.node.result_sender import ResultSender
 from tfos_lab.node.scratch import Scratch
-from tfos_lab.node.stacks.agent import StackTaker
+from tfos_lab.node.stack_taker import StackTaker
 from tfos_lab.node.tensorboard.event_files import EventFileSender
 from tfos_lab.node.tensorboard.remote_log import RemoteLog
 from tfos_lab.transport.poll_loop import PollLoop

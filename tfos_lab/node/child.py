@@ -21,10 +21,9 @@ from tfos_lab.core.processes import set_process_name
 from tfos_lab.errors import PayloadError
 from tfos_lab.node import keyboard
 from tfos_lab.node.agent_watch import AgentWatch, peer_of
-from tfos_lab.node.files.working_folder import FOLDER
-from tfos_lab.node.files.written_links import own_what_is_written
+from tfos_lab.node.files.working_folder import FOLDER, own_what_is_written
 from tfos_lab.node.forkserver.requests import ChildSpec
-from tfos_lab.node.stacks import dump
+from tfos_lab.node.stacks import register_dump
 from tfos_lab.transport.frames import FrameSocket
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def run(body: bytes, fds: list[int]) -> int:
     control = FrameSocket(sock)
     start = m.decode_to_agent(control.receive().data)
     assert isinstance(start, m.Start)
-    dump.register(Path(spec.environ.get("TFOS_LAB_SCRATCH", "")))
+    register_dump(Path(spec.environ.get("TFOS_LAB_SCRATCH", "")))
     session = NodeSession(control, start, port=port, agent=AgentWatch(peer_of(sock)))
     outcome = _run_function(session, start)
     _flush()
@@ -103,7 +102,7 @@ def _run_function(session: NodeSession, start: m.Start) -> m.Outcome:
     from tfos_lab.node.invoke import outcome_of
     from tfos_lab.node.payload_file import payload_of
     from tfos_lab.node.result_sender import NAME
-    from tfos_lab.payload.packing import unpack
+    from tfos_lab.payload import unpack
 
     try:
         map_fun, args = unpack(payload_of(start))

@@ -20,7 +20,7 @@ from tfos_lab.node.forkserver.client import ForkServerConnection, ForkServerSpec
 from tfos_lab.node.forkserver.leftovers import MARK_PREFIX
 from tfos_lab.node.forkserver.requests import ChildSpec, ExitedReply, FailedReply, SpawnedReply
 from tfos_lab.node.gpus import VISIBLE
-from tfos_lab.node.logs.spool import Pipe
+from tfos_lab.node.logs import Pipe
 from tfos_lab.transport.frames import ConnectionClosed, FrameSocket, frame_pair
 
 # A grandchild may keep the pipes open forever; they are read for this long after the child has ended.

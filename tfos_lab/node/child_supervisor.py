@@ -18,7 +18,7 @@ from tfos_lab.core.roles import role_of
 from tfos_lab.core.states import NodeState
 from tfos_lab.node.child_link import ChildLink
 from tfos_lab.node.forkserver.client import ForkServerSpec
-from tfos_lab.node.logs.spool import LINE_PATIENCE_S, LogSpool, Pipe
+from tfos_lab.node.logs import LINE_PATIENCE_S, LogSpool, Pipe
 from tfos_lab.transport.poll_loop import PollLoop
 
 # After the end of training, a child gets at most this long between SIGTERM and SIGKILL.

@@ -22,6 +22,7 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 LOCKS_VARIABLE = "TFOS_LAB_GPU_LOCKS"
 GPU_LINE = re.compile(r"GPU (\d+):.*\(UUID: ([^)]+)\)")
 
+_CARDS = Path("/proc/driver/nvidia/gpus")
 # Nodes of a cluster that has just ended take a moment to leave.
 _LEAVING_S = 3.0
 _POLL_S = 0.05
@@ -30,24 +31,18 @@ _DRIVER_TIMEOUT_S = 20.0
 _listings: dict[str, dict[str, str]] = {}
 
 
-def visible_gpus(environ: Mapping[str, str] | None = None, root: Path = Path("/")) -> list[str]:
-    """Return the NVIDIA GPUs that a process may use, without loading a driver library.
+def visible_gpus(environ: Mapping[str, str] = os.environ) -> list[str]:
+    """Return the NVIDIA GPUs that a process with this environment may use, without loading a driver library.
 
-    Parameters
-    ----------
-    environ : mapping of str to str, optional
-        The process' environment; that of this one by default.
-    root : path
-        Where to look for the driver's files; for tests.
-
-    Returns
-    -------
-    list of str
-        What CUDA_VISIBLE_DEVICES says, where it is set, else the numbers of all GPUs of this host.
+    What CUDA_VISIBLE_DEVICES says, where it is set, else the numbers of all GPUs of this host.
     """
-    environ = os.environ if environ is None else environ
     visible = environ.get(VISIBLE)
-    return _listed(environ, root) if visible is None else devices_in(visible)
+    if visible is not None:
+        return devices_in(visible)
+    listed = _ids(environ)
+    if listed is not None:
+        return list(listed)
+    return [str(number) for number in range(len(list(_CARDS.iterdir())))] if _CARDS.is_dir() else []
 
 
 def devices_in(visible: str) -> list[str]:
@@ -66,14 +61,6 @@ def devices_in(visible: str) -> list[str]:
     return devices
 
 
-def _listed(environ: Mapping[str, str], root: Path) -> list[str]:
-    listed = _ids(environ)
-    if listed is not None:
-        return list(listed)
-    cards = root / "proc/driver/nvidia/gpus"
-    return [str(number) for number in range(len(list(cards.iterdir())))] if cards.is_dir() else []
-
-
 def _ids(environ: Mapping[str, str]) -> dict[str, str] | None:
     """Return the UUID of each GPU by its number, as nvidia-smi lists them; None where there is none that answers."""
     program = shutil.which("nvidia-smi", path=environ.get("PATH"))
@@ -84,11 +71,6 @@ def _ids(environ: Mapping[str, str]) -> dict[str, str] | None:
             listing = subprocess.check_output([program, "--list-gpus"], timeout=_DRIVER_TIMEOUT_S)
             _listings[program] = dict(GPU_LINE.findall(listing.decode()))
     return _listings.get(program)
-
-
-def equal_share(gpus: int, nodes: int) -> int:
-    """Return how many GPUs each of the nodes of a host gets, where none is given twice."""
-    return gpus // nodes if nodes else 0
 
 
 class GpuLocks:
@@ -117,21 +99,18 @@ class GpuLocks:
         while True:
             for gpu in gpus:
                 if len(self._held) < wanted and gpu not in self._held:
-                    self._lock(gpu, fcntl.LOCK_EX)
+                    self.take(gpu)
             if len(self._held) >= min(wanted, len(gpus)) or time.monotonic() > deadline:
                 return [gpu for gpu in gpus if gpu in self._held]
             time.sleep(_POLL_S)
 
-    def share(self, gpus: Sequence[str]) -> None:
-        """Hold GPUs that were assigned by others, so that they are not dealt out."""
-        for gpu in gpus:
-            self._lock(gpu, fcntl.LOCK_SH)
+    def take(self, gpu: str) -> bool:
+        """Take a GPU, if nobody holds it; return whether that was so."""
+        return self._lock(gpu, fcntl.LOCK_EX)
 
-    def free(self, gpus: Sequence[str], *, or_shared: bool = False) -> list[str]:
-        """Return those that nobody holds, or only as shared ones."""
-        free = [gpu for gpu in gpus if self._lock(gpu, fcntl.LOCK_SH if or_shared else fcntl.LOCK_EX)]
-        self.close()
-        return free
+    def share(self, gpus: Sequence[str]) -> list[str]:
+        """Hold GPUs that were assigned by others, so that they are not dealt out; return those that are free for it."""
+        return [gpu for gpu in gpus if self._lock(gpu, fcntl.LOCK_SH)]
 
     def close(self) -> None:
         """Give all GPUs back; may be called twice."""
@@ -170,7 +149,11 @@ class GpuLocks:
 
 def free_gpus(gpus: Sequence[str], *, or_shared: bool = False) -> list[str]:
     """Return those of some GPUs of this host that no node holds, or that nodes only share."""
-    return GpuLocks(os.environ).free(gpus, or_shared=or_shared)
+    locks = GpuLocks(os.environ)
+    try:
+        return locks.share(gpus) if or_shared else [gpu for gpu in gpus if locks.take(gpu)]
+    finally:
+        locks.close()
 
 
 class NodeGpus:

@@ -47,7 +47,7 @@ def _preload_tensorflow() -> None:
     import tfos_lab.node.feed.dataset
     import tfos_lab.node.invoke
     import tfos_lab.node.session
-    import tfos_lab.payload.packing  # noqa: F401
+    import tfos_lab.payload  # noqa: F401
 
 
 def _import_tensorflow() -> None:

@@ -26,7 +26,7 @@ from tfos_lab.core.environments import this_platform, unpacked_environment
 from tfos_lab.core.gpu_shares import EQUAL
 from tfos_lab.core.package_versions import misfits
 from tfos_lab.errors import ExecutorMismatch, LaunchFailed, NodeFailed
-from tfos_lab.node.gpus import equal_share, visible_gpus
+from tfos_lab.node.gpus import visible_gpus
 from tfos_lab.node.resources import resource_environ
 
 REQUIRED = ("tensorflow", "pyarrow", "zmq", "msgspec")
@@ -130,7 +130,7 @@ class GpuShare(NamedTuple):
         if self.wanted != EQUAL:
             return self.wanted
         gpus = len(visible_gpus(environ))
-        return (equal_share(gpus, self.nodes) if self.nodes else 1) if gpus else None
+        return (gpus // self.nodes if self.nodes else 1) if gpus else None
 
 
 def hold(rank: int, node: str, template: bytes, gpus: GpuShare, resources: Mapping[str, list[str]]) -> str:

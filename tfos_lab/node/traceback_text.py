@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 
-from tfos_lab.payload import notebook_sources
+from tfos_lab import sources
 
 MAX_LINES = 200
 MAX_CHARACTERS = 100_000
@@ -134,7 +134,7 @@ def _library(filename: str) -> str | None:
 
 def _frame(frame: traceback.FrameSummary) -> str:
     text = traceback.StackSummary().format_frame_summary(frame).rstrip("\n")
-    label = notebook_sources.label(frame.filename)
+    label = sources.label(frame.filename)
     if label is None:
         return text
     _, _, rest = text.partition("\n")
@@ -144,7 +144,7 @@ def _frame(frame: traceback.FrameSummary) -> str:
 
 def _with_labels(text: str) -> str:
     """Name notebook cells in text that libraries have formatted, such as AutoGraph's "in user code"."""
-    for filename, label in notebook_sources.labels().items():
+    for filename, label in sources.labels().items():
         text = text.replace(f'File "{filename}"', label).replace(filename, label)
     return text
 

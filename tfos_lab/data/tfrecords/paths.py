@@ -13,6 +13,7 @@ from urllib.parse import quote, unquote
 
 from pyarrow import fs
 
+from tfos_lab.core.paths import is_local, split_scheme
 from tfos_lab.data.file_systems import open_path, readable_errors
 from tfos_lab.data.tfrecords.framing import starts_with_frame
 from tfos_lab.errors import ConfigError
@@ -129,3 +130,38 @@ def partition_of(below: str) -> dict[str, str | None]:
 
 def _is_hidden(below: str) -> bool:
     return any(part.startswith(("_", ".")) and "=" not in part for part in below.split("/"))
+
+
+def list_files(path: str) -> list[str]:
+    """Return the files of a folder or pattern, sorted by name.
+
+    Parameters
+    ----------
+    path : str
+        With its scheme, such as ``"s3a://bucket/data/*.parquet"``; one without is on this machine.
+
+    Returns
+    -------
+    list of str
+        Plain paths of local files; others begin as ``path`` does, with its scheme and host.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such file, or if the file system cannot be opened.
+    """
+    found = [file.path for file in find_files(path)[1]]
+    if not found:
+        raise ConfigError([f"path='{path}': this folder has no files"])
+    if is_local(path):
+        return found
+    return [_address(path, file) for file in found]
+
+
+def _address(path: str, file: str) -> str:
+    """Return the address of a file that was found below a path, whatever its file system calls the root."""
+    scheme, host, rest = split_scheme(path)
+    # To a file system, the host may be part of the path (s3: the bucket) or not (hdfs).
+    inner = open_path(path)[1].rstrip("/")
+    root = inner.removesuffix(rest.strip("/"))
+    return f"{scheme}://{host}/{file.removeprefix(root).lstrip('/')}"

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
-from tfos_lab.data.frames import is_connect, path_in_full, session_or_active
+from tfos_lab.core.code_archive import make_finder
+from tfos_lab.data.frames import default_fs, is_connect, path_in_full, session_or_active
 from tfos_lab.data.spark_errors import raises_own_errors
-from tfos_lab.data.spark_versions import has_data_sources
-from tfos_lab.data.tfrecords.options import COMPRESSIONS, MODES
+from tfos_lab.data.spark_python import use_right_python
+from tfos_lab.data.spark_versions import has_data_sources, parsed_schema
+from tfos_lab.data.tfrecords.options import COMPRESSIONS, MODES, with_whole_paths
 from tfos_lab.data.tfrecords.paths import find_files
+from tfos_lab.data.tfrecords.reading import infer_schema, plan_read
 from tfos_lab.data.tfrecords.source import FORMAT, ensure_registered
+from tfos_lab.data.tfrecords.writing import abort, commit, start_write
 from tfos_lab.errors import ConfigError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -73,9 +78,7 @@ def write_tfrecords(
     full, overwrite = path_in_full(path, df.sparkSession), mode == "overwrite"
     with raises_own_errors(df.sparkSession):
         if not has_data_sources():
-            from tfos_lab.data.tfrecords.mapped import write_mapped
-
-            write_mapped(df, {**options, "path": full}, overwrite=overwrite)
+            _write_mapped(df, {**options, "path": full}, overwrite=overwrite)
             return
         ensure_registered(df.sparkSession)
         df.write.format(FORMAT).options(**options).mode("overwrite" if overwrite else "append").save(full)
@@ -135,12 +138,64 @@ def read_tfrecords(
             find_files(one)  # Spark looks for them when rows are wanted, and raises its own error then
     with raises_own_errors(session):
         if not has_data_sources():
-            from tfos_lab.data.tfrecords.mapped import read_mapped
-
-            return read_mapped(session, {**options, "paths": json.dumps(paths)}, schema)
+            return _read_mapped(session, {**options, "paths": json.dumps(paths)}, schema)
         ensure_registered(session)
         reader = session.read.format(FORMAT).options(**options)
         reader = reader if schema is None else reader.schema(schema)
         df = reader.load(paths[0] if len(paths) == 1 else paths)
         df.schema  # noqa: B018 - has a Spark Connect session infer it now, not in the user's next call
     return df
+
+
+# ---- by `mapInArrow`, for Spark 3.5, which knows no formats that Python declares ------------------------------------
+
+
+def _read_mapped(spark: SparkSession, options: dict[str, str], schema: StructType | str | None) -> DataFrame:
+    """Read files as ``spark.read.format("tfrecord")`` does; takes its options."""
+    use_right_python(spark)
+    options = with_whole_paths(options, default_fs(spark))
+    if schema is None:
+        schema = infer_schema(options)
+    wanted = parsed_schema(schema) if isinstance(schema, str) else schema
+    groups = [(json.dumps(group),) for group in plan_read(options, wanted)]
+    find = make_finder()
+
+    # A local function is pickled by value. It must not refer to any name of this module.
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import json
+
+        for batch in batches:
+            for group in batch.column(0).to_pylist():
+                yield from find("tfos_lab.data.tfrecords.reading", "read_group")(wanted, json.loads(group))
+
+    # One partition for each group, or an empty one: Spark makes no DataFrame of no partitions.
+    parts = spark.sparkContext.parallelize(groups, max(1, len(groups)))
+    return spark.createDataFrame(parts, "files string").mapInArrow(read, wanted)
+
+
+def _write_mapped(df: DataFrame, options: dict[str, str], *, overwrite: bool) -> None:
+    """Write files as ``df.write.format("tfrecord")`` does; takes its options."""
+    spark = df.sparkSession
+    use_right_python(spark)
+    job = start_write(with_whole_paths(options, default_fs(spark)), df.schema, overwrite=overwrite)
+    find, fields = make_finder(), vars(job)
+
+    # As above.
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import json
+
+        import pyarrow as pa
+        from pyspark import TaskContext
+
+        writing = "tfos_lab.data.tfrecords.writing"
+        task: Any = TaskContext.get()
+        known = find(writing, "WriteJob")(**fields)
+        written = find(writing, "write_task")(known, batches, task.partitionId(), task.taskAttemptId())
+        yield pa.RecordBatch.from_pylist([{"files": json.dumps(written)}])
+
+    try:
+        rows = df.mapInArrow(write, "files string").collect()
+    except BaseException:
+        abort(job, [])
+        raise
+    commit(job, [(staged, final) for row in rows for staged, final in json.loads(row["files"])])

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tfos_lab.core.code_archive import make_task
 from tfos_lab.core.package_versions import compared_versions, differing
 from tfos_lab.engine.doctor import machine
 from tfos_lab.engine.doctor.finding import Finding, dotted
@@ -21,7 +22,6 @@ from tfos_lab.engine.doctor.network import Callback, answering, unreachable_advi
 from tfos_lab.engine.environment.checks import unpacked_problem
 from tfos_lab.engine.environment.inventory import Inventory
 from tfos_lab.engine.spark import session as spark_session
-from tfos_lab.engine.spark.archived import make_task
 from tfos_lab.engine.spark.executors import collect_from_executors
 from tfos_lab.errors import TfosError
 

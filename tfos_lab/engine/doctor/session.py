@@ -11,7 +11,7 @@ from tfos_lab.engine.doctor.finding import Finding
 from tfos_lab.engine.environment.checks import alias_of, problem_with
 from tfos_lab.engine.environment.inventory import Inventory
 from tfos_lab.engine.spark import session as spark_session
-from tfos_lab.engine.spark.session import Slots
+from tfos_lab.engine.spark.slots import Slots, slots_of
 from tfos_lab.texts import format_count
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def slots_soon(session: SparkSession) -> Slots | None:
     granted = spark_session.master_of(session).startswith(("yarn", "k8s"))
     coming_s = _GRANTED_S if granted else _COMING_S
     while True:
-        slots = spark_session.slots_of(session)
+        slots = slots_of(session)
         if slots is None or slots.free:
             return slots
         if time.monotonic() - called_s > (_LEAVING_S if slots.total else coming_s):

@@ -6,10 +6,12 @@ import contextlib
 import itertools
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from tfos_lab.errors import FeedError
+from tfos_lab.engine.state.instructions import Failure
+from tfos_lab.errors import ConfigError, FeedError, NoSession, RecordError
 
 if TYPE_CHECKING:
     from tfos_lab.engine.cluster import Cluster
@@ -20,8 +22,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+# How rows are refused.
+UNFED = (ConfigError, FeedError, NoSession, RecordError)
 # A stream ends at once, unless Spark is in trouble.
 _SETTLE_S = 10.0
+# How long the state may take to show a failure.
+_FAILED_S = 2.0
+_STEP_S = 0.005
 
 
 class Stream(Protocol):
@@ -168,6 +175,14 @@ class Feeding:
         for deferred in self._deferred:
             if deferred.error is not None:
                 raise deferred.error
+
+    def fail(self, error: Exception) -> None:
+        """End the nodes for rows that could not be fed, unless they have ended: they would wait for them for ever."""
+        if not self._cluster.ended:
+            self._cluster.head.fail(Failure("feed", type(error).__name__, str(error)))
+            deadline = time.monotonic() + _FAILED_S
+            while not self._cluster.ended and time.monotonic() < deadline:
+                time.sleep(_STEP_S)
 
     def identities(self) -> Identities | None:
         """Return the certificates of the nodes and of Spark's tasks; made on first use.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tfos_lab.core.code_archive import make_task
 from tfos_lab.core.states import RunState
 from tfos_lab.data.prepare import map_batches, prepare, taken_names, widen
 from tfos_lab.data.spark_versions import parsed_schema
@@ -19,7 +20,6 @@ from tfos_lab.engine.feed.answering import AnsweringNodes
 from tfos_lab.engine.feed.arrays import is_in_memory
 from tfos_lab.engine.feed.request import as_frame, check_objects, check_queue, is_rows, no_rows
 from tfos_lab.engine.spark import session as spark_session
-from tfos_lab.engine.spark.archived import make_task
 from tfos_lab.errors import ClusterEnded, ConfigError
 from tfos_lab.node.feed.inference_task import InferencePlan
 from tfos_lab.node.feed.object_rows import COLUMN, OBJECTS_SCHEMA

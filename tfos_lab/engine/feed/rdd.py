@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from tfos_lab.core.code_archive import make_task
 from tfos_lab.data.spark_types import sql_name
 from tfos_lab.engine.spark import session as spark_session
-from tfos_lab.engine.spark.archived import make_task
 from tfos_lab.errors import ConfigError, FeedError
 from tfos_lab.node.feed.rdd_rows import LEAVES, Column, converted
 

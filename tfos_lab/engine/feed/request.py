@@ -16,7 +16,7 @@ from tfos_lab.engine.feed.files.source import FileRows, find_rows
 from tfos_lab.engine.feed.rdd import frame_of_rdd
 from tfos_lab.engine.feed.spark_job import FrameRows, ObjectRows, SparkRows
 from tfos_lab.engine.spark import session as spark_session
-from tfos_lab.engine.spark.waiting import while_server_answers
+from tfos_lab.engine.spark.session import while_server_answers
 from tfos_lab.errors import ClusterEnded, ConfigError, NoSession
 from tfos_lab.messages import INPUT_QUEUE
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from tfos_lab.core.code_archive import make_task
 from tfos_lab.data.prepare import map_batches
 from tfos_lab.engine.spark import session as spark_session
-from tfos_lab.engine.spark.archived import make_task
 from tfos_lab.node.feed.object_rows import OBJECTS_SCHEMA
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from tfos_lab.engine.state.instructions import SendTo, SendToAll
 from tfos_lab.errors import CellInterrupted, ClusterEnded, ConfigError, PayloadError, WaitTimeout
 from tfos_lab.node.interactive.loop import run_cells
 from tfos_lab.node.interactive.namespace import InteractiveCell
-from tfos_lab.payload.packing import pack
+from tfos_lab.payload import pack
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,7 +9,7 @@ from tfos_lab.core.gpu_shares import EQUAL, gpus_wanted
 from tfos_lab.core.roles import NodeSpec
 from tfos_lab.engine.state.events import NodeView
 from tfos_lab.errors import ConfigError, NotEnoughGpus
-from tfos_lab.node.gpus import equal_share, visible_gpus
+from tfos_lab.node.gpus import visible_gpus
 from tfos_lab.texts import format_count
 
 
@@ -32,7 +32,7 @@ def local_shares(config: ClusterConfig, node_specs: Sequence[NodeSpec]) -> list[
         _require(wanted)
         return wanted
     gpus = visible_gpus()
-    share = equal_share(len(gpus), sharing) if gpus else None
+    share = len(gpus) // sharing if gpus else None
     return [share if count == EQUAL else count for count in wanted]
 
 

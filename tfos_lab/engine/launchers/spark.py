@@ -16,18 +16,23 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tfos_lab.core.code_archive import make_task
 from tfos_lab.core.node_addresses import node_addresses
 from tfos_lab.crossing import own_error_in
 from tfos_lab.data.spark_errors import killed_worker
 from tfos_lab.engine.launchers.base import Launcher
 from tfos_lab.engine.launchers.gpus import check_assigned, wanted_of
 from tfos_lab.engine.spark import session as spark_session
-from tfos_lab.engine.spark.archived import make_task
-from tfos_lab.engine.spark.arrival import Arrival
-from tfos_lab.engine.spark.executor_watch import ExecutorWatch, loss_reason
-from tfos_lab.engine.spark.executors import check_executors, mismatch_in
-from tfos_lab.engine.spark.servers import ADVICE, lost_connect_server, lost_server
-from tfos_lab.engine.spark.waiting import ask_no_more, end_without_lost_server, while_server_answers
+from tfos_lab.engine.spark.executors import ExecutorWatch, check_executors, loss_reason, mismatch_in
+from tfos_lab.engine.spark.session import (
+    ADVICE,
+    ask_no_more,
+    end_without_lost_server,
+    lost_connect_server,
+    lost_server,
+    while_server_answers,
+)
+from tfos_lab.engine.spark.slots import Arrival, gpus_per_task, slots_of
 from tfos_lab.errors import FeedError, NodeFailed, NoSession, NotEnoughSlots, ReservationTimeout, TfosError
 from tfos_lab.messages import LaunchSpec
 from tfos_lab.texts import format_count
@@ -69,7 +74,7 @@ class SparkLauncher(Launcher):
 
     def launch(self) -> None:
         """Check slots and executors, then start the job on its own thread."""
-        check_assigned(self._cluster.config, spark_session.gpus_per_task(self._spark))
+        check_assigned(self._cluster.config, gpus_per_task(self._spark))
         end_without_lost_server(self._spark)
         self._require_slots()
         if not self._closed:
@@ -178,7 +183,7 @@ class SparkLauncher(Launcher):
 
     def free_slots(self) -> None:
         """If the nodes hold every slot, have their tasks hand over to the agents and return."""
-        slots = spark_session.slots_of(self._spark)
+        slots = slots_of(self._spark)
         if not self._thread.is_alive() or (slots is not None and slots.free > 0):
             return
         self._head.free_slots()
@@ -201,7 +206,7 @@ class SparkLauncher(Launcher):
 
     def hint(self) -> str:
         """Count Spark's task slots."""
-        slots = spark_session.slots_of(self._spark)
+        slots = slots_of(self._spark)
         if slots is None:
             return "Ask for fewer nodes, or give the Spark Connect server more executors"
         pending = self._arrival.pending()

@@ -7,17 +7,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tfos_lab.core.config import ClusterConfig
+from tfos_lab.core.config import ClusterConfig, assign_roles
 from tfos_lab.core.gpu_shares import ALL
 from tfos_lab.core.launchers import LauncherTraits
-from tfos_lab.core.roles import NodeSpec, assign_roles, chief_of
+from tfos_lab.core.roles import NodeSpec, chief_of
 from tfos_lab.data.session_stores import SessionStores
 from tfos_lab.engine.cluster import Cluster
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.state.instructions import Failure
 from tfos_lab.errors import LaunchFailed, NodeFailed, ReservationTimeout, RunFailed, TfosError
 from tfos_lab.node.traceback_text import format_remote
-from tfos_lab.payload.packing import pack
+from tfos_lab.payload import pack
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

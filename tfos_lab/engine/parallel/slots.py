@@ -13,6 +13,7 @@ from tfos_lab.data.frames import is_connect
 from tfos_lab.engine.launchers.capacity import cores, room
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.spark.executors import inspect_executors
+from tfos_lab.engine.spark.slots import await_slots, gpus_per_task, slots_of
 from tfos_lab.errors import ConfigError
 from tfos_lab.node.gpus import VISIBLE, GpuLocks, devices_in, free_gpus, visible_gpus
 from tfos_lab.texts import format_count
@@ -156,7 +157,7 @@ class SparkSlots(Slots):
 
     def most(self) -> int | None:
         """Return the number of slots, unless executors come and go."""
-        slots = None if self._dynamic else spark_session.await_slots(self._spark, 1)
+        slots = None if self._dynamic else await_slots(self._spark, 1)
         if slots is None:
             return self.limit
         self.total = slots.total if self._gpu_runs is None else min(slots.total, self._gpu_runs)
@@ -167,7 +168,7 @@ class SparkSlots(Slots):
         return free if self._gpu_runs is None else min(free, self._gpu_runs - taken)
 
     def _free_tasks(self, taken: int, launching: int, wanted: int) -> int:
-        slots = spark_session.slots_of(self._spark)
+        slots = slots_of(self._spark)
         if slots is None:
             self.total = self.total or self._count_partitions()
             return self.total - taken
@@ -206,13 +207,13 @@ def slots_for(
     of_run = None if gpus is None else gpus_wanted(gpus, Role.CHIEF, {})
     if launcher.spans_hosts and spark is not None:
         return SparkSlots(limit, spark, _gpu_runs(spark, of_run or 0))
-    slots = None if spark is None or is_connect(spark) else spark_session.slots_of(spark)
+    slots = None if spark is None or is_connect(spark) else slots_of(spark)
     return MachineSlots(limit, slots.total if slots is not None else None, of_run, largest=largest)
 
 
 def _gpu_runs(spark: SparkSession, per_run: int) -> int | None:
     """Return for how many nodes the executors' GPUs are enough; None if they want none, or Spark assigns them."""
-    if not per_run or spark_session.gpus_per_task(spark) is not None:
+    if not per_run or gpus_per_task(spark) is not None:
         return None
     there = {fact["host"]: len(devices_in(fact["gpus"])) for fact in inspect_executors(spark, 1, {})}
     runs = sum(count // per_run for count in there.values())

@@ -20,9 +20,10 @@ from tfos_lab.engine.parallel.state import ParallelState
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.run_store import with_store
 from tfos_lab.engine.spark import session as spark_session
+from tfos_lab.engine.spark.slots import await_slots
 from tfos_lab.engine.start import choose_launcher
 from tfos_lab.errors import ConfigError, NotAllAtOnce
-from tfos_lab.payload.packing import LIMIT_BYTES, pack
+from tfos_lab.payload import LIMIT_BYTES, pack
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -141,7 +142,7 @@ def _checked_list(args_list: Iterable[Any]) -> list[Any]:
 def _require_slots(slots: Slots, wanted: int, session: SparkSession | None) -> None:
     """Raise `NotAllAtOnce` if so many runs cannot go on at once."""
     if session is not None:
-        spark_session.await_slots(session, wanted)
+        await_slots(session, wanted)
     free = slots.free(0, 0)
     if free < wanted:
         raise NotAllAtOnce(wanted=wanted, free=free, total=max(slots.total, free))

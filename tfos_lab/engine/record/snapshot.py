@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from tfos_lab import sources
 from tfos_lab.core import cluster_records
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.core.paths import without_keys
@@ -29,7 +30,6 @@ from tfos_lab.engine.record.inputs import Plain
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.state.events import ClusterView
 from tfos_lab.errors import NodeFailed
-from tfos_lab.payload import notebook_sources
 from tfos_lab.texts import first_line
 
 MAX_METRICS = 2000
@@ -105,7 +105,7 @@ def code_of(function: Callable[..., Any]) -> CodeRecord | None:
     code = getattr(function, "__code__", None)
     if code is None:
         return None
-    label = notebook_sources.label(code.co_filename) or code.co_filename
+    label = sources.label(code.co_filename) or code.co_filename
     is_cell = code.co_name == "<module>"
     try:
         source = "".join(linecache.getlines(code.co_filename)) if is_cell else inspect.getsource(function)

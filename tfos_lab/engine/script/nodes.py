@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
-from tfos_lab.core.config import ClusterConfig
+from tfos_lab.core.config import ClusterConfig, assign_roles
 from tfos_lab.core.options import is_int
-from tfos_lab.core.roles import Role, assign_roles
+from tfos_lab.core.roles import Role
 from tfos_lab.errors import ConfigError
 from tfos_lab.node.script.params import named_placeholders
 

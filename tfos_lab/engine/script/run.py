@@ -15,7 +15,7 @@ from tfos_lab.engine.cluster import Cluster
 from tfos_lab.engine.results import Results
 from tfos_lab.engine.script.versions import Versions
 from tfos_lab.engine.spark import session as spark_session
-from tfos_lab.engine.spark.servers import lost_connect_server
+from tfos_lab.engine.spark.session import lost_connect_server
 from tfos_lab.errors import ClusterEnded, NoSession, WaitTimeout
 
 if TYPE_CHECKING:

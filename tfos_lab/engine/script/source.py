@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfos_lab.core.python_source import parse
 from tfos_lab.errors import ConfigError
 
 # Each node gets all of it within its start message.
@@ -80,7 +79,7 @@ def _existing(path: str | os.PathLike[str]) -> Path:
 
 def _parsed(path: Path, data: bytes) -> ast.Module:
     try:
-        return parse(data, str(path))
+        return ast.parse(data, str(path))
     except SyntaxError as error:
         line = (error.text or "").strip()
         shown = f": {line}" if line else ""

@@ -33,7 +33,7 @@ from tfos_lab.engine.start import choose_launcher
 from tfos_lab.engine.state.events import MetricsReported
 from tfos_lab.errors import ConfigError
 from tfos_lab.node.invoke import call_map_fun
-from tfos_lab.payload.packing import LIMIT_BYTES, pack
+from tfos_lab.payload import LIMIT_BYTES, pack
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

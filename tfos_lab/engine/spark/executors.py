@@ -1,4 +1,8 @@
-"""Checks executors before nodes are launched on them: their Python version and packages, by host."""
+"""Executors: checked before nodes are launched on them, by host, and watched while nodes live on them.
+
+Spark may remove an executor, and does not report why unless it is asked. While a node's task runs, Spark's job fails
+with its executor; when a node has given its slot back, Spark no longer knows of it, and nothing fails.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,20 @@ import contextlib
 import re
 import secrets
 import sys
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from tfos_lab.core.code_archive import make_task
 from tfos_lab.core.environments import this_platform
 from tfos_lab.crossing import own_error_in
 from tfos_lab.data.frames import is_connect
 from tfos_lab.data.spark_python import is_unchosen
 from tfos_lab.engine.spark import session as spark_session
-from tfos_lab.engine.spark.archived import make_task
+from tfos_lab.engine.spark.session import lost_connect_server, lost_server
+from tfos_lab.engine.spark.slots import slots_of
 from tfos_lab.errors import ExecutorMismatch
 
 if TYPE_CHECKING:
@@ -33,6 +41,24 @@ _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _END_S = 3.0
 _POLL_S = 0.1
 _TASKS_LOGGER = "org.apache.spark.scheduler.TaskSetManager"
+
+_WATCH_S = 1.0
+# Spark may notice an executor's end later than the node. The errors that it causes on other nodes wait a little longer.
+_REASON_TIMEOUT_S = 3.0
+# Spark Connect never says why: only the end of its server would.
+_SERVER_TIMEOUT_S = 1.0
+_REASON_POLL_S = 0.05
+# Spark's reason for executors that it has ended itself.
+_KILLED_BY_DRIVER = "killed by driver"
+_IDLE_TIMEOUT = "spark.dynamicAllocation.cachedExecutorIdleTimeout"
+# Kubernetes' word for how a container has ended.
+_TERMINATION = re.compile(r"termination reason: (\w+)")
+_UNTELLING = ("Error", "N")  # "N/A"
+_CODE = re.compile(r"(code -?\d+)\(")
+_REASON_UNKNOWN = (
+    "its executor has ended. Whether it failed, or Spark took it back, Spark Connect does not tell: see the server's "
+    f"log, and leave {_IDLE_TIMEOUT} there at its default"
+)
 
 # Applications whose executors were checked, with the environments that were warmed there.
 _checked: set[tuple[str, str]] = set()
@@ -83,7 +109,7 @@ def collect_from_executors(
     ExecutorMismatch
         If Spark itself refuses an executor's Python.
     """
-    slots = spark_session.slots_of(spark)
+    slots = slots_of(spark)
     tasks = max(nodes, slots.total if slots else nodes)
     tag = tag or f"{spark_session.INSPECTION}-{secrets.token_hex(4)}"
     what = "tfos_lab: look at the executors and warm them"
@@ -129,7 +155,7 @@ def _await_end(spark: SparkSession) -> None:
     """Wait, for some seconds at most, until the tasks have ended that Spark kills with the one that has failed."""
     until_s = time.monotonic() + _END_S
     with contextlib.suppress(Exception):  # the session may be gone
-        while (slots := spark_session.slots_of(spark)) and slots.free < slots.total and time.monotonic() < until_s:
+        while (slots := slots_of(spark)) and slots.free < slots.total and time.monotonic() < until_s:
             time.sleep(_POLL_S)
     time.sleep(_POLL_S)
 
@@ -169,3 +195,145 @@ def _wrong_python(text: str) -> str | None:
         program = re.search(r'Cannot run program "([^"]+)"', text)
         return f"has no {program[1] if program else 'Python'}"
     return None
+
+
+# ---- while nodes live on them ---------------------------------------------------------------------------------------
+
+
+class ExecutorWatch(threading.Thread):
+    """Reports executors with nodes on them that have gone (``tfos-executors-<cluster>``).
+
+    Parameters
+    ----------
+    cluster_id : str
+        For the thread's name.
+    spark : SparkSession
+        Whose executors they are. Spark Connect does not list them; there the nodes' own reports count.
+    executors : callable
+        Returns the executors that nodes live on, by Spark's identifiers.
+    lose : callable
+        Called with an executor that has gone, and why.
+    lose_server : callable
+        Called before that with a clause, if an executor has gone with Spark Connect's server.
+    """
+
+    def __init__(
+        self,
+        cluster_id: str,
+        spark: SparkSession,
+        executors: Callable[[], set[str]],
+        lose: Callable[[str, str], None],
+        lose_server: Callable[[str], None],
+    ) -> None:
+        super().__init__(name=f"tfos-executors-{cluster_id}", daemon=True)
+        self._spark = spark
+        self._executors = executors
+        self._lose = lose
+        self._lose_server = lose_server
+        self._wake = threading.Event()
+        self._closed = False
+        self._reports: deque[str] = deque()
+        self._reported: set[str] = set()
+
+    def on_executor_end(self, executor: str) -> None:
+        """Handle a node's report that its executor has ended; safe from any thread."""
+        self._reports.append(executor)
+        self._wake.set()
+
+    def close(self) -> None:
+        """End the thread, without waiting for it: Spark may be slow to answer."""
+        self._closed = True
+        self._wake.set()
+
+    def run(self) -> None:
+        """Watch until `close` is called."""
+        while not self._closed:
+            for executor in self._gone():
+                why = self._why(executor)
+                if not self._closed:
+                    self._lose(executor, why)
+            self._wake.wait(_WATCH_S)
+            self._wake.clear()
+
+    def _gone(self) -> set[str]:
+        """Return executors that have gone and have not been reported yet."""
+        gone = set()
+        while self._reports:
+            gone.add(self._reports.popleft())
+        if not is_connect(self._spark):
+            gone |= {one for one in self._executors() if _removal_of(self._spark, one) is not None}
+        gone -= self._reported
+        self._reported |= gone
+        return gone
+
+    def _why(self, executor: str) -> str:
+        if is_connect(self._spark):
+            return self._why_with_connect(time.monotonic() + _SERVER_TIMEOUT_S)
+        deadline = time.monotonic() + _REASON_TIMEOUT_S
+        while (reason := _removal_of(self._spark, executor)) is None and time.monotonic() < deadline:
+            time.sleep(_REASON_POLL_S)
+        if reason is None:
+            why = "its executor has ended, and Spark does not say why"
+        else:
+            timeout = spark_session.conf(self._spark, _IDLE_TIMEOUT)
+            why = _removal_text(reason, timeout if spark_session.allocates_dynamically(self._spark) else "")
+        return "; ".join(filter(None, [why, lost_server(self._spark)]))
+
+    def _why_with_connect(self, deadline: float) -> str:
+        """Return why an executor has ended as far as can be seen from here: its server may be about to end, too."""
+        while not (lost := lost_connect_server(self._spark)) and time.monotonic() < deadline:
+            time.sleep(_REASON_POLL_S)
+        if not lost:
+            return _REASON_UNKNOWN
+        if not self._closed:
+            self._lose_server(lost)
+        return lost
+
+
+def _removal_of(spark: SparkSession, executor: str) -> str | None:
+    """Return why Spark has removed or is removing an executor; None if it does not say, or has not."""
+    with contextlib.suppress(Exception):  # the session may be gone, or the executor none of Spark's
+        scala = spark.sparkContext._jsc.sc()  # noqa: SLF001 - executors have no Python name
+        manager = scala.executorAllocationManager()
+        # A standalone cluster reports the end of those that dynamic allocation removes only after some seconds.
+        if manager.isDefined() and manager.get().executorMonitor().executorsPendingToRemove().contains(executor):
+            return f"Executor {_KILLED_BY_DRIVER}"
+        reason = scala.statusStore().executorSummary(executor).removeReason()
+        return str(reason.get()) if reason.isDefined() else None
+    return None
+
+
+def loss_reason(text: str) -> str:
+    r"""Return why an executor was lost in one line, without a stop; on Kubernetes, Spark adds a page to the sentence.
+
+    Examples
+    --------
+    >>> loss_reason("\n The executor exited with exit code 137.\n The API gave ...:\n termination reason: OOMKilled\n")
+    'The executor exited with exit code 137; its container: OOMKilled'
+    """
+    first = text.strip().partition("\n")[0].strip().rstrip(".")
+    first = _CODE.sub(r"\1 (", first)
+    ended = _TERMINATION.search(text)
+    return f"{first}; its container: {ended[1]}" if ended and ended[1] not in _UNTELLING else first
+
+
+def _removal_text(reason: str, idle_timeout: str) -> str:
+    """Return a sentence on why Spark has removed an executor.
+
+    Parameters
+    ----------
+    reason : str
+        The reason as Spark gives it.
+    idle_timeout : str
+        After what time Spark removes idle executors that hold nodes; empty without dynamic allocation.
+    """
+    reason = loss_reason(reason)
+    if _KILLED_BY_DRIVER not in reason:
+        return f"Spark has lost its executor: {reason}"
+    taken = f"Spark took its executor back ({reason})"
+    if not idle_timeout:
+        return taken
+    return (
+        f"{taken}, which it does after {_IDLE_TIMEOUT}={idle_timeout} where no task runs, though nodes do: leave that "
+        "setting at its default, or raise it"
+    )

@@ -1,15 +1,24 @@
-"""Queries about a SparkSession, classic or Connect: whether it is alive, where it runs, which task slots are free."""
+"""A SparkSession, classic or Connect: whether it is alive, where it runs, and the jobs that it runs for us.
+
+A session is lost where Spark's own servers are: the port of a standalone cluster's master, or of a Connect server,
+refuses connections, or YARN has ended the application. Without the master, nodes that run go on, and nothing else
+starts. The Connect server is its application's driver: with it, all executors end, and nodes on them. A server that is
+stopped, or cannot be reached, may go on.
+"""
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
+import re
+import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import Future, wait
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tfos_lab.core.node_addresses import node_addresses
 from tfos_lab.crossing import own_error_in
@@ -18,7 +27,6 @@ from tfos_lab.data.spark_errors import killed_worker
 from tfos_lab.data.spark_python import is_local_master
 from tfos_lab.data.spark_versions import why_no_connect
 from tfos_lab.engine.spark.oversized import oversized
-from tfos_lab.engine.spark.servers import ADVICE, lost_connect_server, lost_server
 from tfos_lab.errors import FeedError, NoSession, TfosError
 from tfos_lab.transport.link import address_towards
 
@@ -27,8 +35,36 @@ if TYPE_CHECKING:
     from pyspark.storagelevel import StorageLevel
 
 
+T = TypeVar("T")
+
 #: Environment variable of the driver: how executors reach it, where that is not Spark's ``spark.driver.host``.
 HOST_VARIABLE = "TFOS_SERVER_HOST"
+_STANDALONE = "spark://"
+_CONNECT = "sc://"
+_YARN = "yarn"
+_HOST_AND_PORT = re.compile(r"(\[[^\]]+\]|[^,:/]+):(\d+)")
+_CONNECT_TIMEOUT_S = 1.0
+# How long YARN is asked for the end of an application that Spark has given up, and of one that it has not.
+_YARN_S = 3.0
+_SOON_S = 0.5
+# With one of these, gRPC may reach a server that cannot be reached from here.
+_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
+
+#: What to do about a Connect server that is lost: its session does not come back with it.
+ADVICE = "start it again, and make another session with SparkSession.builder.remote(...).create()"
+# Between two looks at whether a Connect server that is asked something is lost.
+_ANSWER_S = 1.0
+
+#: The tag of our jobs that look at the executors and warm them, which takes some seconds.
+INSPECTION = "tfos-inspect"
+_POLL_S = 0.05
+# Words of lines that name a cause.
+_CAUSE_WORDS = ("Error", "Exception", "Failure")
+_MAX_CAUSE = 1000
+_INTERRUPT_S = 5.0
+# Spark's records of tasks are a little behind the job's end.
+_RECORDS_TIMEOUT_S = 1.0
+_MAX_TASKS = 1000
 
 
 def active_session() -> SparkSession | None:
@@ -97,22 +133,171 @@ def require_alive(spark: SparkSession) -> None:
 
 def why_unusable(spark: SparkSession) -> str | None:
     """Return why no cluster can use the session, or None if one can."""
-    return _unfit(spark) or death_of(spark)
-
-
-def _unfit(spark: SparkSession) -> str:
-    return why_no_connect() if is_connect(spark) else ""
+    return (why_no_connect() if is_connect(spark) else "") or death_of(spark)
 
 
 def advice_for(spark: SparkSession) -> str:
     """Return how to come by a session instead of a dead one; "" if as usual."""
-    if _unfit(spark):
+    if is_connect(spark) and why_no_connect():
         return "make a classic session, as in SparkSession.builder.master('spark://host:7077').getOrCreate()"
     # Of one that was not stopped, `getOrCreate` makes no other.
     if is_connect(spark):
         return "" if getattr(spark, "is_stopped", False) else ADVICE
     ended = spark.sparkContext._jsc is None  # noqa: SLF001 - as above
     return "" if ended else "end it with spark.stop(), and make another with SparkSession.builder.getOrCreate()"
+
+
+# ---- its servers ----------------------------------------------------------------------------------------------------
+
+
+def lost_server(spark: SparkSession) -> str:
+    """Return a clause if a session's standalone master or Connect server refuses connections, or YARN has ended it.
+
+    It says what follows, and is "" if all is well.
+    """
+    url = url_of(spark)
+    if url == _YARN:
+        return _why_yarn_ended(spark)
+    if url.startswith(_CONNECT):
+        lost = lost_connect_server(spark)
+        return f"{lost}: its nodes end with it; {ADVICE}" if lost else ""
+    reason = _why_refused(url) if url.startswith(_STANDALONE) else ""
+    if not reason:
+        return ""
+    return (
+        f"Spark's master at {url} does not answer ({reason}): what runs goes on, but Spark starts no executor "
+        "until the master is back"
+    )
+
+
+def _why_yarn_ended(spark: SparkSession) -> str:
+    """Return what YARN says of an application that it has ended; "" of one that runs."""
+    context: Any = spark.sparkContext
+    with contextlib.suppress(Exception):  # the JVM or the ResourceManager may be gone, too
+        yarn, java_context = context._jvm.org.apache.hadoop.yarn, context._jsc  # noqa: SLF001 - nothing public has them
+        settings = yarn.conf.YarnConfiguration(java_context.hadoopConfiguration())
+        settings.setLong("yarn.resourcemanager.connect.max-wait.ms", int(1000 * _YARN_S))
+        client = yarn.client.api.YarnClient.createYarnClient()
+        client.init(settings)
+        client.start()
+        try:
+            number = yarn.api.records.ApplicationId.fromString(java_context.sc().applicationId())
+            began_s = time.monotonic()
+            # Its executors go first.
+            while (waited_s := time.monotonic() - began_s) < (_YARN_S if java_context.sc().isStopped() else _SOON_S):
+                report = client.getApplicationReport(number)
+                if report.getFinalApplicationStatus().toString() != "UNDEFINED":
+                    return "YARN has ended it: " + " ".join(str(report.getDiagnostics()).split())
+                time.sleep(min(_SOON_S, waited_s + 0.05))
+        finally:
+            client.stop()
+    return ""
+
+
+def lost_connect_server(spark: SparkSession) -> str:
+    """Return `lost_server` without what follows, for Connect servers only."""
+    url = url_of(spark) if is_connect(spark) else ""
+    reason = "" if any(map(os.environ.get, _PROXIES)) else _why_refused(url)
+    return f"the Spark Connect server at {url} does not answer ({reason})" if reason else ""
+
+
+def url_of(spark: SparkSession) -> str:
+    """Return the session's master, or its Connect server, which alone has to reach the master; "" if unknown."""
+    with contextlib.suppress(Exception):  # a session that has ended may not tell; others are made in ways of their own
+        if not is_connect(spark):
+            return spark.sparkContext.master or ""
+        channel = spark._client._builder  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public way to ask
+        return f"{_CONNECT}{channel.endpoint}"
+    return ""
+
+
+def _why_refused(url: str) -> str:
+    """Return why none of the servers of a URL takes connections, as the first of them; "" if one does, or may do so."""
+    reasons = []
+    for host, port in _HOST_AND_PORT.findall(url.partition("://")[2]):
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT_S).close()
+        except TimeoutError:
+            return ""
+        except OSError as error:
+            reasons.append(error.strerror or str(error))
+        else:
+            return ""
+    return reasons[0] if reasons else ""
+
+
+def while_server_answers(spark: SparkSession, ask: Callable[[], T], *, name: str) -> T:
+    """Ask Spark something; with Spark Connect on a thread of its own, which is left alone if the server is lost.
+
+    A server that is silent is waited for: it may go on.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        Whose server it is.
+    ask : callable
+        What is done; its result is returned, or its error raised.
+    name : str
+        For the thread.
+
+    Raises
+    ------
+    NoSession
+        If the server has refused two connections, a second apart.
+    """
+    if not is_connect(spark):
+        return ask()
+    answer: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(ask())
+        except BaseException as error:  # noqa: BLE001 - whoever waits raises it
+            answer.set_exception(error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    before = ""
+    while True:
+        if wait([answer], _ANSWER_S).done:
+            return answer.result()
+        lost = lost_connect_server(spark)
+        if lost and before:
+            ask_no_more(spark)
+            raise NoSession(reason=lost, advice=ADVICE)
+        before = lost
+
+
+def ask_no_more(spark: SparkSession) -> None:
+    """Have pyspark ask a session's Spark Connect server no more that is lost for good, as the session is with it.
+
+    Else some of its threads ask for ten minutes, and Python waits for these when it ends.
+    """
+    for policy in spark.client.get_retry_policies():
+        policy.max_retries = 0
+
+
+_ending: set[SparkSession] = set()
+
+
+def end_without_lost_server(spark: SparkSession) -> None:
+    """See to it that Python ends at once where a session's Spark Connect server is lost; may be called again.
+
+    pyspark ends its session on the server then, and tries for ten minutes.
+    """
+    if is_connect(spark):
+        if not _ending:
+            atexit.register(_close_lost)
+        _ending.add(spark)
+
+
+def _close_lost() -> None:
+    for spark in _ending:
+        if lost_connect_server(spark):
+            with contextlib.suppress(Exception):  # the process ends
+                spark.client.close()
+
+
+# ---- its settings ----------------------------------------------------------------------------------------------------
 
 
 def conf(spark: SparkSession, key: str, default: str = "") -> str:
@@ -159,112 +344,6 @@ def _spark_s_hosts(spark: SparkSession) -> tuple[str, str]:
     return conf(spark, "spark.driver.bindAddress", public), public
 
 
-#: The tag of our jobs that look at the executors and warm them, which takes some seconds.
-INSPECTION = "tfos-inspect"
-# A new session may have no executors yet; they are complete when their number has not changed for a while.
-_NEW_SESSION_S = 20.0
-_SETTLED_S = 5.0
-_LEAVING_S = 3.0
-# No job runs any more but ours that look at executors: what holds slots ends, and takes longer on a busy machine.
-_CANCELLED_S = 30.0
-_POLL_S = 0.05
-# Words of lines that name a cause.
-_CAUSE_WORDS = ("Error", "Exception", "Failure")
-_MAX_CAUSE = 1000
-_INTERRUPT_S = 5.0
-# Spark's records of tasks are a little behind the job's end.
-_RECORDS_TIMEOUT_S = 1.0
-_MAX_TASKS = 1000
-
-
-@dataclass(frozen=True)
-class Slots:
-    """Task slots of the session's executors."""
-
-    total: int
-    free: int
-
-
-def slots_of(spark: SparkSession) -> Slots | None:
-    """Return how many tasks can run at once and how many more could start now; None if Spark does not tell.
-
-    Raises
-    ------
-    NoSession
-        If the session is being stopped just now.
-    """
-    if is_connect(spark):
-        return None
-    try:
-        return _slots_in(spark.sparkContext._jsc.sc())  # noqa: SLF001 - the scheduler's numbers have no Python name
-    except Exception:
-        require_alive(spark)  # one that is being stopped has no scheduler any more
-        raise
-
-
-def _slots_in(scala: Any) -> Slots:
-    profile = scala.resourceProfileManager().defaultResourceProfile()
-    total = int(scala.maxNumConcurrentTasks(profile))
-    # From the scheduler itself: `statusTracker` may be a heartbeat behind.
-    running = scala.taskScheduler().runningTasksByExecutors().values().iterator()
-    busy = 0
-    while running.hasNext():
-        busy += int(running.next())
-    return Slots(total=total, free=max(0, total - busy))
-
-
-def gpus_per_task(spark: SparkSession) -> int | None:
-    """Return how many GPUs Spark assigns to each task; None if it assigns none, or does not tell."""
-    amount = "" if is_connect(spark) else conf(spark, "spark.task.resource.gpu.amount")
-    with contextlib.suppress(ValueError):
-        return max(1, int(float(amount)))  # a part of one is a whole one that tasks share
-    return None
-
-
-def await_slots(spark: SparkSession, wanted: int, tell: Callable[[], object] | None = None) -> Slots | None:
-    """Return the session's slots as soon as ``wanted`` are free, or no more are to be expected.
-
-    Tasks of a cluster that has just ended take a moment to leave, and executors of a new session a moment to start.
-    Under dynamic allocation, or if Spark does not report slots, there is nothing to wait for: returns None. ``tell`` is
-    called again and again while executors are awaited.
-    """
-    if is_connect(spark) or allocates_dynamically(spark):
-        return None
-    called_s = changed_s = time.time()
-    young_until_s = spark.sparkContext.startTime / 1000 + _NEW_SESSION_S
-    total = -1
-    while True:
-        slots = slots_of(spark)
-        now_s = time.time()
-        if slots is None or slots.free >= wanted:
-            return slots
-        if slots.total != total:
-            total, changed_s = slots.total, now_s
-        coming = now_s < young_until_s and (total == 0 or now_s - changed_s < _SETTLED_S)
-        leaving = total >= wanted and _tasks_leave(spark, now_s - called_s)
-        if not coming and not leaving:
-            return slots
-        if tell is not None and coming:
-            tell()
-        time.sleep(_POLL_S)
-
-
-def _tasks_leave(spark: SparkSession, waited_s: float) -> bool:
-    """Whether tasks that hold slots may still be about to end, after some time."""
-    if waited_s < _LEAVING_S:
-        return True
-    if waited_s > _CANCELLED_S:
-        return False
-    jobs = set(spark.sparkContext.statusTracker().getActiveJobsIds())
-    return not jobs or jobs <= _jobs_of(spark, INSPECTION)
-
-
-def _jobs_of(spark: SparkSession, tag: str) -> set[int]:
-    """Return the ids of a tag's jobs, also of those that have ended."""
-    scala = spark.sparkContext._jsc.sc()  # noqa: SLF001 - tags have no Python name
-    return set(scala.statusTracker().getJobIdsForTag(tag))
-
-
 def allocates_dynamically(spark: SparkSession) -> bool:
     """Whether executors come and go with demand; Spark then refuses barrier stages."""
     return conf(spark, "spark.dynamicAllocation.enabled", "false").lower() == "true"
@@ -277,6 +356,9 @@ def lasting_storage(spark: SparkSession) -> StorageLevel:
     # Data on disk does not keep an executor if an external shuffle service serves it; memory may be evicted.
     in_service = conf(spark, "spark.shuffle.service.fetch.rdd.enabled", "false").lower() == "true"
     return StorageLevel.MEMORY_ONLY if in_service else StorageLevel.MEMORY_AND_DISK
+
+
+# ---- its jobs --------------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -367,14 +449,10 @@ def cause_of(error: Exception) -> str:
     """Return the line of Spark's error that names the cause, or what it means."""
     if killed := killed_worker(error):
         return str(killed)
-    lines = _lines_of(error)
+    text = str(error).partition("JVM stacktrace:")[0]
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("at ")]
     causes = [line for line in lines if any(word in line for word in _CAUSE_WORDS)]
     return (causes or lines or [type(error).__name__])[-1].removeprefix(": ")[:_MAX_CAUSE]
-
-
-def _lines_of(error: Exception) -> list[str]:
-    text = str(error).partition("JVM stacktrace:")[0]
-    return [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("at ")]
 
 
 def hosts_of_failed_tasks(spark: SparkSession, tag: str) -> list[str]:

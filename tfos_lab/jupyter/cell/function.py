@@ -22,8 +22,8 @@ from tfos_lab.errors import ConfigError
 from tfos_lab.jupyter.cell.free_names import early_reads
 from tfos_lab.jupyter.cell.location import CellText, register_cell
 from tfos_lab.jupyter.cell.symbols import own_nodes
-from tfos_lab.payload.closure import global_names
-from tfos_lab.payload.unpicklable import unpicklable_kind
+from tfos_lab.payload import global_names
+from tfos_lab.unpicklable import unpicklable_kind
 
 _NAME = "map_fun"
 _PARAMETERS = ("args", "ctx")

@@ -10,9 +10,9 @@ import re
 import traceback
 from typing import Any
 
+from tfos_lab import sources
 from tfos_lab.errors import ClusterInterrupted, ConfigError, NodeFailed, TfosError
 from tfos_lab.jupyter.cell.function import CellSyntaxError
-from tfos_lab.payload import notebook_sources
 
 # If an exception has this method, IPython calls it for the lines to show.
 _HOOK = "_render_traceback_"
@@ -73,7 +73,7 @@ def _own_lines(error: BaseException) -> list[str]:
     """Return the lines of the notebook that led to the error, except the ``%%tfos`` line itself."""
     lines = []
     for frame in traceback.extract_tb(error.__traceback__):
-        label = notebook_sources.label(frame.filename)
+        label = sources.label(frame.filename)
         text = linecache.getline(frame.filename, frame.lineno or 0).strip()
         if label and text and not text.startswith(("%%tfos", "get_ipython()")):
             name = "" if frame.name == "<module>" else f", in {frame.name}"

@@ -24,7 +24,7 @@ from tfos_lab.jupyter.display.log_text import render_log
 from tfos_lab.jupyter.options.table import OF_WAITING_NODES, CellOptions, parse_options
 from tfos_lab.jupyter.options.values import nearest
 from tfos_lab.node.interactive.namespace import InteractiveCell
-from tfos_lab.payload.unpicklable import unpicklable_kind
+from tfos_lab.unpicklable import unpicklable_kind
 
 _GIVEN = {"args", "ctx"}
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tfos_lab.core.config import ClusterConfig, FeedConfig
 from tfos_lab.data.frames import path_in_full
 from tfos_lab.data.model_files import package_of
-from tfos_lab.engine.spark.session import slots_of
+from tfos_lab.engine.spark.slots import slots_of
 from tfos_lab.engine.start import choose_launcher, make_cluster
 from tfos_lab.errors import ClusterEnded, ClusterInterrupted, ConfigError, NotEnoughSlots
 from tfos_lab.jupyter.display.base import Display

@@ -18,7 +18,7 @@ from tfos_lab.data.spark_versions import ml_context
 from tfos_lab.errors import ConfigError
 from tfos_lab.ml.driver.fitting import as_sent
 from tfos_lab.ml.driver.model_source import copy_files, exists, full_path, holds_model, on_this_machine, remove
-from tfos_lab.payload.packing import pack, unpack
+from tfos_lab.payload import pack, unpack
 
 if TYPE_CHECKING:
     from tfos_lab.ml.params import Stage

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tfos_lab.core.code_archive import make_task
 from tfos_lab.data.frames import is_connect
 from tfos_lab.data.schema import select_columns
-from tfos_lab.engine.spark.archived import make_task
 from tfos_lab.errors import ConfigError
 from tfos_lab.ml.text_rows import problem_of, shape_of
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 
 import msgspec
 
 from tfos_lab import messages as m
+from tfos_lab.core.processes import stat_of
 from tfos_lab.core.states import NodeState
-from tfos_lab.node.activity.machine import Machine
 
 PERIOD_S = 1.0
 
@@ -88,15 +90,11 @@ class ActivityReporter:
         self._sent_s = now
         if (output_at := self._output_at()) > self._sign_s:
             self._sign, self._sign_s = "printed", output_at
-        figures = machine.read(now)
         gpu, gpu_memory_bytes = self._gpu.read()
         self._send(
             msgspec.structs.replace(
                 self._latest,
-                cpu=figures.cpu,
-                memory_bytes=figures.memory_bytes,
-                host_cpu=figures.host_cpu,
-                host_memory=figures.host_memory,
+                **machine.read(now),
                 gpu=gpu,
                 gpu_memory_bytes=gpu_memory_bytes,
                 idle_s=now - self._sign_s,
@@ -170,3 +168,90 @@ def _handle(library: ctypes.CDLL, gpu: str) -> ctypes.c_void_p | None:
     else:
         status = library.nvmlDeviceGetHandleByUUID(ctypes.c_char_p(gpu.encode()), ctypes.byref(handle))
     return handle if status == 0 else None
+
+
+_PROC = Path("/proc")
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+# To look through all processes for those of a group costs most, and at their start nodes have little time.
+_LOOK_FOR_PROCESSES_S = 10.0
+
+
+class Machine:
+    """Reads the figures of a process, with its group, and of the host; rates are since the reading before.
+
+    Parameters
+    ----------
+    pid : int
+        The process; it leads the group.
+    group : bool
+        Whether the processes of its group count, too.
+    """
+
+    def __init__(self, pid: int, *, group: bool = True) -> None:
+        self._pid = pid
+        self._group = group
+        self._pids = [pid]
+        self._looked_s: float | None = None
+        self._read_s: float | None = None
+        self._seconds: dict[int, float] = {}
+        self._host = (0.0, 0.0)
+
+    def read(self, now_s: float) -> dict[str, float]:
+        """Return the figures as of now, by their names in `Activity`; ``now_s`` is of a clock that never goes back.
+
+        CPU in use (cores) and resident memory of the processes; shares of the host's CPU and memory, 0 to 1.
+        """
+        if self._looked_s is None:
+            self._looked_s = now_s
+        elif self._group and now_s - self._looked_s >= _LOOK_FOR_PROCESSES_S:
+            self._looked_s, self._pids = now_s, [self._pid, *self._others()]
+        before_s, self._read_s = self._read_s, now_s
+        elapsed_s = now_s - before_s if before_s is not None else 0.0
+        return {
+            "cpu": self._cpu(elapsed_s),
+            "memory_bytes": sum(map(self._memory, self._pids)),
+            "host_cpu": self._host_cpu(),
+            "host_memory": self._host_memory(),
+        }
+
+    def _others(self) -> Iterator[int]:
+        for entry in os.scandir(_PROC):
+            if entry.name.isdigit() and int(entry.name) != self._pid:
+                fields = stat_of(int(entry.name))
+                if len(fields) > 2 and int(fields[2]) == self._pid:
+                    yield int(entry.name)
+
+    def _cpu(self, elapsed_s: float) -> float:
+        before, self._seconds = self._seconds, {}
+        used = 0.0
+        for pid in self._pids:
+            if fields := stat_of(pid):
+                self._seconds[pid] = (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+                used += self._seconds[pid] - before.get(pid, self._seconds[pid])
+        return used / elapsed_s if elapsed_s > 0 else 0.0
+
+    def _memory(self, pid: int) -> int:
+        with contextlib.suppress(OSError, IndexError):
+            return int((_PROC / str(pid) / "statm").read_text().split()[1]) * _PAGE_BYTES
+        return 0
+
+    def _host_cpu(self) -> float:
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            with (_PROC / "stat").open() as file:
+                times = [float(field) for field in file.readline().split()[1:9]]
+            before, self._host = self._host, (sum(times), times[3] + times[4])
+            total, idle = self._host[0] - before[0], self._host[1] - before[1]
+            return max(0.0, 1.0 - idle / total) if before[0] and total > 0 else 0.0
+        return 0.0
+
+    def _host_memory(self) -> float:
+        found: dict[str, int] = {}
+        with contextlib.suppress(OSError, ValueError, IndexError), (_PROC / "meminfo").open() as file:
+            for line in file:
+                name, _, value = line.partition(":")
+                if name in ("MemTotal", "MemAvailable"):
+                    found[name] = int(value.split()[0])
+                if len(found) == 2:
+                    return 1.0 - found["MemAvailable"] / found["MemTotal"]
+        return 0.0

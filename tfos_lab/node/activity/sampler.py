@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import os
 import random
 import sys
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import StrEnum
 from pathlib import Path
 from types import FrameType
 
 from tfos_lab import messages as m
-from tfos_lab.node.activity import frames
+from tfos_lab import sources
+from tfos_lab.core.processes import stat_of
 from tfos_lab.node.activity.fetches import FETCHES
-from tfos_lab.node.activity.frames import Doing
 from tfos_lab.node.activity.steps import STEPS
 
 SAMPLE_S = 0.1
@@ -104,7 +105,7 @@ class ActivitySampler:
             self._counts[-1][self._doing(frame, threads)] += 1
 
     def _doing(self, frame: FrameType, others: Mapping[int, FrameType]) -> Doing:
-        doing = frames.what_it_does(frame)
+        doing = what_it_does(frame)
         if doing is not Doing.TENSORFLOW:
             FETCHES.settle()
         elif FETCHES.in_flight:
@@ -112,7 +113,7 @@ class ActivitySampler:
         elif self._may_wait_in_collectives and not self._busy.any_runs:
             doing = Doing.PEERS
         if doing is Doing.DATA:
-            return frames.awaited_by(others.values()) or Doing.DATA
+            return awaited_by(others.values()) or Doing.DATA
         return doing
 
     @property
@@ -127,7 +128,7 @@ class ActivitySampler:
     def _note_where(self) -> None:
         frame = sys._current_frames().get(self._thread_id)  # noqa: SLF001 - as above
         if frame is not None and not self._over.is_set():
-            self._where = frames.where(frame)
+            self._where = where(frame)
 
     def _report(self) -> None:
         self._busy.look()
@@ -169,16 +170,9 @@ _OWN_TASKS = Path("/proc/self/task")
 
 
 class BusyThreads:
-    """Watches the threads that use the CPU; used by one thread, which is left out.
+    """Watches the threads that use the CPU; used by one thread, which is left out."""
 
-    Parameters
-    ----------
-    tasks : Path
-        Where the kernel lists the threads; for tests.
-    """
-
-    def __init__(self, tasks: Path = _OWN_TASKS) -> None:
-        self._tasks = tasks
+    def __init__(self) -> None:
         self._ticks: dict[str, int] = {}
         self._watched: list[Path] = []
 
@@ -186,20 +180,113 @@ class BusyThreads:
         """Find the threads that have used the CPU since the last call."""
         before, self._ticks = self._ticks, {}
         own = str(threading.get_native_id())
-        for task in self._tasks.iterdir() if self._tasks.is_dir() else ():
-            if task.name != own and (fields := _stat(task / "stat")):
+        for task in _OWN_TASKS.iterdir() if _OWN_TASKS.is_dir() else ():
+            if task.name != own and (fields := stat_of(task)):
                 self._ticks[task.name] = int(fields[11]) + int(fields[12])
         used = {name: ticks - before.get(name, 0) for name, ticks in self._ticks.items()}
         busiest = sorted((name for name in used if used[name] > 0), key=lambda name: -used[name])
-        self._watched = [self._tasks / name / "stat" for name in busiest[:_MOST_WATCHED]]
+        self._watched = [_OWN_TASKS / name for name in busiest[:_MOST_WATCHED]]
 
     @property
     def any_runs(self) -> bool:
         """Whether one of them runs now, or could if a core were free."""
-        return any(_stat(path)[:1] == ["R"] for path in self._watched)
+        return any(stat_of(path)[:1] == ["R"] for path in self._watched)
 
 
-def _stat(path: Path) -> list[str]:
-    with contextlib.suppress(OSError), path.open("rb", buffering=0) as file:
-        return file.read(1024).decode(errors="replace").rpartition(")")[2].split()
-    return []
+class Doing(StrEnum):
+    """What the function's thread does at a moment."""
+
+    ROWS = "rows"  # waits for rows of a feed
+    DATA = "data"  # waits for a tf.data pipeline
+    PEERS = "peers"  # waits for other nodes, in Python
+    TENSORFLOW = "tensorflow"  # is within TensorFlow's own code
+    TRACING = "tracing"  # has TensorFlow trace a function, which happens once
+    PYTHON = "python"  # anything else
+
+
+class _Place(StrEnum):
+    """What is known of a piece of code by its file."""
+
+    WAITING = "waiting"
+    FEED = "feed"
+    LOCK_STEP = "lock-step"
+    ITERATOR = "iterator"
+    TENSORFLOW = "tensorflow"
+    TRACING = "tracing"
+    LIBRARY = "library"
+    OTHER = "other"
+
+
+_OF_FILES = {
+    threading.__file__: _Place.WAITING,
+    "tfos_lab/node/lock_step.py": _Place.LOCK_STEP,
+    "tensorflow/python/framework/func_graph.py": _Place.TRACING,
+    "tensorflow/python/data/ops/iterator_ops.py": _Place.ITERATOR,
+    "tensorflow/python/data/ops/multi_device_iterator_ops.py": _Place.ITERATOR,
+}
+_WAITS = {_Place.FEED: Doing.ROWS, _Place.LOCK_STEP: Doing.PEERS}
+_PACKAGE = f"{Path(__file__).resolve().parents[2]}{os.sep}"
+_LIBRARIES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}lib{os.sep}python", _PACKAGE)
+
+
+def what_it_does(frame: FrameType) -> Doing:
+    """Return what a thread does whose innermost frame is given."""
+    places = [_place_of(inner.f_code.co_filename) for inner in _outwards(frame)]
+    if _Place.TRACING in places:
+        return Doing.TRACING
+    if (waited := _waited_for(places)) is not None:
+        return waited
+    if places[0] in (_Place.TENSORFLOW, _Place.ITERATOR):
+        return Doing.DATA if _Place.ITERATOR in places[:3] else Doing.TENSORFLOW
+    return Doing.PYTHON
+
+
+def awaited_by(frames: Iterable[FrameType]) -> Doing | None:
+    """Return what threads that prepare data wait for: rows (or read them), peers, or None if nothing of ours."""
+    places = [[_place_of(inner.f_code.co_filename) for inner in _innermost(frame)] for frame in frames]
+    waits = {_waited_for(some) for some in places}
+    if Doing.ROWS in waits or Doing.PEERS in waits:
+        return Doing.ROWS if Doing.ROWS in waits else Doing.PEERS
+    return Doing.ROWS if any(_Place.FEED in some for some in places) else None
+
+
+def _waited_for(places: list[_Place]) -> Doing | None:
+    """Return what is waited for, if the innermost code waits for a condition of ours."""
+    if places[0] is not _Place.WAITING:
+        return None
+    return _WAITS.get(next((place for place in places if place is not _Place.WAITING), _Place.OTHER))
+
+
+def where(frame: FrameType) -> str:
+    """Return the innermost line of the function's own code, or of any code where there is none of its own."""
+    own = next((inner for inner in _outwards(frame) if _place_of(inner.f_code.co_filename) is _Place.OTHER), frame)
+    name, file = own.f_code.co_qualname, own.f_code.co_filename
+    file = sources.label(file) or Path(file).name
+    return f"{file}, line {own.f_lineno}" if name == "<module>" else f"{name}, {file}, line {own.f_lineno}"
+
+
+def _outwards(frame: FrameType) -> Iterator[FrameType]:
+    outer: FrameType | None = frame
+    while outer is not None:
+        yield outer
+        outer = outer.f_back
+
+
+def _innermost(frame: FrameType) -> Iterator[FrameType]:
+    for _, inner in zip(range(6), _outwards(frame), strict=False):
+        yield inner
+
+
+@functools.lru_cache(maxsize=10_000)
+def _place_of(file: str) -> _Place:
+    for ending, place in _OF_FILES.items():
+        if file.endswith(ending):
+            return place
+    if "tfos_lab/node/feed/" in file:
+        return _Place.FEED
+    if f"{os.sep}tensorflow{os.sep}" in file:
+        return _Place.TENSORFLOW
+    is_library = any(part in file for part in _LIBRARIES)
+    if file.startswith("<") and sources.label(file) is None:
+        is_library = True  # generated code
+    return _Place.LIBRARY if is_library else _Place.OTHER

@@ -59,9 +59,7 @@ class ShareMethods:
         ...     ctx.even(ctx.shard(rows).shuffle(1000).map(parse).batch(32))
         """
         if _is_dataset(dataset_or_files):
-            from tfos_lab.node.keras.shares import shard_dataset
-
-            return shard_dataset(dataset_or_files, self.rank, self.num_trainers)
+            return _shard_dataset(dataset_or_files, self.rank, self.num_trainers)
         if isinstance(dataset_or_files, str | bytes | PurePath) or not _is_sequence(dataset_or_files):
             kind = type(dataset_or_files).__name__
             advice = "give it a tf.data.Dataset or a list of paths; ctx.files(pattern) finds files"
@@ -98,7 +96,7 @@ class ShareMethods:
         ...     files = ctx.files("/data/train-*.tfrecord")
         ...     ctx.even(tf.data.TFRecordDataset(files).map(parse).batch(64))
         """
-        from tfos_lab.node.files.listing import list_files
+        from tfos_lab.data.tfrecords.paths import list_files
         from tfos_lab.node.keras.presharded import remember_own_files
 
         if not isinstance(pattern, str | PurePath):
@@ -178,3 +176,34 @@ def _is_dataset(value: Any) -> bool:
 
 def _is_sequence(value: Any) -> bool:
     return isinstance(value, Sequence) or getattr(value, "ndim", 0) == 1
+
+
+def _shard_dataset(dataset: tf.data.Dataset, rank: int | None, nodes: int) -> tf.data.Dataset:
+    """Return the elements of a node, marked as presharded; all of them without a rank.
+
+    Raises
+    ------
+    ConfigError
+        If each node would shuffle the dataset in an order of its own before it is divided.
+    """
+    from tfos_lab.node.keras.presharded import mark_as_presharded, sources_of
+    from tfos_lab.node.keras.workers import patch_keras
+
+    patch_keras()  # the function may have imported Keras itself
+    if rank is None:
+        return dataset
+    if nodes > 1 and any(_is_shuffled_by_chance(source) for source in sources_of(dataset)):
+        why = "the dataset is shuffled differently on each node, so that rows would be on several nodes or on none"
+        advice = "shard it before shuffle(...), or give shuffle (list_files) a seed"
+        raise ConfigError([f"ctx.shard(dataset): {why}; {advice}"])
+    return mark_as_presharded(dataset.shard(nodes, rank))
+
+
+def _is_shuffled_by_chance(source: tf.data.Dataset) -> bool:
+    """Whether a dataset shuffles without a seed, neither its own nor one of ``tf.random.set_seed``."""
+    import tensorflow as tf
+
+    if type(source).__name__ != "_ShuffleDataset" or not tf.executing_eagerly():
+        return False
+    seeds = [getattr(source, name, 1) for name in ("_seed", "_seed2")]
+    return not any(int(seed) for seed in seeds)

@@ -1,32 +1,28 @@
 """``ctx.data_feed``: rows as Python values, in batches that the user's function asks for.
 
-A `DataFeed` cuts batches from the chunks of a `RowSource`; whether these are rows to train on or rows to be inferred is
-the source's business. Rows count as taken when they enter a batch, even if it has to wait for more.
+A `DataFeed` cuts batches from the chunks of a `RowReader`; whether these are rows to train on or rows to be inferred is
+the reader's business. Rows count as taken when they enter a batch, even if it has to wait for more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any
+
+import pyarrow as pa
 
 from tfos_lab.errors import ConfigError, FeedError
 from tfos_lab.node.activity.steps import STEPS
+from tfos_lab.node.feed import object_rows, typed_rows
+from tfos_lab.node.feed.feed_queue import WAIT_STEP_S, FeedQueue
+from tfos_lab.node.feed.node_feed import NodeFeed
+from tfos_lab.node.feed.read_progress import ReadProgress
+from tfos_lab.node.feed.row_answers import Chunk, RowAnswers
+from tfos_lab.node.feed.segments import Segment, own_rows, shared_rows
 from tfos_lab.texts import format_count
 
 _BATCH_ADVICE = "a whole number of rows, at least 1, is needed"
-
-
-class Chunk(NamedTuple):
-    """Some rows, in order, of one partition.
-
-    ``ends_partition`` if they are its last ones; ``ends_batch`` if no batch may go on beyond them. Either may be said
-    later, by a chunk without rows.
-    """
-
-    rows: list[Any]
-    ends_partition: bool = False
-    ends_batch: bool = False
 
 
 @dataclass
@@ -38,38 +34,12 @@ class Buffer:
     ends_batch: bool = False
 
 
-class RowSource(Protocol):
-    """Where a `DataFeed` gets its rows from; data feeds of one source share its ``buffer``."""
-
-    buffer: Buffer
-
-    def take(self) -> Chunk | None:
-        """Wait for the next rows, across partitions, epochs and feeds; None once no more will come."""
-        ...
-
-    def count(self, rows: int) -> None:
-        """Record that the function has taken the next ``rows`` rows of those that `take` gave, in their order."""
-        ...
-
-    def put(self, results: list[Any]) -> None:
-        """Return one result for each of the oldest rows that have none; see `DataFeed.batch_results`."""
-        ...
-
-    def check_answered(self) -> None:
-        """Raise a `FeedError` if a batch of an inference has been answered in part."""
-        ...
-
-    def stop(self) -> None:
-        """Tell the driver that this node wants no more rows."""
-        ...
-
-
 class DataFeed:
     """The rows that are fed to this node, as Python values; made by ``ctx.data_feed``.
 
     Parameters
     ----------
-    source : RowSource
+    source : RowReader
         The rows.
     train_mode : bool
         Whether batches go on beyond the end of a partition.
@@ -78,7 +48,7 @@ class DataFeed:
     """
 
     def __init__(
-        self, source: RowSource, *, train_mode: bool = True, input_mapping: Mapping[str, str] | None = None
+        self, source: RowReader, *, train_mode: bool = True, input_mapping: Mapping[str, str] | None = None
     ) -> None:
         self._source = source
         self._train_mode = train_mode
@@ -171,3 +141,192 @@ class DataFeed:
                 "their sorted names"
             )
         return {tensor: list(columns[index]) if batch else [] for index, tensor in enumerate(self._tensors)}
+
+
+class RowReader:
+    """The rows of one queue, across partitions, epochs and feeds; data feeds of one reader share its ``buffer``.
+
+    Parameters
+    ----------
+    name : str
+        The queue.
+    queue : FeedQueue
+        The node's feeds.
+    progress : ReadProgress
+        Is told what has been taken.
+    served : RowAnswers
+        Rows to be inferred.
+    stop : callable
+        Tells the driver that no more rows are wanted.
+    """
+
+    def __init__(
+        self, name: str, queue: FeedQueue, progress: ReadProgress, served: RowAnswers, stop: Callable[[], None]
+    ) -> None:
+        self._name = name
+        self._queue = queue
+        self._progress = progress
+        self._served = served
+        self._stop = stop
+        self._segments = RowSegments()
+        self._epoch: _Epoch | None = None
+        self._serves = False
+        self.buffer = Buffer()
+
+    def take(self) -> Chunk | None:
+        """Return the next rows; wait for them, across epochs and feeds. None once no more will come."""
+        while True:
+            if self._epoch is not None:
+                if (chunk := self._take_of(self._epoch)) is not None:
+                    return chunk
+                continue
+            feed = self._next_feed()
+            if feed is None:
+                return None
+            if feed.serving != self._serves:
+                self._serves = feed.serving
+                return Chunk([], ends_batch=True)  # no batch has rows of both kinds
+            if not feed.serving:
+                self._epoch = _Epoch(feed, self._segments, self._progress.report_segment_read)
+            elif (chunk := self._served.take(WAIT_STEP_S)) is not None:
+                return chunk
+            elif self._nothing_follows():
+                return None
+
+    def _nothing_follows(self) -> bool:
+        """Whether there are no more rows to infer, and none to train on came while those were waited for."""
+        if not self._queue.ended or not self._served.is_over():
+            return False
+        feed = self._queue.find_rows(self._name, 0.0)
+        return feed is None or feed.serving
+
+    def count(self, rows: int) -> None:
+        """Record that the function has taken the next rows."""
+        if self._epoch is None:
+            self._served.count(rows)
+        else:
+            with self._queue.changed:
+                self._epoch.feed.rows_taken += rows
+        self._progress.count(rows)
+
+    def put(self, results: list[Any]) -> None:
+        """Return results of an inference."""
+        self._served.put(results)
+
+    def check_answered(self) -> None:
+        """Raise if a batch of an inference has been answered in part."""
+        self._served.check_answered()
+
+    def stop(self) -> None:
+        """Tell the driver that this node wants no more rows."""
+        self._progress.flush()
+        self._served.stop()
+        self._stop()
+
+    def _next_feed(self) -> NodeFeed | None:
+        if (feed := self._queue.find_rows(self._name, 0.0)) is not None:
+            return feed
+        # The driver may wait for this before it feeds more.
+        self._progress.flush()
+        self._progress.report_stream_read()
+        while (feed := self._queue.find_rows(self._name, WAIT_STEP_S)) is None:
+            if self._queue.is_over(self._name):
+                return None
+        return feed
+
+    def _take_of(self, epoch: _Epoch) -> Chunk | None:
+        """Return the next rows of an epoch, or None at its end."""
+        feed = epoch.feed
+        if not epoch.has_ended:
+            if not self._queue.holds(feed, epoch.can_go_on, 0.0):
+                self._progress.flush()
+                self._queue.wait_for(feed, epoch.can_go_on)
+            return epoch.take()
+        self._epoch = None
+        with self._queue.changed:
+            feed.epochs_read += 1
+        if feed.epochs_read >= feed.epochs:
+            self._segments.forget(feed.segments)
+        self._progress.flush()
+        return Chunk([], ends_batch=True) if feed.stream else None
+
+
+class _Epoch:
+    """One pass over the rows of a feed, a record batch at a time.
+
+    Parameters
+    ----------
+    feed, segments : NodeFeed, RowSegments
+        What is read.
+    on_segment_read : callable
+        Called with the path of a file that is not read again, once all its rows have been taken.
+    """
+
+    def __init__(self, feed: NodeFeed, segments: RowSegments, on_segment_read: Callable[[str], None]) -> None:
+        self.feed = feed
+        self.has_ended = False
+        self._segments = segments
+        self._on_segment_read = on_segment_read
+        self._decode = object_rows.decode if feed.objects else typed_rows.decoder(feed.schema)
+        self._next = 0
+        self._batches: Iterator[pa.RecordBatch] | None = None
+
+    def can_go_on(self) -> bool:
+        """Whether `take` has something to read."""
+        return self._batches is not None or self.feed.has_come(self._next)
+
+    def take(self) -> Chunk:
+        """Return the rows of the next record batch; none at the end of a segment."""
+        segments, feed = self.feed.segments, self.feed
+        if self._batches is None:
+            is_segment = self._next < len(segments)
+            self._batches = (
+                self._segments.read(segments[self._next])
+                if is_segment
+                else self._segments.read_leftovers(segments, feed.leftovers)
+            )
+        batch = next(self._batches, None)
+        if batch is not None:
+            return Chunk(self._decode(batch))
+        self._batches = None
+        if self._next < len(segments) and feed.epochs_read >= feed.epochs - 1:
+            self._on_segment_read(segments[self._next].path)
+        self.has_ended = self._next >= len(segments)
+        self._next += 1
+        return Chunk([], ends_partition=True)
+
+
+class RowSegments:
+    """A node's segments; keeps copies of the leftover rows of those that it has read."""
+
+    def __init__(self) -> None:
+        self._leftovers: dict[str, list[pa.RecordBatch]] = {}
+
+    def read(self, segment: Segment) -> Iterator[pa.RecordBatch]:
+        """Yield the record batches of a segment that belong to this node for certain.
+
+        Raises
+        ------
+        FileNotFoundError
+            If the segment is gone.
+        """
+        batches = segment.batches()
+        if segment.leftover and segment.path not in self._leftovers:
+            shared = shared_rows(segment, batches)
+            self._leftovers[segment.path] = [rows.take(pa.array(range(rows.num_rows))) for rows in shared]
+        yield from own_rows(segment, batches)
+
+    def read_leftovers(self, segments: Sequence[Segment], part: tuple[int, int]) -> Iterator[pa.RecordBatch]:
+        """Yield a part of all leftover rows of segments that have been read, partition by partition."""
+        begin = 0
+        for segment in sorted(segments, key=lambda segment: segment.partition):
+            for batch in self._leftovers.get(segment.path, ()):
+                start, stop = max(part[0] - begin, 0), min(part[1] - begin, batch.num_rows)
+                if start < stop:
+                    yield batch.slice(start, stop - start)
+                begin += batch.num_rows
+
+    def forget(self, segments: Sequence[Segment]) -> None:
+        """Drop the copies of segments that are not read again."""
+        for segment in segments:
+            self._leftovers.pop(segment.path, None)

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from tfos_lab.data.rebatch import in_multiples
-from tfos_lab.data.rows import Batch, count_rows, fill_to, join_rows, slice_rows, zeros
+from tfos_lab.data.rows import Array, Batch, count_rows, fill_to, join_rows, slice_rows, zeros
 from tfos_lab.errors import FeedError
 from tfos_lab.node.feed.files.segment import read_files, stored_files
 from tfos_lab.node.feed.node_feed import NodeFeed, Reading
@@ -243,3 +242,40 @@ class Epoch:
         """Yield None now and then until the predicate holds."""
         while not self._holds(self._feed, predicate, IDLE_S):
             yield None
+
+
+def in_multiples(batches: Iterable[Mapping[str, Array] | None], rows: int, most: int) -> Iterator[Batch | None]:
+    """Cut a stream of batches of any size into pieces of whole multiples of ``rows`` rows, at most ``most`` rows each.
+
+    Rows keep their order; only the last piece may have fewer than ``rows`` of them. Almost all pieces are views. None,
+    which means that the stream has nothing yet, is passed on.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> [batch["x"].tolist() for batch in in_multiples([{"x": np.arange(3)}, {"x": np.arange(3, 10)}], 2, 4)]
+    [[0, 1], [2, 3], [4, 5, 6, 7], [8, 9]]
+    """
+    held: list[Batch] = []
+    missing = rows
+    for batch in batches:
+        if batch is None:
+            yield None
+            continue
+        total, start = count_rows(batch), 0
+        if held:
+            start = min(total, missing)
+            held.append(slice_rows(batch, 0, start))
+            missing -= start
+            if not missing:
+                yield join_rows(held)
+                held, missing = [], rows
+        while total - start >= rows:
+            stop = start + min((total - start) // rows * rows, max(rows, most // rows * rows))
+            yield slice_rows(batch, start, stop)
+            start = stop
+        if start < total:
+            held.append(slice_rows(batch, start, total))
+            missing -= total - start
+    if held:
+        yield join_rows(held)

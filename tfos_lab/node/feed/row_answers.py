@@ -11,12 +11,11 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfos_lab.data.batches import to_arrow
 from tfos_lab.errors import FeedError
 from tfos_lab.node.feed import object_rows, typed_rows
-from tfos_lab.node.feed.data_feed import Chunk
 from tfos_lab.node.feed.exchange_pool import ExchangePool
 from tfos_lab.node.feed.results import result_columns
 from tfos_lab.node.feed.segments import open_segment
@@ -31,6 +30,20 @@ _PATIENCE_S = 0.5
 # Results are held back no longer than this, nor more of them.
 _SEND_S = 0.25
 _MOST_HELD = 4096
+
+
+class Chunk(NamedTuple):
+    """Some rows, in order, of one partition.
+
+    ``ends_partition`` if they are its last ones; ``ends_batch`` if no batch may go on beyond them. Either may be said
+    later, by a chunk without rows.
+    """
+
+    rows: list[Any]
+    ends_partition: bool = False
+    ends_batch: bool = False
+
+
 _END_OF_BATCH = Chunk([], ends_partition=True, ends_batch=True)
 
 
@@ -45,7 +58,7 @@ class _Given:
 
 
 class RowAnswers:
-    """The rows of a pool as Python values, and their results: the `ServedRows` of a queue.
+    """The rows of a pool as Python values, and their results; a `RowReader` reads them when it has no rows to train on.
 
     Parameters
     ----------

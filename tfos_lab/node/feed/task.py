@@ -20,12 +20,14 @@ from pyarrow import flight
 from tfos_lab.crossing import own_error_in
 from tfos_lab.data.batches import measure
 from tfos_lab.data.schema import column_specs
+from tfos_lab.errors import FeedError
 from tfos_lab.messages import AttemptStored
-from tfos_lab.node.feed.flight_endpoint import CommitTicket, PutTicket
-from tfos_lab.node.feed.node_writer import NodeWriter
+from tfos_lab.node.feed.flight_endpoint import CommitTicket, PutTicket, segment_path
 from tfos_lab.node.feed.object_rows import encoded
-from tfos_lab.node.feed.plan import FeedPlan, connect
+from tfos_lab.node.feed.plan import Connection, FeedPlan, connect
 from tfos_lab.node.feed.row_limit import refuse_large
+from tfos_lab.node.feed.segment_writer import SegmentWriter
+from tfos_lab.node.feed.spool import not_written
 
 # Rows are held back until each node gets this many at once: sending a small piece costs more than its rows.
 _HELD_BACK = 64
@@ -171,3 +173,56 @@ class PartitionSender:
 def _joined(rows: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
     """Return rows as one record batch, or as several if they are too large for one."""
     return [rows] if isinstance(rows, pa.RecordBatch) else rows.combine_chunks().to_batches()
+
+
+class NodeWriter:
+    """Takes the rows of one attempt for one node.
+
+    Parameters
+    ----------
+    connection : Connection
+        To the node.
+    ticket : PutTicket
+        The attempt.
+    schema : pyarrow.Schema
+        Of the rows.
+    """
+
+    def __init__(self, connection: Connection, ticket: PutTicket, schema: pa.Schema) -> None:
+        self._folder = connection.spool
+        self._segment: SegmentWriter | None = None
+        if self._folder is not None:
+            ticket = msgspec.structs.replace(ticket, beside=True)
+            path = segment_path(self._folder, ticket)
+            with self._explaining():
+                self._segment = SegmentWriter(path)
+        descriptor = flight.FlightDescriptor.for_command(msgspec.msgpack.encode(ticket))
+        self._stream, self._replies = connection.client.do_put(descriptor, schema)
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Store a record batch."""
+        if self._segment is None:
+            self._stream.write_batch(rows)
+            return
+        self._stream.write_metadata(str(rows.nbytes).encode())
+        if self._replies.read() is None:
+            self._stream.close()  # raises the node's error
+            raise FeedError(reason="the node ended the feed before it had stored all rows")
+        with self._explaining():
+            self._segment.write(rows)
+
+    def close(self) -> None:
+        """Wait until the node has all rows."""
+        try:
+            if self._segment is not None:
+                with self._explaining():
+                    self._segment.close()
+        finally:
+            self._stream.close()
+
+    @contextlib.contextmanager
+    def _explaining(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise not_written(self._folder, error) from error

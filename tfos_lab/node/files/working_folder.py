@@ -1,7 +1,7 @@
 """The folder in which a node's function starts: its own, with links to what is in the folder it was launched from.
 
 Relative paths find what they would find there, and what the function creates, replaces or removes is this node's alone;
-`written_links` sees to files that it opens for writing.
+`own_what_is_written` sees to files that it opens for writing.
 On this machine the chief stays in the folder of the notebook, where its user looks for what it saves.
 """
 
@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
+import sys
 from collections import deque
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from tfos_lab import messages as m
+from tfos_lab.core.paths import OWN_MARK
 from tfos_lab.node.files.found import FoundFile, files_in
 
 # The name of the folder, and of its copy in the output of the node.
@@ -104,3 +108,33 @@ def _entries(folder: str, most: int | None = None) -> list[os.DirEntry[str]] | N
             return sorted(islice(entries, most), key=lambda entry: entry.name)
     except OSError:
         return None
+
+
+_WRITING = os.O_WRONLY | os.O_RDWR
+
+
+def own_what_is_written(folder: Path) -> None:
+    """From now on, replace a link in this folder before this process opens it for writing; it cannot be undone."""
+
+    def on_event(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and arguments[2] & _WRITING and not isinstance(arguments[0], int):
+            with contextlib.suppress(OSError, TypeError, ValueError):  # opening it will fail, and say why
+                own(Path(os.fsdecode(arguments[0])).absolute(), folder, is_emptied=bool(arguments[2] & os.O_TRUNC))
+
+    sys.addaudithook(on_event)
+
+
+def own(path: Path, folder: Path, *, is_emptied: bool) -> None:
+    """Replace a link in ``folder`` to a file elsewhere by a copy, or by an empty file if it is about to be emptied."""
+    if not path.is_symlink() or not path.parent.resolve().is_relative_to(folder.resolve()):
+        return
+    shown = path.resolve()
+    if shown.is_relative_to(folder.resolve()) or not shown.is_file():
+        return
+    copy = path.with_name(f"{OWN_MARK}{path.name}")
+    if is_emptied:
+        copy.touch()
+        shutil.copymode(shown, copy)
+    else:
+        shutil.copy2(shown, copy)
+    copy.replace(path)

@@ -9,7 +9,7 @@ from tfos_lab.node.interactive.inbox import INBOX
 from tfos_lab.node.interactive.namespace import InteractiveCell, Namespace
 from tfos_lab.node.interactive.written import CopiedOutput, WrittenText
 from tfos_lab.node.invoke import outcome_of
-from tfos_lab.payload.packing import unpack
+from tfos_lab.payload import unpack
 
 if TYPE_CHECKING:
     from tfos_lab.node.context.context import NodeContext

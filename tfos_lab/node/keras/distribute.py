@@ -1,13 +1,18 @@
-"""Patches `MultiWorkerMirroredStrategy`, so that it takes presharded datasets as they are; see `presharded`."""
+"""Patches `MultiWorkerMirroredStrategy`, so that it takes presharded datasets as they are; see `presharded`.
+
+And the iterators of datasets, so that an error can say how far a node has come.
+"""
 # ruff: noqa: SLF001 - TensorFlow has no public way to step without asking the other workers
 
 from __future__ import annotations
 
 import functools
 import logging
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from tfos_lab.node.activity.fetches import patch_fetches
 from tfos_lab.node.keras.presharded import (
     forget_count_of_rows,
     is_presharded,
@@ -15,7 +20,7 @@ from tfos_lab.node.keras.presharded import (
     keeps_steps,
     presharded_of,
 )
-from tfos_lab.node.keras.steps import patch_iterators
+from tfos_lab.node.lock_step import STEP_COUNT
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -244,3 +249,33 @@ def _parts_of_batch(spec: Any, parts: int, *batch: Any) -> tf.data.Dataset:
         return x, y, tf.where(stop > start, weights * tf.cast(share, weights.dtype), -tf.zeros_like(weights))
 
     return tf.data.Dataset.range(parts).map(part)
+
+
+_ITERATORS = (
+    ("tensorflow.python.data.ops.iterator_ops", "OwnedIterator"),
+    ("tensorflow.python.distribute.input_lib", "DistributedIterator"),
+)
+
+
+def patch_iterators() -> None:
+    """Count what the iterators of datasets give, distributed or not; may be called twice."""
+    patch_fetches()
+    for module, name in _ITERATORS:
+        kind = getattr(sys.modules.get(module), name, None)  # TensorFlow has loaded them
+        if kind is not None and not hasattr(kind.__next__, _PATCHED):
+            kind.__next__ = _counted(kind.__next__)
+
+
+def _counted(take: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    @functools.wraps(take)
+    def __next__(iterator: Any) -> Any:  # noqa: N807 - it is that method
+        try:
+            element = take(iterator)
+        except StopIteration:
+            STEP_COUNT.end(iterator)
+            raise
+        STEP_COUNT.take(iterator)
+        return element
+
+    setattr(__next__, _PATCHED, True)
+    return __next__

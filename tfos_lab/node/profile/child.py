@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 from tfos_lab import messages as m
-from tfos_lab.node.stacks.frames import Place, own_part
+from tfos_lab.node.stacks import Place, own_part
 
 _one_at_a_time = threading.Lock()
 

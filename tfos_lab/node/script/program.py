@@ -17,7 +17,7 @@ from tfos_lab.core.roles import tf_cluster_spec
 from tfos_lab.errors import ConfigError
 from tfos_lab.node.invoke import call_map_fun
 from tfos_lab.node.script.params import NodeParams, command_line, filled
-from tfos_lab.payload.notebook_sources import Source, register
+from tfos_lab.sources import Source, register_cells
 
 if TYPE_CHECKING:
     from tfos_lab.node.context.context import NodeContext
@@ -82,7 +82,7 @@ def _unpack(script: SentScript) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
     known = [name for name in script.files if name.endswith(".py")]
-    register(Source(str(folder / name), f'File "{Path(script.home) / name}"', "") for name in known)
+    register_cells(Source(str(folder / name), f'File "{Path(script.home) / name}"', "") for name in known)
     return folder
 
 

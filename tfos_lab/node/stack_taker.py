@@ -11,9 +11,18 @@ from pathlib import Path
 from tfos_lab import messages as m
 from tfos_lab.core.processes import catches, state_of
 from tfos_lab.node.child_supervisor import ChildSupervisor
-from tfos_lab.node.stacks.dump import SIGNAL, dump_path, stack_in
-from tfos_lab.node.stacks.frames import Place, call_of, has_entry, own_part, place_of
-from tfos_lab.node.stacks.text import MAIN, render
+from tfos_lab.node.stacks import (
+    MAIN,
+    SIGNAL,
+    Place,
+    call_of,
+    dump_path,
+    has_entry,
+    own_part,
+    place_of,
+    render,
+    stack_in,
+)
 
 # A dump has been written when it ends as a whole one does and its file has not grown for so long: a module that is just
 # imported is a `<module>`, too. At most so long is waited for it; those who ask for stacks wait little longer.

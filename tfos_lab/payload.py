@@ -7,22 +7,24 @@ What cannot be pickled is refused on the driver, before anything is launched, un
 
 from __future__ import annotations
 
+import contextlib
+import dis
+import functools
 import io
 import mmap
 import pickle
 import struct
 import sys
 import types
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import cloudpickle
 
+from tfos_lab import sources
 from tfos_lab.errors import PayloadError
-from tfos_lab.payload import notebook_sources, own_modules, sent_modules
-from tfos_lab.payload.closure import CapturedValue, captured_values, find_culprit
-from tfos_lab.payload.unpicklable import UnpicklableKind, unpicklable_kind
 from tfos_lab.texts import first_line
+from tfos_lab.unpicklable import UnpicklableKind, unpicklable_kind
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer as Buffer
@@ -81,9 +83,11 @@ def pack(
         pickle.dump(_preparations, sink)
         pickler = _Pickler(sink)
         pickler.dump((map_fun, args))
-        pickle.dump(notebook_sources.collect(pickler.filenames), sink)
-        if with_modules:
-            _add_modules(own_modules.collect(pickler.modules), sink)
+        pickle.dump(sources.collect_cells(pickler.filenames), sink)
+        if with_modules and (modules := sources.collect_modules(pickler.modules)):
+            start = sink.tell()
+            pickle.dump(modules, sink)
+            sink.write(_TRAILER.pack(_MARK, start))
     except PayloadError:
         raise
     except _TooLarge:
@@ -91,13 +95,6 @@ def pack(
     except Exception as error:
         raise _explain(map_fun, args, error) from error
     return sink.getvalue()
-
-
-def _add_modules(modules: list[own_modules.OwnModule], sink: _Sink) -> None:
-    if modules:
-        start = sink.tell()
-        pickle.dump(modules, sink)
-        sink.write(_TRAILER.pack(_MARK, start))
 
 
 def unpack(data: bytes | mmap.mmap) -> tuple[Callable[..., Any], Any]:
@@ -116,9 +113,11 @@ def unpack(data: bytes | mmap.mmap) -> tuple[Callable[..., Any], Any]:
         # A node trusts its driver: this is the user's own function.
         for prepare in pickle.load(stream):  # noqa: S301
             prepare()
-        _register_modules(data)
+        mark, start = _TRAILER.unpack(data[-_TRAILER.size :]) if len(data) > _TRAILER.size else (b"", 0)
+        if mark == _MARK:
+            sources.register_modules(pickle.loads(memoryview(data)[start : -_TRAILER.size]))  # noqa: S301
         map_fun, args = pickle.load(stream)  # noqa: S301
-        notebook_sources.register(pickle.load(stream))  # noqa: S301
+        sources.register_cells(pickle.load(stream))  # noqa: S301
     except ModuleNotFoundError as error:
         raise PayloadError(
             name=error.name or "a module",
@@ -137,12 +136,6 @@ def unpack(data: bytes | mmap.mmap) -> tuple[Callable[..., Any], Any]:
             advice="Install the same versions of your packages on the nodes and in the notebook",
         ) from error
     return map_fun, args
-
-
-def _register_modules(data: bytes | mmap.mmap) -> None:
-    mark, start = _TRAILER.unpack(data[-_TRAILER.size :]) if len(data) > _TRAILER.size else (b"", 0)
-    if mark == _MARK:
-        sent_modules.register(pickle.loads(memoryview(data)[start : -_TRAILER.size]))  # noqa: S301
 
 
 def captured_sizes(map_fun: Callable[..., Any], args: Any) -> dict[str, int]:
@@ -203,7 +196,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
         if isinstance(obj, types.FunctionType) and obj.__module__ in (None, "__main__"):
             self.filenames.add(obj.__code__.co_filename)
         elif isinstance(obj, types.CodeType):
-            self.modules |= own_modules.imported_names(obj)
+            self.modules |= sources.imported_names(obj)
             if obj.co_name == "<module>":  # a whole cell
                 self.filenames.add(obj.co_filename)
         elif isinstance(obj, types.ModuleType):
@@ -277,3 +270,106 @@ def _foreign(data: bytes) -> PayloadError:
         reason=reason,
         advice="Give the nodes the notebook's environment: point spark.pyspark.python at the same Python",
     )
+
+
+# ---- what a function captures ---------------------------------------------------------------------------------------
+
+
+class CapturedValue(NamedTuple):
+    """A value, the name that leads to it (``config['session']``), and the functions through which it is reached."""
+
+    path: str
+    value: Any
+    via: tuple[str, ...] = ()
+
+
+def captured_values(map_fun: Callable[..., Any], args: Any) -> list[CapturedValue]:
+    """Return what is sent with ``map_fun``: the values of the names that it uses, and ``args``; not what they hold."""
+    return [*_captured_by(map_fun, ()), CapturedValue("args", args)]
+
+
+def find_culprit(map_fun: Callable[..., Any], args: Any, is_picklable: Callable[[Any], bool]) -> CapturedValue | None:
+    """Return the innermost value with a name that cannot be pickled, or None if each one can by itself."""
+    seen: set[int] = set()
+    for captured in captured_values(map_fun, args):
+        if not is_picklable(captured.value):
+            return _innermost(captured, is_picklable, seen)
+    return None
+
+
+def _innermost(captured: CapturedValue, is_picklable: Callable[[Any], bool], seen: set[int]) -> CapturedValue:
+    seen.add(id(captured.value))
+    if unpicklable_kind(captured.value):
+        return captured
+    for child in _children(captured):
+        if id(child.value) not in seen and not is_picklable(child.value):
+            return _innermost(child, is_picklable, seen)
+    return captured
+
+
+def _children(captured: CapturedValue) -> Iterator[CapturedValue]:
+    path, value, via = captured
+    if isinstance(value, types.FunctionType | types.MethodType | functools.partial):
+        yield from _captured_by(value, via)
+    elif isinstance(value, dict):
+        yield from (CapturedValue(f"{path}[{key!r}]", item, via) for key, item in value.items())
+    elif isinstance(value, list | tuple):
+        yield from (CapturedValue(f"{path}[{index}]", item, via) for index, item in enumerate(value))
+    elif isinstance(value, set | frozenset):
+        yield from (CapturedValue(f"an element of {path}", item, via) for item in value)
+    else:
+        yield from (CapturedValue(f"{path}.{name}", item, via) for name, item in _attributes(value))
+
+
+def _captured_by(function: Callable[..., Any], via: tuple[str, ...]) -> Iterator[CapturedValue]:
+    """Yield what a callable captures; ``via`` are the functions that lead to it, from the outermost on."""
+    if isinstance(function, functools.partial):
+        yield from _captured_by(function.func, via)
+        values = {f"args[{index}]": item for index, item in enumerate(function.args)} | function.keywords
+        yield from (CapturedValue(name, item, (*via, "partial")) for name, item in values.items())
+    elif isinstance(function, types.MethodType):
+        yield from _captured_by(function.__func__, via)
+        yield CapturedValue("self", function.__self__, (*via, function.__func__.__name__))
+    elif isinstance(function, types.FunctionType):
+        inner = (*via, function.__name__)
+        yield from (CapturedValue(name, item, inner) for name, item in _values_by_name(function).items())
+    else:
+        yield CapturedValue(type(function).__name__, function, via)
+
+
+def _values_by_name(function: types.FunctionType) -> dict[str, Any]:
+    """Return the globals, closure cells and defaults of a function."""
+    values = {
+        name: function.__globals__[name] for name in global_names(function.__code__) if name in function.__globals__
+    }
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+        with contextlib.suppress(ValueError):  # a name that is not bound yet
+            values[name] = cell.cell_contents
+    defaults = function.__defaults__ or ()
+    with_default = function.__code__.co_varnames[: function.__code__.co_argcount][-len(defaults) or None :]
+    values.update(zip(with_default, defaults, strict=False))
+    values.update(function.__kwdefaults__ or {})
+    return values
+
+
+def global_names(code: types.CodeType) -> list[str]:
+    """Return the global names that a code object and the code inside it read or write, in order of appearance."""
+    names: dict[str, None] = {}
+    for instruction in dis.get_instructions(code):
+        if instruction.opname.endswith("_GLOBAL"):
+            names[str(instruction.argval)] = None
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            names.update(dict.fromkeys(global_names(constant)))
+    return list(names)
+
+
+def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
+    found = dict(getattr(value, "__dict__", None) or {})
+    for kind in type(value).__mro__:
+        slots = kind.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name not in ("__dict__", "__weakref__"):
+                with contextlib.suppress(AttributeError):  # a slot that is not set
+                    found[name] = getattr(value, name)
+    yield from found.items()

@@ -1,1 +1,0 @@
-"""A node's log: stored whole on disk, and sent to the driver."""

@@ -1,0 +1,210 @@
+"""Stacks of this process, as text, and what they say: it is in the user's code, in TensorFlow, or waits for rows.
+
+A stack can be had by a signal, too: Python's `faulthandler` writes it to a file, even while a call into C holds the
+interpreter. The child registers the signal when it begins; its agent sends it, and reads the file. Only the thread that
+takes the signal, the main one as a rule, is written: to look at others while they run could crash the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import linecache
+import os
+import re
+import signal
+import sys
+import sysconfig
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
+
+from tfos_lab import messages as m
+from tfos_lab import sources
+from tfos_lab.messages import Condition
+
+_OWN = str(Path(__file__).resolve().parents[1])
+_STDLIB = sysconfig.get_path("stdlib")
+_INSTALLED = re.compile(r"[\\/](?:site|dist)-packages[\\/]([^\\/]+)")
+_TENSORFLOW = ("tensorflow", "keras", "tf_keras")
+# Runs Python functions for TensorFlow, on threads of its own: generators, `tf.py_function`, `tf.numpy_function`.
+_CALLED_BY_TENSORFLOW = "script_ops.py"
+# Around every function of Keras and TensorFlow: they shorten tracebacks.
+_WRAPPERS = ("error_handler",)
+# Calls the user's function: what is above it in the stack is ours.
+_ENTRY = str(Path(_OWN) / "node" / "invoke.py")
+
+
+class Place(NamedTuple):
+    """One frame: a line of a file, within a function."""
+
+    file: str
+    line: int
+    function: str
+
+    @property
+    def package(self) -> str:
+        """The package of the file: ``"Python"``, ``"tfos_lab"``, an installed one, or "" for the user's own."""
+        if self.file.startswith(_OWN):
+            return "tfos_lab"
+        installed = _INSTALLED.search(self.file)
+        if installed:
+            return installed[1].removesuffix(".py")
+        return "Python" if self.file.startswith((_STDLIB, "<frozen ")) else ""
+
+    @property
+    def location(self) -> str:
+        """The place as a traceback names it."""
+        return self._told(sources.label(self.file) or f'File "{self.file}"')
+
+    def __str__(self) -> str:
+        return self._told(sources.label(self.file) or "/".join(Path(self.file).parts[-2:]).lstrip("/"))
+
+    def _told(self, file: str) -> str:
+        return f"{file}, line {self.line}" + (f", in {self.function}" if self.function != "<module>" else "")
+
+
+def has_entry(stack: Sequence[Place]) -> bool:
+    """Whether it is the stack of the thread that runs the user's function."""
+    return any(place.file == _ENTRY for place in stack)
+
+
+def own_part(stack: Sequence[Place]) -> list[Place]:
+    """Return the part of a stack, outermost first, that begins with the user's function."""
+    calls = [number for number, place in enumerate(stack) if place.file == _ENTRY]
+    return list(stack[calls[-1] + 1 :]) if calls else list(stack)
+
+
+def condition_of(main: Sequence[Place], others: Sequence[Sequence[Place]] = ()) -> tuple[Condition, Sequence[Place]]:
+    """Return what a node is at, and the stack that shows it: the main one's, or that of a function of `tf.data`.
+
+    Parameters
+    ----------
+    main : sequence of Place
+        The stack of the main thread, outermost first.
+    others : sequence of sequences of Place
+        Those of the other threads.
+    """
+    condition = _condition(own_part(main))
+    if condition is not Condition.IN_TENSORFLOW:
+        return condition, own_part(main)
+    for stack in map(_called_by_tensorflow, others):
+        if stack and (inner := _condition(stack)) is not Condition.IN_TENSORFLOW:
+            return inner, stack
+    return condition, own_part(main)
+
+
+def _called_by_tensorflow(stack: Sequence[Place]) -> list[Place]:
+    """Return the part of a stack that TensorFlow has called; [] if it is not one of its threads."""
+    calls = [number for number, place in enumerate(stack) if place.file.endswith(_CALLED_BY_TENSORFLOW)]
+    return list(stack[calls[-1] + 1 :]) if calls else []
+
+
+def _condition(stack: Sequence[Place]) -> Condition:
+    for place in reversed(stack):
+        match place.package:
+            case "Python":
+                continue
+            case "tfos_lab":
+                is_feed = "/node/feed/" in place.file
+                return Condition.WAITS_FOR_ROWS if is_feed else Condition.WAITS
+            case package if package in _TENSORFLOW:
+                return Condition.IN_TENSORFLOW
+            case _:
+                return Condition.BUSY
+    return Condition.BUSY
+
+
+def place_of(stack: Sequence[Place]) -> str:
+    """Return the innermost line of the user's own in a stack, as text; the innermost one at all if there is none."""
+    users = [place for place in stack if not place.package]
+    return str((users or list(stack))[-1]) if stack else ""
+
+
+def call_of(stack: Sequence[Place]) -> str:
+    """Return what the innermost line of the user's own has called: ``"fit (keras)"``; "" for Python's own functions."""
+    called: list[Place] = []
+    for place in reversed(stack):
+        if not place.package:
+            break
+        if place.package != "Python" and place.function not in _WRAPPERS:
+            called.append(place)
+    return f"{called[-1].function} ({called[-1].package})" if called else ""
+
+
+MAIN = "main thread"
+_MAX_FRAMES = 60
+
+
+def render(stacks: Iterable[tuple[str, Sequence[Place]]]) -> str:
+    """Return the text of named stacks, in their order; of the main thread, what the user's function has called."""
+    return "\n\n".join(_render(name, own_part(stack) if name == MAIN else stack) for name, stack in stacks)
+
+
+def _render(name: str, stack: Sequence[Place]) -> str:
+    left_out = len(stack) - _MAX_FRAMES
+    lines = [f"{name} (most recent call last):", *([f"  … {left_out} frames …"] if left_out > 0 else [])]
+    for place in stack[-_MAX_FRAMES:]:
+        lines.append(f"  {place.location}")
+        if source := linecache.getline(place.file, place.line).strip():
+            lines.append(f"    {source}")
+    return "\n".join(lines)
+
+
+_MAX_THREADS = 100
+
+
+def take_stacks(rank: int, request: int) -> m.Stacks:
+    """Return the answer to a `StacksWanted`; the calling thread is left out."""
+    stacks = [(name, places(frame)) for name, frame in _frames()]
+    main = dict(stacks).get(MAIN, [])
+    condition, shown = condition_of(main, [stack for name, stack in stacks if name != MAIN])
+    return m.Stacks(rank, request, condition, render(stacks), place=place_of(shown), call=call_of(shown))
+
+
+def _frames() -> Iterator[tuple[str, FrameType]]:
+    """Yield the threads' names and innermost frames: the main thread first, our own last."""
+    threads = {thread.ident: thread for thread in threading.enumerate()}
+    here, main = threading.get_ident(), threading.main_thread().ident
+    frames = sys._current_frames()  # noqa: SLF001 - the only way to them, and documented
+    # Threads that are not Python's own, such as those of `tf.data`, may have no entry.
+    names = {ident: threads[ident].name if ident in threads else "thread" for ident in frames}
+    order = sorted(frames, key=lambda ident: (ident != main, names[ident].startswith("tfos-")))
+    for ident in order[:_MAX_THREADS]:
+        if ident != here:
+            yield MAIN if ident == main else f"{names[ident]} ({ident})", frames[ident]
+
+
+def places(frame: FrameType | None) -> list[Place]:
+    """Return the stack that ends with a frame, outermost first."""
+    found = []
+    while frame is not None:
+        found.append(Place(frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_name))
+        frame = frame.f_back
+    return found[::-1]
+
+
+_FILE = "stacks.txt"
+# Programs use SIGUSR1 and SIGUSR2 themselves. A platform without real-time signals has nothing better.
+SIGNAL = signal.SIGRTMAX - 3 if hasattr(signal, "SIGRTMAX") else signal.SIGUSR2
+_FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$')
+
+
+def dump_path(scratch: Path) -> Path:
+    """Return the file that a node's stacks are written to."""
+    return scratch / _FILE
+
+
+def register_dump(scratch: Path) -> None:
+    """Have the signal write a stack of this process to the file; the file stays open until the process ends."""
+    with contextlib.suppress(OSError, ValueError, RuntimeError):  # without it, a locked process has no stacks
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+        faulthandler.register(SIGNAL, file=os.open(dump_path(scratch), flags, 0o600), all_threads=False)
+
+
+def stack_in(text: str) -> list[Place]:
+    """Return the stack of a dump, outermost frame first."""
+    frames = [found for line in text.splitlines() if (found := _FRAME.match(line))]
+    return [Place(found[1], int(found[2]), found[3]) for found in reversed(frames)]

@@ -1,1 +1,0 @@
-"""The user's function and its arguments, pickled for the nodes; and why something cannot be pickled."""
