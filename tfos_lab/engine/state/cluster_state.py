@@ -35,6 +35,8 @@ LOST_AFTER_S = 4.5
 ORPHAN_PATIENCE_S = 3.0
 # Where the end of an executor is reported, its loss is told so much later at most, with Spark's reason.
 LEAVING_PATIENCE_S = 7.0
+# While a node has been silent for so long, its loss may explain the errors of others.
+SILENT_S = 2.0
 # After the end, nodes have this long to send the rest of their logs.
 DRAIN_TIMEOUT_S = 10.0
 # A lost node may still send its output: its agent sometimes outlives its executor.
@@ -76,7 +78,7 @@ class ClusterState:
         self._state = RunState.LAUNCHING
         self._reason = ""
         self.causes = Causes()
-        self._evaluator_lost: tuple[Failure, float] | None = None
+        self._earlier_loss: tuple[Failure, float] | None = None
         self._leaving_until_s = 0.0
         self._ended_s: float | None = None
         self._output_at_s = 0.0
@@ -234,7 +236,7 @@ class ClusterState:
             is_quick = not (node.view.state.is_replaceable or node.view.state.is_up)
             begun = self._progress(node, NodeState.RUNNING, 0, now_s) if is_quick else []
             return begun + self._node_state(node, NodeState.DONE, now_s) + self._when_all_returned(now_s)
-        if outcome.kind == "stopped" or self._state is RunState.STOPPING or self._finishing:
+        if outcome.kind == "stopped" or self._state.stop_requested or self._finishing:
             return self._node_state(node, NodeState.DONE if self._finishing else NodeState.STOPPED, now_s)
         failure = failure_from(node.spec.node, outcome)
         instructions = self._node_state(node, NodeState.FAILED, now_s, detail=summary(failure))
@@ -364,7 +366,8 @@ class ClusterState:
             if node.orphan is not None:
                 instructions += self._end(node, node.orphan[0], now_s)
                 instructions += self._when_drained(now_s)  # all may have drained while this one's end was not believed
-        if now_s > self._leaving_until_s and (unexplained := self.causes.overdue(now_s)) is not None:
+        is_due = not self._state.is_ending and not self._may_be_explained(now_s)
+        if is_due and (unexplained := self.causes.overdue(now_s)) is not None:
             instructions += self._fail_for(unexplained, now_s)
         if any(node.sends_output and node.view.state is NodeState.LOST for node in self._nodes):
             instructions += self._when_drained(now_s)
@@ -374,6 +377,12 @@ class ClusterState:
         if self._ended_s is not None and now_s - silent_since_s > patience_s:
             instructions += self.give_up(now_s)
         return instructions
+
+    def _may_be_explained(self, now_s: float) -> bool:
+        """Whether the loss of a node may come soon, and be why others have failed."""
+        silent = (self._nodes[rank] for rank, _ in self._silence.longer_than(SILENT_S))
+        is_missed = any(node.orphan is not None and not node.view.state.ended for node in self._nodes)
+        return now_s <= self._leaving_until_s or is_missed or any(not node.view.state.ended for node in silent)
 
     def give_up(self, now_s: float) -> list[Instruction]:
         """Wait for no node any longer, whatever was still to come."""
@@ -398,21 +407,31 @@ class ClusterState:
         instructions.append(SendTo(rank, m.Stop(grace_s=0.0)))
         if not node.sends_output:
             instructions.append(SendTo(rank, m.Shutdown()))
-        if not had_ended and not self._state.is_ending and not self._finishing:
+        if not self._state.is_ending and not self._finishing:
             place = f" on {node.view.host}" if node.view.host else ""
             executor = f" (executor {node.view.executor})" if node.view.executor else ""
             failure = Failure(node.spec.node, "Lost", f"the node{place}{executor} is gone: {why}", gone=True)
-            instructions += self._fail_for_lost(node, failure, now_s)
+            if had_ended:
+                self._lose_early(node, failure, now_s)
+            else:
+                instructions += self._fail_for_lost(node, failure, now_s)
         return instructions + self._when_drained(now_s)
 
     def _fail_for_lost(self, node: ClusterNode, failure: Failure, now_s: float) -> list[Instruction]:
         if self._is_spared(node):
-            self._evaluator_lost = failure, now_s
+            self._lose_early(node, failure, now_s)
             return [_told(failure, now_s), *self._when_all_started(now_s)]
-        # Spark ends the tasks of all nodes if it loses that of one: then the evaluator's loss is why they are lost.
-        first, lost_s = self._evaluator_lost or (failure, now_s)
+        # Spark ends the tasks of all nodes if it loses that of one, even where nobody waits for that one any more: its
+        # loss is why they are lost.
+        first, lost_s = self._earlier_loss or (failure, now_s)
         cause = first if now_s - lost_s < CONSEQUENCE_PATIENCE_S else failure
         return self._fail(cause, now_s, consequence=False)
+
+    def _lose_early(self, node: ClusterNode, failure: Failure, now_s: float) -> None:
+        """Remember the first loss of a node that nobody waits for, in case Spark ends the others for it."""
+        is_recent = self._earlier_loss is not None and now_s - self._earlier_loss[1] < CONSEQUENCE_PATIENCE_S
+        if not is_recent and node.view.executor not in ("", THIS_MACHINE):
+            self._earlier_loss = failure, now_s
 
     def refuse(self, rank: int, what: str, now_s: float) -> list[Instruction]:
         """A node has sent what no node sends: nothing more is taken from it, and it has failed unless it had ended."""
