@@ -107,7 +107,7 @@ class Mailbox:
             self._data.append(item)
 
     def poll(self, timeout_s: float) -> Iterator[object]:
-        """Yield what has come within the timeout, first what was posted."""
+        """Yield what has come within the timeout, in the listener's order."""
         self._world.wait(self._world.now_s + timeout_s, self._has_work)
         while self._kernel.is_paused and not self._kernel.is_gone:
             # Its threads go on in any order.
@@ -115,10 +115,10 @@ class Mailbox:
             self._world.wait(going_on_s, lambda: self._kernel.is_gone)
         if self._kernel.is_gone:
             raise KernelGone
-        while self._posted:
-            yield self._posted.popleft()
         for _ in range(min(len(self._data), _AT_ONCE)):
             yield self._data.popleft()
+        while self._posted:
+            yield self._posted.popleft()
         self.is_behind = bool(self._data)
 
     def _has_work(self) -> bool:

@@ -44,6 +44,8 @@ _HERE = (
 _ON_SPARK = (*_HERE, "cut", "cut", "slow", "lose the executor", "lose the executor", "second task")
 _WITH_ROWS = ("lose a feed task", "late feed task", "feed task twice", "stop reading")
 
+EVERY_KIND = frozenset({*_ON_SPARK, *_WITH_ROWS})
+
 
 @dataclass(frozen=True)
 class Fault:

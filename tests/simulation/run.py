@@ -72,8 +72,8 @@ class Run:
 
     Attributes
     ----------
-    heads : list of Head
-        One for each start of all nodes.
+    heads, over_s : list of Head, list of float
+        One for each start of all nodes, and when it was over.
     agents : list of Agent
         All that there have been.
     done : list of Done
@@ -90,6 +90,7 @@ class Run:
         self.kernel = Kernel(self.world)
         self.budget = Budget(plan.restarts)
         self.heads: list[Head] = []
+        self.over_s: list[float] = []
         self.agents: list[Agent] = []
         self.done: list[Done] = []
         self.lives: list[Life] = []
@@ -146,6 +147,7 @@ class Run:
         while True:
             head = self.head
             head.serve(self._on_executor_gone)
+            self.over_s.append(world.now_s)
             self._close_launcher()
             if self.kernel.is_gone or head.state is not RunState.RESTARTING:
                 break
