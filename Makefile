@@ -8,7 +8,7 @@ export TFOS_LAB_DATA ?= $(abspath ../shared/data)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lab test test-all test-rest tutorials hosts stores soak alarms matrix test-tools check format bench scale docs lock clean
+.PHONY: help setup demo lab test test-all test-rest tutorials hosts stores sim soak alarms matrix test-tools check format bench scale docs lock clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -45,6 +45,11 @@ hosts: test-tools  ## tests on several hosts, made of namespaces on this machine
 
 stores: test-tools  ## tests of Azure's and Google's stores, on servers that npm brings and Go builds: some minutes the first time
 	TFOS_TEST_STORES=1 $(PYTHON) -m pytest -m full --timeout=900 $(or $(ARGS),tests/rigs/test_stores.py)
+
+SEEDS := 60000
+
+sim: setup  ## the control plane under a fake clock and network, with faults from seeds, in a minute or two: make sim SEEDS=5000
+	$(PYTHON) -m tests.simulation --seeds $(SEEDS) $(if $(FROM),--from $(FROM))
 
 MINUTES := 20
 MASTER := local

@@ -145,7 +145,10 @@ class Listener:
                 os.eventfd_write(self._wake, 1)
 
     def poll(self, timeout_s: float) -> Iterator[AgentData | object]:
-        """Yield what has arrived within the timeout: data from agents, and items that were posted."""
+        """Yield what has arrived within the timeout: data from agents, and then items that were posted.
+
+        Of an agent that has ended, its last words come before what others report of it.
+        """
         ready = dict(self._poller.poll(int(timeout_s * 1000)))
         if self._zap in ready:
             self._authenticate()
@@ -154,7 +157,6 @@ class Listener:
         if self._wake in ready:
             with contextlib.suppress(BlockingIOError):
                 os.eventfd_read(self._wake)
-        # What agents have sent comes first: that one of them has ended may be among what was posted.
         self.is_behind = False
         if self._router in ready or self._posted:
             yield from self._receive()

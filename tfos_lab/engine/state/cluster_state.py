@@ -38,13 +38,14 @@ from tfos_lab.engine.state.restart_budget import RestartBudget
 from tfos_lab.engine.state.silence import Silence
 from tfos_lab.messages import Figure
 
-# A node without heartbeats for this long is lost; one that has missed one may be about to be.
+# A node without heartbeats for this long is lost.
 LOST_AFTER_S = 4.5
-_QUIET_S = 1.6
 # The loss of an executor is told so much later at most than that children have ended with its fork server.
 ORPHAN_PATIENCE_S = 3.0
 # Where the end of an executor is reported, its loss is told so much later at most, with Spark's reason.
 LEAVING_PATIENCE_S = 7.0
+# While a node has been silent for so long, its loss may explain the errors of others.
+SILENT_S = 2.0
 # After the end, nodes have this long to send the rest of their logs.
 DRAIN_TIMEOUT_S = 10.0
 # A lost node may still send its output: its agent sometimes outlives its executor.
@@ -250,7 +251,7 @@ class ClusterState:
             is_quick = not (node.view.state.is_replaceable or node.view.state.is_up)
             begun = self._progress(node, NodeState.RUNNING, 0, now_s) if is_quick else []
             return begun + self._node_state(node, NodeState.DONE, now_s) + self._when_all_returned(now_s)
-        if outcome.kind == "stopped" or self._state is RunState.STOPPING or self._finishing:
+        if outcome.kind == "stopped" or self._state.stop_requested or self._finishing:
             return self._node_state(node, NodeState.DONE if self._finishing else NodeState.STOPPED, now_s)
         failure = failure_from(node.spec.node, outcome)
         instructions = self._node_state(node, NodeState.FAILED, now_s, detail=summary(failure))
@@ -392,7 +393,8 @@ class ClusterState:
             if node.orphan is not None:
                 instructions += self._end(node, node.orphan[0], now_s)
                 instructions += self._when_drained(now_s)  # all may have drained while this one's end was not believed
-        if not self._expects_loss(now_s) and (unexplained := self.causes.overdue(now_s)) is not None:
+        is_due = not self._state.is_ending and not self._may_be_explained(now_s)
+        if is_due and (unexplained := self.causes.overdue(now_s)) is not None:
             instructions += self._fail_for(unexplained, now_s)
         instructions += self._when_overdue()
         if any(node.sends_output and node.view.state is NodeState.LOST for node in self._nodes):
@@ -404,15 +406,15 @@ class ClusterState:
             instructions += self.give_up(now_s)
         return instructions
 
+    def _may_be_explained(self, now_s: float) -> bool:
+        """Whether the loss of a node may come soon, and be why others have failed."""
+        silent = (self._nodes[rank] for rank, _ in self._silence.longer_than(SILENT_S))
+        is_missed = any(node.orphan is not None and not node.view.state.ended for node in self._nodes)
+        return now_s <= self._leaving_until_s or is_missed or any(not node.view.state.ended for node in silent)
+
     def give_up(self, now_s: float) -> list[Instruction]:
         """Wait for no node any longer, whatever was still to come."""
         return [] if self._over else self._conclude(RunState.DONE if self._finishing else _final(self._state), now_s)
-
-    def _expects_loss(self, now_s: float) -> bool:
-        """Whether a loss may be told in a moment that explains what other nodes fail with."""
-        going_on = [node for node in self._nodes if not node.view.state.ended]
-        quiet = {rank for rank, _ in self._silence.longer_than(_QUIET_S)}
-        return now_s <= self._leaving_until_s or any(node.orphan or node.spec.rank in quiet for node in going_on)
 
     def expect_loss(self, now_s: float) -> None:
         """A node's executor has ended, which its loss will tell: nothing that follows from it becomes the cause."""
@@ -437,19 +439,27 @@ class ClusterState:
             place = f" on {node.view.host}" if node.view.host else ""
             executor = f" (executor {node.view.executor})" if node.view.executor else ""
             failure = Failure(node.spec.node, "Lost", f"the node{place}{executor} is gone: {why}", gone=True)
-            instructions += self._fail_for_lost(node, failure, now_s, had_ended=had_ended)
+            if had_ended:
+                self._lose_early(node, failure, now_s)
+            else:
+                instructions += self._fail_for_lost(node, failure, now_s)
         return instructions + self._when_drained(now_s)
 
-    def _fail_for_lost(
-        self, node: ClusterNode, failure: Failure, now_s: float, *, had_ended: bool
-    ) -> list[Instruction]:
-        if had_ended or self._is_spared(node):
-            # Spark ends the tasks of all nodes if it loses that of one: then this loss is why they are lost.
-            self._earlier_loss = failure, now_s
-            return [] if had_ended else [_told(failure, now_s), *self._when_all_started(now_s)]
+    def _fail_for_lost(self, node: ClusterNode, failure: Failure, now_s: float) -> list[Instruction]:
+        if self._is_spared(node):
+            self._lose_early(node, failure, now_s)
+            return [_told(failure, now_s), *self._when_all_started(now_s)]
+        # Spark ends the tasks of all nodes if it loses that of one, even where nobody waits for that one any more: its
+        # loss is why they are lost.
         first, lost_s = self._earlier_loss or (failure, now_s)
         cause = first if now_s - lost_s < CONSEQUENCE_PATIENCE_S else failure
         return self._fail(cause, now_s, consequence=False)
+
+    def _lose_early(self, node: ClusterNode, failure: Failure, now_s: float) -> None:
+        """Remember the first loss of a node that nobody waits for, in case Spark ends the others for it."""
+        is_recent = self._earlier_loss is not None and now_s - self._earlier_loss[1] < CONSEQUENCE_PATIENCE_S
+        if not is_recent and node.view.executor not in ("", THIS_MACHINE):
+            self._earlier_loss = failure, now_s
 
     def refuse(self, rank: int, what: str, now_s: float) -> list[Instruction]:
         """A node has sent what no node sends: nothing more is taken from it, and it has failed unless it had ended."""

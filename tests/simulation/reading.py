@@ -1,0 +1,103 @@
+"""Rows on a node: what its agent has stored of a feed, and what its function reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tfos_lab import messages as m
+
+Row = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """What a node holds of a partition: rows of its own, and leftovers, which are on every node."""
+
+    partition: int
+    own: list[Row]
+    leftover: list[Row]
+
+
+class Spool:
+    """What tasks have stored with one agent, by feed and partition, and then by attempt."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._stored: dict[tuple[int, int], dict[str, tuple[list[Row], list[Row]]]] = {}
+        self._over: set[int] = set()
+
+    def store(self, feed: int, partition: int, attempt: str, rows: tuple[list[Row], list[Row]]) -> None:
+        """Store the rows of an attempt."""
+        self.size += len(rows[0]) + len(rows[1])
+        if feed not in self._over:
+            self._stored.setdefault((feed, partition), {})[attempt] = rows
+
+    def commit(self, message: m.Commit) -> Segment:
+        """Return the rows of the attempt that counts, and drop those of others."""
+        own, leftover = self._stored.pop((message.feed, message.partition), {}).get(message.attempt, ([], []))
+        return Segment(message.partition, own, leftover)
+
+    def drop(self, feed: int) -> None:
+        """Drop what was not committed: the feed is over."""
+        self._over.add(feed)
+        self._stored = {key: rows for key, rows in self._stored.items() if key[0] != feed}
+
+
+class Reader:
+    """The function's dataset: it has all rows of this node, once.
+
+    Attributes
+    ----------
+    rows : list of Row
+        What it has read.
+    plan : EpochPlan or None
+        The steps that the nodes have agreed on.
+    is_done : bool
+        Whether everything has come.
+    aborted : str
+        Why no more rows come.
+    """
+
+    def __init__(self, rank: int) -> None:
+        self.rows: list[Row] = []
+        self.plan: m.EpochPlan | None = None
+        self.is_done = False
+        self.aborted = ""
+        self._rank = rank
+        self._segments: list[Segment] = []
+        self._complete: m.FeedComplete | None = None
+
+    def open(self) -> list[m.FromAgent]:
+        """Return what the function says when it opens its dataset."""
+        return [
+            m.RowsWanted(rank=self._rank, objects=False),
+            m.DatasetOpened(rank=self._rank, dataset_id=0, batch_size=2, remainder=None),
+        ]
+
+    def take(self, message: object) -> None:
+        """Take what the agent passes on."""
+        match message:
+            case Segment():
+                self._segments.append(message)
+            case m.FeedComplete():
+                self._complete = message
+            case m.EpochPlan():
+                self.plan = message
+            case m.FeedAborted(reason=reason):
+                self.aborted = reason
+        if self._complete is not None and self.plan is not None and not self.is_done:
+            self._read(self._complete)
+
+    def _read(self, complete: m.FeedComplete) -> None:
+        start, stop = complete.leftovers
+        segments = sorted(self._segments, key=lambda segment: segment.partition)
+        own = [row for segment in segments for row in segment.own]
+        leftover = [row for segment in segments for row in segment.leftover]
+        self.rows = own + leftover[start:stop]
+        self.is_done = True
+
+    def taken(self) -> m.RowsTaken:
+        """Return how much it has read."""
+        return m.RowsTaken(
+            rank=self._rank, rows=len(self.rows), epoch=1, feeds={0: (1, len(self.rows))} if self.rows else {}
+        )

@@ -1,0 +1,84 @@
+"""Seeds of the simulation: many each time, and one line for each fault that it has found; see README.md."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.simulation.invariants import problems
+from tests.simulation.plan import EVERY_KIND, Fault, Plan
+from tests.simulation.run import Run
+from tests.simulation.seeds import failing
+
+# What was found, the least that shows it.
+MENDED = [
+    # Spark ends the tasks of all nodes with that of one that had returned: the others were blamed.
+    Plan(nodes=4, spark=True, faults=(Fault("kill the agent", at_s=6.1, node="worker:0"),)),
+    # A killed child waits for news of its executor, and its peers were blamed meanwhile.
+    Plan(seed=5, nodes=4, spark=True, together=2, faults=(Fault("kill the fork server", at_s=0.5, node="worker:2"),)),
+    # A node falls silent, and the peers that fail for it were blamed before it was lost.
+    Plan(seed=4, nodes=3, spark=True, barrier=False, faults=(Fault("kill the agent", at_s=4.5, node="worker:0"),)),
+    # An error without a better explanation made a failure of what the user had stopped.
+    Plan(
+        nodes=3,
+        spark=True,
+        barrier=False,
+        faults=(Fault("kill the agent", at_s=0.8, node="worker:0"), Fault("the user stops", at_s=2.4)),
+    ),
+    # So did a killed child, whose end was believed when all was over.
+    Plan.drawn(9171),
+    # A report of an agent's end overtook the words that it had sent while the kernel was paused.
+    Plan(
+        seed=12,
+        faults=(
+            Fault("pause the kernel", at_s=1.9, for_s=8.0),
+            Fault("kill the agent", at_s=6.0, node="worker:0"),
+        ),
+    ),
+    # A node that never reserved was waited for as long as nobody waited: the time-out was that of a caller.
+    Plan(faults=(Fault("lost task", at_s=0.0, node="worker:0"),)),
+]
+
+
+def assert_holds(plan):
+    run = Run(plan).live()
+    wrong = problems(run)
+    assert not wrong, f"{'; '.join(wrong)}\n{run.told()}"
+
+
+def assert_all_hold(seeds):
+    _, failed = failing(seeds)
+    if failed:
+        assert_holds(Plan.drawn(failed[0][0]))
+
+
+@pytest.mark.parametrize("start", range(0, 1_000, 250))
+def test_everything_holds_for_a_thousand_seeds(start):
+    assert_all_hold(range(start, start + 250))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("start", range(1_000, 13_000, 1_000))
+def test_everything_holds_for_many_more_seeds(start):
+    assert_all_hold(range(start, start + 1_000))
+
+
+@pytest.mark.parametrize("plan", MENDED, ids=str)
+def test_what_was_found_holds(plan):
+    assert_holds(plan)
+
+
+def test_a_seed_always_tells_the_same_story():
+    plan = Plan.drawn(171)
+    assert Run(plan).live().told() == Run(plan).live().told()
+
+
+def test_a_plan_is_written_as_it_is_made():
+    plan = Plan.drawn(171)
+    assert eval(repr(plan)) == plan
+
+
+def test_every_kind_of_fault_is_done_again_and_again():
+    done = Counter(one.kind for seed in range(400) for one in Run(Plan.drawn(seed)).live().done)
+    assert {kind: done[kind] for kind in EVERY_KIND if done[kind] < 3} == {}
