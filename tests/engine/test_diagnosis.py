@@ -20,7 +20,7 @@ from tfos_lab.engine.state.events import FeedProgressed
 def training(start, nodes):
     """A cluster whose nodes train, and have measured this; None for a node that has measured nothing."""
 
-    def training(*activities, hosts=None, feeds=()):
+    def training(*activities, hosts=None, feeds=(), updates=3):
         ranks = range(len(activities))
         nodes.missing = set(ranks)
         cluster = start(cluster_size=len(activities), master_node=None)
@@ -30,10 +30,12 @@ def training(start, nodes):
         for number, feed in enumerate(feeds):
             progress = {"rows": {}, "partitions": 1, "size_bytes": 1, "complete": False, **feed}
             cluster.bus.publish(FeedProgressed(time_s=time.time(), feed=number, **progress))
-        for rank in ranks:
-            if activities[rank] is not None:
-                nodes.send(m.Activity(rank, **activities[rank]))
-            nodes.settle(rank)
+        for _ in range(updates):
+            for rank in ranks:
+                if activities[rank] is not None:
+                    nodes.send(m.Activity(rank, **activities[rank]))
+                nodes.settle(rank)
+            cluster.view()
         return tfos_lab.Cluster(cluster)
 
     return training
@@ -83,7 +85,7 @@ def test_a_straggler(verdict_on):
     verdict = verdict_on(fast, fast, fast, slow, hosts=["h1", "h1", "h1", "h2"])
     assert verdict.kind == "straggler"
     assert verdict.verdict == (
-        "worker:3 is 2.1 × slower than the others, which wait for it 52 % of the time: its host h2 is at 98 % CPU; see "
+        "worker:3 is 2.1× slower than the others, which wait for it 52 % of the time: its host h2 is at 98 % CPU; see "
         "what else runs there"
     )
 
@@ -129,12 +131,47 @@ def test_a_straggler_s_own_reason_is_told(verdict_on, figures, why):
 def test_nodes_that_do_not_wait_for_one_another_have_stragglers_too(verdict_on):
     verdict = verdict_on(activity(0.1, python=0.3), activity(0.1, python=0.3), activity(0.3, python=0.3))
     assert verdict.kind == "straggler"
-    assert verdict.verdict.startswith("worker:2 is 3.0 × slower than the others: it computes")
+    assert verdict.verdict.startswith("worker:2 is 3.0× slower than the others: it computes")
 
 
-def test_two_slow_nodes_are_no_straggler(verdict_on):
-    verdict = verdict_on(*[activity(waits_peers=0.6)] * 3, activity(), activity())
-    assert verdict.kind != "straggler"
+def slower_of(diagnosis):
+    return {node: activity.slower for node, activity in diagnosis.nodes.items() if activity.slower is not None}
+
+
+def test_nodes_that_are_slower_are_marked_by_the_judgement_of_the_verdict(verdict_on):
+    found = verdict_on(activity(waits_peers=0.5), activity(waits_peers=0.5), activity())
+    assert (found.kind, slower_of(found)) == ("straggler", {"worker:2": pytest.approx(2.0)})
+    several = verdict_on(*[activity(waits_peers=0.6)] * 3, activity(), activity())
+    assert several.kind == "straggler"
+    assert slower_of(several) == {"worker:3": pytest.approx(2.5), "worker:4": pytest.approx(2.5)}
+
+
+@pytest.mark.parametrize(
+    ("step_ms", "waits", "host_cpu"),
+    [
+        ((37, 37, 37, 38), (0.65, 0.66, 0.64, 0.52), 0.99),
+        ((24, 25, 26, 27), (0.62, 0.61, 0.65, 0.40), 0.98),
+        ((22, 22, 22, 21), (0.70, 0.66, 0.64, 0.33), 0.97),
+        ((0.30, 0.30, 0.42), (0.0, 0.0, 0.0), 0.3),
+        ((100, 100, 130), (0.0, 0.0, 0.0), 0.3),
+    ],
+)
+def test_nodes_that_differ_as_figures_do_from_moment_to_moment_are_not_called_slower(
+    verdict_on, step_ms, waits, host_cpu
+):
+    found = verdict_on(
+        *[
+            activity(step / 1000, waits_peers=share, host_cpu=host_cpu)
+            for step, share in zip(step_ms, waits, strict=True)
+        ]
+    )
+    assert (slower_of(found), found.kind == "straggler") == ({}, False)
+
+
+def test_a_node_is_called_slower_only_after_some_updates(training):
+    figures = [activity(waits_peers=0.6), activity()]
+    assert slower_of(training(*figures, updates=2).diagnose()) == {}
+    assert slower_of(training(*figures, updates=3).diagnose()) == {"worker:1": pytest.approx(2.5)}
 
 
 def test_rows_that_have_all_arrived_are_not_spark_s_fault(verdict_on):
@@ -193,13 +230,6 @@ def test_it_is_silent_where_it_does_not_know(verdict_on, what):
 # ---- progress, the time that is left, and the end -------------------------------------------------------------------
 
 
-def test_each_node_is_compared_with_its_peers(training, verdict_on):
-    figures = training(activity(waits_peers=0.5), activity(waits_peers=0.5), activity()).diagnose().nodes
-    assert [node.slower for node in figures.values()] == pytest.approx([2 / 3, 2 / 3, 2.0])
-    even, moody = activity(0.0003), activity(0.00042)
-    assert [node.slower for node in verdict_on(even, even, moody).nodes.values()] == [1.0, 1.0, 1.0]
-
-
 def test_progress_is_in_steps_of_those_who_report_how_many_there_will_be(training, nodes):
     cluster = training(None, None)
     nodes.send(m.Reported(0, 30, None, {}, 1.0))
@@ -247,6 +277,17 @@ def test_a_run_that_is_over_keeps_what_was_known(training, nodes):
     nodes.end(0)
     cluster.wait(timeout_s=60)
     assert cluster.diagnose().verdict.startswith("compute bound")
+
+
+def test_a_node_that_was_slower_is_marked_in_what_is_kept_of_the_run(training, nodes):
+    cluster = training(activity(waits_peers=0.6), activity())
+    assert cluster.diagnose().kind == "straggler"
+    for rank in range(2):
+        nodes.send(m.Activity(rank, **activity()))
+        nodes.end(rank)
+    cluster.wait(timeout_s=60)
+    found = cluster.diagnose()
+    assert (found.kind, list(slower_of(found))) == ("straggler", ["worker:1"])
 
 
 # ---- real runs ------------------------------------------------------------------------------------------------------

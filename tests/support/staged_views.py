@@ -30,9 +30,7 @@ INPUT = Staged(
     "the DataFrame",
 )
 COMPUTE = Staged((0.01, 0.02, 0.04, 0.91, 0.02), "compute bound: 91 % of the time is spent in TensorFlow", 0.31)
-STRAGGLER = Staged(
-    (0.02, 0.0, 0.46, 0.5, 0.02), "worker:1 is 2.1 × slower than the others (host exec-2 is at 98 % CPU)"
-)
+STRAGGLER = Staged((0.02, 0.0, 0.46, 0.5, 0.02), "worker:1 is 2.1× slower than the others (host exec-2 is at 98 % CPU)")
 HUNG = Staged((0.05, 0.0, 0.1, 0.83, 0.02), "")
 FORTY = Staged((0.08, 0.0, 0.22, 0.68, 0.02), "compute bound: 68 % of the time is spent in TensorFlow", nodes=40)
 
@@ -125,7 +123,6 @@ def _activity(staged: Staged, index: int) -> NodeActivity:
         host_cpu=0.44,
         host_memory=0.37,
         last_sign=f"step {_STEPS}",
-        slower=1.0,
     )
 
 

@@ -177,7 +177,7 @@ export interface MetricsMessage {
  * last_sign : str
  *     That sign, such as `"step 41"`.
  * slower : float or None
- *     How many times longer than its peers' median its own part of a step takes; None where there is no telling.
+ *     How many times slower than its peers it is, where it holds them up; else None.
  */
 export interface NodeActivity {
   step: number | null;

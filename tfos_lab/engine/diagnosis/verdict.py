@@ -11,8 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tfos_lab.engine.diagnosis.figures import Figures
-from tfos_lab.engine.state.activity import NodeActivity
+from tfos_lab.engine.diagnosis.figures import BUSY_HOST, Figures
 from tfos_lab.engine.state.events import NodeView
 
 # Waiting for less than this share of the time is not worth a word, and for less than the first one no verdict.
@@ -20,9 +19,6 @@ _MUCH = 0.3
 _LITTLE = 0.2
 _MOSTLY = 0.5
 _NEARLY_ALWAYS = 0.8
-# A node is a straggler if its own part of a step takes so many times longer than its peers'.
-_STRAGGLES = 1.4
-_BUSY_HOST = 0.9
 _BUSY_GPU = 0.8
 # Nobody asks why shorter steps are slow.
 _SHORT_STEP_S = 0.05
@@ -62,24 +58,14 @@ def judge(figures: Figures | None) -> Verdict:
 
 
 def _straggler(figures: Figures) -> Verdict | None:
-    known = [node for node in figures.nodes if node.activity is not None and node.activity.slower is not None]
-    if len(known) < 2:
+    slow = [node for node in figures.nodes if _slower(node)]
+    others = [node for node in figures.nodes if not _slower(node)]
+    if not slow or not others:
         return None
-    slowest = max(known, key=_slower)
-    if _slower(slowest) < _STRAGGLES:
-        return None
-    others = [node for node in known if node is not slowest]
-    activity = slowest.activity
-    assert activity is not None
-    theirs = [node.activity for node in others if node.activity is not None]
-    waits = statistics.median(their.waits_peers for their in theirs)
-    is_alone = all(_slower(node) < _STRAGGLES for node in others)
-    in_lock_step = waits >= _LITTLE and activity.waits_peers <= waits / 2
-    by_itself = waits < _LITTLE / 2 and _differ(activity, theirs)
-    if not is_alone or not (in_lock_step or by_itself):
-        return None
-    wait = f", which wait for it {_percent(waits)} of the time" if in_lock_step else ""
-    text = f"{slowest.node} is {_slower(slowest):.1f} × slower than the others{wait}: {_why_slow(slowest, others)}"
+    slowest = max(slow, key=_slower)
+    waits = statistics.median(node.activity.waits_peers for node in others if node.activity is not None)
+    wait = f", which wait for it {_percent(waits)} of the time" if waits >= _LITTLE else ""
+    text = f"{slowest.node} is {_slower(slowest):.1f}× slower than the others{wait}: {_why_slow(slowest, others)}"
     return Verdict(Kind.STRAGGLER, text)
 
 
@@ -87,15 +73,10 @@ def _slower(node: NodeView) -> float:
     return node.activity.slower or 0.0 if node.activity is not None else 0.0
 
 
-def _differ(activity: NodeActivity, others: list[NodeActivity]) -> bool:
-    """Whether nodes that do not wait for one another take steps of different length."""
-    return (activity.step_s or 0.0) >= _STRAGGLES * statistics.median(other.step_s or 0.0 for other in others)
-
-
 def _has_busiest_host(node: NodeView, others: list[NodeView]) -> bool:
     """Whether a node's host is busy and those of the others are not; nodes measure one host at different moments."""
     elsewhere = [_host_cpu(other) for other in others if other.host != node.host]
-    return bool(elsewhere) and _host_cpu(node) >= _BUSY_HOST and statistics.median(elsewhere) < _BUSY_HOST - 0.1
+    return bool(elsewhere) and _host_cpu(node) >= BUSY_HOST and statistics.median(elsewhere) < BUSY_HOST - 0.1
 
 
 def _why_slow(node: NodeView, others: list[NodeView]) -> str:
@@ -144,7 +125,7 @@ def _data(figures: Figures) -> Verdict | None:
         return None
     steps = f"a step takes {_seconds(figures.step_s)}, {_seconds(figures.step_s * waits)} of it for its batch"
     busiest = max(figures.nodes, key=_host_cpu)
-    if _host_cpu(busiest) >= _BUSY_HOST:
+    if _host_cpu(busiest) >= BUSY_HOST:
         where = f"the host {busiest.host} is at {_percent(_host_cpu(busiest))} CPU"
         cure = f"{where}, so cache() what it computes, or prepare the data before"
     else:
