@@ -318,6 +318,8 @@ class Activity(FromAgent, frozen=True):
         Resident memory of them.
     host_cpu, host_memory : float
         Share of the host's CPU and memory that is in use, by anyone.
+    host_cores : int
+        The host's cores.
     gpu, gpu_memory_bytes
         Use (0 to 1) and used memory of the node's GPUs; None without one.
     idle_s : float
@@ -340,6 +342,7 @@ class Activity(FromAgent, frozen=True):
     memory_bytes: int = 0
     host_cpu: float = 0.0
     host_memory: float = 0.0
+    host_cores: int = 0
     gpu: float | None = None
     gpu_memory_bytes: int | None = None
     idle_s: float = 0.0

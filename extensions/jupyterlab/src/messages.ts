@@ -69,6 +69,8 @@ export interface Figures {
  *     Their resident memory.
  * host_cpu, host_memory : float
  *     Share of the host's CPU and memory in use, 0 to 1.
+ * host_cores : int
+ *     The host's cores; 0 where not known.
  * gpu : float or None
  *     Use of the node's GPUs, 0 to 1; None without one.
  * gpu_memory_bytes : int or None
@@ -95,6 +97,7 @@ export interface NodeActivity {
   memory_bytes: number;
   host_cpu: number;
   host_memory: number;
+  host_cores: number;
   gpu: number | null;
   gpu_memory_bytes: number | null;
   idle_s: number;

@@ -21,8 +21,8 @@ class Diagnosis:
     Attributes
     ----------
     kind : str
-        What limits it: ``"rows"``, ``"tf.data"``, ``"straggler"``, ``"peers"``, ``"compute"``, ``"python"``,
-        ``"healthy"``, or ``"unknown"``.
+        What limits it: ``"rows"``, ``"tf.data"``, ``"straggler"``, ``"cores"``, ``"peers"``, ``"compute"``,
+        ``"python"``, ``"healthy"``, or ``"unknown"``.
     verdict : str
         The same in words, with the figures and what to do; "" where it is not known.
     nodes : dict of str to NodeActivity

@@ -11,8 +11,10 @@ from tfos_lab.core.roles import role_of
 from tfos_lab.engine.state.activity import SHARE_NAMES, NodeActivity
 from tfos_lab.engine.state.events import FeedView, NodeView
 
-# Of fewer steps, nothing can be told: the first ones are slow.
+# Of fewer steps, or of less time, nothing can be told: the first ones are slow, and nobody asks why a run of a few
+# seconds is.
 _FEWEST_STEPS = 4
+_SHORTEST_S = 3.0
 # A node without a sign for longer may be hung; that is not a question of speed.
 _LONGEST_IDLE_S = 15.0
 # A node is slower than the others if its own part of a step takes so many times longer than theirs …
@@ -37,10 +39,13 @@ class Figures:
         Those nodes.
     feeds : tuple of FeedView
         The calls of `Cluster.train` and `Cluster.inference` so far.
+    helpers : int
+        How many nodes there are that do not train.
     """
 
     nodes: tuple[NodeView, ...]
     feeds: tuple[FeedView, ...] = ()
+    helpers: int = 0
 
     @functools.cached_property
     def activities(self) -> list[NodeActivity]:
@@ -73,7 +78,7 @@ def figures_of(nodes: Sequence[NodeView], feeds: Sequence[FeedView] = ()) -> Fig
     training = tuple(node for node in nodes if trains(node))
     if not training or not all(_is_telling(node.activity) for node in training):
         return None
-    return Figures(training, tuple(feeds))
+    return Figures(training, tuple(feeds), len(nodes) - len(training))
 
 
 def trains(node: NodeView) -> bool:
@@ -89,7 +94,8 @@ def _job_trains(job_name: str) -> bool:
 def _is_telling(activity: NodeActivity | None) -> bool:
     if activity is None or activity.step_s is None or activity.idle_s > _LONGEST_IDLE_S:
         return False
-    return (activity.step or 0) >= _FEWEST_STEPS and activity.is_known
+    steps = activity.step or 0
+    return steps >= _FEWEST_STEPS and steps * activity.step_s >= _SHORTEST_S and activity.is_known
 
 
 def own_s(activity: NodeActivity) -> float:

@@ -38,6 +38,8 @@ class NodeActivity:
         Their resident memory.
     host_cpu, host_memory : float
         Share of the host's CPU and memory in use, 0 to 1.
+    host_cores : int
+        The host's cores; 0 where not known.
     gpu : float or None
         Use of the node's GPUs, 0 to 1; None without one.
     gpu_memory_bytes : int or None
@@ -64,6 +66,7 @@ class NodeActivity:
     memory_bytes: int = 0
     host_cpu: float = 0.0
     host_memory: float = 0.0
+    host_cores: int = 0
     gpu: float | None = None
     gpu_memory_bytes: int | None = None
     idle_s: float = 0.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import time
 from collections.abc import Callable, Sequence
 
@@ -97,6 +98,7 @@ class ActivityReporter:
                 memory_bytes=figures.memory_bytes,
                 host_cpu=figures.host_cpu,
                 host_memory=figures.host_memory,
+                host_cores=os.cpu_count() or 0,
                 gpu=gpu,
                 gpu_memory_bytes=gpu_memory_bytes,
                 idle_s=now - self._sign_s,
