@@ -215,7 +215,8 @@ class Start(ToAgent, frozen=True):
     ``cluster_spec`` maps each job to its ``host:port`` addresses in task order; an agent that gets none has got a
     `ClusterSpec` before. ``rank`` counts nodes in launch order.
     Event files belong in ``log_dir``; the function writes them to ``events_dir``, another folder if that is remote.
-    ``age_s`` is how many seconds ago the cluster was requested; it may have had other nodes before. The function's
+    ``age_s`` is how many seconds ago the cluster was requested; it may have had other nodes before. With
+    ``stop_on_nan``, the report of a metric that is not a number raises in the function. The function's
     output belongs in ``output_dir`` on the driver's machine ("" if it is not wanted). A node that sees the file
     ``output_probe`` shares that folder; any other may send ``output_limit_bytes``.
 
@@ -237,6 +238,7 @@ class Start(ToAgent, frozen=True):
     default_fs: str = ""
     working_dir: str = ""
     grace_s: float = 10.0
+    stop_on_nan: bool = False
     restart: int = 0
     age_s: float = 0.0
     output_dir: str = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 
@@ -324,6 +325,38 @@ def test_a_node_that_was_slower_is_marked_in_what_is_kept_of_the_run(training, n
     cluster.wait(timeout_s=60)
     found = cluster.diagnose()
     assert (found.kind, list(slower_of(found))) == ("straggler", ["worker:1"])
+
+
+# ---- metrics that are not numbers ------------------------------------------------------------------------------------
+
+
+def test_a_metric_that_is_nan_is_told_with_its_step_until_it_is_a_number_again(training, nodes):
+    cluster = training(None, None)
+
+    def alarm(rank, step, **metrics):
+        nodes.send(m.Reported(rank, step, None, metrics, 1.0))
+        nodes.settle(rank)
+        return cluster.view().alarm
+
+    assert alarm(0, 11, loss=2.5, val_loss=math.nan) == "val_loss is NaN since step 11"
+    assert alarm(0, 12, loss=math.nan) == "loss is NaN since step 12"
+    assert alarm(1, 12, loss=math.nan) == "loss is NaN since step 12"
+    assert alarm(0, 13, loss=math.nan, val_loss=0.5) == "loss is NaN since step 12"
+    assert alarm(1, 14, loss=2.0) == "loss of worker:0 is NaN since step 12"
+    assert alarm(0, 15, accuracy=0.5) == "loss of worker:0 is NaN since step 12"
+    assert alarm(0, 16, loss=2.0) == ""
+
+
+def test_what_was_nan_at_the_end_is_in_the_record_of_the_run(run):
+    def diverge(args, ctx):
+        for step in range(1, 6):
+            ctx.report(step, loss=math.nan if step > 3 else 1.0)
+
+    cluster = run(diverge, None, cluster_size=1, env=QUICK_ENV)
+    cluster.wait(timeout_s=60)
+    cluster.stop()
+    record = eventually(lambda: recorded(cluster))
+    assert (record.state, record.alarm) == ("done", "loss is NaN since step 4")
 
 
 # ---- real runs ------------------------------------------------------------------------------------------------------

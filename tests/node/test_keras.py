@@ -284,6 +284,28 @@ def test_with_tf_keras_metrics_within_an_epoch_are_not_summed_over_workers(run):
     assert metrics["loss"].tolist() == pytest.approx([0.25] * len(metrics))
 
 
+def fit_until_the_loss_is_nan(args, ctx):
+    import keras
+    import tensorflow as tf
+
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    answers = np.ones(32 * 20, "float32")
+    answers[32 * 11] = np.nan  # in the twelfth batch
+    dataset = tf.data.Dataset.from_tensor_slices((np.ones((32 * 20, 3), "float32"), answers)).batch(32)
+    model.fit(dataset, epochs=3, callbacks=ctx.callbacks(), verbose=0)
+
+
+def test_the_step_at_which_the_loss_becomes_nan_is_told_and_may_end_the_run(run):
+    cluster = run(fit_until_the_loss_is_nan, None, cluster_size=1)
+    cluster.wait(timeout_s=120)
+    assert cluster.view().alarm == "loss is NaN since step 12"
+    cluster = run(fit_until_the_loss_is_nan, None, cluster_size=1, on_nan="stop")
+    with pytest.raises(NodeFailed, match="loss is NaN since step 12") as failed:
+        cluster.wait(timeout_s=120)
+    assert (failed.value.node, failed.value.kind) == ("chief:0", "FloatingPointError")
+
+
 def test_with_parameter_servers_tf_keras_reports_each_epoch(run):
     cluster = run(fit_constant_model, env={"TF_USE_LEGACY_KERAS": "1"}, cluster_size=3, num_ps=1)
     results, metrics = cluster.wait(timeout_s=120), cluster.metrics

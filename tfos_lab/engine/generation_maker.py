@@ -260,6 +260,7 @@ class StartMaker:
             default_fs=self._stores.default_fs,
             working_dir=self._working_dir,
             grace_s=self._config.grace_s,
+            stop_on_nan=self._config.on_nan == "stop",
             restart=self._restart,
             age_s=max(0.0, time.time() - self._called_s),
             output_dir=str(output_dir or ""),

@@ -31,6 +31,7 @@ export interface ClusterInfo {
   run_dir: string;
   nodes: NodeView[];
   figures: Figures;
+  alarm: string;
   verdict: string;
   tensorboard: boolean;
 }
@@ -207,7 +208,8 @@ export interface NodeActivity {
 /**
  * One node at a moment, for displays and users; `activity` is None before its first figures.
  *
- * `hung` is a sentence if the node shows no sign of work although it should, and else "".
+ * `hung` is a sentence if the node shows no sign of work although it should, and else "". `nan_since` maps each
+ * metric that was NaN when it was reported last to the step at which it began to be.
  */
 export interface NodeView {
   node: string;
@@ -226,6 +228,7 @@ export interface NodeView {
   total_steps: number | null;
   rows: number;
   metrics: Record<string, number | null>;
+  nan_since: Record<string, number | null>;
   last_heartbeat_s: number | null;
   run: RunFacts | null;
   activity: NodeActivity | null;
@@ -363,9 +366,9 @@ export interface Traits {
 /**
  * The cluster as it is: the trait `view`. Times are the kernel's clock.
  *
- * `progress` is how much of the training is done, 0 to 1, `left` how long the rest takes; `verdict` says why it
- * is slow. The three are empty where that is not known. Of a large cluster, only some nodes have rows, the worst
- * first; all are counted in `groups`, and `more` says what is not listed.
+ * `progress` is how much of the training is done, 0 to 1, `left` how long the rest takes; `alarm` says that a
+ * metric is not a number, `verdict` why it is slow. They are empty where that is not known. Of a large cluster, only
+ * some nodes have rows, the worst first; all are counted in `groups`, and `more` says what is not listed.
  */
 export interface View {
   id: string;
@@ -374,6 +377,7 @@ export interface View {
   reason: string;
   notes: string[];
   headline: string;
+  alarm: string;
   verdict: string;
   progress: number | null;
   left: string;

@@ -21,6 +21,7 @@ export interface ClusterInfo {
   run_dir: string;
   nodes: NodeView[];
   figures: Figures;
+  alarm: string;
   verdict: string;
   tensorboard: boolean;
 }
@@ -108,7 +109,8 @@ export interface NodeActivity {
 /**
  * One node at a moment, for displays and users; `activity` is None before its first figures.
  *
- * `hung` is a sentence if the node shows no sign of work although it should, and else "".
+ * `hung` is a sentence if the node shows no sign of work although it should, and else "". `nan_since` maps each
+ * metric that was NaN when it was reported last to the step at which it began to be.
  */
 export interface NodeView {
   node: string;
@@ -127,6 +129,7 @@ export interface NodeView {
   total_steps: number | null;
   rows: number;
   metrics: Record<string, number | null>;
+  nan_since: Record<string, number | null>;
   last_heartbeat_s: number | null;
   run: RunFacts | null;
   activity: NodeActivity | null;

@@ -12,6 +12,7 @@ from tfos_lab.engine.diagnosis.verdict import Kind, Verdict, judge
 from tfos_lab.engine.state.activity import NodeActivity
 from tfos_lab.engine.state.changed import changed
 from tfos_lab.engine.state.events import ClusterView, FeedView, NodeView
+from tfos_lab.engine.state.nan import nan_text
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,14 @@ class Assessor:
             )
             verdict = self._judge(replace(view, nodes=nodes), is_over=is_over)
             left_s = None if is_over else self._time_left.note(progress, now_s)
-        return replace(view, nodes=nodes, progress=progress, seconds_left=left_s, verdict=verdict.text)
+        return replace(
+            view,
+            nodes=nodes,
+            progress=progress,
+            seconds_left=left_s,
+            verdict=verdict.text,
+            alarm=nan_text(nodes),
+        )
 
     def _judge(self, view: ClusterView, *, is_over: bool) -> Verdict:
         if is_over and self._last.kind is not Kind.UNKNOWN:

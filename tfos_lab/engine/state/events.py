@@ -238,7 +238,8 @@ class SearchFacts:
 class NodeView:
     """One node at a moment, for displays and users; ``activity`` is None before its first figures.
 
-    ``hung`` is a sentence if the node shows no sign of work although it should, and else "".
+    ``hung`` is a sentence if the node shows no sign of work although it should, and else "". ``nan_since`` maps each
+    metric that was NaN when it was reported last to the step at which it began to be.
     """
 
     node: str
@@ -257,6 +258,7 @@ class NodeView:
     total_steps: int | None = None
     rows: int = 0
     metrics: dict[str, MetricValue] = field(default_factory=dict)
+    nan_since: dict[str, int | None] = field(default_factory=dict)
     last_heartbeat_s: float | None = None
     run: RunFacts | None = None
     activity: NodeActivity | None = None
@@ -277,7 +279,7 @@ class ClusterView:
     "", and ``tensorboard`` whether the Jupyter server can show the run's. Where the nodes are independent runs, each
     has its ``run`` facts, and ``of_runs`` is true; those of a ``search`` come best first. ``progress`` is how much of
     the training is done, 0 to 1, and ``seconds_left`` how long the rest will take; None where that is not known.
-    ``verdict`` says why training is as slow as it is, or nothing.
+    ``verdict`` says why training is as slow as it is, or nothing; ``alarm`` that a metric is not a number.
     """
 
     cluster_id: str
@@ -299,6 +301,7 @@ class ClusterView:
     progress: float | None = None
     seconds_left: float | None = None
     verdict: str = ""
+    alarm: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "state", RunState(self.state))
