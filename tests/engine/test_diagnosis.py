@@ -316,6 +316,15 @@ def test_a_run_that_is_over_keeps_what_was_known(training, nodes):
     assert cluster.diagnose().verdict.startswith("Compute bound")
 
 
+def test_the_last_figures_of_nodes_that_end_one_after_the_other_change_nothing(training, nodes):
+    cluster = training(activity(0.5, computes=0.95, python=0.05), activity(0.5, computes=0.95, python=0.05))
+    verdict = cluster.diagnose().verdict
+    nodes.end(0)
+    nodes.send(m.Activity(1, **activity(0.5, computes=0.1, waits_peers=0.9)))
+    nodes.settle(1)
+    assert cluster.diagnose().verdict == cluster.view().verdict == verdict
+
+
 def test_a_node_that_was_slower_is_marked_in_what_is_kept_of_the_run(training, nodes):
     cluster = training(activity(waits_peers=0.6), activity())
     assert cluster.diagnose().kind == "straggler"

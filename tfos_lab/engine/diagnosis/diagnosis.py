@@ -81,10 +81,10 @@ class Assessor:
 
     def assess(self, view: ClusterView, now_s: float) -> ClusterView:
         """Return the view, with what its nodes' figures tell; of a run that is over, what they told last."""
-        is_over = view.state.is_settled
+        is_over = _is_over(view)
         progress = progress_of(view.nodes, view.feeds)
         with self._lock:
-            is_kept = is_over and self._last.kind is not Kind.UNKNOWN  # the last figures are of how nodes ended, too
+            is_kept = is_over and self._last.kind is not Kind.UNKNOWN
             self._slower = self._slower if is_kept else self._stragglers.note(view.nodes)
             nodes = tuple(
                 changed(node, activity=changed(node.activity, slower=self._slower[node.node]))
@@ -93,7 +93,7 @@ class Assessor:
                 for node in view.nodes
             )
             verdict = self._judge(replace(view, nodes=nodes), is_over=is_over)
-            left_s = None if is_over else self._time_left.note(progress, now_s)
+            left_s = None if view.state.is_settled else self._time_left.note(progress, now_s)
         return replace(
             view,
             nodes=nodes,
@@ -114,7 +114,7 @@ class Assessor:
     def diagnose(self, view: ClusterView) -> Diagnosis:
         """Return what an assessed view tells."""
         with self._lock:
-            verdict = self._judge(view, is_over=view.state.is_settled)
+            verdict = self._judge(view, is_over=_is_over(view))
         return Diagnosis(
             kind=verdict.kind.value,
             verdict=verdict.text,
@@ -122,6 +122,11 @@ class Assessor:
             progress=view.progress,
             seconds_left=view.seconds_left,
         )
+
+
+def _is_over(view: ClusterView) -> bool:
+    """Whether nodes have begun to end: their last figures are of how they save and wait, too."""
+    return view.state.is_settled or any(node.state.ended for node in view.nodes if trains(node))
 
 
 # The speed is that of the last half minute: the first steps are slow, as TensorFlow traces functions.
