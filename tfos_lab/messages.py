@@ -112,7 +112,8 @@ class Outcome(msgspec.Struct, frozen=True):
     ``"stopped"``.
 
     It has taken ``steps`` elements of the dataset that it read last, which may have ``dataset_ended``; -1 if that is
-    not known. ``orphaned`` says that it was killed with the process that it was forked from.
+    not known. Keras' last ``fit`` was stopped early, ``stopped_after`` an epoch; 0 if not. ``orphaned`` says that it
+    was killed with the process that it was forked from.
     """
 
     kind: str
@@ -124,6 +125,7 @@ class Outcome(msgspec.Struct, frozen=True):
     exit_code: int = 0
     steps: int = -1
     dataset_ended: bool = False
+    stopped_after: int = 0
     orphaned: bool = False
     stored_bytes: int = 0
 

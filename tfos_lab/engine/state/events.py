@@ -133,7 +133,8 @@ class RowsUnread(Event):
     """The functions have returned without reading all rows of a feed in all epochs, and none has stopped the feed.
 
     The maps hold the nodes with unread rows: the epochs that each has read to the end, the rows that it has taken in
-    all, and the rows of one epoch.
+    all, and the rows of one epoch. If Keras' `fit` was stopped on all nodes ``stopped_after`` the same epoch, rows of
+    later ones were not wanted; else that is 0.
     """
 
     feed: int
@@ -141,6 +142,7 @@ class RowsUnread(Event):
     epochs_read: dict[str, int]
     rows_taken: dict[str, int]
     rows: dict[str, int]
+    stopped_after: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

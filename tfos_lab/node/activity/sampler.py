@@ -17,7 +17,7 @@ from tfos_lab import messages as m
 from tfos_lab.node.activity import frames
 from tfos_lab.node.activity.fetches import FETCHES
 from tfos_lab.node.activity.frames import Doing
-from tfos_lab.node.activity.steps import STEPS
+from tfos_lab.node.activity.steps import FITS, STEPS
 
 SAMPLE_S = 0.1
 REPORT_S = 1.0
@@ -70,6 +70,7 @@ class ActivitySampler:
     def start(self) -> None:
         """Begin to sample the thread that calls this."""
         STEPS.start()
+        FITS.start()
         FETCHES.start(enabled=self._counts_fetches)
         self._thread_id = threading.get_ident()
         self._rows_at.append((time.perf_counter(), self._rows()))

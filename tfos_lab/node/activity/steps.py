@@ -76,3 +76,26 @@ class StepClock:
 
 
 STEPS = StepClock()
+
+
+class Fits:
+    """What Keras' `fit` has told last; noted by what `node.keras` patches, and read by other threads.
+
+    Attributes
+    ----------
+    is_alone : bool
+        Whether its model trains without the other nodes.
+    stopped_after : int
+        The epoch after which it was stopped before the last one (``model.stop_training``); 0 if it was not.
+    """
+
+    def __init__(self) -> None:
+        self.start()
+
+    def start(self) -> None:
+        """Begin anew: another function runs."""
+        self.is_alone = False
+        self.stopped_after = 0
+
+
+FITS = Fits()
