@@ -326,6 +326,8 @@ class Activity(FromAgent, frozen=True):
         The host's cores.
     gpu, gpu_memory_bytes
         Use (0 to 1) and used memory of the node's GPUs; None without one.
+    trains_alone : bool
+        Whether Keras' `fit` has last trained a model that no strategy shares with other nodes.
     idle_s : float
         Seconds since the last sign of the function.
     last_sign : str
@@ -349,6 +351,7 @@ class Activity(FromAgent, frozen=True):
     host_cores: int = 0
     gpu: float | None = None
     gpu_memory_bytes: int | None = None
+    trains_alone: bool = False
     idle_s: float = 0.0
     last_sign: str = ""
 

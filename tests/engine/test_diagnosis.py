@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 import time
@@ -124,6 +125,15 @@ def test_nodes_that_share_too_few_cores_are_told_of_the_cores_and_not_of_exchang
     assert verdict_on(*crowded(8), hosts=[*["h1"] * 4, *["h2"] * 4]).verdict == (
         "4 nodes share 2 busy cores of h1. Fewer nodes per host would be as fast."
     )
+
+
+def test_nodes_that_train_models_of_their_own_are_told_what_was_forgotten(verdict_on):
+    alone = activity(step=1, trains_alone=True)
+    found = verdict_on(alone, alone)
+    assert found.kind == "separate"
+    assert found.verdict == "Each node trains a model of its own. Build it under ctx.strategy().scope()."
+    assert words_of(found.verdict) <= 15
+    assert verdict_on(alone).kind == verdict_on(alone, activity(step=1)).kind == "unknown"
 
 
 def test_cores_that_suffice_are_unknown_or_are_others_are_not_to_blame(verdict_on):
@@ -437,6 +447,24 @@ def train_in_stages(folder, ctx):
             over = float(pathlib.Path(folder, stage).exists())
             if stage == "straggler" and ctx.rank == 1:
                 time.sleep(0.1)
+
+
+def fit_for_a_moment(share, ctx):
+    import keras
+    import numpy as np
+
+    with ctx.strategy().scope() if share else contextlib.nullcontext():
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    model.fit(np.ones((64, 1)), np.ones((64, 1)), batch_size=32, verbose=0)
+
+
+@pytest.mark.tensorflow
+def test_a_strategy_that_was_forgotten_is_told_even_after_a_moment(run):
+    for share, kind in ((False, "separate"), (True, "unknown")):
+        cluster = run(fit_for_a_moment, share)
+        cluster.wait(timeout_s=120)
+        assert cluster.diagnose().kind == kind
 
 
 @pytest.mark.tensorflow

@@ -76,6 +76,8 @@ export interface Figures {
  *     Use of the node's GPUs, 0 to 1; None without one.
  * gpu_memory_bytes : int or None
  *     Memory in use on them.
+ * trains_alone : bool
+ *     Whether Keras' `fit` trains a model that no strategy shares with other nodes.
  * idle_s : float
  *     Seconds since the last sign.
  * last_sign : str
@@ -101,6 +103,7 @@ export interface NodeActivity {
   host_cores: number;
   gpu: number | null;
   gpu_memory_bytes: number | null;
+  trains_alone: boolean;
   idle_s: number;
   last_sign: string;
   slower: number | null;

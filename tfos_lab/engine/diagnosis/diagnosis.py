@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from tfos_lab.engine.diagnosis.figures import figures_of, slower_nodes, trains
+from tfos_lab.engine.diagnosis.figures import slower_nodes, trains
 from tfos_lab.engine.diagnosis.verdict import Kind, Verdict, judge
 from tfos_lab.engine.state.activity import NodeActivity
 from tfos_lab.engine.state.changed import changed
@@ -22,8 +22,8 @@ class Diagnosis:
     Attributes
     ----------
     kind : str
-        What limits it: ``"rows"``, ``"tf.data"``, ``"straggler"``, ``"cores"``, ``"peers"``, ``"compute"``,
-        ``"python"``, ``"healthy"``, or ``"unknown"``.
+        What limits it: ``"separate"`` (each node trains a model of its own), ``"rows"``, ``"tf.data"``,
+        ``"straggler"``, ``"cores"``, ``"peers"``, ``"compute"``, ``"python"``, ``"healthy"``, or ``"unknown"``.
     verdict : str
         The same in words, with the figures and what to do; "" where it is not known.
     nodes : dict of str to NodeActivity
@@ -106,7 +106,7 @@ class Assessor:
     def _judge(self, view: ClusterView, *, is_over: bool) -> Verdict:
         if is_over and self._last.kind is not Kind.UNKNOWN:
             return self._last
-        verdict = judge(figures_of(view.nodes, view.feeds))
+        verdict = judge(view.nodes, view.feeds)
         if verdict.kind is not Kind.UNKNOWN:
             self._last = verdict
         return verdict

@@ -8,12 +8,12 @@ others, and waiting explains why nodes compute little.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tfos_lab.engine.diagnosis.figures import BUSY_HOST, Figures
-from tfos_lab.engine.state.events import NodeView
+from tfos_lab.engine.diagnosis.figures import BUSY_HOST, Figures, figures_of, trains
+from tfos_lab.engine.state.events import FeedView, NodeView
 
 # Waiting for less than this share of the time is not worth a word, and for less than the first one no verdict.
 _MUCH = 0.3
@@ -30,6 +30,7 @@ _PARTITIONS = 2
 class Kind(StrEnum):
     """What limits the speed of training."""
 
+    SEPARATE = "separate"
     ROWS = "rows"
     DATA = "tf.data"
     STRAGGLER = "straggler"
@@ -49,14 +50,24 @@ class Verdict:
     text: str = ""
 
 
-def judge(figures: Figures | None) -> Verdict:
-    """Return what limits training."""
+def judge(nodes: Sequence[NodeView], feeds: Sequence[FeedView] = ()) -> Verdict:
+    """Return what limits training, or that it is not what was meant."""
+    if _train_apart(nodes):
+        text = "Each node trains a model of its own. Build it under ctx.strategy().scope()."
+        return Verdict(Kind.SEPARATE, text)
+    figures = figures_of(nodes, feeds)
     if figures is None:
         return Verdict(Kind.UNKNOWN)
     rules: tuple[Callable[[Figures], Verdict | None], ...]
     rules = (_straggler, _rows, _data, _cores, _peers, _python, _compute, _healthy)
     found = (verdict for rule in rules if (verdict := rule(figures)) is not None)
     return next(found, Verdict(Kind.UNKNOWN))
+
+
+def _train_apart(nodes: Sequence[NodeView]) -> bool:
+    """Whether several nodes train, and each of them a model that the others know nothing of; independent runs may."""
+    training = [node for node in nodes if trains(node) and node.job_name != "run"]
+    return len(training) > 1 and all(node.activity is not None and node.activity.trains_alone for node in training)
 
 
 # ---- one node -------------------------------------------------------------------------------------------------------

@@ -44,6 +44,8 @@ class NodeActivity:
         Use of the node's GPUs, 0 to 1; None without one.
     gpu_memory_bytes : int or None
         Memory in use on them.
+    trains_alone : bool
+        Whether Keras' `fit` trains a model that no strategy shares with other nodes.
     idle_s : float
         Seconds since the last sign.
     last_sign : str
@@ -69,6 +71,7 @@ class NodeActivity:
     host_cores: int = 0
     gpu: float | None = None
     gpu_memory_bytes: int | None = None
+    trains_alone: bool = False
     idle_s: float = 0.0
     last_sign: str = ""
     slower: float | None = None

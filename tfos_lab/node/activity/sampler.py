@@ -153,6 +153,7 @@ class ActivitySampler:
                 rows_s=(last - first) / max(last_s - first_s, 1e-3),
                 where=self._where,
                 has_gpu_peers=self._has_gpus and self._in_lock_step,
+                trains_alone=FITS.is_alone,
             )
         )
 
