@@ -304,7 +304,7 @@ class Activity(FromAgent, frozen=True):
     step : int or None
         Steps taken so far, of all loops together.
     step_s : float or None
-        Median seconds of the last steps.
+        Seconds of a step of training: the mean in this epoch of Keras' `fit`, else the median of the last ones.
     waits_rows, waits_data, waits_peers : float
         Share of the time spent waiting for rows of a feed, for the function's own ``tf.data`` pipeline, and for other
         nodes.

@@ -153,7 +153,8 @@ export interface MetricsMessage {
  * step : int or None
  *     Steps taken so far, as they were counted; `NodeView.step` is what the function has reported.
  * step_s : float or None
- *     Median seconds of the last steps; None before there are any.
+ *     Seconds of a step of training: the mean in this epoch of Keras' `fit`, else the median of the last ones; None
+ *     before there are any.
  * waits_rows, waits_data, waits_peers, computes, python : float
  *     Shares of the time, 0 to 1: waiting for fed rows, for the function's own `tf.data`, for other nodes; in
  *     TensorFlow, and in Python. All are 0 where nothing is known.

@@ -1,4 +1,4 @@
-"""Notes of each `fit` of Keras whether its model trains alone, and whether it was stopped before its last epoch."""
+"""Notes of each `fit` of Keras which of its steps train, whether its model trains alone, and whether it was stopped."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from tfos_lab.node.activity.steps import FITS
+from tfos_lab.node.activity.steps import FITS, STEPS
 from tfos_lab.node.keras.distribute import is_across_workers
 
 _PATCHED = "_tfos_lab_noted"
@@ -19,18 +19,24 @@ def patch_fits() -> None:
     for module in _MODULES:
         callbacks = getattr(sys.modules.get(module), "CallbackList", None)
         if callbacks is not None and not hasattr(callbacks.on_train_begin, _PATCHED):
-            callbacks.on_train_begin = _then(callbacks.on_train_begin, _note_begin)
-            callbacks.on_train_end = _then(callbacks.on_train_end, _note_end)
+            _patch(callbacks, "on_train_begin", _note_begin)
+            _patch(callbacks, "on_train_end", _note_end)
+            _patch(callbacks, "on_epoch_begin", lambda _callbacks: STEPS.begin_epoch())
+            for what in ("test", "predict"):
+                _patch(callbacks, f"on_{what}_begin", lambda _callbacks: STEPS.evaluate(begins=True))
+                _patch(callbacks, f"on_{what}_end", lambda _callbacks: STEPS.evaluate(begins=False))
 
 
-def _then(call: Callable[..., Any], note: Callable[[Any], None]) -> Callable[..., Any]:
+def _patch(kind: Any, name: str, note: Callable[[Any], None]) -> None:
+    call = getattr(kind, name)
+
     @functools.wraps(call)
     def noted(callbacks: Any, *args: Any, **kwargs: Any) -> None:
         call(callbacks, *args, **kwargs)
         note(callbacks)
 
     setattr(noted, _PATCHED, True)
-    return noted
+    setattr(kind, name, noted)
 
 
 def _note_begin(callbacks: Any) -> None:
@@ -46,3 +52,4 @@ def _note_end(callbacks: Any) -> None:
     done = next((one.epoch[-1] + 1 for one in callbacks.callbacks if getattr(one, "epoch", None)), 0)
     is_early = callbacks.model.stop_training and done < callbacks.params.get("epochs", 0)
     FITS.stopped_after = done if is_early else 0
+    STEPS.end_fit()
