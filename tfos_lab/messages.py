@@ -112,7 +112,8 @@ class Outcome(msgspec.Struct, frozen=True):
     ``"stopped"``.
 
     It has taken ``steps`` elements of the dataset that it read last, which may have ``dataset_ended``; -1 if that is
-    not known. ``orphaned`` says that it was killed with the process that it was forked from.
+    not known. Keras' last ``fit`` was stopped early, ``stopped_after`` an epoch; 0 if not. ``orphaned`` says that it
+    was killed with the process that it was forked from.
     """
 
     kind: str
@@ -124,6 +125,7 @@ class Outcome(msgspec.Struct, frozen=True):
     exit_code: int = 0
     steps: int = -1
     dataset_ended: bool = False
+    stopped_after: int = 0
     orphaned: bool = False
     stored_bytes: int = 0
 
@@ -215,7 +217,8 @@ class Start(ToAgent, frozen=True):
     ``cluster_spec`` maps each job to its ``host:port`` addresses in task order; an agent that gets none has got a
     `ClusterSpec` before. ``rank`` counts nodes in launch order.
     Event files belong in ``log_dir``; the function writes them to ``events_dir``, another folder if that is remote.
-    ``age_s`` is how many seconds ago the cluster was requested; it may have had other nodes before. The function's
+    ``age_s`` is how many seconds ago the cluster was requested; it may have had other nodes before. With
+    ``stop_on_nan``, the report of a metric that is not a number raises in the function. The function's
     output belongs in ``output_dir`` on the driver's machine ("" if it is not wanted). A node that sees the file
     ``output_probe`` shares that folder; any other may send ``output_limit_bytes``.
 
@@ -237,6 +240,7 @@ class Start(ToAgent, frozen=True):
     default_fs: str = ""
     working_dir: str = ""
     grace_s: float = 10.0
+    stop_on_nan: bool = False
     restart: int = 0
     age_s: float = 0.0
     output_dir: str = ""
@@ -300,7 +304,7 @@ class Activity(FromAgent, frozen=True):
     step : int or None
         Steps taken so far, of all loops together.
     step_s : float or None
-        Median seconds of the last steps.
+        Seconds of a step of training: the mean in this epoch of Keras' `fit`, else the median of the last ones.
     waits_rows, waits_data, waits_peers : float
         Share of the time spent waiting for rows of a feed, for the function's own ``tf.data`` pipeline, and for other
         nodes.
@@ -318,8 +322,12 @@ class Activity(FromAgent, frozen=True):
         Resident memory of them.
     host_cpu, host_memory : float
         Share of the host's CPU and memory that is in use, by anyone.
+    host_cores : int
+        The host's cores.
     gpu, gpu_memory_bytes
         Use (0 to 1) and used memory of the node's GPUs; None without one.
+    trains_alone : bool
+        Whether Keras' `fit` has last trained a model that no strategy shares with other nodes.
     idle_s : float
         Seconds since the last sign of the function.
     last_sign : str
@@ -340,8 +348,10 @@ class Activity(FromAgent, frozen=True):
     memory_bytes: int = 0
     host_cpu: float = 0.0
     host_memory: float = 0.0
+    host_cores: int = 0
     gpu: float | None = None
     gpu_memory_bytes: int | None = None
+    trains_alone: bool = False
     idle_s: float = 0.0
     last_sign: str = ""
 

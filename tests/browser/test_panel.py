@@ -35,7 +35,7 @@ ACTIVITY = NodeActivity(
     last_sign="step 41",
     slower=2.1,
 )
-VERDICT = "waits for rows 62 % of the time: Spark delivers 4,100 rows/s, nodes could take 11,000"
+VERDICT = "Waits for rows 62 % of the time: Spark delivers 4,100 rows/s. Use more partitions."
 
 LOAD = "%load_ext tfos_lab\nimport time\nfrom pathlib import Path\ngo = Path('go').absolute()"
 TRAIN = f"""%%tfos name=quick background local=processes env={QUICK_ENV}

@@ -98,6 +98,34 @@ def test_unread_epochs_are_reported(run, frame):
     assert note.startswith(f"rows were left unread: {', '.join(names)} read 1 of 2 epochs. ")
 
 
+def stopping_after(epochs):
+    """Return a function whose `fit` is stopped after so many epochs, on each node."""
+
+    def train(args, ctx):
+        import keras
+
+        with ctx.strategy().scope():
+            model = keras.Sequential([keras.Input(()), keras.layers.Reshape((1,)), keras.layers.Dense(1)])
+            model.compile("sgd", "mse")
+
+        def stop(epoch, logs):
+            model.stop_training = epoch + 1 == epochs[ctx.rank]
+
+        callback = keras.callbacks.LambdaCallback(on_epoch_end=stop)
+        rows = ctx.dataset(8, features="x", label="x")
+        model.fit(rows, epochs=ctx.epochs, callbacks=[callback], verbose=0)
+
+    return train
+
+
+@pytest.mark.back_ends("inline-session", "local-session")
+def test_training_that_is_stopped_early_is_told_in_place_of_the_rows_that_it_left(run, frame):
+    cluster = run(stopping_after([2, 2]))
+    cluster.train(frame(50, 50), epochs=4)
+    cluster.wait(timeout_s=120)
+    assert cluster.view().notes == ("stopped early after epoch 2",)
+
+
 @pytest.mark.back_ends("local-session")
 def test_rows_that_are_read_or_not_wanted_are_not_reported(run, frame):
     def stop(args, ctx):

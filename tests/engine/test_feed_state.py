@@ -11,6 +11,7 @@ from tfos_lab import messages as m
 from tfos_lab.engine.state.events import FeedProgressed, RowsUnread
 from tfos_lab.engine.state.feed_state import FeedState
 from tfos_lab.engine.state.instructions import Publish, SendTo, SendToAll
+from tfos_lab.engine.state.readers import unread_text
 
 NOW_S = 50.0
 # Rank 0 is a parameter server: only nodes that train are fed.
@@ -47,8 +48,8 @@ class Rig:
         )
         return self
 
-    def returns(self, rank, *, kind="returned"):
-        self.asked = self.feed_state.handle(m.Ended(rank=rank, outcome=m.Outcome(kind=kind)), NOW_S)
+    def returns(self, rank, *, kind="returned", **outcome):
+        self.asked = self.feed_state.handle(m.Ended(rank=rank, outcome=m.Outcome(kind=kind, **outcome)), NOW_S)
         return self
 
     def both_open(self, batch_size, **how):
@@ -74,6 +75,18 @@ class Rig:
 
     def progress(self):
         return [i.event for i in self.asked if isinstance(i, Publish) and isinstance(i.event, FeedProgressed)][-1]
+
+
+# ---- rows that are left ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("first", "second", "told"), [(2, 2, 2), (2, 3, 0), (0, 2, 0), (0, 0, 0)])
+def test_training_was_stopped_early_if_that_was_after_the_same_epoch_on_all_nodes(first, second, told):
+    rig = Rig(epochs=4).both_open(4).complete(8, 8)
+    rig.returns(1, stopped_after=first).returns(2, stopped_after=second)
+    (event,) = rig.unread()
+    assert event.stopped_after == told
+    assert (unread_text(event) == f"stopped early after epoch {told}") == (told > 0)
 
 
 # ---- a node wants no more -----------------------------------------------------------------------------------------

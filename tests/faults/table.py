@@ -120,6 +120,21 @@ def the_function_raises(scene):
 
 
 @fault(
+    'a metric is NaN, with `on_nan="stop"`',
+    fails("worker:0", "FloatingPointError", 'loss is NaN since step 3, and on_nan="stop" ends the run'),
+    page="`FloatingPointError` with the node, the metric and the step; without the option, the cell says since which step, and the run goes on | at once | as if it had raised",
+)
+def a_metric_is_nan(scene):
+    def diverge(args, ctx):
+        if ctx.is_chief:
+            wait_forever(args, ctx)
+        for step in itertools.count(1):
+            ctx.report(step, loss=float("nan") if step == 3 else 0.5)
+
+    scene.run(diverge, on_nan="stop")
+
+
+@fault(
     "it raises because another node has gone",
     fails("chief:0", "Exited", "exited with code 7"),
 )

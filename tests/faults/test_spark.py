@@ -168,13 +168,11 @@ def test_a_model_that_the_notebook_will_not_find_is_reported_before_it_is_saved(
     *full, relative, spark_s = cluster.wait(timeout_s=120)["chief:0"]
     assert full == paths[:2]
     assert relative == str(tmp_path / "relative" / "model.keras")
-    advice = (
-        "use ctx.save_model or ctx.output_dir to have it here, or give ctx.model_dir the full path of a folder that is "
-        "shared"
-    )
+    advice = "use ctx.save_model or ctx.output_dir to have it here"
+    folder = ", or give ctx.model_dir the full path of a folder that is shared"
     host = socket.gethostname()
     assert cluster.view().notes == (
-        f"chief:0 saves to {paths[0]} on {host}, where this machine does not see it: {advice}",
+        f"chief:0 saves to {paths[0]} on {host}, where this machine does not see it: {advice}{folder}",
         f"chief:0 saves to {spark_s} on {host}, in Spark's folder for the job, which Spark removes: {advice}",
     )
     cluster.stop()

@@ -22,9 +22,9 @@ test("only what is known is shown", () => {
   assert.deepEqual(terms, ["state", "a step", "CPU", "memory", "loss"]);
 });
 
-test("a node is slow from half as much again", () => {
+test("a node is slower where the kernel has found it to be", () => {
   const texts = [undefined, null, 1.4, 2.13].map((slower) => slownessOf(node(0, { activity: { slower } })));
-  assert.deepEqual(texts, ["", "", "", "2.1 × slower"]);
+  assert.deepEqual(texts, ["", "", "1.4× slower", "2.1× slower"]);
   assert.equal(slownessOf(node(0, { activity: null })), "");
 });
 

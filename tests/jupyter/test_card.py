@@ -318,6 +318,16 @@ def test_what_nodes_do_comes_as_figures_and_as_text_until_they_end():
     assert (view["progress"], view["left"]) == (None, "")
 
 
+def test_a_loss_that_is_nan_is_told_in_red_in_the_page_the_picture_and_the_text():
+    cluster = staged_cluster(INPUT)
+    cluster.alter(alarm="loss is NaN since step 12")
+    assert sent(cluster.view())["alarm"] == "loss is NaN since step 12"
+    bundle = bundle_of(cluster)
+    assert '<div class="tfos-alarm">loss is NaN since step 12</div>' in bundle["text/html"]
+    assert re.search(r"\.tfos-alarm\s*{\s*color:\s*var\(--tfos-bad\)", bundle["text/html"])
+    assert "\nloss is NaN since step 12\n" in bundle["text/plain"]
+
+
 # ---- thousands of nodes ---------------------------------------------------------------------------------------------
 
 

@@ -86,6 +86,14 @@ def test_history_is_a_table_with_a_line_for_each_run_the_newest_first(place, run
 # ---- open and compare -----------------------------------------------------------------------------------------------
 
 
+def test_a_run_whose_loss_is_nan_says_so_below_its_line(empty, run):
+    write_run(empty, alarm="loss is NaN since step 12")
+    shown = run("%tfos history")
+    assert '<tr class="tfos-detail">' in html_of(shown)
+    assert "loss is NaN since step 12" in Outline(html_of(shown)).text
+    assert "loss is NaN since step 12" in repr(shown)
+
+
 def test_an_opened_run_looks_as_its_cell_did_and_tells_more(place, run, problem, monkeypatch, tmp_path):
     shown = run("%tfos open titanic")
     outline = Outline(html_of(shown))

@@ -284,6 +284,60 @@ def test_with_tf_keras_metrics_within_an_epoch_are_not_summed_over_workers(run):
     assert metrics["loss"].tolist() == pytest.approx([0.25] * len(metrics))
 
 
+def fit_until_the_loss_is_nan(args, ctx):
+    import keras
+    import tensorflow as tf
+
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    answers = np.ones(32 * 20, "float32")
+    answers[32 * 11] = np.nan  # in the twelfth batch
+    dataset = tf.data.Dataset.from_tensor_slices((np.ones((32 * 20, 3), "float32"), answers)).batch(32)
+    model.fit(dataset, epochs=3, callbacks=ctx.callbacks(), verbose=0)
+
+
+def test_the_step_at_which_the_loss_becomes_nan_is_told_and_may_end_the_run(run):
+    cluster = run(fit_until_the_loss_is_nan, None, cluster_size=1)
+    cluster.wait(timeout_s=120)
+    assert cluster.view().alarm == "loss is NaN since step 12"
+    cluster = run(fit_until_the_loss_is_nan, None, cluster_size=1, on_nan="stop")
+    with pytest.raises(NodeFailed, match="loss is NaN since step 12") as failed:
+        cluster.wait(timeout_s=120)
+    assert (failed.value.node, failed.value.kind) == ("chief:0", "FloatingPointError")
+
+
+def fit_and_validate(args, ctx):
+    """Fit with steps of a twentieth of a second, and validate for many short ones; return what Keras needed."""
+    import time
+
+    import keras
+    import tensorflow as tf
+
+    times = []
+
+    class Clock(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            times.append(time.perf_counter())
+            time.sleep(0.05)
+
+    with ctx.strategy().scope():
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    rows = tf.data.Dataset.from_tensor_slices((np.ones((32, 3), "float32"), np.ones(32, "float32"))).batch(4)
+    steps = {"steps_per_epoch": 20, "validation_steps": 200, "validation_data": rows.repeat()}
+    model.fit(rows.repeat(), epochs=2, callbacks=[Clock()], verbose=0, **steps)
+    model.evaluate(rows, verbose=0)
+    return (times[-1] - times[20]) / 19
+
+
+def test_the_time_of_a_step_is_the_mean_of_the_epoch_s_training_steps(run):
+    cluster = run(fit_and_validate, None, cluster_size=1)
+    mean_s = cluster.wait(timeout_s=120)["chief:0"]
+    (activity,) = cluster.diagnose().nodes.values()
+    assert activity.step > 2 * 200, "steps of the validation show that it works"
+    assert activity.step_s == pytest.approx(mean_s, rel=0.1)
+
+
 def test_with_parameter_servers_tf_keras_reports_each_epoch(run):
     cluster = run(fit_constant_model, env={"TF_USE_LEGACY_KERAS": "1"}, cluster_size=3, num_ps=1)
     results, metrics = cluster.wait(timeout_s=120), cluster.metrics

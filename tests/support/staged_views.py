@@ -26,15 +26,16 @@ class Staged:
 
 INPUT = Staged(
     (0.62, 0.0, 0.03, 0.3, 0.05),
-    "waits for rows 62 % of the time: Spark delivers 4,100 rows/s, nodes could take 11,000; more partitions, or cache "
-    "the DataFrame",
+    "Waits for rows 62 % of the time: Spark delivers 4,100 rows/s. Use more partitions.",
 )
-COMPUTE = Staged((0.01, 0.02, 0.04, 0.91, 0.02), "compute bound: 91 % of the time is spent in TensorFlow", 0.31)
-STRAGGLER = Staged(
-    (0.02, 0.0, 0.46, 0.5, 0.02), "worker:1 is 2.1 × slower than the others (host exec-2 is at 98 % CPU)"
+COMPUTE = Staged(
+    (0.01, 0.02, 0.04, 0.91, 0.02), "Compute bound: 91 % of each step of 310 ms. More nodes would help.", 0.31
 )
+STRAGGLER = Staged((0.02, 0.0, 0.46, 0.5, 0.02), "worker:1 is 2.1× slower: its host exec-2 is at 98 % CPU.")
 HUNG = Staged((0.05, 0.0, 0.1, 0.83, 0.02), "")
-FORTY = Staged((0.08, 0.0, 0.22, 0.68, 0.02), "compute bound: 68 % of the time is spent in TensorFlow", nodes=40)
+FORTY = Staged(
+    (0.08, 0.0, 0.22, 0.68, 0.02), "Compute bound: 68 % of each step of 250 ms. More nodes would help.", nodes=40
+)
 
 
 def staged_cluster(staged: Staged) -> FakeCluster:
@@ -125,7 +126,6 @@ def _activity(staged: Staged, index: int) -> NodeActivity:
         host_cpu=0.44,
         host_memory=0.37,
         last_sign=f"step {_STEPS}",
-        slower=1.0,
     )
 
 

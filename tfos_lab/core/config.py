@@ -31,6 +31,7 @@ from tfos_lab.errors import ConfigError
 MASTER_CHOICES = tuple(role.value for role in Role if role.leads)
 OUTPUT_CHOICES = ("chief", "all")
 ON_HANG_CHOICES = ("warn", "fail")
+ON_NAN_CHOICES = ("warn", "stop")
 ON_EVALUATOR_FAILURE_CHOICES = ("warn", "fail")
 REMAINDER_CHOICES = ("exact", "pad", "drop")
 
@@ -119,6 +120,7 @@ class ClusterOptions(TypedDict, total=False):
     grace_s: float
     hang_timeout_s: float
     on_hang: str
+    on_nan: str
     on_evaluator_failure: str
 
 
@@ -340,6 +342,14 @@ class ClusterConfig:
         "what happens then: `warn` (its row says where it is), `fail` (the run ends with its stacks in the error, or "
         "starts again if `restarts` allows it)",
         choices=ON_HANG_CHOICES,
+        group=OptionGroup.FAILURE,
+    )
+    on_nan: str = option(
+        "warn",
+        OptionType.CHOICE,
+        "what a metric that is reported as NaN means: `warn` (the cell says since which step), `stop` (the run ends "
+        "with an error that names the node, the metric and the step)",
+        choices=ON_NAN_CHOICES,
         group=OptionGroup.FAILURE,
     )
     on_evaluator_failure: str = option(

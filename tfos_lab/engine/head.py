@@ -465,6 +465,7 @@ class Head:
             default_fs=cluster.stores.default_fs,
             working_dir=cluster.working_dir,
             grace_s=config.grace_s,
+            stop_on_nan=config.on_nan == "stop",
             restart=self.number,
             age_s=max(0.0, time.time() - cluster.called_s),
             output_dir=str(cluster.output.folder_of(spec.node, is_chief=is_chief) or ""),

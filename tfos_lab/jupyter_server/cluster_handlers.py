@@ -106,6 +106,7 @@ def _cluster_info(record: ClusterRecord, run: Run, notebooks: OpenNotebooks) -> 
         "run_dir": str(run.path),
         "nodes": list(view.nodes),
         "figures": _figures(view),
+        "alarm": view.alarm,
         "verdict": view.verdict,
         "tensorboard": bool(record.tensorboard),
     }

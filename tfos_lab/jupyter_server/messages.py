@@ -46,6 +46,7 @@ class ClusterInfo(TypedDict):
     run_dir: str
     nodes: list[NodeView]
     figures: Figures
+    alarm: str
     verdict: str
     tensorboard: bool
 

@@ -19,6 +19,7 @@ from tfos_lab.core.paths import remember_default_fs
 from tfos_lab.core.roles import Role
 from tfos_lab.core.states import NodeState
 from tfos_lab.node.activity.sampler import ActivitySampler
+from tfos_lab.node.activity.steps import FITS
 from tfos_lab.node.agent_watch import CHECK_S, AgentWatch
 from tfos_lab.node.context.context import NodeContext
 from tfos_lab.node.feed.reader import FeedReader
@@ -133,7 +134,12 @@ class NodeSession:
         self.context._report_rate.flush()  # noqa: SLF001 - users see no such method
         self.feed.flush()
         self._lock_step.close()
-        outcome = msgspec.structs.replace(outcome, steps=STEP_COUNT.steps, dataset_ended=STEP_COUNT.ended)
+        outcome = msgspec.structs.replace(
+            outcome,
+            steps=STEP_COUNT.steps,
+            dataset_ended=STEP_COUNT.ended,
+            stopped_after=FITS.stopped_after,
+        )
         self._send(m.Ended(rank=self._rank, outcome=outcome))
 
     def wait_for_finish(self) -> None:

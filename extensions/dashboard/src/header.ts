@@ -32,6 +32,7 @@ export class Header {
     this.progressText,
     this.left,
   );
+  private readonly alarm = element("div", { class: "tfos-alarm", role: "alert", hidden: true });
   private readonly verdict = element("div", { class: "tfos-verdict", hidden: true });
   private readonly stopLabel = element("span");
   private readonly stop = element(
@@ -83,6 +84,7 @@ export class Header {
       element("div", { class: "tfos-header" }, this.state, this.name, this.facts, this.progress, actions),
       this.reason,
       this.silence,
+      this.alarm,
       this.verdict,
       this.notes,
       this.tensorboard.note,
@@ -99,6 +101,8 @@ export class Header {
     setText(this.reason, view.reason);
     this.reason.hidden = !view.reason;
     this.updateProgress(view);
+    setText(this.alarm, view.alarm);
+    this.alarm.hidden = !view.alarm;
     this.updateVerdict(view.verdict);
     this.announceHung(view);
     this.updateSparkUi(view.spark_ui);

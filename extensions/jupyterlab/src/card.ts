@@ -64,7 +64,7 @@ export class ClusterCard implements Item<ClusterInfo> {
     setAttribute(this.stop, "aria-label", `Stop ${cluster.name}`);
     this.stop.disabled = stopping;
     this.updateFigures(cluster);
-    setOptionalText(this.trouble, troubleOf(cluster.nodes));
+    setOptionalText(this.trouble, joined(cluster.alarm, troubleOf(cluster.nodes)));
     this.nodes.update(cluster.nodes, cluster.name);
     this.updateActions(cluster);
     this.tick();

@@ -21,6 +21,7 @@ export interface ClusterInfo {
   run_dir: string;
   nodes: NodeView[];
   figures: Figures;
+  alarm: string;
   verdict: string;
   tensorboard: boolean;
 }
@@ -53,7 +54,8 @@ export interface Figures {
  * step : int or None
  *     Steps taken so far, as they were counted; `NodeView.step` is what the function has reported.
  * step_s : float or None
- *     Median seconds of the last steps; None before there are any.
+ *     Seconds of a step of training: the mean in this epoch of Keras' `fit`, else the median of the last ones; None
+ *     before there are any.
  * waits_rows, waits_data, waits_peers, computes, python : float
  *     Shares of the time, 0 to 1: waiting for fed rows, for the function's own `tf.data`, for other nodes; in
  *     TensorFlow, and in Python. All are 0 where nothing is known.
@@ -69,16 +71,20 @@ export interface Figures {
  *     Their resident memory.
  * host_cpu, host_memory : float
  *     Share of the host's CPU and memory in use, 0 to 1.
+ * host_cores : int
+ *     The host's cores; 0 where not known.
  * gpu : float or None
  *     Use of the node's GPUs, 0 to 1; None without one.
  * gpu_memory_bytes : int or None
  *     Memory in use on them.
+ * trains_alone : bool
+ *     Whether Keras' `fit` trains a model that no strategy shares with other nodes.
  * idle_s : float
  *     Seconds since the last sign.
  * last_sign : str
  *     That sign, such as `"step 41"`.
  * slower : float or None
- *     How many times longer than its peers' median its own part of a step takes; None where there is no telling.
+ *     How many times slower than its peers it is, where it holds them up; else None.
  */
 export interface NodeActivity {
   step: number | null;
@@ -95,8 +101,10 @@ export interface NodeActivity {
   memory_bytes: number;
   host_cpu: number;
   host_memory: number;
+  host_cores: number;
   gpu: number | null;
   gpu_memory_bytes: number | null;
+  trains_alone: boolean;
   idle_s: number;
   last_sign: string;
   slower: number | null;
@@ -105,7 +113,8 @@ export interface NodeActivity {
 /**
  * One node at a moment, for displays and users; `activity` is None before its first figures.
  *
- * `hung` is a sentence if the node shows no sign of work although it should, and else "".
+ * `hung` is a sentence if the node shows no sign of work although it should, and else "". `nan_since` maps each
+ * metric that was NaN when it was reported last to the step at which it began to be.
  */
 export interface NodeView {
   node: string;
@@ -124,6 +133,7 @@ export interface NodeView {
   total_steps: number | null;
   rows: number;
   metrics: Record<string, number | null>;
+  nan_since: Record<string, number | null>;
   last_heartbeat_s: number | null;
   run: RunFacts | null;
   activity: NodeActivity | null;

@@ -6,13 +6,10 @@ import type { NodeActivity, NodeView } from "./messages";
 
 type Fact = [term: string, text: string];
 
-/** Slower than that by its peers' median is worth a word. */
-const MUCH_SLOWER = 1.5;
-
-/** Says that a node is slow, if it is. */
+/** Says that a node is slower than its peers, if it was found to be. */
 export function slownessOf({ activity }: NodeView): string {
-  const slower = activity?.slower ?? 1;
-  return slower >= MUCH_SLOWER ? `${slower.toFixed(1)} × slower` : "";
+  const slower = activity?.slower;
+  return slower ? `${slower.toFixed(1)}× slower` : "";
 }
 
 /** What is known of a node, in the order in which it is shown. */
@@ -31,11 +28,11 @@ export function detailsOf(view: NodeView): Fact[] {
 }
 
 function activityOf(activity: NodeActivity): Fact[] {
-  const { step_s: stepS, cpu = 0, gpu, slower } = activity;
+  const { step_s: stepS, cpu = 0, gpu } = activity;
   const memory = formatBytes(activity.memory_bytes ?? 0);
   const gpuMemory = formatBytes(activity.gpu_memory_bytes ?? 0);
   return [
-    ["a step", joined(stepS ? formatSeconds(stepS) : "", slower ? `${slower.toFixed(1)} × its peers` : "")],
+    ["a step", stepS ? formatSeconds(stepS) : ""],
     ["time", sharesOf(activity)],
     ["now in", activity.where ?? ""],
     ["last sign", activity.last_sign ? `${activity.last_sign}, ${formatAge(activity.idle_s ?? 0)} ago` : ""],

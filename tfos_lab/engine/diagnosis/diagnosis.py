@@ -7,10 +7,12 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from tfos_lab.engine.diagnosis.figures import figures_of, trains, with_slower
+from tfos_lab.engine.diagnosis.figures import slower_nodes, trains
 from tfos_lab.engine.diagnosis.verdict import Kind, Verdict, judge
 from tfos_lab.engine.state.activity import NodeActivity
+from tfos_lab.engine.state.changed import changed
 from tfos_lab.engine.state.events import ClusterView, FeedView, NodeView
+from tfos_lab.engine.state.nan import nan_text
 
 
 @dataclass(frozen=True)
@@ -20,8 +22,8 @@ class Diagnosis:
     Attributes
     ----------
     kind : str
-        What limits it: ``"rows"``, ``"tf.data"``, ``"straggler"``, ``"peers"``, ``"compute"``, ``"python"``,
-        ``"healthy"``, or ``"unknown"``.
+        What limits it: ``"separate"`` (each node trains a model of its own), ``"rows"``, ``"tf.data"``,
+        ``"straggler"``, ``"cores"``, ``"peers"``, ``"compute"``, ``"python"``, ``"healthy"``, or ``"unknown"``.
     verdict : str
         The same in words, with the figures and what to do; "" where it is not known.
     nodes : dict of str to NodeActivity
@@ -42,28 +44,69 @@ class Diagnosis:
         return self.verdict or "why training is as slow as it is cannot be told (yet)"
 
 
+# A node is called slower when it was in so many of its figures, one after the other.
+_UPDATES = 3
+
+
+class Stragglers:
+    """Judges which nodes are slower than their peers, from moment to moment: the one judgement that displays show.
+
+    A node's figures come about once a second.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, NodeActivity | None] = {}
+        self._updates: dict[str, int] = {}
+
+    def note(self, nodes: Sequence[NodeView]) -> dict[str, float]:
+        """Return those that hold their peers up, with how many times slower than they they are."""
+        found, updates = slower_nodes(nodes), {}
+        for node in nodes:
+            if node.node in found:
+                is_new = self._seen.get(node.node) is not node.activity
+                updates[node.node] = self._updates.get(node.node, 0) + is_new
+        self._updates, self._seen = updates, {node.node: node.activity for node in nodes}
+        return {node: found[node] for node, count in updates.items() if count >= _UPDATES}
+
+
 class Assessor:
     """Judges a cluster from moment to moment, and remembers the last verdict. Safe from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._time_left = TimeLeft()
+        self._stragglers = Stragglers()
+        self._slower: dict[str, float] = {}
         self._last = Verdict(Kind.UNKNOWN)
 
     def assess(self, view: ClusterView, now_s: float) -> ClusterView:
         """Return the view, with what its nodes' figures tell; of a run that is over, what they told last."""
-        nodes = with_slower(view.nodes)
-        is_over = view.state.is_settled
-        progress = progress_of(nodes, view.feeds)
+        is_over = _is_over(view)
+        progress = progress_of(view.nodes, view.feeds)
         with self._lock:
+            is_kept = is_over and self._last.kind is not Kind.UNKNOWN
+            self._slower = self._slower if is_kept else self._stragglers.note(view.nodes)
+            nodes = tuple(
+                changed(node, activity=changed(node.activity, slower=self._slower[node.node]))
+                if node.node in self._slower
+                else node
+                for node in view.nodes
+            )
             verdict = self._judge(replace(view, nodes=nodes), is_over=is_over)
-            left_s = None if is_over else self._time_left.note(progress, now_s)
-        return replace(view, nodes=nodes, progress=progress, seconds_left=left_s, verdict=verdict.text)
+            left_s = None if view.state.is_settled else self._time_left.note(progress, now_s)
+        return replace(
+            view,
+            nodes=nodes,
+            progress=progress,
+            seconds_left=left_s,
+            verdict=verdict.text,
+            alarm=nan_text(nodes),
+        )
 
     def _judge(self, view: ClusterView, *, is_over: bool) -> Verdict:
         if is_over and self._last.kind is not Kind.UNKNOWN:
-            return self._last  # the last figures are of how nodes ended, too
-        verdict = judge(figures_of(view.nodes, view.feeds))
+            return self._last
+        verdict = judge(view.nodes, view.feeds)
         if verdict.kind is not Kind.UNKNOWN:
             self._last = verdict
         return verdict
@@ -71,7 +114,7 @@ class Assessor:
     def diagnose(self, view: ClusterView) -> Diagnosis:
         """Return what an assessed view tells."""
         with self._lock:
-            verdict = self._judge(view, is_over=view.state.is_settled)
+            verdict = self._judge(view, is_over=_is_over(view))
         return Diagnosis(
             kind=verdict.kind.value,
             verdict=verdict.text,
@@ -79,6 +122,11 @@ class Assessor:
             progress=view.progress,
             seconds_left=view.seconds_left,
         )
+
+
+def _is_over(view: ClusterView) -> bool:
+    """Whether nodes have begun to end: their last figures are of how they save and wait, too."""
+    return view.state.is_settled or any(node.state.ended for node in view.nodes if trains(node))
 
 
 # The speed is that of the last half minute: the first steps are slow, as TensorFlow traces functions.

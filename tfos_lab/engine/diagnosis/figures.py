@@ -9,15 +9,24 @@ from dataclasses import dataclass
 
 from tfos_lab.core.roles import role_of
 from tfos_lab.engine.state.activity import SHARE_NAMES, NodeActivity
-from tfos_lab.engine.state.changed import changed
 from tfos_lab.engine.state.events import FeedView, NodeView
 
-# Of fewer steps, nothing can be told: the first ones are slow.
+# Of fewer steps, or of less time, nothing can be told: the first ones are slow, and nobody asks why a run of a few
+# seconds is.
 _FEWEST_STEPS = 4
+_SHORTEST_S = 3.0
 # A node without a sign for longer may be hung; that is not a question of speed.
 _LONGEST_IDLE_S = 15.0
-# So much of a step may be the machine's moods.
-_NOT_SEEN_S = 0.001
+# A node is slower than the others if its own part of a step takes so many times longer than theirs …
+_SLOWER = 1.4
+# … and that is so much of the step, which is more than samples of the last seconds are off. Nodes that share a busy
+# host take turns at its cores: their own parts differ by more from moment to moment.
+_SEEN_S = 0.005
+_SEEN = 0.25
+_SEEN_ON_A_BUSY_HOST = 0.5
+# No node is more than a hundred times slower.
+_LEAST = 0.01
+BUSY_HOST = 0.9
 
 
 @dataclass(frozen=True)
@@ -30,10 +39,13 @@ class Figures:
         Those nodes.
     feeds : tuple of FeedView
         The calls of `Cluster.train` and `Cluster.inference` so far.
+    helpers : int
+        How many nodes there are that do not train.
     """
 
     nodes: tuple[NodeView, ...]
     feeds: tuple[FeedView, ...] = ()
+    helpers: int = 0
 
     @functools.cached_property
     def activities(self) -> list[NodeActivity]:
@@ -66,7 +78,7 @@ def figures_of(nodes: Sequence[NodeView], feeds: Sequence[FeedView] = ()) -> Fig
     training = tuple(node for node in nodes if trains(node))
     if not training or not all(_is_telling(node.activity) for node in training):
         return None
-    return Figures(training, tuple(feeds))
+    return Figures(training, tuple(feeds), len(nodes) - len(training))
 
 
 def trains(node: NodeView) -> bool:
@@ -82,7 +94,8 @@ def _job_trains(job_name: str) -> bool:
 def _is_telling(activity: NodeActivity | None) -> bool:
     if activity is None or activity.step_s is None or activity.idle_s > _LONGEST_IDLE_S:
         return False
-    return (activity.step or 0) >= _FEWEST_STEPS and activity.is_known
+    steps = activity.step or 0
+    return steps >= _FEWEST_STEPS and steps * activity.step_s >= _SHORTEST_S and activity.is_known
 
 
 def own_s(activity: NodeActivity) -> float:
@@ -90,27 +103,38 @@ def own_s(activity: NodeActivity) -> float:
     return (activity.step_s or 0.0) * (1.0 - activity.waits_peers)
 
 
-def with_slower(nodes: Sequence[NodeView]) -> tuple[NodeView, ...]:
-    """Return the nodes; those that train also say how much slower than their peers they are, where that is known.
+def slower_nodes(nodes: Sequence[NodeView]) -> dict[str, float]:
+    """Return the nodes that hold their peers up at this moment, each with how many times slower than they it is.
 
-    Where less than a millisecond of a step makes the difference, they are as fast as their peers.
+    What counts is the part of a step that is a node's own. It must be longer than the others' by a factor, and by more
+    than the figures of a moment are off.
     """
-    telling = [
-        (place, own_s(activity))
-        for place, node in enumerate(nodes)
-        if (activity := node.activity) is not None and trains(node) and _is_telling(activity)
-    ]
+    telling = [node for node in nodes if trains(node) and _is_telling(node.activity)]
     if len(telling) < 2:
-        return tuple(nodes)
-    usual_s_of = _MedianOfOthers([seconds for _, seconds in telling])
-    told = list(nodes)
-    for place, seconds in telling:
-        usual_s = usual_s_of(seconds)
-        slower = seconds / usual_s if usual_s > 0 else None
-        if slower is not None and abs(seconds - usual_s) < _NOT_SEEN_S:
-            slower = 1.0
-        told[place] = changed(told[place], activity=changed(told[place].activity, slower=slower))
-    return tuple(told)
+        return {}
+    own = [own_s(node.activity) for node in telling if node.activity is not None]
+    usual_s_of = _MedianOfOthers(own)
+    busy = _busy_shared_hosts(telling)
+    found = {}
+    for node, seconds in zip(telling, own, strict=True):
+        assert node.activity is not None
+        assert node.activity.step_s is not None
+        usual_s = max(usual_s_of(seconds), _LEAST * node.activity.step_s)
+        if seconds < max(_SLOWER * usual_s, usual_s + _SEEN_S):
+            continue
+        seen = _SEEN_ON_A_BUSY_HOST if node.host in busy else _SEEN
+        if seconds - usual_s >= seen * node.activity.step_s:
+            found[node.node] = seconds / usual_s
+    return found
+
+
+def _busy_shared_hosts(nodes: Sequence[NodeView]) -> set[str]:
+    """Return the hosts on which several nodes keep the cores busy; nodes measure one host at different moments."""
+    uses: dict[str, list[float]] = {}
+    for node in nodes:
+        if node.activity is not None:
+            uses.setdefault(node.host, []).append(node.activity.host_cpu)
+    return {host for host, seen in uses.items() if len(seen) > 1 and statistics.fmean(seen) >= BUSY_HOST}
 
 
 class _MedianOfOthers:

@@ -1,39 +1,40 @@
 """Why training is as slow as it is, in words, from what the nodes have measured. Pure: figures go in.
 
-Where the figures allow no certain answer, there is none. The order of the rules is that of what helps most: one slow
-node explains the waiting of all others, and waiting explains why nodes compute little.
+Where the figures allow no certain answer, there is none. A verdict has at most fifteen words, and at most one piece of
+advice: what to try first. The order of the rules is that of what helps most: one slow node explains the waiting of all
+others, and waiting explains why nodes compute little.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tfos_lab.engine.diagnosis.figures import Figures
-from tfos_lab.engine.state.activity import NodeActivity
-from tfos_lab.engine.state.events import NodeView
+from tfos_lab.engine.diagnosis.figures import BUSY_HOST, Figures, figures_of, trains
+from tfos_lab.engine.state.events import FeedView, NodeView
 
 # Waiting for less than this share of the time is not worth a word, and for less than the first one no verdict.
 _MUCH = 0.3
 _LITTLE = 0.2
 _MOSTLY = 0.5
 _NEARLY_ALWAYS = 0.8
-# A node is a straggler if its own part of a step takes so many times longer than its peers'.
-_STRAGGLES = 1.4
-_BUSY_HOST = 0.9
 _BUSY_GPU = 0.8
 # Nobody asks why shorter steps are slow.
 _SHORT_STEP_S = 0.05
+# A table of fewer partitions for each node is delivered by fewer tasks than could.
+_PARTITIONS = 2
 
 
 class Kind(StrEnum):
     """What limits the speed of training."""
 
+    SEPARATE = "separate"
     ROWS = "rows"
     DATA = "tf.data"
     STRAGGLER = "straggler"
+    CORES = "cores"
     PEERS = "peers"
     COMPUTE = "compute"
     PYTHON = "python"
@@ -49,70 +50,64 @@ class Verdict:
     text: str = ""
 
 
-def judge(figures: Figures | None) -> Verdict:
-    """Return what limits training."""
+def judge(nodes: Sequence[NodeView], feeds: Sequence[FeedView] = ()) -> Verdict:
+    """Return what limits training, or that it is not what was meant."""
+    if _train_apart(nodes):
+        text = "Each node trains a model of its own. Build it under ctx.strategy().scope()."
+        return Verdict(Kind.SEPARATE, text)
+    figures = figures_of(nodes, feeds)
     if figures is None:
         return Verdict(Kind.UNKNOWN)
-    rules: tuple[Callable[[Figures], Verdict | None], ...] = (_straggler, _rows, _data, _peers, _python, _compute)
+    rules: tuple[Callable[[Figures], Verdict | None], ...]
+    rules = (_straggler, _rows, _data, _cores, _peers, _python, _compute, _healthy)
     found = (verdict for rule in rules if (verdict := rule(figures)) is not None)
-    return next(found, None) or _healthy(figures) or Verdict(Kind.UNKNOWN)
+    return next(found, Verdict(Kind.UNKNOWN))
+
+
+def _train_apart(nodes: Sequence[NodeView]) -> bool:
+    """Whether several nodes train, and each of them a model that the others know nothing of; independent runs may."""
+    training = [node for node in nodes if trains(node) and node.job_name != "run"]
+    return len(training) > 1 and all(node.activity is not None and node.activity.trains_alone for node in training)
 
 
 # ---- one node -------------------------------------------------------------------------------------------------------
 
 
 def _straggler(figures: Figures) -> Verdict | None:
-    known = [node for node in figures.nodes if node.activity is not None and node.activity.slower is not None]
-    if len(known) < 2:
+    slow = [node for node in figures.nodes if _slower(node)]
+    others = [node for node in figures.nodes if not _slower(node)]
+    if not slow or not others:
         return None
-    slowest = max(known, key=_slower)
-    if _slower(slowest) < _STRAGGLES:
-        return None
-    others = [node for node in known if node is not slowest]
-    activity = slowest.activity
-    assert activity is not None
-    theirs = [node.activity for node in others if node.activity is not None]
-    waits = statistics.median(their.waits_peers for their in theirs)
-    is_alone = all(_slower(node) < _STRAGGLES for node in others)
-    in_lock_step = waits >= _LITTLE and activity.waits_peers <= waits / 2
-    by_itself = waits < _LITTLE / 2 and _differ(activity, theirs)
-    if not is_alone or not (in_lock_step or by_itself):
-        return None
-    wait = f", which wait for it {_percent(waits)} of the time" if in_lock_step else ""
-    text = f"{slowest.node} is {_slower(slowest):.1f} × slower than the others{wait}: {_why_slow(slowest, others)}"
-    return Verdict(Kind.STRAGGLER, text)
+    slowest = max(slow, key=_slower)
+    if len(slow) > 1:
+        names = " and ".join(node.node for node in slow) if len(slow) == 2 else f"{len(slow)} nodes"
+        return Verdict(Kind.STRAGGLER, f"{names} are up to {_slower(slowest):.1f}× slower than the others.")
+    return Verdict(Kind.STRAGGLER, f"{slowest.node} is {_slower(slowest):.1f}× slower{_why_slow(slowest, others)}")
 
 
 def _slower(node: NodeView) -> float:
     return node.activity.slower or 0.0 if node.activity is not None else 0.0
 
 
-def _differ(activity: NodeActivity, others: list[NodeActivity]) -> bool:
-    """Whether nodes that do not wait for one another take steps of different length."""
-    return (activity.step_s or 0.0) >= _STRAGGLES * statistics.median(other.step_s or 0.0 for other in others)
-
-
 def _has_busiest_host(node: NodeView, others: list[NodeView]) -> bool:
     """Whether a node's host is busy and those of the others are not; nodes measure one host at different moments."""
     elsewhere = [_host_cpu(other) for other in others if other.host != node.host]
-    return bool(elsewhere) and _host_cpu(node) >= _BUSY_HOST and statistics.median(elsewhere) < _BUSY_HOST - 0.1
+    return bool(elsewhere) and _host_cpu(node) >= BUSY_HOST and statistics.median(elsewhere) < BUSY_HOST - 0.1
 
 
 def _why_slow(node: NodeView, others: list[NodeView]) -> str:
     activity = node.activity
     assert activity is not None
     if _has_busiest_host(node, others):
-        return f"its host {node.host} is at {_percent(activity.host_cpu)} CPU; see what else runs there"
+        return f": its host {node.host} is at {_percent(activity.host_cpu)} CPU."
     if activity.waits_rows >= _MUCH:
-        return f"it waits for rows {_percent(activity.waits_rows)} of the time; repartition the DataFrame evenly"
+        return ": it waits for rows. Repartition the DataFrame evenly."
     if activity.waits_data >= _MUCH:
-        return (
-            f"it waits for its tf.data pipeline {_percent(activity.waits_data)} of the time; look at its files and disk"
-        )
+        return ": it waits for its tf.data pipeline. Look at its disk."
     if activity.python >= _MOSTLY:
-        at = f"it spends {_percent(activity.python)} of the time in Python ({activity.where})"
-        return f"{at}; %tfos profile {node.node} shows more"
-    return f"it computes {_percent(activity.computes)} of the time; give all nodes like hosts and equal batches"
+        return f", in Python ({activity.where}). Try %tfos profile {node.node}."
+    equal = "hosts and batches" if any(other.host != node.host for other in others) else "batches"
+    return f": it computes longer. Give all nodes equal {equal}."
 
 
 # ---- all nodes ------------------------------------------------------------------------------------------------------
@@ -124,47 +119,60 @@ def _rows(figures: Figures) -> Verdict | None:
         return None
     feeds = [feed for feed in figures.feeds if feed.kind != "inference"]
     if feeds and feeds[-1].kind == "stream":
-        return Verdict(
-            Kind.HEALTHY, f"keeps up with the stream: the nodes wait for its rows {_percent(waits)} of the time"
-        )
-    what = f"waits for rows {_percent(waits)} of the time"
-    rate, most = _number(figures.rows_s), _number(figures.rows_s / max(1.0 - waits, 0.01))
+        return Verdict(Kind.HEALTHY, f"Keeps up with the stream: waits for its rows {_percent(waits)} of the time.")
+    what = f"Waits for rows {_percent(waits)} of the time"
     if feeds and feeds[-1].complete:
-        text = f"{what}, though all have arrived: the nodes read {rate} rows/s; raise batch_size, or prefetch more"
-        return Verdict(Kind.ROWS, text)
-    if figures.rows_s <= 0:
-        return Verdict(Kind.ROWS, f"{what}: Spark delivers too few; use more partitions, or cache the DataFrame")
-    cure = "use more partitions, or cache the DataFrame"
-    return Verdict(Kind.ROWS, f"{what}: Spark delivers {rate} rows/s, the nodes could take {most}; {cure}")
+        return Verdict(Kind.ROWS, f"{what}, though all have arrived. Raise batch_size.")
+    partitions = feeds[-1].total_partitions if feeds else None
+    cure = "Use more partitions." if (partitions or 0) < _PARTITIONS * len(figures.nodes) else "Cache the DataFrame."
+    rate = f": Spark delivers {_number(figures.rows_s)} rows/s" if figures.rows_s > 0 else ""
+    return Verdict(Kind.ROWS, f"{what}{rate}. {cure}")
 
 
 def _data(figures: Figures) -> Verdict | None:
     waits = figures.mean("waits_data")
     if waits < _MUCH:
         return None
-    steps = f"a step takes {_seconds(figures.step_s)}, {_seconds(figures.step_s * waits)} of it for its batch"
-    busiest = max(figures.nodes, key=_host_cpu)
-    if _host_cpu(busiest) >= _BUSY_HOST:
-        where = f"the host {busiest.host} is at {_percent(_host_cpu(busiest))} CPU"
-        cure = f"{where}, so cache() what it computes, or prepare the data before"
-    else:
-        cure = "use map(…, num_parallel_calls=tf.data.AUTOTUNE), cache() and prefetch(tf.data.AUTOTUNE)"
-    return Verdict(Kind.DATA, f"waits for its tf.data pipeline {_percent(waits)} of the time: {steps}; {cure}")
+    what = f"Waits for its tf.data pipeline {_percent(waits)} of the time"
+    if max(map(_host_cpu, figures.nodes)) >= BUSY_HOST:
+        return Verdict(Kind.DATA, f"{what}, on busy cores. Try cache().")
+    return Verdict(Kind.DATA, f"{what}. Try num_parallel_calls=tf.data.AUTOTUNE.")
+
+
+def _cores(figures: Figures) -> Verdict | None:
+    """Find nodes that share too few cores: that makes them wait for one another, and slow."""
+    hosts: dict[str, list[NodeView]] = {}
+    for node in figures.nodes:
+        hosts.setdefault(node.host, []).append(node)
+    crowded = [host for host, nodes in hosts.items() if _is_crowded(nodes)]
+    if not crowded:
+        return None
+    nodes = hosts[crowded[0]]
+    cores = _host_cores(nodes[0])
+    what = f"{len(nodes)} nodes share {cores} busy {'core' if cores == 1 else 'cores'}"
+    if len(hosts) > 1:
+        return Verdict(Kind.CORES, f"{what} of {crowded[0]}. Fewer nodes per host would be as fast.")
+    if any(node.job_name == "run" for node in nodes):
+        return Verdict(Kind.CORES, f"{what}.")
+    return Verdict(Kind.CORES, f"{what}. cluster_size={cores + figures.helpers} would be as fast.")
+
+
+def _is_crowded(nodes: list[NodeView]) -> bool:
+    """Whether the nodes of a host are more than its cores, and keep these busy themselves."""
+    activities = [node.activity for node in nodes if node.activity is not None]
+    cores = _host_cores(nodes[0])
+    if not 0 < cores < len(nodes) or any(activity.gpu is not None for activity in activities):
+        return False
+    is_busy = statistics.fmean(activity.host_cpu for activity in activities) >= BUSY_HOST
+    return is_busy and sum(activity.cpu for activity in activities) >= _MOSTLY * cores
 
 
 def _peers(figures: Figures) -> Verdict | None:
     waits = figures.mean("waits_peers")
     if waits < _MUCH:
         return None
-    what = f"the nodes wait for one another {_percent(waits)} of the time, and none is slower than the rest"
-    cure = "larger batches need fewer exchanges; give all nodes batches of equal work"
-    return Verdict(
-        Kind.PEERS, f"{what}: exchanging gradients, or steps of uneven length, takes {_part(figures, waits)}; {cure}"
-    )
-
-
-def _part(figures: Figures, share: float) -> str:
-    return f"{_seconds(figures.step_s * share)} of each step of {_seconds(figures.step_s)}"
+    what = f"The nodes wait for one another {_percent(waits)} of the time"
+    return Verdict(Kind.PEERS, f"{what}. Try larger batches.")
 
 
 def _python(figures: Figures) -> Verdict | None:
@@ -172,10 +180,8 @@ def _python(figures: Figures) -> Verdict | None:
     if share < _MOSTLY or figures.step_s < _SHORT_STEP_S:
         return None
     where = next((activity.where for activity in figures.activities if activity.where), "")
-    at = f", now at {where}" if where else ""
-    what = f"spends {_percent(share)} of the time in Python, not in TensorFlow"
-    cure = "%tfos profile shows which lines; tf.function runs them without Python"
-    return Verdict(Kind.PYTHON, f"{what}: a step takes {_seconds(figures.step_s)}{at}; {cure}")
+    at = f" ({where})" if where else ""
+    return Verdict(Kind.PYTHON, f"Spends {_percent(share)} of its time in Python{at}. Try tf.function.")
 
 
 def _compute(figures: Figures) -> Verdict | None:
@@ -188,13 +194,12 @@ def _compute(figures: Figures) -> Verdict | None:
         return None
     if gpus and statistics.fmean(gpus) < _BUSY_GPU:
         return None
-    what = f"compute bound: {_percent(share)} of a step of {_seconds(figures.step_s)} is spent in TensorFlow"
+    what = f"Compute bound: {_percent(share)} of each step of {_seconds(figures.step_s)}"
     if gpus:
-        return Verdict(
-            Kind.COMPUTE, f"{what}, with the GPUs at {_percent(statistics.fmean(gpus))}; more nodes would help"
-        )
-    cores = statistics.fmean(activity.cpu for activity in figures.activities)
-    return Verdict(Kind.COMPUTE, f"{what}, on {cores:.1f} cores of each node; more nodes or GPUs would help")
+        return Verdict(Kind.COMPUTE, f"{what}, GPUs at {_percent(statistics.fmean(gpus))}. More would help.")
+    if statistics.fmean(map(_host_cpu, figures.nodes)) >= BUSY_HOST:
+        return Verdict(Kind.COMPUTE, f"{what}, on busy cores.")
+    return Verdict(Kind.COMPUTE, f"{what}. More nodes would help.")
 
 
 def _healthy(figures: Figures) -> Verdict | None:
@@ -203,13 +208,12 @@ def _healthy(figures: Figures) -> Verdict | None:
     if waits >= _LITTLE or any(activity.has_gpu_peers for activity in figures.activities):
         return None
     if not is_short:
-        text = f"healthy: computes {_percent(works)} of the time, and waits {_percent(waits)}"
+        text = f"Healthy: computes {_percent(works)} of the time."
         return Verdict(Kind.HEALTHY, text) if works >= _MOSTLY else None
-    text = f"healthy: steps of {_seconds(figures.step_s)} that wait {_percent(waits)} of the time"
+    text = f"Healthy: steps of {_seconds(figures.step_s)}"
     if figures.mean("python") < _NEARLY_ALWAYS:
-        return Verdict(Kind.HEALTHY, text)
-    python = _percent(figures.mean("python"))
-    return Verdict(Kind.HEALTHY, f"{text}; {python} is spent in Python, so larger batches take more rows per second")
+        return Verdict(Kind.HEALTHY, f"{text}.")
+    return Verdict(Kind.HEALTHY, f"{text}, mostly Python. Larger batches take more rows per second.")
 
 
 # ---- words ----------------------------------------------------------------------------------------------------------
@@ -217,6 +221,10 @@ def _healthy(figures: Figures) -> Verdict | None:
 
 def _host_cpu(node: NodeView) -> float:
     return node.activity.host_cpu if node.activity is not None else 0.0
+
+
+def _host_cores(node: NodeView) -> int:
+    return node.activity.host_cores if node.activity is not None else 0
 
 
 def _percent(share: float) -> str:

@@ -50,6 +50,7 @@ class ScriptOptions(TypedDict, total=False):
     grace_s: float
     hang_timeout_s: float
     on_hang: str
+    on_nan: str
     on_evaluator_failure: str
 
 

@@ -22,7 +22,8 @@ class NodeActivity:
     step : int or None
         Steps taken so far, as they were counted; `NodeView.step` is what the function has reported.
     step_s : float or None
-        Median seconds of the last steps; None before there are any.
+        Seconds of a step of training: the mean in this epoch of Keras' `fit`, else the median of the last ones; None
+        before there are any.
     waits_rows, waits_data, waits_peers, computes, python : float
         Shares of the time, 0 to 1: waiting for fed rows, for the function's own ``tf.data``, for other nodes; in
         TensorFlow, and in Python. All are 0 where nothing is known.
@@ -38,16 +39,20 @@ class NodeActivity:
         Their resident memory.
     host_cpu, host_memory : float
         Share of the host's CPU and memory in use, 0 to 1.
+    host_cores : int
+        The host's cores; 0 where not known.
     gpu : float or None
         Use of the node's GPUs, 0 to 1; None without one.
     gpu_memory_bytes : int or None
         Memory in use on them.
+    trains_alone : bool
+        Whether Keras' `fit` trains a model that no strategy shares with other nodes.
     idle_s : float
         Seconds since the last sign.
     last_sign : str
         That sign, such as ``"step 41"``.
     slower : float or None
-        How many times longer than its peers' median its own part of a step takes; None where there is no telling.
+        How many times slower than its peers it is, where it holds them up; else None.
     """
 
     step: int | None = None
@@ -64,8 +69,10 @@ class NodeActivity:
     memory_bytes: int = 0
     host_cpu: float = 0.0
     host_memory: float = 0.0
+    host_cores: int = 0
     gpu: float | None = None
     gpu_memory_bytes: int | None = None
+    trains_alone: bool = False
     idle_s: float = 0.0
     last_sign: str = ""
     slower: float | None = None

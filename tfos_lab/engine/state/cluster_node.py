@@ -13,6 +13,7 @@ from tfos_lab.engine.state.activity import NodeActivity
 from tfos_lab.engine.state.changed import changed
 from tfos_lab.engine.state.events import MetricsReported, NodeView
 from tfos_lab.engine.state.instructions import Failure
+from tfos_lab.engine.state.nan import nan_since
 from tfos_lab.messages import Figure
 
 
@@ -79,6 +80,7 @@ class ClusterNode:
         if "metrics" not in fields:
             fields["metrics"] = dict(self.view.metrics)
         fields["metrics"].update(report.metrics)
+        fields["nan_since"] = nan_since(fields.get("nan_since", self.view.nan_since), report.step, report.metrics)
         fields["step"] = report.step
         if report.total_steps:
             fields["total_steps"] = report.total_steps

@@ -133,7 +133,8 @@ class RowsUnread(Event):
     """The functions have returned without reading all rows of a feed in all epochs, and none has stopped the feed.
 
     The maps hold the nodes with unread rows: the epochs that each has read to the end, the rows that it has taken in
-    all, and the rows of one epoch.
+    all, and the rows of one epoch. If Keras' `fit` was stopped on all nodes ``stopped_after`` the same epoch, rows of
+    later ones were not wanted; else that is 0.
     """
 
     feed: int
@@ -141,6 +142,7 @@ class RowsUnread(Event):
     epochs_read: dict[str, int]
     rows_taken: dict[str, int]
     rows: dict[str, int]
+    stopped_after: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,7 +240,8 @@ class SearchFacts:
 class NodeView:
     """One node at a moment, for displays and users; ``activity`` is None before its first figures.
 
-    ``hung`` is a sentence if the node shows no sign of work although it should, and else "".
+    ``hung`` is a sentence if the node shows no sign of work although it should, and else "". ``nan_since`` maps each
+    metric that was NaN when it was reported last to the step at which it began to be.
     """
 
     node: str
@@ -257,6 +260,7 @@ class NodeView:
     total_steps: int | None = None
     rows: int = 0
     metrics: dict[str, MetricValue] = field(default_factory=dict)
+    nan_since: dict[str, int | None] = field(default_factory=dict)
     last_heartbeat_s: float | None = None
     run: RunFacts | None = None
     activity: NodeActivity | None = None
@@ -277,7 +281,7 @@ class ClusterView:
     "", and ``tensorboard`` whether the Jupyter server can show the run's. Where the nodes are independent runs, each
     has its ``run`` facts, and ``of_runs`` is true; those of a ``search`` come best first. ``progress`` is how much of
     the training is done, 0 to 1, and ``seconds_left`` how long the rest will take; None where that is not known.
-    ``verdict`` says why training is as slow as it is, or nothing.
+    ``verdict`` says why training is as slow as it is, or nothing; ``alarm`` that a metric is not a number.
     """
 
     cluster_id: str
@@ -299,6 +303,7 @@ class ClusterView:
     progress: float | None = None
     seconds_left: float | None = None
     verdict: str = ""
+    alarm: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "state", RunState(self.state))

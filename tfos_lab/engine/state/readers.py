@@ -84,6 +84,7 @@ class Readers:
         self._serving: set[int] = set()
         self._progress: dict[int, dict[int, tuple[int, int]]] = {}
         self._taken: dict[int, int] = {}
+        self._stopped_after: set[int] = set()
         self._reading = Remaining(self.candidates, self.is_reading)
         self._untouching = Remaining(self.candidates, lambda rank: self.is_reading(rank) and not self._taken.get(rank))
 
@@ -99,6 +100,8 @@ class Readers:
                 self._serving.add(rank)
             case m.Ended(rank=rank, outcome=m.Outcome(kind="returned")) if rank in self._names:
                 self.returned.add(rank)
+                if rank not in self._serving:
+                    self._stopped_after.add(message.outcome.stopped_after)
             case m.RowsTaken(rank=rank, rows=rows, feeds=feeds):
                 self._taken[rank] = rows
                 self._progress[rank] = feeds
@@ -159,6 +162,7 @@ class Readers:
             epochs_read={self._names[rank]: epochs_read for rank, (epochs_read, _) in left.items()},
             rows_taken={self._names[rank]: taken for rank, (_, taken) in left.items()},
             rows={self._names[rank]: rows[rank] for rank in left},
+            stopped_after=max(self._stopped_after) if len(self._stopped_after) == 1 else 0,
         )
 
     def left(self, feed: int, epochs: int, rows: Mapping[int, int]) -> dict[int, tuple[int, int]]:
@@ -173,7 +177,9 @@ class Readers:
 
 
 def unread_text(event: RowsUnread) -> str:
-    """Return a sentence on what nodes have left unread, and what to do about it."""
+    """Return a sentence on what nodes have left unread, and what to do about it; or that they were stopped early."""
+    if event.stopped_after:
+        return f"stopped early after epoch {event.stopped_after}"
     nodes: dict[str, list[str]] = {}
     for node in event.rows:
         nodes.setdefault(_share(event, node), []).append(node)

@@ -27,9 +27,6 @@ SHARE_KINDS = {
     "python": ShareKind("runs Python", "Python"),
 }
 
-# A node whose part of a step takes so many times longer than its peers' is marked.
-STRAGGLES_FROM = 1.4
-
 # Shares below this are not told in words.
 _SMALL = 0.005
 
@@ -78,7 +75,7 @@ def format_step(seconds: float) -> str:
 def straggler_text(node: NodeView) -> str:
     """Return such as ``"2.1× slower"`` for a node that holds its peers up, else nothing."""
     slower = node.activity.slower if node.activity is not None else None
-    return f"{slower:.1f}× slower" if slower is not None and slower >= STRAGGLES_FROM else ""
+    return f"{slower:.1f}× slower" if slower is not None else ""
 
 
 def cpu_text(node: NodeView) -> str:

@@ -60,8 +60,8 @@ def outcome_html(run: Run) -> str:
 
 
 def error_text(run: Run) -> str:
-    """Return why the run failed, in one line."""
-    return "" if run.record.error is None else str(run.record.error)
+    """Return why the run failed, or that a metric of it is not a number, in one line."""
+    return run.record.view.alarm if run.record.error is None else str(run.record.error)
 
 
 def metric_text(value: float | None) -> str:

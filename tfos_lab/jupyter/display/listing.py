@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 
 from tfos_lab.core.states import NodeState
 from tfos_lab.engine.state.events import ClusterView, NodeView
-from tfos_lab.jupyter.display.activity_text import STRAGGLES_FROM
 from tfos_lab.jupyter.display.summary import hangs
 from tfos_lab.texts import format_count
 
@@ -63,7 +62,7 @@ class Group:
         """How its nodes are, and how far: ``"4,094 running, 1 lost · step 41 to 45"``."""
         states = Counter(_KEYS["state"](node) for node in self.nodes)
         told = ", ".join(f"{count:,} {state}" for state, count in states.most_common())
-        slow = sum(_straggles(node) for node in self.nodes)
+        slow = sum(_slower(node) > 0 for node in self.nodes)
         steps = sorted(node.step for node in self.nodes if node.step is not None)
         between = (
             f"{steps[0]:,} to {steps[-1]:,}" if steps and steps[0] != steps[-1] else f"{steps[0]:,}" if steps else ""
@@ -181,7 +180,7 @@ def severity(node: NodeView) -> float | None:
         return 0.0 if node.state is NodeState.FAILED else 1.0
     if hangs(node):
         return 2.0
-    return 3.0 + 1.0 / (_slower(node) or 1.0) if _straggles(node) else None
+    return 3.0 + 1.0 / _slower(node) if _slower(node) else None
 
 
 def worst(nodes: Sequence[NodeView], at_most: int) -> list[NodeView]:
@@ -199,10 +198,6 @@ def _rest(nodes: Sequence[NodeView], at_most: int) -> Iterator[NodeView]:
 
 def _slower(node: NodeView) -> float:
     return (node.activity.slower or 0.0) if node.activity is not None else 0.0
-
-
-def _straggles(node: NodeView) -> bool:
-    return _slower(node) >= STRAGGLES_FROM
 
 
 def _more(troubled: int, groups: Sequence[Group], grouping: str) -> str:

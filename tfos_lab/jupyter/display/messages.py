@@ -196,9 +196,9 @@ class Feed(TypedDict):
 class View(TypedDict):
     """The cluster as it is: the trait ``view``. Times are the kernel's clock.
 
-    ``progress`` is how much of the training is done, 0 to 1, ``left`` how long the rest takes; ``verdict`` says why it
-    is slow. The three are empty where that is not known. Of a large cluster, only some nodes have rows, the worst
-    first; all are counted in ``groups``, and ``more`` says what is not listed.
+    ``progress`` is how much of the training is done, 0 to 1, ``left`` how long the rest takes; ``alarm`` says that a
+    metric is not a number, ``verdict`` why it is slow. They are empty where that is not known. Of a large cluster, only
+    some nodes have rows, the worst first; all are counted in ``groups``, and ``more`` says what is not listed.
     """
 
     id: str
@@ -207,6 +207,7 @@ class View(TypedDict):
     reason: str
     notes: list[str]
     headline: str
+    alarm: str
     verdict: str
     progress: float | None
     left: str

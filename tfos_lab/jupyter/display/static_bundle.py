@@ -99,6 +99,7 @@ def render_html(
         _header(view),
         _seen(view),
         _notes(shown),
+        _alarm(view.alarm),
         _verdict(view),
         _timeline(view),
         _feed(view),
@@ -169,6 +170,10 @@ def _feed(view: ClusterView) -> str:
 def _notes(view: ClusterView) -> str:
     reason = [f'<div class="tfos-reason">{_escape(view.reason)}</div>'] if view.reason else []
     return "".join([*reason, *(f'<div class="tfos-note">{_escape(note)}</div>' for note in view.notes)])
+
+
+def _alarm(text: str) -> str:
+    return f'<div class="tfos-alarm">{_escape(text)}</div>' if text else ""
 
 
 def _verdict(view: ClusterView) -> str:

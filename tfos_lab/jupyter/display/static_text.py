@@ -23,6 +23,7 @@ def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
         _headline_text(view),
         *([] if view.state.ended else [seen_text()]),
         *([view.reason] if view.reason else []),
+        *([view.alarm] if view.alarm else []),
         *([view.verdict] if view.verdict else []),
         *([summary.phase_line(view)] if view.timings else []),
         *feed_lines(view),

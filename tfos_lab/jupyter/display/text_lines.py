@@ -40,6 +40,7 @@ class TextLines:
         self._state_due = 0.0
         self._look_due = 0.0
         self._said: dict[str, str] = {}
+        self._alarm = ""
 
     def take_in(self, event: Event, cluster: WatchedCluster) -> None:
         """Add one event."""
@@ -55,7 +56,7 @@ class TextLines:
                 self._print_state(cluster)
 
     def look_at(self, cluster: WatchedCluster) -> None:
-        """Add why training is slow, and which nodes hang, where that has changed."""
+        """Add why training is slow, what is not a number, and which nodes hang, where that has changed."""
         if self._clock() < self._look_due:
             return
         self._look_due = self._clock() + LOOK_EVERY_S
@@ -63,6 +64,9 @@ class TextLines:
         progress = summary.progress_text(view)
         # Its figures change all the time.
         self._say(view.name, _FIGURES.sub("", view.verdict), " · ".join(filter(None, (progress, view.verdict))))
+        if view.alarm and view.alarm != self._alarm:
+            self._out.append(f"[{view.name}] {view.alarm}")
+        self._alarm = view.alarm
         for node in view.nodes:
             self._say(node.node, "hangs" if summary.hangs(node) else "", f"hangs: {node.hung}")
 

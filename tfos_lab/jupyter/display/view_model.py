@@ -36,6 +36,7 @@ def encode_view(
         "reason": view.reason,
         "notes": list(view.notes),
         "headline": summary.headline(view),
+        "alarm": view.alarm,
         "verdict": view.verdict,
         "progress": None if view.state.ended else view.progress,
         "left": summary.left_text(view),

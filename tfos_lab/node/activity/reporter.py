@@ -95,6 +95,7 @@ class ActivityReporter:
             msgspec.structs.replace(
                 self._latest,
                 **machine.read(now),
+                host_cores=os.cpu_count() or 0,
                 gpu=gpu,
                 gpu_memory_bytes=gpu_memory_bytes,
                 idle_s=now - self._sign_s,

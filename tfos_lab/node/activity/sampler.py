@@ -18,7 +18,7 @@ from tfos_lab import messages as m
 from tfos_lab import sources
 from tfos_lab.core.processes import stat_of
 from tfos_lab.node.activity.fetches import FETCHES
-from tfos_lab.node.activity.steps import STEPS
+from tfos_lab.node.activity.steps import FITS, STEPS
 
 SAMPLE_S = 0.1
 REPORT_S = 1.0
@@ -71,6 +71,7 @@ class ActivitySampler:
     def start(self) -> None:
         """Begin to sample the thread that calls this."""
         STEPS.start()
+        FITS.start()
         FETCHES.start(enabled=self._counts_fetches)
         self._thread_id = threading.get_ident()
         self._rows_at.append((time.perf_counter(), self._rows()))
@@ -153,6 +154,7 @@ class ActivitySampler:
                 rows_s=(last - first) / max(last_s - first_s, 1e-3),
                 where=self._where,
                 has_gpu_peers=self._has_gpus and self._in_lock_step,
+                trains_alone=FITS.is_alone,
             )
         )
 

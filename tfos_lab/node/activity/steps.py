@@ -6,7 +6,8 @@ import statistics
 import time
 from collections import deque
 
-# Step times are the median of those of the last seconds, of at most so many, and of the last few if they are longer.
+# In an epoch of Keras' `fit`, a step takes the mean of its steps so far; elsewhere, the median of those of the last
+# seconds, of at most so many, and of the last few if they are longer.
 _RECENT_S = 5.0
 _MOST_STEPS = 50
 _FEWEST_STEPS = 3
@@ -19,14 +20,20 @@ class _Ticks:
 
     def __init__(self) -> None:
         self.step = 0
+        self.seen_s: float | None = None
         self.ticked_s: float | None = None
         self.seconds: deque[tuple[float, float]] = deque(maxlen=_MOST_STEPS)
+
+    def count(self, now_s: float, steps: int = 1) -> None:
+        """Count steps whose time is of no interest; the time until the next one is of none, either."""
+        self.step += steps
+        self.seen_s, self.ticked_s = now_s, None
 
     def tick(self, now_s: float, steps: int = 1) -> None:
         if self.ticked_s is not None and steps > 0:
             self.seconds.append((now_s, (now_s - self.ticked_s) / steps))
         self.step += steps
-        self.ticked_s = now_s
+        self.seen_s = self.ticked_s = now_s
 
     def median_s(self, now_s: float) -> float | None:
         # The other thread may append meanwhile.
@@ -35,6 +42,23 @@ class _Ticks:
         if len(recent) < _FEWEST_STEPS:
             recent = [step_s for _, step_s in seconds[-_FEWEST_STEPS:]]
         return statistics.median(recent) if recent else None
+
+
+class _Epoch:
+    """The steps of an epoch. The first one is left out, as Keras does: functions are traced in it."""
+
+    def __init__(self, mean_s: float | None = None) -> None:
+        self.mean_s = mean_s  # until there are two, that of the epoch before
+        self.is_over = False
+        self._steps = 0
+        self._first_s = 0.0
+
+    def tick(self, now_s: float) -> None:
+        if self._steps == 0:
+            self._first_s = now_s
+        else:
+            self.mean_s = (now_s - self._first_s) / self._steps
+        self._steps += 1
 
 
 class StepClock:
@@ -48,15 +72,41 @@ class StepClock:
         self._batches = _Ticks()
         self._fetches = _Ticks()
         self._reports = _Ticks()
+        self._epoch: _Epoch | None = None
+        self._evaluates = False
+
+    def begin_epoch(self) -> None:
+        """Note that an epoch of `fit` begins."""
+        self._evaluates = False  # an evaluation that failed has not said that it ended
+        self._epoch = _Epoch(self._epoch.mean_s if self._epoch is not None else None)
+
+    def end_fit(self) -> None:
+        """Note that `fit` ends: the time of its steps stays until others are taken."""
+        if self._epoch is not None:
+            self._epoch.is_over = True
+
+    def evaluate(self, *, begins: bool) -> None:
+        """Note that a model is evaluated from now on, or no longer: its steps are signs of work, and no training."""
+        self._evaluates = begins
 
     def take_batch(self) -> None:
         """Count a step: the function takes its next batch."""
-        self._batches.tick(time.perf_counter())
+        now_s = time.perf_counter()
+        if self._evaluates:
+            self._batches.count(now_s)
+            return
+        self._batches.tick(now_s)
+        if self._epoch is not None:
+            if self._epoch.is_over:
+                self._epoch = None
+            else:
+                self._epoch.tick(now_s)
 
     def fetch(self, steps: int) -> None:
         """Note that TensorFlow has fetched so many batches in all, where Python does not see each of them."""
         if steps > self._fetches.step:
-            self._fetches.tick(time.perf_counter(), steps - self._fetches.step)
+            note = self._fetches.count if self._evaluates else self._fetches.tick
+            note(time.perf_counter(), steps - self._fetches.step)
 
     def report(self, step: int) -> None:
         """Note that the function says that it has done so many steps."""
@@ -66,13 +116,37 @@ class StepClock:
             self._reports.tick(time.perf_counter(), step - self._reports.step)
 
     def read(self) -> tuple[int | None, float | None]:
-        """Return how many steps there have been, and the median seconds of the last ones; None where not known."""
-        known = [(ticks.ticked_s, ticks) for ticks in (self._batches, self._fetches, self._reports)]
-        latest_s = max((ticked_s for ticked_s, _ in known if ticked_s is not None), default=0.0)
-        for ticked_s, ticks in known:
-            if ticked_s is not None and latest_s - ticked_s <= _STALE_S:
-                return ticks.step, ticks.median_s(time.perf_counter())
+        """Return how many steps there have been, and the seconds of one of the last ones; None where not known."""
+        epoch_s = self._epoch.mean_s if self._epoch is not None else None
+        known = [(ticks.seen_s, ticks) for ticks in (self._batches, self._fetches, self._reports)]
+        latest_s = max((seen_s for seen_s, _ in known if seen_s is not None), default=0.0)
+        for seen_s, ticks in known:
+            if seen_s is not None and latest_s - seen_s <= _STALE_S:
+                return ticks.step, epoch_s or ticks.median_s(time.perf_counter())
         return None, None
 
 
 STEPS = StepClock()
+
+
+class Fits:
+    """What Keras' `fit` has told last; noted by what `node.keras` patches, and read by other threads.
+
+    Attributes
+    ----------
+    is_alone : bool
+        Whether its model trains without the other nodes.
+    stopped_after : int
+        The epoch after which it was stopped before the last one (``model.stop_training``); 0 if it was not.
+    """
+
+    def __init__(self) -> None:
+        self.start()
+
+    def start(self) -> None:
+        """Begin anew: another function runs."""
+        self.is_alone = False
+        self.stopped_after = 0
+
+
+FITS = Fits()

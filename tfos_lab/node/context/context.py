@@ -87,6 +87,7 @@ class NodeContext(RowMethods, ReportMethods, FolderMethods, ShareMethods):
         self._finish = finish
         self._report_rate = ReportRate(send, sum(map(len, start.cluster_spec.values())))
         self._step = 0
+        self._stop_on_nan = start.stop_on_nan
         self._port = port
         self._output_dir = start.output_dir
         self._has_opened_output = False

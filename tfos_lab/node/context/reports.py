@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import tempfile
 import time
@@ -28,6 +29,7 @@ class ReportMethods:
     backup_dir: str
     _report_rate: ReportRate
     _step: int
+    _stop_on_nan: bool
 
     def report(self, step: int | None = None, *, total_steps: int | None = None, **metrics: float) -> None:
         """Show progress and metrics in the notebook.
@@ -43,18 +45,27 @@ class ReportMethods:
             How many there will be; gives the progress bar its end.
         **metrics : float
             Numbers to show: scalars, tensors of one element, or NumPy scalars.
+
+        Raises
+        ------
+        FloatingPointError
+            If a metric is NaN and the cluster has ``on_nan="stop"``; the metric is shown, too.
         """
         self._step = int(step) if step is not None else self._step + 1
         STEPS.report(self._step)
+        figures = {name: float(value) for name, value in metrics.items()}
         self._report_rate.take(
             m.Reported(
                 rank=self.worker_num,
                 step=self._step,
                 total_steps=total_steps,
-                metrics={name: float(value) for name, value in metrics.items()},
+                metrics=figures,
                 time_s=time.time(),
             )
         )
+        bad = [name for name, value in figures.items() if math.isnan(value)]
+        if bad and self._stop_on_nan:
+            raise FloatingPointError(f'{bad[0]} is NaN since step {self._step}, and on_nan="stop" ends the run')
 
     def callbacks(self) -> list[keras.callbacks.Callback]:
         """Return Keras callbacks for ``fit``: progress and metrics to the notebook, TensorBoard on the chief.

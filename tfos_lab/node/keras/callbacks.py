@@ -85,12 +85,15 @@ def _progress_callback(keras_module: Any, report: Callable[..., None]) -> keras.
             # After a restart, the backup has set the epoch to start with.
             self.step = (getattr(self.model, "_initial_epoch", None) or 0) * (self.params.get("steps") or 0)
             self.reported_at = 0.0
+            self.has_nan = False
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002 - Keras names it so
             self.step += 1
             if is_tf_keras:
                 STEPS.take_batch()  # its loop asks for batches within the graph
-            if time.monotonic() - self.reported_at >= REPORT_INTERVAL_S:
+            # The step at which a metric stops being a number is reported exactly.
+            had_nan, self.has_nan = self.has_nan, any(value != value for value in (logs or {}).values())  # noqa: PLR0124
+            if self.has_nan > had_nan or time.monotonic() - self.reported_at >= REPORT_INTERVAL_S:
                 self.send(mean_of_sums(self.model, logs or {}) if is_tf_keras else logs)
 
         def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:

@@ -29,6 +29,7 @@ from tfos_lab.node.keras.distribute import (
     without_jit,
 )
 from tfos_lab.node.keras.fetched import FetchedBatches
+from tfos_lab.node.keras.fits import patch_fits
 from tfos_lab.node.keras.keras_3 import count_rows, metrics_over_replicas, patch_keras_3
 from tfos_lab.node.keras.presharded import (
     Presharded,
@@ -65,6 +66,7 @@ def patch_keras() -> bool:
         with a backend other than TensorFlow, and if it is not as expected (`versions.misfit`).
     """
     patch_strategy()
+    patch_fits()
     patch_tf_keras()
     trainer: Any = keras_3_trainer()
     if trainer is None or misfit("keras"):
