@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Executors of a new session take some seconds to come, and longer where a queue grants them; tasks of a cluster that
 # has ended take a moment to leave.
-_COMING_S = 8.0
+_COMING_S = 20.0
 _GRANTED_S = 60.0
 _LEAVING_S = 1.0
 _POLL_S = 0.1
