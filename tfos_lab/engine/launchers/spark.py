@@ -66,10 +66,8 @@ class SparkLauncher(Launcher):
         self._inspection = f"tfos-inspect-{cluster.id}"
         self._closed = False
         self._cached: DataFrame | None = None
-        self._arrival = Arrival(
-            spark, head.missing, cluster.history.add_note, timeout_s=cluster.config.reservation_timeout_s
-        )
-        self._watch = ExecutorWatch(cluster.id, spark, head.executors, head.lose_executor, self._lose_server)
+        self._arrival = Arrival(head, spark)
+        self._watch = ExecutorWatch(head, spark, self._lose_server)
         self._thread = threading.Thread(target=self._run_job, name=f"tfos-launch-{cluster.id}", daemon=True)
 
     def launch(self) -> None:

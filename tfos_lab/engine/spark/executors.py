@@ -29,6 +29,8 @@ from tfos_lab.errors import ExecutorMismatch
 if TYPE_CHECKING:
     from pyspark.sql import Row, SparkSession
 
+    from tfos_lab.engine.head import Head
+
 _SCHEMA = (
     "host string, executor string, python string, problem string, platform string, environment string, gpus string"
 )
@@ -205,30 +207,18 @@ class ExecutorWatch(threading.Thread):
 
     Parameters
     ----------
-    cluster_id : str
-        For the thread's name.
+    head : Head
+        Whose nodes they are.
     spark : SparkSession
         Whose executors they are. Spark Connect does not list them; there the nodes' own reports count.
-    executors : callable
-        Returns the executors that nodes live on, by Spark's identifiers.
-    lose : callable
-        Called with an executor that has gone, and why.
     lose_server : callable
-        Called before that with a clause, if an executor has gone with Spark Connect's server.
+        Called with a clause before an executor is reported that has gone with Spark Connect's server.
     """
 
-    def __init__(
-        self,
-        cluster_id: str,
-        spark: SparkSession,
-        executors: Callable[[], set[str]],
-        lose: Callable[[str, str], None],
-        lose_server: Callable[[str], None],
-    ) -> None:
-        super().__init__(name=f"tfos-executors-{cluster_id}", daemon=True)
+    def __init__(self, head: Head, spark: SparkSession, lose_server: Callable[[str], None]) -> None:
+        super().__init__(name=f"tfos-executors-{head.cluster.id}", daemon=True)
+        self._head = head
         self._spark = spark
-        self._executors = executors
-        self._lose = lose
         self._lose_server = lose_server
         self._wake = threading.Event()
         self._closed = False
@@ -251,7 +241,7 @@ class ExecutorWatch(threading.Thread):
             for executor in self._gone():
                 why = self._why(executor)
                 if not self._closed:
-                    self._lose(executor, why)
+                    self._head.lose_executor(executor, why)
             self._wake.wait(_WATCH_S)
             self._wake.clear()
 
@@ -261,7 +251,7 @@ class ExecutorWatch(threading.Thread):
         while self._reports:
             gone.add(self._reports.popleft())
         if not is_connect(self._spark):
-            gone |= {one for one in self._executors() if _removal_of(self._spark, one) is not None}
+            gone |= {one for one in self._head.executors() if _removal_of(self._spark, one) is not None}
         gone -= self._reported
         self._reported |= gone
         return gone

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,8 @@ from tfos_lab.texts import format_count
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from tfos_lab.engine.head import Head
 
 # A new session may have no executors yet; they are complete when their number has not changed for a while.
 _NEW_SESSION_S = 20.0
@@ -187,33 +189,21 @@ def _executors_here(spark: SparkSession) -> int:
 
 
 class Arrival:
-    """One cluster's wait for executors.
+    """The wait for executors of a head's nodes; a note says what they wait for, once for each.
 
     Parameters
     ----------
+    head : Head
+        Whose nodes are waited for, from now on and for as long as a start may take.
     spark : SparkSession
         Whose executors they are.
-    missing : callable
-        Returns the nodes that are still waited for.
-    note : callable
-        Called with a sentence on what they wait for, once for each.
-    timeout_s : float
-        How long to wait, from now on.
     """
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        missing: Callable[[], Collection[str]],
-        note: Callable[[str], None],
-        *,
-        timeout_s: float,
-    ) -> None:
+    def __init__(self, head: Head, spark: SparkSession) -> None:
+        self._head = head
         self._spark = spark
-        self._missing = missing
-        self._note = note
         self._look_s = time.monotonic() + _QUIET_S
-        self._deadline = time.monotonic() + timeout_s
+        self._deadline = time.monotonic() + head.cluster.config.reservation_timeout_s
         self._told: set[str] = set()
         self._given_up = ""
 
@@ -253,7 +243,7 @@ class Arrival:
         done = threading.Event()
 
         def watch() -> None:
-            while not done.wait(_POLL_S) and self._missing():
+            while not done.wait(_POLL_S) and self._head.missing():
                 self.tell()
                 if self.is_late:
                     self._given_up = self.pending()  # Spark forgets executors that it no longer needs
@@ -281,5 +271,5 @@ class Arrival:
         for text in filter(None, (self.pending(), unchosen_text(self._spark))):
             if text not in self._told:
                 self._told.add(text)
-                self._note(f"waiting for Spark's executors: {text}")
+                self._head.cluster.history.add_note(f"waiting for Spark's executors: {text}")
                 logger.warning("waiting for Spark's executors: %s", text)
