@@ -44,13 +44,15 @@ def headline(view: ClusterView) -> str:
     """Return how far the nodes are, such as ``"3/4 nodes reserved"``, or independent runs."""
     if view.of_runs:
         return _headline_of_runs(view)
+    done = sum(node.state is NodeState.DONE for node in view.nodes)
     if view.state.ended:
-        word, count = "done", sum(node.state is NodeState.DONE for node in view.nodes)
+        word, count = "done", done
     elif view.state.order < RunState.STARTING.order:
         word, count = "reserved", sum(node.state.is_present or node.state.is_up for node in view.nodes)
     else:
-        word, count = "running", sum(node.state.is_up for node in view.nodes)
-    return f"{count}/{len(view.nodes)} nodes {word}"
+        word, count = "running", sum(node.state.is_up for node in view.nodes) - done
+    others = f", {done} done" if done and word == "running" else ""
+    return f"{count}/{len(view.nodes)} nodes {word}{others}"
 
 
 def left_text(view: ClusterView) -> str:
