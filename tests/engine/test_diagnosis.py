@@ -242,10 +242,10 @@ def test_python_is_told_from_tensorflow(verdict_on):
 
 
 def test_short_steps_are_healthy_whatever_they_do(verdict_on):
-    assert verdict_on(activity(0.003, 2000)).verdict == "Healthy: steps of 3 ms."
+    assert verdict_on(activity(0.003, 2000)).verdict == "Healthy: steps of 3.0 ms."
     quick = verdict_on(activity(0.003, 2000, python=0.9))
     assert quick.kind == "healthy"
-    assert quick.verdict == "Healthy: steps of 3 ms, mostly Python. Larger batches take more rows per second."
+    assert quick.verdict == "Healthy: steps of 3.0 ms, mostly Python. Larger batches take more rows per second."
 
 
 def test_a_busy_gpu_is_named(verdict_on):

@@ -10,10 +10,9 @@ from dataclasses import replace
 from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.engine.state.changed import changed
 from tfos_lab.engine.state.events import ClusterView, NodeView, SearchFacts
-from tfos_lab.jupyter.display.activity_text import format_left
-from tfos_lab.jupyter.display.formats import format_metric, format_metrics, format_seconds
+from tfos_lab.jupyter.display.formats import format_metric, format_metrics
 from tfos_lab.jupyter.display.node_table import step_text
-from tfos_lab.texts import format_count
+from tfos_lab.texts import format_count, format_left, format_seconds
 
 # Stands beside "hangs", in place of the sign of a state.
 HANGS_SIGN = "‖"
