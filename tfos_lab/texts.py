@@ -1,4 +1,4 @@
-"""Errors as short text, and what they are written with."""
+"""Errors as short text, and what sentences are written with: counts and durations."""
 
 from __future__ import annotations
 
@@ -8,6 +8,33 @@ _MAX_CHARACTERS = 300
 def format_count(count: int, one: str, many: str = "") -> str:
     """Return a number with its noun: ``1 row``, ``1,797 rows``."""
     return f"{count:,} {one}" if count == 1 else f"{count:,} {many or one + 's'}"
+
+
+def format_seconds(seconds: float) -> str:
+    """Return a duration, such as ``0.12 s``, ``12.3 s``, ``4:05`` or ``1:02:03``."""
+    if seconds < 9.995:
+        return f"{seconds:.2f} s"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def format_step(seconds: float) -> str:
+    """Return the duration of a step, such as ``3.2 ms`` or ``1.25 s``."""
+    if seconds < 0.00995:
+        return f"{seconds * 1e3:.1f} ms"
+    return f"{seconds * 1e3:.0f} ms" if seconds < 0.9995 else format_seconds(seconds)
+
+
+def format_left(seconds: float) -> str:
+    """Return how long the rest takes, such as ``40 s left``, ``4:05 left`` or ``about 3 h left``."""
+    if seconds < 59.5:
+        return f"{seconds:.0f} s left"
+    if seconds < 10 * 3600:
+        return f"{format_seconds(seconds)} left"
+    return f"about {seconds / 3600:.0f} h left"
 
 
 def first_line(error: BaseException | str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import re
 import time
@@ -15,6 +16,7 @@ from tests.support.eventually import eventually
 from tests.support.fake_nodes import identity_of
 from tests.support.quick import QUICK_ENV
 from tfos_lab import messages as m
+from tfos_lab.engine.diagnosis.diagnosis import Assessor
 from tfos_lab.engine.state.events import FeedProgressed
 
 
@@ -240,10 +242,10 @@ def test_python_is_told_from_tensorflow(verdict_on):
 
 
 def test_short_steps_are_healthy_whatever_they_do(verdict_on):
-    assert verdict_on(activity(0.003, 2000)).verdict == "Healthy: steps of 3 ms."
+    assert verdict_on(activity(0.003, 2000)).verdict == "Healthy: steps of 3.0 ms."
     quick = verdict_on(activity(0.003, 2000, python=0.9))
     assert quick.kind == "healthy"
-    assert quick.verdict == "Healthy: steps of 3 ms, mostly Python. Larger batches take more rows per second."
+    assert quick.verdict == "Healthy: steps of 3.0 ms, mostly Python. Larger batches take more rows per second."
 
 
 def test_a_busy_gpu_is_named(verdict_on):
@@ -315,6 +317,19 @@ def test_the_time_left_follows_the_speed_of_the_last_half_minute(training, nodes
     for second in range(41):
         seconds = left_s(10 * second, 60.0 + second)
     assert seconds == pytest.approx(60.0, abs=2.0)
+
+
+def test_no_time_is_left_while_a_node_hangs(training):
+    cluster, assessor = training(None), Assessor()
+    (node,) = cluster.view().nodes
+
+    def left_s(step, at_s, hung=""):
+        seen = dataclasses.replace(node, step=step, total_steps=100, hung=hung)
+        return assessor.assess(dataclasses.replace(cluster.view(), nodes=(seen,)), at_s).seconds_left
+
+    assert left_s(0, 0.0) is None
+    assert left_s(50, 10.0) == pytest.approx(10.0)
+    assert left_s(50, 20.0, hung="no step for 60 s") is None
 
 
 def test_a_run_that_is_over_keeps_what_was_known(training, nodes):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab.engine.state.events import ClusterView, MetricsReported
 from tfos_lab.engine.state.phases import Span, spans_of
+from tfos_lab.texts import format_seconds
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -135,5 +136,4 @@ def _draw_phases(axes: Any, spans: Sequence[Span]) -> None:
 
 
 def _label(span: Span) -> str:
-    seconds = span.end_s - span.start_s
-    return f"{span.name} {seconds:.2f} s" if seconds < 10 else f"{span.name} {seconds:.0f} s"
+    return f"{span.name} {format_seconds(span.end_s - span.start_s)}"

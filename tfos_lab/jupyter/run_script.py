@@ -11,9 +11,9 @@ from tfos_lab.engine.script.nodes import ONE_WORKER
 from tfos_lab.engine.script.run import ScriptRun
 from tfos_lab.engine.script.start import ScriptOptions, ScriptRequest, make_script_run, script_runs
 from tfos_lab.jupyter.display import open_display, render_errors, summary
-from tfos_lab.jupyter.display.formats import format_seconds
 from tfos_lab.jupyter.display.kernel import has_front_end
 from tfos_lab.jupyter.display.plain_table import PlainTable
+from tfos_lab.texts import format_seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -93,7 +93,9 @@ class Assessor:
                 for node in view.nodes
             )
             verdict = self._judge(replace(view, nodes=nodes), is_over=is_over)
-            left_s = None if view.state.is_settled else self._time_left.note(progress, now_s)
+            # How long a node will hang, nobody knows.
+            is_known = not view.state.is_settled and not any(node.hung and node.state.is_present for node in view.nodes)
+            left_s = self._time_left.note(progress if is_known else None, now_s)
         return replace(
             view,
             nodes=nodes,

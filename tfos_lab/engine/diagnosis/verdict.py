@@ -14,6 +14,7 @@ from enum import StrEnum
 
 from tfos_lab.engine.diagnosis.figures import BUSY_HOST, Figures, figures_of, trains
 from tfos_lab.engine.state.events import FeedView, NodeView
+from tfos_lab.texts import format_step
 
 # Waiting for less than this share of the time is not worth a word, and for less than the first one no verdict.
 _MUCH = 0.3
@@ -194,7 +195,7 @@ def _compute(figures: Figures) -> Verdict | None:
         return None
     if gpus and statistics.fmean(gpus) < _BUSY_GPU:
         return None
-    what = f"Compute bound: {_percent(share)} of each step of {_seconds(figures.step_s)}"
+    what = f"Compute bound: {_percent(share)} of each step of {format_step(figures.step_s)}"
     if gpus:
         return Verdict(Kind.COMPUTE, f"{what}, GPUs at {_percent(statistics.fmean(gpus))}. More would help.")
     if statistics.fmean(map(_host_cpu, figures.nodes)) >= BUSY_HOST:
@@ -210,7 +211,7 @@ def _healthy(figures: Figures) -> Verdict | None:
     if not is_short:
         text = f"Healthy: computes {_percent(works)} of the time."
         return Verdict(Kind.HEALTHY, text) if works >= _MOSTLY else None
-    text = f"Healthy: steps of {_seconds(figures.step_s)}"
+    text = f"Healthy: steps of {format_step(figures.step_s)}"
     if figures.mean("python") < _NEARLY_ALWAYS:
         return Verdict(Kind.HEALTHY, f"{text}.")
     return Verdict(Kind.HEALTHY, f"{text}, mostly Python. Larger batches take more rows per second.")
@@ -235,9 +236,3 @@ def _number(value: float) -> str:
     """Return a number in two significant digits, as more are not measured."""
     rounded = float(f"{value:.2g}")
     return f"{rounded:,.0f}" if rounded >= 10 else f"{rounded:g}"
-
-
-def _seconds(value: float) -> str:
-    if value >= 10:
-        return f"{value:.0f} s"
-    return f"{value:.2g} s" if value >= 1 else f"{1000 * value:.2g} ms" if value < 0.1 else f"{1000 * value:.0f} ms"

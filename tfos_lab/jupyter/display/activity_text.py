@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tfos_lab.jupyter.display.formats import format_bytes, format_seconds
+from tfos_lab.jupyter.display.formats import format_bytes
+from tfos_lab.texts import format_step
 
 if TYPE_CHECKING:
     from tfos_lab.engine.state.activity import NodeActivity
@@ -65,13 +66,6 @@ def own_step_time_text(node: NodeView) -> str:
     return "" if node.activity is None or node.activity.step_s is None else format_step(node.activity.step_s)
 
 
-def format_step(seconds: float) -> str:
-    """Return the duration of a step, such as ``3.2 ms`` or ``1.25 s``."""
-    if seconds < 0.00995:
-        return f"{seconds * 1e3:.1f} ms"
-    return f"{seconds * 1e3:.0f} ms" if seconds < 0.9995 else format_seconds(seconds)
-
-
 def straggler_text(node: NodeView) -> str:
     """Return such as ``"2.1× slower"`` for a node that holds its peers up, else nothing."""
     slower = node.activity.slower if node.activity is not None else None
@@ -120,15 +114,6 @@ def _ago(activity: NodeActivity) -> str:
 def where_text(node: NodeView) -> str:
     """Return what the function's thread does."""
     return node.activity.where if node.activity is not None else ""
-
-
-def format_left(seconds: float) -> str:
-    """Return how long the rest takes, such as ``40 s left``, ``4:05 left`` or ``about 3 h left``."""
-    if seconds < 59.5:
-        return f"{seconds:.0f} s left"
-    if seconds < 10 * 3600:
-        return f"{format_seconds(seconds)} left"
-    return f"about {seconds / 3600:.0f} h left"
 
 
 def _percent(share: float) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from tfos_lab.engine.state.events import ClusterView, FeedView
 from tfos_lab.engine.state.feed_views import feed_name, recent_feeds
-from tfos_lab.jupyter.display.formats import format_bytes, format_rate, format_seconds
+from tfos_lab.jupyter.display.formats import format_bytes, format_rate
 from tfos_lab.jupyter.display.throughput import Throughput
-from tfos_lab.texts import format_count
+from tfos_lab.texts import format_count, format_seconds
 
 # The rows of more nodes than this are shown as a range.
 _MAX_SHARES = 8

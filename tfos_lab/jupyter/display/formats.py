@@ -1,4 +1,4 @@
-"""Numbers as people read them: counts, rates, sizes, durations and metrics."""
+"""Numbers as people read them: counts, rates, sizes and metrics."""
 
 from __future__ import annotations
 
@@ -22,17 +22,6 @@ def format_bytes(count: float) -> str:
             break
         count /= 1000
     return f"{count:.0f} {unit}" if unit == "B" or count >= 99.95 else f"{count:.3g} {unit}"
-
-
-def format_seconds(seconds: float) -> str:
-    """Return a duration, such as ``0.12 s``, ``12.3 s``, ``4:05`` or ``1:02:03``."""
-    if seconds < 9.995:
-        return f"{seconds:.2f} s"
-    if seconds < 59.95:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
 def format_metric(value: float) -> str:

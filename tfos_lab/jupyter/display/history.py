@@ -11,10 +11,9 @@ from tfos_lab.engine.runs.find import fitting
 from tfos_lab.engine.runs.read import Runs
 from tfos_lab.engine.runs.run import Run
 from tfos_lab.jupyter.display import history_text as texts
-from tfos_lab.jupyter.display.formats import format_seconds
 from tfos_lab.jupyter.display.history_text import escape
 from tfos_lab.jupyter.display.plain_table import PlainTable
-from tfos_lab.texts import format_count
+from tfos_lab.texts import format_count, format_seconds
 
 SHOWN = 30
 _MAX_METRICS = 3

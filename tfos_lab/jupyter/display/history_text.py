@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from tfos_lab.engine.metrics import UNPLOTTED, by_weight
 from tfos_lab.engine.runs.run import Run
 from tfos_lab.jupyter.display.assets import read_style_sheet
-from tfos_lab.jupyter.display.formats import format_metric, format_seconds
-from tfos_lab.texts import format_count
+from tfos_lab.jupyter.display.formats import format_metric
+from tfos_lab.texts import format_count, format_seconds
 
 _MAX_INPUTS = 4
 

@@ -18,8 +18,9 @@ from tfos_lab.jupyter.display.activity_text import (
     step_time_text,
     where_text,
 )
-from tfos_lab.jupyter.display.formats import format_metric, format_rate, format_seconds
+from tfos_lab.jupyter.display.formats import format_metric, format_rate
 from tfos_lab.jupyter.display.throughput import Throughput
+from tfos_lab.texts import format_seconds
 
 # So many metrics have a column, and so many of them one that is shown unless others are chosen.
 _MAX_METRICS = 24

@@ -20,7 +20,6 @@ from tfos_lab.jupyter.display import summary
 from tfos_lab.jupyter.display.assets import inline_script, read_style_sheet
 from tfos_lab.jupyter.display.bands import BANDS, bands_of
 from tfos_lab.jupyter.display.feed_lines import feed_lines, feed_shares
-from tfos_lab.jupyter.display.formats import format_seconds
 from tfos_lab.jupyter.display.listing import is_large, only_notable
 from tfos_lab.jupyter.display.log_text import render_log
 from tfos_lab.jupyter.display.messages import SeenNoteOptions
@@ -32,6 +31,7 @@ from tfos_lab.jupyter.display.stacks import NodeStacks, render_stacks
 from tfos_lab.jupyter.display.states import state_tables
 from tfos_lab.jupyter.display.static_table import render_state, render_table
 from tfos_lab.jupyter.display.static_text import render_text, seen_text
+from tfos_lab.texts import format_seconds
 
 _MAX_LINE_CHARS = 1_000
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from tfos_lab.engine.state.events import ClusterView, NodeView
 from tfos_lab.jupyter.display import summary
 from tfos_lab.jupyter.display.feed_lines import feed_lines
-from tfos_lab.jupyter.display.formats import format_seconds
 from tfos_lab.jupyter.display.listing import only_notable
 from tfos_lab.jupyter.display.node_table import Column, shown_columns
+from tfos_lab.texts import format_seconds
 
 
 def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:

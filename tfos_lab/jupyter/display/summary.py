@@ -10,10 +10,9 @@ from dataclasses import replace
 from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.engine.state.changed import changed
 from tfos_lab.engine.state.events import ClusterView, NodeView, SearchFacts
-from tfos_lab.jupyter.display.activity_text import format_left
-from tfos_lab.jupyter.display.formats import format_metric, format_metrics, format_seconds
+from tfos_lab.jupyter.display.formats import format_metric, format_metrics
 from tfos_lab.jupyter.display.node_table import step_text
-from tfos_lab.texts import format_count
+from tfos_lab.texts import format_count, format_left, format_seconds
 
 # Stands beside "hangs", in place of the sign of a state.
 HANGS_SIGN = "‖"
@@ -44,13 +43,15 @@ def headline(view: ClusterView) -> str:
     """Return how far the nodes are, such as ``"3/4 nodes reserved"``, or independent runs."""
     if view.of_runs:
         return _headline_of_runs(view)
+    done = sum(node.state is NodeState.DONE for node in view.nodes)
     if view.state.ended:
-        word, count = "done", sum(node.state is NodeState.DONE for node in view.nodes)
+        word, count = "done", done
     elif view.state.order < RunState.STARTING.order:
         word, count = "reserved", sum(node.state.is_present or node.state.is_up for node in view.nodes)
     else:
-        word, count = "running", sum(node.state.is_up for node in view.nodes)
-    return f"{count}/{len(view.nodes)} nodes {word}"
+        word, count = "running", sum(node.state.is_up for node in view.nodes) - done
+    others = f", {done} done" if done and word == "running" else ""
+    return f"{count}/{len(view.nodes)} nodes {word}{others}"
 
 
 def left_text(view: ClusterView) -> str:
