@@ -130,6 +130,7 @@ def _to_agent(run: Run, fault: Fault, agent: Agent) -> None:
             _note(run, fault, nodes, kills=False, may_kill=for_ever)
             child.stop(fault.for_s)
             if for_ever and child.trains and not child.has_ended:
+                run.block(agent)
                 run.world.at(run.world.between(*_PEERS_MISS_S), lambda: run.trouble(agent, silent=True))
 
 
