@@ -432,6 +432,11 @@ class Child:
         if self._reader is None:
             self._after(self.world.between(0.1, self.agent.run.plan.works_s), self.returns)
             return
+        # Some look for rows only when all have come.
+        self._after(self.world.rng.choice((0.0, 0.0, self.world.between(0.0, 4.0))), self._open)
+
+    def _open(self) -> None:
+        assert self._reader is not None
         for message in self._reader.open():
             self.agent.child_says(message)
         self._read()
