@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.plan import WORKS_S
 from tests.simulation.reading import Reader, Spool
 from tests.simulation.world import Host, Link
 from tfos_lab import messages as m
@@ -431,8 +430,13 @@ class Child:
             self._after(self.world.between(0.0, 1.0), self._fail)
         self._work()
         if self._reader is None:
-            self._after(self.world.between(0.1, WORKS_S), self.returns)
+            self._after(self.world.between(0.1, self.agent.run.plan.works_s), self.returns)
             return
+        # Some look for rows only when all have come.
+        self._after(self.world.rng.choice((0.0, 0.0, self.world.between(0.0, 4.0))), self._open)
+
+    def _open(self) -> None:
+        assert self._reader is not None
         for message in self._reader.open():
             self.agent.child_says(message)
         self._read()

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 # Silence that is shorter is never a loss: heartbeats come each second, and may be on their way for a moment.
 _HARMLESS_S = LOST_AFTER_S - 1.5
 _SILENCES = {"cut", "slow", "stop the agent", "the agent spins", "the agent waits"}
+# A feed waits a little longer for a node to open its endpoints.
+_OPENS_S = 25.0
 _PEERS_MISS_S = (8.0, 12.0)
 
 
@@ -114,7 +116,9 @@ def _to_agent(run: Run, fault: Fault, agent: Agent) -> None:
             for_s = fault.for_s or 1e6
             how = {"stop the agent": "stopped", "the agent spins": "spins", "the agent waits": "waits"}[fault.kind]
             is_silent = how != "waits" and for_s > _HARMLESS_S
-            _note(run, fault, nodes, kills=at_work and is_silent and for_s > 1e5, may_kill=is_silent)
+            fails_feed = how == "waits" and for_s > _OPENS_S and bool(run.plan.partitions)
+            kills = at_work and is_silent and for_s > 1e5
+            _note(run, fault, nodes, kills=kills, may_kill=is_silent or fails_feed)
             agent.stand(how, for_s)
         case "kill the child" if child is not None:
             _note(run, fault, nodes, kills=not child.has_ended, may_kill=True)
@@ -130,6 +134,7 @@ def _to_agent(run: Run, fault: Fault, agent: Agent) -> None:
             _note(run, fault, nodes, kills=False, may_kill=for_ever)
             child.stop(fault.for_s)
             if for_ever and child.trains and not child.has_ended:
+                run.block(agent)
                 run.world.at(run.world.between(*_PEERS_MISS_S), lambda: run.trouble(agent, silent=True))
 
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from tests.simulation.plan import GRACE_S, WORKS_S
+from tests.simulation.plan import GRACE_S
 from tests.simulation.run import PATIENCE_S, Run
 from tests.simulation.world import EPOCH_S
 from tfos_lab.core.states import RunState
 from tfos_lab.engine.state.instructions import Failure
 
 # From the last fault on: nodes work, are lost, asked for their stacks, stopped and drained, once for each start.
-_START_S = 4.0 + WORKS_S
+_START_S = 4.0
 _END_S = 40.0
 # A child that can be reached is gone so long after the end; one that cannot ends with its agent, which gives up.
 _REACHED_S = GRACE_S + 8.0
-_UNREACHED_S = 75.0
+_UNREACHED_S = 90.0
+# Nodes have so long to drain once it is known how the run ends.
+_DRAIN_S = GRACE_S + 10.0 + 5.0
 # Processes are asked to end before the next ones are started, and not waited for.
 _MOMENT_S = 1.0
 # Of faults that keep what wants to end a node from reaching it.
@@ -62,8 +64,15 @@ def it_ends(run: Run) -> Iterator[str]:
         ended_s = run.seen.states[-1][0]
         last_s = max([EPOCH_S, *(one.until_s for one in run.done)])
         starts = len(run.heads) + run.seen.alone
-        if ended_s - last_s > _END_S + starts * (_START_S + _END_S):
+        if ended_s - last_s > _END_S + starts * (_START_S + run.plan.works_s + _END_S):
             yield f"it ended {ended_s - last_s:.0f} s after the last fault"
+        settled_s = next(at_s for at_s, state, _ in reversed(run.seen.states) if state is not RunState.STOPPED)
+        if (
+            run.over_s[-1] - settled_s > _DRAIN_S
+            and run.head.state.state is RunState.FAILED
+            and not _was(run, "pause the kernel")
+        ):
+            yield f"it was over {run.over_s[-1] - settled_s:.0f} s after its end was known"
 
 
 def it_is_told_once(run: Run) -> Iterator[str]:
@@ -127,6 +136,14 @@ def a_fault_is_no_success(run: Run) -> Iterator[str]:
             yield f"it is done, though {run.done[0].kind} ({', '.join(killed)})"
 
 
+def an_evaluator_is_spared(run: Run) -> Iterator[str]:
+    """Where only the evaluator's function has failed, training goes on."""
+    evaluators = {spec.node for spec in run.plan.specs if spec.job_name == "evaluator"}
+    is_alone = len(run.done) == 1 and run.done[0].nodes and run.done[0].nodes <= evaluators
+    if is_alone and _was(run, "raise", "exit", "kill the child") and run.head.state.state is not RunState.DONE:
+        yield f"it is {run.head.state.state} for its evaluator"
+
+
 def restarts_are_within_budget(run: Run) -> Iterator[str]:
     """No more starts than the budget has."""
     if run.budget.used > run.budget.total or len(run.heads) - 1 + run.seen.alone > run.budget.used:
@@ -162,15 +179,21 @@ def every_row_comes_once(run: Run) -> Iterator[str]:
         return
     if feed.problem:
         yield feed.problem
+    is_done = run.head.state.state is RunState.DONE and not _was(run, "stop reading")
+    is_whole = is_done and feed.is_complete and not feed.is_cut
     if len(run.seen.steps) > 1 and not run.plan.ps:
-        yield f"nodes have different plans: {run.seen.steps} steps"
+        yield f"nodes have different plans: {run.seen.steps}"
+    if any(nodes != len(run.seen.rows) for _, nodes in run.seen.steps) and is_whole and not run.plan.ps:
+        yield f"{len(run.seen.rows)} nodes read, and the plans are {run.seen.steps}"
+    amounts = [len(rows) for rows in run.seen.rows.values()]
+    if is_whole and max(amounts, default=0) - min(amounts, default=0) > 1 and not run.plan.ps:
+        yield f"rows are dealt out unevenly: {amounts}"
     counts = Counter(row for rows in run.seen.rows.values() for row in rows)
     twice = [row for row, count in counts.items() if count > 1]
     if twice:
         yield f"rows were read twice: {twice[:5]}"
     expected = {row for rows in feed.partitions for row in rows}
-    is_whole = run.head.state.state is RunState.DONE and feed.is_complete and not feed.is_cut
-    if is_whole and set(counts) != expected and not _was(run, "stop reading"):
+    if is_whole and set(counts) != expected:
         yield f"{len(expected - set(counts))} of {len(expected)} rows were read by nobody"
 
 
@@ -181,6 +204,7 @@ _LAWS: tuple[Callable[[Run], Iterator[str]], ...] = (
     the_blamed_had_a_fault,
     nothing_is_lost_without_a_fault,
     a_fault_is_no_success,
+    an_evaluator_is_spared,
     restarts_are_within_budget,
     children_end,
     every_row_comes_once,

@@ -13,8 +13,6 @@ from tfos_lab.core.roles import NodeSpec
 
 GRACE_S = 1.0
 HANG_TIMEOUT_S = 20.0
-# A function that is fed nothing works for at most so long.
-WORKS_S = 8.0
 # Faults begin until then: while nodes are launched, work, and end.
 _FAULTS_UNTIL_S = 8.0
 # Of kinds that last: moments that nobody may notice, and longer than a node is waited for.
@@ -23,7 +21,7 @@ _LASTS_S = {
     "cut": (0.5, 2.0, 3.0, 20.0, 90.0),
     "slow": (3.0, 10.0),
     "stop the agent": (1.0, 3.0, 20.0, 1e6),
-    "the agent waits": (3.0, 20.0),
+    "the agent waits": (3.0, 20.0, 55.0),
     "stop the child": (2.0, 1e6),
     "late task": (3.0, 10.0),
 }
@@ -82,6 +80,8 @@ class Plan:
         How many there may be.
     rows, partitions
         What is fed; nothing if there are no partitions.
+    works_s
+        How long a function works at most that is fed nothing.
     peers_notice
         How likely nodes in lock-step fail with a peer that is gone; they wait for it for ever otherwise.
     hang_fails
@@ -98,6 +98,7 @@ class Plan:
     restarts: int = 0
     rows: int = 0
     partitions: int = 0
+    works_s: float = 8.0
     peers_notice: float = 0.7
     hang_fails: bool = True
     faults: tuple[Fault, ...] = ()
@@ -134,6 +135,7 @@ class Plan:
             restarts=rng.choice((0, 0, 1, 2)),
             rows=rng.randint(0, 60) if is_fed else 0,
             partitions=rng.randint(1, 4) if is_fed else 0,
+            works_s=100.0 if seed % 100 == 50 else 8.0,
             hang_fails=rng.random() < 0.7,
         )
         kinds = (_ON_SPARK if spark else _HERE) + (_WITH_ROWS if is_fed else ())

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tests.simulation import faults
-from tests.simulation.agents import Agent
+from tests.simulation.agents import Agent, Child
 from tests.simulation.feeding import FeedJob
 from tests.simulation.head import Head, Kernel
 from tests.simulation.plan import Plan
@@ -58,6 +58,8 @@ class Seen:
         What whoever waited for the run was told, beside its state.
     rows : dict of str to list
         The rows that each node of the last head has read.
+    steps : set of (int, int)
+        The plans of its nodes: steps, and the nodes that take part.
     """
 
     states: list[tuple[float, RunState, str]] = field(default_factory=list)
@@ -65,7 +67,7 @@ class Seen:
     alone: int = 0
     told: str = ""
     rows: dict[str, list[Row]] = field(default_factory=dict)
-    steps: set[int] = field(default_factory=set)
+    steps: set[tuple[int, int]] = field(default_factory=set)
 
 
 class Run:
@@ -343,18 +345,26 @@ class Run:
 
     def trouble(self, agent: Agent, *, silent: bool = False) -> None:
         """The peers of a node notice that it is gone."""
+        for child in self._peers(agent):
+            child.misses(agent, silent)
+
+    def block(self, agent: Agent) -> None:
+        """The peers of a node wait for it from now on."""
+        for child in self._peers(agent):
+            child.waits_for_ever = child.waits_for_ever or child.trains
+
+    def _peers(self, agent: Agent) -> list[Child]:
         if agent.spec.job_name == "evaluator" or (self.plan.ps and agent.spec.job_name == "worker"):
-            return
-        for other in self.agents:
-            if other is not agent and other.child is not None and other.head_number == agent.head_number:
-                other.child.misses(agent, silent)
+            return []
+        others = [one for one in self.agents if one is not agent and one.head_number == agent.head_number]
+        return [one.child for one in others if one.child is not None]
 
     def note_rows(self, agent: Agent, reader: Reader) -> None:
         """A node has read all its rows."""
         if agent.head_number == self.head.number:
             self.seen.rows[agent.name] = reader.rows
             assert reader.plan is not None
-            self.seen.steps.add(reader.plan.steps)
+            self.seen.steps.add((reader.plan.steps, sum(share.nodes for share in reader.plan.shares)))
 
     def told(self) -> str:
         """Return the run in a few lines: plan, faults, end, and the whole story."""

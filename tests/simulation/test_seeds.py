@@ -15,8 +15,12 @@ from tests.simulation.seeds import failing
 MENDED = [
     # Spark ends the tasks of all nodes with that of one that had returned: the others were blamed.
     Plan(nodes=4, spark=True, faults=(Fault("kill the agent", at_s=6.1, node="worker:0"),)),
+    # So they were where that one had been silent, and Spark told of its end only then.
+    Plan(
+        seed=10, nodes=3, evaluator=True, spark=True, faults=(Fault("the agent spins", at_s=0.4, node="evaluator:0"),)
+    ),
     # A killed child waits for news of its executor, and its peers were blamed meanwhile.
-    Plan(seed=5, nodes=4, spark=True, together=2, faults=(Fault("kill the fork server", at_s=0.5, node="worker:2"),)),
+    Plan(nodes=3, ps=1, spark=True, faults=(Fault("kill the fork server", at_s=5.4, node="ps:0"),)),
     # A node falls silent, and the peers that fail for it were blamed before it was lost.
     Plan(seed=4, nodes=3, spark=True, barrier=False, faults=(Fault("kill the agent", at_s=4.5, node="worker:0"),)),
     # An error without a better explanation made a failure of what the user had stopped.
@@ -27,7 +31,13 @@ MENDED = [
         faults=(Fault("kill the agent", at_s=0.8, node="worker:0"), Fault("the user stops", at_s=2.4)),
     ),
     # So did a killed child, whose end was believed when all was over.
-    Plan.drawn(9171),
+    Plan(
+        nodes=3,
+        evaluator=True,
+        spark=True,
+        together=2,
+        faults=(Fault("kill the fork server", at_s=2.5, node="chief:0"), Fault("the user stops", at_s=5.0)),
+    ),
     # A report of an agent's end overtook the words that it had sent while the kernel was paused.
     Plan(
         seed=12,

@@ -424,6 +424,9 @@ class ClusterState:
         """A node has gone without reporting its end: its agent, its executor or its host is lost."""
         node = self._nodes[rank]
         if node.drained or node.view.state is NodeState.LOST:
+            if self._earlier_loss is not None and self._earlier_loss[0].node == node.spec.node:
+                # It has been silent for longer, and Spark ends the others only now.
+                self._earlier_loss = self._earlier_loss[0], now_s
             return []
         self._leaving_until_s = 0.0
         had_ended = node.view.state.ended
