@@ -84,7 +84,7 @@ class FeedJob:
         if self._head.state.state.has_begun and not feeds.undecided:
             message = m.FeedOpen(feed=-1, epochs=1, remainder="spread", schema="", token="")
             self._head.request(lambda _now_s: feeds.open(message))
-            self._until_s = self._world.now_s + _OPEN_TIMEOUT_S
+            self._until_s = self._head.state.attended_s + _OPEN_TIMEOUT_S
             self._step = self._await_open
         return True
 
@@ -96,7 +96,7 @@ class FeedJob:
             self._step = self._watch
             for partition in range(len(self.partitions)):
                 self._begin(partition, self._befallen.pop() if self._befallen else "")
-        elif self._world.now_s > self._until_s:
+        elif self._head.state.attended_s > self._until_s:
             self._head.fail_feed(0, "nodes did not open their endpoints")
             return False
         return True

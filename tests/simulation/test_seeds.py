@@ -46,6 +46,9 @@ MENDED = [
             Fault("kill the agent", at_s=6.0, node="worker:0"),
         ),
     ),
+    # The time that nodes have to open their endpoints went on while the kernel was paused.
+    Plan.drawn(32516),
+    Plan.drawn(42398),
     # A node that never reserved was waited for as long as nobody waited: the time-out was that of a caller.
     Plan(faults=(Fault("lost task", at_s=0.0, node="worker:0"),)),
 ]

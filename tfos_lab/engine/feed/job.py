@@ -113,8 +113,8 @@ class FeedJob:
         self._wait_for_readers()
         message = self._message()
         self._head.request(lambda _now_s: feed_state.open(message, request.source, self._timeout_s))
-        deadline = time.monotonic() + _OPEN_TIMEOUT_S
-        while time.monotonic() < deadline:
+        until_s = self._head.state.attended_s + _OPEN_TIMEOUT_S  # a notebook that is paused is no fault of theirs
+        while self._head.state.attended_s < until_s:
             feed = feed_state.current
             if feed is not None and feed is not before and len(feed.locations) == len(feed.ranks):
                 return feed

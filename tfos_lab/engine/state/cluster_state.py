@@ -125,6 +125,11 @@ class ClusterState:
         return len(self._nodes)
 
     @property
+    def attended_s(self) -> float:
+        """Seconds so far in which the driver was running, and would have heard the nodes."""
+        return self._silence.attended_s
+
+    @property
     def views(self) -> tuple[NodeView, ...]:
         """All nodes, in rank order."""
         return tuple(node.view for node in self._nodes)
