@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
 
+from tests.support.spark_home import spark_environment
 from tfos_lab.errors import ConfigError, NodeFailed, NoSession
 
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
@@ -33,6 +37,29 @@ def test_arrays_and_pandas_reach_the_nodes_with_their_shapes(run, frame):
     results = cluster.wait(timeout_s=100)
     assert sorted(y for _, seen in results.values() for y in seen) == sorted([*range(10), *range(10)])
     assert all(kinds == {"x": ("int16", (2, 2)), "y": ("int32", ())} for kinds, _ in results.values())
+
+
+PROGRAM = """
+import numpy as np
+import tfos_lab
+from pyspark.sql import SparkSession
+
+def count(args, ctx):
+    return sum(1 for _ in ctx.dataset(1000))
+
+SparkSession.builder.master("local[2]").getOrCreate()
+with tfos_lab.run(count, cluster_size=2) as cluster:
+    cluster.train(np.zeros((20_000, 100)))
+    print(dict(cluster.wait()))
+"""
+
+
+@pytest.mark.back_ends("local-session")
+def test_no_warning_of_spark_s_says_that_tasks_with_rows_of_arrays_are_large(run, tmp_path):
+    env = spark_environment(tmp_path / "local") | {"TFOS_LAB_RUNS": str(tmp_path / "runs")}
+    done = subprocess.run([sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout == "{'chief:0': 10, 'worker:0': 10}\n"
+    assert "very large size" not in done.stderr
 
 
 @pytest.mark.back_ends("local-session", "connect")

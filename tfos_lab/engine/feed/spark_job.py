@@ -165,7 +165,11 @@ class SparkJob:
 
     def _run(self) -> None:
         try:
-            with spark_session.tagged(self._rows.session, self._tag, self._description):
+            session = self._rows.session
+            with (
+                spark_session.tagged(session, self._tag, self._description),
+                spark_session.without_size_warnings(session),
+            ):
                 if self._cancelled:
                     return
                 rows = self._rows.send(msgspec.msgpack.encode(self._plan))

@@ -22,7 +22,7 @@ from tfos_lab.crossing import own_error_in
 from tfos_lab.data.frames import is_connect
 from tfos_lab.data.spark_python import is_unchosen
 from tfos_lab.engine.spark import session as spark_session
-from tfos_lab.engine.spark.session import lost_connect_server, lost_server
+from tfos_lab.engine.spark.session import TASKS_LOGGER, lost_connect_server, lost_server
 from tfos_lab.engine.spark.slots import slots_of
 from tfos_lab.errors import ExecutorMismatch
 
@@ -42,7 +42,7 @@ _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 
 _END_S = 3.0
 _POLL_S = 0.1
-_TASKS_LOGGER = "org.apache.spark.scheduler.TaskSetManager"
+
 
 _WATCH_S = 1.0
 # Spark may notice an executor's end later than the node. The errors that it causes on other nodes wait a little longer.
@@ -137,10 +137,10 @@ def _without_traces(spark: SparkSession) -> Iterator[None]:
         if not is_connect(spark):
             log4j: Any = spark.sparkContext._jvm.org.apache.logging.log4j  # type: ignore[union-attr]  # noqa: SLF001
             loggers = log4j.LogManager.getContext(False)  # noqa: FBT003
-            if loggers.getConfiguration().getLoggers().containsKey(_TASKS_LOGGER):
+            if loggers.getConfiguration().getLoggers().containsKey(TASKS_LOGGER):
                 loggers = None  # the user has chosen what is logged
             else:
-                log4j.core.config.Configurator.setLevel(_TASKS_LOGGER, log4j.Level.OFF)
+                log4j.core.config.Configurator.setLevel(TASKS_LOGGER, log4j.Level.OFF)
     try:
         yield
     except Exception:
@@ -149,7 +149,7 @@ def _without_traces(spark: SparkSession) -> Iterator[None]:
     finally:
         with contextlib.suppress(Exception):  # the session may be gone
             if loggers is not None:
-                loggers.getConfiguration().removeLogger(_TASKS_LOGGER)
+                loggers.getConfiguration().removeLogger(TASKS_LOGGER)
                 loggers.updateLoggers()
 
 

@@ -57,6 +57,7 @@ _ANSWER_S = 1.0
 
 #: The tag of our jobs that look at the executors and warm them, which takes some seconds.
 INSPECTION = "tfos-inspect"
+TASKS_LOGGER = "org.apache.spark.scheduler.TaskSetManager"
 _POLL_S = 0.05
 # Words of lines that name a cause.
 _CAUSE_WORDS = ("Error", "Exception", "Failure")
@@ -382,6 +383,27 @@ def tagged(spark: SparkSession, tag: str, description: str) -> Iterator[None]:
         with contextlib.suppress(Exception):  # the session may be gone by now
             context.removeJobTag(tag)
             context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
+
+
+@contextlib.contextmanager
+def without_size_warnings(spark: SparkSession) -> Iterator[None]:
+    """Keep one warning of Spark's out of the log: that a task is very large, as those are that bring rows of arrays."""
+    logger: Any = None
+    with contextlib.suppress(Exception):  # other ways of logging
+        if not is_connect(spark):
+            log4j: Any = spark.sparkContext._jvm.org.apache.logging.log4j  # type: ignore[union-attr]  # noqa: SLF001
+            result = log4j.core.Filter.Result
+            text = ".*contains a task of very large size.*"
+            # Neither a flag of the expression's, nor what the message was made from.
+            large = log4j.core.filter.RegexFilter.createFilter(text, None, False, result.DENY, result.NEUTRAL)  # noqa: FBT003
+            logger = log4j.LogManager.getContext(False).getConfiguration().getLoggerConfig(TASKS_LOGGER)  # noqa: FBT003
+            logger.addFilter(large)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(Exception):  # the session may be gone
+            if logger is not None:
+                logger.removeFilter(large)
 
 
 def tasks_of(spark: SparkSession, tag: str) -> tuple[int, int] | None:
