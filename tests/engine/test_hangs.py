@@ -7,12 +7,11 @@ import pytest
 from tfos_lab import ClusterConfig
 from tfos_lab import messages as m
 from tfos_lab.core.config import assign_roles
-from tfos_lab.engine.state.cluster_state import ClusterState
+from tfos_lab.engine.state.cluster_state import ClusterState, RestartBudget
 from tfos_lab.engine.state.events import NodeHung, RowsUntouched
 from tfos_lab.engine.state.feed_state import FeedState
 from tfos_lab.engine.state.hangs import Hangs
 from tfos_lab.engine.state.instructions import Publish, SendTo
-from tfos_lab.engine.state.restart_budget import RestartBudget
 from tfos_lab.engine.state.unread import UnreadWatch
 from tfos_lab.messages import Condition
 

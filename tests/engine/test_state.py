@@ -14,10 +14,10 @@ from tfos_lab.engine.state.cluster_state import (
     LOST_AFTER_S,
     ORPHAN_PATIENCE_S,
     ClusterState,
+    RestartBudget,
 )
 from tfos_lab.engine.state.events import MetricsReported, NodeChanged, NodeStartedAgain, StateChanged
 from tfos_lab.engine.state.instructions import Failure, Finished, Overdue, Publish, PublishAll, SendTo, StartAll
-from tfos_lab.engine.state.restart_budget import RestartBudget
 
 GRACE_S = 3.0
 CONSEQUENCE_PATIENCE_S = 1.2  # for as long an error that others may have caused waits for its cause

@@ -27,9 +27,9 @@ from tfos_lab.engine.files.output import OutputReceiver
 from tfos_lab.engine.history import History
 from tfos_lab.engine.logs.writer import LogWriter
 from tfos_lab.engine.run_dir import RunDir
+from tfos_lab.engine.state.cluster_state import RestartBudget
 from tfos_lab.engine.state.events import Event, NodeView
 from tfos_lab.engine.state.instructions import Failure, Instruction
-from tfos_lab.engine.state.restart_budget import RestartBudget
 from tfos_lab.engine.tensorboard.event_files import EventFileReceiver
 
 # Messages that are read before the driver turns to what is due.

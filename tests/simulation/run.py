@@ -14,8 +14,8 @@ from tests.simulation.world import EPOCH_S, Host, World
 from tfos_lab import messages as m
 from tfos_lab.core.launchers import THIS_MACHINE
 from tfos_lab.core.states import RunState
+from tfos_lab.engine.state.cluster_state import RestartBudget
 from tfos_lab.engine.state.events import FeedProgressed, LogText, MetricsReported, NodeChanged, StateChanged
-from tfos_lab.engine.state.restart_budget import RestartBudget
 from tfos_lab.node.driver_link import how_ended
 
 if TYPE_CHECKING:

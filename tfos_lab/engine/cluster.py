@@ -43,6 +43,7 @@ from tfos_lab.engine.results import Results
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.runs.keep import keep_newest
 from tfos_lab.engine.spark import session as spark_session
+from tfos_lab.engine.state.cluster_state import RestartBudget
 from tfos_lab.engine.state.events import (
     ClusterView,
     EvaluatorFailed,
@@ -53,11 +54,10 @@ from tfos_lab.engine.state.events import (
     NodeView,
     RowsUnread,
     RowsUntouched,
+    rank_of,
 )
 from tfos_lab.engine.state.instructions import Publish
-from tfos_lab.engine.state.node_views import rank_of
 from tfos_lab.engine.state.readers import unread_text, untouched_text
-from tfos_lab.engine.state.restart_budget import RestartBudget
 from tfos_lab.engine.tensorboard.event_files import EventFileReceiver
 from tfos_lab.errors import (
     ClusterEnded,

@@ -10,9 +10,8 @@ from collections.abc import Set as AbstractSet
 
 from tfos_lab import messages as m
 from tfos_lab.core.states import NodeState
-from tfos_lab.engine.state.events import NodeView
+from tfos_lab.engine.state.events import NodeView, rank_of
 from tfos_lab.engine.state.instructions import Instruction, SendTo
-from tfos_lab.engine.state.node_views import rank_of
 
 # A child answers at once, or its agent asks it with a signal after this share of the time.
 _SIGNAL_AFTER = 0.4

@@ -9,9 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from tfos_lab.engine.diagnosis.figures import slower_nodes, trains
 from tfos_lab.engine.diagnosis.verdict import Kind, Verdict, judge
-from tfos_lab.engine.state.activity import NodeActivity
-from tfos_lab.engine.state.changed import changed
-from tfos_lab.engine.state.events import ClusterView, FeedView, NodeView
+from tfos_lab.engine.state.events import ClusterView, FeedView, NodeActivity, NodeView, changed
 from tfos_lab.engine.state.nan import nan_text
 
 

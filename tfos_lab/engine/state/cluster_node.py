@@ -9,9 +9,7 @@ from typing import Any
 from tfos_lab import messages as m
 from tfos_lab.core.roles import NodeSpec
 from tfos_lab.core.states import NodeState
-from tfos_lab.engine.state.activity import NodeActivity
-from tfos_lab.engine.state.changed import changed
-from tfos_lab.engine.state.events import MetricsReported, NodeView
+from tfos_lab.engine.state.events import MetricsReported, NodeActivity, NodeView, changed
 from tfos_lab.engine.state.instructions import Failure
 from tfos_lab.engine.state.nan import nan_since
 from tfos_lab.messages import Figure

@@ -7,7 +7,7 @@ threads or clocks: time is an argument.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tfos_lab import messages as m
 from tfos_lab.core.launchers import THIS_MACHINE
@@ -34,7 +34,6 @@ from tfos_lab.engine.state.instructions import (
     StartAll,
 )
 from tfos_lab.engine.state.remaining import Remaining
-from tfos_lab.engine.state.restart_budget import RestartBudget
 from tfos_lab.engine.state.silence import Silence
 from tfos_lab.messages import Figure
 
@@ -50,6 +49,32 @@ SILENT_S = 2.0
 DRAIN_TIMEOUT_S = 10.0
 # A lost node may still send its output: its agent sometimes outlives its executor.
 FAREWELL_S = 5.0
+
+
+@dataclass
+class RestartBudget:
+    """The option ``restarts``, shared by all starts of a cluster's nodes.
+
+    A restart of all nodes counts as one, and so does that of a single worker.
+
+    Attributes
+    ----------
+    total, used : int
+        How many there may be, and how many there have been.
+    """
+
+    total: int = 0
+    used: int = 0
+
+    @property
+    def has_left(self) -> bool:
+        """Whether another one may follow."""
+        return self.used < self.total
+
+    def spend(self) -> int:
+        """Count one more; return its number, from 1."""
+        self.used += 1
+        return self.used
 
 
 class ClusterState:

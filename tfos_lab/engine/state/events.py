@@ -7,12 +7,16 @@ the side panel reads them there, and `tfos_lab.runs` gives them back: a field th
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
+
+from tfos_lab import messages as m
 from tfos_lab.core.states import NodeState, RunState
-from tfos_lab.engine.state.activity import NodeActivity
+
+_Value = TypeVar("_Value")
 
 if TYPE_CHECKING:
     MetricValue = float
@@ -22,6 +26,87 @@ else:
 
 def _read_back(metrics: dict[str, MetricValue]) -> dict[str, float]:
     return {name: math.nan if value is None else value for name, value in metrics.items()}
+
+
+# What a node's time is spent on.
+SHARE_NAMES = ("waits_rows", "waits_data", "waits_peers", "computes", "python")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodeActivity:
+    """What one node has done in the last seconds; measured on the node, about once a second.
+
+    Attributes
+    ----------
+    step : int or None
+        Steps taken so far, as they were counted; `NodeView.step` is what the function has reported.
+    step_s : float or None
+        Seconds of a step of training: the mean in this epoch of Keras' `fit`, else the median of the last ones; None
+        before there are any.
+    waits_rows, waits_data, waits_peers, computes, python : float
+        Shares of the time, 0 to 1: waiting for fed rows, for the function's own ``tf.data``, for other nodes; in
+        TensorFlow, and in Python. All are 0 where nothing is known.
+    rows_s : float
+        Rows taken from feeds, per second.
+    where : str
+        What the function's thread does now.
+    has_gpu_peers : bool
+        Whether waiting for peers counts as computing, since that happens on GPUs.
+    cpu : float
+        Cores in use by the node's processes.
+    memory_bytes : int
+        Their resident memory.
+    host_cpu, host_memory : float
+        Share of the host's CPU and memory in use, 0 to 1.
+    host_cores : int
+        The host's cores; 0 where not known.
+    gpu : float or None
+        Use of the node's GPUs, 0 to 1; None without one.
+    gpu_memory_bytes : int or None
+        Memory in use on them.
+    trains_alone : bool
+        Whether Keras' `fit` trains a model that no strategy shares with other nodes.
+    idle_s : float
+        Seconds since the last sign.
+    last_sign : str
+        That sign, such as ``"step 41"``.
+    slower : float or None
+        How many times slower than its peers it is, where it holds them up; else None.
+    """
+
+    step: int | None = None
+    step_s: float | None = None
+    waits_rows: float = 0.0
+    waits_data: float = 0.0
+    waits_peers: float = 0.0
+    computes: float = 0.0
+    python: float = 0.0
+    rows_s: float = 0.0
+    where: str = ""
+    has_gpu_peers: bool = False
+    cpu: float = 0.0
+    memory_bytes: int = 0
+    host_cpu: float = 0.0
+    host_memory: float = 0.0
+    host_cores: int = 0
+    gpu: float | None = None
+    gpu_memory_bytes: int | None = None
+    trains_alone: bool = False
+    idle_s: float = 0.0
+    last_sign: str = ""
+    slower: float | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there are shares."""
+        return self.waits_rows + self.waits_data + self.waits_peers + self.computes + self.python > 0
+
+    @staticmethod
+    def from_message(message: m.Activity) -> NodeActivity:
+        """Return what a node has sent."""
+        figures = msgspec.structs.asdict(message)
+        del figures["rank"]
+        return made_of(NodeActivity, {**figures, "slower": None})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -312,3 +397,32 @@ class ClusterView:
     def places(self) -> dict[str, int]:
         """Each node's number, which stays when rows change their order: colours follow it."""
         return {node.node: node.task_index if self.of_runs else place for place, node in enumerate(self.nodes)}
+
+
+def rank_of(views: Sequence[NodeView], node: str) -> int:
+    """Return the rank of a node.
+
+    Raises
+    ------
+    KeyError
+        If there is no such node.
+    """
+    names = [view.node for view in views]
+    if node not in names:
+        raise KeyError(f"no node {node!r} in this cluster; there are {', '.join(names)}")
+    return names.index(node)
+
+
+def changed(value: _Value, **fields: Any) -> _Value:
+    """Return a copy of a frozen dataclass with other fields, in a fifth of the time of `dataclasses.replace`.
+
+    The fields are taken as they are: neither ``__init__`` nor ``__post_init__`` runs.
+    """
+    return made_of(type(value), value.__dict__ | fields)
+
+
+def made_of(kind: type[_Value], fields: dict[str, Any]) -> _Value:
+    """Return a frozen dataclass that consists of these fields, which must be all of its own; they are not copied."""
+    made = object.__new__(kind)
+    object.__setattr__(made, "__dict__", fields)
+    return made
