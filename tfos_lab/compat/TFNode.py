@@ -6,11 +6,14 @@ import logging
 import operator
 import socket
 from collections.abc import Iterable, Mapping
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
-from tfos_lab.compat.node_manager import NodeManager, Rows
+from tfos_lab.compat.node_manager import NodeManager
 from tfos_lab.compat.queue_feed import QueueFeed
 from tfos_lab.core.paths import hadoop_user, split_scheme
+
+if TYPE_CHECKING:
+    from tfos_lab.node.feed.data_feed import DataFeed as FedRows
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +107,7 @@ class DataFeed:
         self.input_tensors = None if input_mapping is None else [input_mapping[name] for name in sorted(input_mapping)]
         self.queue_in = mgr.get_queue(qname_in)
         self.queue_out = mgr.get_queue(qname_out)
-        self._rows: Rows
+        self._rows: FedRows | QueueFeed
         if isinstance(mgr, NodeManager):
             self._rows = mgr.open_rows(qname_in, train_mode=train_mode, input_mapping=input_mapping)
         else:

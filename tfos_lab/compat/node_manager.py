@@ -4,44 +4,17 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tfos_lab.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tfos_lab.node.context.context import NodeContext
+    from tfos_lab.node.feed.data_feed import DataFeed
 
 STATE, RUNNING, TERMINATING = "state", "running", "terminating"
 # Queues that carry no rows.
 _OUTPUT, _ERROR, _CONTROL = "output", "error", "control"
-
-
-class Rows(Protocol):
-    """Rows in batches, as `tfos_lab.node.feed.data_feed.DataFeed` has them."""
-
-    def next_batch(self, batch_size: int) -> Any:
-        """Return the next rows."""
-        ...
-
-    def should_stop(self) -> bool:
-        """Whether there are no more."""
-        ...
-
-    def batch_results(self, results: Any) -> None:
-        """Return results for the oldest rows that have none."""
-
-    def terminate(self) -> None:
-        """Take no more rows."""
-
-
-class FedContext(Protocol):
-    """What a manager needs of the node's native context."""
-
-    def data_feed(
-        self, train_mode: bool = True, input_mapping: Mapping[str, str] | None = None, *, queue: str = "input"
-    ) -> Rows:
-        """Return the rows of a queue."""
-        ...
-
-    def stop_feed(self) -> None:
-        """Take no more rows."""
 
 
 class StoredValue:
@@ -66,13 +39,13 @@ class StoredValue:
 class RowQueue:
     """The rows of one queue, one by one; opened when it is first used."""
 
-    def __init__(self, context: FedContext, name: str) -> None:
+    def __init__(self, context: NodeContext, name: str) -> None:
         self._context = context
         self._name = name
-        self._opened: Rows | None = None
+        self._opened: DataFeed | None = None
 
     @property
-    def _rows(self) -> Rows:
+    def _rows(self) -> DataFeed:
         if self._opened is None:
             self._opened = self._context.data_feed(queue=self._name)
         return self._opened
@@ -100,13 +73,13 @@ class NodeManager:
 
     Parameters
     ----------
-    context : FedContext
+    context : NodeContext
         The node's native context.
     queues : sequence of str
         The names that `TFCluster.run` was given.
     """
 
-    def __init__(self, context: FedContext, queues: Sequence[str]) -> None:
+    def __init__(self, context: NodeContext, queues: Sequence[str]) -> None:
         self._context = context
         self._names = list(queues)
         self._values: dict[Any, Any] = {STATE: RUNNING}
@@ -128,7 +101,7 @@ class NodeManager:
         """Return a queue by its name; None if the cluster has none of that name."""
         return self._rows.get(qname) or self._plain.get(qname)
 
-    def open_rows(self, qname: str, *, train_mode: bool, input_mapping: Mapping[str, str] | None) -> Rows:
+    def open_rows(self, qname: str, *, train_mode: bool, input_mapping: Mapping[str, str] | None) -> DataFeed:
         """Return the rows of a queue in batches.
 
         Raises

@@ -8,9 +8,9 @@ from __future__ import annotations
 import pickle
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.options import is_int
 from tfos_lab.errors import ConfigError, FeedError
@@ -18,38 +18,17 @@ from tfos_lab.errors import ConfigError, FeedError
 if TYPE_CHECKING:
     import keras
 
+    from tfos_lab.node.context.context import NodeContext
+    from tfos_lab.node.feed.data_feed import DataFeed
+
 # Rows that are taken from the feed, and stored, at once.
 _CHUNK_ROWS = 64
-
-
-class Feed(Protocol):
-    """The rows that Spark feeds to this node."""
-
-    def next_batch(self, batch_size: int) -> list[Any]:
-        """Return the next rows; none at the end."""
-        ...
-
-    def terminate(self) -> None:
-        """Take no more rows."""
-
-
-class ReportingContext(Protocol):
-    """The node's context, which the function itself is not given."""
-
-    @property
-    def report(self) -> Callable[..., None]:
-        """Shows metrics."""
-        ...
-
-    def callbacks(self) -> list[keras.callbacks.Callback]:
-        """Return Keras callbacks that report."""
-        ...
 
 
 class RowCache:
     """The rows of a feed in chunks, which can be read again; safe to use from several threads."""
 
-    def __init__(self, feed: Feed) -> None:
+    def __init__(self, feed: DataFeed) -> None:
         self._feed = feed
         self._file = tempfile.TemporaryFile(prefix="tfos-rows-")  # noqa: SIM115 - closed by `close`
         self._ends = [0]
@@ -106,11 +85,11 @@ class ReadData:
     ----------
     cache : RowCache
         The rows.
-    context : ReportingContext
+    context : NodeContext
         The node's own context.
     """
 
-    def __init__(self, cache: RowCache, context: ReportingContext) -> None:
+    def __init__(self, cache: RowCache, context: NodeContext) -> None:
         self._cache = cache
         self._context = context
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable
 
-from tfos_lab.engine.cluster import Cluster
 from tfos_lab.engine.parallel.feeder import Feed
+from tfos_lab.engine.parallel.nodes import NodeMaker
 from tfos_lab.engine.parallel.policy import RunPolicy
 from tfos_lab.engine.parallel.results import ParallelResults
 from tfos_lab.engine.parallel.runs import ParallelRuns
 from tfos_lab.engine.parallel.state import RunEntry
 from tfos_lab.engine.parallel.tries import CutShort, Ending, Failed, Fatal, NoSlot, Returned, RunTry, Stopped
-from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.state.events import MetricsReported
 from tfos_lab.errors import RunFailed, TfosError
 
@@ -25,14 +23,6 @@ _INTERRUPT_GRACE_S = 1.0
 _JOIN_S = 5.0
 # After a run that found no slot, Spark is asked again so much later.
 _NO_SLOT_S = 0.5
-
-
-class MakesNodes(Protocol):
-    """Makes a run's cluster: `tfos_lab.engine.parallel.nodes.NodeMaker`, or a fake."""
-
-    def make(self, index: int, run_dir: RunDir, extra_env: Mapping[str, str]) -> Cluster:
-        """Return the cluster of a run's next try, which is not launched yet."""
-        ...
 
 
 class Runner:
@@ -46,7 +36,7 @@ class Runner:
     ----------
     runs : ParallelRuns
         The runs.
-    nodes : MakesNodes
+    nodes : NodeMaker
         Makes their nodes.
     timeout_s : float or None
         How long each may run.
@@ -59,7 +49,7 @@ class Runner:
     def __init__(
         self,
         runs: ParallelRuns,
-        nodes: MakesNodes,
+        nodes: NodeMaker,
         *,
         timeout_s: float | None = None,
         policy: RunPolicy | None = None,
