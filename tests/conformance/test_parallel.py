@@ -195,7 +195,7 @@ def _hold_slots(spark, over):
 
 
 def _free_slots(spark):
-    from tfos_lab.engine.spark.session import slots_of
+    from tfos_lab.engine.spark.slots import slots_of
 
     return slots_of(spark).free
 

@@ -165,6 +165,7 @@ def test_a_staged_view_reads_as_it_did(name):
     assert set(bundle) == {"text/html", "text/plain"}, "a widget would be missing in a notebook that is opened again"
     text = f"{bundle['text/plain']}\n\n{Outline(bundle['text/html']).text}\n"
     text = re.sub(r"\d\d:\d\d:\d\d( on \d+ \w+ \d{4})?", "NOW", text)
+    text = re.sub(r"(running · )\d+\.\d s\b", r"\1SECONDS", text)  # of a view of this moment
     text = re.sub(r" · \d+\.\d+ s$", " · SECONDS", text, flags=re.MULTILINE) if "Seen at" in text else text
     text = (
         re.sub(r"(reserve|launch|run) \d+\.\d+ s$", r"\1 SECONDS", text, flags=re.MULTILINE) if "Seen" in text else text

@@ -98,7 +98,7 @@ def _of_class(owner: type) -> Iterator[Member]:
     for names, kind, text in _DOCUMENTED.findall(inspect.getdoc(owner) or ""):
         for name in names.split(", "):
             yield Member(name, None, f"{name} : {kind}\n\n{inspect.cleandoc(text)}")
-    for name in dir(owner):
+    for name in dir(stand_in):
         value = inspect.getattr_static(owner, name)
         if isinstance(value, property):
             kind = inspect.get_annotations(value.fget).get("return", "") if value.fget else ""
