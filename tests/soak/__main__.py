@@ -143,7 +143,7 @@ def _round(stage, rng: random.Random, kind, fault) -> str:
     from pyspark.errors import PySparkException
 
     from tests.soak.faults import done_to
-    from tfos_lab.engine import registry
+    from tfos_lab.engine import start
     from tfos_lab.errors import TfosError
 
     options = fault.chaos_options if fault else {}
@@ -160,7 +160,7 @@ def _round(stage, rng: random.Random, kind, fault) -> str:
     finally:
         game.cluster.stop(grace_s=0.5)
         # A process lists all its clusters; what is left when one is forgotten is a leak.
-        registry._clusters.remove(game.cluster)
+        start._clusters.remove(game.cluster)
 
 
 if __name__ == "__main__":
