@@ -436,7 +436,7 @@ def take_memory(args, ctx):
 
 def test_a_node_that_takes_more_memory_than_its_container_has_is_told_as_that_with_the_setting_that_helps(run):
     with pytest.raises(NodeFailed) as failed:
-        run(take_memory, 5 << 30, cluster_size=2).wait()
+        run(take_memory, 6 << 30, cluster_size=2).wait()
     assert failed.value.node == "chief:0"
     assert re.search(r"physical memory limits. [\d.]+ GB of [\d.]+ GB physical memory used", failed.value.message)
     assert "spark.executor.memoryOverhead" in failed.value.message

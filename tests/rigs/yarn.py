@@ -94,7 +94,7 @@ class YarnCluster:
 
 @contextmanager
 def yarn_cluster(
-    folder: Path, *, hosts: int = 2, cores: int = 8, memory_mb: int = 4096, conf: Mapping[str, str] | None = None
+    folder: Path, *, hosts: int = 2, cores: int = 8, memory_mb: int = 6144, conf: Mapping[str, str] | None = None
 ) -> Iterator[YarnCluster]:
     """Run YARN and HDFS until the block ends, or this process; containers end with them.
 
@@ -143,9 +143,10 @@ def place_on(cluster: YarnCluster) -> Place:
     here = {
         "spark.driver.host": "127.0.0.1",
         "spark.executor.instances": "2",
-        # A host has room for one executor: 2.5 of the 4 GB that YARN thinks it has; the application master takes 0.9.
+        # A host has room for one executor: 4.5 of the 6 GB that YARN thinks it has; the application master takes 0.9. The
+        # executors of a whole session of tests have several warm processes with TensorFlow, and tasks that import it.
         "spark.executor.memory": "512m",
-        "spark.executor.memoryOverhead": "2g",
+        "spark.executor.memoryOverhead": "4g",
         "spark.yarn.am.memory": "512m",
         "spark.yarn.am.extraJavaOptions": QUICK_JVM,
         "spark.yarn.appMasterEnv.SPARK_LOCAL_IP": "127.0.0.1",
