@@ -143,8 +143,8 @@ def place_on(cluster: YarnCluster) -> Place:
     here = {
         "spark.driver.host": "127.0.0.1",
         "spark.executor.instances": "2",
-        # A host has room for one executor: 4.5 of the 6 GB that YARN thinks it has; the application master takes 0.9. The
-        # executors of a whole session of tests have several warm processes with TensorFlow, and tasks that import it.
+        # A host has room for one executor: 4.5 of the 6 GB that YARN thinks it has; the application master takes 0.9.
+        # In a session of many tests, executors have several warm processes with TensorFlow, and tasks that import it.
         "spark.executor.memory": "512m",
         "spark.executor.memoryOverhead": "4g",
         "spark.yarn.am.memory": "512m",
