@@ -125,7 +125,7 @@ def test_a_store_that_takes_no_files_any_more_is_a_note_and_the_files_are_here(r
 
 
 def fit_and_die_once(args, ctx):
-    """Train for four epochs; in the first generation a node is killed in the third, when the second is saved."""
+    """Train for four epochs; in the first start a node is killed in the third, when the second is saved."""
     import json
 
     import keras

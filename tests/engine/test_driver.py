@@ -55,6 +55,15 @@ def test_nodes_that_do_not_reserve_in_time_are_named(start, nodes):
     assert "1 of 2 nodes reserved" in cluster.view().reason
 
 
+def test_a_driver_that_can_receive_nothing_any_more_fails_the_run_and_says_why(start, nodes):
+    cluster = running(start)
+    nodes.listener.error = OSError("no descriptors left")
+    with pytest.raises(NodeFailed, match="no descriptors left"):
+        cluster.wait(timeout_s=60)
+    assert cluster.state == "failed"
+    assert nodes.listener.closed
+
+
 def test_a_shutdown_waits_and_stops_and_may_come_twice(start, nodes):
     cluster = running(start)
     nodes.end(0, "a")
@@ -169,15 +178,15 @@ def no_slots():
     return NotEnoughSlots(wanted=2, free=1, total=1)
 
 
-def in_generation(cluster, nodes, number):
+def in_start(cluster, nodes, number):
     """Wait until the nodes of a start run."""
     eventually(lambda: len(nodes.listeners) == number + 1 and cluster.state == "running")
 
 
-def test_a_killed_node_brings_another_generation_with_a_note_and_the_same_backup(start, nodes):
+def test_a_killed_node_brings_another_start_with_a_note_and_the_same_backup(start, nodes):
     cluster = running(start, restarts=1)
     nodes.kill(1)
-    in_generation(cluster, nodes, 1)
+    in_start(cluster, nodes, 1)
     eventually(lambda: [listener.closed for listener in nodes.listeners] == [True, False])
     nodes.listener.deliver(b"old/1", m.Heartbeat(rank=1))  # an agent of the start before
     eventually(lambda: nodes.listener.sent_to(b"old/1") == ["Stop", "Shutdown"])
@@ -202,7 +211,7 @@ def test_a_worker_alone_is_started_again_with_a_note_and_counts_as_a_restart(sta
     eventually(lambda: cluster.view().notes)
     nodes.send(m.Progressed(rank=2, state="serving"))
     nodes.kill(0)
-    in_generation(cluster, nodes, 1)
+    in_start(cluster, nodes, 1)
     nodes.end(1)
     nodes.end(2)
     cluster.wait(timeout_s=60)

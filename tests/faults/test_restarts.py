@@ -37,13 +37,13 @@ def test_nodes_that_were_killed_start_again(scene):
 
 
 def fail_once(args, ctx):
-    """Kill itself in the first generation, once it has read the first rows."""
+    """Kill itself in the first start, once it has read the first rows."""
     rows = [row for batch in ctx.dataset(4) for row in batch["x"].numpy()[batch["sample_weight"].numpy() > 0]]
     if ctx.restart == 0 and ctx.node == "worker:0":
         os.kill(os.getpid(), signal.SIGKILL)
     if ctx.restart == 0:
         ctx.wait_for_training(120)
-    print(f"generation {ctx.restart}")  # noqa: T201
+    print(f"start {ctx.restart}")  # noqa: T201
     return sorted(int(row) for row in rows)
 
 
@@ -53,11 +53,11 @@ def test_rows_are_fed_again(scene, spark, spark_mode):
     scene.run(fail_once, restarts=1, env={})
     results = scene.feed(spark.range(40).withColumnRenamed("id", "x"))
     assert sorted(row for rows in results.values() for row in rows) == list(range(40))
-    assert "generation 1" in scene.cluster.logs("chief:0")
+    assert "start 1" in scene.cluster.logs("chief:0")
 
 
 def fit_and_die_once(args, ctx):
-    """Train for four epochs; in the first generation a worker is killed in the third, when the second is saved."""
+    """Train for four epochs; in the first start a worker is killed in the third, when the second is saved."""
     import keras
     import numpy as np
 

@@ -24,7 +24,7 @@ RIG = {"options": {"spark.worker.timeout": "20"}}
 
 
 def wait_for_another_start(args, ctx):
-    """Return only in a later generation: how many restarts there were, and the rows."""
+    """Return only in a later start: how many restarts there were, and the rows."""
     if ctx.restart == 0:
         threading.Event().wait()
     return ctx.restart, take_rows(args, ctx)

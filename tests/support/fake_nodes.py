@@ -30,13 +30,17 @@ ADDRESS = m.DriverAddress(endpoint="tcp://fake:1", server_key="", client_public_
 
 
 class FakeListener:
-    """The driver's socket: `deliver` is an agent's message; ``sent`` is what agents were sent, decoded."""
+    """The driver's socket: `deliver` is an agent's message; ``sent`` is what agents were sent, decoded.
+
+    ``error`` is raised instead of anything that arrives.
+    """
 
     def __init__(self, *_hosts: str) -> None:
         self.address = ADDRESS
         self.is_behind = False
         self.sent: list[tuple[bytes, Any]] = []
         self.closed = False
+        self.error: Exception | None = None
         self.on_send = lambda _identity, _message: None
         self._items: queue.Queue[Any] = queue.Queue()
 
@@ -47,6 +51,8 @@ class FakeListener:
         self._items.put(item)
 
     def poll(self, timeout_s: float) -> list[Any]:
+        if self.error is not None:
+            raise self.error
         try:
             return [self._items.get(timeout=timeout_s)]
         except queue.Empty:

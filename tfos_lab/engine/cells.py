@@ -45,7 +45,7 @@ class RunningCell:
 
 
 class Cells:
-    """All cells of one cluster. The server's thread hands messages in, others begin cells and wait for them."""
+    """All cells of one cluster. The head's thread hands messages in, others begin cells and wait for them."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()

@@ -9,9 +9,12 @@ clocks; the head does what they ask for.
 from __future__ import annotations
 
 import contextlib
+import functools
+import hashlib
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +25,6 @@ from tfos_lab.core.roles import chief_of
 from tfos_lab.core.states import RunState
 from tfos_lab.engine.files.output import saving_note
 from tfos_lab.engine.launchers.gpus import shortage, uneven
-from tfos_lab.engine.payloads import PayloadSender
 from tfos_lab.engine.profile.profiles import Profiles
 from tfos_lab.engine.stacks import StackAnswers
 from tfos_lab.engine.state.cluster_state import ClusterState
@@ -44,6 +46,7 @@ from tfos_lab.engine.state.silence import Backlog
 from tfos_lab.engine.state.unread import UnreadWatch
 from tfos_lab.engine.state.wrong_messages import WrongMessage, check
 from tfos_lab.errors import NodeFailed, ReservationTimeout, TfosError, WaitTimeout
+from tfos_lab.messages import PIECE_BYTES
 from tfos_lab.node.stand_in import SUFFIX as STAND_IN
 
 if TYPE_CHECKING:
@@ -252,9 +255,12 @@ class Head:
                     last_tick_s = time.monotonic()
                     with self.lock:
                         self._tick(time.time(), behind=backlog.take())
-        finally:
+        except Exception as error:  # of ours: nobody would hear the nodes any more
+            logger.exception("the driver of %s could not go on", self.cluster.id)
+            failure, now_s = Failure("driver", type(error).__name__, str(error)), time.time()
             with self.lock:
-                self._do(self.state.give_up(time.time()))  # where an error of ours has ended the loop
+                self._do([*self.state.fail(failure, now_s), *self.state.give_up(now_s)])
+        finally:
             self.over.set()
             self.cluster.log_writer.close()
             self._listener.close()
@@ -481,3 +487,56 @@ class Head:
             self.cluster.history.add_note(note)
         self.launch_error = self.launch_error or shortage(config, node_specs, views)
         return str(self.launch_error or "")
+
+
+# Larger payloads are asked for. Every node is sent a start message at once, whose copies wait for the network.
+INLINE_BYTES = 1 << 15
+# All pieces that are on their way to nodes: 16 MiB.
+_MAX_PIECES = 64
+# A piece that was not acknowledged for so long is lost, or its node is: it is not waited for.
+_LOST_S = 10.0
+
+
+class PayloadSender:
+    """Sends the payload to nodes that ask for it: one copy here, and only a few pieces on their way at a time. Pure.
+
+    A small one is within the start message. Of a large one, nodes ask for pieces, and say with each question how much
+    they have: so the driver's memory does not grow with the number of nodes, however slow their network is.
+    """
+
+    def __init__(self, payload: bytes) -> None:
+        self._payload = payload
+        self._sent: dict[tuple[int, int], float] = {}
+        self._waiting: deque[m.PayloadWanted] = deque()
+
+    @property
+    def is_inline(self) -> bool:
+        """Whether start messages contain the payload."""
+        return len(self._payload) <= INLINE_BYTES
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """The payload's SHA-256, in hexadecimal."""
+        return hashlib.sha256(self._payload).hexdigest()
+
+    def add_to(self, start: m.Start) -> m.Start:
+        """Return a node's start message with the payload, or with what the node needs to ask for it."""
+        if self.is_inline:
+            return msgspec.structs.replace(start, payload=self._payload)
+        return msgspec.structs.replace(start, payload_bytes=len(self._payload), payload_digest=self.digest)
+
+    def handle(self, message: m.PayloadWanted, now_s: float) -> list[Instruction]:
+        """Handle a node's question; return the pieces that may be sent now, to whichever nodes wait for them."""
+        for key in [key for key in self._sent if key[0] == message.rank and key[1] < message.taken]:
+            del self._sent[key]
+        if 0 <= message.offset < len(self._payload):
+            self._waiting.append(message)
+        if len(self._sent) >= _MAX_PIECES:
+            self._sent = {key: sent_s for key, sent_s in self._sent.items() if now_s - sent_s < _LOST_S}
+        answers: list[Instruction] = []
+        while self._waiting and len(self._sent) < _MAX_PIECES:
+            wanted = self._waiting.popleft()
+            self._sent[wanted.rank, wanted.offset] = now_s
+            data = self._payload[wanted.offset : wanted.offset + PIECE_BYTES]
+            answers.append(SendTo(wanted.rank, m.PayloadPiece(offset=wanted.offset, data=data)))
+        return answers

@@ -24,7 +24,7 @@ class StackAnswers:
     Parameters
     ----------
     request : callable
-        Has the server's thread carry out instructions.
+        Has the head's thread carry out instructions.
     over : threading.Event
         Set when no more answers will come.
     """

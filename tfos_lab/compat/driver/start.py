@@ -127,7 +127,7 @@ def _attributes(context: SparkContext, cluster: Cluster, settings: NodeSettings)
 
 
 def _is_on_driver(cluster: Cluster, job: str) -> bool:
-    return job == Role.PS and bool(getattr(cluster.config, "driver_ps", False))
+    return job == Role.PS and cluster.config.driver_ps
 
 
 def gpus_wanted(tf_args: Any) -> int | None:

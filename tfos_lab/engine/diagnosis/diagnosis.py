@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from tfos_lab.engine.diagnosis.figures import slower_nodes, trains
 from tfos_lab.engine.diagnosis.verdict import Kind, Verdict, judge
 from tfos_lab.engine.state.events import ClusterView, FeedView, NodeActivity, NodeView, changed
-from tfos_lab.engine.state.nan import nan_text
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,7 @@ class Assessor:
             progress=progress,
             seconds_left=left_s,
             verdict=verdict.text,
-            alarm=nan_text(nodes),
+            alarm=_nan_text(nodes),
         )
 
     def _judge(self, view: ClusterView, *, is_over: bool) -> Verdict:
@@ -181,3 +180,17 @@ def _left(progress: float, now_s: float, first: tuple[float, float]) -> float | 
     if progress >= 1.0:
         return 0.0
     return (1.0 - progress) * elapsed_s / done if elapsed_s >= _SHORTEST_S and done > 0 else None
+
+
+def _nan_text(nodes: Sequence[NodeView]) -> str:
+    """Return a sentence on the loss that is NaN, or another metric: ``"loss is NaN since step 12"``; or nothing."""
+    names = dict.fromkeys(name for node in nodes for name in node.nan_since)
+    if not names:
+        return ""
+    name = min(names, key=lambda name: (name.startswith("val_"), "loss" not in name))
+    bad = [node for node in nodes if name in node.nan_since]
+    steps = [step for node in bad if (step := node.nan_since[name]) is not None]
+    since = f" since step {min(steps):,}" if steps else ""
+    reporting = sum(name in node.metrics for node in nodes)
+    whose = "" if len(bad) == reporting else f" of {bad[0].node}" if len(bad) == 1 else f" of {len(bad)} nodes"
+    return f"{name}{whose} is NaN{since}"

@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import logging
 import threading
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
@@ -28,7 +27,6 @@ UNFED = (ConfigError, FeedError, NoSession, RecordError)
 _SETTLE_S = 10.0
 # How long the state may take to show a failure.
 _FAILED_S = 2.0
-_STEP_S = 0.005
 
 
 class Stream(Protocol):
@@ -180,9 +178,7 @@ class Feeding:
         """End the nodes for rows that could not be fed, unless they have ended: they would wait for them for ever."""
         if not self._cluster.ended:
             self._cluster.head.fail(Failure("feed", type(error).__name__, str(error)))
-            deadline = time.monotonic() + _FAILED_S
-            while not self._cluster.ended and time.monotonic() < deadline:
-                time.sleep(_STEP_S)
+            self._cluster.history.wait_for(lambda: self._cluster.ended, _FAILED_S)
 
     def identities(self) -> Identities | None:
         """Return the certificates of the nodes and of Spark's tasks; made on first use.

@@ -1,7 +1,7 @@
 """Receives what nodes write to ``ctx.output_dir`` and stores it in the run's own folder, and nowhere else.
 
 Nodes that see this machine's folder write there themselves: they recognize it by a file whose name nobody can guess.
-All others send what they have written. The server's thread calls; `OutputReceiver.notes` may be read from any.
+All others send what they have written. The head's thread calls; `OutputReceiver.notes` may be read from any.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tfos_lab import messages as m
@@ -11,7 +11,6 @@ from tfos_lab.core.roles import NodeSpec
 from tfos_lab.core.states import NodeState
 from tfos_lab.engine.state.events import MetricsReported, NodeActivity, NodeView, changed
 from tfos_lab.engine.state.instructions import Failure
-from tfos_lab.engine.state.nan import nan_since
 from tfos_lab.messages import Figure
 
 
@@ -78,7 +77,7 @@ class ClusterNode:
         if "metrics" not in fields:
             fields["metrics"] = dict(self.view.metrics)
         fields["metrics"].update(report.metrics)
-        fields["nan_since"] = nan_since(fields.get("nan_since", self.view.nan_since), report.step, report.metrics)
+        fields["nan_since"] = _nan_since(fields.get("nan_since", self.view.nan_since), report.step, report.metrics)
         fields["step"] = report.step
         if report.total_steps:
             fields["total_steps"] = report.total_steps
@@ -95,6 +94,17 @@ class ClusterNode:
 _TOLERANCE_S = 5.0
 # A clock that is off by more was never set: certificates are not good on such a host either, and nothing is made right.
 _MOST_S = 86_400.0
+
+
+def _nan_since(
+    before: Mapping[str, int | None], step: int | None, metrics: Mapping[str, float]
+) -> dict[str, int | None]:
+    """Return which metrics are NaN, and since which step, after a report."""
+    since = {name: at for name, at in before.items() if name not in metrics}
+    for name, value in metrics.items():
+        if math.isnan(value):
+            since[name] = before.get(name, step)
+    return since
 
 
 class NodeClock:

@@ -1,19 +1,19 @@
 """The rules of feeding: which rows count, and when a feed is complete.
 
-A pure state machine beside the cluster state, called by the server's thread. Each partition is committed once, by the
+A pure state machine beside the cluster state, called by the head's thread. Each partition is committed once, by the
 first attempt that has stored all its rows. When Spark's job is over, what was committed must add up to what Spark
 produced. `EpochPlanner` then agrees on the steps of an epoch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
 
 from tfos_lab import messages as m
-from tfos_lab.engine.state.commits import AT_ONCE, Commits
 from tfos_lab.engine.state.driver_feed import DriverFeed
 from tfos_lab.engine.state.epoch_planner import EpochPlanner
 from tfos_lab.engine.state.even_steps import EvenSteps
@@ -24,6 +24,8 @@ from tfos_lab.node.feed.schedule import share_of
 
 # Of the nodes of a large cluster that have returned, the others are told of so many.
 _RETURNS_TOLD = 8
+# So many nodes are told of each commit at once.
+AT_ONCE = 64
 # So many nodes are told of commits each second: the driver's thread takes several microseconds for each.
 _TOLD_PER_S = 4_000
 
@@ -402,3 +404,43 @@ class Inferences:
         answered = self._answered[number]
         rows = {name: answered.rows.get(rank, 0) for rank, name in self._names.items()}
         return InferenceProgressed(time_s=now_s, inference=number, rows=rows, partitions=answered.partitions)
+
+
+class Commits:
+    """The commits that nodes have not been told of yet.
+
+    Up to `AT_ONCE` nodes are told at once. More are told a few times a second, all partitions together.
+    """
+
+    def __init__(self) -> None:
+        self._ranks: tuple[int, ...] = ()
+        self._stored: list[m.AttemptStored] = []
+
+    def add(self, ranks: tuple[int, ...], stored: m.AttemptStored) -> None:
+        """Add a partition whose rows are stored on the nodes with these ranks."""
+        self._ranks = ranks
+        self._stored.append(stored)
+
+    def take(self) -> list[Instruction]:
+        """Return what tells the nodes of all that was added since the last time."""
+        stored, self._stored = self._stored, []
+        told = map(_commit, stored) if len(self._ranks) <= AT_ONCE else _together(stored)
+        return [SendToAll(self._ranks, message) for message in told]
+
+
+def _commit(stored: m.AttemptStored) -> m.Commit:
+    return m.Commit(
+        feed=stored.feed,
+        partition=stored.partition,
+        attempt=stored.attempt,
+        rows=stored.rows,
+        leftover=stored.leftover,
+        shapes=stored.shapes,
+    )
+
+
+def _together(stored: Iterable[m.AttemptStored]) -> Iterable[m.Commits]:
+    for (feed, shapes), alike in itertools.groupby(stored, lambda one: (one.feed, one.shapes)):
+        yield m.Commits(
+            feed, [m.CommittedPartition(one.partition, one.attempt, one.rows, one.leftover) for one in alike], shapes
+        )

@@ -21,7 +21,7 @@ LIMIT_BYTES = 256 << 20
 
 
 class EventFileReceiver:
-    """Receives the event files of one cluster; used by the server thread only.
+    """Receives the event files of one cluster; used by the head's thread only.
 
     Parameters
     ----------
