@@ -244,7 +244,9 @@ def test_matrices_of_several_shapes_are_refused(sentences, tmp_path):
         estimator(count, {"epochs": 1, "batch_size": 5}).fit(sentences(matrix=ragged))
 
     def train(args, ctx):
-        ctx.get_data_feed().next_batch(100)
+        feed = ctx.get_data_feed()
+        while not feed.should_stop():
+            feed.next_batch(100)
 
     with pytest.raises((FeedError, NodeFailed), match=told):
         estimator(train, {"model": str(tmp_path / "m")}, runningMode="TFoS").fit(sentences(matrix=ragged))
