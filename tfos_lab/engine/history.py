@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable
 
@@ -38,6 +39,7 @@ class History:
     def __init__(self, called_s: float) -> None:
         self._called_s = called_s
         self._changed = threading.Condition()
+        self._recorded = 0
         self._events = EventLog(_MAX_EVENTS)
         self._metrics: list[MetricsReported] = []
         self._metrics_count = 0
@@ -51,6 +53,7 @@ class History:
     def record(self, *events: Event) -> None:
         """Record events. Log text is left out: the log files hold all of it."""
         with self._changed:
+            self._recorded += 1
             for event in events:
                 if not isinstance(event, LogText):
                     self._record(event)
@@ -158,9 +161,19 @@ class History:
             return (self._metrics[-new:] if new > 0 else []), self._metrics_count
 
     def wait_for(self, predicate: Callable[[], bool], timeout_s: float) -> bool:
-        """Wait until ``predicate()`` is true after some event; return whether it is."""
-        with self._changed:
-            return self._changed.wait_for(predicate, timeout_s)
+        """Wait until ``predicate()`` is true after some event; return whether it is.
+
+        The predicate is called without the history's lock: it may take those under which events are published.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            recorded = self._recorded
+            if predicate():
+                return True
+            with self._changed:
+                while self._recorded == recorded:
+                    if not self._changed.wait(max(0.0, deadline_s - time.monotonic())):
+                        return False
 
 
 # The progress of a feed names all nodes: where there are more, only the newest is kept.
