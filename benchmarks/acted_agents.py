@@ -7,7 +7,6 @@ do that train. What belongs together is sent together, as the acting shares a ma
 
 from __future__ import annotations
 
-import functools
 import heapq
 import io
 import json
@@ -171,8 +170,6 @@ class ActedAgent:
                 self.send(m.FeedReady(self._rank, feed, [f"grpc+unix:///tmp/acted-{self._rank}"]))
             case "Commit":
                 self.commits += 1
-            case "Commits":
-                self.commits += _commits_in(data)
             case "Shutdown":
                 self.leave()
 
@@ -180,12 +177,6 @@ class ActedAgent:
         """Close the connection without a word."""
         self.gone = True
         self._socket.close(linger=200)
-
-
-@functools.lru_cache(maxsize=4)
-def _commits_in(data: bytes) -> int:
-    """Return how many partitions a message commits; all agents get the same one, and each real one has its own CPU."""
-    return len(msgspec.msgpack.decode(data, type=m.Commits).commits)
 
 
 def _kind_of(data: bytes) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import operator
-import zlib
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -192,30 +191,10 @@ class ExecutorGone(FromAgent, frozen=True):
     """The JVM of the node's executor has ended: Spark has taken it back, or lost it. The node ends with it."""
 
 
-class ClusterSpec(ToAgent, frozen=True):
-    """What `Start` leaves out in a large cluster, as it is the same for all: the addresses of each job's tasks.
-
-    They are ``packed``, as the driver sends them to each node: a fifth of their size at 4,096 nodes.
-    """
-
-    packed: bytes
-
-    @classmethod
-    def of(cls, addresses: dict[str, list[str]]) -> ClusterSpec:
-        """Return the message with these addresses."""
-        return cls(zlib.compress(msgspec.msgpack.encode(addresses)))
-
-    @property
-    def addresses(self) -> dict[str, list[str]]:
-        """Each job's ``host:port`` addresses in task order."""
-        return msgspec.msgpack.decode(zlib.decompress(self.packed), type=dict[str, list[str]])
-
-
 class Start(ToAgent, frozen=True):
     """Start the child: all nodes have reserved.
 
-    ``cluster_spec`` maps each job to its ``host:port`` addresses in task order; an agent that gets none has got a
-    `ClusterSpec` before. ``rank`` counts nodes in launch order.
+    ``cluster_spec`` maps each job to its ``host:port`` addresses in task order. ``rank`` counts nodes in launch order.
     Event files belong in ``log_dir``; the function writes them to ``events_dir``, another folder if that is remote.
     ``age_s`` is how many seconds ago the cluster was requested; it may have had other nodes before. With
     ``stop_on_nan``, the report of a metric that is not a number raises in the function. The function's
@@ -765,31 +744,6 @@ class Commit(ToAgent, frozen=True):
     rows: int
     leftover: int = 0
     shapes: dict[str, list[int]] = msgspec.field(default_factory=dict)
-
-
-class CommittedPartition(msgspec.Struct, frozen=True, array_like=True):
-    """A partition and its attempt that counts, with the rows that each node has got of it."""
-
-    partition: int
-    attempt: str
-    rows: int
-    leftover: int
-
-
-class Commits(ToAgent, frozen=True):
-    """Several commits of a feed at once, in few bytes: a large cluster gets them a few times a second."""
-
-    feed: int
-    partitions: list[CommittedPartition]
-    shapes: dict[str, list[int]]
-
-    @property
-    def commits(self) -> list[Commit]:
-        """The commits, one by one."""
-        return [
-            Commit(self.feed, one.partition, one.attempt, one.rows, one.leftover, self.shapes)
-            for one in self.partitions
-        ]
 
 
 class FeedComplete(ToAgent, frozen=True):

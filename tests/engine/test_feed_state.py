@@ -277,27 +277,6 @@ def test_rows_that_arrive_are_committed_or_taken_are_moves():
     assert rig.feed_state.moves == before + 1
 
 
-def test_thousands_of_nodes_are_told_of_ten_thousand_partitions_about_once_a_second():
-    names, partitions = {rank: f"worker:{rank}" for rank in range(4096)}, 10_000
-    state = FeedState(names, lock_step=True)
-    state.open(feed_open())
-    told = []
-    for partition in range(partitions):
-        now_s = NOW_S + partition / 1000
-        told += state.handle(m.AttemptStored(partition % 4096, 0, partition, "a", 24, 100, leftover=1), now_s)
-        if partition % 200 == 0:
-            told += state.tick(now_s)
-    told += state.job_done(0, partitions * (24 * 4096 + 1), partitions, NOW_S + 10)
-    commits = [commit for i in told if isinstance(i, SendToAll) for commit in i.message.commits]
-    assert [commit.partition for commit in commits] == list(range(partitions))
-    assert sum(isinstance(i, SendToAll) for i in told) <= 11
-    assert sum(isinstance(i, Publish) for i in told) <= 11
-    rows = [i.message.rows for i in told if isinstance(i, SendTo)]
-    assert (len(rows), sum(rows), max(rows) - min(rows)) == (4096, partitions * (24 * 4096 + 1), 1)
-    assert state.current.total_rows == state.current.expected_rows
-    assert state.current.state == "complete"
-
-
 # ---- datasets of the nodes' own: a step is known once all have said what they have ----------------------------------
 
 PEERS = {1: "chief:0", 3: "worker:0"}

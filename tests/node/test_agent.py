@@ -113,7 +113,7 @@ def test_drained_is_the_last_message_and_is_repeated_until_it_is_answered(run):
     assert {type(message) for message in node.received} <= {m.Drained, m.Heartbeat}
 
 
-def test_nodes_of_a_large_cluster_get_addresses_beside_their_start_and_send_their_figures_together(launch):
+def test_nodes_of_a_large_cluster_send_their_figures_together(launch):
     node = launch()
     addresses = {"chief": ["a:1"], "worker": [f"b:{number}" for number in range(4095)]}
 
@@ -123,8 +123,7 @@ def test_nodes_of_a_large_cluster_get_addresses_beside_their_start_and_send_thei
         print("reported", flush=True)
         return len(ctx.cluster_spec["worker"])
 
-    node.send(m.ClusterSpec.of(addresses))
-    node.send(start_for(report, cluster_spec={}))
+    node.send(start_for(report, cluster_spec=addresses))
     assert node.result() == 4095
     kinds = [type(message) for message in node.received]
     assert m.Reported not in kinds

@@ -56,8 +56,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TICK_S = 0.2
-# The addresses of more nodes are sent once encoded, for all of them.
-_MANY_NODES = 64
 # Of what a node has sent, in the error that it causes.
 _MAX_TEXT = 300
 _LOG_TAIL_LINES = 20
@@ -269,7 +267,7 @@ class Head:
 
     def _tick(self, now_s: float, *, behind: bool) -> None:
         self._do(self.state.tick(now_s, behind=behind))
-        for machine in (self.feed_state, self._hangs, self._unread):
+        for machine in (self._hangs, self._unread):
             self._do(machine.tick(now_s))
 
     def _take(self, item: Any) -> None:
@@ -441,11 +439,8 @@ class Head:
         self._listener.send_to_all(identities, m.encode(message))
 
     def _start_all(self, spec: dict[str, list[str]]) -> None:
-        """Send all start messages; those of many nodes do not each contain the addresses of all."""
+        """Send all start messages."""
         self.cluster.history.mark_released(time.time())
-        if len(self._identities) > _MANY_NODES:
-            self._send_to_all(self._identities, m.ClusterSpec.of(spec))
-            spec = {}
         for rank in list(self._identities):
             self._send(rank, self._start_of(rank, spec))
         if self.feed_state.ended:

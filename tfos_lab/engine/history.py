@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Callable
 
 from tfos_lab.core.states import NodeState, RunState
@@ -40,7 +39,7 @@ class History:
         self._called_s = called_s
         self._changed = threading.Condition()
         self._recorded = 0
-        self._events = EventLog(_MAX_EVENTS)
+        self._events: deque[Event] = deque(maxlen=_MAX_EVENTS)
         self._metrics: list[MetricsReported] = []
         self._metrics_count = 0
         self._notes: list[str] = []
@@ -60,7 +59,10 @@ class History:
             self._changed.notify_all()
 
     def _record(self, event: Event) -> None:
-        self._events.add(event)
+        last = self._events[-1] if self._events else None
+        if isinstance(event, FeedProgressed) and isinstance(last, FeedProgressed) and event.feed == last.feed:
+            self._events.pop()  # each names all nodes
+        self._events.append(event)
         if isinstance(event, MetricsReported):  # most are
             self._record_metrics(event)
         elif isinstance(event, StateChanged):
@@ -126,9 +128,9 @@ class History:
 
     @property
     def events(self) -> list[Event]:
-        """All events but log text, oldest first (at most 10,000); of a feed to many nodes, how far it is now."""
+        """All events but log text, oldest first (at most 10,000); of progress of a feed in a row, the last."""
         with self._changed:
-            return self._events.all
+            return list(self._events)
 
     @property
     def feeds(self) -> tuple[FeedView, ...]:
@@ -174,45 +176,3 @@ class History:
                 while self._recorded == recorded:
                     if not self._changed.wait(max(0.0, deadline_s - time.monotonic())):
                         return False
-
-
-# The progress of a feed names all nodes: where there are more, only the newest is kept.
-_ALL_KEPT = 64
-# A tuple is compared quicker than a union; thousands of events come a second.
-_PROGRESS = (FeedProgressed, InferenceProgressed)
-
-
-class EventLog:
-    """The last events, oldest first.
-
-    Parameters
-    ----------
-    at_most : int
-        How many are kept.
-    """
-
-    def __init__(self, at_most: int) -> None:
-        self._at_most = at_most
-        self._numbers = itertools.count()
-        # A plain dict would look past all that were removed to find its first one.
-        self._events: OrderedDict[int, Event] = OrderedDict()
-        self._progress: dict[tuple[str, int], int] = {}
-
-    @property
-    def all(self) -> list[Event]:
-        """Those that are kept."""
-        return list(self._events.values())
-
-    def add(self, event: Event) -> None:
-        """Add an event."""
-        number = next(self._numbers)
-        self._events[number] = event
-        if isinstance(event, _PROGRESS) and len(event.rows) > _ALL_KEPT:
-            self._events.pop(self._progress.get(_key(event), -1), None)
-            self._progress[_key(event)] = number
-        if len(self._events) > self._at_most:
-            self._events.popitem(last=False)
-
-
-def _key(event: FeedProgressed | InferenceProgressed) -> tuple[str, int]:
-    return ("feed", event.feed) if isinstance(event, FeedProgressed) else ("inference", event.inference)

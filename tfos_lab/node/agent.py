@@ -106,7 +106,6 @@ class Agent:
         self._watched_pidfd = open_pidfd(spec.watched_pid)
         self._fork_server = ForkServerSpec.plain(spec.owner, spec.environ, spec.watched_pid)
         self._start_folder = spec.cwd
-        self._addresses: dict[str, list[str]] = {}
         self._leaving = False
         self._given_up = False
         self._asked_to_leave = False
@@ -183,8 +182,9 @@ class Agent:
         match message:
             case m.HeartbeatAck():
                 pass
-            case m.ClusterSpec() | m.Start() | m.PayloadPiece():
-                self._complete_start(message)
+            case m.Start() | m.PayloadPiece():
+                with self._driver.long_wait():
+                    self._payload.handle(message)
             case m.StartAgain():
                 self._child.start_again()
             case m.Stop(grace_s=grace_s, reason=reason):
@@ -201,18 +201,6 @@ class Agent:
                 self._log_sender.take_credit(message)
             case _:
                 self._pass_on(message)
-
-    def _complete_start(self, message: m.ClusterSpec | m.Start | m.PayloadPiece) -> None:
-        """Join a start message with what comes apart from it: the addresses of many nodes, a large payload."""
-        match message:
-            case m.ClusterSpec():
-                self._addresses = message.addresses
-            case m.Start(cluster_spec=addresses):
-                whole = msgspec.structs.replace(message, cluster_spec=addresses or self._addresses)
-                with self._driver.long_wait():
-                    self._payload.handle(whole)
-            case m.PayloadPiece():
-                self._payload.handle(message)
 
     def _pass_on(self, message: m.ToAgent) -> None:
         if isinstance(message, m.RunCell | m.InterruptCell):

@@ -33,7 +33,6 @@ from tfos_lab.engine.state.instructions import (
     SendTo,
     StartAll,
 )
-from tfos_lab.engine.state.remaining import Remaining
 from tfos_lab.engine.state.silence import Silence
 from tfos_lab.messages import Figure
 
@@ -125,12 +124,6 @@ class ClusterState:
         self._finishing = False
         self._over = False
         self._silence = Silence(len(node_specs))
-        self._drained_at_s = 0.0
-        self._unreserved = Remaining(self._nodes, lambda node: node.view.state is NodeState.WAITING)
-        self._unstarted = Remaining(self._nodes, lambda node: not (node.view.state.is_up or node.view.state.ended))
-        self._awaited = Remaining(self._nodes, lambda node: node.awaited)
-        self._unreturned = Remaining(self._nodes, lambda node: node.awaited and not node.has_returned)
-        self._present = Remaining(self._nodes, self._is_present)
 
     # ---- queries ----------------------------------------------------------------------------------------------------
 
@@ -217,12 +210,12 @@ class ClusterState:
         if self._state.is_ending:
             return [*instructions, SendTo(message.rank, m.Stop(grace_s=0.0))]
         instructions += self._cluster_state(RunState.RESERVING, now_s)
-        if not self._unreserved and (lacking := self._find_lack(self.views)):
+        if self.missing:
+            return instructions
+        if lacking := self._find_lack(self.views):
             return instructions + self.fail(Failure("launcher", "LaunchFailed", lacking), now_s)
-        if not self._unreserved:
-            spec = cluster_spec([n.spec for n in self._nodes], {n.spec.rank: n.view.address for n in self._nodes})
-            instructions += [StartAll(spec), *self._cluster_state(RunState.STARTING, now_s)]
-        return instructions
+        spec = cluster_spec([n.spec for n in self._nodes], {n.spec.rank: n.view.address for n in self._nodes})
+        return [*instructions, StartAll(spec), *self._cluster_state(RunState.STARTING, now_s)]
 
     def _progress(self, node: ClusterNode, state: NodeState, pid: int, now_s: float) -> list[Instruction]:
         if node.view.state.ended:
@@ -237,8 +230,10 @@ class ClusterState:
         return instructions + (self._when_all_returned(now_s) if state is NodeState.SERVING else [])
 
     def _when_all_started(self, now_s: float) -> list[Instruction]:
-        is_up = self._state is RunState.STARTING and not self._unstarted
-        return self._cluster_state(RunState.RUNNING, now_s) if is_up else []
+        if self._state is not RunState.STARTING:
+            return []
+        are_up = all(node.view.state.is_up or node.view.state.ended for node in self._nodes)
+        return self._cluster_state(RunState.RUNNING, now_s) if are_up else []
 
     def _take(self, node: ClusterNode, told: Sequence[Figure], now_s: float) -> list[Instruction]:
         """Take what a node sends several times a second; of a large cluster, all of the last second at once."""
@@ -342,7 +337,10 @@ class ClusterState:
 
     def _when_all_returned(self, now_s: float) -> list[Instruction]:
         """All training nodes have returned: parameter servers and the evaluator may end too."""
-        if self._finishing or self._state.is_ending or not self._awaited or self._unreturned:
+        if self._finishing or self._state.is_ending:
+            return []
+        awaited = [node for node in self._nodes if node.awaited]
+        if not awaited or not all(node.has_returned for node in awaited):
             return []
         self._ended_s = now_s
         self._finishing = True
@@ -354,16 +352,15 @@ class ClusterState:
         self._output_at_s = now_s
 
     def _when_drained(self, now_s: float) -> list[Instruction]:
-        self._drained_at_s = now_s
-        if self._over or self._present:
+        if self._over or any(self._is_present(node, now_s) for node in self._nodes):
             return []
         if self._finishing:
             return self._conclude(RunState.DONE, now_s)
         return self._conclude(_final(self._state), now_s) if self._state.is_ending else []
 
-    def _is_present(self, node: ClusterNode) -> bool:
+    def _is_present(self, node: ClusterNode, now_s: float) -> bool:
         if node.view.state is NodeState.LOST and node.sends_output:
-            return self._drained_at_s - max(node.lost_s, self._output_at_s) <= FAREWELL_S
+            return now_s - max(node.lost_s, self._output_at_s) <= FAREWELL_S
         return not node.drained and node.view.state.has_agent
 
     def _conclude(self, state: RunState, now_s: float) -> list[Instruction]:

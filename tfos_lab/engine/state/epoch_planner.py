@@ -10,7 +10,6 @@ from tfos_lab import messages as m
 from tfos_lab.engine.state.driver_feed import DriverFeed
 from tfos_lab.engine.state.instructions import Instruction, SendTo, SendToAll
 from tfos_lab.engine.state.readers import Readers
-from tfos_lab.engine.state.remaining import Remaining
 from tfos_lab.node.feed.schedule import count_steps, grouped
 
 
@@ -29,17 +28,11 @@ class EpochPlanner:
         self._readers = readers
         self._lock_step = lock_step
         self._opened: dict[int, dict[int, m.DatasetOpened]] = {}
-        self._unopened: dict[int, Remaining[int]] = {}
         self._put_off: set[tuple[int, int]] = set()
 
     def add(self, message: m.DatasetOpened) -> None:
         """Record that a node has opened a dataset."""
-        if message.dataset_id not in self._opened:
-            opened = self._opened[message.dataset_id] = {}
-            self._unopened[message.dataset_id] = Remaining(
-                self._readers.candidates, lambda rank: rank not in opened and self._readers.is_reading(rank)
-            )
-        self._opened[message.dataset_id][message.rank] = message
+        self._opened.setdefault(message.dataset_id, {})[message.rank] = message
 
     def plan(self, feed: DriverFeed, now_s: float) -> list[Instruction]:
         """Plan a complete feed, for each dataset that all nodes have opened."""
@@ -83,7 +76,9 @@ class EpochPlanner:
         return [i for feed in feeds for dataset_id in self._opened for i in self.answer(feed, dataset_id, rank, now_s)]
 
     def _is_open_everywhere(self, dataset_id: int) -> bool:
-        return not self._unopened[dataset_id] and self._readers.any_reading
+        opened = self._opened[dataset_id]
+        reading = [rank for rank in self._readers.candidates if self._readers.is_reading(rank)]
+        return bool(reading) and all(rank in opened for rank in reading)
 
 
 def _plan_alone(feed: DriverFeed, opened: m.DatasetOpened) -> list[Instruction]:

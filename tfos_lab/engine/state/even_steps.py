@@ -1,8 +1,7 @@
 """Agrees on the steps of ``ctx.even(dataset)``: how many rows each has on all nodes, and which is the last. Pure.
 
 Each node says ahead how many rows it has for its next steps. A step is agreed on once all nodes have said so, or that
-they have no more. Nodes count their passes over a dataset, and begin them alike, as they train in lock-step. What
-thousands of nodes say costs about the same for each of them: nothing here looks at all nodes for each message.
+they have no more. Nodes count their passes over a dataset, and begin them alike, as they train in lock-step.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from itertools import groupby
 
 from tfos_lab import messages as m
 from tfos_lab.engine.state.instructions import Instruction, SendToAll
-from tfos_lab.engine.state.remaining import Remaining
 
 _Key = tuple[int, int]
 
@@ -29,7 +27,6 @@ class _Pass:
         self.told: set[int] = set()
         self.drop = False
         self.over = False
-        self._unsaid = Remaining(list(self.ahead), lambda rank: not self.ahead[rank] and rank not in self.ended)
 
     def add(self, message: m.StepsAhead) -> None:
         """Record what a node has ahead."""
@@ -49,7 +46,7 @@ class _Pass:
     def agree(self) -> list[int]:
         """Return the rows of the steps that can be agreed on now."""
         totals = []
-        while not self.over and not self._unsaid:
+        while not self.over and all(rows or rank in self.ended for rank, rows in self.ahead.items()):
             has_rows = [bool(rows) for rows in self.ahead.values()]
             self.over = not (all(has_rows) if self.drop else any(has_rows))
             if not self.over:

@@ -7,8 +7,7 @@ produced. `EpochPlanner` then agrees on the steps of an epoch.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -21,13 +20,6 @@ from tfos_lab.engine.state.events import InferenceProgressed
 from tfos_lab.engine.state.instructions import Instruction, Publish, SendTo, SendToAll
 from tfos_lab.engine.state.readers import NOTHING_READ, Readers, queue_unread
 from tfos_lab.node.feed.schedule import share_of
-
-# Of the nodes of a large cluster that have returned, the others are told of so many.
-_RETURNS_TOLD = 8
-# So many nodes are told of each commit at once.
-AT_ONCE = 64
-# So many nodes are told of commits each second: the driver's thread takes several microseconds for each.
-_TOLD_PER_S = 4_000
 
 
 @dataclass(frozen=True)
@@ -81,9 +73,6 @@ class FeedState:
         self._served: set[tuple[str, bool]] = set()
         self.ended = False
         self.caller_waits = False
-        self._commits = Commits()
-        self._told_s = 0.0
-        self._has_found = False
         self._amounts: dict[tuple[type[m.FromAgent], int], int] = {}
         self.moves = 0
         self._unread_published = False
@@ -219,7 +208,7 @@ class FeedState:
         if feed.state != "open":
             return []
         feed.state = "aborted"
-        return [*self._commits.take(), SendToAll(feed.ranks, m.FeedAborted(feed=number, reason=reason))]
+        return [SendToAll(feed.ranks, m.FeedAborted(feed=number, reason=reason))]
 
     def open_inference(self, message: m.InferenceOpen) -> list[Instruction]:
         """Have the nodes open their endpoints for inferences of this kind; `answering` then has their locations."""
@@ -281,8 +270,7 @@ class FeedState:
         if message.done:
             where = f"{self._names[message.rank]} on {message.host}"
             feed.problems[message.rank] = message.problem and f"{where}: {message.problem}"
-        self._has_found = len(self._names) > AT_ONCE
-        return [] if self._has_found or feed.state != "open" else [feed.progress(now_s)]
+        return [feed.progress(now_s)] if feed.state == "open" else []
 
     def _record_move(self, what: tuple[type[m.FromAgent], int], amount: int) -> None:
         """Count a move if the amount has changed since the last message of this kind."""
@@ -295,7 +283,7 @@ class FeedState:
         instructions += self._planner.without(message.rank, self._feeds, now_s)
         if self._readers.any_reading:
             return instructions
-        return [*instructions, *self._inferences.show(now_s), *self._publish_unread(now_s)]
+        return [*instructions, *self._publish_unread(now_s)]
 
     def _return(self, message: m.Ended) -> list[Instruction]:
         """Tell the others of the lock-step that a node takes part in no further step."""
@@ -304,10 +292,7 @@ class FeedState:
         return [*self._tell_of_return(message), *self._even_steps.leave(message.rank)]
 
     def _tell_of_return(self, message: m.Ended) -> list[Instruction]:
-        returned = self._readers.returned
-        if len(self._names) > AT_ONCE and len(returned) > _RETURNS_TOLD:
-            return []  # who waits for one of these waits for the first ones, too
-        outcome = message.outcome
+        outcome, returned = message.outcome, self._readers.returned
         peer = m.PeerReturned(self._names[message.rank], outcome.steps, outcome.dataset_ended)
         return [SendToAll(tuple(rank for rank in self._names if rank not in returned), peer)]
 
@@ -332,25 +317,13 @@ class FeedState:
         feed.size_bytes += message.size_bytes
         feed.leftover += message.leftover
         feed.each += message.rows
-        self._commits.add(feed.ranks, message)
-        is_large = len(feed.names) > AT_ONCE
-        told = [] if is_large else [*self._commits.take(), feed.progress(now_s)]
-        return [*told, *self._when_complete(feed, now_s)]
-
-    def tick(self, now_s: float) -> list[Instruction]:
-        """Tell the nodes of a large cluster what has been committed since the last time, and show it; called often."""
-        if 0.0 <= now_s - self._told_s < len(self._names) / _TOLD_PER_S:
-            return []
-        told = self._commits.take()
-        if told or self._has_found:
-            self._told_s, self._has_found = now_s, False
-            told.append(self._feeds[-1].progress(now_s))
-        return [*told, *self._inferences.show(now_s)]
+        told = SendToAll(feed.ranks, _commit(message))
+        return [told, feed.progress(now_s), *self._when_complete(feed, now_s)]
 
     def _when_complete(self, feed: DriverFeed, now_s: float) -> list[Instruction]:
         if feed.state != "open" or not feed.all_committed:
             return []
-        instructions = [*self._commits.take(), *self._deal_leftover(feed)]
+        instructions = self._deal_leftover(feed)
         # Last: the thread that waits for it counts the rows, and they add up only now.
         feed.state, feed.complete_s = "complete", now_s
         return [*instructions, feed.progress(now_s), *self._planner.plan(feed, now_s)]
@@ -385,47 +358,20 @@ class Inferences:
     def __init__(self, names: Mapping[int, str]) -> None:
         self._names = names
         self._answered: dict[int, _Answered] = {}
-        self._moved: set[int] = set()
 
     def record(self, message: m.RowsAnswered, now_s: float) -> list[Instruction]:
-        """Record what a node has answered; return what is shown at once."""
+        """Record what a node has answered; return what is shown."""
         answered = self._answered.setdefault(message.inference, _Answered())
         answered.rows[message.rank] = answered.rows.get(message.rank, 0) + message.rows
         answered.partitions += message.last
-        self._moved.add(message.inference)
-        return [] if len(self._names) > AT_ONCE else self.show(now_s)
-
-    def show(self, now_s: float) -> list[Instruction]:
-        """Return the events of the inferences that have moved since the last time."""
-        moved, self._moved = sorted(self._moved), set()
-        return [Publish(self._progress(number, now_s)) for number in moved]
-
-    def _progress(self, number: int, now_s: float) -> InferenceProgressed:
-        answered = self._answered[number]
         rows = {name: answered.rows.get(rank, 0) for rank, name in self._names.items()}
-        return InferenceProgressed(time_s=now_s, inference=number, rows=rows, partitions=answered.partitions)
-
-
-class Commits:
-    """The commits that nodes have not been told of yet.
-
-    Up to `AT_ONCE` nodes are told at once. More are told a few times a second, all partitions together.
-    """
-
-    def __init__(self) -> None:
-        self._ranks: tuple[int, ...] = ()
-        self._stored: list[m.AttemptStored] = []
-
-    def add(self, ranks: tuple[int, ...], stored: m.AttemptStored) -> None:
-        """Add a partition whose rows are stored on the nodes with these ranks."""
-        self._ranks = ranks
-        self._stored.append(stored)
-
-    def take(self) -> list[Instruction]:
-        """Return what tells the nodes of all that was added since the last time."""
-        stored, self._stored = self._stored, []
-        told = map(_commit, stored) if len(self._ranks) <= AT_ONCE else _together(stored)
-        return [SendToAll(self._ranks, message) for message in told]
+        return [
+            Publish(
+                InferenceProgressed(
+                    time_s=now_s, inference=message.inference, rows=rows, partitions=answered.partitions
+                )
+            )
+        ]
 
 
 def _commit(stored: m.AttemptStored) -> m.Commit:
@@ -437,10 +383,3 @@ def _commit(stored: m.AttemptStored) -> m.Commit:
         leftover=stored.leftover,
         shapes=stored.shapes,
     )
-
-
-def _together(stored: Iterable[m.AttemptStored]) -> Iterable[m.Commits]:
-    for (feed, shapes), alike in itertools.groupby(stored, lambda one: (one.feed, one.shapes)):
-        yield m.Commits(
-            feed, [m.CommittedPartition(one.partition, one.attempt, one.rows, one.leftover) for one in alike], shapes
-        )

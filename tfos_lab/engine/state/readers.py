@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from tfos_lab import messages as m
 from tfos_lab.core.states import NodeState
 from tfos_lab.engine.state.events import RowsUnread, RowsUntouched
-from tfos_lab.engine.state.remaining import Remaining
 from tfos_lab.texts import format_count
 
 _ADVICE = (
@@ -85,8 +84,6 @@ class Readers:
         self._progress: dict[int, dict[int, tuple[int, int]]] = {}
         self._taken: dict[int, int] = {}
         self._stopped_after: set[int] = set()
-        self._reading = Remaining(self.candidates, self.is_reading)
-        self._untouching = Remaining(self.candidates, lambda rank: self.is_reading(rank) and not self._taken.get(rank))
 
     def handle(self, message: m.FromAgent) -> None:
         """Handle an agent's message."""
@@ -118,7 +115,7 @@ class Readers:
     @property
     def any_reading(self) -> bool:
         """Whether there is any such node."""
-        return bool(self._reading)
+        return any(map(self.is_reading, self.candidates))
 
     @property
     def undecided(self) -> list[str]:
@@ -140,9 +137,6 @@ class Readers:
     @property
     def never_read(self) -> list[int]:
         """The nodes that may yet read, and have taken no row of any feed."""
-        # Asked several times a second, mostly when all have taken some.
-        if not self._untouching:
-            return []
         return [rank for rank in self.candidates if self.is_reading(rank) and not self._taken.get(rank)]
 
     @property

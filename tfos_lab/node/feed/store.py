@@ -107,8 +107,8 @@ class FeedStore:
                 locations = self._endpoints.open(message.token, message.tls, lasting=True)
                 self._send(m.InferenceReady(rank=self._rank, locations=locations))
                 self._send_to_child(message)
-            case m.Commit() | m.Commits():
-                self._commit_all(message)
+            case m.Commit():
+                self._commit(message)
             case m.FeedComplete(feed=feed) | m.FeedAborted(feed=feed):
                 self._end_search()
                 self._drop_uncommitted(feed)
@@ -161,10 +161,6 @@ class FeedStore:
 
     def _ask_to_commit(self, ticket: CommitTicket) -> None:
         self._send(msgspec.structs.replace(ticket.stored, rank=self._rank))
-
-    def _commit_all(self, message: m.Commit | m.Commits) -> None:
-        for commit in message.commits if isinstance(message, m.Commits) else [message]:
-            self._commit(commit)
 
     def _commit(self, message: m.Commit) -> None:
         # The rows were stored before the driver was asked to commit them, but that may still be in the queue.
