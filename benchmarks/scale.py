@@ -18,7 +18,7 @@ _PHASES = {
     "reservation": "reservation",
     "beats": "heartbeats alone",
     "more work": "5 reports and 25 log lines a second each",
-    "feed": "the same, and a feed of 10,000 partitions",
+    "feed": "the same, and a feed of 1,000 partitions",
 }
 
 

@@ -27,7 +27,7 @@ from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.jupyter.display.dashboard import LOG_PERIOD_S, METRICS_EVERY, VIEW_EVERY
 from tfos_lab.jupyter.display.updates import Updates
 
-_PARTITIONS = 10_000
+_PARTITIONS = 1_000
 _PATIENCE_S = 300.0
 _STEP_S = 0.02
 
