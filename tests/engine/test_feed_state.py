@@ -10,7 +10,7 @@ from tests.support.instructions import sends
 from tfos_lab import messages as m
 from tfos_lab.engine.state.events import FeedProgressed, RowsUnread
 from tfos_lab.engine.state.feed_state import FeedState
-from tfos_lab.engine.state.instructions import Publish, SendTo, SendToAll
+from tfos_lab.engine.state.instructions import Publish
 from tfos_lab.engine.state.readers import unread_text
 
 NOW_S = 50.0
