@@ -522,3 +522,17 @@ def test_an_application_that_is_killed_is_named_and_the_next_run_does_not_move_t
     # Nothing of its nodes is left on this machine.
     assert len(left) > 2
     eventually(lambda: not_there(left))
+
+
+def test_without_the_setting_nodes_count_while_the_tasks_run_that_hold_their_slots(yarn, new_spark):
+    place = place_on(yarn)
+    assert place.conf.pop("spark.python.daemon.module") == "tfos_lab.spark_daemon"
+    session = new_spark(place.master, conf=place.conf, env=place.env)
+    with running_clusters({"spark": session}) as run:
+        cluster = run(wait_for_the_end)
+        cluster.wait_until_running()
+        inside = {process.pid for process in yarn.container_processes()}
+        assert {node.pid for node in cluster.nodes} <= inside
+        cluster.stop()
+        with pytest.raises(NodeFailed, match="physical memory limits"):
+            run(take_memory, 6 << 30, cluster_size=2).wait()

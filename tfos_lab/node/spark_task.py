@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 from tfos_lab.core.environments import this_platform, unpacked_environment
 from tfos_lab.core.gpu_shares import EQUAL
 from tfos_lab.core.package_versions import misfits
+from tfos_lab.core.processes import adopt_orphans
 from tfos_lab.errors import ExecutorMismatch, LaunchFailed, NodeFailed
 from tfos_lab.node.gpus import visible_gpus
 from tfos_lab.node.resources import resource_environ
@@ -152,6 +153,7 @@ def hold(rank: int, node: str, template: bytes, gpus: GpuShare, resources: Mappi
     str
         How it ended, for Spark's record.
     """
+    _keep_in_container()
     if problem := why_unfit():
         raise ExecutorMismatch(problems={socket.gethostname(): problem})
     import msgspec
@@ -181,6 +183,15 @@ def hold(rank: int, node: str, template: bytes, gpus: GpuShare, resources: Mappi
             connection = fork_server.spawn("agent", msgspec.msgpack.encode(spec), [agent_socket.fileno()])
         with connection:
             return _wait_for_agent(connection, slot, spec.node, fork_server)
+
+
+def _keep_in_container() -> None:
+    """On YARN, be the parent of the warm processes that this task leaves behind: what is below an executor counts.
+
+    This lasts for as long as Spark keeps this worker. Then they go to its parent, if that adopts (`spark_daemon`).
+    """
+    if "CONTAINER_ID" in os.environ:
+        adopt_orphans()
 
 
 @contextlib.contextmanager
@@ -259,6 +270,7 @@ def inspect_and_warm(owner: str, extra_env: dict[str, str]) -> dict[str, str]:
         ``host``, ``executor``, ``python``, ``problem`` (see `why_unfit`), ``gpus`` (comma-separated, empty if none),
         ``platform``, and ``environment``: the manifest of the archive that this Python is from, or "".
     """
+    _keep_in_container()
     problem, packed = why_unfit(), unpacked_environment()
     facts = {
         "host": socket.gethostname(),

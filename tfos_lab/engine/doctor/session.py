@@ -78,7 +78,10 @@ def check_books(session: SparkSession, master: str) -> list[Finding]:
         return []
     if spark_session.conf(session, _DAEMON) == _OURS:
         return [Finding("memory", ok=True, found="YARN counts that of nodes as their containers'")]
-    found = f"YARN does not count that of nodes; with {_DAEMON}={_OURS} it does, where executors have tfos_lab"
+    found = (
+        f"YARN counts that of nodes while the task lives that has started them; with {_DAEMON}={_OURS}, always, "
+        "where executors have tfos_lab"
+    )
     return [Finding("memory", ok=True, found=found)]
 
 
