@@ -336,7 +336,7 @@ class Head:
         if known == identity and view.address == message.address:  # it has not heard yet that it has the rank
             self._do(self.state.handle(m.Heartbeat(message.rank), time.time()))
             return
-        is_late = known not in (None, identity) and not view.state.is_replaceable
+        is_late = known not in (None, identity) and not self.state.may_replace(message.rank)
         if is_late or (identity, message.address) in self._replaced:
             self._send_away(identity)
             return

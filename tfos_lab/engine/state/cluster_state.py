@@ -156,6 +156,11 @@ class ClusterState:
         """Return one node."""
         return self._nodes[rank].view
 
+    def may_replace(self, rank: int) -> bool:
+        """Whether another process may still take a node's place: the others have not been told the address of this."""
+        is_told = self._state in (RunState.STARTING, RunState.RUNNING)
+        return self._nodes[rank].view.state.is_replaceable and not is_told
+
     @property
     def outcomes(self) -> dict[str, m.Outcome]:
         """How nodes have ended, by name; only those that have."""
@@ -194,7 +199,7 @@ class ClusterState:
         return []
 
     def _reserve(self, node: ClusterNode, message: m.Reserve, now_s: float) -> list[Instruction]:
-        if not node.view.state.is_replaceable:
+        if not self.may_replace(message.rank):
             # Spark retried a task whose node had already started: two processes cannot share a rank.
             return [SendTo(message.rank, m.Stop(grace_s=0.0)), SendTo(message.rank, m.Shutdown())]
         # Spark may retry a task: the newer address replaces the lost one.
