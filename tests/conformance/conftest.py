@@ -73,13 +73,15 @@ def pytest_generate_tests(metafunc):
     if "back_end" not in metafunc.fixturenames:
         return
     chosen = metafunc.definition.get_closest_marker("back_ends")
-    known = FEEDING if "frame" in metafunc.fixturenames else BACK_ENDS
-    # What `make test` sees on another back end: without rows, nodes are started as without a session; with rows, a
-    # function in the kernel is fed as nodes are.
-    again = ("inline-session",) if known is FEEDING else ("local-session",)
-    some = [back_end for back_end in known if chosen is None or back_end.name in chosen.args]
+    is_fed = "frame" in metafunc.fixturenames
+    known = FEEDING if is_fed else BACK_ENDS
+    # What is seen on another back end: without rows, nodes are started beside a session as without one, and there are
+    # tests of that only where they ask for it; with rows, a function in the kernel is fed as nodes are.
+    again = "inline-session" if is_fed else "local-session"
+    names = chosen.args if chosen else [back_end.name for back_end in known if is_fed or back_end.name != again]
+    some = [back_end for back_end in known if back_end.name in names]
     values = [
-        pytest.param(back_end, back_end.spark_mode, marks=[pytest.mark.full] if back_end.name in again else [])
+        pytest.param(back_end, back_end.spark_mode, marks=[pytest.mark.full] if back_end.name == again else [])
         for back_end in some
     ]
     metafunc.parametrize(("back_end", "spark_mode"), values, ids=map(str, some))

@@ -84,22 +84,6 @@ def test_a_launch_that_fails_fails_the_cluster_with_its_own_error(start, nodes):
         cluster.wait(timeout_s=60)
 
 
-# ---- reservations ---------------------------------------------------------------------------------------------------
-
-
-def test_a_retried_task_takes_the_rank_until_the_nodes_have_started(start, nodes):
-    nodes.missing = {0, 1}
-    start()
-    for rank, identity in ((1, b"first/1"), (1, b"second/1"), (0, None)):
-        nodes.reserve(rank, identity)
-    eventually(lambda: nodes.listener.sent_to(b"second/1") == ["Start"])
-    assert nodes.listener.sent_to(b"first/1") == []
-    nodes.listener.deliver(b"second/1", m.Progressed(rank=1, state="running"))
-    nodes.reserve(1, b"third/1")
-    eventually(lambda: nodes.listener.sent_to(b"third/1") == ["Stop", "Shutdown"])
-    assert nodes.listener.sent_to(b"second/1") == ["Start"]
-
-
 # ---- logs -----------------------------------------------------------------------------------------------------------
 
 
@@ -176,48 +160,6 @@ def test_a_stranger_with_keys_cannot_end_a_node(start, nodes):
 
 def no_slots():
     return NotEnoughSlots(wanted=2, free=1, total=1)
-
-
-def in_start(cluster, nodes, number):
-    """Wait until the nodes of a start run."""
-    eventually(lambda: len(nodes.listeners) == number + 1 and cluster.state == "running")
-
-
-def test_a_killed_node_brings_another_start_with_a_note_and_the_same_backup(start, nodes):
-    cluster = running(start, restarts=1)
-    nodes.kill(1)
-    in_start(cluster, nodes, 1)
-    eventually(lambda: [listener.closed for listener in nodes.listeners] == [True, False])
-    nodes.listener.deliver(b"old/1", m.Heartbeat(rank=1))  # an agent of the start before
-    eventually(lambda: nodes.listener.sent_to(b"old/1") == ["Stop", "Shutdown"])
-    nodes.end(0, "second")
-    nodes.end(1)
-    assert cluster.wait(timeout_s=60)["chief:0"] == "second"
-    [note] = cluster.view().notes
-    assert note.startswith("restart 1 of 1, as worker:0: Exited: the process was killed")
-    [(lost_s, again_s)] = cluster.view().restarts
-    assert lost_s < again_s
-    first, second = (
-        next(message for _, message in listener.sent if isinstance(message, m.Start)) for listener in nodes.listeners
-    )
-    assert (first.restart, second.restart) == (0, 1)
-    assert first.backup_dir == second.backup_dir == f"{cluster.run_dir}/backup-{cluster.id}"
-
-
-def test_a_worker_alone_is_started_again_with_a_note_and_counts_as_a_restart(start, nodes):
-    cluster = running(start, restarts=2, cluster_size=3, num_ps=1)
-    nodes.send(m.Progressed(rank=2, state="serving"))
-    nodes.kill(2)
-    eventually(lambda: cluster.view().notes)
-    nodes.send(m.Progressed(rank=2, state="serving"))
-    nodes.kill(0)
-    in_start(cluster, nodes, 1)
-    nodes.end(1)
-    nodes.end(2)
-    cluster.wait(timeout_s=60)
-    alone, whole = cluster.view().notes
-    assert alone.startswith("restart 1 of 2, of worker:0 alone, while the others go on: Exited: the process was killed")
-    assert whole.startswith("restart 2 of 2, as ps:0: Exited: the process was killed")
 
 
 @pytest.mark.parametrize("error", [no_slots(), LaunchFailed(reason="no fork server")], ids=["slots", "launch"])

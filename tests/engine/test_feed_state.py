@@ -142,30 +142,6 @@ def test_only_nodes_that_do_not_serve_are_fed_and_waited_for():
     assert rig.store(0, "a", 5, feed=1).progress().rows == {"chief:0": 5}
 
 
-# ---- which rows count ---------------------------------------------------------------------------------------------
-
-
-def test_a_stored_partition_is_committed_on_all_nodes_with_the_rows_of_each():
-    rig = Rig().store(0, "7.0.1", 3, shapes={"x": [28, 28]})
-    commits = rig.sent(m.Commit)
-    assert {rank: commit.rows for rank, commit in commits.items()} == {1: 3, 2: 3}
-    assert {commit.attempt for commit in commits.values()} == {"7.0.1"}
-    assert commits[2].shapes == {"x": [28, 28]}
-
-
-# ---- when a feed is complete --------------------------------------------------------------------------------------
-
-
-def test_a_feed_is_complete_when_all_partitions_are_in_and_not_before():
-    rig = Rig().store(0, "a", 2, leftover=1).job_done(9, 2)
-    assert rig.sent(m.FeedComplete) == {}
-    assert rig.feed_state.current.state == "open"
-    rig.store(1, "b", 2)
-    assert {rank: done.rows for rank, done in rig.sent(m.FeedComplete).items()} == {1: 5, 2: 4}
-    assert rig.progress().complete
-    assert rig.feed_state.current.state == "complete"
-
-
 # ---- equal ends ---------------------------------------------------------------------------------------------------
 
 

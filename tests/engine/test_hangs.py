@@ -329,21 +329,6 @@ def test_the_warning_comes_before_the_time_out_however_short_that_is():
     assert rig.warnings(rig.at(10))
 
 
-def test_at_the_time_out_it_fails_the_run_with_its_rows_and_stacks():
-    rig = Fed()
-    rig.at(60)
-    [asked] = rig.at(600)
-    assert isinstance(asked, SendTo)
-    assert asked.rank == 1
-    answer = m.Stacks(1, asked.message.request, m.Condition.BUSY, "its stacks", place="train.py, line 7", call="sleep")
-    rig.watch.handle(answer, rig.now)
-    first = rig.state.causes.first
-    assert (first.node, first.kind, first.traceback) == ("worker:0", "FeedTimeout", "its stacks")
-    assert first.message.startswith("it has taken none of its 10 rows for 600 s, though all have come; see whether")
-    assert first.message.endswith("(timeout_s of cluster.train); it is at train.py, line 7, in sleep")
-    assert rig.at(700) == []
-
-
 def test_a_node_that_works_on_something_else_is_only_warned_of():
     rig = Fed()
     assert rig.warnings(rig.at(60, idle_s=1.0))

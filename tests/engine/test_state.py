@@ -11,13 +11,11 @@ from tfos_lab.engine.state.cluster_state import (
     DRAIN_TIMEOUT_S,
     FAREWELL_S,
     LEAVING_PATIENCE_S,
-    LOST_AFTER_S,
-    ORPHAN_PATIENCE_S,
     ClusterState,
     RestartBudget,
 )
-from tfos_lab.engine.state.events import MetricsReported, NodeChanged, NodeStartedAgain, StateChanged
-from tfos_lab.engine.state.instructions import Failure, Finished, Overdue, Publish, PublishAll, SendTo, StartAll
+from tfos_lab.engine.state.events import MetricsReported, NodeStartedAgain, StateChanged
+from tfos_lab.engine.state.instructions import Failure, Finished, Publish, PublishAll, SendTo, StartAll
 
 GRACE_S = 3.0
 CONSEQUENCE_PATIENCE_S = 1.2  # for as long an error that others may have caused waits for its cause
@@ -102,14 +100,6 @@ class Play:
 # ---- reservation → release → running ------------------------------------------------------------------------------
 
 
-def test_no_node_starts_before_all_have_reserved():
-    play = Play(cluster_size=3)
-    play.reserve(0).reserve(2)
-    assert not any(isinstance(i, StartAll) for i in play.asked)
-    assert play.cluster_state.missing == ["worker:0"]
-    assert play.cluster_state.state == "reserving"
-
-
 def test_the_last_reservation_starts_all_nodes_with_every_address_in_task_order():
     play = Play(cluster_size=4, num_ps=1, eval_node=True)
     play.all_reserve()
@@ -121,32 +111,6 @@ def test_the_last_reservation_starts_all_nodes_with_every_address_in_task_order(
         "worker": ["host3:9003"],
     }
     assert play.cluster_state.state == "starting"
-
-
-def test_a_retried_task_replaces_the_address_of_the_lost_one():
-    play = Play(cluster_size=2)
-    play.reserve(0, address="old:1").reserve(0, address="new:2").reserve(1)
-    (release,) = [i for i in play.asked if isinstance(i, StartAll)]
-    assert release.spec["chief"] == ["new:2"]
-
-
-def test_an_agent_whose_rank_has_already_started_has_to_leave():
-    play = Play(cluster_size=2).all_run()
-    play.reserve(1, address="late:1")
-    assert play.sent(m.Stop) == [1]
-    assert play.sent(m.Shutdown) == [1]
-    assert play.cluster_state.views[1].address == "host1:9001"
-    assert play.cluster_state.state == "running"
-
-
-def test_the_cluster_runs_when_all_nodes_run():
-    play = Play(cluster_size=2).all_reserve()
-    play.receive(m.Progressed(rank=0, state="importing")).receive(m.Progressed(rank=0, state="running", pid=5))
-    assert play.cluster_state.state == "starting"
-    play.receive(m.Progressed(rank=1, state="running", pid=6))
-    assert play.cluster_state.state == "running"
-    assert [event.state for event in play.published(StateChanged)] == ["running"]
-    assert [view.pid for view in play.cluster_state.views] == [5, 6]
 
 
 def test_a_function_that_returns_at_once_has_run_all_the_same():
@@ -184,37 +148,7 @@ def test_what_comes_together_is_as_if_each_came_alone_and_in_order():
     assert events[0].metrics == {"loss": 2.0}
 
 
-def test_a_heartbeat_is_answered_unless_the_credit_for_a_log_is_the_answer():
-    play = Play(cluster_size=1).all_run()
-    logs = m.Logs(0, 0, [m.LogRecord(1.0, "stdout", b"x")])
-    assert play.receive(m.Figures(0, [m.Heartbeat(0)])).sent(m.HeartbeatAck) == [0]
-    assert play.receive(m.Figures(0, [m.Activity(0)])).asked == []
-    assert play.receive(m.Figures(0, [logs, m.Heartbeat(0)])).asked == []
-    assert play.receive(m.Heartbeat(0)).sent(m.HeartbeatAck) == [0]
-
-
 # ---- good ends ----------------------------------------------------------------------------------------------------
-
-
-def test_a_cluster_is_done_when_its_nodes_have_drained():
-    play = Play(cluster_size=2).all_run().returns(0).returns(1).drain(0)
-    assert play.sent(m.Shutdown) == [0]
-    assert not play.is_over
-    play.drain(1)
-    assert play.is_over
-    assert play.cluster_state.state == "done"
-    assert sorted(play.cluster_state.outcomes) == ["chief:0", "worker:0"]
-
-
-def test_parameter_servers_and_the_evaluator_end_when_the_training_nodes_have_returned():
-    play = Play(cluster_size=4, num_ps=1, eval_node=True).all_run()
-    play.returns(1)
-    play.returns(3)
-    assert play.sent(m.Finish) == [0, 1, 2, 3]
-    play.end(0, m.Outcome(kind="stopped")).end(2, m.Outcome(kind="exited", exit_code=-15))
-    assert play.states() == {"ps:0": "done", "chief:0": "done", "evaluator:0": "done", "worker:0": "done"}
-    assert play.drain(0, 1, 2, 3).cluster_state.state == "done"
-    assert play.cluster_state.causes.first is None
 
 
 def test_an_evaluator_that_returns_early_ends_nothing():
@@ -232,14 +166,6 @@ def test_a_child_that_ended_with_its_fork_server_was_lost_if_its_executor_has_en
     assert play.states()["worker:0"] == "running"
     play.cluster_state.lose(1, "its executor has ended", play.now_s)
     assert (play.cluster_state.causes.first.node, play.cluster_state.causes.first.kind) == ("worker:0", "Lost")
-
-
-def test_a_child_that_ended_with_its_fork_server_alone_says_so():
-    play = Play(cluster_size=2).all_run().end(1, ORPHANED).wait(ORPHAN_PATIENCE_S - 0.1)
-    assert play.cluster_state.state == "running"
-    play.wait(0.2)
-    assert (play.cluster_state.state, play.states()["worker:0"]) == ("failed", "failed")
-    assert play.cluster_state.causes.first.message == "the process it was forked from has ended"
 
 
 def test_what_follows_from_the_end_of_an_executor_waits_for_spark_s_reason():
@@ -280,31 +206,11 @@ def test_training_begins_though_the_evaluator_has_failed_before_its_function_ran
 # ---- failures -----------------------------------------------------------------------------------------------------
 
 
-def test_the_first_real_error_fails_the_cluster_and_all_nodes_are_stopped():
-    play = Play(cluster_size=3).all_run().end(1, BOOM)
-    assert play.cluster_state.state == "failed"
-    assert play.cluster_state.causes.first == Failure("worker:0", "ValueError", "boom\nsecond line", "File x, line 1")
-    assert play.sent(m.Stop) == [0, 1, 2]
-    assert {i.message.grace_s for i in play.asked if isinstance(i, SendTo)} == {GRACE_S}
-    assert play.cluster_state.reason == "worker:0: ValueError: boom"
-    (change,) = play.published(NodeChanged)
-    assert (change.node, change.state, change.detail) == ("worker:0", "failed", "ValueError: boom")
-
-
 def test_late_messages_do_not_set_a_node_back():
     play = Play(cluster_size=1).all_run()
     play.receive(m.Progressed(rank=0, state="starting", pid=77))
     assert (play.cluster_state.views[0].state, play.cluster_state.views[0].pid) == ("running", 77)
     assert play.cluster_state.state == "running"
-
-
-def test_an_error_that_may_be_a_consequence_waits_for_its_cause():
-    play = Play(cluster_size=3).all_run().end(0, ECHO)
-    assert play.cluster_state.state == "running"
-    assert play.cluster_state.causes.first is None
-    play.end(2, KILLED, after_s=CONSEQUENCE_PATIENCE_S / 2)
-    assert play.cluster_state.causes.first.node == "worker:1"
-    assert play.cluster_state.causes.consequences == {"chief:0": "UnavailableError: Collective aborted"}
 
 
 def test_a_consequence_without_a_cause_becomes_the_cause():
@@ -314,62 +220,6 @@ def test_a_consequence_without_a_cause_becomes_the_cause():
     play.receive(m.Heartbeat(rank=1)).wait(CONSEQUENCE_PATIENCE_S)
     assert play.cluster_state.causes.first == Failure("chief:0", "UnavailableError", "Collective aborted", gone=True)
     assert play.sent(m.Stop) == [0, 1]
-
-
-def test_a_node_whose_agent_is_stopped_is_the_cause_of_what_others_fail_with_meanwhile():
-    play = Play(cluster_size=2).all_run().wait(1.0).wait(0.8).end(0, ECHO)
-    for _ in range(3):
-        play.wait(0.9)
-    assert play.cluster_state.causes.first.node == "worker:0"
-    assert play.cluster_state.causes.first.kind == "Lost"
-    assert play.cluster_state.causes.consequences == {"chief:0": "UnavailableError: Collective aborted"}
-
-
-def test_a_child_that_ended_with_its_fork_server_is_the_cause_though_its_peer_fails_while_that_is_found_out():
-    play = Play(cluster_size=2).all_run()
-    play.end(1, m.Outcome(kind="exited", exit_code=-9, orphaned=True)).end(0, ECHO)
-    for _ in range(5):
-        play.receive(m.Heartbeat(rank=0)).receive(m.Heartbeat(rank=1)).wait(0.8)
-    assert play.cluster_state.causes.first.node == "worker:0"
-
-
-def test_when_spark_ends_all_tasks_for_a_node_that_had_returned_that_node_is_named():
-    play = Play(cluster_size=2).all_run().returns(1).lose(1).lose(0)
-    assert play.cluster_state.causes.first.node == "worker:0"
-
-
-@pytest.mark.parametrize("reserved", [0, 1, 2])
-def test_nodes_that_do_not_run_in_time_are_overdue(reserved):
-    play = Play(cluster_size=2)
-    for rank in range(reserved):
-        play.reserve(rank)
-    play.wait(0.1).cluster_state.await_start(1.5)
-    play.wait(30.0)  # the driver was suspended
-    assert Overdue(1.5) not in play.asked
-    play.wait(0.9)
-    assert play.asked[-1] == Overdue(1.5)
-    assert Overdue(1.5) not in play.wait(0.9).asked
-
-
-@pytest.mark.parametrize("cause", ["killed", "lost", "echo"])
-def test_if_restarts_are_left_a_lost_node_ends_this_start_only(cause):
-    play = Play(cluster_size=2, restarts=1).all_run()
-    if cause == "killed":
-        play.end(1, KILLED)
-    elif cause == "lost":
-        play.asked = play.cluster_state.lose(1, "its executor is gone", play.now_s)
-    else:
-        play.end(1, ECHO).wait(2 * CONSEQUENCE_PATIENCE_S)
-    assert play.cluster_state.state == "restarting"
-    assert 0 in play.sent(m.Stop)
-    play.end(0, m.Outcome(kind="stopped")).drain(*([0] if cause == "lost" else [1, 0]))
-    assert play.cluster_state.state == "restarting"
-    assert Finished() in play.asked
-
-
-def test_a_function_that_fails_would_fail_again():
-    play = Play(cluster_size=2, restarts=1).all_run().end(1, BOOM)
-    assert play.cluster_state.state == "failed"
 
 
 def serving(**options):
@@ -407,21 +257,9 @@ def test_one_that_exits_with_an_error_or_is_killed_again_while_it_starts_is_star
     assert play.restarts.used == 3
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_without_a_parameter_server_or_the_chief_all_start_again(rank):
-    play = serving().end(rank, KILLED)
-    assert (play.cluster_state.state, play.sent(m.StartAgain)) == ("restarting", [])
-    assert play.restarts.used == 1
-
-
 def test_a_worker_whose_agent_is_gone_takes_its_address_with_it_so_all_start_again():
     play = serving()
     play.asked = play.cluster_state.lose(2, "its executor is gone", play.now_s)
-    assert (play.cluster_state.state, play.sent(m.StartAgain)) == ("restarting", [])
-
-
-def test_a_worker_that_trains_by_itself_holds_state_so_all_start_again():
-    play = Play(cluster_size=3, num_ps=1, restarts=1).all_run().end(2, KILLED)
     assert (play.cluster_state.state, play.sent(m.StartAgain)) == ("restarting", [])
 
 
@@ -481,40 +319,7 @@ def test_the_same_error_on_other_nodes_is_one_error():
     assert list(play.cluster_state.causes.consequences) == ["worker:1"]
 
 
-# ---- stop ---------------------------------------------------------------------------------------------------------
-
-
-def test_stop_ends_all_nodes_and_the_cluster_is_stopped_when_they_have_drained():
-    play = Play(cluster_size=2).all_run()
-    play.asked = play.cluster_state.stop(play.now_s, grace_s=0.5, reason="interrupted")
-    assert play.sent(m.Stop) == [0, 1]
-    assert play.cluster_state.state == "stopping"
-    assert play.cluster_state.reason == "interrupted"
-    play.end(0, m.Outcome(kind="stopped")).end(1, KILLED)
-    assert play.states() == {"chief:0": "stopped", "worker:0": "stopped"}
-    assert play.drain(0, 1).cluster_state.state == "stopped"
-    assert play.cluster_state.causes.first is None
-
-
 # ---- silence ------------------------------------------------------------------------------------------------------
-
-
-def test_a_silent_node_is_lost_and_named_with_its_host():
-    play = Play(cluster_size=2).all_run()
-    for _ in range(int(LOST_AFTER_S) + 1):
-        play.receive(m.Heartbeat(rank=0), after_s=1.0).wait(0)
-    assert play.states()["worker:0"] == "lost"
-    failure = play.cluster_state.causes.first
-    assert (failure.node, failure.kind) == ("worker:0", "Lost")
-    assert failure.message == "the node on host1 (executor 1) is gone: not heard of for 5 s"
-
-
-def test_no_node_is_lost_because_the_driver_was_suspended():
-    play = Play(cluster_size=2).all_run().wait(0.2).wait(3600.0)
-    assert play.cluster_state.state == "running"
-    for _ in range(int(LOST_AFTER_S) + 1):
-        play.receive(m.Heartbeat(rank=0), after_s=1.0).wait(0)
-    assert play.states()["worker:0"] == "lost"
 
 
 def test_a_node_that_the_launcher_reports_as_gone_is_lost_at_once():
@@ -524,19 +329,6 @@ def test_a_node_that_the_launcher_reports_as_gone_is_lost_at_once():
     assert sorted(set(play.sent(m.Stop))) == [0, 1]
     assert play.sent(m.Shutdown) == [1]
     assert play.cluster_state.lose(1, "again", play.now_s) == []
-
-
-def test_an_agent_that_ends_after_it_has_drained_is_not_lost():
-    play = Play(cluster_size=2).all_run().returns(0).returns(1).drain(0)
-    assert play.cluster_state.lose(0, "its agent ended with code 0", play.now_s) == []
-    assert play.states()["chief:0"] == "done"
-
-
-def test_a_loss_while_the_cluster_finishes_is_no_failure():
-    play = Play(cluster_size=2).all_run().returns(0).returns(1)
-    play.cluster_state.lose(1, "gone", play.now_s)
-    assert play.drain(0).cluster_state.state == "done"
-    assert play.cluster_state.causes.first is None
 
 
 # ---- output from other hosts --------------------------------------------------------------------------------------

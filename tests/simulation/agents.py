@@ -48,6 +48,12 @@ class Agent:
         Whether the function's end has been reported.
     holds_slot : bool
         Whether the Spark task that has started it waits for its end.
+    address : str
+        Where its function listens.
+    silent_s : float
+        For how long it has heard nothing of the driver at most.
+    began_s, left_s : float
+        When it reserved, and when it ended; ``why`` it did.
     """
 
     def __init__(self, run: Run, head_number: int, spec: NodeSpec, host: Host, executor: str) -> None:
@@ -57,6 +63,9 @@ class Agent:
         self.identity = f"{spec.node}/{self.pid}".encode()
         self.is_there, self.stands, self.has_ended = False, "", False
         self.holds_slot = bool(executor)
+        self.address = f"{host.name}:{self.pid}"
+        self.silent_s = self.began_s = self.left_s = 0.0
+        self.why = ""
         self.child: Child | None = None
         self.spool = Spool()
         self._start: m.Start | None = None
@@ -65,7 +74,6 @@ class Agent:
         self._exited = self._is_leaving = False
         self._held: deque[Callable[[], None]] = deque()
         self._heard_s: float | None = None
-        self._began_s = 0.0
         self._link = Link(self.world, host, lambda data: run.to_driver(self, data))
         self.receive = Link(self.world, host, self._on_data).send
 
@@ -76,7 +84,7 @@ class Agent:
         self.is_there = self.run.is_launching(self)
         if self.is_there:
             self.world.tell(self.name, f"agent {self.pid} reserves")
-            self._began_s = self.world.now_s
+            self.began_s = self.world.now_s
             self._beat()
 
     def send(self, message: m.FromAgent) -> None:
@@ -92,13 +100,13 @@ class Agent:
         if self.stands:
             return
         self._send_signs()
-        silent_s = self.world.now_s - (self._heard_s or self._began_s)
+        silent_s = self.world.now_s - (self._heard_s or self.began_s)
+        self.silent_s = max(self.silent_s, silent_s)
         if silent_s > DRIVER_TIMEOUT_S or (silent_s > UNREACHABLE_S and not self.run.is_reachable(self)):
             self.go(GAVE_UP, "gives up")
 
     def _reservation(self) -> m.Reserve:
-        address = f"{self.host.name}:{self.pid}"
-        return m.Reserve(self.rank, self.host.name, address, self.pid, self.executor or THIS_MACHINE, [])
+        return m.Reserve(self.rank, self.host.name, self.address, self.pid, self.executor or THIS_MACHINE, [])
 
     def _send_signs(self) -> None:
         if self._heard_s is None:
@@ -136,6 +144,7 @@ class Agent:
             case m.HeartbeatAck():
                 pass
             case m.Start():
+                self.run.seen.started.append((self, message.cluster_spec))
                 if not self._had_child and not self.has_ended:
                     self._start = message
                     self._spawn()
@@ -289,6 +298,7 @@ class Agent:
             return
         self.world.tell(self.name, f"agent {self.pid} {why} (code {code})")
         self.is_there, self.stands = False, ""
+        self.left_s, self.why = self.world.now_s, why
         if self.child is not None:
             # The child follows its agent at once, or as soon as its fork server sees that it is gone.
             self.world.at(self.world.between(0.0, 0.2), self.child_ends, _KILLED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+from tests.simulation.agents import Agent
 from tests.simulation.plan import GRACE_S
 from tests.simulation.run import PATIENCE_S, Run
 from tests.simulation.world import EPOCH_S
@@ -21,6 +22,8 @@ _UNREACHED_S = 90.0
 _DRAIN_S = GRACE_S + 10.0 + 5.0
 # Processes are asked to end before the next ones are started, and not waited for.
 _MOMENT_S = 1.0
+# An agent that can be reached hears of the driver after so long at most.
+_ANSWER_S = 3.0
 # Of faults that keep what wants to end a node from reaching it.
 _UNREACHABLE = {
     "cut",
@@ -112,6 +115,34 @@ def the_blamed_had_a_fault(run: Run) -> Iterator[str]:
         yield f"{cause.node} is blamed: {cause.kind}: {cause.message}"
 
 
+def nodes_know_one_another(run: Run) -> Iterator[str]:
+    """Nodes start together: each is told where all of them are, and by its own address the others know it."""
+    for agent, spec in run.seen.started:
+        addresses = [address for job in spec.values() for address in job]
+        if agent.address != spec[agent.spec.job_name][agent.spec.task_index] or not all(addresses):
+            yield f"{agent.name} at {agent.address} was started, and the nodes are {spec}"
+
+
+def agents_are_answered_and_told_to_leave(run: Run) -> Iterator[str]:
+    """The driver answers agents, and tells them when nothing is wanted of them any more: they need not find out."""
+    kinds = [one.kind for one in run.done]
+    for agent in run.agents:
+        name = f"agent {agent.pid} of {agent.name}"
+        if not kinds and agent.silent_s > _ANSWER_S:
+            yield f"{name} heard nothing for {agent.silent_s:.0f} s"
+        if not kinds and agent.why != "leaves":
+            yield f"{name} {agent.why}, and was not told to leave"
+        first_s = next((one.began_s for one in run.agents if one.name == agent.name), 0.0)
+        if kinds == ["second task"] and agent.began_s > first_s and _starts(run, agent) != 1:
+            late_s = min(agent.left_s, run.over_s[agent.head_number]) - agent.began_s
+            if agent.why != "leaves" or late_s > _ANSWER_S:
+                yield f"{name} is one too many, and left {late_s:.0f} s after it had come: {agent.why}"
+
+
+def _starts(run: Run, agent: Agent) -> int:
+    return sum(started is agent for started, _ in run.seen.started)
+
+
 def nothing_is_lost_without_a_fault(run: Run) -> Iterator[str]:
     """Where nothing has happened that can end a node, no node is lost and the run is done."""
     if _killing(run) or run.kernel.is_gone:
@@ -149,6 +180,19 @@ def restarts_are_within_budget(run: Run) -> Iterator[str]:
     if run.budget.used > run.budget.total or len(run.heads) - 1 + run.seen.alone > run.budget.used:
         counted = f"{run.budget.used} of {run.budget.total}"
         yield f"{len(run.heads)} starts, {run.seen.alone} of single nodes, where {counted} were counted"
+
+
+def it_starts_again_for_a_node_that_is_gone(run: Run) -> Iterator[str]:
+    """With a restart left, a run outlives a node that is gone; for a function that fails nothing is started again."""
+    evaluators = {spec.node for spec in run.plan.specs if spec.job_name == "evaluator"}
+    if len(run.done) != 1 or not run.budget.total or run.plan.ps or run.done[0].nodes & evaluators:
+        return
+    [one] = run.done
+    if one.kind in ("raise", "exit") and run.budget.used:
+        yield f"it was started again though a function has failed: {one.kind}"
+    is_gone = one.kills and one.kind in ("kill the child", "kill the agent", "lose the executor")
+    if is_gone and run.head.state.state is not RunState.DONE:
+        yield f"it is {run.head.state.state} after {run.budget.used} restarts, though only {one.kind}"
 
 
 def children_end(run: Run) -> Iterator[str]:
@@ -202,10 +246,13 @@ _LAWS: tuple[Callable[[Run], Iterator[str]], ...] = (
     it_is_told_once,
     who_stops_a_run_has_stopped_it,
     the_blamed_had_a_fault,
+    nodes_know_one_another,
+    agents_are_answered_and_told_to_leave,
     nothing_is_lost_without_a_fault,
     a_fault_is_no_success,
     an_evaluator_is_spared,
     restarts_are_within_budget,
+    it_starts_again_for_a_node_that_is_gone,
     children_end,
     every_row_comes_once,
 )

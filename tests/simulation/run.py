@@ -60,6 +60,8 @@ class Seen:
         The rows that each node of the last head has read.
     steps : set of (int, int)
         The plans of its nodes: steps, and the nodes that take part.
+    started : list of (Agent, dict)
+        The agents that were told to start, and what they were told of the addresses of all.
     """
 
     states: list[tuple[float, RunState, str]] = field(default_factory=list)
@@ -68,6 +70,7 @@ class Seen:
     told: str = ""
     rows: dict[str, list[Row]] = field(default_factory=dict)
     steps: set[tuple[int, int]] = field(default_factory=set)
+    started: list[tuple[Agent, dict[str, list[str]]]] = field(default_factory=list)
 
 
 class Run:

@@ -53,6 +53,19 @@ MENDED = [
     Plan(faults=(Fault("lost task", at_s=0.0, node="worker:0"),)),
 ]
 
+# Rules that few seeds meet.
+RARE = [
+    # A task that Spark tries again before all have reserved has the address that the others are told.
+    Plan(spark=True, faults=(Fault("late task", 0.0, "worker:0", for_s=3.0), Fault("second task", 1.5, "chief:0"))),
+    # Whoever stops a run need not wait until the nodes find out.
+    Plan(spark=True, rows=20, partitions=2, faults=(Fault("the user stops", at_s=3.0),)),
+    # A parameter server, and a worker that trains by itself, are started again with all others.
+    Plan(nodes=3, ps=1, restarts=1, faults=(Fault("kill the child", at_s=3.0, node="ps:0"),)),
+    Plan(nodes=3, restarts=1, works_s=20.0, faults=(Fault("kill the child", at_s=4.0, node="worker:0"),)),
+    # Training goes on without its evaluator.
+    Plan(nodes=3, evaluator=True, works_s=20.0, faults=(Fault("raise", at_s=6.0, node="evaluator:0"),)),
+]
+
 
 def assert_holds(plan):
     run = Run(plan).live()
@@ -77,8 +90,8 @@ def test_everything_holds_for_many_more_seeds(start):
     assert_all_hold(range(start, start + 1_000))
 
 
-@pytest.mark.parametrize("plan", MENDED, ids=str)
-def test_what_was_found_holds(plan):
+@pytest.mark.parametrize("plan", [*MENDED, *RARE], ids=str)
+def test_what_was_found_or_is_rarely_met_holds(plan):
     assert_holds(plan)
 
 
