@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -33,6 +34,17 @@ _UNREACHABLE = {
     "kill the kernel",
     "slow",
     "stop the child",
+}
+
+_LAST = {RunState.STOPPING, RunState.RESTARTING, RunState.FAILED}
+# What may follow a state of the run.
+_AFTER = {
+    RunState.LAUNCHING: {RunState.RESERVING, *_LAST},
+    RunState.RESERVING: {RunState.STARTING, *_LAST},
+    RunState.STARTING: {RunState.RUNNING, RunState.DONE, *_LAST},
+    RunState.RUNNING: {RunState.DONE, *_LAST},
+    RunState.RESTARTING: {RunState.RESERVING, RunState.STOPPED, *_LAST},
+    RunState.STOPPING: {RunState.STOPPED},
 }
 
 
@@ -115,12 +127,23 @@ def the_blamed_had_a_fault(run: Run) -> Iterator[str]:
         yield f"{cause.node} is blamed: {cause.kind}: {cause.message}"
 
 
+def states_follow_one_another(run: Run) -> Iterator[str]:
+    """A run goes on from one state to the next, and never back but by a restart."""
+    states = [RunState.LAUNCHING, *(state for _, state, _ in run.seen.states)]
+    for state, following in itertools.pairwise(states):
+        if following not in _AFTER.get(state, ()):
+            yield f"{following} follows {state}"
+
+
 def nodes_know_one_another(run: Run) -> Iterator[str]:
     """Nodes start together: each is told where all of them are, and by its own address the others know it."""
+    told: dict[int, dict[str, list[str]]] = {}
     for agent, spec in run.seen.started:
         addresses = [address for job in spec.values() for address in job]
         if agent.address != spec[agent.spec.job_name][agent.spec.task_index] or not all(addresses):
             yield f"{agent.name} at {agent.address} was started, and the nodes are {spec}"
+        if spec != told.setdefault(agent.head_number, spec):
+            yield f"{agent.name} was told {spec}, another node {told[agent.head_number]}"
 
 
 def agents_are_answered_and_told_to_leave(run: Run) -> Iterator[str]:
@@ -135,7 +158,7 @@ def agents_are_answered_and_told_to_leave(run: Run) -> Iterator[str]:
         first_s = next((one.began_s for one in run.agents if one.name == agent.name), 0.0)
         if kinds == ["second task"] and agent.began_s > first_s and _starts(run, agent) != 1:
             late_s = min(agent.left_s, run.over_s[agent.head_number]) - agent.began_s
-            if agent.why != "leaves" or late_s > _ANSWER_S:
+            if late_s > (_ANSWER_S if agent.why == "leaves" else _MOMENT_S):
                 yield f"{name} is one too many, and left {late_s:.0f} s after it had come: {agent.why}"
 
 
@@ -246,6 +269,7 @@ _LAWS: tuple[Callable[[Run], Iterator[str]], ...] = (
     it_is_told_once,
     who_stops_a_run_has_stopped_it,
     the_blamed_had_a_fault,
+    states_follow_one_another,
     nodes_know_one_another,
     agents_are_answered_and_told_to_leave,
     nothing_is_lost_without_a_fault,

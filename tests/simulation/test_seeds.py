@@ -49,6 +49,13 @@ MENDED = [
     # The time that nodes have to open their endpoints went on while the kernel was paused.
     Plan.drawn(32516),
     Plan.drawn(42398),
+    # A task that was tried again once all had been told to start: they were told two addresses of one node.
+    Plan(
+        nodes=4,
+        spark=True,
+        barrier=False,
+        faults=(Fault("kill the agent", at_s=1.2, node="worker:1"), Fault("slow", at_s=0.1, node="worker:0", for_s=10)),
+    ),
     # A node that never reserved was waited for as long as nobody waited: the time-out was that of a caller.
     Plan(faults=(Fault("lost task", at_s=0.0, node="worker:0"),)),
 ]
