@@ -32,7 +32,7 @@ def problems_of(**options: Any) -> list[str]:
 def test_the_help_of_run_and_of_the_configuration_describes_each_option():
     for documented in (tfos_lab.run, tfos_lab.ClusterConfig):
         assert [name for name in OPTIONS if f"\n{name} : " not in inspect.getdoc(documented)] == []
-    assert "grace_s : float, default 10.0\n    Seconds between asking a node to end" in inspect.getdoc(tfos_lab.run)
+    assert "grace : float, default 10.0\n    Seconds between asking a node to end" in inspect.getdoc(tfos_lab.run)
 
 
 def test_type_checkers_know_the_options_with_their_types():
@@ -42,8 +42,8 @@ def test_type_checkers_know_the_options_with_their_types():
 
 
 def test_a_configuration_has_the_defaults_and_cannot_be_changed():
-    config = tfos_lab.ClusterConfig(grace_s=0, output="all", output_limit_bytes=0, log_dir=None)
-    assert (config.cluster_size, config.master_node, config.grace_s, config.name) == (1, "chief", 0, "cluster")
+    config = tfos_lab.ClusterConfig(grace=0, collect="all", output_limit_bytes=0, log_dir=None)
+    assert (config.cluster_size, config.master_node, config.grace, config.name) == (1, "chief", 0, "cluster")
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.cluster_size = 2
 
@@ -77,10 +77,10 @@ def test_each_option_refuses_nonsense_by_its_name_and_value_and_all_of_them_toge
             "restarts=2: inline runs in this very process, which cannot start again",
         ),
         (
-            {"cluster_size": 2, "num_ps": 1, "eval_node": True},
-            "num_ps=1 and eval_node: leaves no node to train in a cluster of 2; ask for cluster_size=3 or more",
+            {"cluster_size": 2, "num_ps": 1, "evaluator": True},
+            "num_ps=1 and evaluator: leaves no node to train in a cluster of 2; ask for cluster_size=3 or more",
         ),
-        ({"local": "cloud"}, "local='cloud': use one of auto, processes, inline, false"),
+        ({"local": "cloud"}, "local='cloud': use one of auto, processes, inline, off"),
         (
             {"master_node": "chef"},
             "master_node='chef': not a job name that can lead; use 'chief' or 'master', or None to let worker:0 lead",
@@ -92,7 +92,7 @@ def test_each_option_refuses_nonsense_by_its_name_and_value_and_all_of_them_toge
             "gpus['boss']: not a job name; there are ps, chief, master, evaluator, worker",
         ),
         ({"gpus": {"worker": 0.5}}, "gpus['worker']=0.5: a whole number of GPUs per node is needed"),
-        ({"grace_s": None}, "grace_s=None: a number of seconds is needed"),
+        ({"grace": None}, "grace=None: a number of seconds is needed"),
         ({"env": {"A": 1}}, "env['A']: names and values must be strings"),
         ({"env": {"TF_CONFIG": "{}"}}, "env['TF_CONFIG']: is set by tfos_lab on every node"),
     ],
@@ -127,4 +127,4 @@ def test_a_log_dir_is_the_same_for_all_nodes(tmp_path, monkeypatch):
 def test_false_addresses_of_nodes_are_refused_before_anything_starts(spark, monkeypatch, ports, network, problems):
     monkeypatch.setenv("TFOS_NODE_PORTS", ports)
     monkeypatch.setenv("TFOS_NODE_NETWORK", network)
-    assert problems_of(spark=spark, local="false") == problems
+    assert problems_of(spark=spark, local="off") == problems

@@ -165,7 +165,7 @@ def test_a_node_that_never_reads_its_rows_hangs():
 
 
 def test_parameter_servers_and_evaluators_may_wait_for_as_long_as_they_like():
-    rig = Rig(cluster_size=3, num_ps=1, eval_node=True)
+    rig = Rig(cluster_size=3, num_ps=1, evaluator=True)
     rig.says("ps:0", 300.0, sign="began")
     rig.says("evaluator:0", 300.0, sign="began")
     rig.says("chief:0", 1.0, step=4)
@@ -340,7 +340,7 @@ def test_at_the_time_out_it_fails_the_run_with_its_rows_and_stacks():
     first = rig.state.causes.first
     assert (first.node, first.kind, first.traceback) == ("worker:0", "FeedTimeout", "its stacks")
     assert first.message.startswith("it has taken none of its 10 rows for 600 s, though all have come; see whether")
-    assert first.message.endswith("(timeout_s of cluster.train); it is at train.py, line 7, in sleep")
+    assert first.message.endswith("(timeout of cluster.train); it is at train.py, line 7, in sleep")
     assert rig.at(700) == []
 
 

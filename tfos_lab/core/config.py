@@ -29,7 +29,7 @@ from tfos_lab.core.roles import NodeSpec, Role
 from tfos_lab.errors import ConfigError
 
 MASTER_CHOICES = tuple(role.value for role in Role if role.leads)
-OUTPUT_CHOICES = ("chief", "all")
+COLLECT_CHOICES = ("chief", "all")
 ON_HANG_CHOICES = ("warn", "fail")
 ON_NAN_CHOICES = ("warn", "stop")
 ON_EVALUATOR_FAILURE_CHOICES = ("warn", "fail")
@@ -102,7 +102,7 @@ class ClusterOptions(TypedDict, total=False):
     num_ps: int
     driver_ps: bool
     master_node: str | None
-    eval_node: bool
+    evaluator: bool
     tensorboard: bool
     log_dir: str | None
     name: str | None
@@ -110,15 +110,15 @@ class ClusterOptions(TypedDict, total=False):
     restarts: int
     gpus: int | str | Mapping[str, int] | None
     env: Mapping[str, str] | None
-    output: str
+    collect: str
     output_limit_bytes: int
     log_limit_bytes: int
     keep_runs: int | None
     keep_days: int | None
     run_store: str | None
-    reservation_timeout_s: float
-    grace_s: float
-    hang_timeout_s: float
+    start_timeout: float
+    grace: float
+    hang_timeout: float
     on_hang: str
     on_nan: str
     on_evaluator_failure: str
@@ -169,7 +169,7 @@ class ClusterConfig:
         check=_check_master,
         group=OptionGroup.CLUSTER,
     )
-    eval_node: bool = option(
+    evaluator: bool = option(
         default=False, type=OptionType.FLAG, meaning="one of them is the evaluator", group=OptionGroup.CLUSTER
     )
     tensorboard: bool = option(
@@ -201,7 +201,7 @@ class ClusterConfig:
         OptionType.CHOICE,
         "where nodes run: `auto` (Spark's executors, or this machine if the session is local or there is none; a "
         "cluster's session that has ended without `spark.stop()` is an error), `processes` (this machine), "
-        "`inline` (this very process, for debugging), `false` (insist on Spark)",
+        "`inline` (this very process, for debugging), `off` (insist on Spark)",
         choices=local_choices(),
         check=_check_local,
         group=OptionGroup.CLUSTER,
@@ -242,7 +242,7 @@ class ClusterConfig:
         check=_check_environment,
         group=OptionGroup.CLUSTER,
     )
-    output: str = option(
+    collect: str = option(
         "chief",
         OptionType.CHOICE,
         "whose `ctx.output_dir` is copied to the notebook: the chief's, or all nodes'",
@@ -250,7 +250,7 @@ class ClusterConfig:
             "The copy is in ``output`` in the run's folder. With ``all``, the files of each other node "
             "are in a folder of their own there, such as ``worker-0``."
         ),
-        choices=OUTPUT_CHOICES,
+        choices=COLLECT_CHOICES,
         group=OptionGroup.OUTPUT,
     )
     output_limit_bytes: int = option(
@@ -315,17 +315,17 @@ class ClusterConfig:
         optional=True,
         group=OptionGroup.OUTPUT,
     )
-    reservation_timeout_s: float = option(
+    start_timeout: float = option(
         600.0, OptionType.SECONDS, "seconds to wait for all nodes to reserve", check=seconds, group=OptionGroup.FAILURE
     )
-    grace_s: float = option(
+    grace: float = option(
         10.0,
         OptionType.SECONDS,
         "seconds between asking a node to end and killing it",
         check=seconds,
         group=OptionGroup.FAILURE,
     )
-    hang_timeout_s: float = option(
+    hang_timeout: float = option(
         60.0,
         OptionType.SECONDS,
         "seconds without a step, a row or a log line after which a node that trains counts as hung; 0 for never",
@@ -383,9 +383,9 @@ class ClusterConfig:
             problems.append(
                 "driver_ps: there is no parameter server to run on the notebook's machine; ask for num_ps=1 or more"
             )
-        training = self.cluster_size - self.num_ps - int(bool(self.eval_node))
+        training = self.cluster_size - self.num_ps - int(bool(self.evaluator))
         if self.cluster_size >= 1 and training < 1:
-            taken = f"num_ps={self.num_ps}" + (" and eval_node" if self.eval_node else "")
+            taken = f"num_ps={self.num_ps}" + (" and evaluator" if self.evaluator else "")
             problems.append(
                 f"{taken}: leaves no node to train in a cluster of {self.cluster_size}; "
                 f"ask for cluster_size={self.cluster_size + 1 - training} or more"
@@ -433,11 +433,10 @@ class FeedConfig:
         choices=REMAINDER_CHOICES,
         group=OptionGroup.ROWS,
     )
-    timeout_s: float = option(
+    feed_timeout: float = option(
         600.0,
         OptionType.SECONDS,
         "seconds in which no row may move before the feed fails",
-        name="feed_timeout",
         check=_check_idle_time,
         group=OptionGroup.ROWS,
     )
@@ -462,7 +461,7 @@ def assign_roles(config: ClusterConfig) -> list[NodeSpec]:
     jobs = [Role.PS] * config.num_ps
     if config.master_node is not None:
         jobs.append(Role(config.master_node))
-    if config.eval_node:
+    if config.evaluator:
         jobs.append(Role.EVALUATOR)
     jobs += [Role.WORKER] * (config.cluster_size - len(jobs))
     counts: dict[str, int] = {}

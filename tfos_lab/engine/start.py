@@ -84,7 +84,7 @@ def run(
         cluster.stop()  # what the function has written before is still on its way
         raise
     except BaseException:
-        cluster.stop(grace_s=0.0)
+        cluster.stop(grace=0.0)
         raise
     return cluster
 

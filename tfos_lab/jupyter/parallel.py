@@ -23,7 +23,7 @@ def parallel(
     *,
     slots: int | None = None,
     retries: int = 0,
-    timeout_s: float | None = None,
+    timeout: float | None = None,
     spark: SparkSession | None = None,
     name: str = "parallel",
     raise_failures: bool = True,
@@ -45,7 +45,7 @@ def parallel(
         The most runs at once. By default as many as the session has free task slots, or this machine has cores.
     retries : int
         How often a run that failed is tried again, for whatever reason.
-    timeout_s : float, optional
+    timeout : float, optional
         How many seconds a try may run; then it is stopped and has failed.
     spark : SparkSession, optional
         Whose executors to use; the active session by default.
@@ -56,8 +56,8 @@ def parallel(
     show : bool
         Whether progress is shown: a live table in a notebook, lines of text elsewhere.
     **options
-        ``local``, ``env``, ``gpus`` (for each run), ``keep_runs``, ``keep_days``, ``grace_s``,
-        ``reservation_timeout_s``, ``hang_timeout_s`` and ``on_hang``, as in `tfos_lab.run`: with ``on_hang="fail"``, a
+        ``local``, ``env``, ``gpus`` (for each run), ``keep_runs``, ``keep_days``, ``grace``,
+        ``start_timeout``, ``hang_timeout`` and ``on_hang``, as in `tfos_lab.run`: with ``on_hang="fail"``, a
         run that hangs has failed.
 
     Returns
@@ -81,7 +81,7 @@ def parallel(
     [0, 1, 4, 9]
     """
     __tracebackhide__ = True
-    plan = ParallelPlan(slots=slots, retries=retries, timeout_s=timeout_s)
+    plan = ParallelPlan(slots=slots, retries=retries, timeout=timeout)
     return run_all(
         map_fun, args_list, plan, spark=spark, name=name, raise_failures=raise_failures, show=show, **options
     )

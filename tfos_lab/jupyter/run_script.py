@@ -83,7 +83,7 @@ def run_script(
         Whether progress is shown: live in a notebook, as lines of text elsewhere, while `wait` waits.
     **options
         As in `tfos_lab.run`: ``local``, ``restarts``, ``gpus``, ``env``, ``output``, ``tensorboard``,
-        ``hang_timeout_s``, ``on_hang``, ….
+        ``hang_timeout``, ``on_hang``, ….
 
     Returns
     -------

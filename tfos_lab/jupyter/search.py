@@ -68,7 +68,7 @@ class Search:
         slots: int | None = None,
         seed: int | None = None,
         retries: int = 0,
-        timeout_s: float | None = None,
+        timeout: float | None = None,
         reduction: int = 3,
         min_steps: int | None = None,
         args: Any = None,
@@ -76,7 +76,7 @@ class Search:
         epochs: int = 1,
         columns: list[str] | None = None,
         remainder: str = "exact",
-        feed_timeout_s: float = 600.0,
+        feed_timeout: float = 600.0,
         spool_bytes: int | None = None,
         objects: bool | None = None,
         spark: SparkSession | None = None,
@@ -113,7 +113,7 @@ class Search:
             Makes random points the same each time.
         retries : int
             How often a trial that failed is tried again.
-        timeout_s : float, optional
+        timeout : float, optional
             How many seconds a trial may run; then it has failed.
         reduction : int
             With halving, one of so many trials goes on at each rung.
@@ -124,7 +124,7 @@ class Search:
             What all trials get in ``args`` beside their parameters.
         data : object, optional
             Rows that each trial is fed, as by `Cluster.train`, which has the options ``epochs``, ``columns``,
-            ``remainder``, ``feed_timeout_s``, ``spool_bytes`` and ``objects``, too.
+            ``remainder``, ``feed_timeout``, ``spool_bytes`` and ``objects``, too.
         spark : SparkSession, optional
             Whose executors to use; the active session by default.
         name : str
@@ -132,9 +132,9 @@ class Search:
         show : bool
             Whether progress is shown: a live table in a notebook, lines of text elsewhere.
         **options
-            Of each cluster, as in `tfos_lab.run`: ``num_ps``, ``driver_ps``, ``master_node``, ``eval_node``, ``local``,
+            Of each cluster, as in `tfos_lab.run`: ``num_ps``, ``driver_ps``, ``master_node``, ``evaluator``, ``local``,
             ``restarts``, ``gpus``, ``env``, ``output``, ``output_limit_bytes``, ``log_limit_bytes``,
-            ``reservation_timeout_s``, ``grace_s``, ``hang_timeout_s``, ``on_hang``, ``on_evaluator_failure``; and
+            ``start_timeout``, ``grace``, ``hang_timeout``, ``on_hang``, ``on_evaluator_failure``; and
             ``keep_runs`` and ``keep_days``, for which a search is one run.
 
         Returns
@@ -153,7 +153,7 @@ class Search:
             If the user interrupted or stopped the search; its ``results`` hold what was found until then.
         """
         __tracebackhide__ = True
-        feed = {"epochs": epochs, "columns": columns, "remainder": remainder, "timeout_s": feed_timeout_s}
+        feed = {"epochs": epochs, "columns": columns, "remainder": remainder, "feed_timeout": feed_timeout}
         request = SearchRequest(
             map_fun=map_fun,
             space=space,
@@ -167,7 +167,7 @@ class Search:
                 min_steps=min_steps,
                 seed=seed,
             ),
-            runs_plan=ParallelPlan(slots=slots, retries=retries, timeout_s=timeout_s),
+            runs_plan=ParallelPlan(slots=slots, retries=retries, timeout=timeout),
             cluster_size=cluster_size,
             data=data,
             feed={**feed, "spool_bytes": spool_bytes, "objects": objects},

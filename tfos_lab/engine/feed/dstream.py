@@ -91,7 +91,7 @@ class DStreamFeed(MicroBatches):
         options = self._options
         objects = options["objects"]
         if objects is None:
-            objects = options["columns"] is None and self._nodes.want_objects(options["timeout_s"])
+            objects = options["columns"] is None and self._nodes.want_objects(options["feed_timeout"])
         if not objects and rdd.isEmpty():
             return  # Spark finds no columns in it
         request = make_request(self._cluster, rdd, **{**options, "objects": objects})

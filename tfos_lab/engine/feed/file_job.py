@@ -101,7 +101,7 @@ class FileJob(FeedJob):
             if time.monotonic() - moved_s > self._timeout_s:
                 raise FeedTimeout(
                     reason=f"{', '.join(self._searching(feed))} found no file for {self._timeout_s:g} s: see whether "
-                    "the file system answers, or raise feed_timeout (timeout_s of cluster.train)"
+                    "the file system answers, or raise feed_timeout (timeout of cluster.train)"
                 )
             time.sleep(_STEP_S)
         if problem := next(filter(None, feed.problems.values()), ""):

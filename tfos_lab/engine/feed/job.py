@@ -235,7 +235,7 @@ class FeedJob:
             self._stuck = find_stuck(self._head)
             raise FeedTimeout(
                 reason=f"nothing has moved for {self._timeout_s:g} s: Spark ended no task, and no node got or took "
-                f"a row; see whether map_fun reads {its}, or raise feed_timeout (timeout_s of cluster.train)"
+                f"a row; see whether map_fun reads {its}, or raise feed_timeout (timeout of cluster.train)"
                 f"{self._stuck.text}"
             )
 

@@ -79,7 +79,7 @@ def make_request(
     epochs: int,
     columns: list[str] | None,
     remainder: str,
-    timeout_s: float,
+    feed_timeout: float,
     spool_bytes: int | None,
     objects: bool | None = None,
     queue: str = INPUT_QUEUE,
@@ -95,13 +95,13 @@ def make_request(
     NoSession
         If there is no session, or a dead one.
     """
-    values = {"epochs": epochs, "columns": columns, "remainder": remainder, "timeout_s": timeout_s}
+    values = {"epochs": epochs, "columns": columns, "remainder": remainder, "feed_timeout": feed_timeout}
     check_feed(cluster, data, **values, spool_bytes=spool_bytes, objects=objects, queue=queue)
     if _are_files(data):
         files = found_rows(data, columns, cluster.spark, lambda: _make_room(cluster))
-        return FeedRequest(None, epochs, remainder, timeout_s, spool_bytes or 0, queue=queue, files=files)
+        return FeedRequest(None, epochs, remainder, feed_timeout, spool_bytes or 0, queue=queue, files=files)
     frame, rows = _while_answered(data, lambda: _forms(cluster, data, columns, objects=objects))
-    return FeedRequest(frame, epochs, remainder, timeout_s, spool_bytes or 0, objects=rows, queue=queue)
+    return FeedRequest(frame, epochs, remainder, feed_timeout, spool_bytes or 0, objects=rows, queue=queue)
 
 
 def check_rows(data: Any, columns: list[str] | None, session: SparkSession | None, *, objects: bool | None) -> Any:
@@ -148,10 +148,10 @@ def _are_files(data: Any) -> bool:
 
 
 def check_feed(
-    cluster: Cluster, data: Any, *, epochs: Any, columns: Any, remainder: Any, timeout_s: Any, **others: Any
+    cluster: Cluster, data: Any, *, epochs: Any, columns: Any, remainder: Any, feed_timeout: Any, **others: Any
 ) -> None:
     """Refuse options that make no sense, and clusters that have ended; raises as `make_request` does."""
-    values = {"epochs": epochs, "columns": columns, "remainder": remainder, "timeout_s": timeout_s}
+    values = {"epochs": epochs, "columns": columns, "remainder": remainder, "feed_timeout": feed_timeout}
     problems = [*problems_in(FeedConfig, values), *_problems(data, **values, **others)]
     if problems:
         raise ConfigError(problems)

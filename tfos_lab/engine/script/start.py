@@ -43,12 +43,12 @@ class ScriptOptions(TypedDict, total=False):
     restarts: int
     gpus: int | None
     env: Mapping[str, str] | None
-    output: str
+    collect: str
     output_limit_bytes: int
     log_limit_bytes: int
-    reservation_timeout_s: float
-    grace_s: float
-    hang_timeout_s: float
+    start_timeout: float
+    grace: float
+    hang_timeout: float
     on_hang: str
     on_nan: str
     on_evaluator_failure: str

@@ -145,7 +145,7 @@ def make_feed(
 
 
 def _check_feed(data: Any, options: Mapping[str, Any]) -> None:
-    checked = ("epochs", "columns", "remainder", "timeout_s", "objects")
+    checked = ("epochs", "columns", "remainder", "feed_timeout", "objects")
     FeedConfig(**{name: options[name] for name in checked})
     if getattr(data, "isStreaming", False) or is_dstream(data):
         raise ConfigError(["data is a stream, which can be read once only: trials need rows that they can all read"])

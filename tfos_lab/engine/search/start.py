@@ -47,20 +47,20 @@ class TrialOptions(TypedDict, total=False):
     num_ps: int
     driver_ps: bool
     master_node: str | None
-    eval_node: bool
+    evaluator: bool
     local: str
     restarts: int
     gpus: int | str | Mapping[str, int] | None
     env: Mapping[str, str] | None
-    output: str
+    collect: str
     output_limit_bytes: int
     log_limit_bytes: int
-    reservation_timeout_s: float
-    grace_s: float
+    start_timeout: float
+    grace: float
     keep_runs: int | None
     keep_days: int | None
     run_store: str | None
-    hang_timeout_s: float
+    hang_timeout: float
     on_hang: str
     on_evaluator_failure: str
 
@@ -132,14 +132,14 @@ def make_search(request: SearchRequest) -> tuple[SearchRuns, Runner]:
     call = request.map_fun, request.args
     runs = SearchRuns(config, launcher, state, slots, RunDir.make(config.name), call=call, search=policy.search)
     nodes = _make_nodes(request, runs, policy, sizes, session)
-    return runs, Runner(runs, nodes, timeout_s=request.runs_plan.timeout_s, policy=policy, feed=feed)
+    return runs, Runner(runs, nodes, timeout_s=request.runs_plan.timeout, policy=policy, feed=feed)
 
 
 def _base_config(request: SearchRequest) -> ClusterConfig:
     """Return what each cluster is asked for; its size is still to come where it is not the same for all."""
     options, size = request.options, request.cluster_size
     if not is_int(size):
-        size = 1 + _count(options.get("num_ps")) + int(bool(options.get("eval_node")))
+        size = 1 + _count(options.get("num_ps")) + int(bool(options.get("evaluator")))
     return make_config(name=request.name, cluster_size=cast("int", size), **options)
 
 

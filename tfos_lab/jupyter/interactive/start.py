@@ -41,7 +41,7 @@ def start_cluster(shell: Any, line: str) -> None:
         run_cluster(cluster, run_cells, dataclasses.replace(options, background=True))
         cluster.wait_until_running()
     except KeyboardInterrupt:
-        cluster.stop(grace_s=INTERRUPT_GRACE_S)
+        cluster.stop(grace=INTERRUPT_GRACE_S)
         raise ClusterInterrupted(cluster.name) from None
     nodes = ", ".join(node.node for node in cluster.nodes)
     print(f"{nodes} wait for cells: %%tfos on={cluster.name}; %tfos stop {cluster.name} ends them")  # noqa: T201

@@ -112,7 +112,7 @@ _SYNONYMS = {
     "num_epochs": "epochs",
     "tb": "tensorboard",
     "driver_ps_nodes": "num_ps",
-    "timeout": "reservation_timeout",
+    "timeout": "start_timeout",
     "input_mode": "data",
 }
 

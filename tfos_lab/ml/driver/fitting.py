@@ -111,8 +111,8 @@ def _problems(estimator: TrainingStage, df: DataFrame, values: Mapping[str, Any]
         return problems
     if values["numPS"]:
         problems.append(f"numPS={values['numPS']}: model= is trained by Keras' fit, without ps; give a train_fn")
-    if values["evalNode"]:
-        problems.append("evalNode=True: model= has nothing to run on an evaluator; give a train_fn")
+    if values["evaluator"]:
+        problems.append("evaluator=True: model= has nothing to run on an evaluator; give a train_fn")
     return [*problems, *_model_problems(estimator.model)]
 
 
