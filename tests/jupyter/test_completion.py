@@ -22,7 +22,7 @@ def test_options_are_offered_with_their_equals_sign_and_those_that_are_given_not
     assert tab("%%tfos clu") == ["cluster_size="]
     assert tab("%%tfos cluster_size=4 tens|\nbody") == ["tensorboard"]
     assert tab("%%tfos --clu") == ["--cluster_size"]
-    assert set(tab("%%tfos re")) == {"remainder=", "replace", "restarts=", "start_timeout="}
+    assert set(tab("%%tfos re")) == {"remainder=", "replace", "restarts="}
     assert "cluster_size=" not in tab("%%tfos cluster_size=4 ")
     assert "num_ps=" in tab("%%tfos cluster_size=4 ")
 

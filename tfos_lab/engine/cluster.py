@@ -15,10 +15,11 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from tfos_lab.core.config import ClusterConfig
+from tfos_lab.core.config import ClusterConfig, RowOptions
 from tfos_lab.core.launchers import LauncherTraits
+from tfos_lab.core.options import given_options, takes_options
 from tfos_lab.core.roles import NodeSpec
 from tfos_lab.core.states import RunState
 from tfos_lab.data.session_stores import SessionStores
@@ -182,7 +183,7 @@ class Cluster:
     @property
     def name(self) -> str:
         """The label that the user gave."""
-        return self.config.name
+        return str(self.config.name)
 
     @property
     def run_dir(self) -> Path:
@@ -738,18 +739,16 @@ class Cluster:
 
     # ---- rows -------------------------------------------------------------------------------------------------------
 
+    @takes_options(RowOptions, "train")
     def train(
         self,
         data: Any,
         epochs: int = 1,
-        columns: list[str] | None = None,
-        remainder: str = "exact",
-        timeout: float = 600.0,
         *,
-        spool_bytes: int | None = None,
+        timeout: float = 600.0,
         checkpoint: str | None = None,
-        objects: bool | None = None,
         queue: str = INPUT_QUEUE,
+        **options: Unpack[RowOptions],
     ) -> StreamFeed | DStreamFeed | None:
         """Feed a DataFrame (or RDD), or files, to the nodes that train.
 
@@ -775,26 +774,15 @@ class Cluster:
             of which there is no file, is a table of Parquet files in Spark's catalog.
         epochs : int
             How often the nodes are to read them; they find it in ``ctx.epochs``.
-        columns : list of str, optional
-            Which columns; all by default.
-        remainder : {"exact", "pad", "drop"}
-            What happens at the end of an epoch; see ``ctx.dataset``. For a stream, at the end of each micro-batch.
         timeout : float
             The feed fails after so many seconds in which Spark ends no task, and nodes neither get nor take a row.
-        spool_bytes : int, optional
-            How much disk the rows may take on each node; most of what is free by default. Rows that are read once wait
-            for room; rows that are read again, or shuffled, have to fit.
-        objects : bool, optional
-            Whether rows travel as Python objects, for ``ctx.data_feed``: the elements of an RDD exactly as they are, of
-            a DataFrame its `Row` objects. With False they travel as columns, as those of a DataFrame do by default. By
-            default, an RDD goes as objects where Spark can make no columns of its first row, and otherwise as the nodes
-            ask: this waits until one of them has called ``ctx.dataset`` (columns) or ``ctx.data_feed`` (objects).
         queue : str
             Which ``ctx.data_feed(queue=...)`` reads the rows; ``ctx.dataset`` reads those of ``"input"``.
         checkpoint : str, optional
             Folder in which Spark records how far it has read a stream. Another cluster that is given this folder
             continues from there, also after this kernel was killed; the micro-batch that was under way is then read
             again, from its first row.
+        {options}
 
         Returns
         -------
@@ -817,19 +805,11 @@ class Cluster:
         from tfos_lab.engine.feed.stream import feed_stream
 
         feeding = self.feeding
-        options: dict[str, Any] = {
-            "epochs": epochs,
-            "columns": columns,
-            "remainder": remainder,
-            "feed_timeout": timeout,
-            "spool_bytes": spool_bytes,
-            "objects": objects,
-            "queue": queue,
-        }
+        asked = {"epochs": epochs, "feed_timeout": timeout, **given_options(RowOptions, "train", options)}
         if is_dstream(data):
-            dstream: DStreamFeed = feed_dstream(self, feeding, data, **options)
+            dstream: DStreamFeed = feed_dstream(self, feeding, data, asked, queue)
             return dstream
-        request = make_request(self, data, **options)
+        request = make_request(self, data, asked, queue)
         request = replace(request, source=feeding.next_source())
         if getattr(request.frame, "isStreaming", False):
             folder = checkpoint or self.files.checkpoint(len(feeding.streams))

@@ -36,7 +36,7 @@ _lock = threading.Lock()
 _clusters: list[Cluster] = []
 
 
-@takes_options(ClusterConfig)
+@takes_options(ClusterOptions, "run")
 def run(
     map_fun: Callable[..., Any],
     args: Any = None,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Unpack
 
+from tfos_lab.core.config import NodeOptions
+from tfos_lab.core.options import takes_options
 from tfos_lab.engine.parallel.results import ParallelResults
-from tfos_lab.engine.parallel.start import NodeOptions, ParallelPlan, make_runs
+from tfos_lab.engine.parallel.start import ParallelPlan, make_runs
 from tfos_lab.errors import ParallelFailed
 from tfos_lab.jupyter.display import open_display, render_errors
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from tfos_lab.engine.parallel.runs import ParallelRuns
 
 
+@takes_options(NodeOptions, "parallel")
 def parallel(
     map_fun: Callable[..., Any],
     args_list: Iterable[Any],
@@ -55,10 +58,7 @@ def parallel(
         Whether runs that failed for good raise `ParallelFailed` at the end; else they stand in the results.
     show : bool
         Whether progress is shown: a live table in a notebook, lines of text elsewhere.
-    **options
-        ``local``, ``env``, ``gpus`` (for each run), ``keep_runs``, ``keep_days``, ``grace``,
-        ``start_timeout``, ``hang_timeout`` and ``on_hang``, as in `tfos_lab.run`: with ``on_hang="fail"``, a
-        run that hangs has failed.
+    {options}
 
     Returns
     -------

@@ -12,6 +12,7 @@ from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from tfos_lab.core.config import train_keywords
 from tfos_lab.core.launchers import LAUNCHERS
 from tfos_lab.core.states import RunState
 from tfos_lab.engine.cluster import Cluster
@@ -275,7 +276,7 @@ def _feed_data(cluster: Cluster, options: CellOptions) -> None:
     if options.data is None:
         return
     try:
-        cluster.train(options.data, **dataclasses.asdict(options.feed))
+        cluster.train(options.data, **train_keywords(vars(options.feed)))
     except Exception as error:
         cluster.feeding.fail(error)
         raise

@@ -190,7 +190,7 @@ def _packed(cell: InteractiveCell) -> bytes:
         ) from error
 
 
-@takes_options(ClusterConfig)
+@takes_options(ClusterOptions, "run")
 def start(
     args: Any = None, *, spark: SparkSession | None = None, **options: Unpack[ClusterOptions]
 ) -> InteractiveCluster:

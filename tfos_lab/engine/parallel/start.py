@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
-from tfos_lab.core.config import make_config
-from tfos_lab.core.options import is_int
+from tfos_lab.core.config import NodeOptions, make_config
+from tfos_lab.core.options import given_options, is_int
 from tfos_lab.data.session_stores import stores_of
 from tfos_lab.data.spark_python import use_right_python
 from tfos_lab.engine.parallel.feeder import Feed
@@ -29,21 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOOPBACK = ("127.0.0.1", "127.0.0.1")
-
-
-class NodeOptions(TypedDict, total=False):
-    """What each run's node may be asked for, as in `tfos_lab.run`."""
-
-    local: str
-    env: Mapping[str, str] | None
-    gpus: int | str | Mapping[str, int] | None
-    grace: float
-    start_timeout: float
-    keep_runs: int | None
-    keep_days: int | None
-    run_store: str | None
-    hang_timeout: float
-    on_hang: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +87,7 @@ def make_runs(
         For what cannot work, before anything is started.
     """
     args = _checked_list(args_list)
-    config = make_config(name=name, **options)
+    config = make_config(name=name, **given_options(NodeOptions, "parallel", options))
     session, launcher = choose_launcher(config, spark)
     if session is not None:
         use_right_python(session)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from tfos_lab.core.config import FeedConfig, train_keywords
 from tfos_lab.core.states import RunState
 from tfos_lab.engine.cluster import Cluster
 from tfos_lab.engine.results import Results
@@ -31,11 +32,10 @@ _GONE_GRACE_S = 1.0
 
 @dataclass(frozen=True)
 class ScriptRows:
-    """What the nodes of a script are fed: the arguments of `Cluster.train`."""
+    """What the nodes of a script are fed, and how."""
 
     data: Any
-    epochs: int = 1
-    columns: list[str] | None = None
+    config: FeedConfig
 
 
 class ScriptRun:
@@ -207,7 +207,7 @@ class ScriptRun:
     def _run_to_its_end(self) -> None:
         self.cluster.wait_until_running()
         if self._rows is not None:
-            self.cluster.train(self._rows.data, epochs=self._rows.epochs, columns=self._rows.columns)
+            self.cluster.train(self._rows.data, **train_keywords(vars(self._rows.config)))
         while True:
             with contextlib.suppress(WaitTimeout):
                 self.cluster.wait(timeout=_WATCH_S)
