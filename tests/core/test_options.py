@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +34,76 @@ def test_the_help_of_run_and_of_the_configuration_describes_each_option():
     for documented in (tfos_lab.run, tfos_lab.ClusterConfig):
         assert [name for name in OPTIONS if f"\n{name} : " not in inspect.getdoc(documented)] == []
     assert "grace : float, default 10.0\n    Seconds between asking a node to end" in inspect.getdoc(tfos_lab.run)
+
+
+# Declares one more option, in the declaration only, and prints where it is found.
+PROGRAM = """
+import inspect, sys, types
+from pathlib import Path
+
+name = "tfos_lab.core.config"
+path = Path(sys.argv[1])
+head, docstring, rest = path.read_text("utf-8").partition("which calls do.\\"\\"\\"\\n")
+entry = 'Annotated[Literal["oak", "elm"], Option("kind of tree", "oak", group=OptionGroup.CELL, details="Any will.")]'
+module = sys.modules[name] = types.ModuleType(name)
+module.__file__ = str(path)
+exec(compile(f"{head}{docstring}    tree: {entry}\\n{rest}", str(path), "exec"), vars(module))
+
+import tfos_lab
+from tfos_lab.jupyter.options.completion import complete_options
+from tfos_lab.jupyter.options.configured import TfosLab
+from tfos_lab.jupyter.options.documents import describe_options, options_markdown
+from tfos_lab.jupyter.options.table import parse_options
+from tfos_lab.ml import TFEstimator
+
+calls = {one.__name__: one for one in (tfos_lab.run, tfos_lab.start, tfos_lab.parallel, tfos_lab.run_script)}
+calls["search"] = type(tfos_lab.search).__call__
+for call, function in calls.items():
+    parameter = inspect.signature(function).parameters["tree"]
+    print(call, parameter.annotation, parameter.default)
+    entry = inspect.getdoc(function).partition("tree : ")[2].splitlines()
+    assert entry[:2] == ['{"oak", "elm"}, default \\'oak\\'', "    Kind of tree. Any will."], entry
+print("attribute", tfos_lab.ClusterConfig(tree="elm").tree)
+try:
+    tfos_lab.run(print, tree="fir")
+except ValueError as error:
+    print("check", error)
+try:
+    parse_options("tree=el", {})
+except ValueError as error:
+    print("line", error)
+print("line", parse_options("tree=elm", {}).cluster.tree)
+print("completion", [one.text for one in complete_options("tr", {})[1] if one.text.startswith("tr")])
+print("completion", [one.text for one in complete_options("tree=", {})[1]])
+print("help", *(line for line in describe_options().splitlines() if line.startswith("tree ")))
+print("document", *(line for line in options_markdown().splitlines() if "`tree`" in line))
+print("trait", TfosLab.class_traits()["tree"].default_value)
+print("param", TFEstimator(model=print).setTree("elm").getTree(), TFEstimator.tree.doc)
+"""
+
+
+def test_an_option_is_declared_once_and_is_in_all_calls_cells_params_and_documents():
+    declaration = Path(tfos_lab.__file__).parent / "core" / "config.py"
+    found = subprocess.run([sys.executable, "-c", PROGRAM, declaration], capture_output=True, text=True, check=False)
+    assert found.stdout.splitlines() == [
+        *(f'{call} {{"oak", "elm"}} oak' for call in ("run", "start", "parallel", "run_script", "search")),
+        "attribute elm",
+        "check tree='fir': use one of oak, elm",
+        "line tree=el: use one of oak, elm; did you mean elm?",
+        "line elm",
+        "completion ['tree=']",
+        "completion ['oak', 'elm']",
+        "help " + f"{'tree':<20}  kind of tree [oak | elm; oak]",
+        "document | `tree` | kind of tree. Any will. | `oak` |",
+        "trait oak",
+        "param elm Kind of tree",
+    ], found.stderr
+
+
+def test_a_call_takes_the_options_that_mean_something_to_it():
+    for call, option in ((tfos_lab.parallel, "restarts"), (tfos_lab.run, "epochs")):
+        with pytest.raises(TypeError, match=rf"{call.__name__}\(\) got an unexpected keyword argument '{option}'"):
+            call(print, [], **{option: 1})
 
 
 def test_a_configuration_has_the_defaults_and_cannot_be_changed():
