@@ -105,7 +105,7 @@ class ActedCluster:
 
     def close(self) -> None:
         """Stop it, and whatever it has started."""
-        self.cluster.stop(grace_s=0.0)
+        self.cluster.stop(grace=0.0)
         self.cluster.head.join(_LEAVE_TIMEOUT_S)
         self.launcher.close()
         self.cluster.close()

@@ -87,7 +87,7 @@ def _ask(rig: Rig, what: str, **arguments: Any) -> float:
 
 def _feed(rig: Rig, rows: RDD[Any]) -> float:
     """Return our rows/s until the last batch has been taken."""
-    with tfos_lab.run(take_all, cluster_size=_NODES, master_node=None, spark=rig.spark, local="false") as cluster:
+    with tfos_lab.run(take_all, cluster_size=_NODES, master_node=None, spark=rig.spark, local="off") as cluster:
         cluster.wait_until_running()
         started = time.time()
         cluster.train(rows, objects=True)
@@ -108,7 +108,7 @@ def take_all(_args: object, ctx: Any) -> tuple[int, float]:
 
 def _infer(rig: Rig, texts: RDD[str]) -> float:
     """Return our rows/s until Spark has all results."""
-    with tfos_lab.run(answer_all, cluster_size=_NODES, master_node=None, spark=rig.spark, local="false") as cluster:
+    with tfos_lab.run(answer_all, cluster_size=_NODES, master_node=None, spark=rig.spark, local="off") as cluster:
         cluster.wait_until_running()
         started = time.time()
         total = cluster.inference(texts, objects=True).sum()

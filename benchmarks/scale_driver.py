@@ -117,7 +117,7 @@ class Measured:
         self._process = psutil.Process()
         self._before_bytes = self._process.memory_info().rss
         self.figures: dict[str, Any] = {"nodes": nodes}
-        self._acted = ActedCluster(nodes, folder, grace_s=2.0)
+        self._acted = ActedCluster(nodes, folder, grace=2.0)
         self._watcher = Watcher(self._acted)
         self._probe = Probe(self._acted)
 

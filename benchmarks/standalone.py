@@ -27,7 +27,7 @@ def measure() -> Iterator[Row]:
     ):
         # As in a notebook, Spark's own first job is over when the first cell runs.
         spark.range(8).count()
-        first = tfos_lab.run(_nothing, spark=spark, cluster_size=_NODES, local="false")
+        first = tfos_lab.run(_nothing, spark=spark, cluster_size=_NODES, local="off")
         first_s = first.timings["running"]
         first.wait()
         yield Row(
@@ -39,7 +39,7 @@ def measure() -> Iterator[Row]:
             first_s <= 1.3 * once,
             1,
         )
-        yield from later_clusters("standalone", by_hand, running_s=1.0, empty_s=1.5, spark=spark, local="false")
+        yield from later_clusters("standalone", by_hand, running_s=1.0, empty_s=1.5, spark=spark, local="off")
 
 
 def _nothing(args: object, ctx: object) -> None:

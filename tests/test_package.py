@@ -227,7 +227,7 @@ for cell in (
     "%load_ext tfos_lab",
     "%%tfos local=inline\nctx.job_name",
     "%%tfos cluster_size=2\nctx.job_name",
-    "%%tfos local=false\nctx.job_name",
+    "%%tfos local=off\nctx.job_name",
     "%%tfos local=inline data={'x': [1]}\nctx.job_name",
     "%tfos doctor",
 ):
@@ -247,7 +247,7 @@ def test_a_driver_needs_neither_tensorflow_nor_pyspark_and_says_what_does(driver
             "nodes of this machine need TensorFlow, which is not installed: pip install 'tfos_lab[tensorflow]', or "
             "make a session of a cluster, whose executors have it"
         ),
-        "local=false insists on Spark, but there is no SparkSession",
+        "local=off insists on Spark, but there is no SparkSession",
         "data is of type dict, but there is no SparkSession to read it with",
         "None",
     ], printed

@@ -15,7 +15,7 @@
     ├── NodeFailed             (RuntimeError)     the user's function failed on a node, or the node was lost
     │   └── CellFailed         (RuntimeError)     a cell failed on an interactive cluster, whose nodes go on
     ├── ClusterEnded           (RuntimeError)     the cluster that was asked for something has ended
-    ├── WaitTimeout            (TimeoutError)     `wait(timeout_s=...)` ran out; the cluster goes on
+    ├── WaitTimeout            (TimeoutError)     `wait(timeout=...)` ran out; the cluster goes on
     ├── RunFailed              (RuntimeError)     one of several independent runs failed
     ├── ParallelFailed         (RuntimeError)     some independent runs failed; it has the results of the others
     │   └── SearchFailed       (RuntimeError)     all trials of a search failed
@@ -278,7 +278,7 @@ class ReservationTimeout(TfosError, TimeoutError):
     hint: str = ""
 
     def __str__(self) -> str:
-        hint = self.hint or "Ask for fewer nodes, or raise reservation_timeout"
+        hint = self.hint or "Ask for fewer nodes, or raise start_timeout"
         named, more = self.missing[:_MOST_NAMED], len(self.missing) - _MOST_NAMED
         missing = ", ".join(named) + (f" and {more:,} more" if more > 0 else "")
         reserved = f"{self.reserved} of {format_count(self.wanted, 'node')} reserved within {self.waited_s:g} s"
@@ -346,7 +346,7 @@ class ClusterEnded(TfosError, RuntimeError):
 
 
 class WaitTimeout(TfosError, TimeoutError):
-    """``wait(timeout_s=...)`` ran out while nodes were still running. The cluster goes on."""
+    """``wait(timeout=...)`` ran out while nodes were still running. The cluster goes on."""
 
     waited_s: float
     still_running: list[str]

@@ -79,7 +79,7 @@ def _feed_peer(rig: Rig, path: str, case: _Case) -> float:
 
 def _feed(frame: DataFrame, epochs: int = 1) -> float:
     """Return our rows/s until the last batch is an array."""
-    options = {"spark": frame.sparkSession, "local": "false"}
+    options = {"spark": frame.sparkSession, "local": "off"}
     with tfos_lab.run(read_all, cluster_size=_NODES, master_node=None, **options) as cluster:
         cluster.wait_until_running()
         started = time.time()

@@ -42,7 +42,7 @@ def _compare(rig: Rig, peer: str, request: str) -> Iterator[Row]:
 def _start(rig: Rig) -> dict[str, float]:
     """Run a cluster of an empty map_fun; return the seconds until its first line runs everywhere, and until the end."""
     started = time.perf_counter()
-    cluster = tfos_lab.run(_nothing, spark=rig.spark, cluster_size=_NODES, local="false")
+    cluster = tfos_lab.run(_nothing, spark=rig.spark, cluster_size=_NODES, local="off")
     cluster.wait()
     return {"running_s": cluster.timings["running"], "whole_s": time.perf_counter() - started}
 

@@ -49,7 +49,7 @@ def run(spark):
 
     yield start
     for cluster in clusters:
-        cluster._cluster.stop(grace_s=0.0)
+        cluster._cluster.stop(grace=0.0)
         cluster.server.stop()
 
 

@@ -34,7 +34,7 @@ def test_arrays_and_pandas_reach_the_nodes_with_their_shapes(run, frame):
     cluster = run(collect)
     cluster.train((x, y))
     cluster.train(pd.DataFrame({"x": list(x), "y": y}))
-    results = cluster.wait(timeout_s=100)
+    results = cluster.wait(timeout=100)
     assert sorted(y for _, seen in results.values() for y in seen) == sorted([*range(10), *range(10)])
     assert all(kinds == {"x": ("int16", (2, 2)), "y": ("int32", ())} for kinds, _ in results.values())
 

@@ -110,11 +110,11 @@ def cost(run, messages, opened, tmp_path, monkeypatch):
         fill(folder)
         monkeypatch.chdir(folder)
         monkeypatch.setenv("TFOS_LAB_RUNS", RUNS)
-        run(look_around, cluster_size=NODES, env=QUICK_ENV).wait(timeout_s=100)  # whatever is needed is imported then
+        run(look_around, cluster_size=NODES, env=QUICK_ENV).wait(timeout=100)  # whatever is needed is imported then
         messages.clear()
         opened.clear()
         cluster = run(look_around, cluster_size=NODES, env=QUICK_ENV)
-        forked_by, pids, links = zip(*cluster.wait(timeout_s=100).values(), strict=True)
+        forked_by, pids, links = zip(*cluster.wait(timeout=100).values(), strict=True)
         cluster.stop()
         return Cost(dict(messages), len(set(forked_by)), len(set(pids)), len(opened), links)
 
@@ -159,5 +159,5 @@ def test_the_driver_has_little_to_do_with_a_feed_of_40000_rows(run, messages, fr
     cluster = run(read_all, cluster_size=2, env=QUICK_ENV)
     messages.clear()
     cluster.train(frame(*[10_000] * 4))
-    assert sum(cluster.wait(timeout_s=100).values()) == 40_000
+    assert sum(cluster.wait(timeout=100).values()) == 40_000
     assert sum(messages.values()) < 60, "some for each node and partition, none for a batch or a row"

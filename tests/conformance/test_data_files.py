@@ -36,7 +36,7 @@ def test_files_have_every_row_once_and_are_removed_at_the_end(run, frame, back_e
     cluster.train(frame(5, 0, 2, 4).selectExpr(*columns), epochs=2)
     cluster.train(frame(3))
     cluster.train(frame(6, 1))
-    results = cluster.wait(timeout_s=100)
+    results = cluster.wait(timeout=100)
     kinds, typed, lines, last, paths = (list(parts) for parts in zip(*results.values(), strict=True))
     assert kinds == [KINDS] * len(kinds)
     rows = sorted((row for share in typed for row in share), key=lambda row: row["x"])

@@ -54,7 +54,7 @@ def wait_for_rows(cluster, count):
 
 
 def rows_of(cluster):
-    return sorted(row for rows in cluster.wait(timeout_s=PATIENCE_S).values() for row in rows)
+    return sorted(row for rows in cluster.wait(timeout=PATIENCE_S).values() for row in rows)
 
 
 def test_each_row_of_each_micro_batch_is_read_once_until_the_context_stops(run, streaming):
@@ -114,7 +114,7 @@ def test_rows_that_cannot_be_computed_fail_the_cluster_with_the_cause(run, strea
     cluster.train(stream.map(lambda row: 1 // row))
     context.start()
     with pytest.raises(Exception, match="ZeroDivisionError"):
-        cluster.wait(timeout_s=PATIENCE_S)
+        cluster.wait(timeout=PATIENCE_S)
 
 
 @pytest.mark.back_ends("local-session")
@@ -128,7 +128,7 @@ def test_a_node_that_fails_in_mid_stream_is_the_cause(run, streaming):
     feed = cluster.train(stream)
     context.start()
     with pytest.raises(NodeFailed, match="enough"):
-        cluster.wait(timeout_s=PATIENCE_S)
+        cluster.wait(timeout=PATIENCE_S)
     feed.join(PATIENCE_S)
     assert not feed.is_active
 

@@ -50,7 +50,7 @@ def fed(back_end, run, frame, once):
         cluster.train(frame(*[BATCH_SIZE] * back_end.ranks))
         cluster.train(frame(2))
         cluster.train(frame(60, 40), remainder="pad")
-        return {"cluster": cluster, "results": dict(cluster.wait(timeout_s=200)), "view": cluster.view()}
+        return {"cluster": cluster, "results": dict(cluster.wait(timeout=200)), "view": cluster.view()}
 
     return once("fed", feed)
 
@@ -119,7 +119,7 @@ def test_the_view_counts_rows_that_were_fed_and_read(fed):
 def test_a_cluster_that_leaves_slots_free_is_fed_beside_its_tasks(run, frame):
     cluster = run(make_reader(), 1, cluster_size=1)
     cluster.train(frame(5, 5))
-    assert sorted(rows_of(cluster.wait(timeout_s=200), 0, 0)) == list(range(10))
+    assert sorted(rows_of(cluster.wait(timeout=200), 0, 0)) == list(range(10))
 
 
 def test_rows_that_cannot_be_fed_are_refused_and_the_cluster_goes_on(run, frame, back_end):
@@ -130,16 +130,11 @@ def test_rows_that_cannot_be_fed_are_refused_and_the_cluster_goes_on(run, frame,
     assert "x" in str(error.value)
     assert "\n" not in str(error.value)
     with pytest.raises(ConfigError) as error:
-        cluster.train(17, epochs=0, remainder="wrap", timeout_s=0, spool_bytes=0.5)
-    assert [problem.partition("=")[0] for problem in error.value.problems] == [
-        "epochs",
-        "remainder",
-        "timeout_s",
-        "spool_bytes",
-        "data",
-    ]
+        cluster.train(17, epochs=0, remainder="wrap", timeout=0, spool_bytes=0.5)
+    named = {problem.partition("=")[0] for problem in error.value.problems}
+    assert named == {"epochs", "remainder", "timeout", "spool_bytes", "data"}
     cluster.train(frame(3))
-    assert sorted(rows_of(cluster.wait(timeout_s=200), 0, 0)) == [0, 1, 2]
+    assert sorted(rows_of(cluster.wait(timeout=200), 0, 0)) == [0, 1, 2]
 
 
 def test_a_column_that_is_not_fed_is_named_with_the_nearest_one(run, frame):
@@ -155,7 +150,7 @@ def test_a_column_that_is_not_fed_is_named_with_the_nearest_one(run, frame):
 
 def _train_and_wait(cluster, rows):
     cluster.train(rows)
-    return cluster.wait(timeout_s=200)
+    return cluster.wait(timeout=200)
 
 
 @pytest.mark.back_ends("local-session")
@@ -182,7 +177,7 @@ def test_a_query_that_fails_in_the_middle_fails_the_feed_with_its_cause(run, fra
     assert not isinstance(error.value, TimeoutError)
     assert cluster.state == "failed"
     with pytest.raises((NodeFailed, FeedError), match="no such digit"):
-        cluster.wait(timeout_s=60)
+        cluster.wait(timeout=60)
     _, alive = psutil.wait_procs(processes, 20.0)
     assert alive == []
     assert spark.range(3).count() == 3
@@ -205,7 +200,7 @@ def test_keras_fits_on_two_workers_that_end_with_the_same_weights(run, spark):
     frame = spark.range(0, 61, 1, 3).select((f.col("id") / 30 - 1).cast("float").alias("x"))
     cluster = run(map_fun)
     cluster.train(frame.withColumn("y", f.col("x") * 2 + 1), epochs=3)
-    results = cluster.wait(timeout_s=250)
+    results = cluster.wait(timeout=250)
     (chief, worker) = (results[node][0] for node in ("chief:0", "worker:0"))
     assert chief == worker
     losses = results["chief:0"][1]

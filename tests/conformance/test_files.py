@@ -53,7 +53,7 @@ def fed(back_end, run, once, tmp_path):
         cluster.train(records[0], epochs=1, remainder="drop")
         cluster.train(f"{tmp_path}/parquet/*/*.parquet", epochs=2)
         cluster.train(f"{tmp_path}/parquet/*/*.parquet", columns=["id", "x", "name"])
-        return {"results": dict(cluster.wait(timeout_s=200)), "view": cluster.view(), "ranks": back_end.ranks}
+        return {"results": dict(cluster.wait(timeout=200)), "view": cluster.view(), "ranks": back_end.ranks}
 
     return once("files", feed)
 
@@ -109,7 +109,7 @@ def test_lines_are_rows_whatever_there_are_more_of_files_or_nodes(run, back_end,
     cluster = run(read_lines, cluster_size=ranks)
     cluster.train(str(tmp_path / "many"), epochs=2)
     cluster.train(write_lines(tmp_path / f"one.{kind}", 0, ranks + 1), epochs=2)
-    results = list(cluster.wait(timeout_s=200).values())
+    results = list(cluster.wait(timeout=200).values())
     for feed, count in enumerate((ends[-1], ranks + 1)):
         for epoch in range(2):
             shares = [node[feed][epoch] for node in results]
@@ -142,7 +142,7 @@ def test_weights_are_those_of_training_on_the_same_rows_from_spark_and_tables_ar
         cluster = run(fit_twice, cluster_size=2)
         cluster.train(spark.read.parquet(path).coalesce(1), epochs=2)
         cluster.train("tfos_files", epochs=2)
-        results = cluster.wait(timeout_s=200)
+        results = cluster.wait(timeout=200)
     finally:
         spark.sql("DROP TABLE tfos_files")
     for from_spark, from_files in results.values():

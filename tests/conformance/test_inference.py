@@ -41,7 +41,7 @@ def answered(back_end, run, frame, once):
         rows = lazy.collect()
         again = lazy.agg(F.sum("double").alias("total")).collect()[0]["total"]
         other = cluster.inference(df.filter("x < 5"), columns=["x"]).collect()
-        results = dict(cluster.wait(timeout_s=100))
+        results = dict(cluster.wait(timeout=100))
         with pytest.raises(
             Exception, match=r"the cluster has to live until then; if it has failed, cluster.wait\(\) says why"
         ):
@@ -97,7 +97,7 @@ def test_a_function_that_fails_fails_the_query_and_the_cluster(run, frame):
     with pytest.raises(Exception, match=told):
         lazy.collect()
     with pytest.raises(NodeFailed, match="enough"):
-        cluster.wait(timeout_s=100)
+        cluster.wait(timeout=100)
     with pytest.raises(Exception, match=told):
         lazy.collect()
 
@@ -164,7 +164,7 @@ def test_a_wrong_number_of_results_is_refused_by_column(run, frame):
     with pytest.raises((FeedError, NodeFailed)):
         cluster.inference(frame(5))
     with pytest.raises(NodeFailed, match="put_results got 3 results for a batch of"):
-        cluster.wait(timeout_s=100)
+        cluster.wait(timeout=100)
 
 
 @pytest.mark.back_ends("local-session")
@@ -195,7 +195,7 @@ def test_one_cluster_can_train_and_then_answer_rows(run, frame):
     cluster = run(learn_and_answer, cluster_size=2)
     cluster.train(frame(8, 8))
     sums = {row["sum"] for row in cluster.inference(frame(10, 10)).collect()}
-    learnt = set(cluster.wait(timeout_s=100).values())
+    learnt = set(cluster.wait(timeout=100).values())
     assert sum(learnt) == sum(range(16))
     assert sums <= learnt
 

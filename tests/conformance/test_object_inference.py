@@ -49,7 +49,7 @@ def answered(back_end, run, spark, once):
         ]
         kinds = cluster.inference(spark.sparkContext.parallelize(values, 3), objects=True).collect()
         lengths = lazy.mapPartitions(lambda part: [sum(1 for _ in part)]).collect()
-        results = dict(cluster.wait(timeout_s=100))
+        results = dict(cluster.wait(timeout=100))
         with pytest.raises(Exception, match=r"the cluster has to live until then; if it has failed, cluster.wait\(\)"):
             lazy.count()
         told = [(feed.kind, feed.number, sum(feed.rows.values())) for feed in cluster.view().feeds]
@@ -103,7 +103,7 @@ def test_feeds_and_inferences_follow_one_another_over_one_data_feed(run, spark):
     cluster.train(numbers, objects=True)
     assert answers.union(answers).count() == 14
     cluster.train(numbers, objects=True)
-    results = cluster.wait(timeout_s=100)
+    results = cluster.wait(timeout=100)
     assert sorted(row for seen in results.values() for row in seen) == sorted([*range(20), *range(20)])
 
 
@@ -125,7 +125,7 @@ def test_queues_have_their_own_rows(run, spark):
     rows = parts(spark, (0, 10), (10, 20))
     first, second = (cluster.inference(rows, queue=queue) for queue in ("a", "b"))
     assert first.zip(second).collect() == [(("a", row), ("b", row)) for row in range(20)]
-    cluster.wait(timeout_s=100)
+    cluster.wait(timeout=100)
 
 
 @pytest.mark.back_ends("local-session", "connect")
@@ -159,7 +159,7 @@ def test_a_function_that_raises_is_the_cause_in_the_action_and_in_wait(run, spar
     with pytest.raises(Exception, match=told):
         lazy.collect()
     with pytest.raises(NodeFailed, match="enough"):
-        cluster.wait(timeout_s=100)
+        cluster.wait(timeout=100)
     with pytest.raises(Exception, match=told):
         lazy.count()
     with pytest.raises(NodeFailed, match="enough"):
@@ -191,7 +191,7 @@ def test_a_function_that_returns_early_is_named_in_the_action(run, spark):
     told = "the node's function has returned before it gave all results: have it loop until should_stop"
     with pytest.raises(Exception, match=told):
         cluster.inference(parts(spark, (0, 40)), objects=True).collect()
-    cluster.wait(timeout_s=100)
+    cluster.wait(timeout=100)
 
 
 @pytest.mark.back_ends("local-session")
@@ -204,10 +204,10 @@ def test_rows_that_get_no_results_time_out(run, spark):
     cluster = run(take_only)
     told = r"10 rows of queue 'lost' wait for their results, and none has come for 0.5 s: see whether .*queue='lost'"
     with pytest.raises(Exception, match=told):
-        cluster.inference(parts(spark, (0, 10)), objects=True, queue="lost", timeout_s=0.5).collect()
+        cluster.inference(parts(spark, (0, 10)), objects=True, queue="lost", timeout=0.5).collect()
     with pytest.raises(Exception, match=r"10 rows wait for their results, and none has come for 0.5 s"):
-        cluster.inference(parts(spark, (0, 10)), timeout_s=0.5).collect()
-    cluster.wait(timeout_s=100)
+        cluster.inference(parts(spark, (0, 10)), timeout=0.5).collect()
+    cluster.wait(timeout=100)
 
 
 @pytest.mark.back_ends("local-session")
@@ -229,7 +229,7 @@ def test_values_that_cannot_be_pickled_or_computed_are_named(run, spark):
     with pytest.raises(Exception, match=r"a result of type _thread\.lock cannot be pickled"):
         cluster.inference(parts(spark, (5, 6))).collect()
     with pytest.raises(NodeFailed, match="a result of type"):
-        cluster.wait(timeout_s=100)
+        cluster.wait(timeout=100)
 
 
 @pytest.mark.back_ends("local-session")
@@ -241,7 +241,7 @@ def test_requests_that_make_no_sense_are_refused(run, spark):
         ({"objects": True, "schema": "x long"}, "schema='x long': results of objects have any type"),
         ({"objects": "yes"}, "objects='yes': say True"),
         ({"queue": ""}, "queue='': the name of a queue is needed"),
-        ({"timeout_s": 0}, "timeout_s=0: a number of seconds above 0 is needed"),
+        ({"timeout": 0}, "timeout=0: a number of seconds above 0 is needed"),
     ):
         with pytest.raises(ConfigError, match=words):
             cluster.inference(rows, **options)
@@ -255,4 +255,4 @@ def test_a_function_that_never_asks_for_rows_is_named(run, spark):
 
     cluster = run(work)
     with pytest.raises(FeedTimeout, match=r"neither asked for rows nor began to serve within 0\.3 s"):
-        cluster.inference(parts(spark, (0, 3)), timeout_s=0.3)
+        cluster.inference(parts(spark, (0, 3)), timeout=0.3)

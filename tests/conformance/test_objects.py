@@ -105,7 +105,7 @@ def fed(back_end, run, parallelize, frame, once):
         cluster.train(parallelize(ROWS[:2], ROWS[2:13], ROWS[13:]), epochs=2)
         cluster.train(parallelize(range(10)))
         cluster.train(parallelize([]))
-        return {"results": dict(cluster.wait(timeout_s=PATIENCE_S)), "view": cluster.view()}
+        return {"results": dict(cluster.wait(timeout=PATIENCE_S)), "view": cluster.view()}
 
     return once("objects", feed)
 
@@ -135,7 +135,7 @@ def test_nodes_share_the_rows_evenly_and_the_view_counts_them(fed):
 def test_rows_that_could_be_columns_go_as_the_nodes_ask(run, parallelize, frame):
     cluster = run(batches_of(4), cluster_size=2)
     cluster.train(parallelize([(1, "a")], [[2, "b"], (3, None)]))
-    assert rows_of(cluster.wait(timeout_s=PATIENCE_S)) == ["list [2, 'b']", "tuple (1, 'a')", "tuple (3, None)"]
+    assert rows_of(cluster.wait(timeout=PATIENCE_S)) == ["list [2, 'b']", "tuple (1, 'a')", "tuple (3, None)"]
 
 
 @WITH_RDDS
@@ -146,7 +146,7 @@ def test_rows_that_could_be_columns_are_columns_for_a_dataset(run, parallelize, 
 
     cluster = run(read, cluster_size=2)
     cluster.train(parallelize([(1, "a")], [(2, "b"), (3, "c")]))
-    assert sorted(x for node in cluster.wait(timeout_s=PATIENCE_S).values() for x in node) == [1, 2, 3]
+    assert sorted(x for node in cluster.wait(timeout=PATIENCE_S).values() for x in node) == [1, 2, 3]
 
 
 @ON_TWO_NODES
@@ -169,7 +169,7 @@ def test_rows_of_the_user_s_own_classes_arrive(run, parallelize, frame):
 
     cluster = run(read, cluster_size=2)
     cluster.train(parallelize(range(3), range(3, 5)).map(to_point))
-    results = cluster.wait(timeout_s=PATIENCE_S)
+    results = cluster.wait(timeout=PATIENCE_S)
     assert sorted(point for node in results.values() for point in node) == [(i, 2 * i) for i in range(5)]
 
 
@@ -192,7 +192,7 @@ def test_rows_of_a_dataframe_are_those_that_it_collects(run, spark, frame):
     )
     cluster = run(batches_of(4), cluster_size=2)
     cluster.train(df)
-    assert rows_of(cluster.wait(timeout_s=PATIENCE_S)) == sorted(map(told, df.collect()))
+    assert rows_of(cluster.wait(timeout=PATIENCE_S)) == sorted(map(told, df.collect()))
 
 
 @ON_TWO_NODES
@@ -200,7 +200,7 @@ def test_a_dataframe_s_rows_may_go_as_objects_whatever_is_in_them(run, spark, fr
     df = spark.createDataFrame([(1, None, [1.0]), (2, "b", [2.0, 3.0])], "n long, s string, ragged array<double>")
     cluster = run(batches_of(4), cluster_size=2)
     cluster.train(df, objects=True)
-    assert rows_of(cluster.wait(timeout_s=PATIENCE_S)) == sorted(map(told, df.collect()))
+    assert rows_of(cluster.wait(timeout=PATIENCE_S)) == sorted(map(told, df.collect()))
 
 
 @ON_TWO_NODES
@@ -217,7 +217,7 @@ def test_queues_are_read_apart(run, parallelize, frame):
     cluster = run(read, cluster_size=2)
     for queue in ("a", "b", "a"):
         cluster.train(parallelize([queue] * 4, [queue]), queue=queue)
-    results = cluster.wait(timeout_s=PATIENCE_S).values()
+    results = cluster.wait(timeout=PATIENCE_S).values()
     assert sorted(row for node in results for row in node["a"]) == ["a"] * 10
     assert sorted(row for node in results for row in node["b"]) == ["b"] * 5
 
@@ -230,7 +230,7 @@ def test_rows_of_a_queue_that_nobody_reads_are_told(run, parallelize, frame):
     with pytest.raises(
         FeedError, match=r"no node has read any row of the queue 'other'.*ctx\.data_feed\(queue='other'\)"
     ):
-        cluster.wait(timeout_s=PATIENCE_S)
+        cluster.wait(timeout=PATIENCE_S)
 
 
 @WITH_RDDS
@@ -249,7 +249,7 @@ def test_terminate_ends_the_feed_on_all_nodes_and_skips_the_rest_of_spark_s_work
 
     cluster = run(read, cluster_size=2)
     cluster.train(fifties)
-    results = dict(cluster.wait(timeout_s=PATIENCE_S))
+    results = dict(cluster.wait(timeout=PATIENCE_S))
     assert results.pop("chief:0") == 1
     assert all(0 < rows <= 100 for rows in results.values())
 
@@ -263,7 +263,7 @@ def test_an_error_of_the_function_in_mid_feed_is_that_of_train_or_wait(run, fift
     error = ValueError if back_end.is_inline else NodeFailed
     with pytest.raises(error, match=r"no good: \['x'\]"):  # noqa: PT012 - either of them tells it
         cluster.train(fifties)
-        cluster.wait(timeout_s=PATIENCE_S)
+        cluster.wait(timeout=PATIENCE_S)
 
 
 @ON_TWO_NODES
@@ -285,7 +285,7 @@ def test_a_dataset_of_objects_is_refused_with_what_to_do(run, parallelize, frame
         NodeFailed, match=r"rdd\.map\(lambda x: \(x,\)\); or read the rows as they are with ctx.data_feed"
     ):
         cluster.train(parallelize(["a"], ["b"]))
-        cluster.wait(timeout_s=PATIENCE_S)
+        cluster.wait(timeout=PATIENCE_S)
 
 
 @ON_TWO_NODES
@@ -302,7 +302,7 @@ def test_partitions_that_are_tried_twice_are_read_once(run, parallelize, frame):
     if rdd.context.master.startswith("local["):
         pytest.skip("a local master tries a task once")
     cluster.train(rdd)
-    assert rows_of(cluster.wait(timeout_s=PATIENCE_S)) == sorted(map(told, range(11)))
+    assert rows_of(cluster.wait(timeout=PATIENCE_S)) == sorted(map(told, range(11)))
 
 
 @pytest.mark.back_ends("local-session")
@@ -320,4 +320,4 @@ def test_a_feed_may_wait_for_the_functions_to_ask(run, parallelize, frame):
     feeding = threading.Thread(target=cluster.train, args=[parallelize([(1,), (2,)], [(3,)])])
     feeding.start()
     feeding.join(PATIENCE_S)
-    assert sum(cluster.wait(timeout_s=PATIENCE_S).values()) == 3
+    assert sum(cluster.wait(timeout=PATIENCE_S).values()) == 3

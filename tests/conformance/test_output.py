@@ -56,7 +56,7 @@ def saved(request, run, once, tmp_path):
         with pytest.raises(NoModel, match=r"the cluster 'cluster' is \w+: its model is here when it has ended"):
             _ = cluster.model_path
         args["gate"].touch()
-        results = cluster.wait(timeout_s=200)
+        results = cluster.wait(timeout=200)
         chief_s = sorted(path.name for path in (folder / "deep").iterdir())
         return {"cluster": cluster, "results": results, "package": request.param, "chief_s": chief_s}
 
@@ -104,8 +104,8 @@ def test_with_output_all_each_node_has_a_folder_of_its_own(run):
     def write(args, ctx):
         Path(ctx.output_dir, "who.txt").write_text(ctx.node)
 
-    cluster = run(write, output="all")
-    cluster.wait(timeout_s=100)
+    cluster = run(write, collect="all")
+    cluster.wait(timeout=100)
     output = cluster.run_dir / "output"
     assert {path.relative_to(output).as_posix(): path.read_text() for path in output.rglob("*.txt")} == {
         "who.txt": "chief:0",
@@ -116,7 +116,7 @@ def test_with_output_all_each_node_has_a_folder_of_its_own(run):
 @pytest.mark.back_ends("inline", "local")
 def test_a_run_without_a_saved_model_is_reported(run, monkeypatch):
     cluster = run(lambda args, ctx: Path(ctx.output_dir, "plot.png").touch())
-    cluster.wait(timeout_s=100)
+    cluster.wait(timeout=100)
     with pytest.raises(NoModel) as caught:
         cluster.model()
     assert str(caught.value) == (
@@ -149,6 +149,6 @@ def test_a_module_of_tensorflow_comes_as_a_saved_model(run):
             ctx.save_model(Doubling())
 
     cluster = run(save)
-    cluster.wait(timeout_s=100)
+    cluster.wait(timeout=100)
     assert cluster.model_path == cluster.run_dir / "output" / "model"
     assert cluster.model()(np.array([1.0, 2.0], "float32")).numpy().tolist() == [2.0, 4.0]

@@ -141,9 +141,9 @@ def test_an_interrupt_stops_all_and_keeps_what_has_returned(parallel, tmp_path):
 
 @pytest.mark.back_ends("local", "standalone")
 def test_a_run_that_takes_too_long_has_failed(parallel):
-    results = parallel(lambda args, ctx: threading.Event().wait(args), [60, 0], timeout_s=15.0, raise_failures=False)
+    results = parallel(lambda args, ctx: threading.Event().wait(args), [60, 0], timeout=15.0, raise_failures=False)
     assert results.failures[0].kind == "timed out"
-    assert "timeout_s=15" in results.failures[0].message
+    assert "timeout=15" in results.failures[0].message
     assert results[1] is False
 
 
@@ -157,8 +157,8 @@ def test_what_cannot_be_sent_is_refused_before_anything_begins(parallel, tmp_pat
 
 def test_bad_options_are_refused_in_one_sentence_each(parallel):
     with pytest.raises(ConfigError) as caught:
-        parallel(act, ["a"], slots=0, retries=-1, timeout_s=0)
-    assert [problem.split("=")[0] for problem in caught.value.problems] == ["slots", "retries", "timeout_s"]
+        parallel(act, ["a"], slots=0, retries=-1, timeout=0)
+    assert [problem.split("=")[0] for problem in caught.value.problems] == ["slots", "retries", "timeout"]
     with pytest.raises(ConfigError, match="args_list is a str"):
         parallel(act, "abc")
     with pytest.raises(ConfigError, match="args_list is a dict"):

@@ -63,7 +63,7 @@ def test_two_workers_and_one_ps_learn_the_digits_asynchronously(run, spark, back
     # After 6 epochs, one beginning in some thousands is below the bound; after 10, all are a hundredth above it.
     epochs = 10
     cluster.train(digits.train_df(spark), epochs=epochs)
-    results = cluster.wait(timeout_s=200)
+    results = cluster.wait(timeout=200)
     accuracies, steps = zip(results["worker:0"], results["worker:1"], strict=True)
     assert max(accuracies) >= 0.95
     # Workers that update the count at the same time may count one step for two.
@@ -121,7 +121,7 @@ def coordinating():
 def test_a_chief_with_two_workers_and_one_ps_learns_the_digits(run, digits):
     x_train, x_test = (images.reshape(-1, 28 * 28) / np.float32(255) for images in (digits.x_train, digits.x_test))
     args = (x_train, digits.y_train, x_test, digits.y_test)
-    assert run(coordinating(), args, cluster_size=4, num_ps=1).wait(timeout_s=200)["chief:0"] >= 0.95
+    assert run(coordinating(), args, cluster_size=4, num_ps=1).wait(timeout=200)["chief:0"] >= 0.95
 
 
 def of_2019():
@@ -165,9 +165,9 @@ def of_2019():
 
 @pytest.mark.back_ends("local")
 def test_a_wide_and_deep_program_of_2019_trains_and_is_evaluated_beside(run, tmp_path):
-    options = {"cluster_size": 4, "num_ps": 1, "eval_node": True, "env": {"TF_USE_LEGACY_KERAS": "1"}}
+    options = {"cluster_size": 4, "num_ps": 1, "evaluator": True, "env": {"TF_USE_LEGACY_KERAS": "1"}}
     cluster = run(of_2019(), str(tmp_path / "model"), **options)
-    results = cluster.wait(timeout_s=200)
+    results = cluster.wait(timeout=200)
     epochs, module = results["chief:0"]
     assert epochs == [0, 1]
     assert module.startswith("tf_keras.")

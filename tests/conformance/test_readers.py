@@ -57,7 +57,7 @@ def test_the_chief_of_parameter_servers_reads_all_rows(run, frame, order):
     if order == "served first":
         wait_for(lambda: sum(node.state == "serving" for node in cluster.nodes) == 3)
     cluster.train(frame(300, 300))
-    assert cluster.wait(timeout_s=120)["chief:0"] == list(range(600))
+    assert cluster.wait(timeout=120)["chief:0"] == list(range(600))
     assert cluster.view().notes == ()
     assert cluster.view().feeds[0].rows == {"chief:0": 600}
 
@@ -66,7 +66,7 @@ def test_the_chief_of_parameter_servers_reads_all_rows(run, frame, order):
 def test_workers_that_train_separately_share_the_rows(run, frame):
     cluster = run(training_apart(), cluster_size=4, num_ps=1)
     cluster.train(frame(300, 300))
-    results = cluster.wait(timeout_s=120)
+    results = cluster.wait(timeout=120)
     read = {node: set(results[node]) - {0} for node in ("chief:0", "worker:0", "worker:1")}
     assert set.union(*read.values()) == set(range(1, 600))
     assert sum(map(len, read.values())) == 599
@@ -83,14 +83,14 @@ def test_an_evaluator_that_asks_for_rows_is_refused(run, frame):
         threading.Event().wait()
 
     with pytest.raises(NodeFailed, match=r"ctx\.dataset on evaluator:0: rows are fed to the nodes that train"):
-        run(ask, cluster_size=3, eval_node=True, on_evaluator_failure="fail").wait(timeout_s=120)
+        run(ask, cluster_size=3, evaluator=True, on_evaluator_failure="fail").wait(timeout=120)
 
 
 @pytest.mark.back_ends("inline-session", "local-session", "connect")
 def test_unread_epochs_are_reported(run, frame):
     cluster = run(reading(1))
     cluster.train(frame(50, 50), epochs=2)
-    cluster.wait(timeout_s=120)
+    cluster.wait(timeout=120)
     (event,) = (event for event in cluster.events if isinstance(event, RowsUnread))
     names = [node.node for node in cluster.nodes]
     assert (event.epochs, event.epochs_read) == (2, dict.fromkeys(names, 1))
@@ -122,7 +122,7 @@ def stopping_after(epochs):
 def test_training_that_is_stopped_early_is_told_in_place_of_the_rows_that_it_left(run, frame):
     cluster = run(stopping_after([2, 2]))
     cluster.train(frame(50, 50), epochs=4)
-    cluster.wait(timeout_s=120)
+    cluster.wait(timeout=120)
     assert cluster.view().notes == ("stopped early after epoch 2",)
 
 
@@ -135,7 +135,7 @@ def test_rows_that_are_read_or_not_wanted_are_not_reported(run, frame):
     for map_fun in (reading(2), stop):
         cluster = run(map_fun)
         cluster.train(frame(50, 50), epochs=2)
-        cluster.wait(timeout_s=120)
+        cluster.wait(timeout=120)
         assert cluster.view().notes == ()
         assert not [event for event in cluster.events if isinstance(event, RowsUnread)]
 
@@ -156,7 +156,7 @@ def test_wait_raises_if_no_row_was_read(run, frame, tmp_path):
     with pytest.raises(
         FeedError, match=r"no node has read any row of what this cluster was fed: loop over ctx\.dataset"
     ):
-        cluster.wait(timeout_s=120)
+        cluster.wait(timeout=120)
     assert cluster.state == "done"
     assert cluster.results["chief:0"] == "chief:0"
 

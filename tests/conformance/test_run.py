@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
 SHAPES = {
     1: ({}, ["chief:0"]),
     2: ({"cluster_size": 2, "num_ps": 1}, ["ps:0", "chief:0"]),
-    4: ({"cluster_size": 4, "num_ps": 1, "eval_node": True}, ["ps:0", "chief:0", "evaluator:0", "worker:0"]),
+    4: ({"cluster_size": 4, "num_ps": 1, "evaluator": True}, ["ps:0", "chief:0", "evaluator:0", "worker:0"]),
 }
 ARGS = {"learning_rate": 0.1, "layers": [64, 10], "array": np.arange(3)}
 TEXT = "naïve ✓"
@@ -253,7 +253,7 @@ def test_an_exception_is_raised_with_its_line_and_the_next_cluster_runs(run, spa
             raise AssertionError("nobody stopped this node")
 
     with pytest.raises((NodeFailed, LookupError)) as caught:
-        run(map_fun, last).wait(timeout_s=120)
+        run(map_fun, last).wait(timeout=120)
     cluster = tfos_lab.clusters()[-1]
     error = cluster.failure()
     node = ("chief:0", "worker:0")[last]
@@ -272,7 +272,7 @@ def test_a_wait_that_times_out_leaves_the_cluster_running(run):
     """Inline, a function runs while it is waited for."""
     cluster = run(lambda args, ctx: threading.Event().wait(60))
     with pytest.raises(WaitTimeout, match=r"after 0\.3 s still running: chief:0, worker:0"):
-        cluster.wait(timeout_s=0.3)
+        cluster.wait(timeout=0.3)
     assert cluster.state == "running"
 
 
@@ -281,7 +281,7 @@ def test_stop_ends_every_process_and_may_be_called_twice(run, back_end):
     cluster = run(lambda args, ctx: begun.append(1) or threading.Event().wait(60))
     processes = [psutil.Process(node.pid) for node in cluster.nodes if node.pid not in (0, os.getpid())]
     assert len(processes) == (0 if back_end.is_inline else len(cluster.nodes))
-    cluster.stop(grace_s=1.0)
+    cluster.stop(grace=1.0)
     _, alive = psutil.wait_procs(processes, 20.0)
     assert alive == []
     assert cluster.state == "stopped"
@@ -322,4 +322,4 @@ def test_paths_are_those_of_sparks_own_file_system(run, spark):
         return default, ctx.absolute_path("file:/data/x"), ctx.absolute_path("/data/x"), ctx.absolute_path("x")
 
     home = f"hdfs://nn/user/{getpass.getuser()}/x"
-    assert set(run(where).wait(timeout_s=100).values()) == {("file:///", "file:///data/x", "hdfs://nn/data/x", home)}
+    assert set(run(where).wait(timeout=100).values()) == {("file:///", "file:///data/x", "hdfs://nn/data/x", home)}

@@ -68,7 +68,7 @@ def test_a_stream_is_stopped_and_resumed_and_no_row_is_lost_or_read_twice(run, f
     wait_for_rows(first, 6)
     feed.stop()
     add(files[-1])
-    read = rows_of(first.wait(timeout_s=PATIENCE_S))
+    read = rows_of(first.wait(timeout=PATIENCE_S))
     assert not feed.is_active
     [told] = first.view().feeds
     assert (told.kind, sum(told.rows.values()), told.micro_batches > 0) == ("stream", len(read), True)
@@ -77,14 +77,14 @@ def test_a_stream_is_stopped_and_resumed_and_no_row_is_lost_or_read_twice(run, f
     feed = second.train(rows, checkpoint=checkpoint)
     wait_for_rows(second, bounds[-1] - len(read))
     feed.stop()
-    assert sorted([*read, *rows_of(second.wait(timeout_s=PATIENCE_S))]) == list(range(bounds[-1]))
+    assert sorted([*read, *rows_of(second.wait(timeout=PATIENCE_S))]) == list(range(bounds[-1]))
 
 
 def test_a_stream_that_ends_before_its_first_row_is_an_epoch_without_steps(run, frame, spark, tmp_path):
     (tmp_path / "nothing").mkdir()
     cluster = run(collect)
     cluster.train(spark.readStream.schema("x long, y array<float>").json(str(tmp_path / "nothing"))).stop()
-    assert rows_of(cluster.wait(timeout_s=PATIENCE_S)) == []
+    assert rows_of(cluster.wait(timeout=PATIENCE_S)) == []
 
 
 @pytest.mark.back_ends("local-session")
@@ -95,14 +95,14 @@ def test_a_stream_that_cannot_start_is_refused_and_the_cluster_goes_on(run, fram
     with pytest.raises(FeedError, match=r"^the stream could not be started: \S*Exception: .*$"):
         cluster.train(rows, checkpoint=str(tmp_path / "file" / "checkpoint"))
     cluster.train(frame(5))
-    assert rows_of(cluster.wait(timeout_s=PATIENCE_S)) == list(range(5))
+    assert rows_of(cluster.wait(timeout=PATIENCE_S)) == list(range(5))
 
 
 def test_a_stream_ends_when_the_nodes_want_no_more(run, frame, stream):
     rows, _ = stream
     cluster = run(collect, 1)
     feed = cluster.train(rows)
-    assert rows_of(cluster.wait(timeout_s=PATIENCE_S))
+    assert rows_of(cluster.wait(timeout=PATIENCE_S))
     feed.join(PATIENCE_S)
     assert not feed.is_active
     feed.stop()
@@ -114,7 +114,7 @@ def test_a_stream_that_fails_fails_the_cluster_with_its_cause(run, frame, stream
     cluster = run(collect)
     cluster.train(rows.selectExpr("if(x > 2, raise_error('no such digit'), x) as x"))
     with pytest.raises(NodeFailed, match="no such digit"):
-        cluster.wait(timeout_s=PATIENCE_S)
+        cluster.wait(timeout=PATIENCE_S)
 
 
 @pytest.mark.back_ends("local-session")

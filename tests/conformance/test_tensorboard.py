@@ -27,8 +27,8 @@ def test_event_files_are_shown_while_the_nodes_live_and_afterwards(run, tmp_path
             fetch_until(unix_server, "/data/plugin/scalars/tags", b"loss")
             assert len(fetch(unix_server, "/index.js")[1]) > 1_000_000
         looked.touch()
-        cluster.wait(timeout_s=PATIENCE_S)
+        cluster.wait(timeout=PATIENCE_S)
         fetch_until(unix_server, "/data/plugin/scalars/tags", b"loss")
     finally:
-        cluster.stop(grace_s=0.0)
+        cluster.stop(grace=0.0)
         cluster.publisher.close()

@@ -60,7 +60,7 @@ def adding_up(*, eager):
 def test_a_graph_is_fed_from_the_dataset(run, frame, eager):
     cluster = run(adding_up(eager=eager))
     cluster.train(frame(21, 21), epochs=4)
-    sums = zip(*cluster.wait(timeout_s=120).values(), strict=True)
+    sums = zip(*cluster.wait(timeout=120).values(), strict=True)
     assert [sum(pair) for pair in sums] == [sum(range(42))] * 4
 
 
@@ -82,4 +82,4 @@ def test_a_session_is_fed_from_the_data_feed(run, frame):
 
     cluster = run(add_up)
     cluster.train(frame(21, 21), epochs=2)
-    assert sum(cluster.wait(timeout_s=120).values()) == 2 * sum(range(42))
+    assert sum(cluster.wait(timeout=120).values()) == 2 * sum(range(42))

@@ -51,8 +51,8 @@ def copies(folder):
 
 
 def test_nodes_that_write_the_same_relative_path_do_not_collide(back_end, run, notebook):
-    cluster = run(write_model, cluster_size=min(3, back_end.ranks), output="all")
-    results = cluster.wait(timeout_s=100)
+    cluster = run(write_model, cluster_size=min(3, back_end.ranks), collect="all")
+    results = cluster.wait(timeout=100)
     cluster.stop()
     assert len({result["folder"] for result in results.values()}) == len(results)
     for node, result in results.items():
@@ -71,7 +71,7 @@ def test_nodes_that_write_the_same_relative_path_do_not_collide(back_end, run, n
 
 
 def test_nodes_know_the_folder_of_the_notebook_and_read_what_is_there(back_end, run, notebook):
-    results = run(write_model, cluster_size=min(2, back_end.ranks)).wait(timeout_s=100)
+    results = run(write_model, cluster_size=min(2, back_end.ranks)).wait(timeout=100)
     for result in results.values():
         assert result["working_dir"] == str(notebook)
         absolute = result["absolute"]  # where TensorFlowOnSpark puts a relative path: in the file system of Hadoop
@@ -88,7 +88,7 @@ def test_nodes_know_the_folder_of_the_notebook_and_read_what_is_there(back_end, 
 @pytest.mark.back_ends("local", "standalone")
 def test_by_default_only_the_chief_s_files_are_copied(back_end, run, notebook):
     cluster = run(write_model, cluster_size=2)
-    folders = [result["folder"] for result in cluster.wait(timeout_s=100).values()]
+    folders = [result["folder"] for result in cluster.wait(timeout=100).values()]
     cluster.stop()
     assert any(note.startswith("worker:0 has written 1 file of 8 bytes by relative") for note in cluster.view().notes)
     copied = {} if back_end.launcher == "local" else {"work/model/weights": "chief:0"}
@@ -115,7 +115,7 @@ def test_files_that_were_written_before_a_failure_are_copied(run, notebook, tmp_
     cluster = run(fail_as_chief, gate)
     gate.touch()
     with pytest.raises(NodeFailed, match="no more"):
-        cluster.wait(timeout_s=100)
+        cluster.wait(timeout=100)
     cluster.stop()  # the error is told at once, and files come when the chief has ended
     [run_dir] = tmp_path.glob("cluster-*")
     assert copies(run_dir / "output") == {"work/checkpoint": "chief:0"}
@@ -144,7 +144,7 @@ def test_a_function_can_go_to_the_folder_of_the_notebook(run, notebook):
         os.chdir(ctx.working_dir)
         return Path("data", "x.csv").read_text(), str(Path.cwd())
 
-    assert set(run(read, cluster_size=2).wait(timeout_s=100).values()) == {("1,2", str(notebook))}
+    assert set(run(read, cluster_size=2).wait(timeout=100).values()) == {("1,2", str(notebook))}
 
 
 @pytest.mark.back_ends("local", "standalone")
@@ -170,7 +170,7 @@ def test_a_file_that_was_there_is_written_anew_by_each_node_for_itself(run, note
         Path("m.keras").write_text(ctx.node)
         return before, Path("m.keras").read_text()
 
-    results = run(write, cluster_size=3).wait(timeout_s=100)
+    results = run(write, cluster_size=3).wait(timeout=100)
     assert {node: after for node, (_, after) in results.items()} == {node: node for node in results}
     assert results["worker:0"][0] in ("of the last run", "", "chief:0")  # the chief may have been first
     assert copies(notebook)["m.keras"] == "chief:0"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import pytest
 
 import tfos_lab
-from tfos_lab.core.config import ClusterOptions
 from tfos_lab.errors import ConfigError
 
 
@@ -32,18 +33,82 @@ def problems_of(**options: Any) -> list[str]:
 def test_the_help_of_run_and_of_the_configuration_describes_each_option():
     for documented in (tfos_lab.run, tfos_lab.ClusterConfig):
         assert [name for name in OPTIONS if f"\n{name} : " not in inspect.getdoc(documented)] == []
-    assert "grace_s : float, default 10.0\n    Seconds between asking a node to end" in inspect.getdoc(tfos_lab.run)
+    assert "grace : float, default 10.0\n    Seconds between asking a node to end" in inspect.getdoc(tfos_lab.run)
 
 
-def test_type_checkers_know_the_options_with_their_types():
-    fields, keywords = get_type_hints(tfos_lab.ClusterConfig), get_type_hints(ClusterOptions)
-    assert list(fields) == list(keywords) == list(OPTIONS)
-    assert [name for name in OPTIONS if keywords[name] not in (fields[name], fields[name] | None)] == []
+# Declares one more option, in the declaration only, and prints where it is found.
+PROGRAM = """
+import inspect, sys, types
+from pathlib import Path
+
+name = "tfos_lab.core.config"
+path = Path(sys.argv[1])
+head, docstring, rest = path.read_text("utf-8").partition("which calls do.\\"\\"\\"\\n")
+entry = 'Annotated[Literal["oak", "elm"], Option("kind of tree", "oak", group=OptionGroup.CELL, details="Any will.")]'
+module = sys.modules[name] = types.ModuleType(name)
+module.__file__ = str(path)
+exec(compile(f"{head}{docstring}    tree: {entry}\\n{rest}", str(path), "exec"), vars(module))
+
+import tfos_lab
+from tfos_lab.jupyter.options.completion import complete_options
+from tfos_lab.jupyter.options.configured import TfosLab
+from tfos_lab.jupyter.options.documents import describe_options, options_markdown
+from tfos_lab.jupyter.options.table import parse_options
+from tfos_lab.ml import TFEstimator
+
+calls = {one.__name__: one for one in (tfos_lab.run, tfos_lab.start, tfos_lab.parallel, tfos_lab.run_script)}
+calls["search"] = type(tfos_lab.search).__call__
+for call, function in calls.items():
+    parameter = inspect.signature(function).parameters["tree"]
+    print(call, parameter.annotation, parameter.default)
+    entry = inspect.getdoc(function).partition("tree : ")[2].splitlines()
+    assert entry[:2] == ['{"oak", "elm"}, default \\'oak\\'', "    Kind of tree. Any will."], entry
+print("attribute", tfos_lab.ClusterConfig(tree="elm").tree)
+try:
+    tfos_lab.run(print, tree="fir")
+except ValueError as error:
+    print("check", error)
+try:
+    parse_options("tree=el", {})
+except ValueError as error:
+    print("line", error)
+print("line", parse_options("tree=elm", {}).cluster.tree)
+print("completion", [one.text for one in complete_options("tr", {})[1] if one.text.startswith("tr")])
+print("completion", [one.text for one in complete_options("tree=", {})[1]])
+print("help", *(line for line in describe_options().splitlines() if line.startswith("tree ")))
+print("document", *(line for line in options_markdown().splitlines() if "`tree`" in line))
+print("trait", TfosLab.class_traits()["tree"].default_value)
+print("param", TFEstimator(model=print).setTree("elm").getTree(), TFEstimator.tree.doc)
+"""
+
+
+def test_an_option_is_declared_once_and_is_in_all_calls_cells_params_and_documents():
+    declaration = Path(tfos_lab.__file__).parent / "core" / "config.py"
+    found = subprocess.run([sys.executable, "-c", PROGRAM, declaration], capture_output=True, text=True, check=False)
+    assert found.stdout.splitlines() == [
+        *(f'{call} {{"oak", "elm"}} oak' for call in ("run", "start", "parallel", "run_script", "search")),
+        "attribute elm",
+        "check tree='fir': use one of oak, elm",
+        "line tree=el: use one of oak, elm; did you mean elm?",
+        "line elm",
+        "completion ['tree=']",
+        "completion ['oak', 'elm']",
+        "help " + f"{'tree':<20}  kind of tree [oak | elm; oak]",
+        "document | `tree` | kind of tree. Any will. | `oak` |",
+        "trait oak",
+        "param elm Kind of tree",
+    ], found.stderr
+
+
+def test_a_call_takes_the_options_that_mean_something_to_it():
+    for call, option in ((tfos_lab.parallel, "restarts"), (tfos_lab.run, "epochs")):
+        with pytest.raises(TypeError, match=rf"{call.__name__}\(\) got an unexpected keyword argument '{option}'"):
+            call(print, [], **{option: 1})
 
 
 def test_a_configuration_has_the_defaults_and_cannot_be_changed():
-    config = tfos_lab.ClusterConfig(grace_s=0, output="all", output_limit_bytes=0, log_dir=None)
-    assert (config.cluster_size, config.master_node, config.grace_s, config.name) == (1, "chief", 0, "cluster")
+    config = tfos_lab.ClusterConfig(grace=0, collect="all", output_limit_bytes=0, log_dir=None)
+    assert (config.cluster_size, config.master_node, config.grace, config.name) == (1, "chief", 0, "cluster")
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.cluster_size = 2
 
@@ -51,8 +116,7 @@ def test_a_configuration_has_the_defaults_and_cannot_be_changed():
 @pytest.mark.parametrize("nonsense", [object(), -1.5, "?", ["a"]], ids=["object", "negative", "text", "list"])
 def test_each_option_refuses_nonsense_by_its_name_and_value_and_all_of_them_together(nonsense):
     takes_text = {"name", "log_dir"} if isinstance(nonsense, str) else set()
-    flags = {name for name, default in OPTIONS.items() if isinstance(default, bool)}
-    refusing = [name for name in OPTIONS if name not in takes_text | flags]
+    refusing = [name for name in OPTIONS if name not in takes_text]
     for name in refusing:
         [problem] = problems_of(**{name: nonsense})
         assert problem.startswith(f"{name}="), problem
@@ -77,10 +141,10 @@ def test_each_option_refuses_nonsense_by_its_name_and_value_and_all_of_them_toge
             "restarts=2: inline runs in this very process, which cannot start again",
         ),
         (
-            {"cluster_size": 2, "num_ps": 1, "eval_node": True},
-            "num_ps=1 and eval_node: leaves no node to train in a cluster of 2; ask for cluster_size=3 or more",
+            {"cluster_size": 2, "num_ps": 1, "evaluator": True},
+            "num_ps=1 and evaluator: leaves no node to train in a cluster of 2; ask for cluster_size=3 or more",
         ),
-        ({"local": "cloud"}, "local='cloud': use one of auto, processes, inline, false"),
+        ({"local": "cloud"}, "local='cloud': use one of auto, processes, inline, off"),
         (
             {"master_node": "chef"},
             "master_node='chef': not a job name that can lead; use 'chief' or 'master', or None to let worker:0 lead",
@@ -92,7 +156,7 @@ def test_each_option_refuses_nonsense_by_its_name_and_value_and_all_of_them_toge
             "gpus['boss']: not a job name; there are ps, chief, master, evaluator, worker",
         ),
         ({"gpus": {"worker": 0.5}}, "gpus['worker']=0.5: a whole number of GPUs per node is needed"),
-        ({"grace_s": None}, "grace_s=None: a number of seconds is needed"),
+        ({"grace": None}, "grace=None: a number of seconds is needed"),
         ({"env": {"A": 1}}, "env['A']: names and values must be strings"),
         ({"env": {"TF_CONFIG": "{}"}}, "env['TF_CONFIG']: is set by tfos_lab on every node"),
     ],
@@ -127,4 +191,4 @@ def test_a_log_dir_is_the_same_for_all_nodes(tmp_path, monkeypatch):
 def test_false_addresses_of_nodes_are_refused_before_anything_starts(spark, monkeypatch, ports, network, problems):
     monkeypatch.setenv("TFOS_NODE_PORTS", ports)
     monkeypatch.setenv("TFOS_NODE_NETWORK", network)
-    assert problems_of(spark=spark, local="false") == problems
+    assert problems_of(spark=spark, local="off") == problems

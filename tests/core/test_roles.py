@@ -17,9 +17,9 @@ from tfos_lab.core.roles import chief_of, cluster_spec, tf_cluster_spec
     [
         ({}, ["chief:0"]),
         ({"cluster_size": 3}, ["chief:0", "worker:0", "worker:1"]),
-        ({"cluster_size": 4, "num_ps": 1, "eval_node": True}, ["ps:0", "chief:0", "evaluator:0", "worker:0"]),
+        ({"cluster_size": 4, "num_ps": 1, "evaluator": True}, ["ps:0", "chief:0", "evaluator:0", "worker:0"]),
         ({"cluster_size": 2, "master_node": "master"}, ["master:0", "worker:0"]),
-        ({"cluster_size": 3, "master_node": None, "eval_node": True}, ["evaluator:0", "worker:0", "worker:1"]),
+        ({"cluster_size": 3, "master_node": None, "evaluator": True}, ["evaluator:0", "worker:0", "worker:1"]),
     ],
 )
 def test_ranks_go_to_ps_chief_evaluator_and_workers_in_this_order(options, expected):
@@ -30,7 +30,7 @@ def test_ranks_go_to_ps_chief_evaluator_and_workers_in_this_order(options, expec
 @given(st.integers(1, 6), st.integers(0, 4), st.sampled_from(["chief", "master", None]), st.booleans())
 def test_each_rank_has_one_job_and_those_that_train_have_one_leader(training, num_ps, leader, evaluates):
     size = training + num_ps + evaluates
-    shape = {"cluster_size": size, "num_ps": num_ps, "master_node": leader, "eval_node": evaluates}
+    shape = {"cluster_size": size, "num_ps": num_ps, "master_node": leader, "evaluator": evaluates}
     specs = assign_roles(ClusterConfig(**shape))
     assert [spec.rank for spec in specs] == list(range(size))
     assert len({spec.node for spec in specs}) == size

@@ -41,7 +41,7 @@ def fed(tmp_path_factory):
         def fed(data, *, shuffle=False, spark=None, **options):
             with start(read, shuffle, spark=spark) as cluster:
                 cluster.train(data, **options)
-                return cluster.wait(timeout_s=60)["chief:0"]
+                return cluster.wait(timeout=60)["chief:0"]
 
         yield fed
 

@@ -28,5 +28,5 @@ def start(nodes, tmp_path, monkeypatch):
     yield start
     nodes.deaf.clear()
     for cluster in clusters:
-        cluster.stop(grace_s=0.0)
+        cluster.stop(grace=0.0)
         cluster.close()

@@ -37,7 +37,7 @@ def start():
 
     yield start
     for cluster in clusters:
-        cluster.stop(grace_s=0.0)
+        cluster.stop(grace=0.0)
 
 
 def test_code_and_functions_run_on_nodes_that_keep_their_names(start):
@@ -59,7 +59,7 @@ def test_code_and_functions_run_on_nodes_that_keep_their_names(start):
     with pytest.raises(SyntaxError):
         cluster.run_cell("return 1")
     with pytest.raises(WaitTimeout):
-        cluster.run_cell("import threading\nthreading.Event().wait()", "worker:0", timeout_s=0)
+        cluster.run_cell("import threading\nthreading.Event().wait()", "worker:0", timeout=0)
     with pytest.raises(ConfigError, match="worker:0 still runs an earlier cell"):
         cluster.run_cell("x")
     assert dict(cluster.run_cell("x", "chief:0")) == {"chief:0": 0}

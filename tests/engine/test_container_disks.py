@@ -76,4 +76,4 @@ def run(tmp_path, monkeypatch, spark):
 
     yield start
     for cluster in clusters:
-        cluster.stop(grace_s=0.0)
+        cluster.stop(grace=0.0)

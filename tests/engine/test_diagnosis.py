@@ -337,7 +337,7 @@ def test_a_run_that_is_over_keeps_what_was_known(training, nodes):
     assert cluster.diagnose().kind == "compute"
     nodes.send(m.Activity(0, **activity(0.5, computes=0.0, python=1.0, where="save")))
     nodes.end(0)
-    cluster.wait(timeout_s=60)
+    cluster.wait(timeout=60)
     assert cluster.diagnose().verdict.startswith("Compute bound")
 
 
@@ -356,7 +356,7 @@ def test_a_node_that_was_slower_is_marked_in_what_is_kept_of_the_run(training, n
     for rank in range(2):
         nodes.send(m.Activity(rank, **activity()))
         nodes.end(rank)
-    cluster.wait(timeout_s=60)
+    cluster.wait(timeout=60)
     found = cluster.diagnose()
     assert (found.kind, list(slower_of(found))) == ("straggler", ["worker:1"])
 
@@ -387,7 +387,7 @@ def test_what_was_nan_at_the_end_is_in_the_record_of_the_run(run):
             ctx.report(step, loss=math.nan if step > 3 else 1.0)
 
     cluster = run(diverge, None, cluster_size=1, env=QUICK_ENV)
-    cluster.wait(timeout_s=60)
+    cluster.wait(timeout=60)
     cluster.stop()
     record = eventually(lambda: recorded(cluster))
     assert (record.state, record.alarm) == ("done", "loss is NaN since step 4")
@@ -418,7 +418,7 @@ def recorded(cluster):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """``tfos_lab.run`` for two nodes on this machine."""
-    with pytest.MonkeyPatch.context() as patch, running_clusters({"local": "processes", "grace_s": 0.5}) as start:
+    with pytest.MonkeyPatch.context() as patch, running_clusters({"local": "processes", "grace": 0.5}) as start:
         patch.setenv("TFOS_LAB_RUNS", str(tmp_path_factory.mktemp("runs")))
         yield start
 
@@ -478,7 +478,7 @@ def fit_for_a_moment(share, ctx):
 def test_a_strategy_that_was_forgotten_is_told_even_after_a_moment(run):
     for share, kind in ((False, "separate"), (True, "unknown")):
         cluster = run(fit_for_a_moment, share)
-        cluster.wait(timeout_s=120)
+        cluster.wait(timeout=120)
         assert cluster.diagnose().kind == kind
 
 
@@ -488,7 +488,7 @@ def test_what_limits_training_is_told_stage_by_stage(run, tmp_path):
     for stage, says in STAGES.items():
         wait_for(cluster, says)
         (tmp_path / stage).touch()
-    cluster.wait(timeout_s=60)
+    cluster.wait(timeout=60)
 
 
 # ---- without ---------------------------------------------------------------------------------------------------------
@@ -518,7 +518,7 @@ def test_slow_steps_in_python_are_told_and_a_function_without_steps_gets_no_verd
     assert all(activity.last_sign.startswith("step ") for activity in slow.nodes.values())
     assert 0 < slow.progress < 0.01
     (tmp_path / "end").touch()
-    cluster.wait(timeout_s=60)
+    cluster.wait(timeout=60)
     assert cluster.diagnose().kind == "python"
     assert cluster.diagnose().seconds_left is None
     cluster.stop()

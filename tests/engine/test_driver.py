@@ -43,12 +43,12 @@ def test_it_is_shown_in_a_line_and_ends_with_its_block(start):
             cluster.logs("worker:9")
     assert cluster.state == "stopped"
     with pytest.raises(ClusterEnded):
-        cluster.wait(timeout_s=60)
+        cluster.wait(timeout=60)
 
 
 def test_nodes_that_do_not_reserve_in_time_are_named(start, nodes):
     nodes.missing = {1}
-    cluster = start(reservation_timeout_s=0.1)
+    cluster = start(start_timeout=0.1)
     with pytest.raises(ReservationTimeout, match=r"1 of 2 nodes reserved within 0\.1 s; missing: worker:0"):
         cluster.wait_until_running()
     assert cluster.state == "failed"
@@ -59,7 +59,7 @@ def test_a_driver_that_can_receive_nothing_any_more_fails_the_run_and_says_why(s
     cluster = running(start)
     nodes.listener.error = OSError("no descriptors left")
     with pytest.raises(NodeFailed, match="no descriptors left"):
-        cluster.wait(timeout_s=60)
+        cluster.wait(timeout=60)
     assert cluster.state == "failed"
     assert nodes.listener.closed
 
@@ -68,8 +68,8 @@ def test_a_shutdown_waits_and_stops_and_may_come_twice(start, nodes):
     cluster = running(start)
     nodes.end(0, "a")
     nodes.end(1)
-    cluster.shutdown(timeout_s=60)
-    cluster.shutdown(timeout_s=60)
+    cluster.shutdown(timeout=60)
+    cluster.shutdown(timeout=60)
     cluster.stop()
     assert (cluster.state, cluster.results["chief:0"]) == ("done", "a")
 
@@ -81,7 +81,7 @@ def test_a_launch_that_fails_fails_the_cluster_with_its_own_error(start, nodes):
         cluster.launch()
     assert (cluster.state, cluster.view().reason) == ("failed", "no room")
     with pytest.raises(LaunchFailed, match="no room"):
-        cluster.wait(timeout_s=60)
+        cluster.wait(timeout=60)
 
 
 # ---- logs -----------------------------------------------------------------------------------------------------------
@@ -126,7 +126,7 @@ def test_a_node_that_sends_what_no_node_sends_fails_by_itself(start, nodes, data
     cluster = running(start)
     nodes.listener.post((identity_of(1), data))
     with pytest.raises(NodeFailed) as caught:
-        cluster.wait(timeout_s=60)
+        cluster.wait(timeout=60)
     assert (caught.value.node, caught.value.kind) == ("worker:0", "Refused")
     assert caught.value.message.startswith(f"worker:0 sent what no node sends: {what}")
     assert {"Stop", "Shutdown"} <= set(nodes.listener.sent_to(identity_of(1)))
@@ -141,7 +141,7 @@ def test_nothing_more_is_taken_from_a_node_that_was_refused(start, nodes):
     nodes.reserve(1)
     nodes.send(log_of(0, b"hello\n"))
     with pytest.raises(NodeFailed):
-        cluster.wait(timeout_s=60)
+        cluster.wait(timeout=60)
     assert (cluster.nodes[1].state, cluster.nodes[1].step) == ("failed", None)
     assert not (cluster.run_dir / "worker-0.log").exists()
 
@@ -167,11 +167,11 @@ def test_a_restart_that_finds_no_slots_in_time_or_cannot_be_launched_ends_the_cl
     start, nodes, error
 ):
     nodes.launch_errors = [None, *[error] * 1000]
-    cluster = start(restarts=1, reservation_timeout_s=1.0)
+    cluster = start(restarts=1, start_timeout=1.0)
     eventually(lambda: cluster.state == "running")
     nodes.kill(1)
     with pytest.raises(type(error)):
-        cluster.wait(timeout_s=60)
+        cluster.wait(timeout=60)
 
 
 def test_a_cluster_that_is_stopped_while_it_restarts_stays_stopped(start, nodes):
@@ -179,7 +179,7 @@ def test_a_cluster_that_is_stopped_while_it_restarts_stays_stopped(start, nodes)
     cluster = running(start, restarts=2)
     nodes.kill(1)
     eventually(lambda: len(nodes.launchers) == 2)
-    cluster.stop(grace_s=0.0)
+    cluster.stop(grace=0.0)
     assert cluster.state == "stopped"
     with pytest.raises(ClusterEnded):
-        cluster.wait(timeout_s=60)
+        cluster.wait(timeout=60)

@@ -264,13 +264,13 @@ def test_executors_need_only_the_archive(packed, standalone, new_spark, monkeypa
     conf = {**packed.conf, "spark.executorEnv.PYTHONPATH": pyspark_path(), "spark.cores.max": "2"}
     spark = new_spark(standalone, conf=conf, python=Path(packed.conf["spark.pyspark.python"]))
     add, square = map_funs()
-    with running_clusters({"spark": spark, "grace_s": 2.0}) as start:
+    with running_clusters({"spark": spark, "grace": 2.0}) as start:
         cluster = start(add, cluster_size=2)
         cluster.train(spark.range(100), objects=True)
-        results = dict(cluster.wait(timeout_s=120))
+        results = dict(cluster.wait(timeout=120))
         cluster = start(square, cluster_size=2)
         squares = cluster.inference(spark.range(10), objects=True).collect()
-        cluster.wait(timeout_s=120)
+        cluster.wait(timeout=120)
     assert sorted(squares) == [number**2 for number in range(10)]
     assert sum(total for total, *_ in results.values()) == sum(range(100))
     for _, prefix, files in results.values():
@@ -290,7 +290,7 @@ def where(args, ctx):
     return sys.prefix, ctx.node
 if __name__ == "__main__":
     with tfos_lab.run(where, cluster_size=2, local="processes") as cluster:
-        print(*(prefix for prefix, _ in cluster.wait(timeout_s=60).values()), pyspark.__file__, sep="|")
+        print(*(prefix for prefix, _ in cluster.wait(timeout=60).values()), pyspark.__file__, sep="|")
 """
 
 

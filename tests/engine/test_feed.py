@@ -205,7 +205,7 @@ def arrived(spark, start):
     def arrived(data, **options):
         cluster = start(read)
         cluster.train(data, **options)
-        return cluster.wait(timeout_s=100)["chief:0"]
+        return cluster.wait(timeout=100)["chief:0"]
 
     return arrived
 
@@ -342,4 +342,4 @@ def test_a_value_that_does_not_fit_is_named_with_its_row_however_late_it_comes(s
     cluster = start(read)
     cluster.train(path, columns=["x"])
     with pytest.raises(NodeFailed, match=re.escape(f"{path}: {words}")):
-        cluster.wait(timeout_s=100)
+        cluster.wait(timeout=100)

@@ -91,7 +91,7 @@ def test_a_file_appears_when_it_is_complete_and_is_told_of_while_it_comes(output
 
 
 def test_only_the_chief_s_output_is_stored_unless_all_nodes_are_asked(output):
-    for options, stored in (({}, {"m"}), ({"output": "all"}, {"m", "worker-0/m"})):
+    for options, stored in (({}, {"m"}), ({"collect": "all"}, {"m", "worker-0/m"})):
         stand = output(**options)
         stand.ask(m.OutputOpened(rank=1, place="/tmp/there"))
         for rank in (0, 1):
@@ -158,7 +158,7 @@ def test_what_a_node_has_written_by_relative_paths_is_noted_once_if_it_is_not_co
     for _ in range(2):
         stand.ask(m.OutputSent(rank=1, left_out=2, left_out_bytes=500))
     what = "worker:0 has written 2 files of 500 bytes by relative paths, removed with the node"
-    assert stand.notes == (f"{what}: output='all' copies them here",)
+    assert stand.notes == (f"{what}: collect='all' copies them here",)
 
 
 # ---- large results --------------------------------------------------------------------------------------------------

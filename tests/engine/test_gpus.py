@@ -29,7 +29,7 @@ def host(monkeypatch, tmp_path):
 
 @pytest.fixture
 def run(host):
-    with running_clusters({"local": "processes", "env": QUICK_ENV, "grace_s": 2.0}) as start:
+    with running_clusters({"local": "processes", "env": QUICK_ENV, "grace": 2.0}) as start:
         yield start
 
 
@@ -51,8 +51,8 @@ def wait(args, ctx):
 
 
 def test_each_node_has_its_own_and_the_table_shows_them(run):
-    cluster = run(see, cluster_size=4, num_ps=1, eval_node=True)
-    found = dict(cluster.wait(timeout_s=60))
+    cluster = run(see, cluster_size=4, num_ps=1, evaluator=True)
+    found = dict(cluster.wait(timeout=60))
     assert found["ps:0"][:2] == found["evaluator:0"][:2] == ([], "-1")
     assert sorted([*found["chief:0"][0], *found["worker:0"][0]]) == ["0", "1", "2", "3"]
     for gpus, visible, order, growth in (found["chief:0"], found["worker:0"]):
@@ -62,7 +62,7 @@ def test_each_node_has_its_own_and_the_table_shows_them(run):
 
 def test_a_user_s_own_settings_are_left_alone(run):
     env = {**QUICK_ENV, "TF_FORCE_GPU_ALLOW_GROWTH": "false", "CUDA_VISIBLE_DEVICES": "3"}
-    found = run(see, cluster_size=2, env=env).wait(timeout_s=60)
+    found = run(see, cluster_size=2, env=env).wait(timeout=60)
     assert list(found.values()) == [(["3"], "3", None, "false")] * 2
 
 
@@ -71,20 +71,20 @@ def test_clusters_at_the_same_time_get_different_ones(run):
     second = run(see, cluster_size=2, gpus=1)
     gpus = [gpu for cluster in (first, second) for node in cluster.nodes for gpu in node.gpus]
     assert sorted(gpus) == ["0", "1", "2", "3"]
-    second.wait(timeout_s=60)
+    second.wait(timeout=60)
     with pytest.raises(NotEnoughGpus, match=r"gpus=3, but \S+ has 4 GPUs for 1 node, 2 of them taken by others\. Ask"):
         run(see, cluster_size=1, gpus=3)
-    first.stop(grace_s=0.0)
-    assert run(see, cluster_size=1, gpus=4).wait(timeout_s=60)["chief:0"][0] == ["0", "1", "2", "3"]
+    first.stop(grace=0.0)
+    assert run(see, cluster_size=1, gpus=4).wait(timeout=60)["chief:0"][0] == ["0", "1", "2", "3"]
 
 
 def test_nodes_that_get_none_of_what_there_is_are_named_in_a_note(run, monkeypatch, tmp_path):
     for name, value in fake_gpus(tmp_path / "small", 1).items():
         monkeypatch.setenv(name, value)
     cluster = run(see, cluster_size=2)
-    assert [gpus for gpus, *_ in cluster.wait(timeout_s=60).values()] == [[], []]
+    assert [gpus for gpus, *_ in cluster.wait(timeout=60).values()] == [[], []]
     assert any(note.startswith("no GPU was left for chief:0, worker:0 (") for note in cluster.view().notes)
-    assert [gpus for gpus, visible, *_ in run(see, gpus="all").wait(timeout_s=60).values()] == [[], []]
+    assert [gpus for gpus, visible, *_ in run(see, gpus="all").wait(timeout=60).values()] == [[], []]
 
 
 def occupy(folder, ctx):
@@ -113,7 +113,7 @@ def test_independent_runs_take_turns_on_the_gpus(host, tmp_path):
     ids=["divided", "fewer than nodes", "none"],
 )
 def test_gpus_are_divided_evenly_and_none_is_given_twice(run, options, gpus):
-    assert [len(found[0]) for found in run(see, **options).wait(timeout_s=60).values()] == gpus
+    assert [len(found[0]) for found in run(see, **options).wait(timeout=60).values()] == gpus
 
 
 # ---- what TensorFlow's import touches --------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def test_the_driver_is_asked_for_the_node_s_gpus_only(monkeypatch, tmp_path):
     for name, value in fake_gpus(tmp_path / "host", 2).items():
         monkeypatch.setenv(name, value)
     with tfos_lab.run(look, cluster_size=1, gpus=1, local="processes", env=env) as cluster:
-        assert dict(cluster.wait(timeout_s=120)) == {"chief:0": 0}
+        assert dict(cluster.wait(timeout=120)) == {"chief:0": 0}
     assert log.read_text().splitlines() == ["loaded: 0, true", "initialised: 0, true"]
 
 
@@ -185,13 +185,13 @@ def gpu_cluster(tmp_path_factory):
 def start_on(spark, monkeypatch, tmp_path):
     monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "runs"))
     spark.range(1).count()  # waits for executors for as long as it takes
-    return running_clusters({"spark": spark, "env": QUICK_ENV, "grace_s": 2.0})
+    return running_clusters({"spark": spark, "env": QUICK_ENV, "grace": 2.0})
 
 
 def test_spark_s_own_assignment_counts_on_standalone(gpu_cluster, new_spark, monkeypatch, tmp_path):
     spark = new_spark(gpu_cluster.master_url, conf={**session_resources(), "spark.executor.cores": "2"})
     with start_on(spark, monkeypatch, tmp_path) as start:
-        found = start(see, cluster_size=4, num_ps=1).wait(timeout_s=120)
+        found = start(see, cluster_size=4, num_ps=1).wait(timeout=120)
         assert found["ps:0"][:2] == ([], "-1"), "Spark has assigned it one, and it does not use it"
         trained = [gpu for node, (gpus, *_) in found.items() if node != "ps:0" for gpu in gpus]
         assert len(set(trained)) == 3
@@ -204,7 +204,7 @@ def test_executors_deal_out_their_host_s_gpus_where_spark_assigns_none(gpu_clust
     host = fake_gpus(tmp_path / "host", 5)
     spark = new_spark(gpu_cluster.master_url, conf={**executor_conf(host), "spark.executor.cores": "2"})
     with start_on(spark, monkeypatch, tmp_path) as start:
-        found = start(see, cluster_size=3, eval_node=True).wait(timeout_s=120)
+        found = start(see, cluster_size=3, evaluator=True).wait(timeout=120)
         assert found["evaluator:0"][0] == []
         assert sorted(len(gpus) for gpus, *_ in found.values()) == [0, 2, 2]
         assert len({gpu for gpus, *_ in found.values() for gpu in gpus}) == 4

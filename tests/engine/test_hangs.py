@@ -165,7 +165,7 @@ def test_a_node_that_never_reads_its_rows_hangs():
 
 
 def test_parameter_servers_and_evaluators_may_wait_for_as_long_as_they_like():
-    rig = Rig(cluster_size=3, num_ps=1, eval_node=True)
+    rig = Rig(cluster_size=3, num_ps=1, evaluator=True)
     rig.says("ps:0", 300.0, sign="began")
     rig.says("evaluator:0", 300.0, sign="began")
     rig.says("chief:0", 1.0, step=4)

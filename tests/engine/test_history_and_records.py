@@ -202,7 +202,7 @@ def test_a_folder_that_was_removed_costs_the_record_and_not_the_run(start, nodes
     shutil.rmtree(cluster.run_dir)
     nodes.end(0, 1)
     nodes.end(1, 2)
-    assert dict(cluster.wait(timeout_s=60)) == {"chief:0": 1, "worker:0": 2}
+    assert dict(cluster.wait(timeout=60)) == {"chief:0": 1, "worker:0": 2}
     cluster.stop()
     assert caplog.text.count("run.json cannot be written") == 1
 
@@ -222,7 +222,7 @@ def run(tmp_path, monkeypatch):
 
     yield run
     for cluster in clusters:
-        cluster.stop(grace_s=0.0)
+        cluster.stop(grace=0.0)
 
 
 def train(args, ctx):
@@ -240,7 +240,7 @@ def train(args, ctx):
 
 def test_a_real_run_is_recorded_when_wait_returns(run):
     cluster = run(train, "fine", cluster_size=2, name="mnist")
-    cluster.wait(timeout_s=60)
+    cluster.wait(timeout=60)
     path = cluster.run_dir / "run.json"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     record = tfos_lab.run_record(path.parent).record
@@ -322,7 +322,7 @@ class Options:
 )  # fmt: skip
 def test_numbers_and_short_texts_are_recorded_by_their_places_and_secrets_are_not(run, args, inputs):
     cluster = run(uses_names, args, local="inline", env={})
-    cluster.wait(timeout_s=60)
+    cluster.wait(timeout=60)
     cluster.stop()
     found = tfos_lab.run_record(cluster.run_dir).inputs
     assert found == {**inputs, "RATE": 0.5, "LAYERS": "(64, 10)"}
@@ -385,7 +385,7 @@ def mlflow(monkeypatch):
 def finish(cluster, nodes):
     nodes.end(0)
     nodes.end(1)
-    cluster.wait(timeout_s=60)
+    cluster.wait(timeout=60)
     cluster.stop()
 
 
@@ -401,7 +401,7 @@ def test_options_metrics_and_tags_are_logged_to_the_active_run(mlflow, start, no
     nodes.send(report(1, 2, loss=0.5))
     eventually(lambda: cluster.reports_after()[1] == 4)
     finish(cluster, nodes)
-    asked = {"name": "mnist", "restarts": "1", "cluster_size": "2", "env": "['SECRET']", "grace_s": "1.0"}
+    asked = {"name": "mnist", "restarts": "1", "cluster_size": "2", "env": "['SECRET']", "grace": "1.0"}
     assert mlflow.params == asked
     assert [(one.key, one.value, one.step) for one in mlflow.metrics] == [
         ("loss", 1.0, 0), ("loss", 1.0, 1), ("loss", 1.0, 2), ("worker-0/loss", 0.5, 2),

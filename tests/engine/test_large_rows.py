@@ -48,14 +48,14 @@ def start(new_spark):
 
 def fail(cluster, rows):
     cluster.train(rows)
-    cluster.wait(timeout_s=100)
+    cluster.wait(timeout=100)
 
 
 def test_large_rows_are_fed_and_too_large_ones_are_told_with_their_column(start):
     start, rows = start
     cluster = start(measure)
     cluster.train(rows(3_000_000, 5))
-    assert sorted(itertools.chain(*cluster.wait(timeout_s=100).values())) == [3_000_000] * 5
+    assert sorted(itertools.chain(*cluster.wait(timeout=100).values())) == [3_000_000] * 5
     cluster = start(measure)
     with pytest.raises((FeedError, NodeFailed), match=TOLD):
         fail(cluster, rows(9_000_000, 1))

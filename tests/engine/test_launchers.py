@@ -37,11 +37,11 @@ def test_nodes_take_several_cores_each_and_are_not_started_twice(new_spark, stan
         return os.getpid()
 
     session = new_spark(standalone, conf={**_SPECULATION, "spark.task.cpus": "2"})
-    options = {"spark": session, "cluster_size": 2, "env": QUICK_ENV, "grace_s": 2.0}
+    options = {"spark": session, "cluster_size": 2, "env": QUICK_ENV, "grace": 2.0}
     begun = tmp_path / "begun"
     begun.mkdir()
     with tfos_lab.run(stay, str(begun), **options) as cluster:
-        results = cluster.wait(timeout_s=60)
+        results = cluster.wait(timeout=60)
     assert {path.name for path in begun.iterdir()} == {f"{node}-{pid}" for node, pid in results.items()}
     with pytest.raises(tfos_lab.errors.NotEnoughSlots, match="Spark has 2 free task slots of 2"):
         tfos_lab.run(stay, str(begun), **{**options, "cluster_size": 3})
@@ -54,7 +54,7 @@ def test_nodes_take_several_cores_each_and_are_not_started_twice(new_spark, stan
 def run_beside(spark, monkeypatch, tmp_path):
     """``tfos_lab.run`` for two parameter servers beside four nodes, which take all slots of the cluster."""
     monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path))
-    defaults = {"spark": spark, "cluster_size": 6, "num_ps": 2, "driver_ps": True, "grace_s": 2.0, "env": QUICK_ENV}
+    defaults = {"spark": spark, "cluster_size": 6, "num_ps": 2, "driver_ps": True, "grace": 2.0, "env": QUICK_ENV}
     with running_clusters(defaults) as start:
         yield start
 
@@ -72,7 +72,7 @@ def where(args, ctx):
 @pytest.mark.parametrize("spark_mode", ["standalone"])
 def test_parameter_servers_take_no_slot_and_are_reached_by_the_driver_s_host(run_beside, spark):
     cluster = run_beside(where)
-    results = cluster.wait(timeout_s=120)
+    results = cluster.wait(timeout=120)
     by_node = {node.node: node for node in cluster.nodes}
     assert list(by_node) == ["ps:0", "ps:1", "chief:0", "worker:0", "worker:1", "worker:2"]
     assert [by_node[ps].executor for ps in ("ps:0", "ps:1")] == ["this machine"] * 2
@@ -94,7 +94,7 @@ def test_they_are_fed_from_slots_that_are_given_back(run_beside, spark):
 
     with run_beside(read, env={}) as cluster:
         cluster.train(spark.range(40).withColumnRenamed("id", "x"))
-        rows = {node: count for node, count in cluster.wait(timeout_s=120).items() if not node.startswith("ps")}
+        rows = {node: count for node, count in cluster.wait(timeout=120).items() if not node.startswith("ps")}
         assert rows == dict.fromkeys(["chief:0", "worker:0", "worker:1", "worker:2"], 10)
 
 

@@ -44,7 +44,7 @@ class Log:
 
     def end(self):
         """End the cluster; return its log as a file."""
-        self.cluster.stop(grace_s=0.0)
+        self.cluster.stop(grace=0.0)
         return self.path.read_bytes()
 
 

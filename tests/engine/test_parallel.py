@@ -50,7 +50,7 @@ def test_the_table_has_a_row_for_each_run_with_its_arguments_in_short(parallel):
     [
         ({"slots": 5000}, r"slots=5000: this machine has room for \d+ runs at once: it has \d+ cores"),
         ({"gpus": 99}, "gpus=99: this machine has "),
-        ({"slots": 1.5, "retries": True, "timeout_s": "1"}, "(?s)slots=1.5.*retries=True.*timeout_s='1'"),
+        ({"slots": 1.5, "retries": True, "timeout": "1"}, "(?s)slots=1.5.*retries=True.*timeout='1'"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_begins(parallel, options, problem):

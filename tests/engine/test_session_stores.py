@@ -69,7 +69,7 @@ def test_a_session_s_keys_reach_nodes_and_driver_and_no_log_record_or_error(run,
     with pytest.raises(ConfigError, match=re.escape("/no/such/key.json")):
         cluster.train("gs://box/a.csv")
     flag.touch()
-    (found,) = cluster.wait(timeout_s=100).values()
+    (found,) = cluster.wait(timeout=100).values()
     stores = [("AzureFileSystem", key, "box/a file") for key in KEYS.values()]
     assert found == (stores, "/no/such/key.json")
     assert [opened(name) for name in KEYS] == stores
@@ -83,6 +83,6 @@ def test_a_process_s_own_key_stays(no_keys, new_spark):
     no_keys.setenv("AZURE_STORAGE_ACCOUNT_NAME", "mine")
     no_keys.setenv("AZURE_STORAGE_ACCOUNT_KEY", "a key of this process")
     with running_clusters({"spark": new_spark("local[2]", conf=SETTINGS), "env": QUICK_ENV}) as start:
-        start(lambda: 1, cluster_size=1).wait(timeout_s=100)
+        start(lambda: 1, cluster_size=1).wait(timeout=100)
     assert os.environ["GOOGLE_APPLICATION_CREDENTIALS"] == "/mine.json"
     assert opened("mine") == ("AzureFileSystem", "a key of this process", "box/a file")

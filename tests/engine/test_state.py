@@ -101,7 +101,7 @@ class Play:
 
 
 def test_the_last_reservation_starts_all_nodes_with_every_address_in_task_order():
-    play = Play(cluster_size=4, num_ps=1, eval_node=True)
+    play = Play(cluster_size=4, num_ps=1, evaluator=True)
     play.all_reserve()
     (release,) = [i for i in play.asked if isinstance(i, StartAll)]
     assert release.spec == {
@@ -152,7 +152,7 @@ def test_what_comes_together_is_as_if_each_came_alone_and_in_order():
 
 
 def test_an_evaluator_that_returns_early_ends_nothing():
-    play = Play(cluster_size=3, eval_node=True).all_run()
+    play = Play(cluster_size=3, evaluator=True).all_run()
     play.returns(1)
     assert play.sent(m.Finish) == []
     assert play.cluster_state.state == "running"
@@ -192,7 +192,7 @@ def test_nodes_have_the_time_that_stop_was_given():
 
 @pytest.mark.parametrize("lost", [False, True])
 def test_training_begins_though_the_evaluator_has_failed_before_its_function_ran(lost):
-    play = Play(cluster_size=2, eval_node=True).all_reserve()
+    play = Play(cluster_size=2, evaluator=True).all_reserve()
     play.receive(m.Progressed(rank=0, state="running", pid=5)).receive(m.Progressed(rank=1, state="importing"))
     assert play.cluster_state.state == "starting"
     if lost:

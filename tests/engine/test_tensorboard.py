@@ -72,7 +72,7 @@ cluster = tfos_lab.run(train, cluster_size=2, tensorboard=True, env=QUICK_ENV, l
 url = cluster.tensorboard_url
 running = ask_until(url, "<title>TensorBoard</title>"), ask_until(url + "data/plugin/scalars/tags", "loss")
 without_token = ask("/".join(url.split("/")[:3]) + "/data/plugin/scalars/tags")[0]
-cluster.stop(grace_s=0.0)
+cluster.stop(grace=0.0)
 ended = ask_until(url + "data/plugin/scalars/tags", "loss")
 same = cluster.tensorboard_url == url
 print(json.dumps([url, running, without_token, ended, same]))
@@ -132,7 +132,7 @@ def run():
 
     yield run
     for cluster in clusters:
-        cluster.stop(grace_s=0.0)
+        cluster.stop(grace=0.0)
         cluster.publisher.close()
 
 

@@ -86,7 +86,7 @@ TEXTS = [
         errors.ReservationTimeout(reserved=2, wanted=4, waited_s=30.0, missing=["worker:1", "worker:2"]),
         (
             "2 of 4 nodes reserved within 30 s; missing: worker:1, worker:2. Ask for fewer nodes, or raise "
-            "reservation_timeout."
+            "start_timeout."
         ),
     ),
     (

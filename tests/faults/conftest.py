@@ -20,7 +20,7 @@ def run(request):
     """``tfos_lab.run`` for two quick nodes: on the executors of a test's ``spark`` if it is no local one, or here."""
     spark = request.getfixturevalue("spark") if "spark" in request.fixturenames else None
     is_here = spark is None or request.getfixturevalue("spark_mode") == "local"
-    defaults = {"spark": spark, "local": "processes" if is_here else "false", "grace_s": 2.0, "env": QUICK_ENV}
+    defaults = {"spark": spark, "local": "processes" if is_here else "off", "grace": 2.0, "env": QUICK_ENV}
     with running_clusters(defaults) as start:
         yield start
 
@@ -44,7 +44,7 @@ def next_cluster_runs(run):
     """A function that proves that whatever happened, the next cluster runs."""
 
     def prove():
-        assert set(run(lambda: "next").wait(timeout_s=120).values()) == {"next"}
+        assert set(run(lambda: "next").wait(timeout=120).values()) == {"next"}
 
     return prove
 
@@ -52,5 +52,5 @@ def next_cluster_runs(run):
 def failure_of(cluster):
     """Wait for the failure of a cluster that runs."""
     with pytest.raises(NodeFailed) as caught:
-        cluster.wait(timeout_s=120)
+        cluster.wait(timeout=120)
     return caught.value

@@ -136,7 +136,7 @@ class Scene:
     def feed(self, rows, **options):
         """Feed the cluster until it has read all rows."""
         self.cluster.train(rows, **options)
-        return self.cluster.wait(timeout_s=2 * PATIENCE_S)
+        return self.cluster.wait(timeout=2 * PATIENCE_S)
 
     def python_workers(self):
         """Return Spark's Python workers: forks of its daemons."""

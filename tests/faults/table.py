@@ -54,7 +54,7 @@ from tfos_lab.errors import (
 # So little fits the spool that rows have to be taken before more can be stored: failures come in the middle of a feed.
 SMALL_BYTES = 200_000
 # Longer than a busy machine holds a node back.
-HANG = {"hang_timeout_s": 5.0, "on_hang": "fail", "grace_s": 0.2}
+HANG = {"hang_timeout": 5.0, "on_hang": "fail", "grace": 0.2}
 ON_SPARK = (HERE, STANDALONE)
 # A feed from a session of this machine, and from one with executors; with a real TensorFlow.
 FED = {"on": (LOCAL, STANDALONE), "tensorflow": True}
@@ -322,7 +322,7 @@ elsewhere(
     ),
     page="the node, with its stacks |  | as if it had raised",
     chaos=lambda scene: scene.child("worker:0").suspend(),
-    chaos_options={"hang_timeout_s": 2.0},
+    chaos_options={"hang_timeout": 2.0},
 )
 def a_hung_node_fails_the_run(scene):
     scene.run(hang_at_step_3, "hold the lock", **HANG)
@@ -392,7 +392,7 @@ def train_beside(args, ctx):
 
 def lose_the_evaluator(scene, how):
     until = scene.folder / "enough"
-    scene.run(train_beside, (how, str(until)), eval_node=True)
+    scene.run(train_beside, (how, str(until)), evaluator=True)
     if how == "kill":
         scene.child("evaluator:0").kill()
     eventually(lambda: scene.view("evaluator:0").state.ended)
@@ -431,7 +431,7 @@ def the_evaluator_is_killed(scene):
     page="the evaluator's error | at once | as if any node had raised",
 )
 def a_needed_evaluator_fails(scene):
-    scene.run(train_beside, ("raise", "/no/such/file"), eval_node=True, on_evaluator_failure="fail")
+    scene.run(train_beside, ("raise", "/no/such/file"), evaluator=True, on_evaluator_failure="fail")
 
 
 elsewhere(
@@ -463,7 +463,7 @@ def no_restart_is_left(scene):
 def a_stopped_cluster_does_not_restart(scene):
     scene.run(restarts=5)
     scene.child("chief:0").kill()
-    scene.cluster.stop(grace_s=0.0)
+    scene.cluster.stop(grace=0.0)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -495,7 +495,7 @@ def rows_are_ragged(scene):
 )
 def no_row_moves(scene):
     scene.run()
-    scene.cluster.train(many_rows(scene.spark), timeout_s=2.5, spool_bytes=SMALL_BYTES)
+    scene.cluster.train(many_rows(scene.spark), timeout=2.5, spool_bytes=SMALL_BYTES)
 
 
 @fault(
@@ -515,7 +515,7 @@ def a_node_stands_still_in_a_feed(scene):
     taken = scene.view("worker:0").rows
     scene.child("worker:0").suspend()
     with pytest.raises(FeedTimeout) as caught:
-        scene.cluster.train(many_rows(scene.spark), timeout_s=10.0, spool_bytes=SMALL_BYTES)
+        scene.cluster.train(many_rows(scene.spark), timeout=10.0, spool_bytes=SMALL_BYTES)
     assert f"worker:0 (has taken {taken})" in str(caught.value)
     raise caught.value
 
@@ -538,8 +538,8 @@ def a_node_never_reads_its_rows(scene):
 
     from tests.support.data_files import rows, write_parquet
 
-    scene.run(ignore_rows, hang_timeout_s=30.0)
-    scene.feed(write_parquet(scene.folder / "rows.parquet", rows(0, 100), group=100), timeout_s=5.0)
+    scene.run(ignore_rows, hang_timeout=30.0)
+    scene.feed(write_parquet(scene.folder / "rows.parquet", rows(0, 100), group=100), timeout=5.0)
 
 
 @fault(
@@ -631,7 +631,7 @@ def the_disk_under_the_logs_is_full(scene):
     scene.run(print_later, str(scene.folder / "go"))
     (scene.cluster.run_dir / "worker-0.log").symlink_to("/dev/full")
     (scene.folder / "go").touch()
-    scene.cluster.wait(timeout_s=120)
+    scene.cluster.wait(timeout=120)
     assert (scene.cluster.run_dir / "chief-0.log").read_text() == "shown\n"
 
 
@@ -662,7 +662,7 @@ def feed_files(scene, kind, change):
     write = write_parquet if kind == "parquet" else write_records
     paths = [write(scene.folder / f"{number}.{kind}", rows(number * 4, number * 4 + 4)) for number in range(4)]
     scene.run(read_one_and_wait, str(scene.folder))
-    scene.cluster.train(f"{scene.folder}/*.{kind}", timeout_s=100)
+    scene.cluster.train(f"{scene.folder}/*.{kind}", timeout=100)
     eventually(lambda: len(list(scene.folder.glob("began-*"))) == 2)
     change(paths)
     (scene.folder / "go-on").touch()
@@ -772,7 +772,7 @@ elsewhere(
 )
 def a_breakpoint_is_reached(scene):
     with pytest.raises(NodeFailed) as caught:
-        scene.run(lambda: breakpoint(), cluster_size=1).wait(timeout_s=120)  # noqa: T100, PLW0108
+        scene.run(lambda: breakpoint(), cluster_size=1).wait(timeout=120)  # noqa: T100, PLW0108
     assert "tfos_lab/" not in caught.value.traceback, "it shows the user's lines only"
     raise caught.value
 
@@ -878,7 +878,7 @@ elsewhere(
 @fault("no session", raises(NoSession, "there is no SparkSession. Make one with SparkSession.builder"))
 def there_is_no_session(scene):
     scene.close_sessions()
-    scene.run(local="false")
+    scene.run(local="off")
 
 
 def lean_python(folder, lacking):
@@ -921,7 +921,7 @@ def executors_lack_pyarrow(scene):
 )
 def executors_change(scene):
     with scene.run(lambda: None) as first:
-        first.wait(timeout_s=120)
+        first.wait(timeout=120)
     scene.cluster = None
     scene.monkeypatch.setattr(scene.spark.sparkContext, "pythonExec", lean_python(scene.folder / "bare", ""))
     scene.run()
@@ -982,7 +982,7 @@ def you_stop_a_function_that_ignores_it(scene):
 
     scene.run(ignore_signals)
     eventually(lambda: all(node.step for node in scene.cluster.nodes))
-    scene.cluster.stop(grace_s=0.3)
+    scene.cluster.stop(grace=0.3)
 
 
 @fault(

@@ -62,7 +62,7 @@ def play(scene, ending):
     if ending == "stop":
         cluster.stop()
     elif ending == "return":
-        cluster.wait(timeout_s=120)
+        cluster.wait(timeout=120)
     else:
         if ending == "fork server":
             scene.family.fork_server.kill()
@@ -93,4 +93,4 @@ def test_a_node_may_start_its_own_processes(run):
         with multiprocessing.get_context("fork").Pool(2) as pool:
             return pool.map(abs, [-1, -2, -3])
 
-    assert set(map(tuple, run(map_fun).wait(timeout_s=120).values())) == {(1, 2, 3)}
+    assert set(map(tuple, run(map_fun).wait(timeout=120).values())) == {(1, 2, 3)}

@@ -55,7 +55,7 @@ def test_a_feed_that_is_slow_is_not_taken_for_one_that_is_stuck(scene, spark, ma
     expected = make_rows(spark, 0.0).count()  # Spark has started its Python by then
     frame = make_rows(spark, 0.5)
     scene.run(count, step_s)
-    assert sum(scene.feed(frame, timeout_s=20.0, **options).values()) == expected
+    assert sum(scene.feed(frame, timeout=20.0, **options).values()) == expected
 
 
 @on_both
@@ -70,7 +70,7 @@ def test_a_node_that_returns_in_the_middle_of_a_feed_ends_it_early(scene, spark,
         return steps
 
     scene.run(read, who)
-    results = scene.feed(many_rows(spark), spool_bytes=SMALL_BYTES, timeout_s=100)
+    results = scene.feed(many_rows(spark), spool_bytes=SMALL_BYTES, timeout=100)
     assert results["worker:0"] == 1
     [note] = scene.cluster.view().notes
     said = re.fullmatch(r"the feed ended early, after \d+ of its partitions, as (.+) returned", note)
@@ -89,7 +89,7 @@ def test_nodes_of_which_one_has_returned_are_fed_nothing_more(run, spark):
 def test_a_cluster_that_has_ended_is_fed_nothing(run, spark):
     frame = spark.range(3).withColumnRenamed("id", "x")
     done = run(lambda: "done")
-    done.wait(timeout_s=120)
+    done.wait(timeout=120)
     stopped = run(read_plainly, 0)
     stopped.stop()
     for cluster, state in ((done, "done"), (stopped, "stopped")):
@@ -112,7 +112,7 @@ def test_two_feeds_at_once_run_one_after_the_other(run, spark, spark_mode):
         thread.start()
     for thread in threads:
         thread.join()
-    results = cluster.wait(timeout_s=120)
+    results = cluster.wait(timeout=120)
     feeds = [sorted(row for node in results.values() for row in node[feed]) for feed in (0, 1)]
     assert sorted(feeds) == [list(range(50)), list(range(1000, 1050))]
 
@@ -127,7 +127,7 @@ def test_nodes_that_start_again_read_all_rows_of_a_file_again(run, tmp_path):
     eventually(lambda: len(list(tmp_path.glob("began-*"))) == 2)
     (tmp_path / "fail").touch()
     (tmp_path / "go-on").touch()
-    assert rows_of(cluster.wait(timeout_s=120)) == list(range(9))
+    assert rows_of(cluster.wait(timeout=120)) == list(range(9))
     assert cluster.view().notes
 
 
@@ -138,4 +138,4 @@ def test_fewer_files_and_rows_than_nodes_are_fine(run, tmp_path):
     with pytest.raises(ConfigError, match="objects=True: rows of files come as columns"):
         cluster.train(path, objects=True)
     cluster.train(path)
-    assert rows_of(cluster.wait(timeout_s=120)) == [0]
+    assert rows_of(cluster.wait(timeout=120)) == [0]

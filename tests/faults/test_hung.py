@@ -17,7 +17,7 @@ from tests.support.quick import QUICK_ENV
 from tfos_lab.errors import NodeFailed, ParallelFailed, ProfileFailed
 
 # Nodes are marked, and the run goes on.
-MARKED = {"hang_timeout_s": HANG["hang_timeout_s"], "grace_s": 0.2}
+MARKED = {"hang_timeout": HANG["hang_timeout"], "grace": 0.2}
 ALONE = {**HANG, "local": "processes", "env": QUICK_ENV, "show": False}
 
 
@@ -86,7 +86,7 @@ def test_a_node_that_stops_reading_its_rows_is_marked(run, tmp_path, count, told
 def test_nodes_that_wait_for_rows_do_not_hang(run):
     cluster = run(read_plainly, 0, **MARKED)
     eventually(
-        lambda: all(view.activity and view.activity.idle_s > 2 * MARKED["hang_timeout_s"] for view in cluster.nodes)
+        lambda: all(view.activity and view.activity.idle_s > 2 * MARKED["hang_timeout"] for view in cluster.nodes)
     )
     assert hung(cluster) == []
 
@@ -126,6 +126,6 @@ def test_a_script_that_hangs_has_failed(tmp_path):
     script = tmp_path / "train.py"
     script.write_text("import threading\nctx.report(step=1)\nthreading.Event().wait()\n")
     with pytest.raises(NodeFailed) as caught:
-        tfos_lab.run_script(script, **ALONE).wait(timeout_s=120)
+        tfos_lab.run_script(script, **ALONE).wait(timeout=120)
     assert (caught.value.node, caught.value.kind) == ("worker:0", "Hung")
     assert caught.value.message.endswith('train.py", line 3')

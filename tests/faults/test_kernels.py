@@ -89,7 +89,7 @@ def test_when_the_kernel_is_killed_everything_ends_with_it(tmp_path, how):
 _SHORT = """
 cluster = tfos_lab.run(work, 7, local="processes", **options)
 tell_of(cluster)
-results = cluster.wait(timeout_s=120)
+results = cluster.wait(timeout=120)
 tell(cluster.state, dict(results))
 """
 
@@ -148,7 +148,7 @@ with spark_session("local[2]", folder / name) as spark:
     tell_of(cluster)
     sys.stdin.readline()
     feed.stop()
-    cluster.wait(timeout_s=60)
+    cluster.wait(timeout=60)
 """
 
 
@@ -200,7 +200,7 @@ def tell_error(ask, *what):
         tell(type(error).__name__, str(error))
 
 def run(size):
-    return tfos_lab.run(ignore_sigterm, cluster_size=size, spark=session, local="false", env=QUICK_ENV, grace_s=1.0)
+    return tfos_lab.run(ignore_sigterm, cluster_size=size, spark=session, local="off", env=QUICK_ENV, grace=1.0)
 
 def close_when_told(rows):
     sys.stdin.readline()

@@ -89,11 +89,11 @@ def test_files_from_before_a_failure_are_here_when_wait_raises(run, run_folder, 
     assert not list(scratch_root().glob(f"output/{cluster.id}*"))
 
 
-@pytest.mark.parametrize("grace_s", [2.0, 0.0])
-def test_files_from_before_a_stop_are_here_when_stop_returns(run, run_folder, grace_s, tmp_path):
+@pytest.mark.parametrize("grace", [2.0, 0.0])
+def test_files_from_before_a_stop_are_here_when_stop_returns(run, run_folder, grace, tmp_path):
     cluster = run(checkpoint_and, ("wait", "chief:0", tmp_path / "never"))
     eventually(kept_by(cluster, run_folder).joinpath("ready").exists)
-    cluster.stop(grace_s=grace_s)
+    cluster.stop(grace=grace)
     assert content(cluster.run_dir / "output") == CHECKPOINT
     with pytest.raises(ClusterEnded):
         cluster.wait()
@@ -101,7 +101,7 @@ def test_files_from_before_a_stop_are_here_when_stop_returns(run, run_folder, gr
 
 def test_a_restart_keeps_the_files_of_earlier_nodes(run, run_folder, tmp_path):
     cluster = run(checkpoint_and, ("kill", "chief:0", tmp_path), restarts=1)
-    cluster.wait(timeout_s=120)
+    cluster.wait(timeout=120)
     assert sorted(content(cluster.run_dir / "output")) == ["checkpoints/0.ckpt", "checkpoints/1.ckpt", "ready"]
 
 
@@ -142,7 +142,7 @@ def hash_of(path):
 def test_large_output_arrives_whole_and_with_progress(run, remote):
     sizes = {"large": 60 << 20, "small": 10, "empty": 0}
     cluster = run(write_much, sizes)
-    hashes = cluster.wait(timeout_s=120)["chief:0"]
+    hashes = cluster.wait(timeout=120)["chief:0"]
     output = cluster.run_dir / "output"
     assert {name: hash_of(output / name) for name in sizes} == hashes
     *coming, last = [event for event in cluster.events if type(event).__name__ == "OutputProgressed"]
@@ -161,7 +161,7 @@ def remove(folder):
 
 def test_files_beyond_the_limit_stay_and_the_cell_says_where(run, remote):
     cluster = run(write_much, {"large": 3000, "small": 500}, output_limit_bytes=1000)
-    hashes = cluster.wait(timeout_s=120)["chief:0"]
+    hashes = cluster.wait(timeout=120)["chief:0"]
     assert sorted(content(cluster.run_dir / "output")) == ["small"]
     [note] = [note for note in cluster.view().notes if "not copied here" in note]
     told, _, folder = note.rpartition(" in ")
@@ -187,7 +187,7 @@ def test_a_second_stop_does_not_wait_for_files(run, remote, monkeypatch, tmp_pat
     first = threading.Thread(target=cluster.stop)
     first.start()
     assert stuck.wait(PATIENCE_S)
-    cluster.stop(grace_s=0.0)
+    cluster.stop(grace=0.0)
     first.join()
     [kept] = eventually(lambda: list(scratch_root().glob(f"output/{cluster.id}-0-*-chief-0")))
     assert content(kept) == CHECKPOINT
@@ -213,7 +213,7 @@ def test_event_files_of_all_generations_are_copied_here_and_kept_apart(scene, mo
     )
     eventually(written.exists)
     getattr(scene, lost)(cluster.nodes[0].node).kill()
-    cluster.wait(timeout_s=120)
+    cluster.wait(timeout=120)
     cluster.stop()
     there = content(far)
     assert {name.split("/")[0] for name in there} == {"chief-0", "chief-0-restart-1"}
@@ -233,7 +233,7 @@ def test_stdin_read_whole_is_empty_and_a_configured_breakpoint_hook_is_called(ru
             breakpoint()  # noqa: T100 - that is the test
             return sys.stdin.read(), list(sys.stdin), sys.stdin.isatty()
 
-    assert run(ask, cluster_size=1).wait(timeout_s=120)["chief:0"] == ("", [], False)
+    assert run(ask, cluster_size=1).wait(timeout=120)["chief:0"] == ("", [], False)
 
 
 def test_many_lines_and_a_long_one_arrive_whole_without_being_held_in_memory(run):
@@ -246,7 +246,7 @@ def test_many_lines_and_a_long_one_arrive_whole_without_being_held_in_memory(run
 
     before = psutil.Process().memory_info().rss
     cluster = run(map_fun, cluster_size=1)
-    cluster.wait(timeout_s=240)
+    cluster.wait(timeout=240)
     grown = psutil.Process().memory_info().rss - before
     path = cluster.run_dir / "chief-0.log"
     try:
@@ -265,7 +265,7 @@ def test_lines_of_both_streams_arrive_whole(run):
 
     cluster = run(map_fun)
     wanted = sorted(f"{stream} {number}" for stream in ("out", "err") for number in range(2000))
-    for node in cluster.wait(timeout_s=120):
+    for node in cluster.wait(timeout=120):
         assert sorted((cluster.run_dir / f"{node.replace(':', '-')}.log").read_text().splitlines()) == wanted
 
 
@@ -276,7 +276,7 @@ def test_random_bytes_arrive_unchanged_and_are_shown_as_text(run):
         return garbage
 
     cluster = run(map_fun)
-    for node, garbage in cluster.wait(timeout_s=120).items():
+    for node, garbage in cluster.wait(timeout=120).items():
         assert (cluster.run_dir / f"{node.replace(':', '-')}.log").read_bytes() == garbage
     assert isinstance(cluster.logs(), str)
 
@@ -287,7 +287,7 @@ def test_a_flood_of_reports_is_thinned_on_the_node_and_told_once(run):
             ctx.report(step, loss=1.0)
 
     cluster = run(map_fun, 50_000)
-    cluster.wait(timeout_s=120)
+    cluster.wait(timeout=120)
     for node in ("chief:0", "worker:0"):
         steps = cluster.metrics.query("node == @node")["step"]
         assert 1000 <= len(steps) < 25_000
@@ -311,7 +311,7 @@ def test_a_large_result_comes_in_pieces_where_the_run_s_folder_is_on_another_dis
     with tempfile.TemporaryDirectory(dir=disk) as folder:
         monkeypatch.setenv("TFOS_LAB_RUNS", folder)
         cluster = run(return_much)
-        results = cluster.wait(timeout_s=120)
+        results = cluster.wait(timeout=120)
         stored = cluster.run_dir / "results"
         assert {path.name for path in stored.iterdir()} == {"chief-0", "worker-0"}
         assert [value["rank"] for value in results.values()] == [0, 1]
@@ -322,5 +322,5 @@ def test_a_large_result_comes_in_pieces_where_the_run_s_folder_is_on_another_dis
 def test_large_arguments_arrive_whole_and_leave_no_file(run):
     args = bytes(range(256)) * (1 << 17)
     cluster = run(lambda args, ctx: (sum(args[:: 1 << 20]), len(args)), args, cluster_size=3)
-    assert set(cluster.wait(timeout_s=120).values()) == {(sum(args[:: 1 << 20]), 32 << 20)}
+    assert set(cluster.wait(timeout=120).values()) == {(sum(args[:: 1 << 20]), 32 << 20)}
     eventually(lambda: not list(scratch_root().glob(f"{cluster.id}-*/payload")))

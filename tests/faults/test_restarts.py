@@ -26,7 +26,7 @@ def test_nodes_that_were_killed_start_again(scene):
     cluster = scene.run(lambda args, ctx: ctx.restart or wait_forever(args, ctx), restarts=2)
     first = scene.family
     scene.child("worker:0").kill()
-    assert dict(cluster.wait(timeout_s=120)) == {"chief:0": 1, "worker:0": 1}
+    assert dict(cluster.wait(timeout=120)) == {"chief:0": 1, "worker:0": 1}
     assert cluster.state == "done"
     assert gone(first.nodes)
     assert "restart 1 of 2, as worker:0: Exited: the process was killed" in " ".join(cluster.view().notes)
@@ -84,7 +84,7 @@ def fit_and_die_once(args, ctx):
 
 @pytest.mark.tensorflow
 def test_keras_continues_after_the_last_complete_epoch_on_all_nodes(run):
-    results = run(fit_and_die_once, restarts=1, env={}).wait(timeout_s=240)
+    results = run(fit_and_die_once, restarts=1, env={}).wait(timeout=240)
     (epochs, weights), (others_epochs, others_weights) = results.values()
     assert epochs == others_epochs == [2, 3]
     assert weights == others_weights
@@ -156,7 +156,7 @@ def until(cluster, fact):
 def learned(cluster, folder):
     """Let it end; return the step at which it began and the last one."""
     (folder / "enough").touch()
-    begun, steps, kernel, bias = cluster.wait(timeout_s=240)["chief:0"]
+    begun, steps, kernel, bias = cluster.wait(timeout=240)["chief:0"]
     assert (kernel, bias) == (pytest.approx(3.0, abs=0.3), pytest.approx(1.0, abs=0.3))
     return begun, steps
 
@@ -221,7 +221,7 @@ def test_a_worker_that_fails_again_and_again_ends_in_its_error(run, tmp_path):
     until(cluster, lambda: cluster.nodes[2].state == "serving")
     (tmp_path / "serves").touch()
     with pytest.raises(NodeFailed, match="exited with code 3") as error:
-        cluster.wait(timeout_s=240)
+        cluster.wait(timeout=240)
     assert (error.value.node, error.value.kind) == ("worker:0", "Exited")
     [note] = cluster.view().notes
     assert note.startswith("restart 1 of 1, of worker:0 alone, while the others go on: Exited: the process exited with")

@@ -19,7 +19,7 @@ from tfos_lab.errors import ClusterEnded, NodeFailed, NoSession, NotEnoughSlots
 
 pytestmark = pytest.mark.leaves_nothing
 
-QUICK = {"env": QUICK_ENV, "grace_s": 1.0}
+QUICK = {"env": QUICK_ENV, "grace": 1.0}
 
 
 def test_a_session_that_was_stopped_is_refused(new_spark):
@@ -35,7 +35,7 @@ def test_stopping_the_session_of_a_cluster_ends_the_cluster(new_spark, standalon
     family = Family.of(cluster)
     session.stop()
     with pytest.raises((NodeFailed, ClusterEnded)):
-        cluster.wait(timeout_s=120)
+        cluster.wait(timeout=120)
     assert gone(family.nodes)
     cluster.stop()
 
@@ -112,7 +112,7 @@ def work(seconds, ctx):
 @pytest.fixture
 def feed_on():
     """A function that fills a session's three slots with nodes that work for some seconds, and feeds them."""
-    with running_clusters({"local": "false", "cluster_size": 3, **QUICK}) as start:
+    with running_clusters({"local": "off", "cluster_size": 3, **QUICK}) as start:
 
         def run(session, seconds):
             cluster = start(work, seconds, spark=session)
@@ -124,7 +124,7 @@ def feed_on():
 
 def test_nodes_live_as_long_as_their_cluster_and_their_executors_no_longer(new_spark, standalone, feed_on):
     cluster = feed_on(new_spark(standalone, conf=CONF), 4 * IDLE_S)
-    assert sum(cluster.wait(timeout_s=120).values()) == 1000
+    assert sum(cluster.wait(timeout=120).values()) == 1000
     # They are idle now, to all who look.
     eventually(lambda: not executors())
 
@@ -143,7 +143,7 @@ def test_behind_spark_connect_nobody_tells_why_an_executor_is_lost(new_spark, fe
 
 def test_a_node_whose_executor_spark_takes_all_the_same_says_so_and_why(new_spark, standalone, feed_on):
     with pytest.raises(NodeFailed) as failed:  # the feed is told, where its rows have taken as long
-        feed_on(new_spark(standalone, conf={**CONF, CACHED: f"{IDLE_S}s"}), 600).wait(timeout_s=120)
+        feed_on(new_spark(standalone, conf={**CONF, CACHED: f"{IDLE_S}s"}), 600).wait(timeout=120)
     error = failed.value
     assert error.kind == "Lost"
     assert "is gone: Spark took its executor back (Executor killed by driver), which it does after" in error.message
@@ -165,7 +165,7 @@ def test_a_model_that_the_notebook_will_not_find_is_reported_before_it_is_saved(
     # /proc/self/cwd is another folder for each process, as a local path is for each host.
     paths = ["/proc/self/cwd/tfos-model/model.keras", str(tmp_path / "model.keras"), "relative/model.keras"]
     cluster = run(save, paths)
-    *full, relative, spark_s = cluster.wait(timeout_s=120)["chief:0"]
+    *full, relative, spark_s = cluster.wait(timeout=120)["chief:0"]
     assert full == paths[:2]
     assert relative == str(tmp_path / "relative" / "model.keras")
     advice = "use ctx.save_model or ctx.output_dir to have it here"

@@ -53,7 +53,7 @@ def see(fault, scene):
 
     def do():
         fault.do(scene)
-        return scene.cluster.wait(timeout_s=120)
+        return scene.cluster.wait(timeout=120)
 
     if sees.error is None:
         assert dict(do()) == sees.results
@@ -63,7 +63,7 @@ def see(fault, scene):
         sees.check(caught.value)
         if scene.cluster and scene.cluster.ended:
             with pytest.raises((NodeFailed, ClusterEnded)) as again:
-                scene.cluster.wait(timeout_s=120)
+                scene.cluster.wait(timeout=120)
             assert_words(sees.then, str(again.value))
     if scene.cluster:
         scene.cluster.stop()

@@ -58,5 +58,5 @@ def _runs_are_here(monkeypatch, tmp_path):
 @pytest.fixture
 def run(session):
     """``tfos_lab.run`` on the hosts, with nodes that start at once; clusters are stopped at the end of the test."""
-    with running_clusters({"spark": session, "local": "false", "env": QUICK_ENV}) as start:
+    with running_clusters({"spark": session, "local": "off", "env": QUICK_ENV}) as start:
         yield start

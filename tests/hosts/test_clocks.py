@@ -37,7 +37,7 @@ def tell_the_time(args, ctx):
 def test_what_nodes_report_has_the_driver_s_time(run):
     called_s = time.time()
     cluster = run(tell_the_time, cluster_size=4)
-    told = dict(cluster.wait(timeout_s=PATIENCE_S))
+    told = dict(cluster.wait(timeout=PATIENCE_S))
     ended_s = time.time()
     for host, clock_s in told.values():
         assert called_s < clock_s - AHEAD_S[host] < ended_s  # the clocks are off, indeed
@@ -50,13 +50,13 @@ def test_what_nodes_report_has_the_driver_s_time(run):
 def test_rows_answers_and_files_travel_between_such_hosts(run, session, tmp_path):
     cluster = run(take_rows, cluster_size=4)
     cluster.train(session.sparkContext.parallelize(range(1000), 8), objects=True)
-    told = dict(cluster.wait(timeout_s=PATIENCE_S))
+    told = dict(cluster.wait(timeout=PATIENCE_S))
     assert sorted(row for said in told.values() for row in said["rows"]) == list(range(1000))
     assert {said["host"] for said in told.values()} == set(AHEAD_S)
     with run(answer_rows, cluster_size=2) as answering:
         answers = answering.inference(session.sparkContext.parallelize(range(200), 4)).collect()
     assert [answer[1] for answer in answers] == [2 * row for row in range(200)]
-    run(write_files, cluster_size=4, output="all").wait(timeout_s=PATIENCE_S)
+    run(write_files, cluster_size=4, collect="all").wait(timeout=PATIENCE_S)
     assert {path.name for path in tmp_path.rglob("from-*.txt")} == {"from-h1.txt", "from-h2.txt"}
     assert len(list(tmp_path.rglob("events.out.tfevents.*"))) == 1
 
@@ -68,5 +68,5 @@ def test_a_node_that_works_is_not_taken_for_one_that_hangs(run):
             time.sleep(0.2)
         return "done"
 
-    cluster = run(work, cluster_size=4, hang_timeout_s=30.0, on_hang="fail")
-    assert set(dict(cluster.wait(timeout_s=PATIENCE_S)).values()) == {"done"}
+    cluster = run(work, cluster_size=4, hang_timeout=30.0, on_hang="fail")
+    assert set(dict(cluster.wait(timeout=PATIENCE_S)).values()) == {"done"}

@@ -44,18 +44,18 @@ def test_a_disk_that_is_full_is_named_with_its_host(run, rig, session):
     cluster.stop()
     again = run(take_rows, cluster_size=6)
     again.train(session.sparkContext.parallelize(range(60), 6), objects=True)
-    told = dict(again.wait(timeout_s=PATIENCE_S))
+    told = dict(again.wait(timeout=PATIENCE_S))
     assert sorted(row for said in told.values() for row in said["rows"]) == list(range(60))
 
 
 def test_nodes_start_again_on_the_hosts_that_are_left(run, rig, session):
     log_dir = str(rig.folder / "shared" / "events")
-    cluster = run(wait_for_another_start, cluster_size=3, restarts=3, reservation_timeout_s=PATIENCE_S, log_dir=log_dir)
+    cluster = run(wait_for_another_start, cluster_size=3, restarts=3, start_timeout=PATIENCE_S, log_dir=log_dir)
     cluster.train(session.sparkContext.parallelize(range(60), 6), objects=True)
     gone = next(host for host in rig.hosts if host.nodes())
     started = time.monotonic()
     with gone.wire.both_ways(cut=True):
-        told = dict(cluster.wait(timeout_s=PATIENCE_S))
+        told = dict(cluster.wait(timeout=PATIENCE_S))
         print(f"again after {time.monotonic() - started:.0f} s", cluster.view().notes)  # noqa: T201
     assert gone.name not in {said["host"] for _, said in told.values()}
     assert sorted(row for _, said in told.values() for row in said["rows"]) == list(range(60))

@@ -17,7 +17,7 @@ RIG = {"ipv6": True}
 def test_nodes_meet_at_their_ipv6_addresses_within_a_range_of_ports(run, rig, monkeypatch):
     monkeypatch.setenv("TFOS_NODE_PORTS", "20000-20019")
     with firewall(*rig.hosts, ports="20000-20019"):
-        told = dict(run(meet, cluster_size=4).wait(timeout_s=PATIENCE_S))
+        told = dict(run(meet, cluster_size=4).wait(timeout=PATIENCE_S))
     assert {said["met"] for said in told.values()} == {3}
     addresses = {host.name: f"[{host.address}]" for host in rig.hosts}
     assert {said["at"].rpartition(":")[0] == addresses[said["host"]] for said in told.values()} == {True}
@@ -26,7 +26,7 @@ def test_nodes_meet_at_their_ipv6_addresses_within_a_range_of_ports(run, rig, mo
 def test_rows_and_answers_travel_over_ipv6(run, session):
     cluster = run(take_rows, cluster_size=2)
     cluster.train(session.sparkContext.parallelize(range(100), 4), objects=True)
-    told = dict(cluster.wait(timeout_s=PATIENCE_S))
+    told = dict(cluster.wait(timeout=PATIENCE_S))
     assert sorted(row for said in told.values() for row in said["rows"]) == list(range(100))
     with run(answer_rows, cluster_size=2) as answering:
         answers = answering.inference(session.sparkContext.parallelize(range(200), 4)).collect()
@@ -42,4 +42,4 @@ def test_tensorflow_s_nodes_find_one_another(run):
         with strategy.scope():
             return float(strategy.run(lambda: tf.distribute.get_replica_context().all_reduce("SUM", tf.constant(1.0))))
 
-    assert set(dict(run(add_up, cluster_size=2, env={}).wait(timeout_s=PATIENCE_S)).values()) == {2.0}
+    assert set(dict(run(add_up, cluster_size=2, env={}).wait(timeout=PATIENCE_S)).values()) == {2.0}

@@ -42,12 +42,12 @@ def test_a_cut_of_more_than_a_few_seconds_is_told_with_the_lost_node_and_its_hos
             eventually(lambda: not rig.hosts[0].nodes(), PATIENCE_S)
         eventually(lambda: not cut.nodes(), PATIENCE_S)
     wait_for_all_slots(session)
-    assert dict(run(work_until_told, cluster_size=4).wait(timeout_s=PATIENCE_S))
+    assert dict(run(work_until_told, cluster_size=4).wait(timeout=PATIENCE_S))
 
 
 def lost_on_h2(cluster):
     with pytest.raises(NodeFailed, match=r"the node on h2 \(executor \d\) is gone: not heard of for \d+ s") as caught:
-        cluster.wait(timeout_s=PATIENCE_S)
+        cluster.wait(timeout=PATIENCE_S)
     [node] = [view.node for view in cluster.nodes if view.host == "h2"]
     assert caught.value.node == node
 
@@ -64,9 +64,9 @@ def test_short_cuts_are_survived_where_packets_take_long_and_nodes_say_little(ru
             time.sleep(2)
             cut.wire.set()
             if time.monotonic() - began > 2.5:
-                cluster.stop(grace_s=0.0)
+                cluster.stop(grace=0.0)
                 pytest.skip("this machine is too busy for a cut of 2 s")
-    assert sorted(dict(cluster.wait(timeout_s=PATIENCE_S)).values()) == ["h1", "h1", "h2", "h2"]
+    assert sorted(dict(cluster.wait(timeout=PATIENCE_S)).values()) == ["h1", "h1", "h2", "h2"]
 
 
 @pytest.mark.parametrize("direction", ["to_host", "from_host"])
@@ -87,7 +87,7 @@ def test_rows_arrive_over_a_bad_link(run, rig, session, fault):
     with rig.hosts[1].wire.both_ways(**fault):
         cluster = run(take_rows, cluster_size=4)
         cluster.train(rows, objects=True)
-        told = dict(cluster.wait(timeout_s=PATIENCE_S))
+        told = dict(cluster.wait(timeout=PATIENCE_S))
         with run(answer_rows, cluster_size=2) as answering:
             answers = answering.inference(session.sparkContext.parallelize(range(200), 4)).collect()
     assert sorted(row[0] for said in told.values() for row in said["rows"]) == list(range(4000))

@@ -102,7 +102,7 @@ def test_rows_go_to_nodes_on_another_host_through_its_firewall(run, rig, session
             cluster = run(take_rows, cluster_size=2)
         # The nodes hold all slots of h2: tasks that read the rows run on h1.
         cluster.train(numbers(session, 1000, 4), objects=True)
-        told = dict(cluster.wait(timeout_s=PATIENCE_S))
+        told = dict(cluster.wait(timeout=PATIENCE_S))
     assert {said["host"] for said in told.values()} == {"h2"}
     assert sorted(row for said in told.values() for row in said["rows"]) == list(range(1000))
 
@@ -115,8 +115,8 @@ def test_nodes_on_all_hosts_answer_for_rows(run, session):
 
 
 def test_output_and_event_files_come_home(run, tmp_path):
-    cluster = run(write_files, cluster_size=4, output="all")
-    hosts = dict(cluster.wait(timeout_s=PATIENCE_S))
+    cluster = run(write_files, cluster_size=4, collect="all")
+    hosts = dict(cluster.wait(timeout=PATIENCE_S))
     home = {path.name for path in tmp_path.rglob("from-*.txt")}
     assert home == {"from-h1.txt", "from-h2.txt"}
     events = [path.name for path in tmp_path.rglob("events.out.tfevents.*")]
@@ -131,8 +131,8 @@ def test_a_link_that_is_cut_for_two_seconds_is_survived(run, rig):
         cluster, took_s = cut_for_two_seconds(run, rig)
         if took_s < 2.5:  # on a busy machine it may be a longer cut
             break
-        cluster.stop(grace_s=0.0)
-    told = dict(cluster.wait(timeout_s=PATIENCE_S))
+        cluster.stop(grace=0.0)
+    told = dict(cluster.wait(timeout=PATIENCE_S))
     assert sorted(told.values()) == ["h1", "h1", "h2", "h2"]
 
 
@@ -155,7 +155,7 @@ def test_a_firewall_between_nodes_is_told_with_what_to_do(run, rig):
     with firewall(*rig.hosts, ports="20000-20019"):
         cluster = run(ask_for_peers, cluster_size=4, env={})
         with pytest.raises(NodeFailed, match=r"on h[12] cannot connect to .* \(timed out\).*TFOS_NODE_PORTS"):
-            cluster.wait(timeout_s=PATIENCE_S)
+            cluster.wait(timeout=PATIENCE_S)
 
 
 # ---- TensorFlow -----------------------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ def test_keras_trains_over_two_hosts_and_the_model_comes_home(run, rig, session,
     with firewall(*rig.hosts, ports="20000-20019"):
         cluster = run(fit, cluster_size=2, env={})
         cluster.train(session.createDataFrame([(i / 200, i / 100) for i in range(200)], ["x", "y"]))
-        told = dict(cluster.wait(timeout_s=PATIENCE_S))
+        told = dict(cluster.wait(timeout=PATIENCE_S))
     assert {said["host"] for said in told.values()} == {"h1", "h2"}
     assert cluster.model_path.exists()
     assert told["chief:0"]["loss"] == told["worker:0"]["loss"]

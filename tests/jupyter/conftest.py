@@ -28,7 +28,7 @@ def shell():
     yield shell
     for cluster in tfos_lab.clusters():
         if not cluster.ended:
-            cluster.stop(grace_s=0.0)
+            cluster.stop(grace=0.0)
     shell.reset(new_session=True)
     sys.modules["__main__"] = main
 

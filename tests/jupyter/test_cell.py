@@ -300,7 +300,7 @@ def test_rows_that_cannot_be_fed_once_nodes_run_are_a_failure_and_no_stop(run, s
     assert (shell.user_ns["a"].state, "ConfigError" in shell.user_ns["a"].view().reason) == ("failed", True)
     run(f"%%tfos name=b local=processes cluster_size=1 background objects=False data=rows\n{WAITS}")
     with pytest.raises(NodeFailed, match="cannot make columns"):
-        shell.user_ns["b"].wait(timeout_s=60)
+        shell.user_ns["b"].wait(timeout=60)
 
 
 def test_a_function_that_fails_before_rows_are_fed_is_what_the_cell_reports(run, shell, spark):

@@ -22,13 +22,13 @@ def test_options_are_offered_with_their_equals_sign_and_those_that_are_given_not
     assert tab("%%tfos clu") == ["cluster_size="]
     assert tab("%%tfos cluster_size=4 tens|\nbody") == ["tensorboard"]
     assert tab("%%tfos --clu") == ["--cluster_size"]
-    assert set(tab("%%tfos re")) == {"remainder=", "replace", "restarts=", "reservation_timeout="}
+    assert set(tab("%%tfos re")) == {"remainder=", "replace", "restarts="}
     assert "cluster_size=" not in tab("%%tfos cluster_size=4 ")
     assert "num_ps=" in tab("%%tfos cluster_size=4 ")
 
 
 def test_choices_are_offered(tab):
-    assert tab("%%tfos local=") == ["auto", "processes", "inline", "false"]
+    assert tab("%%tfos local=") == ["auto", "processes", "inline", "off"]
     assert tab("%%tfos local=in") == tab("%%tfos --local in") == ["inline"]
     assert tab("%%tfos tensorboard=t") == ["true"]
 

@@ -62,24 +62,24 @@ def test_an_empty_line_means_the_defaults():
 @pytest.mark.parametrize(
     "line",
     [
-        "cluster_size=4 eval_node",
-        "--cluster_size 4 --eval_node",
-        "--cluster-size=4 --eval_node=True   # four of them",
-        "cluster_size = 4 eval_node = yes",
-        "cluster_size=(2 + 2) eval_node=1",
-        "cluster_size=n+1 eval_node=on",
+        "cluster_size=4 evaluator",
+        "--cluster_size 4 --evaluator",
+        "--cluster-size=4 --evaluator=True   # four of them",
+        "cluster_size = 4 evaluator = yes",
+        "cluster_size=(2 + 2) evaluator=1",
+        "cluster_size=n+1 evaluator=on",
     ],
 )
 def test_options_can_be_written_in_several_ways(line):
-    assert parse(line) == CellOptions(cluster=ClusterConfig(cluster_size=4, eval_node=True))
+    assert parse(line) == CellOptions(cluster=ClusterConfig(cluster_size=4, evaluator=True))
 
 
 @pytest.mark.parametrize(
     ("option", "texts", "value"),
     [
-        ("eval_node", ["false", "False", "no", "off", "0"], False),
+        ("evaluator", ["false", "False", "no", "off", "0"], False),
         ("local", ["inline", "'inline'", "INLINE", "where"], "inline"),
-        ("local", ["False", "false"], "false"),
+        ("local", ["off", "'off'", "OFF"], "off"),
         ("cluster_size", ["2", "size", "1+1"], 2),
         ("gpus", ["all"], "all"),
         ("gpus", ["{'worker':1,'ps':1}"], {"worker": 1, "ps": 1}),
@@ -142,7 +142,7 @@ def test_literals_arrive_as_they_were_written(value):
         ("tensorboard=2", "tensorboard=2: true or false is needed, not the int 2"),
         ("columns=3", "columns=3: a list of column names is needed, not the int 3"),
         ("spark=n", "spark=n: a SparkSession is needed, not the int 3"),
-        ("local=inlin", "local=inlin: use one of auto, processes, inline, false; did you mean inline?"),
+        ("local=inlin", "local=inlin: use one of auto, processes, inline, off; did you mean inline?"),
         ("data=train_dff", "data=train_dff: the notebook has no name 'train_dff'; did you mean train_df?"),
         (
             "data=pdf['a']",
@@ -220,7 +220,7 @@ def test_a_line_says_more_than_the_notebook_and_that_more_than_the_administrator
     assert parse("").cluster.cluster_size == 2
     run("%tfos config cluster_size=4")
     options = parse("epochs=5")
-    assert (options.cluster.cluster_size, options.feed.epochs, options.cluster.grace_s) == (4, 5, 1.5)
+    assert (options.cluster.cluster_size, options.feed.epochs, options.cluster.grace) == (4, 5, 1.5)
     assert options.given == {"epochs": 5}
     run("%tfos config reset cluster_size")
     assert parse("").cluster.cluster_size == 2

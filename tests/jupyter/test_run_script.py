@@ -56,13 +56,13 @@ def run():
     runs = []
 
     def start(path, nodes=({},), *rest, **options):
-        defaults = {"local": "processes", "env": QUICK_ENV, "show": False, "grace_s": 2.0}
+        defaults = {"local": "processes", "env": QUICK_ENV, "show": False, "grace": 2.0}
         runs.append(tfos_lab.run_script(path, nodes, *rest, **{**defaults, **options}))
         return runs[-1]
 
     yield start
     for one in runs:
-        one.cancel(grace_s=0.0)
+        one.cancel(grace=0.0)
 
 
 def test_each_node_runs_the_file_with_its_role_and_parameters(write, run, tmp_path):
@@ -71,7 +71,7 @@ def test_each_node_runs_the_file_with_its_role_and_parameters(write, run, tmp_pa
     jobs = ["worker", "chief", "ps", "evaluator", "worker"]
     nodes = [{"job_name": job, "params": {"lr": place / 10, "folder": str(tmp_path)}} for place, job in enumerate(jobs)]
     handle = run(path, nodes)
-    handle.wait(timeout_s=60)
+    handle.wait(timeout=60)
     names = ["worker:0", "chief:0", "ps:0", "evaluator:0", "worker:1"]
     for place, name in enumerate(names):
         job, _, index = name.partition(":")
@@ -100,7 +100,7 @@ def test_a_single_node_has_tf_config_too_and_a_function_returns_results(write, r
         "my-script.py",
     )
     handle = run(path, [{"params": {"lr": 0.1}}], function="train")
-    assert dict(handle.wait(timeout_s=60)) == {"worker:0": [0.1, True, {"type": "worker", "index": 0}]}
+    assert dict(handle.wait(timeout=60)) == {"worker:0": [0.1, True, {"type": "worker", "index": 0}]}
     assert handle.results["worker:0"][0] == 0.1
 
 
@@ -111,9 +111,9 @@ def test_the_output_is_kept_as_versions_by_those_that_succeed(write, run, tmp_pa
     for handle in handles:
         if handle is handles[1]:
             with pytest.raises(NodeFailed, match="ValueError: no"):
-                handle.wait(timeout_s=60)
+                handle.wait(timeout=60)
         else:
-            handle.wait(timeout_s=60)
+            handle.wait(timeout=60)
     kept = tmp_path / "output" / "train"
     assert sorted(path.name for path in kept.iterdir() if path.name[0] != ".") == [
         *("latest", "version-0002", "version-0003")
@@ -126,11 +126,11 @@ def test_the_output_is_kept_as_versions_by_those_that_succeed(write, run, tmp_pa
 
 def test_a_failure_names_the_lines_that_the_user_knows_and_an_exit_code_is_one(write, run):
     with pytest.raises(NodeFailed, match="Exited"):
-        run(write("raise SystemExit(3)", "exits.py")).wait(timeout_s=60)
+        run(write("raise SystemExit(3)", "exits.py")).wait(timeout=60)
     helper = write("def fail():\n    raise KeyError('boom')\n", "helper.py")
     path = write("import helper\n\nhelper.fail()\n")
     with pytest.raises(NodeFailed) as caught:
-        run(path).wait(timeout_s=60)
+        run(path).wait(timeout=60)
     assert f'File "{path}", line 3' in caught.value.traceback
     assert f'File "{helper}", line 2, in fail\n    raise KeyError' in caught.value.traceback
     assert "tfos_lab" not in caught.value.traceback
@@ -147,7 +147,7 @@ def test_several_run_at_once_are_listed_and_end_at_once_when_cancelled(write, ru
     assert repr(table).count("● running  1/1 nodes running") >= 3
     assert "<td" in table._repr_html_()
     with pytest.raises(WaitTimeout):
-        handles[0].wait(timeout_s=0.1)
+        handles[0].wait(timeout=0.1)
     handles[0].cancel()
     handles[0].cancel()
     assert (handles[0].status, handles[0].cause) == ("stopped", "it was stopped")
@@ -162,7 +162,7 @@ def test_several_run_at_once_are_listed_and_end_at_once_when_cancelled(write, ru
 
 def test_lines_are_written_while_the_user_waits(write, run, capsys):
     handle = run(write("print('hello from', ctx.node)\n"), show=True, keep_versions=1)
-    handle.wait(timeout_s=60)
+    handle.wait(timeout=60)
     printed = capsys.readouterr().out
     assert "[worker:0] hello from worker:0" in printed
     assert "✓ train: done · 1/1 nodes done" in printed
@@ -196,9 +196,9 @@ def test_each_node_has_its_share_of_the_rows_as_files(spark, write):
         "json.dump([ids, lines], open(args.out, 'w'))\n"
     )
     params = {"rows": "{data_dir}", "out": "{output_dir}/{task_index}.json"}
-    options = {"spark": spark, "env": QUICK_ENV, "show": False, "output": "all", "keep_versions": 1}
+    options = {"spark": spark, "env": QUICK_ENV, "show": False, "collect": "all", "keep_versions": 1}
     handle = tfos_lab.run_script(path, [{"params": params}] * 2, spark.range(11), **options)
-    handle.wait(timeout_s=120)
+    handle.wait(timeout=120)
     told = [json.loads(file.read_text()) for file in sorted(handle.version.rglob("*.json"))]
     assert [ids == lines for ids, lines in told] == [True, True]
     assert sorted(len(ids) for ids, _ in told) == [5, 6]
@@ -214,6 +214,6 @@ def test_a_script_ends_with_its_session(new_spark, write):
     with pytest.raises(
         NoSession, match=r"the SparkSession was stopped while train\.py ran, and its nodes were stopped"
     ):
-        handle.wait(timeout_s=60)
+        handle.wait(timeout=60)
     assert handle.cause.startswith("the SparkSession was stopped")
     assert handle.cluster.ended

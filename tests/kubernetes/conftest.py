@@ -59,5 +59,5 @@ def open_session(kube, spark_sessions, tmp_path_factory):
 def run(session, monkeypatch, tmp_path):
     """``tfos_lab.run`` for quick nodes in pods; clusters that still run at the end of the test are stopped."""
     monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path))
-    with running_clusters({"spark": session, "grace_s": 2.0, "env": QUICK_ENV}) as start:
+    with running_clusters({"spark": session, "grace": 2.0, "env": QUICK_ENV}) as start:
         yield start

@@ -85,7 +85,7 @@ def test_pods_are_as_the_page_configures_them(kube, session, late_pod):
 
 def test_where_a_pod_does_not_come_it_is_told_how_to_ask_kubernetes(session, run, late_pod):
     with pytest.raises(NotEnoughSlots) as error:
-        run(make_waiting(), cluster_size=PODS, reservation_timeout_s=5)
+        run(make_waiting(), cluster_size=PODS, start_timeout=5)
     assert (error.value.free, error.value.total) == (1, 1)
     pods = f"spark-app-selector={session.sparkContext.applicationId}"
     assert (
@@ -114,7 +114,7 @@ def test_nodes_wait_for_pods_that_come_late_and_tell_so(kube, session, run, monk
     monkeypatch.setattr(History, "add_note", note)
     cluster = run(lambda args, ctx: ctx.node, cluster_size=PODS)
     assert len(executors_of(cluster)) == PODS
-    assert sorted(cluster.wait(timeout_s=PATIENCE_S).values()) == ["chief:0", "worker:0"]
+    assert sorted(cluster.wait(timeout=PATIENCE_S).values()) == ["chief:0", "worker:0"]
     (waiting,) = told
     assert waiting.startswith("waiting for Spark's executors: Kubernetes has started 1 of 2 executors so far")
 
@@ -130,7 +130,7 @@ def test_nodes_are_in_pods_of_their_own_and_each_row_is_read_once(kube, session,
 
     cluster = run(read, cluster_size=PODS)
     cluster.train(session.range(0, 1000, 1, 5))  # the nodes hold all slots, and give them back
-    results = cluster.wait(timeout_s=PATIENCE_S).values()
+    results = cluster.wait(timeout=PATIENCE_S).values()
     assert sorted(row for found in results for row in found["rows"]) == list(range(1000))
     for executor in executors_of(cluster):
         tmp = kube.process_of(executor).tmp
@@ -190,7 +190,7 @@ def test_two_pods_train_one_model(session, run):
 
     cluster = run(train, cluster_size=PODS, env={})
     cluster.train(session.range(20).selectExpr("array(cast(id / 20 as float)) as x"))
-    chief_s, worker_s = cluster.wait(timeout_s=2 * PATIENCE_S).values()
+    chief_s, worker_s = cluster.wait(timeout=2 * PATIENCE_S).values()
     assert chief_s == worker_s
     assert list(cluster.files.output.rglob("*.keras"))
 
@@ -206,7 +206,7 @@ def test_the_driver_s_port_and_address_can_be_set(session, run, monkeypatch):
     endpoint = cluster.head.address.endpoint
     assert endpoint.startswith("tcp://localhost:")
     assert port <= int(endpoint.rpartition(":")[2]) <= port + 9
-    cluster.wait(timeout_s=PATIENCE_S)
+    cluster.wait(timeout=PATIENCE_S)
 
 
 def test_stop_ends_the_nodes_and_leaves_the_pods(kube, session, run):
@@ -228,7 +228,7 @@ def test_a_killed_pod_is_told_at_once_and_kubernetes_brings_another(kube, sessio
     victim = next(node for node in cluster.nodes if node.node == "worker:0")
     kube.process_of(victim.executor).kill()
     with pytest.raises(NodeFailed) as error:
-        cluster.wait(timeout_s=PATIENCE_S)
+        cluster.wait(timeout=PATIENCE_S)
     assert (error.value.node, error.value.kind) == ("worker:0", "Lost")
     assert error.value.message == (
         f"the node on {victim.host} (executor {victim.executor}) is gone: Spark has lost its executor: The executor "
@@ -238,4 +238,4 @@ def test_a_killed_pod_is_told_at_once_and_kubernetes_brings_another(kube, sessio
     # Spark asks for another pod; the next cluster waits for it.
     again = run(lambda args, ctx: ctx.node, cluster_size=PODS)
     assert victim.executor not in executors_of(again)
-    again.wait(timeout_s=PATIENCE_S)
+    again.wait(timeout=PATIENCE_S)

@@ -21,7 +21,7 @@ def session(kube, open_session):
 
 def test_the_wait_for_pods_that_do_not_come_is_limited_and_explained(kube, session, run):
     with pytest.raises(ReservationTimeout) as error:
-        run(lambda: None, cluster_size=2, reservation_timeout_s=6)
+        run(lambda: None, cluster_size=2, start_timeout=6)
     assert error.value.missing == ["chief:0", "worker:0"]
     assert str(error.value).startswith("0 of 2 nodes reserved within 6 s; missing: chief:0, worker:0. Spark has ")
     assert "and Kubernetes has started 0 executors so far (why others wait: kubectl -n " in str(error.value)
@@ -31,4 +31,4 @@ def test_pods_come_when_nodes_wait_for_them(kube, session, run):
     kube.why_pending = lambda pod: None
     cluster = run(lambda args, ctx: ctx.node, cluster_size=2)
     assert len({node.executor for node in cluster.nodes}) == 2
-    assert sorted(cluster.wait(timeout_s=PATIENCE_S).values()) == ["chief:0", "worker:0"]
+    assert sorted(cluster.wait(timeout=PATIENCE_S).values()) == ["chief:0", "worker:0"]

@@ -80,7 +80,7 @@ def elsewhere(spark, kernel):
 def cluster(spark, elsewhere, monkeypatch, tmp_path):
     """Two quick nodes that are fed: all their listeners are open."""
     monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path))
-    with running_clusters({"spark": spark, "local": "processes", "env": QUICK_ENV, "grace_s": 2.0}) as start:
+    with running_clusters({"spark": spark, "local": "processes", "env": QUICK_ENV, "grace": 2.0}) as start:
         cluster = start(read, {"raises": ""})
         cluster.train(spark.range(10).withColumnRenamed("id", "x"))
         yield cluster
@@ -159,6 +159,6 @@ def test_what_listens_is_for_the_user_only_and_garbage_at_it_leaves_a_running_cl
     eventually(lambda: sum(map(is_closed, silent)) >= SLOTS * len(kernels))
     for sock in silent:
         sock.close()
-    assert sum(cluster.wait(timeout_s=100).values()) == sum(range(30))
+    assert sum(cluster.wait(timeout=100).values()) == sum(range(30))
     eventually(lambda: open_descriptors() <= before)
     assert kernel.memory_info().rss - rss < MOST_BYTES

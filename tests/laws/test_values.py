@@ -378,7 +378,7 @@ def run(monkeypatch, tmp_path):
 
         def run(map_fun):
             cluster = start(map_fun)
-            cluster.wait(timeout_s=60)
+            cluster.wait(timeout=60)
             return cluster
 
         yield run

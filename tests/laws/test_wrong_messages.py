@@ -45,7 +45,7 @@ def test_a_message_is_refused_or_taken(errors, messages, rank, feeds):
                 nodes.send(m.AttemptStored(0, 0, 0, "a", 4, 10))
             for message in messages:
                 nodes.send(msgspec.structs.replace(message, rank=rank))
-            cluster.stop(grace_s=0.0)
+            cluster.stop(grace=0.0)
             eventually(lambda: cluster.state in ("stopped", "failed", "done"))
         finally:
             cluster.close()

@@ -116,7 +116,7 @@ def test_every_row_is_inferred_once_and_in_order(run, spark):
     cluster = run(double)
     df = spark.range(0, 75, 1, 4).withColumnRenamed("id", "x")
     rows = cluster.inference(df).collect()
-    cluster.wait(timeout_s=WAIT_S)
+    cluster.wait(timeout=WAIT_S)
     assert [(row.x, row.double) for row in rows] == [(x, 2 * x) for x in range(75)]
 
 
@@ -124,7 +124,7 @@ def test_files_are_read_around_spark(run, spark, tmp_path):
     spark.range(0, 75, 1, 3).withColumnRenamed("id", "x").write.parquet(str(tmp_path / "rows"))
     cluster = run(count_rows)
     cluster.train(str(tmp_path / "rows"))
-    assert everything(cluster.wait(timeout_s=WAIT_S)) == [75, 75 * 74 // 2]
+    assert everything(cluster.wait(timeout=WAIT_S)) == [75, 75 * 74 // 2]
 
 
 def test_arrays_and_data_frames_of_pandas_are_fed(run, spark):
@@ -133,7 +133,7 @@ def test_arrays_and_data_frames_of_pandas_are_fed(run, spark):
     for data in (pd.DataFrame({"x": np.arange(75), "name": [f"row {x}" for x in range(75)]}), {"x": np.arange(75)}):
         cluster = run(count_rows)
         cluster.train(data)
-        assert everything(cluster.wait(timeout_s=WAIT_S)) == [75, 75 * 74 // 2]
+        assert everything(cluster.wait(timeout=WAIT_S)) == [75, 75 * 74 // 2]
 
 
 def test_rows_with_times_are_those_of_spark(run, spark):
@@ -147,7 +147,7 @@ def test_rows_with_times_are_those_of_spark(run, spark):
     frame = spark.createDataFrame([(x, when + dt.timedelta(days=x)) for x in range(9)], "x long, when timestamp")
     cluster = run(read)
     cluster.train(frame)
-    read_rows = sorted(tuple(row) for share in cluster.wait(timeout_s=WAIT_S).values() for row in share)
+    read_rows = sorted(tuple(row) for share in cluster.wait(timeout=WAIT_S).values() for row in share)
     assert read_rows == [(row.x, row.when.isoformat()) for row in sorted(frame.collect())]
 
 
@@ -179,7 +179,7 @@ def test_tfrecords_are_written_and_read_here_and_by_tensorflow(run, spark, tmp_p
         return total
 
     (tmp_path / "records-2").mkdir()
-    results = run(read_and_write, folder, cluster_size=1).wait(timeout_s=WAIT_S)
+    results = run(read_and_write, folder, cluster_size=1).wait(timeout=WAIT_S)
     assert results["chief:0"] == sum(range(50))
     again = tfos_lab.data.read_tfrecords(spark, f"{folder}-2", "x int")
     assert sorted(row.x for row in again.collect()) == list(range(5))
@@ -318,7 +318,7 @@ def test_tensorflow_saves_and_loads_at_an_address_that_it_does_not_know(run, tmp
         return total, loaded.count_params(), manager.latest_checkpoint == f"{folder}/checkpoints/ckpt-1"
 
     keras = "tf_keras" if os.environ.get("TF_USE_LEGACY_KERAS") else "keras"
-    results = run(save, {"keras": keras, "folder": f"local://{tmp_path}/store"}).wait(timeout_s=WAIT_S)
+    results = run(save, {"keras": keras, "folder": f"local://{tmp_path}/store"}).wait(timeout=WAIT_S)
     assert set(results.values()) == {(4950, 3, True)}
 
 
@@ -336,7 +336,7 @@ def test_event_files_of_the_chief_are_shown_by_tensorboard(run, tmp_path):
                 tf.summary.scalar("loss", 0.5, step=1)
 
     cluster = run(report, tensorboard=True, log_dir=str(tmp_path / "events"))
-    cluster.wait(timeout_s=WAIT_S)
+    cluster.wait(timeout=WAIT_S)
     unix_server = cluster.publisher.tensorboard_socket
     fetch_until(unix_server, "/data/plugin/scalars/tags", b"loss")
     cluster.publisher.close()
@@ -352,9 +352,9 @@ def test_a_failure_names_its_node_and_line_and_the_next_cluster_runs(run):
         time.sleep(60)
 
     with pytest.raises(NodeFailed, match="as asked") as raised:
-        run(fail).wait(timeout_s=WAIT_S)
+        run(fail).wait(timeout=WAIT_S)
     assert "worker:0" in str(raised.value)
-    assert dict(run(lambda args, ctx: ctx.task_index).wait(timeout_s=WAIT_S)) == {"chief:0": 0, "worker:0": 0}
+    assert dict(run(lambda args, ctx: ctx.task_index).wait(timeout=WAIT_S)) == {"chief:0": 0, "worker:0": 0}
 
 
 def test_a_stop_ends_every_process(run, tmp_path):
@@ -369,6 +369,6 @@ def test_a_stop_ends_every_process(run, tmp_path):
     deadline = time.monotonic() + 60
     while len(pids := [int(path.stem) for path in tmp_path.glob("*.pid")]) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)
-    cluster.stop(grace_s=0.0)
+    cluster.stop(grace=0.0)
     assert len(pids) == 2
     assert not [pid for pid in pids if os.path.exists(f"/proc/{pid}")]  # noqa: PTH110

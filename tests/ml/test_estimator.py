@@ -104,7 +104,7 @@ def test_an_interrupt_stops_the_cluster(rows, tmp_path, no_clusters):
         ({}, {}, r"^there is nothing to train: give TFEstimator a train_fn\(args, ctx\), or model=$"),
         ({"model": 3}, {}, "^model=int: a compiled Keras model is needed, or a function that makes one$"),
         ({"model": functions.fail}, {"numPS": 1, "clusterSize": 2}, "^numPS=1: model= is trained by Keras' fit"),
-        ({"model": functions.fail}, {"evalNode": True, "clusterSize": 2}, "^evalNode=True: model= has nothing to run"),
+        ({"model": functions.fail}, {"evaluator": True, "clusterSize": 2}, "^evaluator=True: model= has nothing"),
         ({"train_fn": functions.fail}, {"numPS": 1}, "^numPS=1: leaves no node to train .* clusterSize=2 or more$"),
         ({"train_fn": functions.fail}, {"labelCol": "y"}, "^labelCol: there is no column 'y'; the data has features, "),
         ({"model": functions.fail}, {"labelCol": ["label", "y"]}, "^labelCol: there is no column 'y'; the data has "),

@@ -376,8 +376,8 @@ def test_the_parameters_of_a_script_are_words_of_its_command_line_with_placehold
     (tmp_path / "script.py").write_text(WRITES_ITS_WORDS)
     params = {"lr": 0.1, "name": "a b", "verbose": True, "quiet": False, "seed": None, "units": [64, 32]}
     params |= {"opts": {"a": [1]}, "low": -1, "text": "-x", "out": f"{tmp_path}/{{job_name}}-{{task_index}}.json"}
-    options = {"local": "processes", "env": QUICK_ENV, "show": False, "grace_s": 2.0}
-    tfos_lab.run_script(tmp_path / "script.py", [{"params": params}], **options).wait(timeout_s=60)
+    options = {"local": "processes", "env": QUICK_ENV, "show": False, "grace": 2.0}
+    tfos_lab.run_script(tmp_path / "script.py", [{"params": params}], **options).wait(timeout=60)
     words = ["--lr", "0.1", "--name", "a b", "--verbose", "--units", "64", "32", "--opts", '{"a": [1]}', "--low", "-1"]
     told = json.loads((tmp_path / "worker-0.json").read_text())
     assert told == [*words, "--text=-x", "--out", f"{tmp_path}/worker-0.json"]

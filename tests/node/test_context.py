@@ -175,7 +175,7 @@ def test_anything_but_a_model_is_refused_by_save_model(tmp_path):
 def test_a_node_that_trains_does_not_wait_for_itself():
     with pytest.raises(ConfigError, match="on worker:1: it trains and would wait for itself"):
         Rig().ctx.wait_for_training()
-    assert not Rig().ctx.wait_for_training(timeout_s=0.0)
+    assert not Rig().ctx.wait_for_training(timeout=0.0)
 
 
 def test_stop_feed_is_sent_to_the_driver():

@@ -72,7 +72,7 @@ def passes(tmp_path_factory):
     """What both nodes have read."""
     with pytest.MonkeyPatch.context() as patch, running_clusters({"local": "processes"}) as start:
         patch.setenv("TFOS_LAB_RUNS", str(tmp_path_factory.mktemp("even")))
-        results = start(read_passes, COUNTS, cluster_size=2).wait(timeout_s=200)
+        results = start(read_passes, COUNTS, cluster_size=2).wait(timeout=200)
     return [results["chief:0"], results["worker:0"]]
 
 
@@ -120,7 +120,7 @@ def leave_early(args, ctx):
 
 def test_who_reads_on_after_another_has_left_is_told_instead_of_waiting_forever(run):
     with pytest.raises(NodeFailed, match=r"worker:0 has left a pass over ctx.even\(dataset\) that chief:0 still reads"):
-        run(leave_early, cluster_size=2).wait(timeout_s=100)
+        run(leave_early, cluster_size=2).wait(timeout=100)
 
 
 # ---- on one node ----------------------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ def train_unevenly(args, ctx):
 
 
 def test_nodes_with_uneven_datasets_train_as_one_process_does(run):
-    results = run(train_unevenly, cluster_size=2).wait(timeout_s=200)
+    results = run(train_unevenly, cluster_size=2).wait(timeout=200)
     alone = results["chief:0"][2]
     assert [sizes for _, sizes, _ in results.values()] == [[8, 8], [8, 5]]
     for (weights, history, evaluated), _, _ in results.values():
@@ -234,7 +234,7 @@ def loop_unevenly(goes_on, ctx):
 @pytest.mark.parametrize("goes_on", [False, True], ids=["and returned", "and gone on to another collective"])
 def test_a_node_that_has_ended_its_dataset_is_told_instead_of_waited_for(run, goes_on):
     with pytest.raises(NodeFailed) as caught:
-        run(loop_unevenly, goes_on, cluster_size=2).wait(timeout_s=100)
+        run(loop_unevenly, goes_on, cluster_size=2).wait(timeout=100)
     first = str(caught.value).splitlines()[0]
     assert "FeedError: worker:0 has ended its dataset after 3 steps while chief:0 still trains" in first
     assert first.endswith(ADVICE)
@@ -262,7 +262,7 @@ def fit_unevenly(legacy, ctx):
 def test_keras_refuses_own_datasets_of_different_lengths_at_once(run, legacy):
     env = {"TF_USE_LEGACY_KERAS": "1"} if legacy else {}
     with pytest.raises(NodeFailed, match=r"FeedError: the workers have different numbers of batches \(13, 12, in the"):
-        run(fit_unevenly, legacy, cluster_size=2, env=env).wait(timeout_s=100)
+        run(fit_unevenly, legacy, cluster_size=2, env=env).wait(timeout=100)
 
 
 def make_variables(args, ctx):
@@ -281,7 +281,7 @@ def make_variables(args, ctx):
 
 
 def test_a_node_may_ask_for_its_strategy_again_while_another_uses_it(run):
-    results = run(make_variables, cluster_size=2).wait(timeout_s=100)
+    results = run(make_variables, cluster_size=2).wait(timeout=100)
     assert list(results.values()) == [([1.0, 2.0], True)] * 2
 
 
@@ -294,4 +294,4 @@ def ask_late(args, ctx):
 
 def test_a_strategy_that_is_asked_for_too_late_is_refused_with_what_to_do(run):
     with pytest.raises(NodeFailed, match=r"ConfigError: ctx.strategy\(\) comes too late: .* before ctx.dataset\(\)"):
-        run(ask_late, cluster_size=2).wait(timeout_s=100)
+        run(ask_late, cluster_size=2).wait(timeout=100)

@@ -45,7 +45,7 @@ _IMPORT = """
 import json, os
 import tfos_lab
 def server():
-    return tfos_lab.run(os.getppid, cluster_size=1, local="processes").wait(timeout_s=100)["chief:0"]
+    return tfos_lab.run(os.getppid, cluster_size=1, local="processes").wait(timeout=100)["chief:0"]
 before = server()
 import keras, sklearn, tensorflow
 keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])

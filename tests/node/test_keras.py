@@ -19,7 +19,7 @@ TOLERANCE = 1e-5
 @pytest.fixture
 def run(monkeypatch, tmp_path):
     monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path))
-    with running_clusters({"local": "processes", "grace_s": 2.0}) as start:
+    with running_clusters({"local": "processes", "grace": 2.0}) as start:
         yield start
 
 
@@ -146,7 +146,7 @@ def trained(tmp_path_factory):
     """What each of two nodes has learned, and one process alone."""
     with pytest.MonkeyPatch.context() as patch, running_clusters({"local": "processes"}) as start:
         patch.setenv("TFOS_LAB_RUNS", str(tmp_path_factory.mktemp("keras")))
-        results = start(train, cluster_size=2).wait(timeout_s=500)
+        results = start(train, cluster_size=2).wait(timeout=500)
     (chief, alone), (worker, _) = results["chief:0"], results["worker:0"]
     return chief, worker, alone
 
@@ -249,7 +249,7 @@ def test_two_nodes_validate_on_arrays_of_their_own_after_each_epoch_of_fed_rows(
     rows = {"x": np.zeros((12, 1), np.float32), "y": np.zeros(12, np.float32)}
     with tfos_lab.run(fit_fed_rows, cluster_size=2, spark=spark, name="validating") as cluster:
         cluster.train(rows, epochs=2)
-        results = cluster.wait(timeout_s=120)
+        results = cluster.wait(timeout=120)
     assert len(results["chief:0"]["val_loss"]) == len(results["chief:0"]["loss"]) == 2
     assert results["chief:0"] == results["worker:0"]
 
@@ -277,7 +277,7 @@ def fit_constant_model(args, ctx):
 
 def test_with_tf_keras_metrics_within_an_epoch_are_not_summed_over_workers(run):
     cluster = run(fit_constant_model, "slowly", env={"TF_USE_LEGACY_KERAS": "1"})
-    results, metrics = cluster.wait(timeout_s=120), cluster.metrics
+    results, metrics = cluster.wait(timeout=120), cluster.metrics
     assert results["chief:0"] == pytest.approx({"accuracy": 0.75, "loss": 0.25})
     assert len(metrics) > 2 * EPOCHS
     assert metrics["accuracy"].tolist() == pytest.approx([0.75] * len(metrics))
@@ -298,11 +298,11 @@ def fit_until_the_loss_is_nan(args, ctx):
 
 def test_the_step_at_which_the_loss_becomes_nan_is_told_and_may_end_the_run(run):
     cluster = run(fit_until_the_loss_is_nan, None, cluster_size=1)
-    cluster.wait(timeout_s=120)
+    cluster.wait(timeout=120)
     assert cluster.view().alarm == "loss is NaN since step 12"
     cluster = run(fit_until_the_loss_is_nan, None, cluster_size=1, on_nan="stop")
     with pytest.raises(NodeFailed, match="loss is NaN since step 12") as failed:
-        cluster.wait(timeout_s=120)
+        cluster.wait(timeout=120)
     assert (failed.value.node, failed.value.kind) == ("chief:0", "FloatingPointError")
 
 
@@ -332,7 +332,7 @@ def fit_and_validate(args, ctx):
 
 def test_the_time_of_a_step_is_the_mean_of_the_epoch_s_training_steps(run):
     cluster = run(fit_and_validate, None, cluster_size=1)
-    mean_s = cluster.wait(timeout_s=120)["chief:0"]
+    mean_s = cluster.wait(timeout=120)["chief:0"]
     (activity,) = cluster.diagnose().nodes.values()
     assert activity.step > 2 * 200, "steps of the validation show that it works"
     assert activity.step_s == pytest.approx(mean_s, rel=0.1)
@@ -340,7 +340,7 @@ def test_the_time_of_a_step_is_the_mean_of_the_epoch_s_training_steps(run):
 
 def test_with_parameter_servers_tf_keras_reports_each_epoch(run):
     cluster = run(fit_constant_model, env={"TF_USE_LEGACY_KERAS": "1"}, cluster_size=3, num_ps=1)
-    results, metrics = cluster.wait(timeout_s=120), cluster.metrics
+    results, metrics = cluster.wait(timeout=120), cluster.metrics
     assert results["chief:0"] == pytest.approx({"accuracy": 0.75, "loss": 0.25})
     assert metrics["step"].tolist() == [STEPS, 2 * STEPS]
     assert metrics["epoch"].tolist() == [1, 2]
@@ -355,7 +355,7 @@ def fit_with_parameter_servers(args, ctx):
 
 def test_keras_3_has_no_fit_with_parameter_servers_and_says_what_to_use_instead(run):
     with pytest.raises(NodeFailed, match="ConfigError: Keras 3 has no `fit` with parameter servers") as caught:
-        run(fit_with_parameter_servers, cluster_size=3, num_ps=1).wait(timeout_s=120)
+        run(fit_with_parameter_servers, cluster_size=3, num_ps=1).wait(timeout=120)
     assert "TF_USE_LEGACY_KERAS" in str(caught.value)
 
 
@@ -382,5 +382,5 @@ def resume_from_half_a_backup(args, ctx):
 
 
 def test_training_resumes_where_the_chief_was_lost_while_it_wrote_its_backup(run):
-    results = run(resume_from_half_a_backup, cluster_size=1, restarts=1).wait(timeout_s=120)
+    results = run(resume_from_half_a_backup, cluster_size=1, restarts=1).wait(timeout=120)
     assert results["chief:0"] == [[0, 1], [1, 2], [0, 1]]

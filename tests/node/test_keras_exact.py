@@ -65,7 +65,7 @@ class Trainer:
 
     def close(self):
         write(self._folder / f"{self._count + 1}.json", None)
-        self.cluster.shutdown(timeout_s=60)
+        self.cluster.shutdown(timeout=60)
 
 
 @pytest.fixture(

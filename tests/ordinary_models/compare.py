@@ -29,10 +29,10 @@ def train_all(names: Sequence[str], keras: str, nodes: int, *, spark: Any, folde
     """Train models one after another in one cluster, and in one process."""
     args = {"keras": keras, "names": [name for name in names if keras in ORDINARY[name].keras], "folder": str(folder)}
     env = {"TF_USE_LEGACY_KERAS": "1"} if keras == TF_KERAS else {}
-    options = {"env": env, "spark": spark, "name": "ordinary", "hang_timeout_s": 0}
+    options = {"env": env, "spark": spark, "name": "ordinary", "hang_timeout": 0}
     with tfos_lab.run(train_models, args, cluster_size=nodes, **options) as cluster:
         cluster.train(some_frame(spark, some_rows()))
-        results = list(cluster.wait(timeout_s=800).values())
+        results = list(cluster.wait(timeout=800).values())
         logs = {node.node: cluster.logs(node.node) for node in cluster.nodes}
     found = Found(
         together=[result["together"] for result in results],

@@ -257,7 +257,7 @@ def test_below_tmp_are_sockets_and_locks_only_while_nodes_work_and_nothing_of_th
             time.sleep(0.1)
         return rows, os.environ["LOCAL_DIRS"].split(",")
 
-    cluster = run(train, tmp_path / "go", output="all")
+    cluster = run(train, tmp_path / "go", collect="all")
     cluster.train(numbers)
     links = [path for path in scratch_root().iterdir() if path.name.startswith(cluster.id)]
     folders = [path.resolve() for path in links]

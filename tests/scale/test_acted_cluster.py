@@ -22,7 +22,7 @@ PARTITIONS = 200
 @pytest.fixture
 def acted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ActedCluster]:
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "jupyter"))
-    made = ActedCluster(NODES, tmp_path / "run", processes=1, grace_s=1.0)
+    made = ActedCluster(NODES, tmp_path / "run", processes=1, grace=1.0)
     yield made
     made.close()
 
@@ -52,7 +52,7 @@ def test_a_large_cluster_runs_works_is_fed_and_stops(acted: ActedCluster) -> Non
     eventually(lambda: acted.launcher.ask()["commits"] == NODES * PARTITIONS)
     assert sum(event.__class__.__name__ == "FeedProgressed" for event in cluster.history.events) == 1
 
-    cluster.stop(grace_s=0.0)
+    cluster.stop(grace=0.0)
     eventually(head.over.is_set)
     assert cluster.state is RunState.STOPPED
     assert {view.state for view in cluster.nodes} == {NodeState.STOPPED}

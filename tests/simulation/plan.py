@@ -170,16 +170,16 @@ def _config(nodes: int, ps: int, evaluator: bool, hang_fails: bool) -> ClusterCo
     return ClusterConfig(
         cluster_size=nodes,
         num_ps=ps,
-        eval_node=evaluator,
+        evaluator=evaluator,
         grace_s=GRACE_S,
-        hang_timeout_s=HANG_TIMEOUT_S,
+        hang_timeout=HANG_TIMEOUT_S,
         on_hang="fail" if hang_fails else "warn",
     )
 
 
 @functools.cache
 def _specs(nodes: int, ps: int, evaluator: bool) -> list[NodeSpec]:
-    return assign_roles(ClusterConfig(cluster_size=nodes, num_ps=ps, eval_node=evaluator))
+    return assign_roles(ClusterConfig(cluster_size=nodes, num_ps=ps, evaluator=evaluator))
 
 
 def _drawn(kind: str, names: list[str], rng: random.Random) -> Fault:

@@ -72,7 +72,7 @@ def _soak(folder: Path, master: str, rng: random.Random, until: float, seed: int
         if master == "standalone":
             url = stack.enter_context(standalone_cluster(folder / "standalone")).master_url
         spark = stack.enter_context(spark_session(url, folder / "spark"))
-        problem = _rounds(Stage(spark, "processes" if master == "local" else "false", folder), rng, until)
+        problem = _rounds(Stage(spark, "processes" if master == "local" else "off", folder), rng, until)
         if problem:
             print(problem, flush=True)
     return int(bool(problem))
@@ -148,7 +148,7 @@ def _round(stage, rng: random.Random, kind, fault) -> str:
 
     options = fault.chaos_options if fault else {}
     raises = f"worker:{rng.randrange(2)}" if options.get("raises") else ""
-    game = kind(stage, rng, raises=raises, hang_timeout_s=options.get("hang_timeout_s", 0.0))
+    game = kind(stage, rng, raises=raises, hang_timeout=options.get("hang_timeout", 0.0))
     try:
         with done_to(game, fault, rng) if fault else contextlib.nullcontext():
             game.play()
@@ -158,7 +158,7 @@ def _round(stage, rng: random.Random, kind, fault) -> str:
             raise
         return f"{type(error).__name__}: {' '.join(str(error).split())[:150]}"
     finally:
-        game.cluster.stop(grace_s=0.5)
+        game.cluster.stop(grace=0.5)
         # A process lists all its clusters; what is left when one is forgotten is a leak.
         start._clusters.remove(game.cluster)
 

@@ -91,7 +91,7 @@ def _run(number: int, *, loses: bool) -> tuple[str, float]:
     steps = 10_000 if loses else 10
     cluster = tfos_lab.run(
         nodes.work, {"raises": "", "steps": steps}, name="alarms", cluster_size=2, local="processes", env=QUICK_ENV,
-        tensorboard=False, grace_s=0.5,
+        tensorboard=False, grace=0.5,
     )  # fmt: skip
     stopped_s = time.monotonic()
     rank = random.randrange(len(cluster.nodes))
@@ -101,12 +101,12 @@ def _run(number: int, *, loses: bool) -> tuple[str, float]:
             eventually(lambda: all(view.step for view in cluster.nodes), _PATIENCE_S)
             agents_of(cluster.id)[rank].send_signal(signal.SIGSTOP)
             stopped_s = time.monotonic()
-        cluster.wait(timeout_s=_PATIENCE_S)
+        cluster.wait(timeout=_PATIENCE_S)
     except NodeFailed as error:
         is_right = loses and (error.node, error.kind) == (victim, "Lost")
         return "" if is_right else " ".join(str(error).split())[:300], time.monotonic() - stopped_s
     finally:
-        cluster.stop(grace_s=0.5)
+        cluster.stop(grace=0.5)
     return f"{victim} was stopped, and not missed" if loses else "", 0.0
 
 

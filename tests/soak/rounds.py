@@ -51,17 +51,17 @@ class Round:
         Where it plays.
     raises : str
         The node whose function raises, or "".
-    hang_timeout_s : float, optional
+    hang_timeout : float, optional
         After how long a node without a sign of work ends the cluster; by default none does.
     """
 
     map_fun: Callable[[Any, Any], Any]
 
-    def __init__(self, stage: Stage, rng: random.Random, *, raises: str = "", hang_timeout_s: float = 0.0) -> None:
+    def __init__(self, stage: Stage, rng: random.Random, *, raises: str = "", hang_timeout: float = 0.0) -> None:
         self.stage = stage
         self.rng = rng
         self.args = {"raises": raises, "steps": rng.randint(5, 30)}
-        hangs = {"hang_timeout_s": hang_timeout_s, "on_hang": "fail"} if hang_timeout_s else {}
+        hangs = {"hang_timeout": hang_timeout, "on_hang": "fail"} if hang_timeout else {}
         self.cluster: Cluster = tfos_lab.run(
             type(self).map_fun,
             self.args,
@@ -70,7 +70,7 @@ class Round:
             cluster_size=NODES,
             local=stage.local,
             env=QUICK_ENV,
-            grace_s=1.0,
+            grace=1.0,
             tensorboard=False,
             **hangs,
         )
@@ -86,7 +86,7 @@ class Work(Round):
     map_fun = staticmethod(nodes.work)
 
     def play(self) -> None:
-        results = self.cluster.wait(timeout_s=PATIENCE_S)
+        results = self.cluster.wait(timeout=PATIENCE_S)
         assert {node: results[node] for node in results} == {view.node: view.node for view in self.cluster.nodes}
 
 
@@ -98,8 +98,8 @@ class Feed(Round):
     def play(self) -> None:
         rows, epochs = self.rng.randint(50, 3000), self.rng.randint(1, 2)
         frame = self.stage.spark.range(0, rows, 1, self.rng.randint(1, 5)).withColumnRenamed("id", "x")
-        self.cluster.train(frame, epochs=epochs, timeout_s=PATIENCE_S)
-        total = sum(self.cluster.wait(timeout_s=PATIENCE_S).values())
+        self.cluster.train(frame, epochs=epochs, timeout=PATIENCE_S)
+        total = sum(self.cluster.wait(timeout=PATIENCE_S).values())
         assert total == epochs * rows * (rows - 1) // 2, f"{rows} rows in {epochs} epochs have the sum {total}"
 
 
@@ -111,8 +111,8 @@ class Objects(Round):
     def play(self) -> None:
         rows = self.rng.randint(10, 500)
         rdd = self.stage.spark.sparkContext.parallelize(range(rows), self.rng.randint(1, 4)).map(lambda x: {"x": x})
-        self.cluster.train(rdd, objects=True, timeout_s=PATIENCE_S)
-        total = sum(self.cluster.wait(timeout_s=PATIENCE_S).values())
+        self.cluster.train(rdd, objects=True, timeout=PATIENCE_S)
+        total = sum(self.cluster.wait(timeout=PATIENCE_S).values())
         assert total == rows * (rows - 1) // 2, f"{rows} objects have the sum {total}"
 
 
@@ -124,7 +124,7 @@ class Answers(Round):
     def play(self) -> None:
         rows = self.rng.randint(10, 500)
         rdd = self.stage.spark.sparkContext.parallelize(range(rows), self.rng.randint(1, 4))
-        answers = self.cluster.inference(rdd, objects=True, timeout_s=PATIENCE_S).collect()
+        answers = self.cluster.inference(rdd, objects=True, timeout=PATIENCE_S).collect()
         assert answers == [2 * x for x in range(rows)], f"wrong answers for {rows} rows"
         self.cluster.shutdown(PATIENCE_S)
 
@@ -137,10 +137,10 @@ class Stream(Round):
     def play(self) -> None:
         rate = self.stage.spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 30).load()
         checkpoint = self.stage.folder / f"checkpoint-{self.cluster.id}"
-        stream = self.cluster.train(rate.selectExpr("value as x"), checkpoint=str(checkpoint), timeout_s=PATIENCE_S)
+        stream = self.cluster.train(rate.selectExpr("value as x"), checkpoint=str(checkpoint), timeout=PATIENCE_S)
         eventually(lambda: not stream.is_active or sum(view.rows for view in self.cluster.nodes) >= 60, PATIENCE_S)
         stream.stop()
-        total = sum(self.cluster.wait(timeout_s=PATIENCE_S).values())
+        total = sum(self.cluster.wait(timeout=PATIENCE_S).values())
         rows = round((1 + (1 + 8 * total) ** 0.5) / 2)
         assert total == rows * (rows - 1) // 2, f"the sum {total} is not that of the first rows"
 

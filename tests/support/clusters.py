@@ -37,4 +37,4 @@ def running_clusters(defaults: Mapping[str, Any], *, ranks: int | None = None) -
         yield start
     finally:
         for cluster in clusters:
-            cluster.stop(grace_s=0.0)
+            cluster.stop(grace=0.0)

@@ -208,7 +208,7 @@ _numbers = itertools.count()
 
 def make_cluster(folder: Path, nodes: FakeNodes, **options: Any) -> Cluster:
     """Return a cluster that is not launched yet; ``options`` are those of `ClusterConfig`."""
-    config = ClusterConfig(**{"cluster_size": 2, "grace_s": 1.0, **options})
+    config = ClusterConfig(**{"cluster_size": 2, "grace": 1.0, **options})
     run_dir = folder / f"{config.name}-{next(_numbers)}"
     run_dir.mkdir()
     return Cluster(

@@ -109,7 +109,7 @@ class TFCluster:
         _require(num_epochs >= 0, f"num_epochs={num_epochs} cannot be negative; 0 means {_DEFAULT_EPOCHS}")
         from tfos_lab.compat.driver.feeding import feed
 
-        feed(self._cluster, dataRDD, num_epochs or _DEFAULT_EPOCHS, feed_timeout_s=feed_timeout, queue=qname)
+        feed(self._cluster, dataRDD, num_epochs or _DEFAULT_EPOCHS, feed_timeout=feed_timeout, queue=qname)
 
     def inference(self, dataRDD: Any, feed_timeout: float = 600, qname: str = "input") -> Any:  # noqa: N803
         """Return an RDD of what the nodes answer with ``DataFeed.batch_results``, one result for each row.
@@ -137,7 +137,7 @@ class TFCluster:
         self._check_feed("inference", qname)
         if hasattr(type(dataRDD), "foreachRDD"):
             return dataRDD.transform(lambda rdd: self.inference(rdd, feed_timeout, qname))
-        return self._cluster.inference(dataRDD, objects=True, queue=qname, timeout_s=feed_timeout)
+        return self._cluster.inference(dataRDD, objects=True, queue=qname, timeout=feed_timeout)
 
     def _check_feed(self, method: str, qname: str) -> None:
         _require(
@@ -270,10 +270,10 @@ def run(
         "cluster_size": num_executors,
         "num_ps": num_ps,
         "master_node": master_node or None,
-        "eval_node": eval_node,
+        "evaluator": eval_node,
         "tensorboard": tensorboard,
         "log_dir": log_dir or None,
-        "reservation_timeout_s": reservation_timeout,
+        "start_timeout": reservation_timeout,
     }
     if driver_ps_nodes:
         options["driver_ps"] = True

@@ -187,7 +187,7 @@ def _train(train_fn: Any, tf_args: Any, args: Namespace, rows: DataFrame) -> Non
         cluster.train(rows.rdd, args.epochs)
     except BaseException:
         # Its nodes must not take the end of their rows for the end of the training, and export half a model.
-        cluster._cluster.stop(grace_s=0.0)  # noqa: SLF001 - TFoS has no way to end a cluster at once
+        cluster._cluster.stop(grace=0.0)  # noqa: SLF001 - TFoS has no way to end a cluster at once
         raise
     cluster.shutdown(grace_secs=args.grace_secs)
 

@@ -1,27 +1,28 @@
 """What the user asks for, as values: built once, checked once, then only read.
 
-Each option is declared here and nowhere else, with its default, check and documentation; see `tfos_lab.core.options`.
+Each option is declared here and nowhere else, with its type, default, check and documentation; see
+`tfos_lab.core.options`. To add one, add an entry to the `TypedDict` of those that it belongs to, and use it.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TypedDict, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Unpack, get_args
 
 from tfos_lab.core.gpu_shares import check_gpus
 from tfos_lab.core.launchers import AUTO, launcher_for, local_choices
 from tfos_lab.core.options import (
+    ALL_CALLS,
+    Option,
     OptionGroup,
     OptionType,
-    documented,
+    Settings,
+    given_options,
     is_int,
     one_of,
-    option,
     problems_in,
-    resolve_options,
-    seconds,
+    settings_of,
     whole,
 )
 from tfos_lab.core.paths import absolute, is_local
@@ -29,11 +30,8 @@ from tfos_lab.core.roles import NodeSpec, Role
 from tfos_lab.errors import ConfigError
 
 MASTER_CHOICES = tuple(role.value for role in Role if role.leads)
-OUTPUT_CHOICES = ("chief", "all")
-ON_HANG_CHOICES = ("warn", "fail")
-ON_NAN_CHOICES = ("warn", "stop")
-ON_EVALUATOR_FAILURE_CHOICES = ("warn", "fail")
-REMAINDER_CHOICES = ("exact", "pad", "drop")
+Remainder = Literal["exact", "pad", "drop"]
+REMAINDER_CHOICES: tuple[str, ...] = get_args(Remainder)
 
 # Every node gets its own value of these variables; a user's value would break the cluster.
 RESERVED_ENV = ("TF_CONFIG",)
@@ -92,41 +90,380 @@ def _check_objects(name: str, value: object) -> Iterable[str]:
         yield f"{name}={value!r}: say True for rows as Python objects, False for columns, or leave it out"
 
 
-# ---- the options ----------------------------------------------------------------------------------------------------
+# ---- the declarations -----------------------------------------------------------------------------------------------
+
+_RUN = frozenset({"run", "fit"})
+_ROLES = _RUN | {"search"}
+_CLUSTERS = ALL_CALLS - {"parallel"}
 
 
-class ClusterOptions(TypedDict, total=False):
-    """The keywords of `tfos_lab.run`, for type checkers; a test compares them with the fields of `ClusterConfig`."""
+class SizeOptions(TypedDict, total=False):
+    """What calls that make several clusters, or name their nodes, ask for in their own way."""
 
-    cluster_size: int
-    num_ps: int
-    driver_ps: bool
-    master_node: str | None
-    eval_node: bool
-    tensorboard: bool
-    log_dir: str | None
-    name: str | None
-    local: str
-    restarts: int
-    gpus: int | str | Mapping[str, int] | None
-    env: Mapping[str, str] | None
-    output: str
-    output_limit_bytes: int
-    log_limit_bytes: int
-    keep_runs: int | None
-    keep_days: int | None
-    run_store: str | None
-    reservation_timeout_s: float
-    grace_s: float
-    hang_timeout_s: float
-    on_hang: str
-    on_nan: str
-    on_evaluator_failure: str
+    cluster_size: Annotated[
+        int,
+        Option(
+            "nodes in all: workers, chief, ps and evaluator",
+            1,
+            group=OptionGroup.CLUSTER,
+            calls=_RUN,
+            check=whole(1, too_small="at least one node is needed"),
+        ),
+    ]
+    name: Annotated[
+        str,
+        Option(
+            "label, and in a notebook the name of the variable that holds the cluster afterwards",
+            "cluster",
+            group=OptionGroup.CELL,
+            type=OptionType.LABEL,
+            calls=frozenset({"run"}),
+            none_is_default=True,
+            check=_check_label,
+        ),
+    ]
 
 
-@documented
-@dataclass(frozen=True, kw_only=True)
-class ClusterConfig:
+class NodeOptions(TypedDict, total=False):
+    """What any call that runs nodes may be asked for; each option says which calls do."""
+
+    num_ps: Annotated[
+        int,
+        Option(
+            "how many of them are parameter servers",
+            0,
+            group=OptionGroup.CLUSTER,
+            calls=_ROLES,
+            check=whole(too_small="cannot be negative"),
+        ),
+    ]
+    driver_ps: Annotated[
+        bool,
+        Option(
+            "parameter servers run on the notebook's machine instead of Spark's executors",
+            default=False,
+            group=OptionGroup.CLUSTER,
+            calls=_CLUSTERS,
+            details="They take none of Spark's task slots. The executors must be able to connect to that machine.",
+        ),
+    ]
+    master_node: Annotated[
+        str | None,
+        Option(
+            "job name of the node that leads; None lets worker:0 lead",
+            "chief",
+            group=OptionGroup.CLUSTER,
+            type=OptionType.CHOICE,
+            calls=_ROLES,
+            choices=MASTER_CHOICES,
+            check=_check_master,
+        ),
+    ]
+    evaluator: Annotated[
+        bool, Option("one of them is the evaluator", default=False, group=OptionGroup.CLUSTER, calls=_ROLES)
+    ]
+    tensorboard: Annotated[
+        bool,
+        Option(
+            "show TensorBoard with the chief's event files under the cell",
+            default=False,
+            group=OptionGroup.OUTPUT,
+            calls=_RUN | {"run_script"},
+        ),
+    ]
+    log_dir: Annotated[
+        str | None,
+        Option(
+            "folder for event files",
+            group=OptionGroup.OUTPUT,
+            type=OptionType.PATH,
+            calls=_RUN | {"run_script"},
+            details=(
+                "A relative one is taken from the working directory; addresses such as ``gs://bucket/logs`` work too."
+            ),
+            default_text="the run's folder",
+            check=_check_folder,
+        ),
+    ]
+    local: Annotated[
+        str,
+        Option(
+            "where nodes run: `auto` (Spark's executors, or this machine if the session is local or there is none; a "
+            "cluster's session that has ended without `spark.stop()` is an error), `processes` (this machine), "
+            "`inline` (this very process, for debugging), `off` (insist on Spark)",
+            AUTO,
+            group=OptionGroup.CLUSTER,
+            type=OptionType.CHOICE,
+            choices=local_choices(),
+            check=_check_local,
+        ),
+    ]
+    restarts: Annotated[
+        int,
+        Option(
+            "how often to start again from the last backup after a lost node",
+            0,
+            group=OptionGroup.FAILURE,
+            calls=_CLUSTERS,
+            details=(
+                "All nodes start again when one was killed, lost contact, or went with its executor, and are fed the "
+                "same rows again. Keras' ``fit`` continues after the last whole epoch with ``ctx.callbacks()``; other "
+                "functions find a folder for their own backups in ``ctx.backup_dir``. A worker that serves the chief "
+                "of a cluster with parameter servers starts again alone when its process has ended, and training goes "
+                "on meanwhile; this counts as one restart, too."
+            ),
+            check=whole(too_small="cannot be negative"),
+        ),
+    ]
+    gpus: Annotated[
+        int | str | Mapping[str, int] | None,
+        Option(
+            "GPUs of each node that trains, which no other node gets",
+            group=OptionGroup.CLUSTER,
+            type=OptionType.GPUS,
+            details=(
+                "Without it, a node gets those that Spark has assigned to its task, else an equal share of its host's."
+                " Parameter servers and the evaluator get none, unless a dict says how many each job gets: "
+                "``{'worker': 2, 'evaluator': 1}``. With ``all``, all nodes see all GPUs of their host."
+            ),
+            default_text="what Spark assigned, else an equal share",
+            check=check_gpus,
+        ),
+    ]
+    env: Annotated[
+        Mapping[str, str],
+        Option(
+            "environment variables of the nodes, added to their own",
+            {},
+            group=OptionGroup.CLUSTER,
+            type=OptionType.ENVIRONMENT,
+            none_is_default=True,
+            check=_check_environment,
+        ),
+    ]
+    collect: Annotated[
+        Literal["chief", "all"],
+        Option(
+            "whose `ctx.output_dir` is copied to the notebook: the chief's, or all nodes'",
+            "chief",
+            group=OptionGroup.OUTPUT,
+            calls=_CLUSTERS,
+            details=(
+                "The copy is in ``output`` in the run's folder. With ``all``, the files of each other node are in a "
+                "folder of their own there, such as ``worker-0``."
+            ),
+        ),
+    ]
+    output_limit_bytes: Annotated[
+        int,
+        Option(
+            "how many bytes of it a node on another host sends at most",
+            8 << 30,
+            group=OptionGroup.OUTPUT,
+            details=(
+                "The newest files are sent first, the others stay on that host. A node that sees the run's folder "
+                "writes there directly, without a limit."
+            ),
+            default_text="8 GiB",
+            check=whole(needs="a whole number of bytes is needed"),
+        ),
+    ]
+    log_limit_bytes: Annotated[
+        int,
+        Option(
+            "how large each node's log file may become in the run's folder",
+            0,
+            group=OptionGroup.OUTPUT,
+            details=(
+                "By default, as large as the disk allows: 1 GiB of it stays free, or 5 % of a small one. What comes "
+                "later is shown and not kept, but for the end of the log; the file says how much is missing."
+            ),
+            default_text="as the disk allows",
+            check=whole(needs="a whole number of bytes is needed, or 0"),
+        ),
+    ]
+    keep_runs: Annotated[
+        int | None,
+        Option(
+            "how many runs stay in the folder of runs when this one has ended: the newest, and this one among them",
+            group=OptionGroup.OUTPUT,
+            details=(
+                "Older ones go with all their files, models too, as with ``%tfos prune``; pinned runs (``%tfos pin``) "
+                "and those that have not ended stay, and do not count."
+            ),
+            default_text="`$TFOS_LAB_KEEP_RUNS`, else all",
+            check=whole(1, too_small="at least this run itself stays"),
+        ),
+    ]
+    keep_days: Annotated[
+        int | None,
+        Option(
+            "for how many days runs stay after their end",
+            group=OptionGroup.OUTPUT,
+            details="With ``keep_runs``, too, a run goes if neither keeps it.",
+            default_text="`$TFOS_LAB_KEEP_DAYS`, else for ever",
+            check=whole(1, too_small="at least one day is needed"),
+        ),
+    ]
+    run_store: Annotated[
+        str | None,
+        Option(
+            "address at which the run's folder is kept, too, for `%tfos history ADDRESS` on any machine",
+            group=OptionGroup.OUTPUT,
+            type=OptionType.PATH,
+            details=(
+                "Such as ``hdfs:///user/ada/runs``. Record and logs are copied there every half minute, and all files "
+                "at the end, after a failure, too; nothing is ever removed there. By default only a driver that was "
+                "submitted with ``--deploy-mode cluster`` has one, ``tfos_lab/runs`` in the user's home on Spark's "
+                "default file system; ``''`` is none."
+            ),
+            default_text="`$TFOS_LAB_RUN_STORE`, else none",
+            check=_check_store,
+        ),
+    ]
+    start_timeout: Annotated[
+        float,
+        Option("seconds to wait for all nodes to reserve", 600.0, group=OptionGroup.FAILURE),
+    ]
+    grace: Annotated[
+        float,
+        Option("seconds between asking a node to end and killing it", 10.0, group=OptionGroup.FAILURE),
+    ]
+    hang_timeout: Annotated[
+        float,
+        Option(
+            "seconds without a step, a row or a log line after which a node that trains counts as hung; 0 for never",
+            60.0,
+            group=OptionGroup.FAILURE,
+            details=(
+                "It counts once training has begun. A node that waits for others, or for rows that have not come, is "
+                "not hung: the one that they wait for is."
+            ),
+        ),
+    ]
+    on_hang: Annotated[
+        Literal["warn", "fail"],
+        Option(
+            "what happens then: `warn` (its row says where it is), `fail` (the run ends with its stacks in the error, "
+            "or starts again if `restarts` allows it)",
+            "warn",
+            group=OptionGroup.FAILURE,
+        ),
+    ]
+    on_nan: Annotated[
+        Literal["warn", "stop"],
+        Option(
+            "what a metric that is reported as NaN means: `warn` (the cell says since which step), `stop` (the run "
+            "ends with an error that names the node, the metric and the step)",
+            "warn",
+            group=OptionGroup.FAILURE,
+        ),
+    ]
+    on_evaluator_failure: Annotated[
+        Literal["warn", "fail"],
+        Option(
+            "what the end of the evaluator's function by an error means, or that of its process: `warn` (training goes "
+            "on, and the cell says why), `fail` (the run ends, as for any other node; always so with `%tfos start`, "
+            "whose cells wait for all nodes)",
+            "warn",
+            group=OptionGroup.FAILURE,
+            calls=_CLUSTERS,
+        ),
+    ]
+
+
+class ClusterOptions(SizeOptions, NodeOptions, total=False):
+    """The keywords of `tfos_lab.run`."""
+
+
+class PaceOptions(TypedDict, total=False):
+    """How often rows are fed, and how long; `Cluster.train` says ``timeout`` for ``feed_timeout``."""
+
+    epochs: Annotated[
+        int,
+        Option(
+            "how often the nodes read the rows",
+            1,
+            group=OptionGroup.ROWS,
+            check=whole(1, too_small="at least one is needed"),
+        ),
+    ]
+    feed_timeout: Annotated[
+        float,
+        Option(
+            "seconds in which no row may move before the feed fails",
+            600.0,
+            group=OptionGroup.ROWS,
+            check=_check_idle_time,
+        ),
+    ]
+
+
+class RowOptions(TypedDict, total=False):
+    """What each call that feeds rows takes."""
+
+    columns: Annotated[
+        list[str] | None,
+        Option(
+            "which columns of the data to feed",
+            group=OptionGroup.ROWS,
+            calls=ALL_CALLS - {"fit"},
+            default_text="all",
+        ),
+    ]
+    remainder: Annotated[
+        Remainder,
+        Option(
+            "how an epoch ends: `exact` (short batches), `pad` (static shapes; rows that fill up count nowhere), "
+            "`drop` (rows that do not fill a step are left out)",
+            "exact",
+            group=OptionGroup.ROWS,
+            details="For a stream, at the end of each micro-batch.",
+        ),
+    ]
+    objects: Annotated[
+        bool | None,
+        Option(
+            "whether rows go as Python objects, for `ctx.data_feed()`, not as columns",
+            group=OptionGroup.ROWS,
+            calls=ALL_CALLS - {"fit", "run_script"},
+            details=(
+                "An RDD goes as objects where Spark can make no columns of its first row, otherwise as the nodes ask: "
+                "it waits until one of them has called ``ctx.dataset`` (columns) or ``ctx.data_feed`` (objects)."
+            ),
+            default_text="for RDDs as the nodes ask",
+            check=_check_objects,
+        ),
+    ]
+    spool_bytes: Annotated[
+        int | None,
+        Option(
+            "how much disk the rows may take on each node",
+            group=OptionGroup.ROWS,
+            calls=frozenset({"search", "train"}),
+            details=(
+                "Rows that are read once wait for room; rows that are read again, or shuffled, have to fit. By default "
+                "most of what is free."
+            ),
+            default_text="most of what is free",
+            check=whole(1, needs="a whole number of bytes is needed"),
+        ),
+    ]
+
+
+class FeedOptions(PaceOptions, RowOptions, total=False):
+    """How rows are fed."""
+
+
+class RunOptions(NodeOptions, FeedOptions, total=False):
+    """Keywords of calls that run nodes and feed them, beside what such calls ask for in their own way."""
+
+
+# ---- what is asked for ----------------------------------------------------------------------------------------------
+
+
+@settings_of(ClusterOptions)
+class ClusterConfig(Settings):
     """One cluster, as asked for.
 
     Parameters
@@ -139,231 +476,12 @@ class ClusterConfig:
         With every problem found, and what is allowed.
     """
 
-    cluster_size: int = option(
-        1,
-        OptionType.WHOLE,
-        "nodes in all: workers, chief, ps and evaluator",
-        check=whole(1, too_small="at least one node is needed"),
-        group=OptionGroup.CLUSTER,
-    )
-    num_ps: int = option(
-        0,
-        OptionType.WHOLE,
-        "how many of them are parameter servers",
-        check=whole(too_small="cannot be negative"),
-        group=OptionGroup.CLUSTER,
-    )
-    driver_ps: bool = option(
-        default=False,
-        type=OptionType.FLAG,
-        meaning="parameter servers run on the notebook's machine instead of Spark's executors",
-        details="They take none of Spark's task slots. The executors must be able to connect to that machine.",
-        group=OptionGroup.CLUSTER,
-    )
-    master_node: str | None = option(
-        "chief",
-        OptionType.CHOICE,
-        "job name of the node that leads; None lets worker:0 lead",
-        choices=MASTER_CHOICES,
-        optional=True,
-        check=_check_master,
-        group=OptionGroup.CLUSTER,
-    )
-    eval_node: bool = option(
-        default=False, type=OptionType.FLAG, meaning="one of them is the evaluator", group=OptionGroup.CLUSTER
-    )
-    tensorboard: bool = option(
-        default=False,
-        type=OptionType.FLAG,
-        meaning="show TensorBoard with the chief's event files under the cell",
-        group=OptionGroup.OUTPUT,
-    )
-    log_dir: str | None = option(
-        None,
-        OptionType.PATH,
-        "folder for event files",
-        details="A relative one is taken from the working directory; addresses such as ``gs://bucket/logs`` work too.",
-        default_text="the run's folder",
-        optional=True,
-        check=_check_folder,
-        group=OptionGroup.OUTPUT,
-    )
-    name: str = option(
-        "cluster",
-        OptionType.LABEL,
-        "label, and in a notebook the name of the variable that holds the cluster afterwards",
-        none_is_default=True,
-        check=_check_label,
-        group=OptionGroup.CELL,
-    )
-    local: str = option(
-        AUTO,
-        OptionType.CHOICE,
-        "where nodes run: `auto` (Spark's executors, or this machine if the session is local or there is none; a "
-        "cluster's session that has ended without `spark.stop()` is an error), `processes` (this machine), "
-        "`inline` (this very process, for debugging), `false` (insist on Spark)",
-        choices=local_choices(),
-        check=_check_local,
-        group=OptionGroup.CLUSTER,
-    )
-    restarts: int = option(
-        0,
-        OptionType.WHOLE,
-        "how often to start again from the last backup after a lost node",
-        details=(
-            "All nodes start again when one was killed, lost contact, or went with its executor, and are fed the same "
-            "rows again. Keras' ``fit`` continues after the last whole epoch with ``ctx.callbacks()``; other functions "
-            "find a folder for their own backups in ``ctx.backup_dir``. A worker that serves the chief of a cluster "
-            "with parameter servers starts again alone when its process has ended, and training goes on meanwhile; "
-            "this counts as one restart, too."
-        ),
-        check=whole(too_small="cannot be negative"),
-        group=OptionGroup.FAILURE,
-    )
-    gpus: int | str | Mapping[str, int] | None = option(
-        None,
-        OptionType.GPUS,
-        "GPUs of each node that trains, which no other node gets",
-        details=(
-            "Without it, a node gets those that Spark has assigned to its task, else an equal share of its host's. "
-            "Parameter servers and the evaluator get none, unless a dict says how many each job gets: "
-            "``{'worker': 2, 'evaluator': 1}``. With ``all``, all nodes see all GPUs of their host."
-        ),
-        default_text="what Spark assigned, else an equal share",
-        optional=True,
-        check=check_gpus,
-        group=OptionGroup.CLUSTER,
-    )
-    env: Mapping[str, str] = option(
-        {},
-        OptionType.ENVIRONMENT,
-        "environment variables of the nodes, added to their own",
-        none_is_default=True,
-        check=_check_environment,
-        group=OptionGroup.CLUSTER,
-    )
-    output: str = option(
-        "chief",
-        OptionType.CHOICE,
-        "whose `ctx.output_dir` is copied to the notebook: the chief's, or all nodes'",
-        details=(
-            "The copy is in ``output`` in the run's folder. With ``all``, the files of each other node "
-            "are in a folder of their own there, such as ``worker-0``."
-        ),
-        choices=OUTPUT_CHOICES,
-        group=OptionGroup.OUTPUT,
-    )
-    output_limit_bytes: int = option(
-        8 << 30,
-        OptionType.WHOLE,
-        "how many bytes of it a node on another host sends at most",
-        details=(
-            "The newest files are sent first, the others stay on that host. A node that sees the run's folder writes "
-            "there directly, without a limit."
-        ),
-        default_text="8 GiB",
-        check=whole(needs="a whole number of bytes is needed"),
-        group=OptionGroup.OUTPUT,
-    )
-    log_limit_bytes: int = option(
-        0,
-        OptionType.WHOLE,
-        "how large each node's log file may become in the run's folder",
-        details=(
-            "By default, as large as the disk allows: 1 GiB of it stays free, or 5 % of a small one. What comes later "
-            "is shown and not kept, but for the end of the log; the file says how much is missing."
-        ),
-        default_text="as the disk allows",
-        check=whole(needs="a whole number of bytes is needed, or 0"),
-        group=OptionGroup.OUTPUT,
-    )
-    keep_runs: int | None = option(
-        None,
-        OptionType.WHOLE,
-        "how many runs stay in the folder of runs when this one has ended: the newest, and this one among them",
-        details=(
-            "Older ones go with all their files, models too, as with ``%tfos prune``; pinned runs (``%tfos pin``) and "
-            "those that have not ended stay, and do not count."
-        ),
-        default_text="`$TFOS_LAB_KEEP_RUNS`, else all",
-        check=whole(1, too_small="at least this run itself stays"),
-        optional=True,
-        group=OptionGroup.OUTPUT,
-    )
-    keep_days: int | None = option(
-        None,
-        OptionType.WHOLE,
-        "for how many days runs stay after their end",
-        details="With ``keep_runs``, too, a run goes if neither keeps it.",
-        default_text="`$TFOS_LAB_KEEP_DAYS`, else for ever",
-        check=whole(1, too_small="at least one day is needed"),
-        optional=True,
-        group=OptionGroup.OUTPUT,
-    )
-    run_store: str | None = option(
-        None,
-        OptionType.PATH,
-        "address at which the run's folder is kept, too, for `%tfos history ADDRESS` on any machine",
-        details=(
-            "Such as ``hdfs:///user/ada/runs``. Record and logs are copied there every half minute, and all files at "
-            "the end, after a failure, too; nothing is ever removed there. By default only a driver that was "
-            "submitted with ``--deploy-mode cluster`` has one, ``tfos_lab/runs`` in the user's home on Spark's "
-            "default file system; ``''`` is none."
-        ),
-        default_text="`$TFOS_LAB_RUN_STORE`, else none",
-        check=_check_store,
-        optional=True,
-        group=OptionGroup.OUTPUT,
-    )
-    reservation_timeout_s: float = option(
-        600.0, OptionType.SECONDS, "seconds to wait for all nodes to reserve", check=seconds, group=OptionGroup.FAILURE
-    )
-    grace_s: float = option(
-        10.0,
-        OptionType.SECONDS,
-        "seconds between asking a node to end and killing it",
-        check=seconds,
-        group=OptionGroup.FAILURE,
-    )
-    hang_timeout_s: float = option(
-        60.0,
-        OptionType.SECONDS,
-        "seconds without a step, a row or a log line after which a node that trains counts as hung; 0 for never",
-        details=(
-            "It counts once training has begun. A node that waits for others, or for rows that have not come, is not "
-            "hung: the one that they wait for is."
-        ),
-        check=seconds,
-        group=OptionGroup.FAILURE,
-    )
-    on_hang: str = option(
-        "warn",
-        OptionType.CHOICE,
-        "what happens then: `warn` (its row says where it is), `fail` (the run ends with its stacks in the error, or "
-        "starts again if `restarts` allows it)",
-        choices=ON_HANG_CHOICES,
-        group=OptionGroup.FAILURE,
-    )
-    on_nan: str = option(
-        "warn",
-        OptionType.CHOICE,
-        "what a metric that is reported as NaN means: `warn` (the cell says since which step), `stop` (the run ends "
-        "with an error that names the node, the metric and the step)",
-        choices=ON_NAN_CHOICES,
-        group=OptionGroup.FAILURE,
-    )
-    on_evaluator_failure: str = option(
-        "warn",
-        OptionType.CHOICE,
-        "what the end of the evaluator's function by an error means, or that of its process: `warn` (training goes "
-        "on, and the cell says why), `fail` (the run ends, as for any other node; always so with `%tfos start`, whose "
-        "cells wait for all nodes)",
-        choices=ON_EVALUATOR_FAILURE_CHOICES,
-        group=OptionGroup.FAILURE,
-    )
+    if TYPE_CHECKING:
+
+        def __init__(self, **options: Unpack[ClusterOptions]) -> None: ...
 
     def __post_init__(self) -> None:
-        problems = [*problems_in(type(self), vars(self)), *self._shape_problems()]
+        problems = [*problems_in(ClusterOptions, vars(self)), *self._shape_problems()]
         if problems:
             raise ConfigError(problems)
         if self.log_dir is not None:
@@ -379,13 +497,13 @@ class ClusterConfig:
             problems.append(
                 f"restarts={self.restarts}: {launcher.name} runs in this very process, which cannot start again"
             )
-        if self.driver_ps and self.num_ps == 0:
+        if self.driver_ps is True and self.num_ps == 0:
             problems.append(
                 "driver_ps: there is no parameter server to run on the notebook's machine; ask for num_ps=1 or more"
             )
-        training = self.cluster_size - self.num_ps - int(bool(self.eval_node))
+        training = self.cluster_size - self.num_ps - int(self.evaluator is True)
         if self.cluster_size >= 1 and training < 1:
-            taken = f"num_ps={self.num_ps}" + (" and eval_node" if self.eval_node else "")
+            taken = f"num_ps={self.num_ps}" + (" and evaluator" if self.evaluator is True else "")
             problems.append(
                 f"{taken}: leaves no node to train in a cluster of {self.cluster_size}; "
                 f"ask for cluster_size={self.cluster_size + 1 - training} or more"
@@ -403,58 +521,26 @@ def make_config(**options: Unpack[ClusterOptions]) -> ClusterConfig:
     TypeError
         For a keyword that is no option.
     """
-    return ClusterConfig(**resolve_options(ClusterConfig, dict(options), function="run"))  # type: ignore[arg-type]
+    return ClusterConfig(**given_options(ClusterOptions, "run", options))
 
 
-@dataclass(frozen=True, kw_only=True)
-class FeedConfig:
+@settings_of(FeedOptions)
+class FeedConfig(Settings):
     """How `Cluster.train` feeds rows; raises `ConfigError` with every problem found, and what is allowed."""
 
-    epochs: int = option(
-        1,
-        OptionType.WHOLE,
-        "how often the nodes read the rows",
-        check=whole(1, too_small="at least one is needed"),
-        group=OptionGroup.ROWS,
-    )
-    columns: list[str] | None = option(
-        None,
-        OptionType.COLUMNS,
-        "which columns of the data to feed",
-        default_text="all",
-        optional=True,
-        group=OptionGroup.ROWS,
-    )
-    remainder: str = option(
-        "exact",
-        OptionType.CHOICE,
-        "how an epoch ends: `exact` (short batches), `pad` (static shapes; rows that fill up count nowhere), "
-        "`drop` (rows that do not fill a step are left out)",
-        choices=REMAINDER_CHOICES,
-        group=OptionGroup.ROWS,
-    )
-    timeout_s: float = option(
-        600.0,
-        OptionType.SECONDS,
-        "seconds in which no row may move before the feed fails",
-        name="feed_timeout",
-        check=_check_idle_time,
-        group=OptionGroup.ROWS,
-    )
-    objects: bool | None = option(
-        None,
-        OptionType.FLAG,
-        "whether rows go as Python objects, for `ctx.data_feed()`, not as columns",
-        default_text="for RDDs as the nodes ask",
-        optional=True,
-        check=_check_objects,
-        group=OptionGroup.ROWS,
-    )
+    if TYPE_CHECKING:
+
+        def __init__(self, **options: Unpack[FeedOptions]) -> None: ...
 
     def __post_init__(self) -> None:
-        problems = problems_in(type(self), vars(self))
+        problems = problems_in(FeedOptions, vars(self))
         if problems:
             raise ConfigError(problems)
+
+
+def train_keywords(values: Mapping[str, object]) -> dict[str, Any]:
+    """Return values of `FeedOptions` as the keywords of `Cluster.train`."""
+    return {"timeout" if name == "feed_timeout" else name: value for name, value in values.items()}
 
 
 def assign_roles(config: ClusterConfig) -> list[NodeSpec]:
@@ -462,7 +548,7 @@ def assign_roles(config: ClusterConfig) -> list[NodeSpec]:
     jobs = [Role.PS] * config.num_ps
     if config.master_node is not None:
         jobs.append(Role(config.master_node))
-    if config.eval_node:
+    if config.evaluator:
         jobs.append(Role.EVALUATOR)
     jobs += [Role.WORKER] * (config.cluster_size - len(jobs))
     counts: dict[str, int] = {}

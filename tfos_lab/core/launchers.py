@@ -70,7 +70,7 @@ _INLINE = LauncherTraits(
 )
 _ON_SPARK = LauncherTraits(
     name="spark",
-    option="false",
+    option="off",
     factory="spark:SparkLauncher",
     place="Spark's executors",
     needs_session=True,

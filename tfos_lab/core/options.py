@@ -1,20 +1,22 @@
-"""Options: fields of a dataclass that carry their meaning, their type and their check.
+"""Options: entries of a `TypedDict` that carry their meaning, their type and their check.
 
-`option` declares such a field. Everything that deals with options is derived from the declaration: the checks, the
-signature and the help of `tfos_lab.run`, the options of a ``%%tfos`` cell, their completion, and the tables of the
-documents.
+Each entry is ``name: Annotated[type, Option(...)]``. Everything that deals with options is derived from the
+declaration: the keywords and checks of each call, its signature and help, the attributes of a configuration, the line
+of a ``%%tfos`` cell and its completion, the params of Spark ML's stages, and the tables of the documents.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import re
 import textwrap
+import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 Function = TypeVar("Function", bound=Callable[..., object])
@@ -22,7 +24,9 @@ Function = TypeVar("Function", bound=Callable[..., object])
 # Takes the name and the value of an option, returns one sentence per problem.
 Check = Callable[[str, Any], Iterable[str]]
 
-_METADATA_KEY = "option"
+#: Who takes an option; ``run`` stands for `tfos_lab.start` and cells, too, and ``fit`` for the params of `TFEstimator`.
+Call = Literal["run", "search", "parallel", "run_script", "fit", "train"]
+ALL_CALLS: frozenset[str] = frozenset(get_args(Call))
 
 
 class OptionType(StrEnum):
@@ -52,48 +56,48 @@ class OptionGroup(StrEnum):
     FAILURE = "Time and failure"
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Option:
     """One option as declared.
 
     Attributes
     ----------
-    keyword : str
-        Name of the field, which is the keyword in Python.
-    owner : type
-        The dataclass that declares the field.
-    name : str
-        Name in a ``%%tfos`` cell: the keyword without its unit, unless the declaration says otherwise.
-    type, choices : OptionType, tuple of str
-        What values it takes; `choices` if it takes one of a few strings.
-    group : OptionGroup
-        Under which heading documents list it.
     meaning, details : str
         Half a sentence for tables; whole sentences for those who want to know more.
     default : object
         The value of an option that is not given.
+    group : OptionGroup
+        Under which heading documents list it.
+    calls : set of str
+        Which calls take it; all by default.
     default_text : str
         How documents show the default, if not by its value.
-    optional : bool
-        Whether None is a value.
+    type, choices : OptionType, tuple of str
+        What values it takes; by default, what the annotation says.
+    check : callable
+        What else is wrong with a value; by default, that it is not of its type.
     none_is_default : bool
-        Whether `tfos_lab.run` also accepts None, for the default.
+        Whether calls also accept None, for the default.
+    name, annotation, optional, owner
+        What the declaration says besides: the name, the type as in Python, whether None is a value, and the
+        `TypedDict`.
     """
 
-    keyword: str
-    owner: type
-    name: str
-    type: OptionType
-    group: OptionGroup
     meaning: str
+    default: Any = None
+    _: dataclasses.KW_ONLY
+    group: OptionGroup
     details: str = ""
-    default: Any
+    calls: frozenset[str] = ALL_CALLS
     default_text: str = ""
-    annotation: str = ""
+    type: OptionType = OptionType.ANYTHING
     choices: tuple[str, ...] = ()
-    optional: bool = False
+    check: Check | None = None
     none_is_default: bool = False
-    check: Check
+    name: str = ""
+    annotation: str = ""
+    optional: bool = False
+    owner: object = None
 
     @property
     def type_text(self) -> str:
@@ -115,79 +119,106 @@ class Option:
         """Return what is wrong with a value."""
         if value is None and self.optional:
             return []
-        return list(self.check(self.keyword, value))
+        check = self.check or (one_of(*self.choices, none=self.optional) if self.choices else _CHECKS.get(self.type))
+        return list(check(self.name, value)) if check else []
 
 
-# ---- declaring ------------------------------------------------------------------------------------------------------
+# ---- reading a declaration ------------------------------------------------------------------------------------------
+
+_TYPES = {int: OptionType.WHOLE, float: OptionType.SECONDS, bool: OptionType.FLAG, list[str]: OptionType.COLUMNS}
 
 
-def accept(_name: str, _value: object) -> Iterable[str]:
-    """Accept every value."""
-    return ()
-
-
-def option(
-    default: T,
-    type: OptionType,  # noqa: A002 - the word for it
-    meaning: str,
-    *,
-    group: OptionGroup,
-    name: str = "",
-    details: str = "",
-    default_text: str = "",
-    choices: tuple[str, ...] = (),
-    optional: bool = False,
-    none_is_default: bool = False,
-    check: Check | None = None,
-) -> T:
-    """Declare a field of a dataclass as an option; see `Option` for the parameters.
-
-    Returns
-    -------
-    dataclasses.Field
-        Typed as the default, so that type checkers compare that with the field's annotation.
-    """
-    declared = {
-        "name": name,
-        "type": type,
-        "group": group,
-        "meaning": meaning,
-        "details": details,
-        "default_text": default_text,
-        "choices": choices,
-        "optional": optional,
-        "none_is_default": none_is_default,
-        "check": check or (one_of(*choices, none=optional) if choices else accept),
-    }
-    metadata = {_METADATA_KEY: declared}
-    if isinstance(default, dict):
-        return cast("T", field(default_factory=default.copy, metadata=metadata))
-    return field(default=default, metadata=metadata)
-
-
+@functools.cache
 def options_of(owner: type) -> tuple[Option, ...]:
-    """Return the options that a dataclass declares, in the order of its fields."""
-    return tuple(
-        _option_of(owner, declared) for declared in dataclasses.fields(owner) if _METADATA_KEY in declared.metadata
+    """Return the options that a `TypedDict` declares, in the order of the declaration."""
+    hints = get_type_hints(owner, include_extras=True)
+    return tuple(_option_of(owner, name, hints[name]) for name in hints)
+
+
+def _option_of(owner: type, name: str, hint: Any) -> Option:
+    declared = next(one for one in hint.__metadata__ if isinstance(one, Option))
+    kinds = get_args(hint.__origin__) if get_origin(hint.__origin__) in (Union, types.UnionType) else (hint.__origin__,)
+    plain = [kind for kind in kinds if kind is not types.NoneType]
+    choices = declared.choices or tuple(
+        word for kind in plain if get_origin(kind) is Literal for word in get_args(kind)
     )
-
-
-def _option_of(owner: type, declared: dataclasses.Field[Any]) -> Option:
-    facts = declared.metadata[_METADATA_KEY]
-    factory = declared.default_factory
-    return Option(
-        **{**facts, "name": facts["name"] or declared.name.removesuffix("_s")},
-        keyword=declared.name,
+    kind = OptionType.CHOICE if choices else _TYPES.get(plain[0], declared.type)
+    return dataclasses.replace(
+        declared,
+        name=name,
         owner=owner,
-        default=factory() if callable(factory) else declared.default,
-        annotation=str(declared.type),
+        type=declared.type if declared.type is not OptionType.ANYTHING else kind,
+        choices=choices,
+        optional=types.NoneType in kinds,
+        annotation=" | ".join(_as_written(one) for one in kinds),
     )
+
+
+def _as_written(kind: Any) -> str:
+    if kind is types.NoneType:
+        return "None"
+    if get_origin(kind) is Literal:
+        return f"{{{', '.join(map(repr, get_args(kind)))}}}".replace("'", '"')
+    return re.sub(r"\b(\w+\.)+", "", str(kind)) if get_origin(kind) else getattr(kind, "__name__", str(kind))
+
+
+def options_for(owner: type, call: str) -> tuple[Option, ...]:
+    """Return those that a call takes."""
+    return tuple(one for one in options_of(owner) if call in one.calls)
+
+
+def given_options(owner: type, call: str, given: Mapping[str, object]) -> dict[str, Any]:
+    """Return the options that a call was given, without those that are None for the default.
+
+    Raises
+    ------
+    TypeError
+        For one that the call does not take, as Python does.
+    """
+    known = {one.name: one for one in options_for(owner, call)}
+    for name in given:
+        if name not in known:
+            raise TypeError(f"{call}() got an unexpected keyword argument {name!r}")
+    return {name: value for name, value in given.items() if value is not None or not known[name].none_is_default}
+
+
+def part_of(owner: type, values: Mapping[str, object]) -> dict[str, Any]:
+    """Return those of the values that are of options of ``owner``, in the order given."""
+    names = {one.name for one in options_of(owner)}
+    return {name: value for name, value in values.items() if name in names}
 
 
 def problems_in(owner: type, values: Mapping[str, object]) -> list[str]:
-    """Return what is wrong with values of a dataclass's options, each one taken by itself."""
-    options = [one for one in options_of(owner) if one.keyword in values]
-    return [problem for one in options for problem in one.problems(values[one.keyword])]
+    """Return what is wrong with values of options, each one taken by itself."""
+    return [problem for one in options_of(owner) if one.name in values for problem in one.problems(values[one.name])]
+
+
+# ---- configurations -------------------------------------------------------------------------------------------------
+
+
+class Settings:
+    """The values of options as attributes; see `settings_of`."""
+
+    if TYPE_CHECKING:
+        __dataclass_fields__: ClassVar[dict[str, Any]]
+
+        def __getattr__(self, name: str) -> Any: ...
+
+
+def settings_of(owner: type) -> Callable[[type[T]], type[T]]:
+    """Make a class a frozen dataclass with a field for each option of a `TypedDict`, described in its docstring."""
+
+    def decorate(cls: type[T]) -> type[T]:
+        hints = inspect.get_annotations(cls)
+        for one in options_of(owner):
+            hints[one.name] = one.annotation
+            default = one.default
+            setattr(cls, one.name, field(default_factory=default.copy) if isinstance(default, dict) else default)
+        cls.__annotations__ = hints
+        _describe_in(cls, options_of(owner))
+        return dataclass(frozen=True, kw_only=True)(cls)
+
+    return decorate
 
 
 # ---- checks ---------------------------------------------------------------------------------------------------------
@@ -211,6 +242,12 @@ def seconds(name: str, value: object) -> Iterable[str]:
         yield f"{name}={value!r}: a number of seconds is needed"
 
 
+def flag(name: str, value: object) -> Iterable[str]:
+    """Require True or False."""
+    if not isinstance(value, bool):
+        yield f"{name}={value!r}: True or False is needed"
+
+
 def one_of(*choices: str, none: bool = False) -> Check:
     """Require one of some strings."""
 
@@ -226,28 +263,30 @@ def is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+_CHECKS: Mapping[OptionType, Check] = {
+    OptionType.WHOLE: whole(),
+    OptionType.SECONDS: seconds,
+    OptionType.FLAG: flag,
+}
+
+
 # ---- signatures and docstrings --------------------------------------------------------------------------------------
 
 
-def documented(owner: type[T]) -> type[T]:
-    """Replace the line ``{options}`` in a dataclass's docstring by the descriptions of its options."""
-    _describe_in(owner, owner)
-    return owner
-
-
-def takes_options(owner: type) -> Callable[[Function], Function]:
-    """Show the options of a dataclass as the keywords of a function that takes them as ``**options``.
+def takes_options(owner: type, call: str) -> Callable[[Function], Function]:
+    """Show the options of a call as the keywords of a function that takes them as ``**options``.
 
     `inspect.signature`, and with it the completion in notebooks, shows each keyword with its default; in the function's
     docstring, the line ``{options}`` is replaced by their descriptions.
     """
 
     def decorate(function: Function) -> Function:
+        options = options_for(owner, call)
         signature = inspect.signature(function)
         own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
-        keywords = [_parameter(one) for one in options_of(owner)]
+        keywords = [_parameter(one) for one in options]
         function.__signature__ = signature.replace(parameters=[*own, *keywords])  # type: ignore[attr-defined]
-        _describe_in(function, owner)
+        _describe_in(function, options)
         return function
 
     return decorate
@@ -256,12 +295,12 @@ def takes_options(owner: type) -> Callable[[Function], Function]:
 def _parameter(one: Option) -> inspect.Parameter:
     default = None if one.none_is_default else one.default
     annotation = f"{one.annotation} | None" if one.none_is_default else one.annotation
-    return inspect.Parameter(one.keyword, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    return inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
-def _describe_in(target: Callable[..., object], owner: type) -> None:
+def _describe_in(target: Callable[..., object], options: Iterable[Option]) -> None:
     if target.__doc__:  # python -OO drops it
-        entries = "\n".join(_describe(one) for one in options_of(owner))
+        entries = "\n".join(_describe(one) for one in options)
         # Python 3.13 drops the indentation of docstrings.
         line = re.compile(r"^( *)\{options\}$", re.MULTILINE)
         target.__doc__ = line.sub(lambda found: textwrap.indent(entries, found[1]), target.__doc__)
@@ -272,21 +311,4 @@ def _describe(one: Option) -> str:
     sentence = f"{one.meaning[0].upper()}{one.meaning[1:]}. {one.details}".rstrip()
     text = textwrap.fill(sentence, 112, break_on_hyphens=False)
     default = one.default_text or repr(one.default)
-    return f"{one.keyword} : {one.annotation}, default {default}\n{textwrap.indent(text, '    ')}"
-
-
-def resolve_options(owner: type, given: dict[str, object], *, function: str) -> dict[str, object]:
-    """Return the given options without those that are None for the default.
-
-    Raises
-    ------
-    TypeError
-        For an option that does not exist, as Python does.
-    """
-    known = {one.keyword: one for one in options_of(owner)}
-    for keyword in given:
-        if keyword not in known:
-            raise TypeError(f"{function}() got an unexpected keyword argument {keyword!r}")
-    return {
-        keyword: value for keyword, value in given.items() if value is not None or not known[keyword].none_is_default
-    }
+    return f"{one.name} : {one.annotation}, default {default}\n{textwrap.indent(text, '    ')}"

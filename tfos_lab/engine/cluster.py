@@ -15,10 +15,11 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
-from tfos_lab.core.config import ClusterConfig
+from tfos_lab.core.config import ClusterConfig, RowOptions
 from tfos_lab.core.launchers import LauncherTraits
+from tfos_lab.core.options import given_options, takes_options
 from tfos_lab.core.roles import NodeSpec
 from tfos_lab.core.states import RunState
 from tfos_lab.data.session_stores import SessionStores
@@ -141,7 +142,7 @@ class Cluster:
         self.bus = Bus(self._on_events)
         self.log_writer = LogWriter(files, self.history.add_note, config.log_limit_bytes)
         self.event_files = EventFileReceiver(files.event_home, files.events, self.history.add_note)
-        self.output = OutputReceiver(files, limit_bytes=config.output_limit_bytes, of_all=config.output == "all")
+        self.output = OutputReceiver(files, limit_bytes=config.output_limit_bytes, of_all=config.collect == "all")
         self.cells = Cells()
         self.restarts = RestartBudget(config.restarts)
         self.feeding = Feeding(self)
@@ -182,7 +183,7 @@ class Cluster:
     @property
     def name(self) -> str:
         """The label that the user gave."""
-        return self.config.name
+        return str(self.config.name)
 
     @property
     def run_dir(self) -> Path:
@@ -487,24 +488,24 @@ class Cluster:
             head.listen()
         try:
             head.launcher.launch()
-            head.await_start(self.config.reservation_timeout_s)
+            head.await_start(self.config.start_timeout)
         except BaseException as error:
             head.fail_launch(error if isinstance(error, TfosError) else None, str(error))
             head.over.wait(STOP_EXTRA_S)
             raise
 
-    def wait_until_running(self, timeout_s: float | None = None) -> None:
+    def wait_until_running(self, timeout: float | None = None) -> None:
         """Wait until all nodes run.
 
         Raises
         ------
         ReservationTimeout
-            If nodes are missing after ``timeout_s`` (``reservation_timeout_s`` by default); the cluster has failed.
+            If nodes are missing after ``timeout`` (``start_timeout`` by default); the cluster has failed.
         NodeFailed
             If a node failed before.
         """
-        if timeout_s is not None and not self._has_begun():
-            self.head.await_start(timeout_s)
+        if timeout is not None and not self._has_begun():
+            self.head.await_start(timeout)
         while not self.history.wait_for(self._has_begun, WAIT_STEP_S):
             pass
         if self.state is RunState.FAILED:
@@ -517,12 +518,12 @@ class Cluster:
 
     # ---- wait and stop ----------------------------------------------------------------------------------------------
 
-    def wait(self, timeout_s: float | None = None) -> Results:
+    def wait(self, timeout: float | None = None) -> Results:
         """Wait until all training nodes have returned, and return what they returned.
 
         Parameters
         ----------
-        timeout_s : float, optional
+        timeout : float, optional
             Give up waiting after so many seconds; the cluster goes on.
 
         Raises
@@ -530,7 +531,7 @@ class Cluster:
         NodeFailed
             With the remote traceback of the first node that failed.
         WaitTimeout
-            If nodes are still running after ``timeout_s``.
+            If nodes are still running after ``timeout``.
         ClusterEnded
             If the cluster was stopped before its nodes returned.
         FeedError
@@ -543,11 +544,11 @@ class Cluster:
         except BaseException:
             self.head.over.wait(LAST_ERRORS_S)  # so that the cluster's state shows the failure, too
             raise
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        deadline = None if timeout is None else time.monotonic() + timeout
         while not self.wait_a_step():
             if deadline is not None and time.monotonic() > deadline:
                 running = [view.node for view in self.nodes if not view.state.ended]
-                raise WaitTimeout(waited_s=float(timeout_s or 0), still_running=running)
+                raise WaitTimeout(waited_s=float(timeout or 0), still_running=running)
         self.feeding.settle()
         if self.head.over.is_set():
             self._join_recorders()
@@ -569,20 +570,20 @@ class Cluster:
         is_old = self.state is RunState.FAILED and ended_s is not None and time.time() - ended_s > LAST_ERRORS_S
         return is_old and not self.output.awaited
 
-    def stop(self, *, grace_s: float | None = None) -> None:
-        """Stop all nodes: SIGTERM, then SIGKILL after ``grace_s`` seconds. May be called twice, and from any thread.
+    def stop(self, *, grace: float | None = None) -> None:
+        """Stop all nodes: SIGTERM, then SIGKILL after ``grace`` seconds. May be called twice, and from any thread.
 
         Waits while nodes on other hosts send what they have written to ``ctx.output_dir``; a second call with
-        ``grace_s=0`` does not.
+        ``grace=0`` does not.
         """
         self._start_recording()
         with self._changing:
-            is_in_haste, self._stopping = self._stopping and grace_s == 0.0, True
+            is_in_haste, self._stopping = self._stopping and grace == 0.0, True
             head = self.head
             head.listen()  # a cluster that was never launched ends in the same way
-        head.request(lambda now_s: head.state.stop(now_s, grace_s=grace_s))
+        head.request(lambda now_s: head.state.stop(now_s, grace_s=grace))
         head.launcher.cancel()
-        limit_s = (self.config.grace_s if grace_s is None else grace_s) + STOP_EXTRA_S
+        limit_s = (self.config.grace if grace is None else grace) + STOP_EXTRA_S
         if not self._wait_for_end(head, limit_s, for_files=not is_in_haste):
             logger.warning("cluster %s did not end within %.0f s", self.id, limit_s)
         head.launcher.close()
@@ -601,7 +602,7 @@ class Cluster:
                 return False
         return True
 
-    def shutdown(self, timeout_s: float | None = None) -> None:
+    def shutdown(self, timeout: float | None = None) -> None:
         """Wait until the nodes have finished their work, then stop the cluster; may be called twice.
 
         Raises
@@ -611,7 +612,7 @@ class Cluster:
         """
         try:
             if not self.ended:
-                self.wait(timeout_s)
+                self.wait(timeout)
         finally:
             self.stop()
 
@@ -619,7 +620,7 @@ class Cluster:
         """Stop at once, and remove what other processes see of the cluster; for Python's exit."""
         try:
             if not self.ended:
-                self.stop(grace_s=0.0)
+                self.stop(grace=0.0)
             self._join_recorders()
         finally:
             if self.publisher is not None:
@@ -651,7 +652,7 @@ class Cluster:
         try:
             head.listen()
             self._launch_again(head)
-            head.await_start(self.config.reservation_timeout_s)
+            head.await_start(self.config.start_timeout)
             while not self.history.wait_for(self._has_begun, WAIT_STEP_S) and not head.over.is_set():
                 pass
             # They may be lost before they run, such as with a host that Spark does not know to be gone.
@@ -684,7 +685,7 @@ class Cluster:
             return self.head
 
     def _launch_again(self, head: Head) -> None:
-        deadline = time.monotonic() + self.config.reservation_timeout_s
+        deadline = time.monotonic() + self.config.start_timeout
         while True:
             try:
                 head.launcher.launch()
@@ -738,18 +739,16 @@ class Cluster:
 
     # ---- rows -------------------------------------------------------------------------------------------------------
 
+    @takes_options(RowOptions, "train")
     def train(
         self,
         data: Any,
         epochs: int = 1,
-        columns: list[str] | None = None,
-        remainder: str = "exact",
-        timeout_s: float = 600.0,
         *,
-        spool_bytes: int | None = None,
+        timeout: float = 600.0,
         checkpoint: str | None = None,
-        objects: bool | None = None,
         queue: str = INPUT_QUEUE,
+        **options: Unpack[RowOptions],
     ) -> StreamFeed | DStreamFeed | None:
         """Feed a DataFrame (or RDD), or files, to the nodes that train.
 
@@ -775,26 +774,15 @@ class Cluster:
             of which there is no file, is a table of Parquet files in Spark's catalog.
         epochs : int
             How often the nodes are to read them; they find it in ``ctx.epochs``.
-        columns : list of str, optional
-            Which columns; all by default.
-        remainder : {"exact", "pad", "drop"}
-            What happens at the end of an epoch; see ``ctx.dataset``. For a stream, at the end of each micro-batch.
-        timeout_s : float
+        timeout : float
             The feed fails after so many seconds in which Spark ends no task, and nodes neither get nor take a row.
-        spool_bytes : int, optional
-            How much disk the rows may take on each node; most of what is free by default. Rows that are read once wait
-            for room; rows that are read again, or shuffled, have to fit.
-        objects : bool, optional
-            Whether rows travel as Python objects, for ``ctx.data_feed``: the elements of an RDD exactly as they are, of
-            a DataFrame its `Row` objects. With False they travel as columns, as those of a DataFrame do by default. By
-            default, an RDD goes as objects where Spark can make no columns of its first row, and otherwise as the nodes
-            ask: this waits until one of them has called ``ctx.dataset`` (columns) or ``ctx.data_feed`` (objects).
         queue : str
             Which ``ctx.data_feed(queue=...)`` reads the rows; ``ctx.dataset`` reads those of ``"input"``.
         checkpoint : str, optional
             Folder in which Spark records how far it has read a stream. Another cluster that is given this folder
             continues from there, also after this kernel was killed; the micro-batch that was under way is then read
             again, from its first row.
+        {options}
 
         Returns
         -------
@@ -817,19 +805,11 @@ class Cluster:
         from tfos_lab.engine.feed.stream import feed_stream
 
         feeding = self.feeding
-        options: dict[str, Any] = {
-            "epochs": epochs,
-            "columns": columns,
-            "remainder": remainder,
-            "timeout_s": timeout_s,
-            "spool_bytes": spool_bytes,
-            "objects": objects,
-            "queue": queue,
-        }
+        asked = {"epochs": epochs, "feed_timeout": timeout, **given_options(RowOptions, "train", options)}
         if is_dstream(data):
-            dstream: DStreamFeed = feed_dstream(self, feeding, data, **options)
+            dstream: DStreamFeed = feed_dstream(self, feeding, data, asked, queue)
             return dstream
-        request = make_request(self, data, **options)
+        request = make_request(self, data, asked, queue)
         request = replace(request, source=feeding.next_source())
         if getattr(request.frame, "isStreaming", False):
             folder = checkpoint or self.files.checkpoint(len(feeding.streams))
@@ -846,7 +826,7 @@ class Cluster:
         schema: Any = None,
         objects: bool | None = None,
         queue: str = "input",
-        timeout_s: float = 600.0,
+        timeout: float = 600.0,
     ) -> Any:
         """Have the nodes compute results for rows.
 
@@ -867,7 +847,7 @@ class Cluster:
             if the nodes read rows with ``ctx.data_feed``; this waits until one of them asks for rows.
         queue : str
             Which ``ctx.data_feed(queue=...)`` reads the rows; ``ctx.dataset`` reads those of ``"input"``.
-        timeout_s : float
+        timeout : float
             What uses the results fails after rows have waited so many seconds without any result.
 
         Returns
@@ -895,4 +875,4 @@ class Cluster:
         with self._changing:
             if self._inference is None:
                 self._inference = Inference(self, self.feeding)
-        return self._inference.of(data, columns, schema, objects=objects, queue=queue, timeout_s=timeout_s)
+        return self._inference.of(data, columns, schema, objects=objects, queue=queue, timeout_s=timeout)

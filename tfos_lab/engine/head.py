@@ -106,7 +106,7 @@ class Head:
         self.caught_up = number == 0
         self.state = ClusterState(
             cluster.node_specs,
-            grace_s=config.grace_s,
+            grace_s=config.grace,
             needs_evaluator=config.on_evaluator_failure == "fail",
             restarts=cluster.restarts,
             starts_when_asked=cluster.launcher.runs_inline,
@@ -115,7 +115,7 @@ class Head:
         fed = {spec.rank: spec.node for spec in cluster.node_specs if spec.role.is_fed}
         self.feed_state = FeedState(fed, lock_step=config.num_ps == 0, resumes=number > 0)
         # A function in the kernel is watched by its user, who may be at a breakpoint.
-        hang_s = 0.0 if cluster.launcher.runs_inline else config.hang_timeout_s
+        hang_s = 0.0 if cluster.launcher.runs_inline else config.hang_timeout
         fails = config.on_hang == "fail"
         self._hangs = Hangs(self.state, lambda: self.feed_state.with_rows, timeout_s=hang_s, fails=fails)
         self._unread = UnreadWatch(self.state, self.feed_state, warn_s=hang_s)
@@ -465,7 +465,7 @@ class Head:
             backup_dir=files.backup if config.restarts else "",
             default_fs=cluster.stores.default_fs,
             working_dir=cluster.working_dir,
-            grace_s=config.grace_s,
+            grace_s=config.grace,
             stop_on_nan=config.on_nan == "stop",
             restart=self.number,
             age_s=max(0.0, time.time() - cluster.called_s),

@@ -36,7 +36,7 @@ _lock = threading.Lock()
 _clusters: list[Cluster] = []
 
 
-@takes_options(ClusterConfig)
+@takes_options(ClusterOptions, "run")
 def run(
     map_fun: Callable[..., Any],
     args: Any = None,
@@ -84,7 +84,7 @@ def run(
         cluster.stop()  # what the function has written before is still on its way
         raise
     except BaseException:
-        cluster.stop(grace_s=0.0)
+        cluster.stop(grace=0.0)
         raise
     return cluster
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Unpack
 
+from tfos_lab.core.config import NodeOptions
+from tfos_lab.core.options import takes_options
 from tfos_lab.engine.parallel.results import ParallelResults
-from tfos_lab.engine.parallel.start import NodeOptions, ParallelPlan, make_runs
+from tfos_lab.engine.parallel.start import ParallelPlan, make_runs
 from tfos_lab.errors import ParallelFailed
 from tfos_lab.jupyter.display import open_display, render_errors
 
@@ -17,13 +19,14 @@ if TYPE_CHECKING:
     from tfos_lab.engine.parallel.runs import ParallelRuns
 
 
+@takes_options(NodeOptions, "parallel")
 def parallel(
     map_fun: Callable[..., Any],
     args_list: Iterable[Any],
     *,
     slots: int | None = None,
     retries: int = 0,
-    timeout_s: float | None = None,
+    timeout: float | None = None,
     spark: SparkSession | None = None,
     name: str = "parallel",
     raise_failures: bool = True,
@@ -45,7 +48,7 @@ def parallel(
         The most runs at once. By default as many as the session has free task slots, or this machine has cores.
     retries : int
         How often a run that failed is tried again, for whatever reason.
-    timeout_s : float, optional
+    timeout : float, optional
         How many seconds a try may run; then it is stopped and has failed.
     spark : SparkSession, optional
         Whose executors to use; the active session by default.
@@ -55,10 +58,7 @@ def parallel(
         Whether runs that failed for good raise `ParallelFailed` at the end; else they stand in the results.
     show : bool
         Whether progress is shown: a live table in a notebook, lines of text elsewhere.
-    **options
-        ``local``, ``env``, ``gpus`` (for each run), ``keep_runs``, ``keep_days``, ``grace_s``,
-        ``reservation_timeout_s``, ``hang_timeout_s`` and ``on_hang``, as in `tfos_lab.run`: with ``on_hang="fail"``, a
-        run that hangs has failed.
+    {options}
 
     Returns
     -------
@@ -81,7 +81,7 @@ def parallel(
     [0, 1, 4, 9]
     """
     __tracebackhide__ = True
-    plan = ParallelPlan(slots=slots, retries=retries, timeout_s=timeout_s)
+    plan = ParallelPlan(slots=slots, retries=retries, timeout=timeout)
     return run_all(
         map_fun, args_list, plan, spark=spark, name=name, raise_failures=raise_failures, show=show, **options
     )

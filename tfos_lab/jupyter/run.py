@@ -12,6 +12,7 @@ from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from tfos_lab.core.config import train_keywords
 from tfos_lab.core.launchers import LAUNCHERS
 from tfos_lab.core.states import RunState
 from tfos_lab.engine.cluster import Cluster
@@ -133,7 +134,7 @@ def require_free_name(options: CellOptions) -> None:
             continue
         if not options.replace:
             raise ConfigError([_still_there(cluster.name, cluster.state)])
-        cluster.stop(grace_s=min(options.cluster.grace_s, INTERRUPT_GRACE_S))
+        cluster.stop(grace=min(options.cluster.grace, INTERRUPT_GRACE_S))
 
 
 def _still_there(name: str, state: str) -> str:
@@ -204,7 +205,7 @@ def _wait_for_results(cluster: Cluster, display: Display, map_fun: Callable[...,
     while True:
         display.poll()
         with contextlib.suppress(WaitTimeout):
-            return cluster.wait(timeout_s=STEP_S)
+            return cluster.wait(timeout=STEP_S)
 
 
 def _run_here(cluster: Cluster, map_fun: Callable[..., Any]) -> Mapping[str, object]:
@@ -226,9 +227,9 @@ def _run_here(cluster: Cluster, map_fun: Callable[..., Any]) -> Mapping[str, obj
 def _stop_at_once(cluster: Cluster, options: CellOptions) -> None:
     """Stop the nodes within a short time; a second interrupt gives them no time at all."""
     try:
-        cluster.stop(grace_s=min(options.cluster.grace_s, INTERRUPT_GRACE_S))
+        cluster.stop(grace=min(options.cluster.grace, INTERRUPT_GRACE_S))
     except KeyboardInterrupt:
-        cluster.stop(grace_s=0.0)
+        cluster.stop(grace=0.0)
 
 
 class _Task(threading.Thread):
@@ -275,7 +276,7 @@ def _feed_data(cluster: Cluster, options: CellOptions) -> None:
     if options.data is None:
         return
     try:
-        cluster.train(options.data, **dataclasses.asdict(options.feed))
+        cluster.train(options.data, **train_keywords(vars(options.feed)))
     except Exception as error:
         cluster.feeding.fail(error)
         raise

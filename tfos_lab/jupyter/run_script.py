@@ -7,9 +7,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
+from tfos_lab.core.config import RunOptions
+from tfos_lab.core.options import takes_options
 from tfos_lab.engine.script.nodes import ONE_WORKER
 from tfos_lab.engine.script.run import ScriptRun
-from tfos_lab.engine.script.start import ScriptOptions, ScriptRequest, make_script_run, script_runs
+from tfos_lab.engine.script.start import ScriptRequest, make_script_run, script_runs
 from tfos_lab.jupyter.display import open_display, render_errors, summary
 from tfos_lab.jupyter.display.kernel import has_front_end
 from tfos_lab.jupyter.display.plain_table import PlainTable
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 _COLUMNS = ("name", "script", "state", "nodes", "progress", "on", "time", "output", "cause")
 
 
+@takes_options(RunOptions, "run_script")
 def run_script(
     path: str | os.PathLike[str],
     nodes: Sequence[Mapping[str, Any]] = ONE_WORKER,
@@ -31,12 +34,10 @@ def run_script(
     keep_versions: int | None = None,
     output_dir: str | os.PathLike[str] | None = None,
     data_format: str = "parquet",
-    columns: list[str] | None = None,
-    epochs: int = 1,
     spark: SparkSession | None = None,
     name: str | None = None,
     show: bool = True,
-    **options: Unpack[ScriptOptions],
+    **options: Unpack[RunOptions],
 ) -> ScriptRun:
     """Run a plain Python file on the nodes of a cluster; returns at once, `ScriptRun.wait` waits for the end.
 
@@ -73,17 +74,13 @@ def run_script(
         chief writes to ``ctx.output_dir``, and by relative paths in ``work``. A run that fails makes no version.
     data_format : {"parquet", "json", "arrow"}
         How ``{data_dir}`` holds the rows.
-    columns, epochs
-        As in `Cluster.train`.
     spark : SparkSession, optional
         Whose executors to use; the active session by default. The script ends with it.
     name : str, optional
         Label of the run; the script's name by default.
     show : bool
         Whether progress is shown: live in a notebook, as lines of text elsewhere, while `wait` waits.
-    **options
-        As in `tfos_lab.run`: ``local``, ``restarts``, ``gpus``, ``env``, ``output``, ``tensorboard``,
-        ``hang_timeout_s``, ``on_hang``, ….
+    {options}
 
     Returns
     -------
@@ -115,8 +112,6 @@ def run_script(
         keep_versions=keep_versions,
         output_dir=output_dir,
         data_format=data_format,
-        columns=columns,
-        epochs=epochs,
         spark=spark,
         name=name,
     )

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
+from tfos_lab.core.config import RunOptions
+from tfos_lab.core.options import takes_options
 from tfos_lab.core.states import NodeState
 from tfos_lab.engine.parallel.start import ParallelPlan
 from tfos_lab.engine.search import domains
 from tfos_lab.engine.search.inputs import ClusterSize
 from tfos_lab.engine.search.plan import SearchPlan
 from tfos_lab.engine.search.results import SearchResults
-from tfos_lab.engine.search.start import SearchRequest, TrialOptions, make_search
+from tfos_lab.engine.search.start import SearchRequest, make_search
 from tfos_lab.jupyter.display import open_display, render_errors
 
 if TYPE_CHECKING:
@@ -55,6 +57,7 @@ class Search:
     def __repr__(self) -> str:
         return "<tfos_lab.search(map_fun, space, ...)>"
 
+    @takes_options(RunOptions, "search")
     def __call__(
         self,
         map_fun: Callable[..., Any],
@@ -68,21 +71,15 @@ class Search:
         slots: int | None = None,
         seed: int | None = None,
         retries: int = 0,
-        timeout_s: float | None = None,
+        timeout: float | None = None,
         reduction: int = 3,
         min_steps: int | None = None,
         args: Any = None,
         data: Any = None,
-        epochs: int = 1,
-        columns: list[str] | None = None,
-        remainder: str = "exact",
-        feed_timeout_s: float = 600.0,
-        spool_bytes: int | None = None,
-        objects: bool | None = None,
         spark: SparkSession | None = None,
         name: str = "search",
         show: bool = True,
-        **options: Unpack[TrialOptions],
+        **options: Unpack[RunOptions],
     ) -> SearchResults:
         """Try ``map_fun(args, ctx)`` with points of a space, and return what was found when all trials have ended.
 
@@ -113,7 +110,7 @@ class Search:
             Makes random points the same each time.
         retries : int
             How often a trial that failed is tried again.
-        timeout_s : float, optional
+        timeout : float, optional
             How many seconds a trial may run; then it has failed.
         reduction : int
             With halving, one of so many trials goes on at each rung.
@@ -123,19 +120,14 @@ class Search:
         args : dict or argparse.Namespace, optional
             What all trials get in ``args`` beside their parameters.
         data : object, optional
-            Rows that each trial is fed, as by `Cluster.train`, which has the options ``epochs``, ``columns``,
-            ``remainder``, ``feed_timeout_s``, ``spool_bytes`` and ``objects``, too.
+            Rows that each trial is fed, as by `Cluster.train`.
         spark : SparkSession, optional
             Whose executors to use; the active session by default.
         name : str
             Label of the search, and of its folder.
         show : bool
             Whether progress is shown: a live table in a notebook, lines of text elsewhere.
-        **options
-            Of each cluster, as in `tfos_lab.run`: ``num_ps``, ``driver_ps``, ``master_node``, ``eval_node``, ``local``,
-            ``restarts``, ``gpus``, ``env``, ``output``, ``output_limit_bytes``, ``log_limit_bytes``,
-            ``reservation_timeout_s``, ``grace_s``, ``hang_timeout_s``, ``on_hang``, ``on_evaluator_failure``; and
-            ``keep_runs`` and ``keep_days``, for which a search is one run.
+        {options}
 
         Returns
         -------
@@ -153,7 +145,6 @@ class Search:
             If the user interrupted or stopped the search; its ``results`` hold what was found until then.
         """
         __tracebackhide__ = True
-        feed = {"epochs": epochs, "columns": columns, "remainder": remainder, "timeout_s": feed_timeout_s}
         request = SearchRequest(
             map_fun=map_fun,
             space=space,
@@ -167,10 +158,9 @@ class Search:
                 min_steps=min_steps,
                 seed=seed,
             ),
-            runs_plan=ParallelPlan(slots=slots, retries=retries, timeout_s=timeout_s),
+            runs_plan=ParallelPlan(slots=slots, retries=retries, timeout=timeout),
             cluster_size=cluster_size,
             data=data,
-            feed={**feed, "spool_bytes": spool_bytes, "objects": objects},
             spark=spark,
             name=name,
             options=options,

@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import re
 
-from tfos_lab.core.config import ClusterConfig, FeedConfig
-from tfos_lab.core.options import Option, options_of
+from tfos_lab.core.config import ClusterOptions, FeedOptions
+from tfos_lab.core.options import Option, options_for
 from tfos_lab.ml import param_values as v
 from tfos_lab.ml.params import Declaration
 
-# A cluster is called as its stage; the stage says itself which columns are fed, and that rows go as columns.
-_NO_PARAMS = ("name", "columns", "objects")
 # The options of the engine that are params, by the name of the param.
 ENGINE_OPTIONS: dict[str, Option] = {
-    v.camel_case(one.name): one
-    for one in (*options_of(ClusterConfig), *options_of(FeedConfig))
-    if one.keyword not in _NO_PARAMS
+    v.camel_case(one.name): one for owner in (ClusterOptions, FeedOptions) for one in options_for(owner, "fit")
 }
 
 

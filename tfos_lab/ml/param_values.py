@@ -95,7 +95,7 @@ def of_option(option: Option) -> Convert:
             kept = os.fspath(kept)
         problems = option.problems(kept)
         if problems:
-            raise ParamError([problem.replace(option.keyword, name, 1) for problem in problems])
+            raise ParamError([problem.replace(option.name, name, 1) for problem in problems])
         return kept
 
     return convert

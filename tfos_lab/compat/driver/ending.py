@@ -99,7 +99,7 @@ def _wait_for_training(cluster: Cluster, deadline: Deadline) -> None:
     cluster.feeding.end()
     while running := _running(cluster, trains=True):
         if deadline.is_over:
-            cluster.stop(grace_s=_GRACE_S)
+            cluster.stop(grace=_GRACE_S)
             raise ShutdownTimeout(waited_s=deadline.timeout_s, still_running=running)
         time.sleep(_STEP_S)
 
@@ -110,7 +110,7 @@ def _end_evaluator(cluster: Cluster, grace_s: float) -> None:
     while _running(cluster, trains=False) and time.monotonic() < until_s:
         time.sleep(_STEP_S)
     if _running(cluster, trains=False):
-        cluster.stop(grace_s=_GRACE_S)
+        cluster.stop(grace=_GRACE_S)
 
 
 def _running(cluster: Cluster, *, trains: bool) -> list[str]:

@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 _STEP_S = 0.05
 
 
-def feed(cluster: Cluster, data: Any, epochs: int, *, feed_timeout_s: float, queue: str) -> None:
+def feed(cluster: Cluster, data: Any, epochs: int, *, feed_timeout: float, queue: str) -> None:
     """Feed rows to the nodes, as Python objects; return when they have taken all, or want no more.
 
     The rows of a stream are fed as they come: this returns at once.
@@ -33,7 +33,7 @@ def feed(cluster: Cluster, data: Any, epochs: int, *, feed_timeout_s: float, que
         with cluster.head.lock:
             cluster.head.feed_state.caller_waits = True
     try:
-        cluster.train(data, 1 if is_stream else epochs, objects=True, queue=queue, timeout_s=feed_timeout_s)
+        cluster.train(data, 1 if is_stream else epochs, objects=True, queue=queue, timeout=feed_timeout)
     except ClusterEnded:
         if cluster.state is RunState.FAILED:
             raise cluster.failure() from None
@@ -42,7 +42,7 @@ def feed(cluster: Cluster, data: Any, epochs: int, *, feed_timeout_s: float, que
         logger.info("terminate() was called, and the nodes have finished: no rows are fed")
         return
     if not is_stream:
-        _wait_until_taken(cluster, feed_timeout_s)
+        _wait_until_taken(cluster, feed_timeout)
 
 
 def _wait_until_taken(cluster: Cluster, timeout_s: float) -> None:

@@ -89,7 +89,7 @@ def start_cluster(
             cluster.head.launcher.free_slots()
         return _attributes(session.sparkContext, cluster, settings)
     except BaseException:
-        cluster.stop(grace_s=0.0)
+        cluster.stop(grace=0.0)
         raise
 
 

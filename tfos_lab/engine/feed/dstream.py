@@ -20,6 +20,7 @@ from tfos_lab.engine.state.instructions import Failure
 from tfos_lab.errors import ClusterEnded
 
 if TYPE_CHECKING:
+    from tfos_lab.core.config import FeedConfig
     from tfos_lab.engine.cluster import Cluster
     from tfos_lab.engine.feed.feeding import Feeding
 
@@ -36,10 +37,10 @@ class DStreamFeed(MicroBatches):
     ``terminate()``, or the cluster's end.
     """
 
-    def __init__(self, cluster: Cluster, feeding: Feeding, stream: Any, options: Mapping[str, Any]) -> None:
+    def __init__(self, cluster: Cluster, feeding: Feeding, stream: Any, config: FeedConfig, queue: str) -> None:
         super().__init__(cluster, feeding)
         self._context = stream.context()
-        self._options = options
+        self._config, self._queue = config, queue
         self._nodes = AnsweringNodes(cluster, feeding)
         self._source = feeding.next_source()
         stream.foreachRDD(self._feed)
@@ -88,13 +89,13 @@ class DStreamFeed(MicroBatches):
     def _feed_rdd(self, rdd: Any) -> None:
         if not rdd.getNumPartitions():
             return
-        options = self._options
-        objects = options["objects"]
+        config = self._config
+        objects = config.objects
         if objects is None:
-            objects = options["columns"] is None and self._nodes.want_objects(options["timeout_s"])
+            objects = config.columns is None and self._nodes.want_objects(config.feed_timeout)
         if not objects and rdd.isEmpty():
             return  # Spark finds no columns in it
-        request = make_request(self._cluster, rdd, **{**options, "objects": objects})
+        request = make_request(self._cluster, rdd, {**vars(config), "objects": objects}, self._queue)
         self._feed_rows(replace(request, stream=True, source=self._source))
 
     # ---- the watcher ------------------------------------------------------------------------------------------------
@@ -128,7 +129,9 @@ class DStreamFeed(MicroBatches):
             return True
 
 
-def feed_dstream(cluster: Cluster, feeding: Feeding, stream: Any, **options: Any) -> DStreamFeed:
+def feed_dstream(
+    cluster: Cluster, feeding: Feeding, stream: Any, options: Mapping[str, Any], queue: str
+) -> DStreamFeed:
     """Feed a DStream from the start of its context on; ``options`` are those of `Cluster.train`.
 
     Raises
@@ -138,7 +141,6 @@ def feed_dstream(cluster: Cluster, feeding: Feeding, stream: Any, **options: Any
     ClusterEnded
         If no rows can be fed any more.
     """
-    check_feed(cluster, stream, **options)
-    feed = DStreamFeed(cluster, feeding, stream, options)
+    feed = DStreamFeed(cluster, feeding, stream, check_feed(cluster, stream, options, queue), queue)
     feeding.streams.append(feed)
     return feed

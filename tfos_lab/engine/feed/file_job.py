@@ -29,11 +29,11 @@ class FileJob(FeedJob):
         request = self._request
         return m.FeedOpen(
             feed=-1,
-            epochs=request.epochs,
-            remainder=request.remainder,
+            epochs=request.config.epochs,
+            remainder=request.config.remainder,
             schema=self._files.schema,
             token=self._token,
-            spool_bytes=request.spool_bytes,
+            spool_bytes=request.config.spool_bytes or 0,
             queue=request.queue,
             files=True,
         )
@@ -78,7 +78,7 @@ class FileJob(FeedJob):
                 parts=parts,
                 rows=sum(rows for part in parts for _, _, rows in part.pieces),
                 shapes=files.shapes,
-                spool_bytes=self._request.spool_bytes,
+                spool_bytes=self._request.config.spool_bytes or 0,
             )
             for rank, parts in zip(feed.ranks, files.deal(len(feed.ranks)), strict=True)
         }
@@ -101,7 +101,7 @@ class FileJob(FeedJob):
             if time.monotonic() - moved_s > self._timeout_s:
                 raise FeedTimeout(
                     reason=f"{', '.join(self._searching(feed))} found no file for {self._timeout_s:g} s: see whether "
-                    "the file system answers, or raise feed_timeout (timeout_s of cluster.train)"
+                    "the file system answers, or raise feed_timeout (timeout of cluster.train)"
                 )
             time.sleep(_STEP_S)
         if problem := next(filter(None, feed.problems.values()), ""):

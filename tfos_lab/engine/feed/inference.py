@@ -168,7 +168,7 @@ def _check(
     if objects and schema is not None:
         problems.append(f"schema={schema!r}: results of objects have any type; leave schema out, or objects=True")
     if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not timeout_s > 0:
-        problems.append(f"timeout_s={timeout_s!r}: a number of seconds above 0 is needed")
+        problems.append(f"timeout={timeout_s!r}: a number of seconds above 0 is needed")
     if not is_rows(data):
         problems.append(no_rows(data))
     if problems:

@@ -65,7 +65,7 @@ class FeedJob:
         self._head = head
         self._feed_state = head.feed_state
         self._request = request
-        self._timeout_s = request.timeout_s
+        self._timeout_s = request.config.feed_timeout
         self._token = secrets.token_hex(16)
         self._identities = identities
         self._stuck = Stuck()
@@ -130,13 +130,13 @@ class FeedJob:
         self._rows = rows = request.rows_as(objects=bool(self._feed_state.wants_objects))
         return m.FeedOpen(
             feed=-1,
-            epochs=request.epochs,
-            remainder=request.remainder,
+            epochs=request.config.epochs,
+            remainder=request.config.remainder,
             schema=rows.schema,
             token=self._token,
             tls=self._identities.nodes if self._identities else None,
             stream=request.stream,
-            spool_bytes=request.spool_bytes,
+            spool_bytes=request.config.spool_bytes or 0,
             objects=isinstance(rows, ObjectRows),
             advice=rows.advice if isinstance(rows, ObjectRows) else "",
             queue=request.queue,
@@ -235,7 +235,7 @@ class FeedJob:
             self._stuck = find_stuck(self._head)
             raise FeedTimeout(
                 reason=f"nothing has moved for {self._timeout_s:g} s: Spark ended no task, and no node got or took "
-                f"a row; see whether map_fun reads {its}, or raise feed_timeout (timeout_s of cluster.train)"
+                f"a row; see whether map_fun reads {its}, or raise feed_timeout (timeout of cluster.train)"
                 f"{self._stuck.text}"
             )
 

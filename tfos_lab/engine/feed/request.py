@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tfos_lab.core.config import FeedConfig
+from tfos_lab.core.config import FeedConfig, FeedOptions
 from tfos_lab.core.options import problems_in
 from tfos_lab.data.frames import is_connect
 from tfos_lab.data.prepare import choose_fields, prepare
@@ -49,10 +49,7 @@ class FeedRequest:
     """
 
     frame: DataFrame | None
-    epochs: int
-    remainder: str
-    timeout_s: float
-    spool_bytes: int = 0
+    config: FeedConfig
     stream: bool = False
     source: int = 0
     objects: ObjectRows | None = None
@@ -72,18 +69,7 @@ class FeedRequest:
         return FrameRows(self.frame)
 
 
-def make_request(
-    cluster: Cluster,
-    data: Any,
-    *,
-    epochs: int,
-    columns: list[str] | None,
-    remainder: str,
-    timeout_s: float,
-    spool_bytes: int | None,
-    objects: bool | None = None,
-    queue: str = INPUT_QUEUE,
-) -> FeedRequest:
+def make_request(cluster: Cluster, data: Any, options: Mapping[str, Any], queue: str = INPUT_QUEUE) -> FeedRequest:
     """Refuse what cannot be fed, before anything is started.
 
     Raises
@@ -95,13 +81,12 @@ def make_request(
     NoSession
         If there is no session, or a dead one.
     """
-    values = {"epochs": epochs, "columns": columns, "remainder": remainder, "timeout_s": timeout_s}
-    check_feed(cluster, data, **values, spool_bytes=spool_bytes, objects=objects, queue=queue)
+    config = check_feed(cluster, data, options, queue)
     if _are_files(data):
-        files = found_rows(data, columns, cluster.spark, lambda: _make_room(cluster))
-        return FeedRequest(None, epochs, remainder, timeout_s, spool_bytes or 0, queue=queue, files=files)
-    frame, rows = _while_answered(data, lambda: _forms(cluster, data, columns, objects=objects))
-    return FeedRequest(frame, epochs, remainder, timeout_s, spool_bytes or 0, objects=rows, queue=queue)
+        files = found_rows(data, config.columns, cluster.spark, lambda: _make_room(cluster))
+        return FeedRequest(None, config, queue=queue, files=files)
+    frame, rows = _while_answered(data, lambda: _forms(cluster, data, config.columns, objects=config.objects))
+    return FeedRequest(frame, config, objects=rows, queue=queue)
 
 
 def check_rows(data: Any, columns: list[str] | None, session: SparkSession | None, *, objects: bool | None) -> Any:
@@ -147,28 +132,22 @@ def _are_files(data: Any) -> bool:
     return isinstance(data, FileRows) or names_files(data)
 
 
-def check_feed(
-    cluster: Cluster, data: Any, *, epochs: Any, columns: Any, remainder: Any, timeout_s: Any, **others: Any
-) -> None:
-    """Refuse options that make no sense, and clusters that have ended; raises as `make_request` does."""
-    values = {"epochs": epochs, "columns": columns, "remainder": remainder, "timeout_s": timeout_s}
-    problems = [*problems_in(FeedConfig, values), *_problems(data, **values, **others)]
+def check_feed(cluster: Cluster, data: Any, options: Mapping[str, Any], queue: str) -> FeedConfig:
+    """Return how rows are fed; raises as `make_request` does for options that make no sense, and ended clusters."""
+    # `Cluster.train` has one keyword less to write.
+    found = [problem.removeprefix("feed_") for problem in problems_in(FeedOptions, options)]
+    problems = [*found, *_problems(data, options, queue)]
     if problems:
         raise ConfigError(problems)
     if cluster.ended:
         raise ClusterEnded(cluster=cluster.name, state=cluster.state, asked="feed rows")
+    return FeedConfig(**options)
 
 
-def _problems(
-    data: Any, *, epochs: Any, columns: Any, spool_bytes: Any, objects: Any, queue: Any, **_others: Any
-) -> Iterator[str]:
-    if spool_bytes is not None and (
-        isinstance(spool_bytes, bool) or not isinstance(spool_bytes, int) or spool_bytes < 1
-    ):
-        yield f"spool_bytes={spool_bytes!r}: a whole number of bytes is needed"
-    if (getattr(data, "isStreaming", False) or is_dstream(data)) and epochs != 1:
-        yield f"epochs={epochs}: a stream is read once; it has no end to begin again from"
-    yield from check_objects(data, columns, objects)
+def _problems(data: Any, options: Mapping[str, Any], queue: Any) -> Iterator[str]:
+    if (getattr(data, "isStreaming", False) or is_dstream(data)) and options["epochs"] != 1:
+        yield f"epochs={options['epochs']}: a stream is read once; it has no end to begin again from"
+    yield from check_objects(data, options.get("columns"), options.get("objects"))
     yield from check_queue(queue)
     if not is_rows(data) and not is_dstream(data) and not _are_files(data):
         yield no_rows(data) + _OR_FILES
@@ -177,8 +156,6 @@ def _problems(
 def check_objects(data: Any, columns: Any, objects: Any) -> Iterator[str]:
     """Yield what is wrong with ``objects``, the form in which rows are to travel."""
     is_stream = getattr(data, "isStreaming", False)
-    if objects not in (None, True, False):
-        yield f"objects={objects!r}: say True for rows as Python objects, False for columns, or leave it out"
     if objects and _are_files(data):
         yield "objects=True: rows of files come as columns; leave it out, and ctx.data_feed() gives them as tuples"
     if objects and columns is not None:

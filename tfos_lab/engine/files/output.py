@@ -152,7 +152,7 @@ class OutputReceiver:
 
     def _note_dropped(self, node: NodeView, files: int, size_bytes: int) -> None:
         what = f"{node.node} has written {_files(files, size_bytes)} by relative paths"
-        note = f"{what}, removed with the node: output='all' copies them here"
+        note = f"{what}, removed with the node: collect='all' copies them here"
         if not node.is_chief and note not in self._final_notes:
             self._final_notes.append(note)
             self._update_notes()

@@ -45,7 +45,7 @@ class InteractiveCluster(Cluster):
         nodes: str | Iterable[str] | None = None,
         *,
         names: Mapping[str, Any] | None = None,
-        timeout_s: float | None = None,
+        timeout: float | None = None,
     ) -> CellResults:
         """Run code on the nodes, and wait for its end.
 
@@ -57,7 +57,7 @@ class InteractiveCluster(Cluster):
             Which nodes, such as ``"worker:1"``, or all of a job, such as ``"worker"``; all by default.
         names : mapping of str to object, optional
             Values for names that the source uses; a name that a cell has made on a node keeps its value there.
-        timeout_s : float, optional
+        timeout : float, optional
             Give up waiting after so many seconds; the cell goes on.
 
         Returns
@@ -91,7 +91,7 @@ class InteractiveCluster(Cluster):
             cell = InteractiveCell(body=compiled.body, last=compiled.last, captured=dict(names or {}))
         chosen = self.choose(nodes)
         running = self.begin_cell(cell, chosen)
-        return self.finish_cell(running, timeout_s=timeout_s)
+        return self.finish_cell(running, timeout=timeout)
 
     # ---- in steps, for the notebook ---------------------------------------------------------------------------------
 
@@ -128,16 +128,16 @@ class InteractiveCluster(Cluster):
         return running
 
     def finish_cell(
-        self, cell: RunningCell, *, timeout_s: float | None = None, on_step: Callable[[], None] = lambda: None
+        self, cell: RunningCell, *, timeout: float | None = None, on_step: Callable[[], None] = lambda: None
     ) -> CellResults:
         """Wait for a cell's end, and return what it returned; ``on_step`` is called a few times a second."""
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        deadline = None if timeout is None else time.monotonic() + timeout
         try:
             while not self.cells.wait(cell, _STEP_S):
                 on_step()
                 self._require_alive()
                 if deadline is not None and time.monotonic() > deadline:
-                    raise WaitTimeout(waited_s=float(timeout_s or 0), still_running=cell.busy)
+                    raise WaitTimeout(waited_s=float(timeout or 0), still_running=cell.busy)
         except KeyboardInterrupt:
             raise self._interrupt(cell) from None
         on_step()
@@ -162,13 +162,13 @@ class InteractiveCluster(Cluster):
 
     # ---- its end ----------------------------------------------------------------------------------------------------
 
-    def wait(self, timeout_s: float | None = None) -> Results:
+    def wait(self, timeout: float | None = None) -> Results:
         """Raise what has ended the nodes; while they live they wait for cells, and so there is nothing to wait for."""
         if not self.ended:
             raise ConfigError([f"the nodes of '{self.name}' wait for cells until they are stopped: call stop()"])
-        return super().wait(timeout_s)
+        return super().wait(timeout)
 
-    def shutdown(self, timeout_s: float | None = None) -> None:  # noqa: ARG002 - as for any cluster
+    def shutdown(self, timeout: float | None = None) -> None:  # noqa: ARG002 - as for any cluster
         """Stop the nodes; may be called twice."""
         self.stop()
 
@@ -190,7 +190,7 @@ def _packed(cell: InteractiveCell) -> bytes:
         ) from error
 
 
-@takes_options(ClusterConfig)
+@takes_options(ClusterOptions, "run")
 def start(
     args: Any = None, *, spark: SparkSession | None = None, **options: Unpack[ClusterOptions]
 ) -> InteractiveCluster:
@@ -222,7 +222,7 @@ def start(
         cluster.launch()
         cluster.wait_until_running()
     except BaseException:
-        cluster.stop(grace_s=0.0)
+        cluster.stop(grace=0.0)
         raise
     return cluster
 
@@ -239,7 +239,7 @@ def make_interactive(args: Any, *, spark: SparkSession | None, config: ClusterCo
     if problems:
         raise ConfigError(problems)
     # Nodes that wait for cells are not hung, and a cell waits for all of them, an evaluator included.
-    config = dataclasses.replace(config, hang_timeout_s=0.0, on_evaluator_failure="fail")
+    config = dataclasses.replace(config, hang_timeout=0.0, on_evaluator_failure="fail")
     cluster = make_cluster(run_cells, args, spark=spark, config=config, kind=InteractiveCluster)
     assert isinstance(cluster, InteractiveCluster)
     return cluster

@@ -105,7 +105,7 @@ class SparkLauncher(Launcher):
         except Exception as error:
             if isinstance(error, TfosError) or not self._arrival.is_late:
                 raise
-            waited_s, missing = self._cluster.config.reservation_timeout_s, head.missing()
+            waited_s, missing = self._cluster.config.start_timeout, head.missing()
             raise ReservationTimeout(
                 reserved=0, wanted=wanted, waited_s=waited_s, missing=missing, hint=self.hint()
             ) from None

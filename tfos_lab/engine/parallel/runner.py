@@ -136,9 +136,9 @@ class Runner:
     def _stop_at_once(self) -> None:
         """Stop all within a short time; a second interrupt gives them no time at all."""
         try:
-            self._runs.stop(grace_s=min(self._runs.config.grace_s, _INTERRUPT_GRACE_S))
+            self._runs.stop(grace=min(self._runs.config.grace, _INTERRUPT_GRACE_S))
         except KeyboardInterrupt:
-            self._runs.stop(grace_s=0.0)
+            self._runs.stop(grace=0.0)
 
     def _finish(self) -> None:
         try:

@@ -245,14 +245,14 @@ class ParallelRuns:
         """Return the metrics reported after the first ``count`` ones, and how many there have been in all."""
         return self.history.metrics_after(count)
 
-    def stop(self, *, grace_s: float | None = None) -> None:
+    def stop(self, *, grace: float | None = None) -> None:
         """Stop all runs that go on, and begin no others; may be called twice, and from any thread."""
         with self.lock:
             self.state.stop()
             tries = list(self.tries.values())
         self.tell()
         name = f"tfos-stop-{self.id}"
-        threads = [threading.Thread(target=one.stop, args=(grace_s,), name=name, daemon=True) for one in tries]
+        threads = [threading.Thread(target=one.stop, args=(grace,), name=name, daemon=True) for one in tries]
         for thread in threads:
             thread.start()
         for thread in threads:

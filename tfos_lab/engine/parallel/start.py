@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
-from tfos_lab.core.config import make_config
-from tfos_lab.core.options import is_int
+from tfos_lab.core.config import NodeOptions, make_config
+from tfos_lab.core.options import given_options, is_int
 from tfos_lab.data.session_stores import stores_of
 from tfos_lab.data.spark_python import use_right_python
 from tfos_lab.engine.parallel.feeder import Feed
@@ -31,21 +31,6 @@ if TYPE_CHECKING:
 _LOOPBACK = ("127.0.0.1", "127.0.0.1")
 
 
-class NodeOptions(TypedDict, total=False):
-    """What each run's node may be asked for, as in `tfos_lab.run`."""
-
-    local: str
-    env: Mapping[str, str] | None
-    gpus: int | str | Mapping[str, int] | None
-    grace_s: float
-    reservation_timeout_s: float
-    keep_runs: int | None
-    keep_days: int | None
-    run_store: str | None
-    hang_timeout_s: float
-    on_hang: str
-
-
 @dataclass(frozen=True, kw_only=True)
 class ParallelPlan:
     """How to run independent runs.
@@ -58,14 +43,14 @@ class ParallelPlan:
         All at once or none: refused where there are too few slots.
     retries : int
         How often a run that failed is tried again.
-    timeout_s : float or None
+    timeout : float or None
         How long a try may run.
     """
 
     slots: int | None = None
     at_once: bool = False
     retries: int = 0
-    timeout_s: float | None = None
+    timeout: float | None = None
 
     def __post_init__(self) -> None:
         problems = list(self._problems())
@@ -77,9 +62,9 @@ class ParallelPlan:
             yield f"slots={self.slots!r}: a whole number from 1 on is needed, or None for as many as there are"
         if not is_int(self.retries) or self.retries < 0:
             yield f"retries={self.retries!r}: a whole number from 0 on is needed"
-        limit = self.timeout_s
+        limit = self.timeout
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int | float) or not limit > 0):
-            yield f"timeout_s={limit!r}: a number of seconds, more than 0, is needed, or None"
+            yield f"timeout={limit!r}: a number of seconds, more than 0, is needed, or None"
 
 
 def make_runs(
@@ -102,7 +87,7 @@ def make_runs(
         For what cannot work, before anything is started.
     """
     args = _checked_list(args_list)
-    config = make_config(name=name, **options)
+    config = make_config(name=name, **given_options(NodeOptions, "parallel", options))
     session, launcher = choose_launcher(config, spark)
     if session is not None:
         use_right_python(session)
@@ -123,7 +108,7 @@ def make_runs(
     )
     state = ParallelState([short(one) for one in args], plan.retries)
     runs = ParallelRuns(config, launcher, state, slots, RunDir.make(config.name), call=(map_fun, None))
-    return runs, Runner(runs, nodes, timeout_s=plan.timeout_s, feed=feed)
+    return runs, Runner(runs, nodes, timeout_s=plan.timeout, feed=feed)
 
 
 def _checked_list(args_list: Iterable[Any]) -> list[Any]:

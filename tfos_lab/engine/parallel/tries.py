@@ -186,7 +186,7 @@ class RunTry:
             self._end_if_cut(cluster)
             if deadline is not None and time.monotonic() > deadline and not self._has_returned(cluster):
                 cluster.stop()
-                message = f"it was stopped, as it had not returned after timeout_s={self._timeout_s:g}"
+                message = f"it was stopped, as it had not returned after timeout={self._timeout_s:g}"
                 tail = cluster.logs(self._leader, tail=20)
                 return Failed(RunFailed(run=self.index, kind="timed out", message=message, log_tail=tail))
 
@@ -195,7 +195,7 @@ class RunTry:
 
     def _end_if_cut(self, cluster: Cluster) -> None:
         if self._cut:
-            cluster.stop(grace_s=min(cluster.config.grace_s, _CUT_GRACE_S))
+            cluster.stop(grace=min(cluster.config.grace, _CUT_GRACE_S))
 
     def _pass_on(self, events: Subscription) -> None:
         for event in events.take():
@@ -222,15 +222,15 @@ class RunTry:
             return NoSlot()
         return Failed(failure_from_error(error, self._cluster))
 
-    def stop(self, grace_s: float | None) -> None:
+    def stop(self, grace: float | None) -> None:
         """End it; it then counts as stopped. May be called from any thread, and twice."""
         self._stopping = True
         if self._cluster is not None:
-            self._cluster.stop(grace_s=grace_s)
+            self._cluster.stop(grace=grace)
 
     def _close(self) -> None:
         if self._cluster is not None:
-            self._cluster.stop(grace_s=0.0)
+            self._cluster.stop(grace=0.0)
         if self._feeder is not None:
             self._feeder.join(_JOIN_S)
 

@@ -26,7 +26,7 @@ class NodeCounts(TypedDict):
     cluster_size: int
     num_ps: int
     master_node: str | None
-    eval_node: bool
+    evaluator: bool
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def _plan(nodes: Sequence[Mapping[str, Any]]) -> NodePlan:
         "cluster_size": len(nodes),
         "num_ps": jobs.count(Role.PS),
         "master_node": leaders[0] if leaders else None,
-        "eval_node": Role.EVALUATOR in jobs,
+        "evaluator": Role.EVALUATOR in jobs,
     }
     by_node = {f"{_job(node)}:{index}": node.get("params") or {} for node, index in _with_index(nodes)}
     specs = assign_roles(ClusterConfig(**options))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from tfos_lab.core.config import FeedConfig, train_keywords
 from tfos_lab.core.states import RunState
 from tfos_lab.engine.cluster import Cluster
 from tfos_lab.engine.results import Results
@@ -31,11 +32,10 @@ _GONE_GRACE_S = 1.0
 
 @dataclass(frozen=True)
 class ScriptRows:
-    """What the nodes of a script are fed: the arguments of `Cluster.train`."""
+    """What the nodes of a script are fed, and how."""
 
     data: Any
-    epochs: int = 1
-    columns: list[str] | None = None
+    config: FeedConfig
 
 
 class ScriptRun:
@@ -128,12 +128,12 @@ class ScriptRun:
 
     # ---- wait and cancel --------------------------------------------------------------------------------------------
 
-    def wait(self, timeout_s: float | None = None) -> Results:
+    def wait(self, timeout: float | None = None) -> Results:
         """Wait until the script has run on all nodes, and return what its functions returned.
 
         Parameters
         ----------
-        timeout_s : float, optional
+        timeout : float, optional
             Give up waiting after so many seconds; the script goes on.
 
         Raises
@@ -147,24 +147,24 @@ class ScriptRun:
         ClusterEnded
             If it was cancelled.
         WaitTimeout
-            If it still runs after ``timeout_s``.
+            If it still runs after ``timeout``.
         """
         __tracebackhide__ = True
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        deadline = None if timeout is None else time.monotonic() + timeout
         while not self._over.wait(_STEP_S):
             self._poll()
             if deadline is not None and time.monotonic() > deadline:
                 running = [view.node for view in self.cluster.nodes if not view.state.ended]
-                raise WaitTimeout(waited_s=float(timeout_s or 0), still_running=running)
+                raise WaitTimeout(waited_s=float(timeout or 0), still_running=running)
         self._close()
         if self._error is not None:
             raise self._error.with_traceback(None)
         return self.results
 
-    def cancel(self, *, grace_s: float | None = None) -> None:
-        """End it: SIGTERM to all nodes, SIGKILL after ``grace_s`` seconds; nothing happens if it has ended."""
+    def cancel(self, *, grace: float | None = None) -> None:
+        """End it: SIGTERM to all nodes, SIGKILL after ``grace`` seconds; nothing happens if it has ended."""
         if not self.cluster.ended:
-            self.cluster.stop(grace_s=grace_s)
+            self.cluster.stop(grace=grace)
         self._over.wait()
 
     stop = cancel
@@ -188,7 +188,7 @@ class ScriptRun:
         except BaseException as error:
             self._error = error
             self._over.set()
-            self.cluster.stop(grace_s=0.0)
+            self.cluster.stop(grace=0.0)
             raise
         threading.Thread(target=self._follow, name=f"tfos-script-{self.cluster.id}", daemon=True).start()
 
@@ -200,17 +200,17 @@ class ScriptRun:
             self._error = self._cause_of(error)
             if not self.cluster.ended:
                 self.cluster.history.add_note(f"stopped: {self.cause}")
-                self.cluster.stop(grace_s=_GONE_GRACE_S)
+                self.cluster.stop(grace=_GONE_GRACE_S)
         finally:
             self._over.set()
 
     def _run_to_its_end(self) -> None:
         self.cluster.wait_until_running()
         if self._rows is not None:
-            self.cluster.train(self._rows.data, epochs=self._rows.epochs, columns=self._rows.columns)
+            self.cluster.train(self._rows.data, **train_keywords(vars(self._rows.config)))
         while True:
             with contextlib.suppress(WaitTimeout):
-                self.cluster.wait(timeout_s=_WATCH_S)
+                self.cluster.wait(timeout=_WATCH_S)
                 return
             self._require_session()
 

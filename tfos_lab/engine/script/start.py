@@ -8,10 +8,11 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any
 
-from tfos_lab.core.config import ClusterConfig, FeedConfig, make_config
+from tfos_lab.core.config import ClusterConfig, FeedConfig, FeedOptions, NodeOptions, RunOptions
 from tfos_lab.core.launchers import launcher_for
+from tfos_lab.core.options import given_options, part_of
 from tfos_lab.engine.script.nodes import ONE_WORKER, NodeCounts, NodePlan, plan_nodes
 from tfos_lab.engine.script.run import ScriptRows, ScriptRun
 from tfos_lab.engine.script.source import ScriptSource, read_script
@@ -33,27 +34,6 @@ _lock = threading.Lock()
 _runs: list[ScriptRun] = []
 
 
-class ScriptOptions(TypedDict, total=False):
-    """The options of `tfos_lab.run` that a script's nodes take."""
-
-    driver_ps: bool
-    tensorboard: bool
-    log_dir: str | None
-    local: str
-    restarts: int
-    gpus: int | None
-    env: Mapping[str, str] | None
-    output: str
-    output_limit_bytes: int
-    log_limit_bytes: int
-    reservation_timeout_s: float
-    grace_s: float
-    hang_timeout_s: float
-    on_hang: str
-    on_nan: str
-    on_evaluator_failure: str
-
-
 @dataclass(frozen=True, kw_only=True)
 class ScriptRequest:
     """What `tfos_lab.run_script` is asked for; see there."""
@@ -66,13 +46,11 @@ class ScriptRequest:
     keep_versions: int | None = None
     output_dir: str | os.PathLike[str] | None = None
     data_format: str = "parquet"
-    columns: list[str] | None = None
-    epochs: int = 1
     spark: SparkSession | None = None
     name: str | None = None
 
 
-def make_script_run(request: ScriptRequest, options: ScriptOptions) -> ScriptRun:
+def make_script_run(request: ScriptRequest, options: RunOptions) -> ScriptRun:
     """Check everything, and return a run that is not started yet.
 
     Raises
@@ -83,7 +61,10 @@ def make_script_run(request: ScriptRequest, options: ScriptOptions) -> ScriptRun
     source = read_script(request.path, function=request.function, files=request.files)
     plan = plan_nodes(request.nodes)
     _require_sense(request, plan, options)
-    config = make_config(**plan.options, **options, name=request.name or _free_name(source.path.stem))
+    asked = given_options(RunOptions, "run_script", options)
+    feed = FeedConfig(**part_of(FeedOptions, asked))
+    name = request.name or _free_name(source.path.stem)
+    config = ClusterConfig(**plan.options, **part_of(NodeOptions, asked), name=name)
     _require_processes(config, source)
     spark = request.spark or getattr(request.data, "sparkSession", None)
     data = open_rows(request.data, spark)
@@ -91,7 +72,7 @@ def make_script_run(request: ScriptRequest, options: ScriptOptions) -> ScriptRun
     cluster = make_cluster(
         run_sent_script, _sent(request, source, plan), spark=spark, config=config, chief_stays_here=False
     )
-    rows = None if data is None else ScriptRows(data, request.epochs, request.columns)
+    rows = None if data is None else ScriptRows(data, feed)
     run = ScriptRun(cluster, source.path, rows=rows, versions=versions)
     with _lock:
         _runs.append(run)
@@ -114,8 +95,7 @@ def _numbered(stem: str, number: int) -> str:
     return stem if number == 1 else f"{stem}-{number}"
 
 
-def _require_sense(request: ScriptRequest, plan: NodePlan, options: ScriptOptions) -> None:
-    FeedConfig(epochs=request.epochs, columns=request.columns)
+def _require_sense(request: ScriptRequest, plan: NodePlan, options: RunOptions) -> None:
     counted = [name for name in NodeCounts.__annotations__ if name in options]
     problems = [f"{name}: the list of nodes says which there are; leave it out" for name in counted]
     if request.data_format not in DATA_FORMATS:

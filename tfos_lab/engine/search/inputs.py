@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tfos_lab.core.config import ClusterConfig, FeedConfig
+from tfos_lab.core.config import ClusterConfig, FeedConfig, train_keywords
 from tfos_lab.core.launchers import LauncherTraits
 from tfos_lab.core.options import is_int
 from tfos_lab.data.prepare import prepare
@@ -92,7 +92,7 @@ class Sizes:
         if self.launcher.runs_inline:
             return 1
         config = self.config_for(params)
-        return config.cluster_size - (config.num_ps if config.driver_ps else 0)
+        return int(config.cluster_size - config.driver_ps * config.num_ps)
 
     def _size_for(self, params: Params) -> Any:
         if isinstance(self.wanted, str):
@@ -112,9 +112,7 @@ class Sizes:
 # ---- rows -----------------------------------------------------------------------------------------------------------
 
 
-def make_feed(
-    data: Any, session: SparkSession | None, options: Mapping[str, Any]
-) -> Callable[[Cluster], object] | None:
+def make_feed(data: Any, session: SparkSession | None, config: FeedConfig) -> Callable[[Cluster], object] | None:
     """Return what feeds a trial's nodes, or None without rows.
 
     Parameters
@@ -123,8 +121,8 @@ def make_feed(
         What `Cluster.train` takes; arrays become a DataFrame once, for all trials.
     session : SparkSession or None
         The session.
-    options : dict
-        Options of `Cluster.train`.
+    config : FeedConfig
+        How they are fed.
 
     Raises
     ------
@@ -133,19 +131,13 @@ def make_feed(
     """
     if data is None:
         return None
-    _check_feed(data, options)
+    if getattr(data, "isStreaming", False) or is_dstream(data):
+        raise ConfigError(["data is a stream, which can be read once only: trials need rows that they can all read"])
     if is_in_memory(data):
         if session is None:
             reason = f"data is of type {type(data).__name__}, but there is no SparkSession to read it with"
             raise NoSession(reason=reason)
         data = frame_of_arrays(session, data)
-    if hasattr(data, "mapInArrow") and not options.get("objects"):
-        prepare(data, options["columns"])
-    return lambda cluster: cluster.train(data, **options)
-
-
-def _check_feed(data: Any, options: Mapping[str, Any]) -> None:
-    checked = ("epochs", "columns", "remainder", "timeout_s", "objects")
-    FeedConfig(**{name: options[name] for name in checked})
-    if getattr(data, "isStreaming", False) or is_dstream(data):
-        raise ConfigError(["data is a stream, which can be read once only: trials need rows that they can all read"])
+    if hasattr(data, "mapInArrow") and not config.objects:
+        prepare(data, config.columns)
+    return lambda cluster: cluster.train(data, **train_keywords(vars(config)))

@@ -6,10 +6,10 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from tfos_lab.core.config import ClusterConfig, make_config
-from tfos_lab.core.options import is_int
+from tfos_lab.core.config import ClusterConfig, FeedConfig, FeedOptions, NodeOptions, RunOptions
+from tfos_lab.core.options import given_options, is_int, part_of
 from tfos_lab.data.session_stores import stores_of
 from tfos_lab.data.spark_python import use_right_python
 from tfos_lab.engine.parallel.nodes import NodeMaker
@@ -41,30 +41,6 @@ if TYPE_CHECKING:
 _LOOPBACK = ("127.0.0.1", "127.0.0.1")
 
 
-class TrialOptions(TypedDict, total=False):
-    """What each trial's cluster may be asked for, as in `tfos_lab.run`."""
-
-    num_ps: int
-    driver_ps: bool
-    master_node: str | None
-    eval_node: bool
-    local: str
-    restarts: int
-    gpus: int | str | Mapping[str, int] | None
-    env: Mapping[str, str] | None
-    output: str
-    output_limit_bytes: int
-    log_limit_bytes: int
-    reservation_timeout_s: float
-    grace_s: float
-    keep_runs: int | None
-    keep_days: int | None
-    run_store: str | None
-    hang_timeout_s: float
-    on_hang: str
-    on_evaluator_failure: str
-
-
 @dataclass(frozen=True, kw_only=True)
 class SearchRequest:
     """A search as asked for.
@@ -77,14 +53,14 @@ class SearchRequest:
         How to search; slots, retries and the time limit of a try.
     cluster_size : int, str or callable
         How large each trial's cluster is.
-    data, feed : object, dict
-        Rows for each trial, and the options of `Cluster.train`.
+    data : object
+        Rows for each trial.
     spark : SparkSession or None
         Whose executors to use.
     name : str
         Label of the search.
     options : dict
-        What each cluster is asked for.
+        What each cluster is asked for, and how it is fed.
     """
 
     map_fun: Callable[..., Any]
@@ -94,10 +70,9 @@ class SearchRequest:
     runs_plan: ParallelPlan
     cluster_size: ClusterSize
     data: Any
-    feed: Mapping[str, Any]
     spark: SparkSession | None
     name: str
-    options: TrialOptions
+    options: RunOptions
 
 
 def make_search(request: SearchRequest) -> tuple[SearchRuns, Runner]:
@@ -111,7 +86,8 @@ def make_search(request: SearchRequest) -> tuple[SearchRuns, Runner]:
     space = make_space(request.space)
     count = request.plan.count_for(space)
     check_args(request.args)
-    config = _base_config(request)
+    options = given_options(RunOptions, "search", request.options)
+    config = _base_config(request, part_of(NodeOptions, options))
     session, launcher = choose_launcher(config, request.spark)
     sizes = Sizes(request.cluster_size, config, launcher)
     sizes.check(space)
@@ -119,7 +95,7 @@ def make_search(request: SearchRequest) -> tuple[SearchRuns, Runner]:
     if session is not None:
         use_right_python(session)
     config = with_store(config, session)
-    feed = make_feed(request.data, session, request.feed)
+    feed = make_feed(request.data, session, FeedConfig(**part_of(FeedOptions, options)))
     if not launcher.runs_inline:
         # Each trial is packed when it begins; what cannot be packed is refused now.
         pack(request.map_fun, [request.args, points], limit_bytes=LIMIT_BYTES * (count + 1))
@@ -132,15 +108,15 @@ def make_search(request: SearchRequest) -> tuple[SearchRuns, Runner]:
     call = request.map_fun, request.args
     runs = SearchRuns(config, launcher, state, slots, RunDir.make(config.name), call=call, search=policy.search)
     nodes = _make_nodes(request, runs, policy, sizes, session)
-    return runs, Runner(runs, nodes, timeout_s=request.runs_plan.timeout_s, policy=policy, feed=feed)
+    return runs, Runner(runs, nodes, timeout_s=request.runs_plan.timeout, policy=policy, feed=feed)
 
 
-def _base_config(request: SearchRequest) -> ClusterConfig:
+def _base_config(request: SearchRequest, options: Mapping[str, Any]) -> ClusterConfig:
     """Return what each cluster is asked for; its size is still to come where it is not the same for all."""
-    options, size = request.options, request.cluster_size
+    size = request.cluster_size
     if not is_int(size):
-        size = 1 + _count(options.get("num_ps")) + int(bool(options.get("eval_node")))
-    return make_config(name=request.name, cluster_size=cast("int", size), **options)
+        size = 1 + _count(options.get("num_ps")) + int(bool(options.get("evaluator")))
+    return ClusterConfig(name=request.name, cluster_size=cast("int", size), **options)
 
 
 def _count(number: object) -> int:

@@ -203,7 +203,7 @@ class Arrival:
         self._head = head
         self._spark = spark
         self._look_s = time.monotonic() + _QUIET_S
-        self._deadline = time.monotonic() + head.cluster.config.reservation_timeout_s
+        self._deadline: float = time.monotonic() + head.cluster.config.start_timeout
         self._told: set[str] = set()
         self._given_up = ""
 

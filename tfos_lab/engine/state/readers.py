@@ -44,7 +44,7 @@ def never_asked(nodes: list[str], waited_s: float) -> str:
     return (
         f"{', '.join(nodes)} neither asked for rows nor began to serve within {waited_s:g} s: have each call "
         "ctx.dataset or ctx.data_feed, or serve the chief with ctx.strategy() (ctx.start_server().join() for a server "
-        "of your own), or raise feed_timeout (timeout_s of cluster.train)"
+        "of your own), or raise feed_timeout (timeout of cluster.train)"
     )
 
 

@@ -94,7 +94,7 @@ class UnreadWatch:
     def _ask(self, rank: int, one: Untouched, now_s: float) -> list[Instruction]:
         message = (
             f"it has taken none of its {format_count(one.rows, 'row')} for {now_s - one.since_s:.0f} s, though all "
-            "have come; see whether map_fun reads them (ctx.dataset, ctx.data_feed), or raise feed_timeout (timeout_s "
+            "have come; see whether map_fun reads them (ctx.dataset, ctx.data_feed), or raise feed_timeout (timeout "
             "of cluster.train)"
         )
         self._asked = _Asked(rank, _FIRST_REQUEST, now_s + _PATIENCE_S, message)

@@ -7,18 +7,19 @@ import builtins
 import io
 import re
 import tokenize
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from IPython.core.displayhook import DisplayHook
 
-from tfos_lab.core.config import ClusterConfig, FeedConfig
+from tfos_lab.core.config import ClusterOptions, FeedOptions, train_keywords
+from tfos_lab.core.options import part_of
 from tfos_lab.errors import ConfigError
 from tfos_lab.jupyter.cell.free_names import early_reads
 from tfos_lab.jupyter.cell.symbols import own_nodes, stored_names
 from tfos_lab.jupyter.options.line import split_line
-from tfos_lab.jupyter.options.table import CellOptions, keywords_of, takes_value
+from tfos_lab.jupyter.options.table import CellOptions, takes_value
 
 _MARK = "# Written by `%tfos export` from a notebook."
 _INDENT = "    "
@@ -224,17 +225,18 @@ def _indent(source: str) -> str:
 
 def _main(options: CellOptions, texts: dict[str, str], function: str) -> str:
     """Return the part that runs the function with the options of the cell's line."""
-    keywords = [f"spark={texts.get('spark', 'spark')}", *_keywords(ClusterConfig, options)]
+    said = {**options.defaults, **options.given}
+    keywords = [f"spark={texts.get('spark', 'spark')}", *_written(part_of(ClusterOptions, said))]
     name = options.cluster.name
     lines = [f"{name} = tfos_lab.run({function}, {texts.get('args', 'None')}, {', '.join(keywords)})", f"with {name}:"]
     if options.cluster.tensorboard:
         lines.append(f'{_INDENT}print("TensorBoard:", {name}.tensorboard_url)')
     if options.data is not None:
-        lines.append(f"{_INDENT}{name}.train({', '.join([texts['data'], *_keywords(FeedConfig, options)])})")
+        rows = [texts["data"], *_written(train_keywords(part_of(FeedOptions, said)))]
+        lines.append(f"{_INDENT}{name}.train({', '.join(rows)})")
     lines.append(f"{_INDENT}print({name}.wait())")
     return 'if __name__ == "__main__":\n' + "\n".join(_INDENT + line for line in lines)
 
 
-def _keywords(owner: type, options: CellOptions) -> list[str]:
-    said = keywords_of(owner, {**options.defaults, **options.given})
-    return [f"{keyword}={value!r}" for keyword, value in said.items()]
+def _written(keywords: Mapping[str, object]) -> list[str]:
+    return [f"{keyword}={value!r}" for keyword, value in keywords.items()]

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tfos_lab.core.config import ClusterConfig
+from tfos_lab.core.config import ClusterOptions
 from tfos_lab.errors import ConfigError
 from tfos_lab.jupyter.cell.export import export, write
 from tfos_lab.jupyter.cell.selection import NotebookCells
@@ -79,7 +79,7 @@ class Commands:
 
 
 def _options_of_clusters(_finished: list[str]) -> list[str]:
-    return [f"{name}=" for name in BY_NAME if BY_NAME[name].owner is ClusterConfig]
+    return [f"{name}=" for name in BY_NAME if BY_NAME[name].owner is ClusterOptions]
 
 
 def export_cells(arguments: list[str], cells: NotebookCells) -> None:

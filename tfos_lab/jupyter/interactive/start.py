@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from tfos_lab.core.config import ClusterConfig
+from tfos_lab.core.config import ClusterOptions
 from tfos_lab.engine.interactive.cluster import make_interactive
 from tfos_lab.errors import ClusterInterrupted, ConfigError
 from tfos_lab.jupyter.options.table import BY_NAME, CellOptions, parse_options
@@ -41,14 +41,14 @@ def start_cluster(shell: Any, line: str) -> None:
         run_cluster(cluster, run_cells, dataclasses.replace(options, background=True))
         cluster.wait_until_running()
     except KeyboardInterrupt:
-        cluster.stop(grace_s=INTERRUPT_GRACE_S)
+        cluster.stop(grace=INTERRUPT_GRACE_S)
         raise ClusterInterrupted(cluster.name) from None
     nodes = ", ".join(node.node for node in cluster.nodes)
     print(f"{nodes} wait for cells: %%tfos on={cluster.name}; %tfos stop {cluster.name} ends them")  # noqa: T201
 
 
 def _refuse_others(options: CellOptions) -> None:
-    known = [name for name in BY_NAME if BY_NAME[name].owner is ClusterConfig or name in _CELL_OPTIONS]
+    known = [name for name in BY_NAME if BY_NAME[name].owner is ClusterOptions or name in _CELL_OPTIONS]
     problems = []
     for name in options.given:
         if name == "data" or BY_NAME[name].group == BY_NAME["data"].group:

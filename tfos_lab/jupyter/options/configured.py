@@ -56,5 +56,4 @@ def problems_with(name: str, value: object) -> list[str]:
     if known is None:
         close = nearest(name, CONFIGURABLE)
         return [f"{name}: has no default to set; " + (f"did you mean {close}?" if close else "%tfos config lists all")]
-    # Checks know the keyword of `tfos_lab.run`, and people here the option.
-    return [f"{name}{problem.removeprefix(known.keyword)}" for problem in known.problems(value)]
+    return known.problems(value)

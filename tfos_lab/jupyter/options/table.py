@@ -6,11 +6,11 @@ Options that the engine has too are declared in `tfos_lab.core.config`; those th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from dataclasses import field
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, TypeVar
 
-from tfos_lab.core.config import ClusterConfig, FeedConfig
-from tfos_lab.core.options import Option, OptionGroup, OptionType, option, options_of
+from tfos_lab.core.config import ClusterConfig, ClusterOptions, FeedConfig, FeedOptions
+from tfos_lab.core.options import Option, OptionGroup, OptionType, Settings, options_for, part_of, settings_of
 from tfos_lab.errors import ConfigError
 from tfos_lab.jupyter.options.defaults import DEFAULTS
 from tfos_lab.jupyter.options.line import Item, split_line
@@ -19,8 +19,56 @@ from tfos_lab.jupyter.options.values import UnreadableValue, nearest, read_value
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, kw_only=True)
-class CellOptions:
+class OfCells(TypedDict, total=False):
+    """What only a cell's line has."""
+
+    data: Annotated[
+        Any,
+        Option(
+            "rows to feed, of Spark, pandas or NumPy, or files of Parquet, TFRecords, CSV or JSON to read "
+            "(`'…/*.parquet'`, a folder, a table); "
+            "`ctx.dataset(batch_size)` or `ctx.data_feed()` reads them",
+            group=OptionGroup.ROWS,
+            type=OptionType.ROWS,
+        ),
+    ]
+    args: Annotated[Any, Option("what the cell sees as `args`", group=OptionGroup.CELL)]
+    spark: Annotated[
+        Any,
+        Option(
+            "whose executors to use",
+            group=OptionGroup.CLUSTER,
+            type=OptionType.SESSION,
+            default_text="the active session",
+        ),
+    ]
+    on: Annotated[
+        str | None,
+        Option(
+            "run the cell on this cluster, which `%tfos start` has left waiting; names stay on its nodes",
+            group=OptionGroup.CELL,
+            type=OptionType.LABEL,
+            default_text="a cluster of its own",
+        ),
+    ]
+    nodes: Annotated[
+        list[str] | None,
+        Option(
+            "with `on`: which of its nodes, such as `worker:1`, or all `worker`",
+            group=OptionGroup.CELL,
+            default_text="all",
+        ),
+    ]
+    background: Annotated[
+        bool, Option("return at once; the output goes on updating", default=False, group=OptionGroup.CELL)
+    ]
+    replace: Annotated[
+        bool, Option("stop a running cluster of the same name first", default=False, group=OptionGroup.CELL)
+    ]
+
+
+@settings_of(OfCells)
+class CellOptions(Settings):
     """What the line of a ``%%tfos`` cell asks for.
 
     Attributes
@@ -33,63 +81,20 @@ class CellOptions:
         Those that are not, and have another default here than the built-in one.
     """
 
+    if TYPE_CHECKING:
+
+        def __init__(self, **values: Any) -> None: ...
+
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     feed: FeedConfig = field(default_factory=FeedConfig)
     given: Mapping[str, object] = field(default_factory=dict, compare=False)
     defaults: Mapping[str, object] = field(default_factory=dict, compare=False)
 
-    data: Any = option(
-        None,
-        OptionType.ROWS,
-        "rows to feed, of Spark, pandas or NumPy, or files of Parquet, TFRecords, CSV or JSON to read "
-        "(`'…/*.parquet'`, a folder, a table); "
-        "`ctx.dataset(batch_size)` or `ctx.data_feed()` reads them",
-        optional=True,
-        group=OptionGroup.ROWS,
-    )
-    args: Any = option(None, OptionType.ANYTHING, "what the cell sees as `args`", group=OptionGroup.CELL)
-    spark: Any = option(
-        None,
-        OptionType.SESSION,
-        "whose executors to use",
-        default_text="the active session",
-        optional=True,
-        group=OptionGroup.CLUSTER,
-    )
-    on: str | None = option(
-        None,
-        OptionType.LABEL,
-        "run the cell on this cluster, which `%tfos start` has left waiting; names stay on its nodes",
-        default_text="a cluster of its own",
-        optional=True,
-        group=OptionGroup.CELL,
-    )
-    nodes: list[str] | None = option(
-        None,
-        OptionType.COLUMNS,
-        "with `on`: which of its nodes, such as `worker:1`, or all `worker`",
-        default_text="all",
-        optional=True,
-        group=OptionGroup.CELL,
-    )
-    background: bool = option(
-        default=False,
-        type=OptionType.FLAG,
-        meaning="return at once; the output goes on updating",
-        group=OptionGroup.CELL,
-    )
-    replace: bool = option(
-        default=False,
-        type=OptionType.FLAG,
-        meaning="stop a running cluster of the same name first",
-        group=OptionGroup.CELL,
-    )
-
 
 _GROUPS = list(OptionGroup)
 OPTIONS = tuple(
     sorted(
-        (*options_of(ClusterConfig), *options_of(CellOptions), *options_of(FeedConfig)),
+        (one for owner in (ClusterOptions, OfCells, FeedOptions) for one in options_for(owner, "run")),
         key=lambda one: _GROUPS.index(one.group),
     )
 )
@@ -112,7 +117,7 @@ _SYNONYMS = {
     "num_epochs": "epochs",
     "tb": "tensorboard",
     "driver_ps_nodes": "num_ps",
-    "timeout": "reservation_timeout",
+    "timeout": "start_timeout",
     "input_mode": "data",
 }
 
@@ -140,12 +145,11 @@ def parse_options(line: str, names: Mapping[str, Any]) -> CellOptions:
             problems.append(problem)
     defaults = {name: value for name, value in DEFAULTS.values().items() if name not in given}
     values = {**defaults, **given}
-    cluster = _build(ClusterConfig, values, problems)
-    feed = _build(FeedConfig, values, problems)
+    cluster = _build(ClusterConfig, part_of(ClusterOptions, values), problems)
+    feed = _build(FeedConfig, part_of(FeedOptions, values), problems)
     if problems or cluster is None or feed is None:
         raise ConfigError(problems)
-    own = keywords_of(CellOptions, values)
-    return CellOptions(cluster=cluster, feed=feed, given=given, defaults=defaults, **own)
+    return CellOptions(cluster=cluster, feed=feed, given=given, defaults=defaults, **part_of(OfCells, values))
 
 
 def is_for_waiting_nodes(line: str) -> bool:
@@ -159,22 +163,13 @@ def takes_value(name: str) -> bool:
     return known is not None and known.type is not OptionType.FLAG
 
 
-def keywords_of(owner: type, given: Mapping[str, object]) -> dict[str, Any]:
-    """Return those of the given options that ``owner`` declares, by its own names for them."""
-    return {BY_NAME[name].keyword: value for name, value in given.items() if BY_NAME[name].owner is owner}
-
-
-def _build(owner: type[T], given: Mapping[str, object], problems: list[str]) -> T | None:
-    """Return what the engine is asked for, or add the problems, with the cell's names of the options."""
+def _build(kind: type[T], given: Mapping[str, Any], problems: list[str]) -> T | None:
+    """Return what the engine is asked for, or add the problems."""
     try:
-        return owner(**keywords_of(owner, given))
+        return kind(**given)
     except ConfigError as error:
-        names = {one.keyword: one.name for one in options_of(owner)}
-        for problem in error.problems:
-            keyword, equals, rest = problem.partition("=")
-            problems.append(f"{names.get(keyword, keyword)}{equals}{rest}")
-        set_elsewhere = DEFAULTS.describe()
-        if set_elsewhere:
+        problems += error.problems
+        if set_elsewhere := DEFAULTS.describe():
             problems.append(f"defaults that hold here: {set_elsewhere}")
         return None
 

@@ -9,7 +9,8 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tfos_lab.core.config import ClusterConfig, FeedConfig
+from tfos_lab.core.config import ClusterConfig, FeedConfig, FeedOptions, NodeOptions
+from tfos_lab.core.options import part_of
 from tfos_lab.data.frames import path_in_full
 from tfos_lab.data.model_files import package_of
 from tfos_lab.engine.spark.slots import slots_of
@@ -83,12 +84,10 @@ def _options(estimator: TrainingStage, df: DataFrame, values: Mapping[str, Any])
     if problems:
         raise ConfigError(problems)
     columns = fed_columns(estimator, df)
-    keywords: dict[type, dict[str, Any]] = {ClusterConfig: {"name": _NAME}, FeedConfig: {"columns": columns}}
-    for name, option in ENGINE_OPTIONS.items():
-        keywords[option.owner][option.keyword] = values[name]
+    asked = {option.name: values[name] for name, option in ENGINE_OPTIONS.items()}
     try:
-        cluster = ClusterConfig(**keywords[ClusterConfig])
-        feed = FeedConfig(**keywords[FeedConfig])
+        cluster = ClusterConfig(name=_NAME, **part_of(NodeOptions, asked), cluster_size=asked["cluster_size"])
+        feed = FeedConfig(columns=columns, **part_of(FeedOptions, asked))
     except ConfigError as error:
         raise ConfigError([_as_params(problem) for problem in error.problems]) from None
     return CellOptions(cluster=cluster, feed=feed, data=df, spark=df.sparkSession)
@@ -97,7 +96,7 @@ def _options(estimator: TrainingStage, df: DataFrame, values: Mapping[str, Any])
 def _as_params(problem: str) -> str:
     """Return a problem of the engine with the names of the params in it."""
     for name, option in ENGINE_OPTIONS.items():
-        problem = re.sub(rf"\b{option.keyword}\b(?=[=:\[ ])", name, problem)
+        problem = re.sub(rf"\b{option.name}\b(?=[=:\[ ])", name, problem)
     return problem
 
 
@@ -111,8 +110,8 @@ def _problems(estimator: TrainingStage, df: DataFrame, values: Mapping[str, Any]
         return problems
     if values["numPS"]:
         problems.append(f"numPS={values['numPS']}: model= is trained by Keras' fit, without ps; give a train_fn")
-    if values["evalNode"]:
-        problems.append("evalNode=True: model= has nothing to run on an evaluator; give a train_fn")
+    if values["evaluator"]:
+        problems.append("evaluator=True: model= has nothing to run on an evaluator; give a train_fn")
     return [*problems, *_model_problems(estimator.model)]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from tfos_lab.compat.driver.start import default_fs_of, gpus_wanted
 from tfos_lab.compat.main_function import NodeSettings
-from tfos_lab.core.config import ClusterConfig, ClusterOptions, make_config
+from tfos_lab.core.config import ClusterConfig, ClusterOptions, FeedConfig, make_config
 from tfos_lab.core.roles import Role
 from tfos_lab.data.prepare import prepare
 from tfos_lab.engine.cluster import Cluster
@@ -98,4 +98,4 @@ def _request(data: TextData, epochs: int, source: int) -> FeedRequest:
     except ConfigError as error:
         advice = f"{error}; or read the rows as they are with TFNode.DataFeed(ctx.mgr, True)"
     objects = ObjectRows(data.rows, data.session, advice)
-    return FeedRequest(frame, epochs, "exact", _FEED_TIMEOUT_S, source=source, objects=objects)
+    return FeedRequest(frame, FeedConfig(epochs=epochs, feed_timeout=_FEED_TIMEOUT_S), source=source, objects=objects)

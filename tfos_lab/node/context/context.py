@@ -206,12 +206,12 @@ class NodeContext(RowMethods, ReportMethods, FolderMethods, ShareMethods):
         """Whether all training nodes have returned; an evaluator's loop may end then."""
         return self._finish.is_set()
 
-    def wait_for_training(self, timeout_s: float | None = None) -> bool:
+    def wait_for_training(self, timeout: float | None = None) -> bool:
         """Wait until all training nodes have returned, as a parameter server or an evaluator does.
 
         Parameters
         ----------
-        timeout_s : float, optional
+        timeout : float, optional
             The longest to wait, in seconds; required on a node that trains.
 
         Returns
@@ -224,9 +224,9 @@ class NodeContext(RowMethods, ReportMethods, FolderMethods, ShareMethods):
         ConfigError
             On a node that trains, without a timeout: it would wait for itself.
         """
-        if timeout_s is None and Role(self.job_name).trains:
-            advice = "call it where ctx.job_name is 'ps' or 'evaluator', or give it timeout_s"
+        if timeout is None and Role(self.job_name).trains:
+            advice = "call it where ctx.job_name is 'ps' or 'evaluator', or give it timeout"
             raise ConfigError(
                 [f"ctx.wait_for_training() on {self.node}: it trains and would wait for itself; {advice}"]
             )
-        return self._finish.wait(timeout_s)
+        return self._finish.wait(timeout)

@@ -42,8 +42,8 @@ class FolderMethods:
         """A folder on this node, created when it is asked for, for files that are to outlive the run.
 
         Models, checkpoints and plots that the chief writes there are in ``cluster.run_dir / "output"`` of the notebook
-        when the run has ended, from any host. With ``output="all"`` other nodes' files are too, each node's in a folder
-        of its own, such as ``worker-0``; by default they are removed with the node. Files are also sent if the
+        when the run has ended, from any host. With ``collect="all"`` other nodes' files are too, each node's in its own
+        folder, such as ``worker-0``; by default they are removed with the node. Files are also sent if the
         function fails, is stopped or is killed. Those on other hosts are sent while the function works, some seconds
         after they were last changed, and at its end; symbolic links are not sent, and a node sends
         ``output_limit_bytes`` at most.

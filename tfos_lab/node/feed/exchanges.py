@@ -85,7 +85,7 @@ class Exchange:
         how = by_objects if self.ticket.objects else "calls ctx.put_results for every batch of ctx.dataset"
         return (
             f"{waiting} rows{queue_name} wait for their results, and none has come for {self.ticket.timeout_s:g} s: "
-            f"see whether the node's function {how}, or raise timeout_s of cluster.inference"
+            f"see whether the node's function {how}, or raise timeout of cluster.inference"
         )
 
 
