@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -16,6 +15,7 @@ import nbformat
 import pytest
 
 from tests.support.daemon import Daemon
+from tests.support.eventually import eventually
 from tests.support.kernels import Kernels
 from tests.support.quick import QUICK_ENV
 from tfos_lab.cli import COMMANDS, demo, main
@@ -30,13 +30,6 @@ def write_notebook(path, *cells):
     ]
     nbformat.write(nbformat.v4.new_notebook(cells=made), path)
     return path
-
-
-def wait_until(condition, timeout_s=60):
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 # ---- choosing a command ---------------------------------------------------------------------------------------------
@@ -117,10 +110,10 @@ def test_bench_that_is_terminated_leaves_nothing_running(tmp_path):
         f"os.rename({str(pid)!r} + '.part', {str(pid)!r})\n"
         "time.sleep(600)",
     )
-    wait_until(pid.is_file)
+    eventually(pid.is_file)
     bench.terminate()
     bench.wait(60)
-    wait_until(lambda: not Path("/proc", pid.read_text()).exists())
+    eventually(lambda: not Path("/proc", pid.read_text()).exists())
 
 
 # ---- demo -----------------------------------------------------------------------------------------------------------
@@ -208,7 +201,7 @@ def test_an_interrupt_ends_demo_and_its_kernel(tmp_path):
         stderr=subprocess.PIPE,
         text=True,
     )
-    wait_until(pid.is_file)
+    eventually(pid.is_file)
     demo.send_signal(signal.SIGINT)
     _, output = demo.communicate(timeout=30)
     assert demo.returncode == 130

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
+from tests.support.eventually import eventually
 from tfos_lab.errors import ClusterEnded, ConfigError, NodeFailed
 
 pytestmark = [
@@ -46,11 +45,7 @@ def streaming(spark):
 
 
 def wait_for_rows(cluster, count):
-    deadline = time.monotonic() + PATIENCE_S
-    while sum(node.rows for node in cluster.nodes) < count:
-        assert time.monotonic() < deadline
-        assert not cluster.ended
-        time.sleep(0.05)
+    eventually(lambda: sum(node.rows for node in cluster.nodes) >= count)
 
 
 def rows_of(cluster):

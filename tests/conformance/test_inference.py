@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 
+from tests.support.eventually import eventually
 from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, NodeFailed
 
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
@@ -141,8 +141,7 @@ def test_a_function_that_puts_no_results_is_reported(run, frame, monkeypatch):
     cluster = run(look)
 
     def stop_when_told():
-        while not cluster.view().notes:
-            time.sleep(0.05)
+        eventually(lambda: cluster.view().notes)
         cluster.stop()
 
     threading.Thread(target=stop_when_told).start()

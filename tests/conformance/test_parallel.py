@@ -10,6 +10,7 @@ import time
 import pytest
 
 import tfos_lab
+from tests.support.eventually import eventually
 from tests.support.quick import QUICK_ENV
 from tfos_lab.errors import ConfigError, ParallelFailed, ParallelInterrupted
 
@@ -126,10 +127,10 @@ def test_an_interrupt_stops_all_and_keeps_what_has_returned(parallel, tmp_path):
     marks = [tmp_path / str(number) for number in range(3)]
 
     def interrupt():
-        deadline = time.monotonic() + 60
-        while not all(mark.exists() for mark in marks[:2]) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        os.kill(os.getpid(), signal.SIGINT)
+        try:
+            eventually(lambda: all(mark.exists() for mark in marks[:2]))
+        finally:
+            os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=interrupt, daemon=True).start()
     with pytest.raises(ParallelInterrupted) as caught:
@@ -139,7 +140,7 @@ def test_an_interrupt_stops_all_and_keeps_what_has_returned(parallel, tmp_path):
     assert "the runs of 'long' are stopped; 1 of 4 had returned" in str(caught.value)
 
 
-@pytest.mark.back_ends("local", "standalone")
+@pytest.mark.back_ends("local")
 def test_a_run_that_takes_too_long_has_failed(parallel):
     results = parallel(lambda args, ctx: threading.Event().wait(args), [60, 0], timeout=15.0, raise_failures=False)
     assert results.failures[0].kind == "timed out"
@@ -173,7 +174,7 @@ def test_runs_wait_for_slots_that_others_hold(parallel, spark, tmp_path):
     job.start()
     end = threading.Timer(2.0, over.touch)
     try:
-        _wait_until(lambda: _free_slots(spark) == 0)
+        eventually(lambda: _free_slots(spark) == 0)
         end.start()
         assert list(parallel(act, ["a", "b"])) == ["a", "b"]
     finally:
@@ -198,10 +199,3 @@ def _free_slots(spark):
     from tfos_lab.engine.spark.slots import slots_of
 
     return slots_of(spark).free
-
-
-def _wait_until(condition):
-    deadline = time.monotonic() + 60.0
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
+from tests.support.eventually import eventually
 from tfos_lab.engine.state.events import RowsUnread
 from tfos_lab.errors import FeedError, NodeFailed
 
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
-
-PATIENCE_S = 60.0
 
 
 # Functions are made where they are asked for: nodes elsewhere cannot import this module.
@@ -55,7 +52,7 @@ def reading(times):
 def test_the_chief_of_parameter_servers_reads_all_rows(run, frame, order):
     cluster = run(serving_the_chief(), cluster_size=4, num_ps=1)
     if order == "served first":
-        wait_for(lambda: sum(node.state == "serving" for node in cluster.nodes) == 3)
+        eventually(lambda: sum(node.state == "serving" for node in cluster.nodes) == 3)
     cluster.train(frame(300, 300))
     assert cluster.wait(timeout=120)["chief:0"] == list(range(600))
     assert cluster.view().notes == ()
@@ -159,10 +156,3 @@ def test_wait_raises_if_no_row_was_read(run, frame, tmp_path):
         cluster.wait(timeout=120)
     assert cluster.state == "done"
     assert cluster.results["chief:0"] == "chief:0"
-
-
-def wait_for(predicate):
-    deadline = time.monotonic() + PATIENCE_S
-    while not predicate():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import time
 
 import pytest
 
+from tests.support.eventually import eventually
 from tfos_lab.errors import ConfigError, FeedError, NodeFailed
 
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow, pytest.mark.back_ends("local-session", "standalone")]
@@ -48,12 +48,12 @@ def taken(cluster):
 
 
 def wait_for_rows(cluster, count):
-    deadline = time.monotonic() + PATIENCE_S
-    while taken(cluster) < count:
+    def are_taken():
         if cluster.state == "failed":
             cluster.wait()  # says why
-        assert time.monotonic() < deadline, f"{taken(cluster)} of {count} rows were read"
-        time.sleep(0.05)
+        return taken(cluster) >= count
+
+    eventually(are_taken)
 
 
 @pytest.mark.parametrize("sizes", [(7, 1, 7, 10), (11, 8, 8, 16)], ids=["rest", "whole batches"])

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 import tfos_lab
+from tests.support.eventually import eventually
 from tfos_lab.errors import NodeFailed
-
-PATIENCE_S = 60.0
 
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
 
@@ -94,10 +93,8 @@ def test_by_default_only_the_chief_s_files_are_copied(back_end, run, notebook):
     copied = {} if back_end.launcher == "local" else {"work/model/weights": "chief:0"}
     assert copies(cluster.run_dir / "output") == copied
     kept = [str(notebook)] * (back_end.launcher == "local")
-    deadline = time.monotonic() + PATIENCE_S  # agents remove their folders when they have said good-bye
-    while (left := [folder for folder in folders if Path(folder).exists()]) != kept and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert left == kept
+    # Agents remove their folders when they have said good-bye.
+    eventually(lambda: [folder for folder in folders if Path(folder).exists()] == kept)
 
 
 def fail_as_chief(gate, ctx):
@@ -126,9 +123,7 @@ def test_files_that_were_written_before_a_failure_of_the_start_are_copied(run, n
     looks = tfos_lab.Cluster.wait_until_running
 
     def looks_late(cluster):
-        deadline = time.monotonic() + PATIENCE_S
-        while cluster.view().state != "failed" and time.monotonic() < deadline:
-            time.sleep(0.05)
+        eventually(lambda: cluster.view().state == "failed")
         looks(cluster)
 
     monkeypatch.setattr(tfos_lab.Cluster, "wait_until_running", looks_late)

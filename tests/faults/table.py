@@ -306,7 +306,7 @@ elsewhere(
     "a host's link is down for a moment, such as 2 s | nothing |  | the run goes on | tests/hosts/test_two_hosts.py::test_a_link_that_is_cut_for_two_seconds_is_survived",
     "the clocks of hosts differ by minutes | nothing: what nodes report has the driver's time |  | everything | tests/hosts/test_clocks.py::test_what_nodes_report_has_the_driver_s_time",
     "a firewall or routing keeps nodes apart | which nodes cannot be connected to, at which address, and what to set (`TFOS_NODE_PORTS`, `TFOS_NODE_NETWORK`) | 20 s, in `ctx.strategy()` | as above | tests/hosts/test_two_hosts.py::test_a_firewall_between_nodes_is_told_with_what_to_do",
-    "the notebook's machine sleeps | nothing: nobody is lost |  | everything | tests/engine/test_state.py::test_no_node_is_lost_because_the_driver_was_suspended",
+    "the notebook's machine sleeps | nothing: nobody is lost |  | everything | tests/faults/test_kernels.py::test_a_kernel_that_was_stopped_for_a_while_loses_nobody",
     "the kernel is stopped, and goes on within ten minutes | nothing: the nodes wait for it |  | everything | tests/faults/test_kernels.py::test_a_kernel_that_was_stopped_for_a_while_loses_nobody",
     "a node hangs | its row: since when, the last sign of work, and where it is now; `on_hang=fail` ends the run with its stacks | `hang_timeout`, 60 s | the run goes on | tests/faults/test_hung.py::test_a_node_that_sleeps_in_the_user_s_code_is_marked_with_its_line",
 )

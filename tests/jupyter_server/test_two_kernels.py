@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
 from contextlib import ExitStack
 
 import pytest
 from jupyter_client.manager import start_new_kernel
 
 from tests.jupyter_server.server import ask
+from tests.support.eventually import eventually
 from tests.support.quick import QUICK_ENV
 
 PATIENCE_S = 60.0
@@ -53,9 +53,6 @@ def test_clusters_of_one_name_in_two_kernels_are_distinguished_and_stopped_one_b
 
     status, _, _ = ask(f"{url}tfos-lab/clusters/{ids[0]}/stop", method="POST")
     assert status == 202
-    deadline = time.monotonic() + PATIENCE_S
-    while len(listed(url)) == 2 or first("cluster.state") != "stopped":
-        assert time.monotonic() < deadline, (listed(url), first("cluster.state"))
-        time.sleep(0.1)
+    eventually(lambda: len(listed(url)) == 1 and first("cluster.state") == "stopped")
     assert [cluster["id"] for cluster in listed(url)] == ids[1:]
     assert second("cluster.state") == "running"

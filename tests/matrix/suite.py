@@ -22,6 +22,7 @@ from tests.ordinary_models import models  # noqa: F401 - the models
 from tests.ordinary_models.compare import assert_as_in_one_process, train_all
 from tests.ordinary_models.declare import ORDINARY
 from tests.support.clusters import running_clusters
+from tests.support.eventually import eventually
 from tests.support.unix_http import fetch_until
 from tfos_lab.errors import ConfigError, NodeFailed
 
@@ -366,9 +367,7 @@ def test_a_stop_ends_every_process(run, tmp_path):
         time.sleep(10_000)
 
     cluster = run(wait_for_ever, str(tmp_path))
-    deadline = time.monotonic() + 60
-    while len(pids := [int(path.stem) for path in tmp_path.glob("*.pid")]) < 2 and time.monotonic() < deadline:
-        time.sleep(0.05)
+    eventually(lambda: len(list(tmp_path.glob("*.pid"))) == 2)
+    pids = [int(path.stem) for path in tmp_path.glob("*.pid")]
     cluster.stop(grace=0.0)
-    assert len(pids) == 2
     assert not [pid for pid in pids if os.path.exists(f"/proc/{pid}")]  # noqa: PTH110

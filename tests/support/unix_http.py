@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-PATIENCE_S = 60.0
+from tests.support.eventually import PATIENCE_S, eventually
 
 
 def fetch(path: str | Path, url: str) -> tuple[int, bytes]:
@@ -32,16 +32,17 @@ def fetch_until(path: str | Path, url: str, wanted: bytes, *, status: int = 200)
 
     A server that dies or is replaced may close a connection before it answers.
     """
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
+
+    def answered() -> bytes:
         try:
             answer = fetch(path, url)
         except (ConnectionError, http.client.HTTPException) as error:
-            answer = 0, repr(error).encode()
-        if answer[0] == status and wanted in answer[1]:
-            return answer[1]
-        assert time.monotonic() < deadline, answer
-        time.sleep(0.1)
+            raise AssertionError(error) from error
+        assert answer[0] == status, answer
+        assert wanted in answer[1], answer
+        return answer[1]
+
+    return eventually(answered)
 
 
 def write_events(folder: str | Path, **scalars: list[float]) -> None:
