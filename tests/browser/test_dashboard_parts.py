@@ -56,6 +56,29 @@ def test_a_pointer_or_an_arrow_key_shows_the_values(stage: Stage) -> None:
     expect(tip).to_be_hidden()
 
 
+# ---- parts that Python draws -----------------------------------------------------------------------------------------
+
+
+def test_what_is_selected_stays_when_a_part_changes(stage: Stage) -> None:
+    stage.alter(timings={"launched": 0.5, "reserved": 2.0}, verdict="healthy", notes=("first",))
+    stage.page.evaluate(
+        """() => {
+          const phases = document.querySelector(".tfos-phases");
+          window.before = [phases, document.querySelector(".tfos-name")];
+          window.getSelection().selectAllChildren(phases.firstChild);
+        }"""
+    )
+    stage.alter(
+        timings={"launched": 0.5, "reserved": 2.0, "released": 2.5}, state="starting", notes=("first", "second")
+    )
+    expect(stage.page.locator(".tfos-note", has_text="second")).to_be_visible()
+    expect(stage.page.locator(".tfos-phases span")).to_have_count(4)
+    assert stage.page.evaluate("() => window.getSelection().toString()") == "launch 0.50 s"
+    same = """() => ["tfos-phases", "tfos-name"].every(
+      (name, index) => document.querySelector(`.${name}`) === window.before[index])"""
+    assert stage.page.evaluate(same)
+
+
 # ---- phases, feed, progress ------------------------------------------------------------------------------------------
 
 

@@ -60,6 +60,11 @@ class Browser:
         found = [message["state"] for message in list(self.messages) if message["method"] == "update"]
         return [update["view"] for update in found if "view" in update]
 
+    def part(self, name: str) -> str:
+        """What the page shows of a part now."""
+        states = [message["state"] for message in list(self.messages) if message["method"] == "update"]
+        return str(next((state[name] for state in reversed(states) if name in state), ""))
+
     def customs(self, kind: str) -> list[dict[str, Any]]:
         contents = [message["content"] for message in list(self.messages) if message["method"] == "custom"]
         return [content for content in contents if content["kind"] == kind]
@@ -105,7 +110,8 @@ def test_the_view_is_sent_with_the_widget_and_whenever_it_changes(browser, clust
     assert output.data["text/plain"].startswith("○ mnist: launching")
     assert "application/vnd.jupyter.widget-view+json" in output.data
     cluster.change("chief:0", state="reserved", host="h1", metrics={"loss": float("nan")})
-    view = eventually(lambda: [one for one in browser.views() if one["headline"] == "1/2 nodes reserved"])[-1]
+    eventually(lambda: "1/2 nodes reserved" in browser.part("head"))
+    view = eventually(browser.views)[-1]
     assert view["rows"][0]["cells"] == {"node": "chief:0", "state": "reserved", "metric loss": "nan", "host": "h1"}
 
 

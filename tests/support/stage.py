@@ -12,6 +12,7 @@ from playwright.sync_api import Page, expect
 
 from tests.support.fake_cluster import FakeCluster
 from tfos_lab.engine.state.events import LogText, MetricsReported
+from tfos_lab.jupyter.display.card import parts
 from tfos_lab.jupyter.display.log_feed import LogFeed
 from tfos_lab.jupyter.display.view_model import encode_view
 
@@ -32,9 +33,10 @@ window.deliver = (message, text) => {
   const buffers = text === undefined ? [] : [new DataView(new TextEncoder().encode(text).buffer)];
   for (const handler of handlers["msg:custom"] ?? []) handler(message, buffers);
 };
-window.show = (view) => {
-  window.traits.view = view;
-  for (const handler of handlers["change:view"] ?? []) handler();
+window.show = (traits) => {
+  const changed = Object.keys(traits).filter((name) => traits[name] !== window.traits[name]);
+  Object.assign(window.traits, traits);
+  for (const name of changed) for (const handler of handlers[`change:${name}`] ?? []) handler();
 };
 window.forget = dashboard.initialize({ model });
 window.leave = dashboard.render({ model, el: document.body });
@@ -54,7 +56,7 @@ class Stage:
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.set_content(f"<style>{(_STATIC / 'dashboard.css').read_text()}</style>")
         traits = {
-            "view": self._view(),
+            **self._view(),
             "display_key": "k",
             "blocking": True,
             "has_stacks": True,
@@ -67,14 +69,14 @@ class Stage:
 
     def _view(self) -> dict[str, Any]:
         view = self.cluster.view()
-        return encode_view(view, "/runs/1", view.started_s)
+        return {**parts(view, view.started_s), "view": encode_view(view, "/runs/1", view.started_s)}
 
     def change(self, node: str, **fields: object) -> None:
         self.cluster.change(node, **fields)
         self.show()
 
     def show(self) -> None:
-        self.page.evaluate("(view) => window.show(view)", self._view())
+        self.page.evaluate("(traits) => window.show(traits)", self._view())
 
     def write(self, *texts: tuple[str, str]) -> None:
         for node, text in texts:

@@ -28,6 +28,7 @@ function initialize({ model }: { model: Model }): () => void {
   let picture: PictureMessage | null = null;
 
   const onView = () => store.setView(model.get("view"));
+  const onPart = () => store.partChanged();
   const onMessage = (message: PageMessage, buffers: DataView[]) => {
     store.onMessage();
     switch (message?.kind) {
@@ -52,17 +53,21 @@ function initialize({ model }: { model: Model }): () => void {
   };
   const onKernelLost = (happened: string) => {
     if (!store.lose(`The kernel ${happened} at ${formatClock(new Date())}.`) || !picture) return;
-    keepPicture(model, picture.model, lostPicture(picture.bundle, store.view.reason));
+    keepPicture(model, picture.model, lostPicture(picture.bundle, store.lostReason));
   };
 
   const endWatch = watchKernel(model, onKernelLost);
   model.on("change:view", onView);
+  model.on("change:head", onPart);
+  model.on("change:course", onPart);
   model.on("msg:custom", onMessage);
   stores.set(key, store);
   model.send({ kind: "hello", page });
   return () => {
     endWatch();
     model.off("change:view", onView);
+    model.off("change:head", onPart);
+    model.off("change:course", onPart);
     model.off("msg:custom", onMessage);
     stores.delete(key);
   };
@@ -94,6 +99,7 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
       table.update();
       logs.update();
     },
+    partChanged: () => header.updateParts(),
     metricsChanged: () => charts.update(),
     logsAdded: (chunks: KeptChunk[]) => logs.add(chunks),
     logsReplaced: () => logs.redraw(),

@@ -58,15 +58,6 @@ export interface EndMessage {
   bundle: Record<string, string>;
 }
 
-/** The last feed, and a line for each one before it. */
-export interface Feed {
-  older: string[];
-  line: string;
-  shares: string;
-  progress: number | null;
-  complete: boolean;
-}
-
 /** A page wants the piece of a node's log file that begins at `offset`. */
 export interface Fetch {
   kind: "fetch";
@@ -349,17 +340,14 @@ export interface TensorBoardFrameOptions {
   name: string;
 }
 
-/** A bar of the timeline in seconds since the call; feeds are drawn below the phases, each on a track of its own. */
-export interface TimelineSpan {
-  kind: string;
-  name: string;
-  start_s: number;
-  end_s: number | null;
-  track: number;
-}
-
-/** The widget's traits that the page reads; `has_stacks` where nodes can be asked for their stacks. */
+/**
+ * The widget's traits that the page reads; `has_stacks` where nodes can be asked for their stacks.
+ *
+ * `head` and `course` are parts of the card as HTML: `card.parts`.
+ */
 export interface Traits {
+  head: string;
+  course: string;
   view: View;
   display_key: string;
   blocking: boolean;
@@ -370,23 +358,13 @@ export interface Traits {
 /**
  * The cluster as it is: the trait `view`. Times are the kernel's clock.
  *
- * `progress` is how much of the training is done, 0 to 1, `left` how long the rest takes; `alarm` says that a
- * metric is not a number, `verdict` why it is slow. They are empty where that is not known. Of a large cluster, only
- * some nodes have rows, the worst first; all are counted in `groups`, and `more` says what is not listed.
+ * Of a large cluster, only some nodes have rows, the worst first; all are counted in `groups`, and `more` says
+ * what is not listed.
  */
 export interface View {
   id: string;
   name: string;
   state: string;
-  reason: string;
-  notes: string[];
-  headline: string;
-  alarm: string;
-  verdict: string;
-  progress: number | null;
-  left: string;
-  spans: TimelineSpan[];
-  feed: Feed | null;
   spark_ui: string;
   tensorboard: boolean;
   started_s: number;

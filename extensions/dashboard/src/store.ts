@@ -28,6 +28,7 @@ export interface MetricLines {
 
 export interface Listener {
   viewChanged?(): void;
+  partChanged?(): void;
   metricsChanged?(): void;
   logsAdded?(chunks: KeptChunk[]): void;
   logsReplaced?(): void;
@@ -51,6 +52,8 @@ export class Store {
   readonly downloads = new Set<FileReceiver>();
   readonly listeners = new Set<Listener>();
   stopRequested = false;
+  /** Why nobody follows the run any more. */
+  lostReason = "";
   /** Whether the kernel has answered this page, while the cell blocks if it does. */
   kernelAnswers = false;
   firstSeq = 0;
@@ -81,6 +84,12 @@ export class Store {
     for (const listener of this.listeners) listener.viewChanged?.();
   }
 
+  /** A part that Python draws is another one. */
+  partChanged(): void {
+    this.onMessage();
+    for (const listener of this.listeners) listener.partChanged?.();
+  }
+
   get hasEnded(): boolean {
     return CLUSTER_STATES[this.view.state]?.ended ?? false;
   }
@@ -103,20 +112,11 @@ export class Store {
   lose(sentence: string): boolean {
     if (this.hasEnded) return false;
     const { view } = this;
-    const ended_s = this.nowS();
-    this.show({
-      ...view,
-      state: "lost",
-      reason:
-        `${sentence} This is how the run was then; its nodes end by themselves, and their output until then is in ` +
-        `${view.run_dir}.`,
-      headline: `last seen with ${view.headline}`,
-      ended_s,
-      progress: null,
-      left: "",
-      spans: view.spans.map((span) => ({ ...span, end_s: span.end_s ?? ended_s - view.started_s })),
-      rows: view.rows.map((row) => (NODE_STATES[row.state]?.ended ? row : lostRow(row))),
-    });
+    this.lostReason =
+      `${sentence} This is how the run was then; its nodes end by themselves, and their output until then is in ` +
+      `${view.run_dir}.`;
+    const rows = view.rows.map((row) => (NODE_STATES[row.state]?.ended ? row : lostRow(row)));
+    this.show({ ...view, state: "lost", ended_s: this.nowS(), rows });
     return true;
   }
 

@@ -1,8 +1,9 @@
 """The live output of a cell: a widget that draws the cluster, and the thread that updates it.
 
-The state of the cluster travels as the trait ``view``; log text and points of metrics travel as custom messages, ten
-and two a second. When the cell ends, the output is replaced by the static bundle. Until then the page shows the widget,
-and the document holds a picture that follows the run: a saved notebook never asks for the widget.
+The parts of the card that Python draws travel as traits, and so does the ``view``, from which the page draws the rest;
+log text and points of metrics travel as custom messages, ten and two a second. When the cell ends, the output is
+replaced by the static bundle. Until then the page shows the widget, and the document holds a picture that follows the
+run: a saved notebook never asks for the widget.
 
 to         kind      content
 ========== ========= ==================================================================================================
@@ -20,7 +21,7 @@ kernel     open      list the nodes of a group of a large cluster, or only count
 kernel     group_by  group the nodes of a large cluster by something else
 kernel     stop      end the cluster
 ========== ========= ==================================================================================================
-=======
+
 Both kinds are declared in `messages`; ``extensions/dashboard`` is the other side.
 """
 
@@ -37,6 +38,7 @@ from IPython.display import display, update_display
 
 from tfos_lab.jupyter.display import messages
 from tfos_lab.jupyter.display.base import Display, WatchedCluster
+from tfos_lab.jupyter.display.card import parts
 from tfos_lab.jupyter.display.error_messages import render_error
 from tfos_lab.jupyter.display.kernel import current_kernel, kernel_id
 from tfos_lab.jupyter.display.log_files import link_to
@@ -122,8 +124,10 @@ class Dashboard(Display):
             self._stopper.join(timeout=1.0)
 
     def _make_widget(self) -> DashboardWidget:
+        view, now_s = self._cluster.view(), time.time()
         widget = DashboardWidget(
-            view=encode_view(self._cluster.view(), str(self._cluster.run_dir), time.time()),
+            **parts(view, now_s),
+            view=encode_view(view, str(self._cluster.run_dir), now_s),
             display_key=self._id,
             blocking=self._blocking,
             has_stacks=self._stacks.can_ask,

@@ -15,6 +15,7 @@ from tfos_lab.engine.state.events import ClusterView, Event, LogText
 from tfos_lab.jupyter.display import messages
 from tfos_lab.jupyter.display.bands import bands_now
 from tfos_lab.jupyter.display.base import WatchedCluster
+from tfos_lab.jupyter.display.card import parts
 from tfos_lab.jupyter.display.listing import Listing, is_large
 from tfos_lab.jupyter.display.log_feed import LogFeed
 from tfos_lab.jupyter.display.log_files import read_piece
@@ -29,10 +30,6 @@ logger = logging.getLogger(__name__)
 PICTURE_EVERY_S = 3.0
 # Drawing pictures may take this share of the time, however large the cluster is.
 PICTURE_SHARE = 0.05
-
-# The front end gets a message this often even if nothing has changed, so that it knows that the kernel is alive; see
-# `extensions/dashboard/src/format.ts`.
-SIGN_OF_LIFE_S = 5.0
 
 # Views of a large cluster may take this share of the time.
 VIEW_SHARE = 0.05
@@ -78,7 +75,6 @@ class Updates:
         self._picturing = threading.Lock()
         self._has_ended = False
         self._shown: dict[str, Any] = {}
-        self._shown_s = 0.0
         self._view_due_s = 0.0
         self._last_view: ClusterView | None = None
         self._changed = True
@@ -88,7 +84,7 @@ class Updates:
     @property
     def shown_state(self) -> RunState:
         """The cluster's state as the front end knows it."""
-        return RunState(self._shown.get("state", RunState.LAUNCHING))
+        return RunState(self._shown["view"]["state"] if self._shown else RunState.LAUNCHING)
 
     def send(self, *, with_view: bool, with_metrics: bool, with_picture: bool) -> None:
         """Send what is new; an error is logged and ends this update only."""
@@ -129,12 +125,18 @@ class Updates:
         if is_large(view):
             self._followed.choose(row["node"] for row in encoded["rows"])
             self._view_due_s = time.monotonic() + (time.monotonic() - began_s) / VIEW_SHARE
-        content = {key: value for key, value in encoded.items() if key != "now_s"}
-        changed = content != self._shown
-        if changed or now_s - self._shown_s > SIGN_OF_LIFE_S:
-            self._changed = self._changed or changed
-            self._shown, self._shown_s = content, now_s
-            self._widget.view = dict(encoded)
+        # The time in the parts goes on second by second, so that the page hears from a live kernel.
+        drawn = parts(view, view.started_s + int(now_s - view.started_s), self._throughput)
+        shown = {**drawn, "view": {key: value for key, value in encoded.items() if key != "now_s"}}
+        if shown == self._shown:
+            return
+        self._changed = True
+        with self._widget.hold_sync():
+            for name, part in drawn.items():
+                self._widget.set_trait(name, part)
+            if shown["view"] != self._shown.get("view"):
+                self._widget.view = dict(encoded)
+        self._shown = shown
 
     def _send_metrics(self) -> None:
         view = self._last_view
