@@ -268,7 +268,7 @@ def test_every_state_has_its_sign_word_drawing_and_colour():
         assert f"{state.look.sign}</span> {state.value}" in drawn(dataclasses.replace(view, state=state))
 
 
-def test_sixty_four_nodes_have_lines_of_their_own_as_in_the_live_view():
+def test_sixty_four_nodes_have_lines_of_their_own():
     cluster = FakeCluster(nodes=64)
     reports = [
         MetricsReported(time_s=step, node=node, step=step, total_steps=None, metrics={"loss": 1.0 * step})
@@ -279,8 +279,7 @@ def test_sixty_four_nodes_have_lines_of_their_own_as_in_the_live_view():
     looks = re.findall(r'class="(tfos-hue\d+)" data-dash="(\d+)"', html)
     assert len(set(looks)) == len(looks) == 64
     assert all(one[1] != other[1] for one, other in itertools.pairwise(looks)), "neighbours differ not by colour alone"
-    [dashes] = re.findall(r"const DASHES = \[(.*)\];", (DASHBOARD / "src/marks.ts").read_text())
-    assert set(re.findall(r'stroke-dasharray="([^"]*)"', html)) == set(re.findall('"([^"]*)"', dashes)) - {""}
+    assert len(set(re.findall(r'stroke-dasharray="([^"]*)"', html))) == 3, "beside lines without dashes"
 
 
 # ---- what a page gets -----------------------------------------------------------------------------------------------
@@ -463,6 +462,8 @@ def test_a_chart_has_a_line_for_each_node_gaps_single_points_and_flat_lines():
     assert re.findall(r'class="tfos-line (tfos-hue\d)"', chart) == ["tfos-hue0", "tfos-hue1"]
     assert 'aria-label="loss: chief:0 1, worker:0 1"' in chart
     assert '<path d="M46 6L179 58L312 110"' in chart
+    for low, high in [(3e-9, 4e-9), (-1e12, 5e12), (1.0, 1.0001)]:
+        assert 4 < charts(low, high, nodes=("chief:0",)).count("tfos-tick") < 20, "round ticks"
     assert re.search(r'd="M[^ML]+L[^ML]+M[^ML]+L[^ML]+"', charts(1.0, 2.0, nan, 2.0, 1.0, nodes=("chief:0",)))
     assert "<circle" in charts(1.0)
     assert "not finite" in charts(nan, nan)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -140,25 +141,20 @@ def test_log_text_is_sent_as_few_messages_and_is_never_in_the_document(browser, 
     assert len(browser.customs("log")) < 100, "not one for each piece"
 
 
-def test_metrics_are_sent_as_new_points_of_series(browser, cluster, live):
+def test_charts_have_the_values_of_their_points_and_are_thinned(browser, cluster, live):
     def report(step, loss):
         cluster.bus.publish(
             MetricsReported(time_s=float(step), node="chief:0", step=step, total_steps=None, metrics={"loss": loss})
         )
 
     report(1, 2.0)
-    eventually(lambda: browser.customs("metrics"))
     report(2, float("nan"))
-    eventually(lambda: len(browser.customs("metrics")) == 2)
-    [[first], [second]] = [message["series"] for message in browser.customs("metrics")]
-    assert (first["metric"], first["node"], first["fresh"]) == ("loss", "chief:0", True)
-    assert second["points"][0][1:] == (2, None)
+    eventually(lambda: 'data-points="1=2 2="' in browser.part("charts"))
     for step in range(3, 3000):
         report(step, 1.0)
-    browser.send({"kind": "hello", "page": "late"})
-    [whole] = browser.customs("metrics")[-1]["series"]
-    assert whole["points"][0][1] == 1
-    assert len(whole["points"]) < 1000, "thinned"
+    points = eventually(lambda: re.findall(r"\b(\d+)=1\b", browser.part("charts")))
+    eventually(lambda: "2999=1" in browser.part("charts"))
+    assert len(points) < 1000, "thinned"
     live.close()
     assert 'aria-label="loss: chief:0 1"' in browser.outputs[-1].data["text/html"]
 

@@ -130,12 +130,6 @@ export interface LogMessage {
   open: Record<string, Run[]>;
 }
 
-/** New points of the metrics' lines. */
-export interface MetricsMessage {
-  kind: "metrics";
-  series: SeriesPoints[];
-}
-
 /**
  * What one node has done in the last seconds; measured on the node, about once a second.
  *
@@ -237,7 +231,7 @@ export interface Open {
   open: boolean;
 }
 
-export type PageMessage = LogMessage | HistoryMessage | MetricsMessage | FileMessage | StacksMessage | PictureMessage | EndMessage;
+export type PageMessage = LogMessage | HistoryMessage | FileMessage | StacksMessage | PictureMessage | EndMessage;
 
 /** What the document holds in place of the widget `model` while the run goes on. */
 export interface PictureMessage {
@@ -245,8 +239,6 @@ export interface PictureMessage {
   model: string;
   bundle: Record<string, string>;
 }
-
-export type Point = [number, number | null, number | null];
 
 /**
  * One node: `cells` by the columns' keys, `broken` is what happened where it failed.
@@ -299,15 +291,6 @@ export interface SeenNoteOptions {
   up: string[];
 }
 
-/** New points of one series, or all of them if `fresh`; `last` is the newest point if it is not among them. */
-export interface SeriesPoints {
-  metric: string;
-  node: string;
-  fresh: boolean;
-  points: Point[];
-  last: Point | null;
-}
-
 /** What a node may spend its time on: the key of its colour, and a word or two for it. */
 export interface ShareKind {
   key: string;
@@ -343,11 +326,12 @@ export interface TensorBoardFrameOptions {
 /**
  * The widget's traits that the page reads; `has_stacks` where nodes can be asked for their stacks.
  *
- * `head` and `course` are parts of the card as HTML: `card.parts`.
+ * `head`, `course` and `charts` are parts of the card as HTML.
  */
 export interface Traits {
   head: string;
   course: string;
+  charts: string;
   view: View;
   display_key: string;
   blocking: boolean;

@@ -3,8 +3,11 @@
 
 import type { Model } from "./model";
 
-/** Whatever Python draws, these stay as the reader has set them. */
-const OF_THE_READER: Record<string, string[]> = { DETAILS: ["open"] };
+/** Whatever Python draws, these stay as the reader or the page has set them. */
+const OF_THE_READER: Record<string, string[]> = { DETAILS: ["open"], svg: ["tabindex"] };
+
+/** Their traits. */
+export const PARTS = ["head", "course", "charts"] as const;
 
 /** One part, by the name of its trait. */
 export class Part {
@@ -12,15 +15,17 @@ export class Part {
 
   constructor(
     private readonly model: Model,
-    private readonly name: "head" | "course",
+    private readonly name: (typeof PARTS)[number],
     readonly el: HTMLElement,
   ) {}
 
-  update(): void {
+  /** Returns whether it has changed. */
+  update(): boolean {
     const html = this.model.get(this.name);
-    if (html === this.shown) return;
+    if (html === this.shown) return false;
     this.shown = html;
     morphInto(this.el, html);
+    return true;
   }
 }
 

@@ -1,7 +1,7 @@
 """The live output of a cell: a widget that draws the cluster, and the thread that updates it.
 
 The parts of the card that Python draws travel as traits, and so does the ``view``, from which the page draws the rest;
-log text and points of metrics travel as custom messages, ten and two a second. When the cell ends, the output is
+log text travels as custom messages, ten a second. When the cell ends, the output is
 replaced by the static bundle. Until then the page shows the widget, and the document holds a picture that follows the
 run: a saved notebook never asks for the widget.
 
@@ -9,7 +9,6 @@ to         kind      content
 ========== ========= ==================================================================================================
 front end  log       ``seq``, ``chunks`` of finished lines in order, ``open``: each node's unfinished line
 front end  history   the same, of all that is remembered; ``page`` that asked, or empty for all that missed the start
-front end  metrics   ``series``: new points of the metrics' lines, or whole lines that are ``fresh``
 front end  file      a piece of a node's log as a buffer; ``page``, ``node``, ``offset``, ``size`` of the whole file
 front end  stacks    where the threads of ``node`` were at ``time_s``, as ``text``
 front end  picture   ``bundle`` that stands in the document for the widget ``model`` while the run goes on
@@ -52,9 +51,9 @@ logger = logging.getLogger(__name__)
 
 LOG_PERIOD_S = 0.1
 
-# In periods: how often the view and the metrics are sent.
+# In periods: how often the view and the charts are sent.
 VIEW_EVERY = 2
-METRICS_EVERY = 5
+CHARTS_EVERY = 10
 
 # In periods: how often the kernel is announced as busy again, for pages that were loaded since the last time.
 BUSY_EVERY = 20
@@ -117,7 +116,7 @@ class Dashboard(Display):
     def _finish_pump(self) -> None:
         if self._pump is not threading.current_thread():
             self._pump.join(timeout=5.0)
-        self._updates.send(with_view=True, with_metrics=True, with_picture=False)
+        self._updates.send(with_view=True, with_charts=True, with_picture=False)
         self._updates.close()
         self._stacks.close()
         if self._stopper is not None:
@@ -166,7 +165,7 @@ class Dashboard(Display):
             with_view = period % VIEW_EVERY == 0
             self._updates.send(
                 with_view=with_view,
-                with_metrics=period % METRICS_EVERY == 0,
+                with_charts=period % CHARTS_EVERY == 0,
                 with_picture=with_view and not self._closing.is_set(),
             )
             if self._busy is not None and period % BUSY_EVERY == 0:

@@ -12,7 +12,6 @@ from typing import Literal, TypedDict
 import msgspec
 
 from tfos_lab.jupyter.display.log_feed import LogBatch, LogHistory
-from tfos_lab.jupyter.display.series import SeriesPoints
 
 # MIME type → content, as in a notebook's output.
 Bundle = dict[str, str]
@@ -31,13 +30,6 @@ class HistoryMessage(LogHistory):
 
     kind: Literal["history"]
     page: str
-
-
-class MetricsMessage(TypedDict):
-    """New points of the metrics' lines."""
-
-    kind: Literal["metrics"]
-    series: list[SeriesPoints]
 
 
 class FileMessage(TypedDict):
@@ -75,7 +67,7 @@ class StacksMessage(TypedDict):
     time_s: float
 
 
-PageMessage = LogMessage | HistoryMessage | MetricsMessage | FileMessage | StacksMessage | PictureMessage | EndMessage
+PageMessage = LogMessage | HistoryMessage | FileMessage | StacksMessage | PictureMessage | EndMessage
 
 # ---- page to kernel -------------------------------------------------------------------------------------------------
 
@@ -202,11 +194,12 @@ class View(TypedDict):
 class Traits(TypedDict):
     """The widget's traits that the page reads; ``has_stacks`` where nodes can be asked for their stacks.
 
-    ``head`` and ``course`` are parts of the card as HTML: `card.parts`.
+    ``head``, ``course`` and ``charts`` are parts of the card as HTML.
     """
 
     head: str
     course: str
+    charts: str
     view: View
     display_key: str
     blocking: bool

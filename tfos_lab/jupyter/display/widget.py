@@ -26,6 +26,7 @@ class DashboardWidget(anywidget.AnyWidget):
 
     head = traitlets.Unicode().tag(sync=True)
     course = traitlets.Unicode().tag(sync=True)
+    charts = traitlets.Unicode().tag(sync=True)
     view = traitlets.Dict().tag(sync=True)
     display_key = traitlets.Unicode().tag(sync=True)
     blocking = traitlets.Bool(default_value=True).tag(sync=True)
