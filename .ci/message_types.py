@@ -18,7 +18,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import msgspec.inspect as ms
 
 from tfos_lab.core.states import Shape, Tone
-from tfos_lab.jupyter.display import messages, runs, series, states
+from tfos_lab.jupyter.display import messages, runs, states
 from tfos_lab.jupyter_server import messages as server_messages
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -36,7 +36,6 @@ FILES = {
         "tfos_lab/jupyter/display/messages.py and tfos_lab/jupyter_server/messages.py",
         {
             "Run": runs.Run,
-            "Point": series.Point,
             "Bundle": messages.Bundle,
             "PageMessage": messages.PageMessage,
             "KernelMessage": messages.KernelMessage,

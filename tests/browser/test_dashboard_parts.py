@@ -42,7 +42,7 @@ def test_each_metric_is_a_chart_with_a_line_for_each_node(stage: Stage) -> None:
 def test_a_pointer_or_an_arrow_key_shows_the_values(stage: Stage) -> None:
     stage.report(*(reported("chief:0", step, loss=10.0 - step) for step in range(11)))
     stage.report(*(reported("worker:0", step, loss=20.0 - step) for step in range(11)))
-    svg, tip = chart(stage, "loss").get_by_role("img"), chart(stage, "loss").locator(".tfos-tip")
+    svg, tip = chart(stage, "loss").get_by_role("img"), stage.page.locator(".tfos-tip")
     svg.hover()
     expect(tip).to_contain_text(re.compile(r"step [45].*chief:0.*worker:0", re.DOTALL))
     stage.page.mouse.move(0, 0)
@@ -52,8 +52,45 @@ def test_a_pointer_or_an_arrow_key_shows_the_values(stage: Stage) -> None:
     expect(tip).to_have_text("step 10chief:00worker:010")
     stage.page.keyboard.press("ArrowLeft")
     expect(tip).to_have_text("step 9chief:01worker:011")
+    stage.report(reported("chief:0", 11, loss=3.5))
+    expect(svg).to_be_focused()
+    expect(tip).to_have_text("step 9chief:01worker:011")
+    stage.page.keyboard.press("End")
+    expect(tip).to_have_text("step 11chief:03.5worker:010")
     stage.page.keyboard.press("Escape")
     expect(tip).to_be_hidden()
+
+
+def test_charts_that_were_folded_stay_so(stage: Stage) -> None:
+    stage.report(reported("chief:0", 1, loss=1.0))
+    stage.page.get_by_text("Metrics", exact=True).click()
+    expect(chart(stage, "loss")).to_be_hidden()
+    stage.report(reported("chief:0", 2, loss=0.5, accuracy=0.5))
+    expect(chart(stage, "accuracy")).to_have_count(1)
+    expect(chart(stage, "loss")).to_be_hidden()
+
+
+# ---- parts that Python draws -----------------------------------------------------------------------------------------
+
+
+def test_what_is_selected_stays_when_a_part_changes(stage: Stage) -> None:
+    stage.alter(timings={"launched": 0.5, "reserved": 2.0}, verdict="healthy", notes=("first",))
+    stage.page.evaluate(
+        """() => {
+          const phases = document.querySelector(".tfos-phases");
+          window.before = [phases, document.querySelector(".tfos-name")];
+          window.getSelection().selectAllChildren(phases.firstChild);
+        }"""
+    )
+    stage.alter(
+        timings={"launched": 0.5, "reserved": 2.0, "released": 2.5}, state="starting", notes=("first", "second")
+    )
+    expect(stage.page.locator(".tfos-note", has_text="second")).to_be_visible()
+    expect(stage.page.locator(".tfos-phases span")).to_have_count(4)
+    assert stage.page.evaluate("() => window.getSelection().toString()") == "launch 0.50 s"
+    same = """() => ["tfos-phases", "tfos-name"].every(
+      (name, index) => document.querySelector(`.${name}`) === window.before[index])"""
+    assert stage.page.evaluate(same)
 
 
 # ---- phases, feed, progress ------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { keepPicture, lostPicture, replaceOutput } from "../../extensions/dashboard/src/picture";
+import { keepPicture, replaceOutput } from "../../extensions/dashboard/src/picture";
 
 const WIDGET_VIEW = "application/vnd.jupyter.widget-view+json";
 const bundle = { "text/html": "<p>picture</p>", "text/plain": "picture" };
@@ -63,19 +63,4 @@ test("where a front end has no such document nothing is done", () => {
   keepPicture(model, "m1", bundle);
   keepPicture({ get: () => "d1" }, "m1", bundle);
   assert.deepEqual(shown, [widget]);
-});
-
-test("a picture of a lost run says so, and runs no more", () => {
-  const state = (name) => `<span class="tfos-state" data-state="${name}"><span aria-hidden="true">●</span> ${name}</span>`;
-  const page = `${state("running")}<span class="tfos-facts">1/2 nodes</span><div class="tfos-seen" id="a">Seen at 1.</div>
-<script>(function f() {
-})({})</script><table>${state("waiting")}${state("done")}</table>&lt;span class=&quot;tfos-state&quot; data-state=&quot;running&quot;`;
-  const lost = lostPicture({ "text/html": page, "text/plain": "running" }, "Gone <at> 2.");
-  assert.ok(!lost["text/html"].includes("<script>"));
-  assert.equal(lost["text/html"].match(/data-state="lost"/g).length, 2);
-  assert.ok(lost["text/html"].includes(state("done")));
-  assert.ok(lost["text/html"].includes('<div class="tfos-seen" id="a">Gone &#60;at&#62; 2. Seen at 1.</div>'));
-  assert.ok(lost["text/html"].includes("last seen with 1/2 nodes"));
-  assert.ok(lost["text/html"].endsWith("&quot;running&quot;"), "what nodes wrote is left alone");
-  assert.equal(lost["text/plain"], "Gone <at> 2.\nrunning");
 });

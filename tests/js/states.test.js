@@ -1,11 +1,10 @@
-// Every state of Python's table is drawn with its own shape and word, by the header and by the node table.
+// Every state of Python's table is drawn with its own shape and word, by the node table.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { StateCell } from "../../extensions/dashboard/src/cells";
-import { Header } from "../../extensions/dashboard/src/header";
-import { CLUSTER_STATES, NODE_STATES } from "../../extensions/dashboard/src/states";
+import { NODE_STATES } from "../../extensions/dashboard/src/states";
 
 /** As much of an element as drawing a state takes. */
 class FakeElement {
@@ -45,27 +44,15 @@ function drawnInTable(state) {
   return { drawing: drawingOf(word.children[0]), text: word.children[1] };
 }
 
-function drawnInHeader(state) {
-  const header = { shownState: "", state: new FakeElement("span"), announcer: {}, store: { view: { name: "mnist" } } };
-  Header.prototype.updateState.call(header, state);
-  const [icon, text] = header.state.children;
-  return { drawing: drawingOf(icon), text };
-}
-
-for (const [where, states, draw] of [
-  ["node", NODE_STATES, drawnInTable],
-  ["cluster", CLUSTER_STATES, drawnInHeader],
-]) {
-  for (const [state, { shape }] of Object.entries(states)) {
-    test(`a ${where} that is ${state}`, () => {
-      const { drawing, text } = draw(state);
-      assert.equal(text, state);
-      assert.notEqual(drawing, "[]", "its shape is drawn");
-      for (const [other, traits] of Object.entries(states)) {
-        assert.equal(draw(other).drawing === drawing, traits.shape === shape, `${state} and ${other}`);
-      }
-    });
-  }
+for (const [state, { shape }] of Object.entries(NODE_STATES)) {
+  test(`a node that is ${state}`, () => {
+    const { drawing, text } = drawnInTable(state);
+    assert.equal(text, state);
+    assert.notEqual(drawing, "[]", "its shape is drawn");
+    for (const [other, traits] of Object.entries(NODE_STATES)) {
+      assert.equal(drawnInTable(other).drawing === drawing, traits.shape === shape, `${state} and ${other}`);
+    }
+  });
 }
 
 test("a node that is stopping is not drawn as one that waits", () => {

@@ -21,22 +21,6 @@ test("old lines are dropped and counted", () => {
   assert.ok(store.chunks.length < 300, "dropped chunks are freed");
 });
 
-test("points of metrics are added, replaced, and end with the newest", () => {
-  const store = new Store(view);
-  const drawnMetrics = [];
-  store.listeners.add({ metricsChanged: () => drawnMetrics.push([...store.series.keys()]) });
-  const send = (fresh, points, last) => store.addMetrics({ series: [{ metric: "loss", node: "chief:0", fresh, points, last }] });
-  const drawn = () => store.series.get("loss").nodes.get("chief:0").map(([, step]) => step);
-  send(true, [[0, 1, 9], [0, 2, 8]], null);
-  send(false, [], [0, 3, 7]);
-  assert.deepEqual(drawn(), [1, 2, 3]);
-  send(false, [[0, 4, 6]], null);
-  assert.deepEqual(drawn(), [1, 2, 4], "3 was only the newest for a while");
-  send(true, [[0, 1, 9], [0, 4, 6]], null);
-  assert.deepEqual(drawn(), [1, 4]);
-  assert.equal(drawnMetrics.length, 4);
-});
-
 test("colours follow the node's place in the table", () => {
   const store = new Store(view);
   assert.deepEqual(["chief:0", "worker:0", "unknown"].map((node) => store.hueOf(node)), [0, 1, 0]);

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from importlib import resources
 from typing import Any
@@ -12,7 +11,12 @@ from playwright.sync_api import Page, expect
 
 from tests.support.fake_cluster import FakeCluster
 from tfos_lab.engine.state.events import LogText, MetricsReported
+from tfos_lab.jupyter.display.bands import BANDS
+from tfos_lab.jupyter.display.card import parts
+from tfos_lab.jupyter.display.listing import is_large
 from tfos_lab.jupyter.display.log_feed import LogFeed
+from tfos_lab.jupyter.display.metric_charts import render_charts
+from tfos_lab.jupyter.display.series import SeriesBook
 from tfos_lab.jupyter.display.view_model import encode_view
 
 _STATIC = resources.files("tfos_lab.jupyter.display") / "static"
@@ -32,9 +36,10 @@ window.deliver = (message, text) => {
   const buffers = text === undefined ? [] : [new DataView(new TextEncoder().encode(text).buffer)];
   for (const handler of handlers["msg:custom"] ?? []) handler(message, buffers);
 };
-window.show = (view) => {
-  window.traits.view = view;
-  for (const handler of handlers["change:view"] ?? []) handler();
+window.show = (traits) => {
+  const changed = Object.keys(traits).filter((name) => traits[name] !== window.traits[name]);
+  Object.assign(window.traits, traits);
+  for (const name of changed) for (const handler of handlers[`change:${name}`] ?? []) handler();
 };
 window.forget = dashboard.initialize({ model });
 window.leave = dashboard.render({ model, el: document.body });
@@ -49,12 +54,12 @@ class Stage:
         self.page = page
         self.cluster = cluster
         self.feed = LogFeed()
-        self.drawn: set[tuple[str, str]] = set()
+        self.book = SeriesBook(cluster.view().started_s)
         self.errors: list[str] = []
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.set_content(f"<style>{(_STATIC / 'dashboard.css').read_text()}</style>")
         traits = {
-            "view": self._view(),
+            **self._view(),
             "display_key": "k",
             "blocking": True,
             "has_stacks": True,
@@ -67,14 +72,15 @@ class Stage:
 
     def _view(self) -> dict[str, Any]:
         view = self.cluster.view()
-        return encode_view(view, "/runs/1", view.started_s)
+        encoded = encode_view(view, "/runs/1", view.started_s)
+        return {**parts(view, view.started_s), "charts": self._charts(), "view": encoded}
 
     def change(self, node: str, **fields: object) -> None:
         self.cluster.change(node, **fields)
         self.show()
 
     def show(self) -> None:
-        self.page.evaluate("(view) => window.show(view)", self._view())
+        self.page.evaluate("(traits) => window.show(traits)", self._view())
 
     def write(self, *texts: tuple[str, str]) -> None:
         for node, text in texts:
@@ -82,18 +88,13 @@ class Stage:
         self.send({"kind": "log", **(self.feed.take_out() or {})})
 
     def report(self, *reports: MetricsReported) -> None:
-        series: dict[tuple[str, str], list[Any]] = {}
-        for report in reports:
-            for metric, value in report.metrics.items():
-                time_s = report.time_s - self.cluster.view().started_s
-                point = (time_s, report.step, value if math.isfinite(value) else None)
-                series.setdefault((metric, report.node), []).append(point)
-        found = [
-            {"metric": metric, "node": node, "fresh": (metric, node) not in self.drawn, "points": points, "last": None}
-            for (metric, node), points in series.items()
-        ]
-        self.drawn |= series.keys()
-        self.send({"kind": "metrics", "series": found})
+        self.book.add(reports)
+        self.show()
+
+    def _charts(self) -> str:
+        view, series = self.cluster.view(), self.book.series()
+        lines = BANDS if is_large(view) else sorted(view.places, key=view.places.__getitem__)
+        return render_charts(series, lines, with_values=True)
 
     def send(self, message: dict[str, Any], text: str | None = None) -> None:
         """Send a message of the kernel; ``text`` goes as a buffer."""

@@ -3,7 +3,6 @@
 // The state of the cluster is the trait `view`, so that a page that loads later has it at once. Log text comes as
 // custom messages, which are never saved into the notebook.
 
-import { Charts } from "./charts";
 import { element, setAttribute } from "./dom";
 import { formatClock } from "./format";
 import { Groups } from "./groups";
@@ -12,10 +11,12 @@ import { watchKernel } from "./kernel_watch";
 import { LogTabs } from "./logs";
 import type { HistoryMessage, PageMessage, PictureMessage, StacksMessage } from "./messages";
 import type { Model } from "./model";
+import { PARTS, Part } from "./parts";
 import { keepPicture, lostPicture, replaceOutput } from "./picture";
 import { Stacks } from "./stacks";
 import { Store, type KeptChunk } from "./store";
 import { NodeTable } from "./table";
+import { Tips } from "./tips";
 
 /** One store for all views of a display, by its key. */
 const stores = new Map<string, Store>();
@@ -28,6 +29,7 @@ function initialize({ model }: { model: Model }): () => void {
   let picture: PictureMessage | null = null;
 
   const onView = () => store.setView(model.get("view"));
+  const onPart = () => store.partChanged();
   const onMessage = (message: PageMessage, buffers: DataView[]) => {
     store.onMessage();
     switch (message?.kind) {
@@ -36,8 +38,6 @@ function initialize({ model }: { model: Model }): () => void {
       case "history":
         store.kernelAnswers ||= message.page === page;
         return isForUs(message, page, store) ? store.replaceLogs(message) : undefined;
-      case "metrics":
-        return store.addMetrics(message);
       case "file":
         return store.onFile(message, buffers);
       case "stacks":
@@ -52,17 +52,19 @@ function initialize({ model }: { model: Model }): () => void {
   };
   const onKernelLost = (happened: string) => {
     if (!store.lose(`The kernel ${happened} at ${formatClock(new Date())}.`) || !picture) return;
-    keepPicture(model, picture.model, lostPicture(picture.bundle, store.view.reason));
+    keepPicture(model, picture.model, lostPicture(picture.bundle, store.lostReason));
   };
 
   const endWatch = watchKernel(model, onKernelLost);
   model.on("change:view", onView);
+  for (const name of PARTS) model.on(`change:${name}`, onPart);
   model.on("msg:custom", onMessage);
   stores.set(key, store);
   model.send({ kind: "hello", page });
   return () => {
     endWatch();
     model.off("change:view", onView);
+    for (const name of PARTS) model.off(`change:${name}`, onPart);
     model.off("msg:custom", onMessage);
     stores.delete(key);
   };
@@ -80,13 +82,17 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   const store = stores.get(model.get("display_key")) as Store;
   viewCount += 1;
   const header = new Header(store, model);
-  const charts = new Charts(store);
+  const charts = new Part(model, "charts", element("div"));
+  const tips = new Tips(charts.el, element("div", { class: "tfos-all-charts" }));
   const logs = new LogTabs(store, model, `tfos-${model.get("display_key")}-${viewCount}`);
   const stacks = new Stacks(store, model);
   const table = new NodeTable(store, stacks, (node) => logs.select(node), new Groups(model));
   // Jupyter's one-letter shortcuts (and its arrow keys) must not act on the cell while focus is in here.
   const root = element("div", { class: "tfos tfos-live", "data-lm-suppress-shortcuts": "true" });
-  root.append(header.el, table.el, stacks.el, charts.el, logs.el);
+  root.append(header.el, table.el, stacks.el, tips.el, logs.el);
+  const drawCharts = () => {
+    if (charts.update()) tips.update();
+  };
   const listener = {
     viewChanged: () => {
       setAttribute(root, "data-state", store.view.state);
@@ -94,14 +100,17 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
       table.update();
       logs.update();
     },
-    metricsChanged: () => charts.update(),
+    partChanged: () => {
+      header.updateParts();
+      drawCharts();
+    },
     logsAdded: (chunks: KeptChunk[]) => logs.add(chunks),
     logsReplaced: () => logs.redraw(),
     stacksAdded: (message: StacksMessage) => stacks.show(message),
   };
   store.listeners.add(listener);
   listener.viewChanged();
-  charts.update();
+  drawCharts();
   const clock = setInterval(() => {
     header.tick();
     table.tick();
@@ -111,7 +120,6 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
     clearInterval(clock);
     store.listeners.delete(listener);
     header.close();
-    charts.close();
     stacks.close();
     logs.close();
     root.remove();

@@ -23,21 +23,6 @@ function pad(number: number): string {
   return String(number).padStart(2, "0");
 }
 
-/** A duration as Python writes it: "0.12 s", "12.3 s", "4:05". */
-export function formatSeconds(seconds: number): string {
-  if (seconds < 9.995) return `${seconds.toFixed(2)} s`;
-  if (seconds < 59.95) return `${seconds.toFixed(1)} s`;
-  return formatElapsed(Math.round(seconds));
-}
-
-/** A metric with four significant digits, as Python writes it. */
-export function formatMetric(value: number): string {
-  const size = Math.abs(value);
-  if (value !== 0 && (size < 1e-4 || size >= 1e6)) return value.toExponential(3).replace(/e([+-])(\d)$/, "e$10$2");
-  if (size >= 1000) return Math.round(value).toLocaleString("en-US");
-  return String(Number(value.toPrecision(4)));
-}
-
 /** A size such as "812 B" or "14.6 MB". */
 export function formatBytes(bytes: number): string {
   let [size, unit] = [bytes, "B"];

@@ -58,15 +58,6 @@ export interface EndMessage {
   bundle: Record<string, string>;
 }
 
-/** The last feed, and a line for each one before it. */
-export interface Feed {
-  older: string[];
-  line: string;
-  shares: string;
-  progress: number | null;
-  complete: boolean;
-}
-
 /** A page wants the piece of a node's log file that begins at `offset`. */
 export interface Fetch {
   kind: "fetch";
@@ -137,12 +128,6 @@ export interface LogMessage {
   seq: number;
   chunks: Chunk[];
   open: Record<string, Run[]>;
-}
-
-/** New points of the metrics' lines. */
-export interface MetricsMessage {
-  kind: "metrics";
-  series: SeriesPoints[];
 }
 
 /**
@@ -246,7 +231,7 @@ export interface Open {
   open: boolean;
 }
 
-export type PageMessage = LogMessage | HistoryMessage | MetricsMessage | FileMessage | StacksMessage | PictureMessage | EndMessage;
+export type PageMessage = LogMessage | HistoryMessage | FileMessage | StacksMessage | PictureMessage | EndMessage;
 
 /** What the document holds in place of the widget `model` while the run goes on. */
 export interface PictureMessage {
@@ -254,8 +239,6 @@ export interface PictureMessage {
   model: string;
   bundle: Record<string, string>;
 }
-
-export type Point = [number, number | null, number | null];
 
 /**
  * One node: `cells` by the columns' keys, `broken` is what happened where it failed.
@@ -308,15 +291,6 @@ export interface SeenNoteOptions {
   up: string[];
 }
 
-/** New points of one series, or all of them if `fresh`; `last` is the newest point if it is not among them. */
-export interface SeriesPoints {
-  metric: string;
-  node: string;
-  fresh: boolean;
-  points: Point[];
-  last: Point | null;
-}
-
 /** What a node may spend its time on: the key of its colour, and a word or two for it. */
 export interface ShareKind {
   key: string;
@@ -349,17 +323,15 @@ export interface TensorBoardFrameOptions {
   name: string;
 }
 
-/** A bar of the timeline in seconds since the call; feeds are drawn below the phases, each on a track of its own. */
-export interface TimelineSpan {
-  kind: string;
-  name: string;
-  start_s: number;
-  end_s: number | null;
-  track: number;
-}
-
-/** The widget's traits that the page reads; `has_stacks` where nodes can be asked for their stacks. */
+/**
+ * The widget's traits that the page reads; `has_stacks` where nodes can be asked for their stacks.
+ *
+ * `head`, `course` and `charts` are parts of the card as HTML.
+ */
 export interface Traits {
+  head: string;
+  course: string;
+  charts: string;
   view: View;
   display_key: string;
   blocking: boolean;
@@ -370,23 +342,13 @@ export interface Traits {
 /**
  * The cluster as it is: the trait `view`. Times are the kernel's clock.
  *
- * `progress` is how much of the training is done, 0 to 1, `left` how long the rest takes; `alarm` says that a
- * metric is not a number, `verdict` why it is slow. They are empty where that is not known. Of a large cluster, only
- * some nodes have rows, the worst first; all are counted in `groups`, and `more` says what is not listed.
+ * Of a large cluster, only some nodes have rows, the worst first; all are counted in `groups`, and `more` says
+ * what is not listed.
  */
 export interface View {
   id: string;
   name: string;
   state: string;
-  reason: string;
-  notes: string[];
-  headline: string;
-  alarm: string;
-  verdict: string;
-  progress: number | null;
-  left: string;
-  spans: TimelineSpan[];
-  feed: Feed | null;
   spark_ui: string;
   tensorboard: boolean;
   started_s: number;

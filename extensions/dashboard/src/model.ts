@@ -6,9 +6,9 @@ import type { KernelMessage, PageMessage, Traits } from "./messages";
 export interface Model {
   get<Name extends keyof Traits>(name: Name): Traits[Name];
   send(message: KernelMessage): void;
-  on(name: "change:view", callback: () => void): void;
+  on(name: `change:${keyof Traits}`, callback: () => void): void;
   on(name: "msg:custom", callback: MessageHandler): void;
-  off(name: "change:view", callback: () => void): void;
+  off(name: `change:${keyof Traits}`, callback: () => void): void;
   off(name: "msg:custom", callback: MessageHandler): void;
   readonly widget_manager?: WidgetManager;
 }

@@ -7,18 +7,11 @@
 
 import type { Bundle } from "./messages";
 import type { Model, NotebookCell } from "./model";
-import { CLUSTER_STATES, NODE_STATES } from "./states";
+import { asLost, parseParts } from "./parts";
 
 const WIDGET_VIEW = "application/vnd.jupyter.widget-view+json";
 /** Marks the change of the document as the dashboard's own: the page goes on showing the dashboard. */
 const SILENT = "silent-change";
-const GOING_ON = Object.entries({ ...CLUSTER_STATES, ...NODE_STATES }).flatMap(([state, { ended }]) => (ended ? [] : [state]));
-const STATE = new RegExp(
-  `<span class="tfos-state" data-state="(?:${GOING_ON.join("|")})"><span aria-hidden="true">[^<]*</span> [^<]*</span>`,
-  "g",
-);
-const LOST = `<span class="tfos-state" data-state="lost"><span aria-hidden="true">${CLUSTER_STATES["lost"]?.sign}</span> lost</span>`;
-
 /** Where the notebook shows the run; `isLive` where the output is the widget itself. */
 interface OutputPosition {
   readonly outputs: NonNullable<NotebookCell["outputs"]>;
@@ -45,13 +38,11 @@ export function keepPicture(model: Model, modelId: string, bundle: Bundle): void
 
 /** Returns the picture of a run as that of a lost one; `sentence` says how it was lost. */
 export function lostPicture(bundle: Bundle, sentence: string): Bundle {
-  const escaped = escapeText(sentence);
-  const page = (bundle["text/html"] ?? "")
-    .replace(/<script>.*?<\/script>/s, "")
-    .replace(STATE, () => LOST)
-    .replace('<span class="tfos-facts">', '<span class="tfos-facts">last seen with ')
-    .replace(/(<div class="tfos-seen"[^>]*>)([^<]*)/, (_, tag, seen) => `${tag}${escaped} ${seen}`);
-  return { ...bundle, "text/html": page, "text/plain": `${sentence}\n${bundle["text/plain"] ?? ""}` };
+  const page = parseParts(bundle["text/html"] ?? "");
+  for (const script of page.querySelectorAll("script")) script.remove();
+  asLost(page);
+  page.querySelector(".tfos-seen")?.prepend(`${sentence} `);
+  return { ...bundle, "text/html": page.innerHTML, "text/plain": `${sentence}\n${bundle["text/plain"] ?? ""}` };
 }
 
 function findOutputs(model: Model, modelId: string): OutputPosition[] {
@@ -73,8 +64,4 @@ function field(value: unknown, name: string): unknown {
 
 function makeOutput(model: Model, data: Record<string, unknown>): object {
   return { output_type: "display_data", data, metadata: { tfos_lab: { display: model.get("display_key") } } };
-}
-
-function escapeText(text: string): string {
-  return text.replace(/[&<>"]/g, (char) => `&#${char.charCodeAt(0)};`);
 }

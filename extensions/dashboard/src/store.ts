@@ -1,8 +1,7 @@
-// What the page knows of one cluster: its view, the kernel's clock, the lines of its metrics, and a bounded history of
-// log text.
+// What the page knows of one cluster: its view, the kernel's clock, and a bounded history of log text.
 
 import { hueAt } from "./marks";
-import type { Chunk, FileMessage, HistoryMessage, LogMessage, MetricsMessage, Point, Row, Run, StacksMessage, View } from "./messages";
+import type { Chunk, FileMessage, HistoryMessage, LogMessage, Row, Run, StacksMessage, View } from "./messages";
 import { CLUSTER_STATES, NODE_STATES } from "./states";
 
 /** Lines kept in the browser: of one node, and of all nodes together. The files have all. */
@@ -11,24 +10,14 @@ const KEEP_IN_ALL = 20000;
 /** At least so many of each, however many nodes there are. */
 const KEEP_AT_LEAST = 500;
 
-/** The lines of a large cluster's metrics: the values of all nodes lie between them. */
-export const BANDS = ["max", "median", "min"];
-
 /** A chunk is marked when the history drops it, so that views can drop what they have drawn of it. */
 export interface KeptChunk extends Chunk {
   gone?: boolean;
 }
 
-/** The lines of one metric: the points that stay, and those to draw, with the newest at their end. */
-export interface MetricLines {
-  version: number;
-  readonly kept: Map<string, Point[]>;
-  readonly nodes: Map<string, Point[]>;
-}
-
 export interface Listener {
   viewChanged?(): void;
-  metricsChanged?(): void;
+  partChanged?(): void;
   logsAdded?(chunks: KeptChunk[]): void;
   logsReplaced?(): void;
   stacksAdded?(message: StacksMessage): void;
@@ -44,13 +33,13 @@ export class Store {
   chunks: KeptChunk[] = [];
   /** The unfinished line of each node. */
   readonly open = new Map<string, Run[]>();
-  /** By metric. */
-  readonly series = new Map<string, MetricLines>();
   /** The last answer of each node that was asked. */
   readonly stacks = new Map<string, StacksMessage>();
   readonly downloads = new Set<FileReceiver>();
   readonly listeners = new Set<Listener>();
   stopRequested = false;
+  /** Why nobody follows the run any more. */
+  lostReason = "";
   /** Whether the kernel has answered this page, while the cell blocks if it does. */
   kernelAnswers = false;
   firstSeq = 0;
@@ -81,6 +70,12 @@ export class Store {
     for (const listener of this.listeners) listener.viewChanged?.();
   }
 
+  /** A part that Python draws is another one. */
+  partChanged(): void {
+    this.onMessage();
+    for (const listener of this.listeners) listener.partChanged?.();
+  }
+
   get hasEnded(): boolean {
     return CLUSTER_STATES[this.view.state]?.ended ?? false;
   }
@@ -103,20 +98,11 @@ export class Store {
   lose(sentence: string): boolean {
     if (this.hasEnded) return false;
     const { view } = this;
-    const ended_s = this.nowS();
-    this.show({
-      ...view,
-      state: "lost",
-      reason:
-        `${sentence} This is how the run was then; its nodes end by themselves, and their output until then is in ` +
-        `${view.run_dir}.`,
-      headline: `last seen with ${view.headline}`,
-      ended_s,
-      progress: null,
-      left: "",
-      spans: view.spans.map((span) => ({ ...span, end_s: span.end_s ?? ended_s - view.started_s })),
-      rows: view.rows.map((row) => (NODE_STATES[row.state]?.ended ? row : lostRow(row))),
-    });
+    this.lostReason =
+      `${sentence} This is how the run was then; its nodes end by themselves, and their output until then is in ` +
+      `${view.run_dir}.`;
+    const rows = view.rows.map((row) => (NODE_STATES[row.state]?.ended ? row : lostRow(row)));
+    this.show({ ...view, state: "lost", ended_s: this.nowS(), rows });
     return true;
   }
 
@@ -127,8 +113,6 @@ export class Store {
 
   /** A node's number, which stays when rows change their order. */
   placeOf(node: string): number {
-    const band = BANDS.indexOf(node);
-    if (band >= 0) return band;
     const index = this.view.rows.findIndex((row) => row.node === node);
     return this.view.rows[index]?.place ?? Math.max(0, index);
   }
@@ -136,20 +120,6 @@ export class Store {
   /** The number of a node's colour. */
   hueOf(node: string): number {
     return hueAt(this.placeOf(node));
-  }
-
-  // ---- metrics --------------------------------------------------------------------------------------------------------
-
-  addMetrics({ series }: MetricsMessage): void {
-    for (const { metric, node, fresh, points, last } of series) {
-      const lines = this.series.get(metric) ?? { version: 0, kept: new Map(), nodes: new Map() };
-      const kept = fresh ? points : [...(lines.kept.get(node) ?? []), ...points];
-      lines.kept.set(node, kept);
-      lines.nodes.set(node, last ? [...kept, last] : kept);
-      lines.version += 1;
-      this.series.set(metric, lines);
-    }
-    for (const listener of this.listeners) listener.metricsChanged?.();
   }
 
   addStacks(message: StacksMessage): void {

@@ -1,14 +1,14 @@
 """The live output of a cell: a widget that draws the cluster, and the thread that updates it.
 
-The state of the cluster travels as the trait ``view``; log text and points of metrics travel as custom messages, ten
-and two a second. When the cell ends, the output is replaced by the static bundle. Until then the page shows the widget,
-and the document holds a picture that follows the run: a saved notebook never asks for the widget.
+The parts of the card that Python draws travel as traits, and so does the ``view``, from which the page draws the rest;
+log text travels as custom messages, ten a second. When the cell ends, the output is
+replaced by the static bundle. Until then the page shows the widget, and the document holds a picture that follows the
+run: a saved notebook never asks for the widget.
 
 to         kind      content
 ========== ========= ==================================================================================================
 front end  log       ``seq``, ``chunks`` of finished lines in order, ``open``: each node's unfinished line
 front end  history   the same, of all that is remembered; ``page`` that asked, or empty for all that missed the start
-front end  metrics   ``series``: new points of the metrics' lines, or whole lines that are ``fresh``
 front end  file      a piece of a node's log as a buffer; ``page``, ``node``, ``offset``, ``size`` of the whole file
 front end  stacks    where the threads of ``node`` were at ``time_s``, as ``text``
 front end  picture   ``bundle`` that stands in the document for the widget ``model`` while the run goes on
@@ -20,7 +20,7 @@ kernel     open      list the nodes of a group of a large cluster, or only count
 kernel     group_by  group the nodes of a large cluster by something else
 kernel     stop      end the cluster
 ========== ========= ==================================================================================================
-=======
+
 Both kinds are declared in `messages`; ``extensions/dashboard`` is the other side.
 """
 
@@ -37,6 +37,7 @@ from IPython.display import display, update_display
 
 from tfos_lab.jupyter.display import messages
 from tfos_lab.jupyter.display.base import Display, WatchedCluster
+from tfos_lab.jupyter.display.card import parts
 from tfos_lab.jupyter.display.error_messages import render_error
 from tfos_lab.jupyter.display.kernel import current_kernel, kernel_id
 from tfos_lab.jupyter.display.log_files import link_to
@@ -50,9 +51,9 @@ logger = logging.getLogger(__name__)
 
 LOG_PERIOD_S = 0.1
 
-# In periods: how often the view and the metrics are sent.
+# In periods: how often the view and the charts are sent.
 VIEW_EVERY = 2
-METRICS_EVERY = 5
+CHARTS_EVERY = 10
 
 # In periods: how often the kernel is announced as busy again, for pages that were loaded since the last time.
 BUSY_EVERY = 20
@@ -115,15 +116,17 @@ class Dashboard(Display):
     def _finish_pump(self) -> None:
         if self._pump is not threading.current_thread():
             self._pump.join(timeout=5.0)
-        self._updates.send(with_view=True, with_metrics=True, with_picture=False)
+        self._updates.send(with_view=True, with_charts=True, with_picture=False)
         self._updates.close()
         self._stacks.close()
         if self._stopper is not None:
             self._stopper.join(timeout=1.0)
 
     def _make_widget(self) -> DashboardWidget:
+        view, now_s = self._cluster.view(), time.time()
         widget = DashboardWidget(
-            view=encode_view(self._cluster.view(), str(self._cluster.run_dir), time.time()),
+            **parts(view, now_s),
+            view=encode_view(view, str(self._cluster.run_dir), now_s),
             display_key=self._id,
             blocking=self._blocking,
             has_stacks=self._stacks.can_ask,
@@ -162,7 +165,7 @@ class Dashboard(Display):
             with_view = period % VIEW_EVERY == 0
             self._updates.send(
                 with_view=with_view,
-                with_metrics=period % METRICS_EVERY == 0,
+                with_charts=period % CHARTS_EVERY == 0,
                 with_picture=with_view and not self._closing.is_set(),
             )
             if self._busy is not None and period % BUSY_EVERY == 0:

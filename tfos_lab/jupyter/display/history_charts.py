@@ -60,7 +60,7 @@ def _dashes(number: int) -> str:
 
 def _points_by_metric(run: Run) -> dict[str, list[Point]]:
     series = all_series(leading_reports(run), run.started_s)
-    return {one["metric"]: [*one["points"], *([one["last"]] if one["last"] else [])] for one in series}
+    return {one["metric"]: one["points"] for one in series}
 
 
 def _render_chart(name: str, points: Mapping[int, Sequence[Point]]) -> str:

@@ -1,9 +1,11 @@
-"""How one node is told from the others in saved output: a colour, and with it a dash of its lines and a shape.
+"""How one node is told from the others: a colour, and with it a dash of its lines and a shape.
 
-``extensions/dashboard/src/marks.ts`` draws the same live; ``hues.css`` has the colours. A node's place selects them.
+``hues.css`` has the colours. A node's place selects them.
 """
 
 from __future__ import annotations
+
+from tfos_lab.jupyter.display.markup import Html, h
 
 # So many colours there are; farther nodes have them again, with other dashes and shapes.
 HUES = 16
@@ -34,23 +36,22 @@ def mark_attributes(place: int) -> str:
     return f'class="tfos-hue{hue_at(place)}" data-dash="{dash_at(place)}"'
 
 
-def draw_mark(place: int, x: float, y: float) -> str:
+def draw_mark(place: int, x: float, y: float) -> Html:
     """Return a node's shape at a point of an SVG drawing."""
     points = _CORNERS[dash_at(place)]
-    at = f'class="tfos-shape" transform="translate({x:g} {y:g})" fill="currentColor"'
-    return f'<polygon points="{points}" {at}/>' if points else f'<circle r="3.2" {at}/>'
+    tag, radius = ("polygon", None) if points else ("circle", "3.2")
+    at = f"translate({x:g} {y:g})"
+    return h(tag, points=points or None, r=radius, cls="tfos-shape", transform=at, fill="currentColor")
 
 
-def draw_line(place: int, path: str) -> str:
+def draw_line(place: int, path: str) -> Html:
     """Return a node's line as an SVG path."""
-    dash = DASHES[dash_at(place)]
-    dashes = f' stroke-dasharray="{dash}"' if dash else ""
-    return f'<path d="{path}" fill="none" stroke="currentColor" stroke-width="1.4" stroke-linejoin="round"{dashes}/>'
+    look = {"fill": "none", "stroke": "currentColor", "stroke_width": "1.4", "stroke_linejoin": "round"}
+    return h("path", d=path, **look, stroke_dasharray=DASHES[dash_at(place)] or None)
 
 
-def draw_sample(place: int) -> str:
+def draw_sample(place: int) -> Html:
     """Return a piece of a node's line with its shape, for legends."""
-    return (
-        f'<svg class="tfos-sample tfos-hue{hue_at(place)}" viewBox="0 0 30 10" width="30" height="10" '
-        f'aria-hidden="true">{draw_line(place, "M0 5H30")}{draw_mark(place, 15, 5)}</svg>'
-    )
+    drawn = (draw_line(place, "M0 5H30"), draw_mark(place, 15, 5))
+    hue = f"tfos-sample tfos-hue{hue_at(place)}"
+    return h("svg", *drawn, cls=hue, viewBox="0 0 30 10", width=30, height=10, aria_hidden="true")

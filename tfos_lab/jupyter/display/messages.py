@@ -12,7 +12,6 @@ from typing import Literal, TypedDict
 import msgspec
 
 from tfos_lab.jupyter.display.log_feed import LogBatch, LogHistory
-from tfos_lab.jupyter.display.series import SeriesPoints
 
 # MIME type → content, as in a notebook's output.
 Bundle = dict[str, str]
@@ -31,13 +30,6 @@ class HistoryMessage(LogHistory):
 
     kind: Literal["history"]
     page: str
-
-
-class MetricsMessage(TypedDict):
-    """New points of the metrics' lines."""
-
-    kind: Literal["metrics"]
-    series: list[SeriesPoints]
 
 
 class FileMessage(TypedDict):
@@ -75,7 +67,7 @@ class StacksMessage(TypedDict):
     time_s: float
 
 
-PageMessage = LogMessage | HistoryMessage | MetricsMessage | FileMessage | StacksMessage | PictureMessage | EndMessage
+PageMessage = LogMessage | HistoryMessage | FileMessage | StacksMessage | PictureMessage | EndMessage
 
 # ---- page to kernel -------------------------------------------------------------------------------------------------
 
@@ -173,46 +165,16 @@ class ShareKind(TypedDict):
     short: str
 
 
-class TimelineSpan(TypedDict):
-    """A bar of the timeline in seconds since the call; feeds are drawn below the phases, each on a track of its own."""
-
-    name: str
-    kind: str
-    start_s: float
-    end_s: float | None
-    track: int
-
-
-class Feed(TypedDict):
-    """The last feed, and a line for each one before it."""
-
-    older: list[str]
-    line: str
-    shares: str
-    progress: float | None
-    complete: bool
-
-
 class View(TypedDict):
     """The cluster as it is: the trait ``view``. Times are the kernel's clock.
 
-    ``progress`` is how much of the training is done, 0 to 1, ``left`` how long the rest takes; ``alarm`` says that a
-    metric is not a number, ``verdict`` why it is slow. They are empty where that is not known. Of a large cluster, only
-    some nodes have rows, the worst first; all are counted in ``groups``, and ``more`` says what is not listed.
+    Of a large cluster, only some nodes have rows, the worst first; all are counted in ``groups``, and ``more`` says
+    what is not listed.
     """
 
     id: str
     name: str
     state: str
-    reason: str
-    notes: list[str]
-    headline: str
-    alarm: str
-    verdict: str
-    progress: float | None
-    left: str
-    spans: list[TimelineSpan]
-    feed: Feed | None
     spark_ui: str
     tensorboard: bool
     started_s: float
@@ -230,8 +192,14 @@ class View(TypedDict):
 
 
 class Traits(TypedDict):
-    """The widget's traits that the page reads; ``has_stacks`` where nodes can be asked for their stacks."""
+    """The widget's traits that the page reads; ``has_stacks`` where nodes can be asked for their stacks.
 
+    ``head``, ``course`` and ``charts`` are parts of the card as HTML.
+    """
+
+    head: str
+    course: str
+    charts: str
     view: View
     display_key: str
     blocking: bool

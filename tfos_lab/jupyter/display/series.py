@@ -24,13 +24,11 @@ _MIN_POINTS = 60
 
 
 class SeriesPoints(TypedDict):
-    """New points of one series, or all of them if ``fresh``; ``last`` is the newest point if it is not among them."""
+    """The points of one series, with the newest at their end."""
 
     metric: str
     node: str
-    fresh: bool
     points: list[Point]
-    last: Point | None
 
 
 class _Series:
@@ -39,7 +37,6 @@ class _Series:
     def __init__(self) -> None:
         self.points: list[Point] = []
         self.last: Point | None = None
-        self._sent = 0
         self._stride = 1
         self._passed = 0
 
@@ -53,11 +50,6 @@ class _Series:
         if len(self.points) > at_most:
             del self.points[1:-1:2]
             self._stride *= 2
-            self._sent = 0
-
-    def take(self) -> tuple[bool, list[Point]]:
-        start, self._sent = self._sent, len(self.points)
-        return start == 0, self.points[start:]
 
 
 class SeriesBook:
@@ -66,7 +58,6 @@ class SeriesBook:
     def __init__(self, called_s: float) -> None:
         self._called_s = called_s
         self._series: dict[str, dict[str, _Series]] = {}
-        self._changed: dict[tuple[str, str], None] = {}
 
     def add(self, reports: Iterable[MetricsReported]) -> None:
         """Add reports."""
@@ -84,22 +75,11 @@ class SeriesBook:
         time_s = round(report.time_s - self._called_s, 3)
         point = (time_s, report.step, float(value) if math.isfinite(value) else None)
         series.add(point, max(_MIN_POINTS, min(MAX_POINTS, MAX_ALL_POINTS // count)))
-        self._changed[metric, report.node] = None
 
-    def take(self) -> list[SeriesPoints]:
-        """Return what is new since the last call."""
-        taken = []
-        for metric, node in self._changed:
-            series = self._series[metric][node]
-            fresh, points = series.take()
-            taken.append(SeriesPoints(metric=metric, node=node, fresh=fresh, points=points, last=series.last))
-        self._changed.clear()
-        return taken
-
-    def history(self) -> list[SeriesPoints]:
+    def series(self) -> list[SeriesPoints]:
         """Return all points of all series."""
         return [
-            SeriesPoints(metric=metric, node=node, fresh=True, points=list(series.points), last=series.last)
+            SeriesPoints(metric=metric, node=node, points=[*series.points, *([series.last] if series.last else [])])
             for metric, nodes in self._series.items()
             for node, series in nodes.items()
         ]
@@ -109,4 +89,4 @@ def all_series(reports: Sequence[MetricsReported], called_s: float) -> list[Seri
     """Return the series of these reports."""
     book = SeriesBook(called_s)
     book.add(reports)
-    return book.history()
+    return book.series()

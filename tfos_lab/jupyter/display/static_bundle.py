@@ -15,11 +15,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tfos_lab.engine.state.events import ClusterView, MetricsReported
-from tfos_lab.engine.state.phases import Span, spans_of
-from tfos_lab.jupyter.display import summary
+from tfos_lab.jupyter.display import card, summary
 from tfos_lab.jupyter.display.assets import inline_script, read_style_sheet
 from tfos_lab.jupyter.display.bands import BANDS, bands_of
-from tfos_lab.jupyter.display.feed_lines import feed_lines, feed_shares
 from tfos_lab.jupyter.display.listing import is_large, only_notable
 from tfos_lab.jupyter.display.log_text import render_log
 from tfos_lab.jupyter.display.messages import SeenNoteOptions
@@ -29,9 +27,8 @@ from tfos_lab.jupyter.display.runs import html_text, plain_text
 from tfos_lab.jupyter.display.series import all_series
 from tfos_lab.jupyter.display.stacks import NodeStacks, render_stacks
 from tfos_lab.jupyter.display.states import state_tables
-from tfos_lab.jupyter.display.static_table import render_state, render_table
+from tfos_lab.jupyter.display.static_table import render_table
 from tfos_lab.jupyter.display.static_text import render_text, seen_text
-from tfos_lab.texts import format_seconds
 
 _MAX_LINE_CHARS = 1_000
 
@@ -90,19 +87,15 @@ def render_html(
     stacks: Sequence[NodeStacks] = (),
 ) -> str:
     """Return the cluster as one self-contained ``<div>``."""
-    shown, is_banded = only_notable(view), is_large(view)
+    shown, is_banded, now_s = only_notable(view), is_large(view), time.time()
     drawn = bands_of(reports) if is_banded else reports
     lines = BANDS if is_banded else sorted(view.places, key=view.places.__getitem__)
     parts = [
         f"<style>{read_style_sheet('summary.css')}</style>",
         f'<div class="tfos tfos-static" data-state="{_escape(view.state)}">',
-        _header(view),
+        card.head(view, now_s),
         _seen(view),
-        _notes(shown),
-        _alarm(view.alarm),
-        _verdict(view),
-        _timeline(view),
-        _feed(view),
+        card.course(shown, now_s),
         render_table(shown, view.places),
         render_stacks(stacks),
         render_charts(all_series(drawn, view.started_s), lines),
@@ -114,15 +107,6 @@ def render_html(
     return "\n".join(part for part in parts if part)
 
 
-def _header(view: ClusterView) -> str:
-    seconds = format_seconds(summary.elapsed_s(view, time.time()))
-    facts = [summary.headline(view), seconds, summary.progress_text(view)]
-    return (
-        f'<div class="tfos-header">{render_state(view.state)} <strong class="tfos-name">{_escape(view.name)}</strong> '
-        f'<span class="tfos-facts">{_escape(" · ".join(fact for fact in facts if fact))}</span></div>'
-    )
-
-
 def _seen(view: ClusterView) -> str:
     """Return when the picture of a run that goes on was taken, with a script that asks for the current state."""
     if view.state.ended:
@@ -132,52 +116,6 @@ def _seen(view: ClusterView) -> str:
     ended, up = ([state for state, traits in nodes.items() if traits[trait]] for trait in ("ended", "up"))
     options = SeenNoteOptions(element=element, run=view.cluster_id, ended=ended, up=up)
     return f'<div class="tfos-seen" id="{element}">{seen_text()}</div>{inline_script("seen_note.js", options)}'
-
-
-def _timeline(view: ClusterView) -> str:
-    if not view.timings:
-        return ""
-    spans = spans_of(view)
-    whole_s = max(span.end_s for span in spans) or 1.0
-    tracks = max(span.track for span in spans)
-    bars = "".join(_bar(span, whole_s) for span in spans)
-    legend = " ".join(
-        f'<span data-span="{span.kind}">{span.name} {format_seconds(span.end_s - span.start_s)}</span>'
-        for span in spans
-    )
-    return (
-        f'<div class="tfos-timeline" style="--tfos-tracks:{tracks}" aria-hidden="true">{bars}</div>'
-        f'<div class="tfos-phases">{legend}</div>'
-    )
-
-
-def _bar(span: Span, whole_s: float) -> str:
-    left, width = 100 * span.start_s / whole_s, 100 * (span.end_s - span.start_s) / whole_s
-    position = f"left:{left:.2f}%;width:{width:.2f}%" + (f";--tfos-track:{span.track}" if span.track else "")
-    return f'<span class="tfos-span" data-span="{span.kind}" title="{span.name}" style="{position}"></span>'
-
-
-def _feed(view: ClusterView) -> str:
-    if not view.feeds:
-        return ""
-    *older, last = feed_lines(view)
-    shares = feed_shares(view.feeds[-1])
-    before = "".join(f'<div class="tfos-older-feed">{_escape(line)}</div>' for line in older)
-    facts = f'<span class="tfos-facts">{_escape(shares)}</span>'
-    return f'{before}<div class="tfos-feed"><span>{_escape(last)}</span> {facts}</div>'
-
-
-def _notes(view: ClusterView) -> str:
-    reason = [f'<div class="tfos-reason">{_escape(view.reason)}</div>'] if view.reason else []
-    return "".join([*reason, *(f'<div class="tfos-note">{_escape(note)}</div>' for note in view.notes)])
-
-
-def _alarm(text: str) -> str:
-    return f'<div class="tfos-alarm">{_escape(text)}</div>' if text else ""
-
-
-def _verdict(view: ClusterView) -> str:
-    return f'<div class="tfos-verdict">{_escape(view.verdict)}</div>' if view.verdict else ""
 
 
 def _error(text: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 from collections.abc import Mapping
 
-from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.engine.state.events import ClusterView, NodeView
 from tfos_lab.jupyter.display import summary
 from tfos_lab.jupyter.display.activity_text import (
@@ -15,6 +14,7 @@ from tfos_lab.jupyter.display.activity_text import (
     shares,
     straggler_text,
 )
+from tfos_lab.jupyter.display.card import render_state
 from tfos_lab.jupyter.display.marks import mark_attributes
 from tfos_lab.jupyter.display.node_table import Column, hidden_facts, node_columns
 
@@ -35,12 +35,6 @@ def render_table(view: ClusterView, places: Mapping[str, int] | None = None) -> 
         '<div class="tfos-table-box" role="region" aria-label="Nodes" tabindex="0"><table class="tfos-table">'
         f"<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
     )
-
-
-def render_state(state: NodeState | RunState) -> str:
-    """Return a state as its sign and its word."""
-    sign = f'<span aria-hidden="true">{state.look.sign}</span>'
-    return f'<span class="tfos-state" data-state="{state}">{sign} {state}</span>'
 
 
 def _row(node: NodeView, place: int, columns: list[Column], broken: str) -> str:

@@ -10,7 +10,6 @@ from tfos_lab.jupyter.display import summary
 from tfos_lab.jupyter.display.feed_lines import feed_lines
 from tfos_lab.jupyter.display.listing import only_notable
 from tfos_lab.jupyter.display.node_table import Column, shown_columns
-from tfos_lab.texts import format_seconds
 
 
 def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
@@ -36,8 +35,8 @@ def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
 
 
 def _headline_text(view: ClusterView) -> str:
-    seconds = format_seconds(summary.elapsed_s(view, time.time()))
-    facts = [str(view.state), summary.headline(view), seconds, summary.progress_text(view)]
+    took = summary.took_text(view, time.time())
+    facts = [str(view.state), summary.headline(view), took, summary.progress_text(view)]
     return f"{view.state.look.sign} {view.name}: {' · '.join(fact for fact in facts if fact)}"
 
 

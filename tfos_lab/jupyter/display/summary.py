@@ -127,6 +127,12 @@ def elapsed_s(view: ClusterView, now_s: float) -> float:
     return max(0.0, (view.ended_s or now_s) - view.started_s)
 
 
+def took_text(view: ClusterView, now_s: float) -> str:
+    """Return how long the cluster has lived, in whole seconds while it does."""
+    seconds = elapsed_s(view, now_s)
+    return f"{seconds:.0f} s" if not view.state.ended and seconds < 59.5 else format_seconds(seconds)
+
+
 def furthest(view: ClusterView) -> str:
     """Return the progress of the node that is furthest ahead, such as ``"12/40 · loss 0.43 · accuracy 0.9"``."""
     node = max(view.nodes, key=lambda node: (node.step or 0, node.rows), default=None)

@@ -1,4 +1,4 @@
-"""What a dashboard's front end is sent while its cluster runs: the view, log text, points of metrics, pictures."""
+"""What a dashboard's front end is sent while its cluster runs: parts of the card, the view, log text, pictures."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from tfos_lab.core.states import RunState
 from tfos_lab.engine.bus import Subscription
 from tfos_lab.engine.state.events import ClusterView, Event, LogText
 from tfos_lab.jupyter.display import messages
-from tfos_lab.jupyter.display.bands import bands_now
+from tfos_lab.jupyter.display.bands import BANDS, bands_now
 from tfos_lab.jupyter.display.base import WatchedCluster
+from tfos_lab.jupyter.display.card import parts
 from tfos_lab.jupyter.display.listing import Listing, is_large
 from tfos_lab.jupyter.display.log_feed import LogFeed
 from tfos_lab.jupyter.display.log_files import read_piece
+from tfos_lab.jupyter.display.metric_charts import render_charts
 from tfos_lab.jupyter.display.series import SeriesBook
 from tfos_lab.jupyter.display.throughput import Throughput
 from tfos_lab.jupyter.display.view_model import encode_view
@@ -30,12 +32,10 @@ PICTURE_EVERY_S = 3.0
 # Drawing pictures may take this share of the time, however large the cluster is.
 PICTURE_SHARE = 0.05
 
-# The front end gets a message this often even if nothing has changed, so that it knows that the kernel is alive; see
-# `extensions/dashboard/src/format.ts`.
-SIGN_OF_LIFE_S = 5.0
-
-# Views of a large cluster may take this share of the time.
+# Views of a large cluster, and charts, may take this share of the time.
 VIEW_SHARE = 0.05
+# So much of the connection to a page is for charts.
+CHARTS_BYTES_PER_S = 60_000
 
 
 class Updates:
@@ -78,8 +78,8 @@ class Updates:
         self._picturing = threading.Lock()
         self._has_ended = False
         self._shown: dict[str, Any] = {}
-        self._shown_s = 0.0
         self._view_due_s = 0.0
+        self._charts_due_s = 0.0
         self._last_view: ClusterView | None = None
         self._changed = True
         self._pictured_state: RunState | None = None
@@ -88,16 +88,16 @@ class Updates:
     @property
     def shown_state(self) -> RunState:
         """The cluster's state as the front end knows it."""
-        return RunState(self._shown.get("state", RunState.LAUNCHING))
+        return RunState(self._shown["view"]["state"] if self._shown else RunState.LAUNCHING)
 
-    def send(self, *, with_view: bool, with_metrics: bool, with_picture: bool) -> None:
+    def send(self, *, with_view: bool, with_charts: bool, with_picture: bool) -> None:
         """Send what is new; an error is logged and ends this update only."""
         try:
             self._send_logs()
             if with_view:
                 self._send_view()
-            if with_metrics:
-                self._send_metrics()
+            if with_charts:
+                self._send_charts()
             if with_picture and self._picture_is_due():
                 self.send_picture()
         except Exception:
@@ -129,25 +129,36 @@ class Updates:
         if is_large(view):
             self._followed.choose(row["node"] for row in encoded["rows"])
             self._view_due_s = time.monotonic() + (time.monotonic() - began_s) / VIEW_SHARE
-        content = {key: value for key, value in encoded.items() if key != "now_s"}
-        changed = content != self._shown
-        if changed or now_s - self._shown_s > SIGN_OF_LIFE_S:
-            self._changed = self._changed or changed
-            self._shown, self._shown_s = content, now_s
-            self._widget.view = dict(encoded)
+        # The time in the parts goes on second by second, so that the page hears from a live kernel.
+        drawn = parts(view, view.started_s + int(now_s - view.started_s), self._throughput)
+        shown = {**drawn, "view": {key: value for key, value in encoded.items() if key != "now_s"}}
+        if shown == self._shown:
+            return
+        self._changed = True
+        with self._widget.hold_sync():
+            for name, part in drawn.items():
+                self._widget.set_trait(name, part)
+            if shown["view"] != self._shown.get("view"):
+                self._widget.view = dict(encoded)
+        self._shown = shown
 
-    def _send_metrics(self) -> None:
+    def _send_charts(self) -> None:
+        began_s = time.monotonic()
         view = self._last_view
-        if view is not None and is_large(view):
+        if view is None or began_s < self._charts_due_s:
+            return
+        if is_large(view):
             reports = bands_now(view, time.time()) if view is not self._banded else []
-            self._banded = view
+            self._banded, lines = view, list(BANDS)
         else:
             reports, self._reports_seen = self._cluster.reports_after(self._reports_seen)
-        with self._sending:
-            self._metrics.add(reports)
-            series = self._metrics.take()
-            if series:
-                self._widget.send_message({"kind": "metrics", "series": series})
+            lines = sorted(view.places, key=view.places.__getitem__)
+        if not reports:
+            return
+        self._metrics.add(reports)
+        self._widget.charts = render_charts(self._metrics.series(), lines, with_values=True)
+        pause_s = max((time.monotonic() - began_s) / VIEW_SHARE, len(self._widget.charts) / CHARTS_BYTES_PER_S)
+        self._charts_due_s = time.monotonic() + pause_s
 
     def _picture_is_due(self) -> bool:
         state = self.shown_state
@@ -170,10 +181,9 @@ class Updates:
             self._picture_due_s = ended_s + max(PICTURE_EVERY_S, (ended_s - began_s) / PICTURE_SHARE)
 
     def send_history(self, page: str) -> None:
-        """Send all remembered log text and metrics to a page, or to all pages if ``page`` is empty."""
+        """Send all remembered log text to a page, or to all pages if ``page`` is empty."""
         with self._sending:
             self._widget.send_message({"kind": "history", "page": page, **self._feed.history()})
-            self._widget.send_message({"kind": "metrics", "series": self._metrics.history()})
 
     def arrange(self, message: messages.Open | messages.GroupBy) -> None:
         """Show the nodes of a large cluster as a page wants them, from the next view on."""

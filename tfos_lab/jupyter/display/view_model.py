@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tfos_lab.engine.state.events import ClusterView, NodeView
-from tfos_lab.engine.state.phases import Span, spans_of
 from tfos_lab.jupyter.display import messages, summary
 from tfos_lab.jupyter.display.activity_text import SHARE_KINDS, own_step_time_text, shares, straggler_text
-from tfos_lab.jupyter.display.feed_lines import feed_lines, feed_progress, feed_shares
 from tfos_lab.jupyter.display.listing import GROUPINGS, Listing
 from tfos_lab.jupyter.display.node_table import Column, node_columns, progress, progress_column
 from tfos_lab.jupyter.display.throughput import Throughput
@@ -33,15 +31,6 @@ def encode_view(
         "id": view.cluster_id,
         "name": view.name,
         "state": view.state.value,
-        "reason": view.reason,
-        "notes": list(view.notes),
-        "headline": summary.headline(view),
-        "alarm": view.alarm,
-        "verdict": view.verdict,
-        "progress": None if view.state.ended else view.progress,
-        "left": summary.left_text(view),
-        "spans": [] if view.of_runs else [_encode_span(span) for span in spans_of(view, now_s)],
-        "feed": _encode_runs(view) if view.of_runs else _encode_feeds(view, throughput),
         "spark_ui": view.spark_ui,
         "tensorboard": view.tensorboard,
         "started_s": view.started_s,
@@ -77,32 +66,6 @@ def encode_view(
         ],
         "more": listed.more,
     }
-
-
-def _encode_span(span: Span) -> messages.TimelineSpan:
-    end_s = None if span.open else span.end_s
-    return {"name": span.name, "kind": span.kind, "start_s": span.start_s, "end_s": end_s, "track": span.track}
-
-
-def _encode_feeds(view: ClusterView, throughput: Throughput | None) -> messages.Feed | None:
-    """Return the last feed, and a line for each one before it."""
-    if not view.feeds:
-        return None
-    last = view.feeds[-1]
-    *older, line = feed_lines(view, throughput)
-    return {
-        "older": older,
-        "line": line,
-        "shares": feed_shares(last),
-        "progress": feed_progress(last),
-        "complete": last.complete,
-    }
-
-
-def _encode_runs(view: ClusterView) -> messages.Feed:
-    """Return how many independent runs have ended, drawn as the progress of a feed is."""
-    part = summary.part_ended(view)
-    return {"older": [], "line": summary.runs_line(view), "shares": "", "progress": part, "complete": part == 1}
 
 
 def _encode_row(

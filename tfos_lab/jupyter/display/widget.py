@@ -24,6 +24,9 @@ class DashboardWidget(anywidget.AnyWidget):
     _esm = read_asset("dashboard.js")
     _css = read_style_sheet("dashboard.css")
 
+    head = traitlets.Unicode().tag(sync=True)
+    course = traitlets.Unicode().tag(sync=True)
+    charts = traitlets.Unicode().tag(sync=True)
     view = traitlets.Dict().tag(sync=True)
     display_key = traitlets.Unicode().tag(sync=True)
     blocking = traitlets.Bool(default_value=True).tag(sync=True)
