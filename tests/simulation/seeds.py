@@ -27,11 +27,14 @@ def failing(seeds: Iterable[int]) -> tuple[Counter[str], list[tuple[int, str]]]:
     logging.disable(logging.CRITICAL)  # warnings of the driver are what faults are to bring about
     states: Counter[str] = Counter()
     failed = []
-    for seed in seeds:
-        state, wrong = outcome_of(Plan.drawn(seed))
-        states[state] += 1
-        if wrong:
-            failed.append((seed, wrong[0]))
+    try:
+        for seed in seeds:
+            state, wrong = outcome_of(Plan.drawn(seed))
+            states[state] += 1
+            if wrong:
+                failed.append((seed, wrong[0]))
+    finally:
+        logging.disable(logging.NOTSET)
     return states, failed
 
 
