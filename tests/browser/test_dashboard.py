@@ -150,8 +150,8 @@ def test_ten_thousand_lines_a_second_of_real_nodes_arrive_whole(notebook: Notebo
 def test_stacks_of_a_real_node_come_while_the_cell_blocks_and_stay_in_the_picture(notebook: Notebook) -> None:
     notebook.start_cell(cell("waiting"))
     expect(row(notebook, "worker:0")).to_contain_text("running")
-    notebook.page.get_by_label("Details of worker:0").click()
-    notebook.page.get_by_role("button", name="Stacks of worker:0").click()
+    live(notebook).get_by_label("Details of worker:0").click()
+    live(notebook).get_by_role("button", name="Stacks of worker:0").click()
     stacks = live(notebook).locator(".tfos-stacks")
     expect(stacks).to_contain_text("threading.Event().wait(600)")
     expect(row(notebook, "worker:0").locator("[data-key=memory]")).to_contain_text("MB")

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Route, expect
+from playwright.sync_api import Browser, Route, expect
 
+from tests.support.fake_cluster import FakeCluster
 from tests.support.stage import Stage
 from tfos_lab.engine.state.events import FeedView, MetricsReported
 
@@ -91,6 +93,35 @@ def test_what_is_selected_stays_when_a_part_changes(stage: Stage) -> None:
     same = """() => ["tfos-phases", "tfos-name"].every(
       (name, index) => document.querySelector(`.${name}`) === window.before[index])"""
     assert stage.page.evaluate(same)
+
+
+def test_focus_details_and_scroll_position_stay_when_rows_come_and_go(large: Stage) -> None:
+    def order() -> list[str]:
+        return large.page.locator(".tfos-node-link").all_inner_texts()
+
+    before = order()
+    box = large.page.locator(".tfos-table-box")
+    large.page.get_by_label(f"Details of {before[1]}").click()
+    large.page.get_by_role("button", name=before[1], exact=True).focus()
+    box.evaluate("(box) => { box.style.maxHeight = '80px'; box.scrollTop = 30; }")
+    large.change(before[2], state="failed", detail="ValueError: no")
+    expect(large.row(before[2])).to_contain_text("failed")
+    assert order() != before
+    expect(large.page.get_by_role("button", name=before[1], exact=True)).to_be_focused()
+    expect(large.page.locator("tr.tfos-more-row:visible")).to_have_count(1)
+    assert box.evaluate("(box) => box.scrollTop") == 30
+
+
+@pytest.fixture
+def large(chromium: Browser) -> Iterator[Stage]:
+    """A page of a cluster whose rows come in the order of how much they need attention."""
+    cluster = FakeCluster(nodes=100)
+    for number, node in enumerate(cluster.nodes):
+        cluster.change(node, state="running", **({"hung": f"no step for {number} s"} if number < 6 else {}))
+    made = Stage(chromium.new_page(viewport={"width": 900, "height": 700}), cluster)
+    yield made
+    assert made.errors == []
+    made.page.close()
 
 
 # ---- phases, feed, progress ------------------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ def test_runs_are_shown_live_and_stay_as_a_picture(notebook: Notebook, rig: Jupy
     notebook.start_cell(0)
     output = notebook.output(0)
     expect(output.locator(".tfos-facts").first).to_contain_text("6 of 12 done, 3 failed, 3 running")
-    rows = output.locator("tbody tr:not(.tfos-detail)")
+    rows = output.locator("tbody tr:not([hidden], .tfos-detail)")
     expect(rows).to_have_count(12)
     expect(rows.nth(11)).to_contain_text("lr=0.01, units=64")
     expect(output.locator(".tfos-detail").first).to_contain_text("ValueError: 48 units do not divide 32 inputs")

@@ -159,7 +159,7 @@ def test_saved_output_tells_the_same(staging: Staging, *, dark: bool) -> None:
     for text in (STRAGGLER.verdict, "62 % · 31 s left", "2.1× slower", "no step for 64 s", "Stacks of worker:2 at"):
         expect(saved).to_contain_text(text)
     expect(saved.locator(".tfos-legend-item")).to_have_count(4)
-    expect(saved.locator("th[title*='PID']")).to_have_count(4)
+    expect(saved.locator("dt", has_text="PID")).to_have_count(4)
     assert violations_in(stage.page, ".tfos") == []
     keep_picture(saved, f"saved-straggler-{'dark' if dark else 'light'}")
 
@@ -167,22 +167,24 @@ def test_saved_output_tells_the_same(staging: Staging, *, dark: bool) -> None:
 # ---- table, metrics and log pane -------------------------------------------------------------------------------------
 
 
-def test_columns_can_be_chosen_and_the_rest_are_details(staging: Staging) -> None:
-    stage = staging.open(INPUT, width=1400)
+def test_what_has_no_column_is_among_the_details(staging: Staging) -> None:
+    stage = staging.open(INPUT)
     titles = stage.page.get_by_role("columnheader")
-    expect(titles.filter(has_text="val_accuracy")).to_have_count(0)
-    expect(titles.filter(has_text="PID")).to_have_count(0)
-    stage.page.get_by_text("Columns", exact=True).click()
-    stage.page.get_by_role("checkbox", name="val_accuracy").check()
-    expect(titles.filter(has_text="val_accuracy")).to_have_count(1)
-    stage.page.get_by_role("checkbox", name="Memory").uncheck()
-    expect(titles.filter(has_text="Memory")).to_have_count(0)
+    for title in ("val_accuracy", "PID", "Memory"):
+        expect(titles.filter(has_text=title).filter(visible=True)).to_have_count(0)
+    details = stage.page.locator("tr.tfos-more-row:visible")
+    expect(details).to_have_count(0)
     stage.page.get_by_label("Details of worker:0").click()
-    details = stage.page.locator("tr.tfos-detail")
-    expect(details).to_contain_text(re.compile(r"Memory1.24 GB.*PID41217", re.DOTALL))
+    expect(details).to_contain_text(re.compile(r"val_accuracy.*Memory1.24 GB.*PID41217", re.DOTALL))
+    expect(details).not_to_contain_text("exec-1", use_inner_text=True)
+    stage.page.set_viewport_size({"width": 500, "height": 1300})
+    expect(details).to_contain_text("exec-1", use_inner_text=True)
+    stage.page.set_viewport_size({"width": 1000, "height": 1300})
+    stage.change("worker:0", step=61)
+    expect(stage.row("worker:0")).to_contain_text("61/96")
     expect(details.get_by_role("button", name="Stacks of worker:0")).to_be_visible()
     assert violations_in(stage.page, ".tfos") == []
-    keep_picture(stage.page.locator(".tfos"), "live-columns-and-details")
+    keep_picture(stage.page.locator(".tfos"), "live-details")
     stage.page.get_by_label("Details of worker:0").click()
     expect(details).to_have_count(0)
 

@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { Store } from "../../extensions/dashboard/src/store";
 
 const rows = ["chief:0", "worker:0"].map((node) => ({ node }));
-const view = { now_s: 1000, rows, state: "running" };
+const view = { rows, state: "running" };
 const chunk = (node, lines) => ({ node, runs: [["x\n".repeat(lines), ""]], lines, note: "" });
 
 test("old lines are dropped and counted", () => {
@@ -30,9 +30,4 @@ test("colours stay where rows change their order", () => {
   const rows = [["trial 2", 2], ["trial 0", 0], ["trial 18", 18]].map(([node, place]) => ({ ...view.rows[0], node, place }));
   const store = new Store({ ...view, rows });
   assert.deepEqual(rows.map((row) => store.hueOf(row.node)), [2, 0, 2]);
-});
-
-test("the kernel's clock may differ from the browser's", () => {
-  const store = new Store({ ...view, now_s: Date.now() / 1000 - 500 });
-  assert.ok(Math.abs(store.nowS() - (Date.now() / 1000 - 500)) < 1);
 });

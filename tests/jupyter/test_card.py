@@ -33,6 +33,7 @@ from tfos_lab.engine.state.events import (
 from tfos_lab.jupyter.display.card import parts
 from tfos_lab.jupyter.display.markup import h
 from tfos_lab.jupyter.display.static_bundle import NodeStacks, make_bundle
+from tfos_lab.jupyter.display.table import LiveTable
 from tfos_lab.jupyter.display.view_model import encode_view
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -66,8 +67,8 @@ def drawn(view: ClusterView, reports: list[MetricsReported] = ()) -> str:
 
 def sent(view: ClusterView) -> dict:
     """What a page gets."""
-    now_s = view.started_s + 12
-    return {**parts(view, now_s), **encode_view(view, "/runs/1", now_s)}
+    table = LiveTable()
+    return {**parts(view, view.started_s + 12, table), **encode_view(view, "/runs/1", table.listing)}
 
 
 def words(html: str) -> str:
@@ -253,16 +254,14 @@ def test_scripts_and_style_sheets_ask_nobody_and_make_no_html_of_text():
         assert not re.search(r"@import|url\(", (folder / sheet).read_text())
 
 
-def test_every_state_has_its_sign_word_drawing_and_colour():
+def test_every_state_has_its_sign_word_and_colour():
     view = view_of("running", "running")
-    shapes = re.findall(r"^  (\w+): \[", (DASHBOARD / "src/dom.ts").read_text(), flags=re.MULTILINE)
     theme = (DASHBOARD / "style/theme.css").read_text()
     for state in type(view.nodes[0].state):
         shown = drawn(dataclasses.replace(view, nodes=(dataclasses.replace(view.nodes[0], state=state),)))
         [cell] = re.findall(rf'<td[^>]*><span[^>]*data-state="{state.value}"[^>]*>(.*?)</span></td>|$^', shown) or [""]
         assert not cell or re.sub(r"<[^>]*>", "", cell) == f"{state.look.sign} {state.value}"
         assert f"{state.look.sign}</span> {state.value}" in shown
-        assert state.look.shape in shapes
         assert f"--tfos-{state.look.tone}:" in theme
     for state in type(view.state):
         assert f"{state.look.sign}</span> {state.value}" in drawn(dataclasses.replace(view, state=state))
@@ -313,7 +312,7 @@ def test_independent_runs_and_trials_are_counted_by_what_has_become_of_them():
     search = of_runs("running", *trials, search=SearchFacts("loss", 0.125, "trial 0: lr=0.1"))
     told = "1 of 3 done, 1 stopped early, 1 running · best loss 0.125 (trial 0: lr=0.1)"
     assert told in words(sent(search)["head"])
-    assert [column["title"] for column in sent(search)["columns"]][:3] == ["Trial", "Best loss", "State"]
+    assert " Trial Best loss State " in words(sent(search)["nodes"])
 
 
 def test_progress_is_in_steps_or_else_in_rows_and_known_only_with_a_total():
@@ -323,7 +322,8 @@ def test_progress_is_in_steps_or_else_in_rows_and_known_only_with_a_total():
 
     def progress(*feeds: FeedView, **fields: object) -> float | None:
         node = dataclasses.replace(view.nodes[0], **fields)
-        return sent(dataclasses.replace(view, nodes=(node,), feeds=feeds))["rows"][0]["progress"]
+        drawn = sent(dataclasses.replace(view, nodes=(node,), feeds=feeds))["nodes"]
+        return next((int(part) / 100 for part in re.findall(r'aria-valuenow="(\d+)"', drawn)), None)
 
     assert progress() is progress(step=5) is None
     assert (progress(step=5, total_steps=20), progress(step=25, total_steps=20)) == (0.25, 1.0)
@@ -341,17 +341,26 @@ def test_what_nodes_do_comes_as_figures_and_as_text_until_they_end():
     view = sent(cluster.view())
     assert INPUT.verdict in words(view["course"])
     assert words(view["head"]).endswith("62 % · 31 s left")
-    chief, straggler, hung, _ = view["rows"]
-    assert chief["shares"] == [0.62, 0.0, 0.03, 0.3, 0.05]
-    assert chief["cells"]["shares"].startswith("waits for rows 62 %, computes 30 %")
-    assert (straggler["step_time"], straggler["straggles"]) == ("250 ms", "2.1× slower")
-    assert hung["hung"].startswith("no step for 64 s")
-    assert chief["hung"] == chief["straggles"] == ""
+    chief, straggler, hung, _ = rows_of(view)
+    assert re.findall(r'data-share="(\w+)" style="width:([\d.]+)%"', chief) == [
+        ("rows", "62.0"), ("peers", "3.0"), ("compute", "30.0"), ("python", "5.0"),
+    ]  # fmt: skip
+    assert 'aria-label="waits for rows 62 %, computes 30 %' in chief
+    assert "250 ms 2.1× slower" in words(straggler)
+    assert "no step for 64 s" in words(hung)
+    assert "slower" not in chief
+    assert "hangs" not in chief
     cluster.change("worker:1", state="lost")
     cluster.set_state("failed")
     view = sent(cluster.view())
-    assert [row["hung"] for row in view["rows"]] == [""] * 4
+    assert "no step for" not in view["nodes"]
     assert "left" not in view["head"]
+
+
+def rows_of(view: dict) -> list[str]:
+    """The rows of the nodes, each with those below it."""
+    [body] = re.findall(r"<tbody>(.*)</tbody>", view["nodes"], re.DOTALL)
+    return re.split(r'(?=<tr class="tfos-hue)', body)[1:]
 
 
 def test_a_loss_that_is_nan_is_told_in_red_in_the_page_the_picture_and_the_text():
@@ -391,10 +400,12 @@ def thousand(**changed: dict) -> ClusterView:
 def test_of_many_the_worst_come_first_then_the_chief_and_all_are_counted():
     view = sent(thousand())
     assert [row["node"].partition(":")[2] for row in view["rows"]] == ["900", "500", "40", "78", "77", "0"]
-    groups = {group["key"]: (group["count"], group["troubled"]) for group in view["groups"]}
-    assert groups == {"running": (997, 2), "hangs": (1, 1), "lost": (1, 1), "failed": (1, 1)}
-    assert view["groupings"] == ["state", "role", "host"]
-    assert not sent(view_of("running", *["running"] * 64))["groups"], "of a few, all have a row"
+    told = words(view["nodes"])
+    assert "Group by State Role Host" in told
+    for group in ("running 997 2 need attention", "hangs 1 1 needs", "lost 1 1 needs", "failed 1 1 needs"):
+        assert group in told
+    few = sent(view_of("running", *["running"] * 64))["nodes"]
+    assert "tfos-group" not in few, "of a few, all have a row"
 
 
 # ---- what nodes have printed ----------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from tfos_lab.jupyter.display.listing import is_large
 from tfos_lab.jupyter.display.log_feed import LogFeed
 from tfos_lab.jupyter.display.metric_charts import render_charts
 from tfos_lab.jupyter.display.series import SeriesBook
+from tfos_lab.jupyter.display.table import LiveTable
 from tfos_lab.jupyter.display.view_model import encode_view
 
 _STATIC = resources.files("tfos_lab.jupyter.display") / "static"
@@ -54,6 +55,7 @@ class Stage:
         self.page = page
         self.cluster = cluster
         self.feed = LogFeed()
+        self.table = LiveTable(can_ask=True)
         self.book = SeriesBook(cluster.view().started_s)
         self.errors: list[str] = []
         page.on("pageerror", lambda error: self.errors.append(str(error)))
@@ -62,7 +64,6 @@ class Stage:
             **self._view(),
             "display_key": "k",
             "blocking": True,
-            "has_stacks": True,
             "kernel_id": "",
         }
         module = re.sub(
@@ -72,8 +73,8 @@ class Stage:
 
     def _view(self) -> dict[str, Any]:
         view = self.cluster.view()
-        encoded = encode_view(view, "/runs/1", view.started_s)
-        return {**parts(view, view.started_s), "charts": self._charts(), "view": encoded}
+        encoded = encode_view(view, "/runs/1", self.table.listing)
+        return {**parts(view, view.started_s, self.table), "charts": self._charts(), "view": encoded}
 
     def change(self, node: str, **fields: object) -> None:
         self.cluster.change(node, **fields)

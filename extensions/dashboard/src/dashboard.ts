@@ -5,17 +5,16 @@
 
 import { element, setAttribute } from "./dom";
 import { formatClock } from "./format";
-import { Groups } from "./groups";
 import { Header } from "./header";
 import { watchKernel } from "./kernel_watch";
 import { LogTabs } from "./logs";
 import type { HistoryMessage, PageMessage, PictureMessage, StacksMessage } from "./messages";
 import type { Model } from "./model";
+import { Nodes } from "./nodes";
 import { PARTS, Part } from "./parts";
 import { keepPicture, lostPicture, replaceOutput } from "./picture";
 import { Stacks } from "./stacks";
 import { Store, type KeptChunk } from "./store";
-import { NodeTable } from "./table";
 import { Tips } from "./tips";
 
 /** One store for all views of a display, by its key. */
@@ -85,11 +84,11 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   const charts = new Part(model, "charts", element("div"));
   const tips = new Tips(charts.el, element("div", { class: "tfos-all-charts" }));
   const logs = new LogTabs(store, model, `tfos-${model.get("display_key")}-${viewCount}`);
-  const stacks = new Stacks(store, model);
-  const table = new NodeTable(store, stacks, (node) => logs.select(node), new Groups(model));
+  const stacks = new Stacks(store, model, () => stacks.showAsking(nodes.el));
+  const nodes = new Nodes(store, model, stacks, (node) => logs.select(node));
   // Jupyter's one-letter shortcuts (and its arrow keys) must not act on the cell while focus is in here.
   const root = element("div", { class: "tfos tfos-live", "data-lm-suppress-shortcuts": "true" });
-  root.append(header.el, table.el, stacks.el, tips.el, logs.el);
+  root.append(header.el, nodes.el, stacks.el, tips.el, logs.el);
   const drawCharts = () => {
     if (charts.update()) tips.update();
   };
@@ -97,11 +96,12 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
     viewChanged: () => {
       setAttribute(root, "data-state", store.view.state);
       header.update();
-      table.update();
+      nodes.update();
       logs.update();
     },
     partChanged: () => {
       header.updateParts();
+      nodes.update();
       drawCharts();
     },
     logsAdded: (chunks: KeptChunk[]) => logs.add(chunks),
@@ -111,10 +111,7 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   store.listeners.add(listener);
   listener.viewChanged();
   drawCharts();
-  const clock = setInterval(() => {
-    header.tick();
-    table.tick();
-  }, 1000);
+  const clock = setInterval(() => header.tick(), 1000);
   el.append(root);
   return () => {
     clearInterval(clock);

@@ -1,7 +1,6 @@
 // Builds elements. Text always becomes a text node: nothing that a node prints is ever parsed as HTML.
 
 import type { Run } from "./messages";
-import type { Shape } from "./states";
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -30,12 +29,6 @@ export function setAttribute(target: Element, name: string, value: string): void
   if (target.getAttribute(name) !== value) target.setAttribute(name, value);
 }
 
-/** Sets an element's width to a share of its parent's, 0 to 1, but only touches the page when it differs. */
-export function setShare(target: HTMLElement, share: number): void {
-  const width = `${Math.round(1000 * share) / 10}%`;
-  if (target.style.width !== width) target.style.width = width;
-}
-
 /** Appends runs of styled text: a text node where there is no style, a span where there is one. */
 export function appendRuns(target: Element, runs: readonly Run[]): void {
   for (const [text, classes] of runs) {
@@ -43,34 +36,20 @@ export function appendRuns(target: Element, runs: readonly Run[]): void {
   }
 }
 
-type ButtonShape = "down" | "save" | "fold" | "away" | "waits";
-type Part = ["circle" | "path" | "rect", Record<string, string>];
+type Shape = "stopped" | "down" | "save" | "fold" | "away";
+type Part = ["path" | "rect", Record<string, string>];
 
 /** In a box of 14 × 14. */
-const SHAPES: Record<Shape | ButtonShape, Part[]> = {
-  waiting: [["circle", { cx: "7", cy: "7", r: "4.5", "stroke-dasharray": "2 2.7" }]],
-  half: [
-    ["circle", { cx: "7", cy: "7", r: "4.5" }],
-    ["path", { d: "M7 2.5a4.5 4.5 0 0 1 0 9z", class: "tfos-solid", stroke: "none" }],
-  ],
-  busy: [["path", { d: "M7 1.8A5.2 5.2 0 1 1 1.8 7", class: "tfos-spin" }]],
-  running: [["circle", { cx: "7", cy: "7", r: "4", class: "tfos-solid" }]],
-  stopping: [
-    ["circle", { cx: "7", cy: "7", r: "5" }],
-    ["rect", { x: "5", y: "5", width: "4", height: "4", class: "tfos-solid" }],
-  ],
-  done: [["path", { d: "M2.5 7.5l3 3 6-6.5" }]],
-  broken: [["path", { d: "M3.5 3.5l7 7m0-7l-7 7" }]],
+const SHAPES: Record<Shape, Part[]> = {
   stopped: [["rect", { x: "3", y: "3", width: "8", height: "8", rx: "1", class: "tfos-solid" }]],
   down: [["path", { d: "M7 2v9M3.5 7.5L7 11l3.5-3.5" }]],
   save: [["path", { d: "M7 1.5v7M4 6l3 3 3-3M2 11v1.5h10V11" }]],
   fold: [["path", { d: "M2 3.5h10M2 7h10M2 10.5h5" }]],
-  waits: [["path", { d: "M3.5 1.5h7M3.5 12.5h7M4.5 1.5c0 3.5 5 4 5 5.5s-5 2-5 5.5M9.5 1.5c0 3.5-5 4-5 5.5s5 2 5 5.5" }]],
   away: [["path", { d: "M6 3H3v8h8V8M8.5 2H12v3.5M12 2L6.5 7.5" }]],
 };
 
 /** Draws a shape. It stands beside a word that says the same, so screen readers skip it. */
-export function icon(shape: Shape | ButtonShape): SVGSVGElement {
+export function icon(shape: Shape): SVGSVGElement {
   const svg = svgElement("svg", { viewBox: "0 0 14 14", class: "tfos-icon", "aria-hidden": "true" });
   svg.append(...SHAPES[shape].map(([tag, attributes]) => svgElement(tag, attributes)));
   return svg;

@@ -3,17 +3,6 @@
 /** A kernel that sends nothing for so long is silent: it sends something every few seconds. */
 export const SILENT_S = 20;
 
-/** A heartbeat older than this is marked: agents send one every second. */
-export const LATE_S = 5;
-
-/** An elapsed time such as "7 s", "4:05" or "1:02:03". */
-export function formatElapsed(seconds: number): string {
-  const whole = Math.max(0, Math.floor(seconds));
-  if (whole < 60) return `${whole} s`;
-  const [hours, minutes] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60];
-  return hours ? `${hours}:${pad(minutes)}:${pad(whole % 60)}` : `${minutes}:${pad(whole % 60)}`;
-}
-
 /** A time of the day, such as "09:04:55". */
 export function formatClock(time: Date): string {
   return [time.getHours(), time.getMinutes(), time.getSeconds()].map(pad).join(":");

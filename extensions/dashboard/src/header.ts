@@ -97,7 +97,7 @@ export class Header {
   }
 
   private announceHung(view: View): void {
-    const hung = view.rows.filter((row) => row.hung).map((row) => row.node);
+    const { hung } = view;
     if (hung.join() === this.announcedHung) return;
     this.announcedHung = hung.join();
     if (hung.length) this.announcer.textContent = `${view.name}: ${hung.join(", ")} hangs`;

@@ -42,15 +42,6 @@ export interface ClusterList {
   clusters: ClusterInfo[];
 }
 
-/** A column of the node table; those of a low `rank` stay when it is narrow, `shown` ones are there at first. */
-export interface Column {
-  key: string;
-  title: string;
-  numeric: boolean;
-  rank: number;
-  shown: boolean;
-}
-
 /** What replaces the widget `model`, as the run has ended. */
 export interface EndMessage {
   kind: "end";
@@ -87,15 +78,6 @@ export interface FileMessage {
   node: string;
   offset: number;
   size: number;
-}
-
-/** Nodes of a large cluster that are alike, and how many of them need attention; `open` ones list their worst. */
-export interface Group {
-  key: string;
-  count: number;
-  troubled: number;
-  facts: string;
-  open: boolean;
 }
 
 /** Group the nodes by something else. */
@@ -240,28 +222,11 @@ export interface PictureMessage {
   bundle: Record<string, string>;
 }
 
-/**
- * One node: `cells` by the columns' keys, `broken` is what happened where it failed.
- *
- * Its `place` stays when rows change their order: colours and tabs follow it. `step_time` is its cell without
- * `straggles`, which says how much slower than its peers it is; `shares` are those of its time, 0 to 1, in the
- * order of the view's `share_kinds`. `hung` says since when it has given no sign. In a large cluster it is listed
- * in an opened `group`, or above all groups ("").
- */
+/** One node that has a row. Its `place` stays when rows change their order: colours and tabs follow it. */
 export interface Row {
   node: string;
   place: number;
   state: string;
-  detail: string;
-  broken: string;
-  cells: Record<string, string>;
-  progress: number | null;
-  heartbeat_s: number | null;
-  step_time: string;
-  straggles: string;
-  shares: number[];
-  hung: string;
-  group: string;
 }
 
 export type Run = [string, string];
@@ -291,12 +256,6 @@ export interface SeenNoteOptions {
   up: string[];
 }
 
-/** What a node may spend its time on: the key of its colour, and a word or two for it. */
-export interface ShareKind {
-  key: string;
-  short: string;
-}
-
 /** Say where the threads of a node are. */
 export interface Stacks {
   kind: "stacks";
@@ -324,43 +283,29 @@ export interface TensorBoardFrameOptions {
 }
 
 /**
- * The widget's traits that the page reads; `has_stacks` where nodes can be asked for their stacks.
+ * The widget's traits that the page reads.
  *
- * `head`, `course` and `charts` are parts of the card as HTML.
+ * `head`, `course`, `nodes` and `charts` are parts of the card as HTML.
  */
 export interface Traits {
   head: string;
   course: string;
+  nodes: string;
   charts: string;
   view: View;
   display_key: string;
   blocking: boolean;
-  has_stacks: boolean;
   kernel_id: string;
 }
 
-/**
- * The cluster as it is: the trait `view`. Times are the kernel's clock.
- *
- * Of a large cluster, only some nodes have rows, the worst first; all are counted in `groups`, and `more` says
- * what is not listed.
- */
+/** What the page goes by: the trait `view`; `hung` has the nodes that give no sign. */
 export interface View {
   id: string;
   name: string;
   state: string;
   spark_ui: string;
   tensorboard: boolean;
-  started_s: number;
-  ended_s: number | null;
-  now_s: number;
   run_dir: string;
-  bar: string;
-  columns: Column[];
-  share_kinds: ShareKind[];
   rows: Row[];
-  grouping: string;
-  groupings: string[];
-  groups: Group[];
-  more: string;
+  hung: string[];
 }

@@ -7,7 +7,7 @@ import type { Model } from "./model";
 const OF_THE_READER: Record<string, string[]> = { DETAILS: ["open"], svg: ["tabindex"] };
 
 /** Their traits. */
-export const PARTS = ["head", "course", "charts"] as const;
+export const PARTS = ["head", "course", "nodes", "charts"] as const;
 
 /** One part, by the name of its trait. */
 export class Part {
@@ -107,6 +107,7 @@ function kindOf(node: Node): string {
 export function asLost(card: Element): void {
   for (const state of card.querySelectorAll(".tfos-state[data-going]")) {
     state.setAttribute("data-state", "lost");
+    state.removeAttribute("data-going");
     state.textContent = "✗ lost";
   }
   card.querySelector(".tfos-header .tfos-facts")?.prepend("last seen with ");

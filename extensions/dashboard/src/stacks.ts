@@ -1,6 +1,6 @@
-// Where the threads of nodes are: buttons that ask, and below the table what was answered.
+// Where the threads of nodes are: the table has buttons that ask, and below it stands what was answered.
 
-import { element, setText } from "./dom";
+import { element, setAttribute, setText } from "./dom";
 import { formatClock } from "./format";
 import type { StacksMessage } from "./messages";
 import type { Model } from "./model";
@@ -21,23 +21,13 @@ export class Stacks {
   readonly el = element("div", { class: "tfos-all-stacks" });
   private readonly answers = new Map<string, Answer>();
   private readonly waiting = new Map<string, ReturnType<typeof setTimeout>>();
-  private readonly buttons = new Map<string, HTMLButtonElement>();
 
   constructor(
     private readonly store: Store,
     private readonly model: Model,
+    private readonly changed: () => void,
   ) {
     for (const message of store.stacks.values()) this.show(message, false);
-  }
-
-  /** A button that asks a node; null where nodes cannot be asked. */
-  makeButton(node: string): HTMLButtonElement | null {
-    if (!this.model.get("has_stacks")) return null;
-    const attributes = { class: "tfos-button", type: "button", "aria-label": `Stacks of ${node}` };
-    const button = element("button", attributes, "Stacks");
-    button.addEventListener("click", () => this.ask(node));
-    this.buttons.set(node, button);
-    return button;
   }
 
   /** Shows an answer; one that was asked for here is open. */
@@ -53,26 +43,28 @@ export class Stacks {
     for (const timer of this.waiting.values()) clearTimeout(timer);
   }
 
-  private ask(node: string): void {
+  ask(node: string): void {
     if (this.waiting.has(node)) return;
     const silent = () => this.show({ kind: "stacks", node, text: NO_ANSWER, time_s: Date.now() / 1000 });
     this.waiting.set(node, setTimeout(silent, PATIENCE_MS));
-    this.showAsking(node, true);
     this.model.send({ kind: "stacks", node });
   }
 
   private stopWaiting(node: string): void {
     clearTimeout(this.waiting.get(node));
     this.waiting.delete(node);
-    this.showAsking(node, false);
+    this.changed();
   }
 
-  private showAsking(node: string, asking: boolean): void {
-    const button = this.buttons.get(node);
-    if (!button) return;
-    button.setAttribute("aria-disabled", String(asking));
-    setText(button, asking ? "Asking…" : "Stacks");
-    button.setAttribute("aria-label", asking ? `Asking… ${node}` : `Stacks of ${node}`);
+  /** Shows on the buttons which nodes are asked just now. */
+  showAsking(table: Element): void {
+    for (const button of table.querySelectorAll<HTMLElement>("[data-do=stacks]")) {
+      const node = button.dataset["node"] ?? "";
+      const asking = this.waiting.has(node);
+      setAttribute(button, "aria-disabled", String(asking));
+      setText(button, asking ? "Asking…" : "Stacks");
+      setAttribute(button, "aria-label", asking ? `Asking… ${node}` : `Stacks of ${node}`);
+    }
   }
 
   private answerOf(node: string): Answer {

@@ -1,7 +1,6 @@
-// What the page knows of one cluster: its view, the kernel's clock, and a bounded history of log text.
+// What the page knows of one cluster: its view, and a bounded history of log text.
 
-import { hueAt } from "./marks";
-import type { Chunk, FileMessage, HistoryMessage, LogMessage, Row, Run, StacksMessage, View } from "./messages";
+import type { Chunk, FileMessage, HistoryMessage, LogMessage, Run, StacksMessage, View } from "./messages";
 import { CLUSTER_STATES, NODE_STATES } from "./states";
 
 /** Lines kept in the browser: of one node, and of all nodes together. The files have all. */
@@ -9,6 +8,9 @@ const KEEP_PER_NODE = 5000;
 const KEEP_IN_ALL = 20000;
 /** At least so many of each, however many nodes there are. */
 const KEEP_AT_LEAST = 500;
+
+/** So many colours there are, as in Python's `marks.py`; farther nodes have them again. */
+const HUES = 16;
 
 /** A chunk is marked when the history drops it, so that views can drop what they have drawn of it. */
 export interface KeptChunk extends Chunk {
@@ -49,7 +51,6 @@ export class Store {
   private readonly lineCounts = new Map<string, number>();
   private droppedLines = new Map<string, number>();
   private goneChunks = 0;
-  private clockOffsetS = 0;
 
   constructor(view: View) {
     this.view = view;
@@ -61,7 +62,6 @@ export class Store {
   setView(view: View): void {
     if (this.view.state === "lost") return;
     this.onMessage();
-    this.clockOffsetS = Date.now() / 1000 - view.now_s;
     this.show(view);
   }
 
@@ -101,14 +101,9 @@ export class Store {
     this.lostReason =
       `${sentence} This is how the run was then; its nodes end by themselves, and their output until then is in ` +
       `${view.run_dir}.`;
-    const rows = view.rows.map((row) => (NODE_STATES[row.state]?.ended ? row : lostRow(row)));
-    this.show({ ...view, state: "lost", ended_s: this.nowS(), rows });
+    const rows = view.rows.map((row) => (NODE_STATES[row.state]?.ended ? row : { ...row, state: "lost" }));
+    this.show({ ...view, state: "lost", rows, hung: [] });
     return true;
-  }
-
-  /** The kernel's clock, in seconds since the epoch. */
-  nowS(): number {
-    return Date.now() / 1000 - this.clockOffsetS;
   }
 
   /** A node's number, which stays when rows change their order. */
@@ -119,7 +114,7 @@ export class Store {
 
   /** The number of a node's colour. */
   hueOf(node: string): number {
-    return hueAt(this.placeOf(node));
+    return this.placeOf(node) % HUES;
   }
 
   addStacks(message: StacksMessage): void {
@@ -191,8 +186,4 @@ export class Store {
       this.goneChunks = 0;
     }
   }
-}
-
-function lostRow(row: Row): Row {
-  return { ...row, state: "lost", hung: "", cells: { ...row.cells, state: "lost" } };
 }

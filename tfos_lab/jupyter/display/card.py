@@ -6,18 +6,18 @@ widgets show the whole card, and the saved cell keeps the last one.
 
 from __future__ import annotations
 
-from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.engine.state.events import ClusterView
 from tfos_lab.engine.state.phases import Span, spans_of
 from tfos_lab.jupyter.display import summary
 from tfos_lab.jupyter.display.feed_lines import feed_lines, feed_progress, feed_shares
 from tfos_lab.jupyter.display.markup import Html, h, join
+from tfos_lab.jupyter.display.table import LiveTable, render_bar, render_state
 from tfos_lab.jupyter.display.throughput import Throughput
 from tfos_lab.texts import format_seconds
 
 
-def parts(view: ClusterView, now_s: float, throughput: Throughput | None = None) -> dict[str, str]:
-    """Return the parts of the card by their names, which are those of the widget's traits.
+def parts(view: ClusterView, now_s: float, table: LiveTable) -> dict[str, str]:
+    """Return the parts of the live card by their names, which are those of the widget's traits.
 
     Parameters
     ----------
@@ -25,11 +25,15 @@ def parts(view: ClusterView, now_s: float, throughput: Throughput | None = None)
         The cluster as it is.
     now_s : float
         The time, in seconds since the epoch.
-    throughput : Throughput, optional
-        The rates of the last seconds.
+    table : LiveTable
+        Draws the nodes.
     """
-    view = summary.with_endings(view)
-    return {"head": head(view, now_s), "course": course(view, now_s, throughput)}
+    shown = summary.with_endings(view)
+    return {
+        "head": head(shown, now_s),
+        "course": course(shown, now_s, table.throughput),
+        "nodes": table.render(view, now_s),
+    }
 
 
 # ---- state and progress ---------------------------------------------------------------------------------------------
@@ -47,25 +51,6 @@ def head(view: ClusterView, now_s: float) -> Html:
         h("span", facts, cls="tfos-facts"),
         _progress(view),
         cls="tfos-header",
-    )
-
-
-def render_state(state: NodeState | RunState) -> Html:
-    """Return a state as its sign and its word; those that are not the last one are ``data-going``."""
-    sign = h("span", state.look.sign, aria_hidden="true")
-    return h("span", sign, f" {state}", cls="tfos-state", data_state=state, data_going=not state.ended)
-
-
-def render_bar(part: float, label: str, state: str = "running") -> Html:
-    """Return a bar of which ``part``, 0 to 1, is full."""
-    return h(
-        "span",
-        h("span", style=f"width:{part:.1%}"),
-        cls="tfos-bar",
-        data_state=state,
-        role="progressbar",
-        aria_label=label,
-        aria_valuenow=round(part * 100),
     )
 
 

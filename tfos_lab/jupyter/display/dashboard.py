@@ -1,9 +1,9 @@
 """The live output of a cell: a widget that draws the cluster, and the thread that updates it.
 
-The parts of the card that Python draws travel as traits, and so does the ``view``, from which the page draws the rest;
-log text travels as custom messages, ten a second. When the cell ends, the output is
-replaced by the static bundle. Until then the page shows the widget, and the document holds a picture that follows the
-run: a saved notebook never asks for the widget.
+The parts of the card, which Python draws, travel as traits, and so does the ``view``, what the page goes by beside
+them; log text travels as custom messages, ten a second. When the cell ends, the output is replaced by the static
+bundle. Until then the page shows the widget, and the document holds a picture that follows the run: a saved notebook
+never asks for the widget.
 
 to         kind      content
 ========== ========= ==================================================================================================
@@ -43,6 +43,7 @@ from tfos_lab.jupyter.display.kernel import current_kernel, kernel_id
 from tfos_lab.jupyter.display.log_files import link_to
 from tfos_lab.jupyter.display.stacks import NodeStacks, StacksReader
 from tfos_lab.jupyter.display.static_bundle import make_bundle
+from tfos_lab.jupyter.display.table import LiveTable
 from tfos_lab.jupyter.display.updates import Updates
 from tfos_lab.jupyter.display.view_model import encode_view
 from tfos_lab.jupyter.display.widget import DashboardWidget, retire
@@ -90,8 +91,9 @@ class Dashboard(Display):
         self._busy = keep_busy(current_kernel())
         subscription = cluster.bus.subscribe()
         self._stacks = StacksReader(cluster, self._send_stacks)
+        self._table = LiveTable(can_ask=self._stacks.can_ask)
         self._widget = self._make_widget()
-        self._updates = Updates(cluster, subscription, self._widget, self._make_bundle)
+        self._updates = Updates(cluster, subscription, self._widget, self._table, self._make_bundle)
         self._widget.receive(self._on_message)
         display(self._widget, display_id=self._id, metadata=self._metadata)  # type: ignore[no-untyped-call]
         self._pump = threading.Thread(target=self._run, name=f"tfos-display-{cluster.id}", daemon=True)
@@ -123,13 +125,12 @@ class Dashboard(Display):
             self._stopper.join(timeout=1.0)
 
     def _make_widget(self) -> DashboardWidget:
-        view, now_s = self._cluster.view(), time.time()
+        view = self._cluster.view()
         widget = DashboardWidget(
-            **parts(view, now_s),
-            view=encode_view(view, str(self._cluster.run_dir), now_s),
+            **parts(view, time.time(), self._table),
+            view=encode_view(view, str(self._cluster.run_dir), self._table.listing),
             display_key=self._id,
             blocking=self._blocking,
-            has_stacks=self._stacks.can_ask,
             kernel_id=kernel_id(),
         )
         widget.fallback = self._make_bundle()

@@ -115,95 +115,39 @@ KernelMessage = Hello | Fetch | Stop | Stacks | Open | GroupBy
 
 
 class Row(TypedDict):
-    """One node: ``cells`` by the columns' keys, ``broken`` is what happened where it failed.
-
-    Its ``place`` stays when rows change their order: colours and tabs follow it. ``step_time`` is its cell without
-    ``straggles``, which says how much slower than its peers it is; ``shares`` are those of its time, 0 to 1, in the
-    order of the view's ``share_kinds``. ``hung`` says since when it has given no sign. In a large cluster it is listed
-    in an opened ``group``, or above all groups ("").
-    """
+    """One node that has a row. Its ``place`` stays when rows change their order: colours and tabs follow it."""
 
     node: str
     place: int
     state: str
-    detail: str
-    broken: str
-    cells: dict[str, str]
-    progress: float | None
-    heartbeat_s: float | None
-    step_time: str
-    straggles: str
-    shares: list[float]
-    hung: str
-    group: str
-
-
-class Column(TypedDict):
-    """A column of the node table; those of a low ``rank`` stay when it is narrow, ``shown`` ones are there at first."""
-
-    key: str
-    title: str
-    numeric: bool
-    rank: int
-    shown: bool
-
-
-class Group(TypedDict):
-    """Nodes of a large cluster that are alike, and how many of them need attention; ``open`` ones list their worst."""
-
-    key: str
-    count: int
-    troubled: int
-    facts: str
-    open: bool
-
-
-class ShareKind(TypedDict):
-    """What a node may spend its time on: the key of its colour, and a word or two for it."""
-
-    key: str
-    short: str
 
 
 class View(TypedDict):
-    """The cluster as it is: the trait ``view``. Times are the kernel's clock.
-
-    Of a large cluster, only some nodes have rows, the worst first; all are counted in ``groups``, and ``more`` says
-    what is not listed.
-    """
+    """What the page goes by: the trait ``view``; ``hung`` has the nodes that give no sign."""
 
     id: str
     name: str
     state: str
     spark_ui: str
     tensorboard: bool
-    started_s: float
-    ended_s: float | None
-    now_s: float
     run_dir: str
-    bar: str
-    columns: list[Column]
-    share_kinds: list[ShareKind]
     rows: list[Row]
-    grouping: str
-    groupings: list[str]
-    groups: list[Group]
-    more: str
+    hung: list[str]
 
 
 class Traits(TypedDict):
-    """The widget's traits that the page reads; ``has_stacks`` where nodes can be asked for their stacks.
+    """The widget's traits that the page reads.
 
-    ``head``, ``course`` and ``charts`` are parts of the card as HTML.
+    ``head``, ``course``, ``nodes`` and ``charts`` are parts of the card as HTML.
     """
 
     head: str
     course: str
+    nodes: str
     charts: str
     view: View
     display_key: str
     blocking: bool
-    has_stacks: bool
     kernel_id: str
 
 

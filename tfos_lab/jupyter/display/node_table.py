@@ -31,7 +31,7 @@ _SHOWN_METRICS = 3
 class Column:
     """One column; ``numeric`` ones are right-aligned, those of a low ``rank`` stay when the table is narrow.
 
-    One that is not ``shown`` stands among the details of a row, unless it is chosen.
+    One that is not ``shown`` stands among the details of a row.
     """
 
     key: str
@@ -45,12 +45,6 @@ class Column:
 def shown_columns(view: ClusterView) -> list[Column]:
     """Return the columns of saved output."""
     return [column for column in node_columns(view) if column.shown]
-
-
-def hidden_facts(node: NodeView, columns: Sequence[Column]) -> list[str]:
-    """Return what columns that are not shown say of a node, such as ``"PID 4711"``."""
-    told = [(column.title, column.text(node)) for column in columns if not column.shown]
-    return [f"{title} {text}" for title, text in told if text]
 
 
 def node_columns(view: ClusterView, throughput: Throughput | None = None) -> list[Column]:

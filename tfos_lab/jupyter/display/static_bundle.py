@@ -27,8 +27,8 @@ from tfos_lab.jupyter.display.runs import html_text, plain_text
 from tfos_lab.jupyter.display.series import all_series
 from tfos_lab.jupyter.display.stacks import NodeStacks, render_stacks
 from tfos_lab.jupyter.display.states import state_tables
-from tfos_lab.jupyter.display.static_table import render_table
 from tfos_lab.jupyter.display.static_text import render_text, seen_text
+from tfos_lab.jupyter.display.table import render_table
 
 _MAX_LINE_CHARS = 1_000
 

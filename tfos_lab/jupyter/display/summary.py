@@ -130,7 +130,12 @@ def elapsed_s(view: ClusterView, now_s: float) -> float:
 def took_text(view: ClusterView, now_s: float) -> str:
     """Return how long the cluster has lived, in whole seconds while it does."""
     seconds = elapsed_s(view, now_s)
-    return f"{seconds:.0f} s" if not view.state.ended and seconds < 59.5 else format_seconds(seconds)
+    return format_seconds(seconds) if view.state.ended else whole_seconds(seconds)
+
+
+def whole_seconds(seconds: float) -> str:
+    """Return a time that goes on: ``"7 s"`` or ``"4:05"``."""
+    return f"{seconds:.0f} s" if seconds < 59.5 else format_seconds(seconds)
 
 
 def furthest(view: ClusterView) -> str:

@@ -16,12 +16,12 @@ from tfos_lab.jupyter.display import messages
 from tfos_lab.jupyter.display.bands import BANDS, bands_now
 from tfos_lab.jupyter.display.base import WatchedCluster
 from tfos_lab.jupyter.display.card import parts
-from tfos_lab.jupyter.display.listing import Listing, is_large
+from tfos_lab.jupyter.display.listing import is_large
 from tfos_lab.jupyter.display.log_feed import LogFeed
 from tfos_lab.jupyter.display.log_files import read_piece
 from tfos_lab.jupyter.display.metric_charts import render_charts
 from tfos_lab.jupyter.display.series import SeriesBook
-from tfos_lab.jupyter.display.throughput import Throughput
+from tfos_lab.jupyter.display.table import LiveTable
 from tfos_lab.jupyter.display.view_model import encode_view
 from tfos_lab.jupyter.display.widget import DashboardWidget
 
@@ -51,6 +51,8 @@ class Updates:
         Its events.
     widget : DashboardWidget
         Where the updates go.
+    table : LiveTable
+        Draws the nodes.
     make_bundle : callable
         Draws the picture for the document.
     """
@@ -60,16 +62,16 @@ class Updates:
         cluster: WatchedCluster,
         subscription: Subscription,
         widget: DashboardWidget,
+        table: LiveTable,
         make_bundle: Callable[[], dict[str, str]],
     ) -> None:
         self._cluster = cluster
         self._subscription = subscription
         self._widget = widget
         self._make_bundle = make_bundle
-        self._listing = Listing()
+        self._table = table
         self._followed = FollowedLogs(cluster)
         self._feed = LogFeed()
-        self._throughput = Throughput()
         self._metrics = SeriesBook(cluster.view().started_s)
         self._banded: ClusterView | None = None
         self._reports_seen = 0
@@ -124,14 +126,14 @@ class Updates:
             return
         view = self._last_view = self._cluster.view()
         now_s = time.time()
-        self._throughput.record(view, now_s)
-        encoded = encode_view(view, str(self._cluster.run_dir), now_s, self._throughput, self._listing)
+        self._table.throughput.record(view, now_s)
+        encoded = encode_view(view, str(self._cluster.run_dir), self._table.listing)
         if is_large(view):
             self._followed.choose(row["node"] for row in encoded["rows"])
             self._view_due_s = time.monotonic() + (time.monotonic() - began_s) / VIEW_SHARE
         # The time in the parts goes on second by second, so that the page hears from a live kernel.
-        drawn = parts(view, view.started_s + int(now_s - view.started_s), self._throughput)
-        shown = {**drawn, "view": {key: value for key, value in encoded.items() if key != "now_s"}}
+        drawn = parts(view, view.started_s + int(now_s - view.started_s), self._table)
+        shown = {**drawn, "view": encoded}
         if shown == self._shown:
             return
         self._changed = True
@@ -188,9 +190,9 @@ class Updates:
     def arrange(self, message: messages.Open | messages.GroupBy) -> None:
         """Show the nodes of a large cluster as a page wants them, from the next view on."""
         if isinstance(message, messages.Open):
-            self._listing.set_open(message.group, is_open=message.open)
+            self._table.listing.set_open(message.group, is_open=message.open)
         else:
-            self._listing.group_by(message.grouping)
+            self._table.listing.group_by(message.grouping)
         self._view_due_s = 0.0
 
     def send_piece(self, page: str, node: str, offset: int) -> None:

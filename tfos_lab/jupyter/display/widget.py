@@ -26,11 +26,11 @@ class DashboardWidget(anywidget.AnyWidget):
 
     head = traitlets.Unicode().tag(sync=True)
     course = traitlets.Unicode().tag(sync=True)
+    nodes = traitlets.Unicode().tag(sync=True)
     charts = traitlets.Unicode().tag(sync=True)
     view = traitlets.Dict().tag(sync=True)
     display_key = traitlets.Unicode().tag(sync=True)
     blocking = traitlets.Bool(default_value=True).tag(sync=True)
-    has_stacks = traitlets.Bool(default_value=False).tag(sync=True)
     kernel_id = traitlets.Unicode().tag(sync=True)
 
     fallback: dict[str, str]

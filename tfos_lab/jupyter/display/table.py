@@ -1,0 +1,239 @@
+"""The nodes of a run as a table; what failed and hung ones did, and on a click the rest, stands below their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from tfos_lab.core.states import NodeState, RunState
+from tfos_lab.engine.state.events import ClusterView, NodeView
+from tfos_lab.jupyter.display import summary
+from tfos_lab.jupyter.display.activity_text import (
+    SHARE_KINDS,
+    largest_share,
+    own_step_time_text,
+    shares,
+    straggler_text,
+)
+from tfos_lab.jupyter.display.listing import GROUPINGS, Group, Listed, Listing
+from tfos_lab.jupyter.display.marks import dash_at, hue_at
+from tfos_lab.jupyter.display.markup import Html, h, join
+from tfos_lab.jupyter.display.node_table import Column, node_columns, progress, progress_column
+from tfos_lab.jupyter.display.throughput import Throughput
+
+# A heartbeat older than this is marked: agents send one every second.
+_LATE_S = 5.0
+# Columns that are never made wider for their longest text: it is long, or does not change.
+_ANY_WIDTH = frozenset({"node", "args", "host", "shares"})
+# A bar, and the space beside a text, in pixels.
+_BAR, _SPACE = 64, 12
+
+
+@dataclass
+class LiveTable:
+    """What the table of a live page has beside that of a saved cell: buttons, heartbeats, groups, and a memory.
+
+    Attributes
+    ----------
+    listing : Listing
+        What readers have chosen to see of a large cluster.
+    throughput : Throughput
+        The rates of the last seconds.
+    can_ask : bool
+        Whether nodes can be asked for their stacks.
+    """
+
+    listing: Listing = field(default_factory=Listing)
+    throughput: Throughput = field(default_factory=Throughput)
+    can_ask: bool = False
+    # The longest text that each column has had: it keeps its width when texts get shorter.
+    widths: dict[str, int] = field(default_factory=dict)
+
+    def render(self, view: ClusterView, now_s: float) -> Html:
+        """Return the table of a view at this time."""
+        view = summary.with_endings(view)
+        listed = self.listing.of(view)
+        drawing = _Drawing(replace(view, nodes=listed.nodes), view.places, self, now_s)
+        return join(_group_tools(listed, self.listing.grouping), drawing.table(listed))
+
+
+def render_table(view: ClusterView, places: Mapping[str, int]) -> Html:
+    """Return the table that a saved cell has; ``places`` has the numbers of the nodes' colours."""
+    return _Drawing(view, places, None, 0.0).table(Listed([(node, "") for node in view.nodes]))
+
+
+def render_state(state: NodeState | RunState) -> Html:
+    """Return a state as its sign and its word; those that are not the last one are ``data-going``."""
+    sign = h("span", state.look.sign, aria_hidden="true")
+    return h("span", sign, f" {state}", cls="tfos-state", data_state=state, data_going=not state.ended)
+
+
+def render_bar(part: float, label: str, state: str = "running") -> Html:
+    """Return a bar of which ``part``, 0 to 1, is full."""
+    return h(
+        "span",
+        h("span", style=f"width:{part:.1%}"),
+        cls="tfos-bar",
+        data_state=state,
+        role="progressbar",
+        aria_label=label,
+        aria_valuenow=round(part * 100),
+    )
+
+
+class _Drawing:
+    """One drawing of the table; ``live`` where it is that of a page."""
+
+    def __init__(self, view: ClusterView, places: Mapping[str, int], live: LiveTable | None, now_s: float) -> None:
+        self._view, self._places, self._live, self._now_s = view, places, live, now_s
+        self._every = node_columns(view, live.throughput if live else None)
+        self._columns = [column for column in self._every if column.shown]
+        self._bar = progress_column(view)
+        self._broken = dict(summary.broken_nodes(view))
+        self._width = len(self._columns) + (live is not None)
+
+    def table(self, listed: Listed) -> Html:
+        titles = [*map(self._title, self._columns), _heartbeat_title() if self._live else None]
+        rows = [*self._rows_of(listed, "")]
+        for group in listed.groups:
+            rows += [_group_row(group, self._width), *self._rows_of(listed, group.key)]
+        caption = h("caption", f"Nodes of {self._view.name}", cls="tfos-hidden") if self._live else None
+        table = h("table", caption, h("thead", h("tr", *titles)), h("tbody", *rows), cls="tfos-table")
+        return h("div", table, cls="tfos-table-box", role="region", aria_label="Nodes", tabindex=0)
+
+    def _title(self, column: Column) -> Html:
+        width = None
+        if self._live is not None and column.key not in _ANY_WIDTH:
+            longest = max((len(column.text(node)) for node in self._view.nodes), default=0)
+            longest = self._live.widths[column.key] = max(self._live.widths.get(column.key, 0), longest)
+            width = f"min-width:calc({longest} * var(--tfos-digit) + {_BAR if column.key == self._bar else _SPACE}px)"
+        return h("th", column.title, scope="col", cls=_class_of(column), data_key=column.key, style=width)
+
+    def _rows_of(self, listed: Listed, group: str) -> Iterator[Html]:
+        for node, key in listed.rows:
+            if key == group:
+                yield from self._rows(node)
+
+    def _rows(self, node: NodeView) -> Iterator[Html]:
+        place, name = self._places[node.node], node.node
+        cells = [self._cell(node, column) for column in self._columns]
+        heartbeat = self._heartbeat(node) if self._live else None
+        look = {"cls": f"tfos-hue{hue_at(place)}", "data_dash": dash_at(place)}
+        yield h("tr", *cells, heartbeat, **look, data_state=node.state, data_key=name)
+        yield self._facts(node)
+        told = {"cls": "tfos-detail", "data_key": f"{name} broken"}
+        if broken := self._broken.get(name):
+            yield h("tr", h("td", broken, colspan=self._width), **told)
+        if summary.hangs(node):
+            bar = h("div", h("span", node.hung), self._stacks_button(node), cls="tfos-hung")
+            yield h("tr", h("td", bar, colspan=self._width), **{**told, "data_key": f"{name} hangs"})
+
+    def _facts(self, node: NodeView) -> Html:
+        """Return what columns that are not shown say of a node, and those that a narrow page leaves out."""
+        told = [(column, column.text(node)) for column in self._every if not column.shown or column.rank]
+        facts = (
+            h("div", h("dt", column.title), h("dd", text), cls=f"tfos-fact{column.rank if column.shown else ''}")
+            for column, text in told
+            if text
+        )
+        asks = None if summary.hangs(node) else self._stacks_button(node)
+        cell = h("td", h("dl", *facts, cls="tfos-row-facts"), asks, colspan=self._width)
+        return h("tr", cell, cls="tfos-more-row", hidden=True, data_key=f"{node.node} facts")
+
+    def _stacks_button(self, node: NodeView) -> Html | None:
+        if self._live is None or not self._live.can_ask or not node.state.is_present:
+            return None
+        return _button("Stacks", "stacks", "tfos-button", data_node=node.node, aria_label=f"Stacks of {node.node}")
+
+    def _cell(self, node: NodeView, column: Column) -> Html:
+        attributes = {"cls": _class_of(column), "data_key": column.key}
+        if column.key == "node":
+            return h("th", h("div", *self._name(node.node), cls="tfos-node"), scope="row", **attributes)
+        title = node.detail if column.key == "state" else column.text(node) if not column.numeric else ""
+        return h("td", self._content(node, column), **attributes, title=title or None)
+
+    def _name(self, name: str) -> Iterator[Html | str]:
+        label = f"Details of {name}"
+        yield h("details", h("summary", aria_label=label, title=label), cls="tfos-more")
+        yield h("span", cls="tfos-mark", aria_hidden="true")
+        link = _button(name, "log", "tfos-node-link", data_node=name, title=f"Show the log of {name}")
+        yield link if self._live else name
+
+    def _content(self, node: NodeView, column: Column) -> Html | str:
+        match column.key:
+            case "state":
+                return _hangs() if summary.hangs(node) else render_state(node.state)
+            case "shares":
+                return _shares(node, column.text(node))
+            case "step_time":
+                slower = straggler_text(node)
+                mark = join(" ", h("span", slower, cls="tfos-straggles")) if slower else None
+                return join(own_step_time_text(node), mark)
+        text = column.text(node)
+        part = progress(node, self._view.feeds) if column.key == self._bar else None
+        if part is None or self._view.state.ended:
+            return text
+        bar = render_bar(part, f"Progress of {node.node}", node.state)
+        return h("span", bar, h("span", text), cls="tfos-progress")
+
+    def _heartbeat(self, node: NodeView) -> Html:
+        age_s, late = None, None
+        if node.last_heartbeat_s is not None and node.state.is_present and not self._view.state.ended:
+            age_s = max(0.0, self._now_s - node.last_heartbeat_s)
+            late = " tfos-late" if age_s >= _LATE_S else None
+        text = "" if age_s is None else f"{summary.whole_seconds(age_s)} ago" if late else "now"
+        return h("td", text, cls=f"tfos-rank1 tfos-heartbeat{late or ''}", data_key="heartbeat")
+
+
+def _heartbeat_title() -> Html:
+    return h("th", "Heartbeat", scope="col", cls="tfos-rank1 tfos-heartbeat", data_key="heartbeat")
+
+
+def _button(text: object, does: str, cls: str, **attributes: object) -> Html:
+    return h("button", text, cls=cls, type="button", data_do=does, **attributes)
+
+
+def _hangs() -> Html:
+    sign = h("span", summary.HANGS_SIGN, aria_hidden="true")
+    return h("span", sign, " hangs", cls="tfos-state tfos-hung-mark", data_going=True)
+
+
+def _shares(node: NodeView, text: str) -> Html | str:
+    if not text:
+        return ""
+    parts = (h("span", data_share=kind, style=f"width:{share:.1%}") for kind, share in shares(node).items() if share)
+    kind, share = largest_share(node)
+    return join(
+        h("span", *parts, cls="tfos-shares", role="img", aria_label=text, title=text),
+        " ",
+        h("span", f"{SHARE_KINDS[kind].short} {share * 100:.0f} %", cls="tfos-share-words", aria_hidden="true"),
+    )
+
+
+def _class_of(column: Column) -> str:
+    return f"tfos-rank{column.rank}" + (" tfos-numeric" if column.numeric else "")
+
+
+# ---- groups of a large cluster --------------------------------------------------------------------------------------
+
+
+def _group_tools(listed: Listed, grouping: str) -> Html | None:
+    if not listed.groups:
+        return None
+    options = (h("option", one.title(), value=one, selected=one == grouping) for one in GROUPINGS)
+    choice = h("label", "Group by ", h("select", *options, cls="tfos-grouping", data_do="group_by"))
+    return h("div", choice, h("span", listed.more, cls="tfos-facts"), cls="tfos-group-tools")
+
+
+def _group_row(group: Group, width: int) -> Html:
+    name, count = (
+        h("span", group.key, cls="tfos-group-name"),
+        h("span", f"{len(group.nodes):,}", cls="tfos-group-count"),
+    )
+    opened = "true" if group.is_open else "false"
+    button = _button(join(name, " ", count), "open", "tfos-group-button", data_group=group.key, aria_expanded=opened)
+    needs = "needs" if group.troubled == 1 else "need"
+    trouble = h("span", f"{group.troubled:,} {needs} attention", cls="tfos-trouble") if group.troubled else None
+    facts = h("span", group.facts, cls="tfos-facts")
+    cell = h("th", button, trouble, facts, scope="rowgroup", colspan=width)
+    return h("tr", cell, cls="tfos-group", data_key=f"group {group.key}")
