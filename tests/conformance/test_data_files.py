@@ -20,10 +20,10 @@ def read_files(args, ctx):
 
     from pyarrow import ipc, parquet
 
-    wide = [parquet.read_table(path) for path in ctx.data_files()]
-    texts = [Path(path).read_text() for path in ctx.data_files("json")]
+    wide = [parquet.read_table(path) for path in ctx.rows_as_files()]
+    texts = [Path(path).read_text() for path in ctx.rows_as_files("json")]
     lines = [json.loads(line) for text in texts for line in text.splitlines()]
-    paths = ctx.data_files(format="arrow")
+    paths = ctx.rows_as_files(format="arrow")
     last = [number for path in paths for number in ipc.open_file(path).read_all()["x"].to_pylist()]
     kinds = [str(kind) for kind in wide[0].schema.types]
     return kinds, [row for table in wide for row in table.to_pylist()], lines, last, paths

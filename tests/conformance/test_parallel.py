@@ -80,7 +80,7 @@ def test_a_failing_run_does_not_end_the_others(parallel):
 def test_only_what_failed_is_tried_again(parallel, tmp_path):
     results = parallel(act, ["a", ("fail once", str(tmp_path / "mark")), "b"], retries=1)
     assert list(results) == ["a", "fail once", "b"]
-    assert list(results.table()["tries"]) == [1, 2, 1]
+    assert list(results.table["tries"]) == [1, 2, 1]
 
 
 @pytest.mark.back_ends("local", "standalone")
@@ -88,8 +88,8 @@ def test_a_lost_node_is_told_from_an_error(parallel):
     results = parallel(act, ["die", ("raise", "x"), "a"], retries=1, raise_failures=False)
     assert [failure.kind for failure in results.failures.values()] == ["lost", "raised"]
     assert results.states == ["lost", "failed", "done"]
-    assert list(results.table()["tries"]) == [2, 2, 1]
-    assert "SIGKILL" in results.table()["error"][0]
+    assert list(results.table["tries"]) == [2, 2, 1]
+    assert "SIGKILL" in results.table["error"][0]
 
 
 @pytest.mark.back_ends("local", "standalone")

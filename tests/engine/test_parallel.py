@@ -37,7 +37,7 @@ def test_results_stand_in_the_order_of_their_arguments_and_survive_pickling(para
 
 def test_the_table_has_a_row_for_each_run_with_its_arguments_in_short(parallel):
     args = [{"lr": 0.1, "units": [64, 32]}, argparse.Namespace(lr=0.1), "raise", "x" * 200]
-    table = parallel(args).table()
+    table = parallel(args).table
     assert list(table.columns) == ["run", "args", "state", "tries", "seconds", "error"]
     assert list(table["args"])[:2] == ["lr=0.1, units=[64, 32]", "lr=0.1"]
     assert max(map(len, table["args"])) <= 60

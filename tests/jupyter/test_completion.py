@@ -65,7 +65,6 @@ def front_end(kernel):
 def test_tab_offers_what_context_handle_and_arguments_have(front_end):
     assert front_end.tab("%%tfos cluster_size=2\nx = 1\nmodel.fit(ctx.data|)\n") == [
         "data_feed",
-        "data_files",
         "dataset",
     ]
     assert {"job_name", "task_index", "gpus", "report"} <= set(front_end.tab("%%tfos\nif ctx."))

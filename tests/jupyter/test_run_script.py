@@ -62,7 +62,7 @@ def run():
 
     yield start
     for one in runs:
-        one.cancel(grace=0.0)
+        one.stop(grace=0.0)
 
 
 def test_each_node_runs_the_file_with_its_role_and_parameters(write, run, tmp_path):
@@ -86,7 +86,7 @@ def test_each_node_runs_the_file_with_its_role_and_parameters(write, run, tmp_pa
             "nodes": ["chief", "ps", "worker"],
             "helped": place / 5,
         }
-    assert handle.status == "done"
+    assert handle.state == "done"
     assert handle.ended
     assert (handle.output_dir / "work" / "model.txt").read_text() == "chief:0"
     assert not (tmp_path / "model.txt").exists(), "the chief works in a folder of its own"
@@ -148,15 +148,15 @@ def test_several_run_at_once_are_listed_and_end_at_once_when_cancelled(write, ru
     assert "<td" in table._repr_html_()
     with pytest.raises(WaitTimeout):
         handles[0].wait(timeout=0.1)
-    handles[0].cancel()
-    handles[0].cancel()
-    assert (handles[0].status, handles[0].cause) == ("stopped", "it was stopped")
-    assert [handle.status for handle in handles[1:]] == ["running", "running"]
+    handles[0].stop()
+    handles[0].stop()
+    assert (handles[0].state, handles[0].cause) == ("stopped", "it was stopped")
+    assert [handle.state for handle in handles[1:]] == ["running", "running"]
     with pytest.raises(ClusterEnded):
         handles[0].wait()
     with handles[1]:
         assert "running, 1/1 nodes" in repr(handles[1])
-    assert handles[1].status == "stopped"
+    assert handles[1].state == "stopped"
     assert run(path).name == "train", "the name of a run that has ended is free"
 
 
@@ -192,7 +192,7 @@ def test_each_node_has_its_share_of_the_rows_as_files(spark, write):
     path = write(
         "import json, pyarrow.parquet\n"
         "ids = pyarrow.parquet.read_table(args.rows)['id'].to_pylist()\n"
-        "lines = [json.loads(line)['id'] for name in ctx.data_files(format='json') for line in open(name)]\n"
+        "lines = [json.loads(line)['id'] for name in ctx.rows_as_files(format='json') for line in open(name)]\n"
         "json.dump([ids, lines], open(args.out, 'w'))\n"
     )
     params = {"rows": "{data_dir}", "out": "{output_dir}/{task_index}.json"}

@@ -72,7 +72,7 @@ def test_an_event_folder_that_cannot_be_written_is_refused_before_training(tmp_p
 def test_tab_shows_the_public_names_only():
     shown = {name for name in dir(Rig().ctx) if not name.startswith("_")}
     assert shown == {
-        *("absolute_path", "args", "backup_dir", "callbacks", "cluster_spec", "data_feed", "data_files", "dataset"),
+        *("absolute_path", "args", "backup_dir", "callbacks", "cluster_spec", "data_feed", "rows_as_files", "dataset"),
         *("defaultFS", "epochs", "even", "files", "num_trainers", "rank", "shard"),
         *(
             "event_dir",

@@ -1,4 +1,4 @@
-"""A node's rows as files (``ctx.data_files``): every row once, in every format, with its types."""
+"""A node's rows as files (``ctx.rows_as_files``): every row once, in every format, with its types."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def numbers_in(paths, file_format):
 def test_files_have_this_nodes_rows_and_its_part_of_the_leftovers(node, tmp_path, file_format):
     node.open_feed(epochs=3).segment([1, 2], [3], shared=[100, 101], partition=0)
     node.segment([4, 5], shared=[102], partition=1).complete(7, leftovers=(1, 3))
-    paths = node.ctx.data_files(file_format)
+    paths = node.ctx.rows_as_files(file_format)
     assert paths == [f"{tmp_path}/data/{file_format}/feed-0/part-00000.{file_format}"]
     assert sorted(numbers_in(paths, file_format)) == [1, 2, 3, 4, 5, 101, 102]
     assert node.sent_of(m.RowsWanted)[-1].objects is False
@@ -52,14 +52,14 @@ def test_files_have_this_nodes_rows_and_its_part_of_the_leftovers(node, tmp_path
 def test_each_call_is_for_the_next_feed_and_then_for_the_last_one_again(node):
     node.open_feed().segment([1]).complete(1)
     node.open_feed(1).segment([2, 3], feed=1).complete(2, feed=1).end()
-    first, second, again = (node.ctx.data_files("arrow") for _ in range(3))
+    first, second, again = (node.ctx.rows_as_files("arrow") for _ in range(3))
     assert (numbers_in(first, "arrow"), numbers_in(second, "arrow")) == ([1], [2, 3])
     assert again == second
 
 
 @FORMATS
 def test_a_node_without_rows_has_one_file_without_rows(node, file_format):
-    (path,) = node.open_feed().complete(0).ctx.data_files(file_format)
+    (path,) = node.open_feed().complete(0).ctx.rows_as_files(file_format)
     if file_format == "json":
         assert Path(path).read_bytes() == b""
     else:
@@ -69,7 +69,7 @@ def test_a_node_without_rows_has_one_file_without_rows(node, file_format):
 
 def test_files_wait_for_all_rows(node):
     node.open_feed().segment([1, 2])
-    thread, results = in_thread(node.ctx.data_files)
+    thread, results = in_thread(node.ctx.rows_as_files)
     node.segment([3], partition=1).complete(3)
     thread.join(PATIENCE_S)
     assert numbers_in(results[0], "parquet") == [1, 2, 3]
@@ -77,11 +77,11 @@ def test_files_wait_for_all_rows(node):
 
 def test_a_failed_feed_a_stream_and_no_feed_at_all_are_told(node, tmp_path):
     with pytest.raises(FeedError, match="this cluster is fed no rows"):
-        FedNode(tmp_path).end().ctx.data_files()
+        FedNode(tmp_path).end().ctx.rows_as_files()
     with pytest.raises(FeedError, match="rows of a stream or of an inference have no end"):
-        FedNode(tmp_path).open_feed(stream=True).ctx.data_files()
+        FedNode(tmp_path).open_feed(stream=True).ctx.rows_as_files()
     node.open_feed()
-    thread, results = in_thread(node.ctx.data_files)
+    thread, results = in_thread(node.ctx.rows_as_files)
     node.reader.handle(m.FeedAborted(feed=0, reason="Spark has failed"))
     node.end()
     thread.join(PATIENCE_S)
@@ -92,20 +92,20 @@ def test_rows_that_had_to_make_room_are_told(node, tmp_path):
     node.open_feed().segment([1, 2]).segment([3]).complete(3).end()
     (tmp_path / "1.arrow").unlink()
     with pytest.raises(FeedError, match="the rows cannot be read again, as the node's spool needed the room"):
-        node.ctx.data_files()
+        node.ctx.rows_as_files()
 
 
 def test_a_disk_without_room_is_told(node, tmp_path):
     (tmp_path / "data").write_text("")
     node.open_feed().segment([1]).complete(1)
     with pytest.raises(FeedError, match=r"the rows cannot be written to files in .*data.*: \[Errno"):
-        node.ctx.data_files("json")
+        node.ctx.rows_as_files("json")
 
 
 @pytest.mark.parametrize("file_format", ["csv", "PARQUET", None, 3, ["json"]])
 def test_other_formats_are_refused(node, file_format):
     with pytest.raises(ConfigError, match=r"format=.*: use 'parquet', 'json' or 'arrow'"):
-        node.ctx.data_files(file_format)
+        node.ctx.rows_as_files(file_format)
 
 
 NOON = dt.datetime(2026, 11, 22, 12, 0, 0, 5)  # noqa: DTZ001 - one column has no zone
@@ -159,7 +159,7 @@ def typed_files(node, file_format):
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as file:
         file.write_batch(batch)
     node.reader.handle(m.SegmentReady(feed=0, path=str(path), rows=2, partition=0, shapes={}))
-    (path,) = node.complete(2).ctx.data_files(file_format)
+    (path,) = node.complete(2).ctx.rows_as_files(file_format)
     return path
 
 
@@ -196,7 +196,7 @@ def test_json_is_as_spark_writes_it(node):
 def test_many_rows_are_cut_into_row_groups_and_files(node):
     count = 24 << 20  # 192 MB in memory
     node.open_feed().segment(*np.array_split(np.arange(count), 32)).complete(count)
-    paths = node.ctx.data_files()
+    paths = node.ctx.rows_as_files()
     files = [parquet.ParquetFile(path) for path in paths]
     assert [file.num_row_groups > 1 for file in files] == [True, True]
     assert sum(file.metadata.num_rows for file in files) == count

@@ -171,7 +171,7 @@ def _config(nodes: int, ps: int, evaluator: bool, hang_fails: bool) -> ClusterCo
         cluster_size=nodes,
         num_ps=ps,
         evaluator=evaluator,
-        grace_s=GRACE_S,
+        grace=GRACE_S,
         hang_timeout=HANG_TIMEOUT_S,
         on_hang="fail" if hang_fails else "warn",
     )

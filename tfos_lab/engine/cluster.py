@@ -189,10 +189,14 @@ class Cluster:
     def run_dir(self) -> Path:
         """Folder on this machine with the nodes' whole logs, a record of the run, and their output.
 
-        ``output`` holds what the nodes wrote to ``ctx.output_dir``, ``run.json`` the run's options, versions, metrics
-        and outcome.
+        `output_dir` is in it, and ``run.json`` with the run's options, versions, metrics and outcome.
         """
         return self.files.path
+
+    @property
+    def output_dir(self) -> Path:
+        """Folder in `run_dir` with what the nodes wrote to ``ctx.output_dir``; there once they have sent something."""
+        return self.files.output
 
     @property
     def state(self) -> RunState:

@@ -63,7 +63,7 @@ def parallel(
     Returns
     -------
     ParallelResults
-        What the runs returned, in the order of ``args_list``; `ParallelResults.table` makes a pandas table of it.
+        What the runs returned, in the order of ``args_list``; `ParallelResults.table` is a pandas table of it.
 
     Raises
     ------

@@ -59,7 +59,7 @@ def run_script(
         mean the node's own.
     data : DataFrame, arrays, str or list of str, optional
         Rows that are shared out to the nodes that train. The script reads its share with ``ctx.dataset``, or as files
-        on its own disk: ``ctx.data_files()``, ``{data_dir}``. A text is a path or pattern that Spark reads, or the
+        on its own disk: ``ctx.rows_as_files()``, ``{data_dir}``. A text is a path or pattern that Spark reads, or the
         name of a table.
     function : str, optional
         Call this function of the file with ``(args, ctx)``; what it returns is the node's result. The file is imported
@@ -85,7 +85,7 @@ def run_script(
     Returns
     -------
     ScriptRun
-        A handle: ``wait()``, ``cancel()``, ``status``, ``logs()``, ``results``, ``version``.
+        A handle: ``wait()``, ``stop()``, ``state``, ``logs()``, ``results``, ``version``.
 
     Raises
     ------
@@ -137,7 +137,7 @@ def scripts() -> ScriptTable:
     Examples
     --------
     >>> for run in tfos_lab.scripts():  # doctest: +SKIP
-    ...     run.cancel()
+    ...     run.stop()
     """
     return ScriptTable(script_runs())
 

@@ -63,8 +63,14 @@ class ParallelResults(Sequence[Any]):
         """How many runs returned."""
         return sum(entry.state is NodeState.DONE for entry in self._entries)
 
+    @property
+    def results(self) -> list[Any]:
+        """What the runs returned, in the order of ``args_list``; a `RunFailed` for those that failed."""
+        return list(self)
+
+    @property
     def table(self) -> pd.DataFrame:
-        """Return a table with a row for each run.
+        """A table with a row for each run.
 
         Columns: ``run`` (int64), ``args`` (string, in short), ``state`` (string), ``tries`` (int64), ``seconds``
         (float64, of the last try; NaN where there was none), ``error`` (string, one line; "" where it returned).

@@ -39,7 +39,7 @@ class ScriptRows:
 
 
 class ScriptRun:
-    """One run of a script. Made by `tfos_lab.run_script`; usable with ``with``, which cancels it at the end.
+    """One run of a script. Made by `tfos_lab.run_script`; usable with ``with``, which stops it at the end.
 
     Safe to use from any thread.
 
@@ -70,7 +70,7 @@ class ScriptRun:
         view = self.view()
         up = sum(node.state.is_up for node in view.nodes)
         kept = f", {self.version.name}" if self.version else ""
-        return f"<ScriptRun {self.name!r}: {self.status}, {up}/{len(view.nodes)} nodes{kept}>"
+        return f"<ScriptRun {self.name!r}: {self.state}, {up}/{len(view.nodes)} nodes{kept}>"
 
     # ---- what it is -------------------------------------------------------------------------------------------------
 
@@ -81,13 +81,8 @@ class ScriptRun:
 
     @property
     def state(self) -> RunState:
-        """The state of its cluster."""
+        """The state of its cluster, such as ``"running"``, ``"done"``, ``"failed"`` or ``"stopped"``."""
         return self.cluster.state
-
-    @property
-    def status(self) -> str:
-        """The state as a word, such as ``"running"``, ``"done"``, ``"failed"`` or ``"stopped"``."""
-        return str(self.state)
 
     @property
     def ended(self) -> bool:
@@ -126,7 +121,7 @@ class ScriptRun:
         """Return what a node has written, or all nodes; see `Cluster.logs`."""
         return self.cluster.logs(node, tail)
 
-    # ---- wait and cancel --------------------------------------------------------------------------------------------
+    # ---- wait and stop ----------------------------------------------------------------------------------------------
 
     def wait(self, timeout: float | None = None) -> Results:
         """Wait until the script has run on all nodes, and return what its functions returned.
@@ -145,7 +140,7 @@ class ScriptRun:
         NoSession
             If the SparkSession was stopped meanwhile.
         ClusterEnded
-            If it was cancelled.
+            If it was stopped.
         WaitTimeout
             If it still runs after ``timeout``.
         """
@@ -161,19 +156,17 @@ class ScriptRun:
             raise self._error.with_traceback(None)
         return self.results
 
-    def cancel(self, *, grace: float | None = None) -> None:
+    def stop(self, *, grace: float | None = None) -> None:
         """End it: SIGTERM to all nodes, SIGKILL after ``grace`` seconds; nothing happens if it has ended."""
         if not self.cluster.ended:
             self.cluster.stop(grace=grace)
         self._over.wait()
 
-    stop = cancel
-
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self.cancel()
+        self.stop()
 
     def watch(self, poll: Callable[[], None], close: Callable[[], None]) -> None:
         """Have a display updated while `wait` waits, and closed at its end."""

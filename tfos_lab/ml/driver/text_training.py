@@ -78,7 +78,7 @@ def _train_alone(
 
 
 def _trained(runs: ParallelRuns, results: ParallelResults, fit_params: Sequence[dict[str, Any]]) -> list[TrainedModel]:
-    table, (reports, _) = results.table(), runs.reports_after()
+    table, (reports, _) = results.table, runs.reports_after()
     trained = []
     for index, fit_param in enumerate(fit_params):
         said: Mapping[str, Any] = {} if index in results.failures else results[index]

@@ -173,7 +173,7 @@ class RowMethods:
 
         return DataFeed(self._feed.rows(queue), train_mode=train_mode, input_mapping=input_mapping)
 
-    def data_files(self, format: str = "parquet") -> list[str]:  # noqa: A002 - as pandas and Spark call it
+    def rows_as_files(self, format: str = "parquet") -> list[str]:  # noqa: A002 - as pandas and Spark call it
         """Write the rows that are fed to this node to files on its own disk, for readers of any library.
 
         It waits until all rows have arrived. Each call is for the rows of one ``cluster.train``, in their order; after
@@ -227,9 +227,9 @@ class RowMethods:
         >>> def train(args, ctx):
         ...     import pandas as pd
         ...
-        ...     mine = pd.concat(map(pd.read_parquet, ctx.data_files()))
+        ...     mine = pd.concat(map(pd.read_parquet, ctx.rows_as_files()))
         """
-        self._require_rows("ctx.data_files")
+        self._require_rows("ctx.rows_as_files")
         from tfos_lab.node.feed.row_files import check_format
 
         check_format(format)

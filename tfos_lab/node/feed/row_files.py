@@ -1,4 +1,4 @@
-"""Writes a node's rows as files that other libraries read: Parquet, Arrow or JSON; see `NodeContext.data_files`."""
+"""Writes a node's rows as files that other libraries read: Parquet, Arrow or JSON; see `NodeContext.rows_as_files`."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def _meanings(script: SentScript, ctx: NodeContext) -> dict[str, Any]:
 
 def _data_dir(ctx: NodeContext, data_format: str) -> str:
     """Return the folder with the files of this node's share of the rows."""
-    return str(Path(ctx.data_files(format=data_format)[0]).parent)
+    return str(Path(ctx.rows_as_files(format=data_format)[0]).parent)
 
 
 def _run_module(path: Path, name: str, names: Mapping[str, Any]) -> ModuleType:
