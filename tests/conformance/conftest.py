@@ -52,7 +52,7 @@ BACK_ENDS = [
     BackEnd("local", "local", 4, "processes"),
     BackEnd("local-session", "local", 4, "auto", "local"),
     BackEnd("standalone", "spark", 4, "auto", "standalone"),
-    BackEnd("connect", "spark", 4, "false", "connect"),
+    BackEnd("connect", "spark", 4, "off", "connect"),
     BackEnd("yarn", "spark", 2, "auto", "yarn"),
 ]
 # Rows come from a session: these back ends have one.
