@@ -78,8 +78,8 @@ def test_scalars_are_drawn_below_the_cell_that_blocks(notebook: Notebook) -> Non
 
 
 def test_the_header_of_the_cell_opens_tensorboard_in_a_tab_of_the_lab(notebook: Notebook) -> None:
-    header = notebook.output(cell("train")).locator(".tfos-header")
-    header.get_by_role("link", name="TensorBoard").click()
+    top = notebook.output(cell("train")).locator(".tfos-top")
+    top.get_by_role("link", name="TensorBoard").click()
     expect(tensorboard_tab(notebook).locator("card-view").first).to_be_visible()
     assert len(notebook.page.context.pages) == 1
     notebook.page.locator("#jp-main-dock-panel .lm-TabBar-tab", has_text="TensorBoard: mnist").locator(

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tfos_lab.core.code_archive import make_task
+from tfos_lab.core.config import FeedOptions
+from tfos_lab.core.options import problems_in
 from tfos_lab.core.states import RunState
 from tfos_lab.data.prepare import map_batches, prepare, taken_names, widen
 from tfos_lab.data.spark_versions import parsed_schema
@@ -164,7 +166,8 @@ def _check(
     data: Any, columns: list[str] | None, schema: Any, *, objects: bool | None, queue: str, timeout_s: float
 ) -> None:
     """Refuse what cannot be answered."""
-    problems = [*check_objects(data, columns, objects), *check_queue(queue)]
+    problems = problems_in(FeedOptions, {"objects": objects})
+    problems += [*check_objects(data, columns, objects), *check_queue(queue)]
     if objects and schema is not None:
         problems.append(f"schema={schema!r}: results of objects have any type; leave schema out, or objects=True")
     if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not timeout_s > 0:
