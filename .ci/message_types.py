@@ -17,7 +17,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec.inspect as ms
 
-from tfos_lab.core.states import Shape, Tone
+from tfos_lab.core.states import Tone
 from tfos_lab.jupyter.display import messages, runs, states
 from tfos_lab.jupyter_server import messages as server_messages
 
@@ -50,9 +50,8 @@ FILES = {
         {"ClusterList": server_messages.ClusterList, "RunList": server_messages.RunList},
     ),
 }
-STATES = ("extensions/dashboard/src/states.ts", "extensions/jupyterlab/src/states.ts")
+STATES = "extensions/jupyterlab/src/states.ts"
 STATE_TYPES = {
-    "Shape": Shape,
     "Tone": Tone,
     "NodeStateTraits": states.NodeStateTraits,
     "ClusterStateTraits": states.ClusterStateTraits,
@@ -139,7 +138,7 @@ def _comment(cls: type) -> str:
 def texts() -> dict[str, str]:
     """Return the text of each file."""
     files = {name: f"{HEADER.format(source=source)}\n{Writer(named).text()}" for name, (source, named) in FILES.items()}
-    return {**files, **dict.fromkeys(STATES, states_text())}
+    return {**files, STATES: states_text()}
 
 
 def states_text() -> str:

@@ -14,11 +14,13 @@ pytestmark = pytest.mark.browser
 
 
 def test_a_row_changes_cell_by_cell(stage: Stage) -> None:
-    stage.page.evaluate("() => { window.before = [...document.querySelectorAll('tbody tr')]; }")
+    rows = "Object.fromEntries([...document.querySelectorAll('tbody tr')].map((row) => [row.dataset.key, row]))"
+    stage.page.evaluate(f"() => {{ window.before = {rows}; }}")
     stage.change("chief:0", state="reserved")
     expect(stage.row("chief:0")).to_contain_text("reserved")
     expect(stage.row("worker:0")).to_contain_text("waiting")
-    same = "() => window.before.every((row, index) => row === document.querySelectorAll('tbody tr')[index])"
+    kept = "Object.entries(window.before).every(([key, row]) => now[key] === row)"
+    same = f"() => {{ const now = {rows}; return {kept}; }}"
     assert stage.page.evaluate(same)
     stage.change("chief:0", host="exec-1", step=3, total_steps=12, state="running")
     expect(stage.page.get_by_role("columnheader")).to_have_text(["Node", "State", "Step", "Host", "Heartbeat"])

@@ -117,7 +117,8 @@ def large(chromium: Browser) -> Iterator[Stage]:
     """A page of a cluster whose rows come in the order of how much they need attention."""
     cluster = FakeCluster(nodes=100)
     for number, node in enumerate(cluster.nodes):
-        cluster.change(node, state="running", **({"hung": f"no step for {number} s"} if number < 6 else {}))
+        hung = {"hung": f"no step for {number} s"} if number < 6 else {}
+        cluster.change(node, state="running", pid=1000 + number, **hung)
     made = Stage(chromium.new_page(viewport={"width": 900, "height": 700}), cluster)
     yield made
     assert made.errors == []

@@ -1,8 +1,7 @@
 """Programs written for TensorFlowOnSpark, from its documentation, run unchanged on a cluster; in part on local Spark.
 
 The programs are in the folder ``programs``; what each proves is in its first line. Those that are suites share a
-process, because a process costs a JVM and an import of TensorFlow. On a cluster each SparkContext costs the same again:
-there run those whose nodes Spark starts. The cluster's executors have no tfos_lab installed.
+process, because a process costs a JVM and an import of TensorFlow. The cluster's executors have no tfos_lab installed.
 """
 
 from __future__ import annotations
@@ -90,13 +89,11 @@ def on_standalone(spark_sessions, standalone, tmp_path):
     return Runner(standalone, tmp_path, python=make_bare_python(tmp_path / "bare"))
 
 
-ESTIMATOR = "pipeline_suite.py PipelineTest.test_an_estimator_trains_and_its_model_transforms"
-ON_A_CLUSTER = ["cluster_suite.py", ESTIMATOR]
+SUITES = ["cluster_suite.py", "pipeline_suite.py", "parallel_suite.py"]
 # What is different where nodes are processes of this machine: who starts them, and where they find rows and models.
 LOCALLY = [
     "cluster_suite.py ClusterTest.test_inference_answers_each_row ClusterTest.test_parameter_servers_run_on_the_driver",
-    "pipeline_suite.py",
-    "parallel_suite.py",
+    "pipeline_suite.py PipelineTest.test_an_estimator_trains_and_its_model_transforms",
 ]
 
 
@@ -108,8 +105,10 @@ def test_suites_and_a_stream_pass_on_local_spark(on_local, tmp_path):
 
 @pytest.mark.tensorflow
 @pytest.mark.timeout(_TIMEOUT_S + 20)
-def test_suites_pass_on_a_cluster(on_standalone):
-    on_standalone.run_suites(*(f"{PROGRAMS}/{part}" for part in ON_A_CLUSTER))
+def test_suites_and_a_stream_pass_on_a_cluster(on_standalone, tmp_path):
+    on_standalone.run_suites(
+        *(str(PROGRAMS / name) for name in SUITES), f"{PROGRAMS / 'streaming.py'} --folder {tmp_path}"
+    )
 
 
 @pytest.mark.tensorflow

@@ -140,7 +140,7 @@ def test_an_interrupt_stops_all_and_keeps_what_has_returned(parallel, tmp_path):
     assert "the runs of 'long' are stopped; 1 of 4 had returned" in str(caught.value)
 
 
-@pytest.mark.back_ends("local")
+@pytest.mark.back_ends("local", "standalone")
 def test_a_run_that_takes_too_long_has_failed(parallel):
     results = parallel(lambda args, ctx: threading.Event().wait(args), [60, 0], timeout=15.0, raise_failures=False)
     assert results.failures[0].kind == "timed out"

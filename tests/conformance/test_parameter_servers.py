@@ -9,9 +9,6 @@ from tfos_lab.data import mnist
 
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
 
-# One in ten is guessed; a few epochs, from any beginning, are far above this.
-LEARNED = 0.8
-
 
 @pytest.fixture(scope="module")
 def digits():
@@ -63,11 +60,12 @@ def test_two_workers_and_one_ps_learn_the_digits_asynchronously(run, spark, back
     server, options = ("native", {}) if back_end.name == "local-session" else ("ours", {"driver_ps": True})
     test_set = digits.x_test.reshape(-1, 28 * 28) / np.float32(255), digits.y_test
     cluster = run(classifying(server), test_set, cluster_size=3, num_ps=1, master_node=None, **options)
-    epochs = 4
+    # After 6 epochs, one beginning in some thousands is below the bound; after 10, all are a hundredth above it.
+    epochs = 10
     cluster.train(digits.train_df(spark), epochs=epochs)
     results = cluster.wait(timeout=200)
     accuracies, steps = zip(results["worker:0"], results["worker:1"], strict=True)
-    assert max(accuracies) >= LEARNED
+    assert max(accuracies) >= 0.95
     # Workers that update the count at the same time may count one step for two.
     assert max(steps) > 0.9 * epochs * len(digits.x_train) / 32
     assert [node.state for node in cluster.nodes] == ["done"] * 3
@@ -108,7 +106,7 @@ def coordinating():
 
         iterator = iter(coordinator.create_per_worker_dataset(rows))
         accuracies = []
-        for _ in range(6):
+        for _ in range(12):
             for _ in range(len(x) // 32):
                 coordinator.schedule(step, args=(iterator,))
             coordinator.join()
@@ -123,7 +121,7 @@ def coordinating():
 def test_a_chief_with_two_workers_and_one_ps_learns_the_digits(run, digits):
     x_train, x_test = (images.reshape(-1, 28 * 28) / np.float32(255) for images in (digits.x_train, digits.x_test))
     args = (x_train, digits.y_train, x_test, digits.y_test)
-    assert run(coordinating(), args, cluster_size=4, num_ps=1).wait(timeout=200)["chief:0"] >= LEARNED
+    assert run(coordinating(), args, cluster_size=4, num_ps=1).wait(timeout=200)["chief:0"] >= 0.95
 
 
 def of_2019():

@@ -52,9 +52,9 @@ test("a front end without a session context is fine", () => {
   watchKernel({}, () => assert.fail())();
 });
 
-const row = (node, state) => ({ node, state });
+const row = (node, state) => ({ node, state, ended: state === "done" });
 const view = (state) => ({
-  rows: [row("chief:0", "running"), row("worker:0", "done")], state,
+  rows: [row("chief:0", "running"), row("worker:0", "done")], state, ended: state === "done",
   run_dir: "/runs/1",
 });
 

@@ -116,7 +116,7 @@ def test_the_view_is_sent_with_the_widget_and_whenever_it_changes(browser, clust
         assert cell in browser.part("nodes")
 
 
-def test_many_changes_among_64_nodes_are_few_updates_of_a_kilobyte_a_node(browser):
+def test_many_changes_among_64_nodes_are_few_small_updates(browser):
     cluster = FakeCluster(nodes=64)
     with open_display(cluster, interactive=True):
         for step in range(100):
@@ -124,7 +124,7 @@ def test_many_changes_among_64_nodes_are_few_updates_of_a_kilobyte_a_node(browse
         eventually(lambda: ">99</td>" in browser.part("nodes"))
         updates = [len(json.dumps(message)) for message in browser.messages if message["method"] == "update"]
     assert len(updates) < 100
-    assert max(updates) < 1024 * 64
+    assert max(updates) < 500 * 64
 
 
 def test_log_text_is_sent_as_few_messages_and_is_never_in_the_document(browser, cluster, live):
@@ -176,7 +176,10 @@ def test_rows_per_second_are_those_of_the_last_seconds(browser, cluster, live):
     cluster.set_state("running")
 
     def rate():
-        return next(iter(re.findall(r'data-key="rate">([^<]*)</td>', browser.part("nodes"))), "")
+        titles, row, *_ = [*re.findall(r"<tr.*?</tr>", browser.part("nodes")), "", ""]
+        keys = re.findall('data-key="([^"]*)"', titles)
+        cells = [re.sub("<[^>]*>", "", cell) for cell in re.findall("<t[hd].*?</t[hd]>", row)]
+        return dict(zip(keys, cells, strict=True)).get("rate", "")
 
     rows = itertools.count(0, 64)
     eventually(lambda: cluster.change("chief:0", state="running", rows=next(rows)) or rate() not in ("", "0"))

@@ -104,7 +104,7 @@ def test_an_interrupt_stops_the_cluster(rows, tmp_path, no_clusters):
         ({}, {}, r"^there is nothing to train: give TFEstimator a train_fn\(args, ctx\), or model=$"),
         ({"model": 3}, {}, "^model=int: a compiled Keras model is needed, or a function that makes one$"),
         ({"model": functions.fail}, {"numPS": 1, "clusterSize": 2}, "^numPS=1: model= is trained by Keras' fit"),
-        ({"model": functions.fail}, {"evaluator": True, "clusterSize": 2}, "^evaluator=True: model= has nothing"),
+        ({"model": functions.fail}, {"evaluator": True, "clusterSize": 2}, "^evaluator=True: model= has nothing to"),
         ({"train_fn": functions.fail}, {"numPS": 1}, "^numPS=1: leaves no node to train .* clusterSize=2 or more$"),
         ({"train_fn": functions.fail}, {"labelCol": "y"}, "^labelCol: there is no column 'y'; the data has features, "),
         ({"model": functions.fail}, {"labelCol": ["label", "y"]}, "^labelCol: there is no column 'y'; the data has "),
@@ -138,13 +138,15 @@ def tuned(kind, estimator, grid, **options):
 
 
 @pytest.mark.tensorflow
-def test_a_validator_chooses_the_best_model(rows, models, tmp_path, no_clusters):
+@pytest.mark.parametrize("kind", ["CrossValidator", "TrainValidationSplit"])
+def test_validators_choose_the_best_model(rows, models, tmp_path, no_clusters, kind):
     from pyspark.ml import Pipeline
 
     estimator = TFEstimator(functions.keep_model, env=QUICK_ENV, show=False, exportDir=str(tmp_path / "models"))
     grid = [{estimator.args: {"model": path}} for path in (models.one, models.three)]
-    fitted = tuned("CrossValidator", Pipeline(stages=[estimator]), grid, numFolds=2, seed=1).fit(rows.union(rows))
-    metrics = fitted.avgMetrics
+    options = {"numFolds": 2, "seed": 1} if kind == "CrossValidator" else {}
+    fitted = tuned(kind, Pipeline(stages=[estimator]), grid, **options).fit(rows.union(rows))
+    metrics = fitted.avgMetrics if kind == "CrossValidator" else fitted.validationMetrics
     assert metrics[1] == pytest.approx(0, abs=1e-6)
     assert metrics[0] > 1
     best = fitted.bestModel.stages[0]

@@ -113,10 +113,10 @@ def test_jit_compile_is_taken_as_false_with_one_warning(trainer):
     assert trainer.cluster.logs("chief:0").count("jit_compile=True is taken as False") == 1
 
 
-@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(
-    partitions=st.lists(st.integers(0, 20), min_size=1, max_size=6).filter(any),
-    batch_size=st.integers(4, 32),
+    partitions=st.lists(st.integers(0, 40), min_size=1, max_size=6).filter(any),
+    batch_size=st.integers(1, 32),
     weighted=st.booleans(),
     remainder=st.sampled_from(["exact", "pad"]),
 )

@@ -492,6 +492,7 @@ def doctor(yarn, settings):
     with subprocess.Popen(command, env=settings, stdout=subprocess.PIPE, text=True) as process:
         try:
             eventually(lambda: [*yarn.applications().values()].count("RUNNING") == 2)
+            time.sleep(12)  # Executors of an idle cluster are there by now.
             yield process
         finally:
             process.kill()

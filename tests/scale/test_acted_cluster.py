@@ -50,6 +50,7 @@ def test_a_large_cluster_runs_works_is_fed_and_stops(acted: ActedCluster) -> Non
     eventually(lambda: feed.state == "complete")
     assert len(set(feed.rows.values())) == 1
     eventually(lambda: acted.launcher.ask()["commits"] == NODES * PARTITIONS)
+    assert sum(event.__class__.__name__ == "FeedProgressed" for event in cluster.history.events) == 1
 
     cluster.stop(grace=0.0)
     eventually(head.over.is_set)

@@ -125,9 +125,12 @@ def test_each_of_several_inputs_and_outputs_is_a_column(frame, models):
 
 def test_rows_that_do_not_fit_fail_with_the_name_of_their_column(frame, models):
     ragged = frame.selectExpr("if(id = 7, array(1.0D), image) as image")
-    holed = frame.selectExpr("if(id = 7, array(1, null, 3, 4), image) as image")
-    with pytest.raises(Exception, match="column 'image' has a null inside its arrays, which cannot be scored"):
-        tfos_lab.predict(holed, models / "one.keras").collect()
+    for values in ("1.0D, null, 3, 4", "1, null, 3, 4", "null, true, true, true"):
+        holed = frame.selectExpr(f"if(id = 7, array({values}), array_compact(array({values}))) as image").filter(
+            "id = 7"
+        )
+        with pytest.raises(Exception, match="column 'image' has a null inside its arrays, which cannot be scored"):
+            tfos_lab.predict(holed, str(models / "one.keras")).collect()
     with pytest.raises(Exception, match="column 'image' has a row of 1 values, where 4 are expected"):
         tfos_lab.predict(ragged, models / "one.keras").collect()
     nulls = frame.selectExpr("if(id = 7, null, image) as image")

@@ -12,13 +12,12 @@ from playwright.sync_api import Page, expect
 from tests.support.fake_cluster import FakeCluster
 from tfos_lab.engine.state.events import LogText, MetricsReported
 from tfos_lab.jupyter.display.bands import BANDS
-from tfos_lab.jupyter.display.card import parts
+from tfos_lab.jupyter.display.card import traits
 from tfos_lab.jupyter.display.listing import is_large
 from tfos_lab.jupyter.display.log_feed import LogFeed
 from tfos_lab.jupyter.display.metric_charts import render_charts
 from tfos_lab.jupyter.display.series import SeriesBook
 from tfos_lab.jupyter.display.table import LiveTable
-from tfos_lab.jupyter.display.view_model import encode_view
 
 _STATIC = resources.files("tfos_lab.jupyter.display") / "static"
 # A model as anywidget provides it, and functions by which a test plays the kernel.
@@ -73,8 +72,7 @@ class Stage:
 
     def _view(self) -> dict[str, Any]:
         view = self.cluster.view()
-        encoded = encode_view(view, "/runs/1", self.table.listing)
-        return {**parts(view, view.started_s, self.table), "charts": self._charts(), "view": encoded}
+        return {**traits(view, view.started_s, self.table, "/runs/1"), "charts": self._charts()}
 
     def change(self, node: str, **fields: object) -> None:
         self.cluster.change(node, **fields)

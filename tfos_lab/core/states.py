@@ -22,25 +22,11 @@ class Tone(StrEnum):
     BAD = "bad"
 
 
-class Shape(StrEnum):
-    """The drawing beside a state in the dashboard; ``dom.js`` holds the lines of each."""
-
-    WAITING = "waiting"
-    HALF = "half"
-    BUSY = "busy"
-    RUNNING = "running"
-    STOPPING = "stopping"
-    DONE = "done"
-    BROKEN = "broken"
-    STOPPED = "stopped"
-
-
 @dataclass(frozen=True)
 class Look:
     """How a state is drawn. The sign stands beside the word, so that no state depends on its colour alone."""
 
     sign: str
-    shape: Shape
     tone: Tone
 
 
@@ -55,11 +41,11 @@ class _Trait(Flag):
     STOP_REQUESTED = auto()
 
 
-_IDLE = Look("○", Shape.WAITING, Tone.IDLE)
-_RUNNING = Look("●", Shape.RUNNING, Tone.BUSY)
-_DONE = Look("✓", Shape.DONE, Tone.GOOD)
-_BROKEN = Look("✗", Shape.BROKEN, Tone.BAD)
-_STOPPED = Look("■", Shape.STOPPED, Tone.IDLE)
+_IDLE = Look("○", Tone.IDLE)
+_RUNNING = Look("●", Tone.BUSY)
+_DONE = Look("✓", Tone.GOOD)
+_BROKEN = Look("✗", Tone.BAD)
+_STOPPED = Look("■", Tone.IDLE)
 
 
 class _State(StrEnum):
@@ -104,12 +90,12 @@ class NodeState(_State):
     """
 
     WAITING = "waiting"
-    RESERVED = "reserved", Look("◔", Shape.HALF, Tone.BUSY), _Trait.PRESENT
-    IMPORTING = "importing", Look("◑", Shape.HALF, Tone.BUSY), _Trait.PRESENT
-    STARTING = "starting", Look("◑", Shape.HALF, Tone.BUSY), _Trait.PRESENT
+    RESERVED = "reserved", Look("◔", Tone.BUSY), _Trait.PRESENT
+    IMPORTING = "importing", Look("◑", Tone.BUSY), _Trait.PRESENT
+    STARTING = "starting", Look("◑", Tone.BUSY), _Trait.PRESENT
     RUNNING = "running", _RUNNING, _Trait.PRESENT | _Trait.UP
     SERVING = "serving", _RUNNING, _Trait.PRESENT | _Trait.UP
-    STOPPING = "stopping", Look("◌", Shape.STOPPING, Tone.WARN), _Trait.PRESENT
+    STOPPING = "stopping", Look("◌", Tone.WARN), _Trait.PRESENT
     DONE = "done", _DONE, _Trait.UP | _Trait.ENDED
     FAILED = "failed", _BROKEN, _Trait.BROKEN | _Trait.ENDED
     LOST = "lost", _BROKEN, _Trait.BROKEN | _Trait.ENDED
@@ -143,12 +129,12 @@ class RunState(_State):
     ``LOST`` is for displays alone: a cluster whose kernel has gone.
     """
 
-    LAUNCHING = "launching", Look("○", Shape.BUSY, Tone.BUSY)
-    RESERVING = "reserving", Look("◔", Shape.BUSY, Tone.BUSY)
-    STARTING = "starting", Look("◑", Shape.BUSY, Tone.BUSY)
+    LAUNCHING = "launching", Look("○", Tone.BUSY)
+    RESERVING = "reserving", Look("◔", Tone.BUSY)
+    STARTING = "starting", Look("◑", Tone.BUSY)
     RUNNING = "running", _RUNNING, _Trait.BEGUN
-    RESTARTING = "restarting", Look("◌", Shape.BUSY, Tone.WARN), _Trait.SETTLED
-    STOPPING = "stopping", Look("◌", Shape.BUSY, Tone.WARN), _Trait.BEGUN | _Trait.STOP_REQUESTED
+    RESTARTING = "restarting", Look("◌", Tone.WARN), _Trait.SETTLED
+    STOPPING = "stopping", Look("◌", Tone.WARN), _Trait.BEGUN | _Trait.STOP_REQUESTED
     DONE = "done", _DONE, _Trait.BEGUN | _Trait.SETTLED | _Trait.ENDED
     FAILED = "failed", _BROKEN, _Trait.BEGUN | _Trait.SETTLED | _Trait.ENDED | _Trait.BROKEN
     STOPPED = "stopped", _STOPPED, _Trait.BEGUN | _Trait.SETTLED | _Trait.ENDED | _Trait.STOP_REQUESTED

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
 
 from tfos_lab.core.states import NodeState, RunState
@@ -39,7 +40,9 @@ class History:
         self._called_s = called_s
         self._changed = threading.Condition()
         self._recorded = 0
-        self._events: deque[Event] = deque(maxlen=_MAX_EVENTS)
+        self._numbers = itertools.count()
+        # A plain dict would look past all that were removed to find its first one.
+        self._events: OrderedDict[object, Event] = OrderedDict()
         self._metrics: list[MetricsReported] = []
         self._metrics_count = 0
         self._notes: list[str] = []
@@ -59,10 +62,12 @@ class History:
             self._changed.notify_all()
 
     def _record(self, event: Event) -> None:
-        last = self._events[-1] if self._events else None
-        if isinstance(event, FeedProgressed) and isinstance(last, FeedProgressed) and event.feed == last.feed:
-            self._events.pop()  # each names all nodes
-        self._events.append(event)
+        # Of a feed's progress, which names all nodes each time, the newest is kept.
+        key = ("feed", event.feed) if isinstance(event, FeedProgressed) else next(self._numbers)
+        self._events.pop(key, None)
+        self._events[key] = event
+        if len(self._events) > _MAX_EVENTS:
+            self._events.popitem(last=False)
         if isinstance(event, MetricsReported):  # most are
             self._record_metrics(event)
         elif isinstance(event, StateChanged):
@@ -128,9 +133,9 @@ class History:
 
     @property
     def events(self) -> list[Event]:
-        """All events but log text, oldest first (at most 10,000); of progress of a feed in a row, the last."""
+        """All events but log text, oldest first (at most 10,000); of a feed, how far it is now."""
         with self._changed:
-            return list(self._events)
+            return list(self._events.values())
 
     @property
     def feeds(self) -> tuple[FeedView, ...]:

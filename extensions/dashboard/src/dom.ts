@@ -1,4 +1,4 @@
-// Builds elements. Text always becomes a text node: nothing that a node prints is ever parsed as HTML.
+// Builds elements. Text always becomes a text node; what Python draws as HTML, and has escaped, is for `parts.ts` alone.
 
 import type { Run } from "./messages";
 

@@ -227,6 +227,7 @@ export interface Row {
   node: string;
   place: number;
   state: string;
+  ended: boolean;
 }
 
 export type Run = [string, string];
@@ -303,6 +304,7 @@ export interface View {
   id: string;
   name: string;
   state: string;
+  ended: boolean;
   spark_ui: string;
   tensorboard: boolean;
   run_dir: string;

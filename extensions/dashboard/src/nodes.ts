@@ -32,7 +32,7 @@ export class Nodes {
     const { node = "", group = "" } = button?.dataset ?? {};
     switch (button?.dataset["do"]) {
       case "log":
-        return this.openLog(node);
+        return this.openLog(button.closest("tr")?.dataset["key"] ?? "");
       case "stacks":
         this.stacks.ask(node);
         return this.stacks.showAsking(this.el);

@@ -42,7 +42,7 @@ export function lostPicture(bundle: Bundle, sentence: string): Bundle {
   for (const script of page.querySelectorAll("script")) script.remove();
   asLost(page);
   page.querySelector(".tfos-seen")?.prepend(`${sentence} `);
-  return { ...bundle, "text/html": page.innerHTML, "text/plain": `${sentence}\n${bundle["text/plain"] ?? ""}` };
+  return { ...bundle, "text/html": page.getHTML(), "text/plain": `${sentence}\n${bundle["text/plain"] ?? ""}` };
 }
 
 function findOutputs(model: Model, modelId: string): OutputPosition[] {

@@ -1,7 +1,6 @@
 // What the page knows of one cluster: its view, and a bounded history of log text.
 
 import type { Chunk, FileMessage, HistoryMessage, LogMessage, Run, StacksMessage, View } from "./messages";
-import { CLUSTER_STATES, NODE_STATES } from "./states";
 
 /** Lines kept in the browser: of one node, and of all nodes together. The files have all. */
 const KEEP_PER_NODE = 5000;
@@ -77,7 +76,7 @@ export class Store {
   }
 
   get hasEnded(): boolean {
-    return CLUSTER_STATES[this.view.state]?.ended ?? false;
+    return this.view.ended;
   }
 
   /** The kernel has sent something. */
@@ -101,8 +100,8 @@ export class Store {
     this.lostReason =
       `${sentence} This is how the run was then; its nodes end by themselves, and their output until then is in ` +
       `${view.run_dir}.`;
-    const rows = view.rows.map((row) => (NODE_STATES[row.state]?.ended ? row : { ...row, state: "lost" }));
-    this.show({ ...view, state: "lost", rows, hung: [] });
+    const rows = view.rows.map((row) => (row.ended ? row : { ...row, state: "lost", ended: true }));
+    this.show({ ...view, state: "lost", ended: true, rows, hung: [] });
     return true;
   }
 

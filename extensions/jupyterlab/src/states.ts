@@ -4,7 +4,6 @@
 /** How a state of a cluster is drawn, and whether it is the last one. */
 export interface ClusterStateTraits {
   sign: string;
-  shape: Shape;
   tone: Tone;
   ended: boolean;
 }
@@ -12,41 +11,38 @@ export interface ClusterStateTraits {
 /** The same of a node; whether it sends heartbeats, and whether its function runs or has returned. */
 export interface NodeStateTraits {
   sign: string;
-  shape: Shape;
   tone: Tone;
   ended: boolean;
   present: boolean;
   up: boolean;
 }
 
-export type Shape = "waiting" | "half" | "busy" | "running" | "stopping" | "done" | "broken" | "stopped";
-
 export type Tone = "idle" | "busy" | "good" | "warn" | "bad";
 
 export const NODE_STATES: Record<string, NodeStateTraits> = {
-  waiting: { sign: "○", shape: "waiting", tone: "idle", ended: false, present: false, up: false },
-  reserved: { sign: "◔", shape: "half", tone: "busy", ended: false, present: true, up: false },
-  importing: { sign: "◑", shape: "half", tone: "busy", ended: false, present: true, up: false },
-  starting: { sign: "◑", shape: "half", tone: "busy", ended: false, present: true, up: false },
-  running: { sign: "●", shape: "running", tone: "busy", ended: false, present: true, up: true },
-  serving: { sign: "●", shape: "running", tone: "busy", ended: false, present: true, up: true },
-  stopping: { sign: "◌", shape: "stopping", tone: "warn", ended: false, present: true, up: false },
-  done: { sign: "✓", shape: "done", tone: "good", ended: true, present: false, up: true },
-  failed: { sign: "✗", shape: "broken", tone: "bad", ended: true, present: false, up: false },
-  lost: { sign: "✗", shape: "broken", tone: "bad", ended: true, present: false, up: false },
-  stopped: { sign: "■", shape: "stopped", tone: "idle", ended: true, present: false, up: false },
-  "stopped early": { sign: "■", shape: "stopped", tone: "idle", ended: true, present: false, up: false },
+  waiting: { sign: "○", tone: "idle", ended: false, present: false, up: false },
+  reserved: { sign: "◔", tone: "busy", ended: false, present: true, up: false },
+  importing: { sign: "◑", tone: "busy", ended: false, present: true, up: false },
+  starting: { sign: "◑", tone: "busy", ended: false, present: true, up: false },
+  running: { sign: "●", tone: "busy", ended: false, present: true, up: true },
+  serving: { sign: "●", tone: "busy", ended: false, present: true, up: true },
+  stopping: { sign: "◌", tone: "warn", ended: false, present: true, up: false },
+  done: { sign: "✓", tone: "good", ended: true, present: false, up: true },
+  failed: { sign: "✗", tone: "bad", ended: true, present: false, up: false },
+  lost: { sign: "✗", tone: "bad", ended: true, present: false, up: false },
+  stopped: { sign: "■", tone: "idle", ended: true, present: false, up: false },
+  "stopped early": { sign: "■", tone: "idle", ended: true, present: false, up: false },
 };
 
 export const CLUSTER_STATES: Record<string, ClusterStateTraits> = {
-  launching: { sign: "○", shape: "busy", tone: "busy", ended: false },
-  reserving: { sign: "◔", shape: "busy", tone: "busy", ended: false },
-  starting: { sign: "◑", shape: "busy", tone: "busy", ended: false },
-  running: { sign: "●", shape: "running", tone: "busy", ended: false },
-  restarting: { sign: "◌", shape: "busy", tone: "warn", ended: false },
-  stopping: { sign: "◌", shape: "busy", tone: "warn", ended: false },
-  done: { sign: "✓", shape: "done", tone: "good", ended: true },
-  failed: { sign: "✗", shape: "broken", tone: "bad", ended: true },
-  stopped: { sign: "■", shape: "stopped", tone: "idle", ended: true },
-  lost: { sign: "✗", shape: "broken", tone: "bad", ended: true },
+  launching: { sign: "○", tone: "busy", ended: false },
+  reserving: { sign: "◔", tone: "busy", ended: false },
+  starting: { sign: "◑", tone: "busy", ended: false },
+  running: { sign: "●", tone: "busy", ended: false },
+  restarting: { sign: "◌", tone: "warn", ended: false },
+  stopping: { sign: "◌", tone: "warn", ended: false },
+  done: { sign: "✓", tone: "good", ended: true },
+  failed: { sign: "✗", tone: "bad", ended: true },
+  stopped: { sign: "■", tone: "idle", ended: true },
+  lost: { sign: "✗", tone: "bad", ended: true },
 };

@@ -6,14 +6,43 @@ widgets show the whole card, and the saved cell keeps the last one.
 
 from __future__ import annotations
 
+from typing import Any
+
 from tfos_lab.engine.state.events import ClusterView
 from tfos_lab.engine.state.phases import Span, spans_of
-from tfos_lab.jupyter.display import summary
+from tfos_lab.jupyter.display import messages, summary
 from tfos_lab.jupyter.display.feed_lines import feed_lines, feed_progress, feed_shares
 from tfos_lab.jupyter.display.markup import Html, h, join
 from tfos_lab.jupyter.display.table import LiveTable, render_bar, render_state
 from tfos_lab.jupyter.display.throughput import Throughput
 from tfos_lab.texts import format_seconds
+
+
+def traits(view: ClusterView, now_s: float, table: LiveTable, run_dir: str) -> dict[str, Any]:
+    """Return the values of the widget's traits that a view gives: the parts of the card, and ``view``."""
+    return {**parts(view, now_s, table), "view": _beside(view, run_dir, table)}
+
+
+def _beside(view: ClusterView, run_dir: str, table: LiveTable) -> messages.View:
+    """Return what the page does not show, but goes by."""
+    view = summary.with_endings(view)
+    places = view.places
+    shown = table.listing.of(view).nodes
+    rows = [
+        messages.Row(node=one.node, place=places[one.node], state=one.state.value, ended=one.state.ended)
+        for one in shown
+    ]
+    return {
+        "id": view.cluster_id,
+        "name": view.name,
+        "state": view.state.value,
+        "ended": view.state.ended,
+        "spark_ui": view.spark_ui,
+        "tensorboard": view.tensorboard,
+        "run_dir": run_dir,
+        "rows": rows,
+        "hung": [node.node for node in shown if summary.hangs(node)],
+    }
 
 
 def parts(view: ClusterView, now_s: float, table: LiveTable) -> dict[str, str]:

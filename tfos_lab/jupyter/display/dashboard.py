@@ -37,7 +37,7 @@ from IPython.display import display, update_display
 
 from tfos_lab.jupyter.display import messages
 from tfos_lab.jupyter.display.base import Display, WatchedCluster
-from tfos_lab.jupyter.display.card import parts
+from tfos_lab.jupyter.display.card import traits
 from tfos_lab.jupyter.display.error_messages import render_error
 from tfos_lab.jupyter.display.kernel import current_kernel, kernel_id
 from tfos_lab.jupyter.display.log_files import link_to
@@ -45,7 +45,6 @@ from tfos_lab.jupyter.display.stacks import NodeStacks, StacksReader
 from tfos_lab.jupyter.display.static_bundle import make_bundle
 from tfos_lab.jupyter.display.table import LiveTable
 from tfos_lab.jupyter.display.updates import Updates
-from tfos_lab.jupyter.display.view_model import encode_view
 from tfos_lab.jupyter.display.widget import DashboardWidget, retire
 
 logger = logging.getLogger(__name__)
@@ -127,8 +126,7 @@ class Dashboard(Display):
     def _make_widget(self) -> DashboardWidget:
         view = self._cluster.view()
         widget = DashboardWidget(
-            **parts(view, time.time(), self._table),
-            view=encode_view(view, str(self._cluster.run_dir), self._table.listing),
+            **traits(view, time.time(), self._table, str(self._cluster.run_dir)),
             display_key=self._id,
             blocking=self._blocking,
             kernel_id=kernel_id(),

@@ -120,6 +120,7 @@ class Row(TypedDict):
     node: str
     place: int
     state: str
+    ended: bool
 
 
 class View(TypedDict):
@@ -128,6 +129,7 @@ class View(TypedDict):
     id: str
     name: str
     state: str
+    ended: bool
     spark_ui: str
     tensorboard: bool
     run_dir: str

@@ -1,6 +1,6 @@
 """The states of nodes and clusters, as style sheets and JavaScript take them.
 
-``make format`` writes the tables as TypeScript, for the dashboard and for JupyterLab's extension.
+``make format`` writes the tables as TypeScript, for JupyterLab's extension.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import TypedDict
 
-from tfos_lab.core.states import NodeState, RunState, Shape, Tone
+from tfos_lab.core.states import NodeState, RunState, Tone
 
 _GROUP = re.compile(r'\[data-state="@([a-z-]+)"\]')
 
@@ -17,7 +17,6 @@ class ClusterStateTraits(TypedDict):
     """How a state of a cluster is drawn, and whether it is the last one."""
 
     sign: str
-    shape: Shape
     tone: Tone
     ended: bool
 
@@ -46,7 +45,7 @@ def state_tables() -> StateTables:
 
 def _traits(state: NodeState | RunState) -> ClusterStateTraits:
     look = state.look
-    return {"sign": look.sign, "shape": look.shape, "tone": look.tone, "ended": state.ended}
+    return {"sign": look.sign, "tone": look.tone, "ended": state.ended}
 
 
 def fill_in_states(css: str) -> str:

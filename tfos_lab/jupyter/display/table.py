@@ -116,11 +116,14 @@ class _Drawing:
 
     def _rows(self, node: NodeView) -> Iterator[Html]:
         place, name = self._places[node.node], node.node
-        cells = [self._cell(node, column) for column in self._columns]
+        facts = self._facts(node)
+        cells = [self._cell(node, column, has_facts=bool(facts)) for column in self._columns]
         heartbeat = self._heartbeat(node) if self._live else None
         look = {"cls": f"tfos-hue{hue_at(place)}", "data_dash": dash_at(place)}
         yield h("tr", *cells, heartbeat, **look, data_state=node.state, data_key=name)
-        yield self._facts(node)
+        if facts:
+            cell = h("td", *facts, colspan=self._width)
+            yield h("tr", cell, cls="tfos-more-row", hidden=True, data_key=f"{name} facts")
         told = {"cls": "tfos-detail", "data_key": f"{name} broken"}
         if broken := self._broken.get(name):
             yield h("tr", h("td", broken, colspan=self._width), **told)
@@ -128,36 +131,32 @@ class _Drawing:
             bar = h("div", h("span", node.hung), self._stacks_button(node), cls="tfos-hung")
             yield h("tr", h("td", bar, colspan=self._width), **{**told, "data_key": f"{name} hangs"})
 
-    def _facts(self, node: NodeView) -> Html:
+    def _facts(self, node: NodeView) -> list[Html]:
         """Return what columns that are not shown say of a node, and those that a narrow page leaves out."""
-        told = [(column, column.text(node)) for column in self._every if not column.shown or column.rank]
-        facts = (
+        facts = [
             h("div", h("dt", column.title), h("dd", text), cls=f"tfos-fact{column.rank if column.shown else ''}")
-            for column, text in told
-            if text
-        )
+            for column in self._every
+            if (not column.shown or column.rank) and (text := column.text(node))
+        ]
+        told = [h("dl", *facts, cls="tfos-row-facts")] if facts else []
         asks = None if summary.hangs(node) else self._stacks_button(node)
-        cell = h("td", h("dl", *facts, cls="tfos-row-facts"), asks, colspan=self._width)
-        return h("tr", cell, cls="tfos-more-row", hidden=True, data_key=f"{node.node} facts")
+        return [*told, asks] if asks else told
 
     def _stacks_button(self, node: NodeView) -> Html | None:
         if self._live is None or not self._live.can_ask or not node.state.is_present:
             return None
         return _button("Stacks", "stacks", "tfos-button", data_node=node.node, aria_label=f"Stacks of {node.node}")
 
-    def _cell(self, node: NodeView, column: Column) -> Html:
-        attributes = {"cls": _class_of(column), "data_key": column.key}
+    def _cell(self, node: NodeView, column: Column, *, has_facts: bool) -> Html:
         if column.key == "node":
-            return h("th", h("div", *self._name(node.node), cls="tfos-node"), scope="row", **attributes)
+            return h("th", h("div", *self._name(node.node, has_facts=has_facts), cls="tfos-node"), scope="row")
         title = node.detail if column.key == "state" else column.text(node) if not column.numeric else ""
-        return h("td", self._content(node, column), **attributes, title=title or None)
+        return h("td", self._content(node, column), cls=_class_of(column), title=title or None)
 
-    def _name(self, name: str) -> Iterator[Html | str]:
-        label = f"Details of {name}"
-        yield h("details", h("summary", aria_label=label, title=label), cls="tfos-more")
-        yield h("span", cls="tfos-mark", aria_hidden="true")
-        link = _button(name, "log", "tfos-node-link", data_node=name, title=f"Show the log of {name}")
-        yield link if self._live else name
+    def _name(self, name: str, *, has_facts: bool) -> Iterator[Html | str]:
+        if has_facts:
+            yield h("details", h("summary", aria_label=f"Details of {name}"), cls="tfos-more")
+        yield _button(name, "log", "tfos-node-link", title="Show its log") if self._live else name
 
     def _content(self, node: NodeView, column: Column) -> Html | str:
         match column.key:
@@ -182,7 +181,7 @@ class _Drawing:
             age_s = max(0.0, self._now_s - node.last_heartbeat_s)
             late = " tfos-late" if age_s >= _LATE_S else None
         text = "" if age_s is None else f"{summary.whole_seconds(age_s)} ago" if late else "now"
-        return h("td", text, cls=f"tfos-rank1 tfos-heartbeat{late or ''}", data_key="heartbeat")
+        return h("td", text, cls=f"tfos-rank1 tfos-heartbeat{late or ''}")
 
 
 def _heartbeat_title() -> Html:
@@ -190,7 +189,7 @@ def _heartbeat_title() -> Html:
 
 
 def _button(text: object, does: str, cls: str, **attributes: object) -> Html:
-    return h("button", text, cls=cls, type="button", data_do=does, **attributes)
+    return h("button", text, cls=cls, data_do=does, **attributes)
 
 
 def _hangs() -> Html:
@@ -210,8 +209,9 @@ def _shares(node: NodeView, text: str) -> Html | str:
     )
 
 
-def _class_of(column: Column) -> str:
-    return f"tfos-rank{column.rank}" + (" tfos-numeric" if column.numeric else "")
+def _class_of(column: Column) -> str | None:
+    words = [f"tfos-rank{column.rank}"] * bool(column.rank) + ["tfos-numeric"] * column.numeric
+    return " ".join(words) or None
 
 
 # ---- groups of a large cluster --------------------------------------------------------------------------------------

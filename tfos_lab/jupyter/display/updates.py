@@ -15,14 +15,13 @@ from tfos_lab.engine.state.events import ClusterView, Event, LogText
 from tfos_lab.jupyter.display import messages
 from tfos_lab.jupyter.display.bands import BANDS, bands_now
 from tfos_lab.jupyter.display.base import WatchedCluster
-from tfos_lab.jupyter.display.card import parts
+from tfos_lab.jupyter.display.card import traits
 from tfos_lab.jupyter.display.listing import is_large
 from tfos_lab.jupyter.display.log_feed import LogFeed
 from tfos_lab.jupyter.display.log_files import read_piece
 from tfos_lab.jupyter.display.metric_charts import render_charts
 from tfos_lab.jupyter.display.series import SeriesBook
 from tfos_lab.jupyter.display.table import LiveTable
-from tfos_lab.jupyter.display.view_model import encode_view
 from tfos_lab.jupyter.display.widget import DashboardWidget
 
 logger = logging.getLogger(__name__)
@@ -127,21 +126,18 @@ class Updates:
         view = self._last_view = self._cluster.view()
         now_s = time.time()
         self._table.throughput.record(view, now_s)
-        encoded = encode_view(view, str(self._cluster.run_dir), self._table.listing)
-        if is_large(view):
-            self._followed.choose(row["node"] for row in encoded["rows"])
-            self._view_due_s = time.monotonic() + (time.monotonic() - began_s) / VIEW_SHARE
         # The time in the parts goes on second by second, so that the page hears from a live kernel.
-        drawn = parts(view, view.started_s + int(now_s - view.started_s), self._table)
-        shown = {**drawn, "view": encoded}
+        whole_s = view.started_s + int(now_s - view.started_s)
+        shown = traits(view, whole_s, self._table, str(self._cluster.run_dir))
+        if is_large(view):
+            self._followed.choose(row["node"] for row in shown["view"]["rows"])
+            self._view_due_s = time.monotonic() + (time.monotonic() - began_s) / VIEW_SHARE
         if shown == self._shown:
             return
         self._changed = True
         with self._widget.hold_sync():
-            for name, part in drawn.items():
-                self._widget.set_trait(name, part)
-            if shown["view"] != self._shown.get("view"):
-                self._widget.view = dict(encoded)
+            for name, value in shown.items():
+                self._widget.set_trait(name, value)
         self._shown = shown
 
     def _send_charts(self) -> None:
