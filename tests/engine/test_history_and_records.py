@@ -246,7 +246,7 @@ def test_a_real_run_is_recorded_when_wait_returns(run):
     record = tfos_lab.run_record(path.parent).record
     assert record.view == cluster.view()
     assert (record.view.state, record.error) == ("done", None)
-    assert [(node.node, node.state, node.metrics) for node in record.view.nodes] == [
+    assert [(node.name, node.state, node.metrics) for node in record.view.nodes] == [
         ("chief:0", "done", {"loss": 1 / 3}),
         ("worker:0", "done", {"loss": 1 / 3}),
     ]
@@ -280,7 +280,7 @@ def test_a_kernel_that_is_killed_leaves_a_readable_record(tmp_path):
 def test_it_is_json_of_a_version_that_people_can_read_and_later_fields_are_ignored(tmp_path):
     path = write_run(tmp_path) / "run.json"
     fields = json.loads(path.read_bytes())
-    assert fields["version"] == 2
+    assert fields["version"] == 3
     assert '\n  "name": "mnist",\n' in path.read_text()
     path.write_text(json.dumps({**fields, "colour": "red"}))
     assert tfos_lab.run_record(path.parent).name == "mnist"

@@ -112,7 +112,7 @@ def test_each_that_cannot_be_read_is_one_line(tmp_path):
     lines = found.attrs["unreadable"]
     told = {Path(line.partition(": ")[0]).name: line.partition(": ")[2] for line in lines}
     assert set(told) == {"later-1", "empty", "deep", "list", "bytes", "dir"}
-    assert told["later-1"] == "run.json is of version 99; this tfos_lab reads versions up to 2"
+    assert told["later-1"] == "run.json is of version 99; this tfos_lab reads versions up to 3"
     assert told["dir"] == "run.json: Is a directory"
     assert told["empty"].startswith("run.json is damaged")
     assert told["list"].startswith("run.json is not that of a run of tfos_lab")
@@ -180,7 +180,7 @@ def test_a_record_of_the_first_edition_is_read_as_any(tmp_path, name):
     assert view.name == name
     if name == "mnist":
         assert (run.state, str(run.record.error)) == ("failed", "worker:0: ValueError: no such label")
-        assert [(node.node, node.job_name, node.task_index, node.is_chief) for node in view.nodes] == [
+        assert [(node.name, node.job_name, node.task_index, node.is_chief) for node in view.nodes] == [
             ("chief:0", "chief", 0, True),
             ("worker:0", "worker", 0, False),
         ]
@@ -225,7 +225,7 @@ def write_search(place, run_id="search-20260107-120000-7e8f", *, count=2, ago_s=
         for number in reversed(range(count))
     )  # fmt: skip
     best = nodes[0]
-    search = SearchFacts("loss", best.run.best, f"{best.node}: {best.run.args}")
+    search = SearchFacts("loss", best.run.best, f"{best.name}: {best.run.args}")
     path = write_run(
         place, run_id, ago_s=ago_s, nodes=nodes, of_runs=True, search=search, reports=[], feeds=(), **fields
     )

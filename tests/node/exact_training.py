@@ -26,7 +26,7 @@ def train_examples(folder: str, ctx: Any) -> None:
             return
         train_on_node(example, ctx, strategy, Path(folder) / f"{number}-{ctx.worker_num}")
         if ctx.is_chief:
-            batches = [read_when_there(Path(folder) / f"{number}-{node}.batches") for node in range(ctx.num_workers)]
+            batches = [read_when_there(Path(folder) / f"{number}-{node}.batches") for node in range(ctx.world_size)]
             write(Path(folder) / f"{number}-alone.result", train_alone(example, batches))
 
 

@@ -78,7 +78,7 @@ def train_models(args: Any, ctx: Any) -> Any:
     together = {name: or_error(train_on_node, keras, ORDINARY[name], ctx, strategy, begun[name]) for name in names}
     shares = of_all_nodes(ctx, Path(args["folder"]) / "rows", mine)
     steps = [[row for share in step for row in share] for step in zip(*shares, strict=True)]
-    own = [name for number, name in enumerate(names) if number % ctx.num_workers == ctx.rank]
+    own = [name for number, name in enumerate(names) if number % ctx.world_size == ctx.rank]
     rows = some_rows()
     alone = {name: or_error(train_alone, keras, ORDINARY[name], rows, steps, begun[name]) for name in own}
     # A node that returned before the others would be told that they still train.
@@ -160,7 +160,7 @@ def of_all_nodes(ctx: Any, folder: Path, mine: Any) -> list[Any]:
     part = folder / f"{ctx.rank}.part"
     part.write_text(json.dumps(mine))
     part.rename(folder / f"{ctx.rank}.json")
-    paths = [folder / f"{rank}.json" for rank in range(ctx.num_workers)]
+    paths = [folder / f"{rank}.json" for rank in range(ctx.world_size)]
     while not all(path.exists() for path in paths):
         time.sleep(0.05)
     return [json.loads(path.read_text()) for path in paths]

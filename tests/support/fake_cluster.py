@@ -145,7 +145,7 @@ class FakeCluster:
         now = time.time()
         with self._lock:
             nodes = tuple(
-                dataclasses.replace(view, **{"last_heartbeat_s": now, **fields}) if view.node == node else view  # type: ignore[arg-type]
+                dataclasses.replace(view, **{"last_heartbeat_s": now, **fields}) if view.name == node else view  # type: ignore[arg-type]
                 for view in self._view.nodes
             )
             self._view = dataclasses.replace(self._view, nodes=nodes)
@@ -158,7 +158,7 @@ class FakeCluster:
 
     @property
     def nodes(self) -> list[str]:
-        return [node.node for node in self._view.nodes]
+        return [node.name for node in self._view.nodes]
 
 
 def _last_texts(texts: list[str], lines: int) -> list[str]:

@@ -321,7 +321,7 @@ class Cluster:
             If there is no such node.
         """
         if node is None:
-            return self.log_writer.read_all([view.node for view in self.nodes], tail)
+            return self.log_writer.read_all([view.name for view in self.nodes], tail)
         self.log_path(node)
         return self.log_writer.read(node, tail)
 
@@ -385,14 +385,14 @@ class Cluster:
         head = self.head
         with head.lock:
             views = head.state.views
-        rank = rank_of(views, node or next(view.node for view in views if view.is_chief))
+        rank = rank_of(views, node or next(view.name for view in views if view.is_chief))
         view = views[rank]
         if not view.state.is_up or view.state.ended:
-            raise ProfileFailed(node=view.node, reason=f"its function does not run: its state is {view.state}")
+            raise ProfileFailed(node=view.name, reason=f"its function does not run: its state is {view.state}")
         if reason := head.stacks.why_deaf(rank):
-            raise ProfileFailed(node=view.node, reason=reason)
+            raise ProfileFailed(node=view.name, reason=reason)
         no_trace = "" if (len(views) == 1 if trace is None else trace) else NO_TRACE
-        return head.profiles.make(view.node, rank, seconds, self.files, no_trace=no_trace)
+        return head.profiles.make(view.name, rank, seconds, self.files, no_trace=no_trace)
 
     @property
     def map_fun(self) -> Callable[..., Any]:
@@ -551,7 +551,7 @@ class Cluster:
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self.wait_a_step():
             if deadline is not None and time.monotonic() > deadline:
-                running = [view.node for view in self.nodes if not view.state.ended]
+                running = [view.name for view in self.nodes if not view.state.ended]
                 raise WaitTimeout(waited_s=float(timeout or 0), still_running=running)
         self.feeding.settle()
         if self.head.over.is_set():

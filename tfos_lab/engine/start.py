@@ -71,7 +71,7 @@ def run(
     Examples
     --------
     >>> import tfos_lab
-    >>> with tfos_lab.run(lambda args, ctx: args * ctx.num_workers, 21, cluster_size=2) as cluster:
+    >>> with tfos_lab.run(lambda args, ctx: args * ctx.world_size, 21, cluster_size=2) as cluster:
     ...     dict(cluster.wait())
     {'chief:0': 42, 'worker:0': 42}
     """

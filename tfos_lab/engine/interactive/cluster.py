@@ -100,11 +100,11 @@ class InteractiveCluster(Cluster):
         known = dict(enumerate(self.nodes))
         wanted = [nodes] if isinstance(nodes, str) else list(nodes or [])
         chosen = {
-            rank: view.node for rank, view in known.items() if not wanted or {view.node, view.job_name} & set(wanted)
+            rank: view.name for rank, view in known.items() if not wanted or {view.name, view.job_name} & set(wanted)
         }
-        there = {name for view in known.values() for name in (view.node, view.job_name)}
+        there = {name for view in known.values() for name in (view.name, view.job_name)}
         if missing := [name for name in wanted if name not in there]:
-            names = ", ".join(view.node for view in known.values())
+            names = ", ".join(view.name for view in known.values())
             raise ConfigError([f"nodes={missing[0]!r}: the cluster '{self.name}' has {names}"])
         return chosen
 

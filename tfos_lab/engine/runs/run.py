@@ -162,7 +162,7 @@ class Run:
         if search is None or search.best is None:
             return {}
         name = search.trial.partition(":")[0]
-        best = next((node.run for node in self.record.view.nodes if node.node == name), None)
+        best = next((node.run for node in self.record.view.nodes if node.name == name), None)
         return dict(best.params) if best is not None else {}
 
     @property
@@ -221,7 +221,7 @@ class Run:
         KeyError
             If there is no such node.
         """
-        parts = {one.node: one.run for one in self.record.view.nodes}
+        parts = {one.name: one.run for one in self.record.view.nodes}
         if node not in parts:
             raise KeyError(f"no node {node!r} in the run {self.id}; there are {', '.join(parts)}")
         part = parts[node]
@@ -232,7 +232,7 @@ class Run:
         """Return what a node has written, or all nodes, as `Cluster.logs` does; raises KeyError for another node."""
         if node is not None:
             return _read_log(self.log_path(node), tail)
-        logs = {one.node: self.logs(one.node, tail) for one in self.record.view.nodes}
+        logs = {one.name: self.logs(one.name, tail) for one in self.record.view.nodes}
         return "\n".join(f"[{name}] {line}" for name, log in logs.items() for line in log.splitlines())
 
 

@@ -53,7 +53,7 @@ class RowMethods:
         Parameters
         ----------
         batch_size : int
-            Rows per batch on this node; the global batch is ``batch_size × num_workers``.
+            Rows per batch on this node; the global batch is ``batch_size × world_size``.
         features : str or sequence of str, optional
             Columns that make up x; all but label and weight by default.
         label : str, sequence of str, or mapping of str to str, optional
