@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tfos_lab.core.config import ClusterConfig
     from tfos_lab.engine.cluster import Cluster
     from tfos_lab.engine.interactive.cluster import start
-    from tfos_lab.engine.runs.table import run_record, runs
+    from tfos_lab.engine.runs.table import runs
     from tfos_lab.engine.start import clusters, run
     from tfos_lab.errors import TfosError
     from tfos_lab.jupyter.parallel import parallel
@@ -41,7 +41,6 @@ _HOMES = {
     "parallel": "tfos_lab.jupyter.parallel",
     "predict": "tfos_lab.scoring.predict",
     "run": "tfos_lab.engine.start",
-    "run_record": "tfos_lab.engine.runs.table",
     "run_script": "tfos_lab.jupyter.run_script",
     "runs": "tfos_lab.engine.runs.table",
     "scripts": "tfos_lab.jupyter.run_script",
@@ -61,7 +60,6 @@ __all__ = [
     "parallel",
     "predict",
     "run",
-    "run_record",
     "run_script",
     "runs",
     "scripts",

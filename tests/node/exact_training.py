@@ -147,7 +147,9 @@ def loss_of(example: Any, model: Any, x: Any, y: Any) -> Any:
 
 def train_on_node(example: Any, ctx: Any, strategy: Any, path: Path) -> None:
     weight = "weight" if example["weighted"] else None
-    dataset = ctx.dataset(example["batch_size"], ["x", "id"], label="y", weight=weight, remainder=example["remainder"])
+    dataset = ctx.dataset(
+        example["batch_size"], features=["x", "id"], label="y", weight=weight, remainder=example["remainder"]
+    )
 
     def record_batches() -> None:
         batches = [real_rows(features["id"].numpy(), weights.numpy()) for features, _, weights in dataset]

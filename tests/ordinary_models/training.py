@@ -73,7 +73,7 @@ def train_models(args: Any, ctx: Any) -> Any:
     keras = importlib.import_module(args["keras"])
     names = [name for name in args["names"] if has(keras, ORDINARY[name].needs)]
     strategy = ctx.strategy()
-    mine = recorded(ctx.dataset(BATCH, ["id"], label="y"))
+    mine = recorded(ctx.dataset(BATCH, features=["id"], label="y"))
     begun: dict[str, list[Any]] = {name: [] for name in names}
     together = {name: or_error(train_on_node, keras, ORDINARY[name], ctx, strategy, begun[name]) for name in names}
     shares = of_all_nodes(ctx, Path(args["folder"]) / "rows", mine)
@@ -112,7 +112,7 @@ def recorded(dataset: Any) -> list[list[int]]:
 
 def train_on_node(keras: Any, ordinary: Ordinary, ctx: Any, strategy: Any, begun: list[Any]) -> Any:
 
-    dataset = ctx.dataset(BATCH, list(ordinary.features), label=ordinary.label, weight=ordinary.weight)
+    dataset = ctx.dataset(BATCH, features=list(ordinary.features), label=ordinary.label, weight=ordinary.weight)
     with strategy.scope():
         keras.utils.set_random_seed(3)
         model = ordinary.build(keras)

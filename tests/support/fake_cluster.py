@@ -104,7 +104,7 @@ class FakeCluster:
         whole.write_text(self.logs(node))
         return whole.replace(path)
 
-    def stacks(self, node: str | None = None, timeout_s: float = 5.0) -> dict[str, str]:
+    def stacks(self, node: str | None = None, timeout: float = 5.0) -> dict[str, str]:
         return {name: f"MainThread of {name}\n{STACKS}" for name in ([node] if node else self.nodes)}
 
     def failure(self) -> Exception:

@@ -330,16 +330,16 @@ class Cluster:
         rank_of(self.nodes, node)
         return self.files.log(node)
 
-    def stacks(self, node: str | None = None, timeout_s: float = 5.0) -> dict[str, str]:
+    def stacks(self, node: str | None = None, *, timeout: float = 5.0) -> dict[str, str]:
         """Return where the threads of a node, or of all nodes, are now, without stopping them.
 
         Parameters
         ----------
         node : str, optional
             Such as ``"worker:0"``; all nodes by default.
-        timeout_s : float
-            How long to wait for answers. A process whose interpreter is locked by a long call into C is asked with a
-            signal meanwhile; one that is stopped has no stacks, and says so.
+        timeout : float
+            How many seconds to wait for answers. A process whose interpreter is locked by a long call into C is asked
+            with a signal meanwhile; one that is stopped has no stacks, and says so.
 
         Returns
         -------
@@ -354,7 +354,7 @@ class Cluster:
         head = self.head
         with head.lock:
             views = head.state.views
-        return head.stacks.of(views, node, timeout_s)
+        return head.stacks.of(views, node, timeout)
 
     def profile(self, node: str | None = None, seconds: float = 5.0, *, trace: bool | None = None) -> Profile:
         """Find out what a node spends its time on, while it goes on.

@@ -36,10 +36,10 @@ class RowMethods:
     def dataset(
         self,
         batch_size: int,
+        *,
         features: str | Sequence[str] | None = None,
         label: str | Sequence[str] | Mapping[str, str] | None = None,
         weight: str | None = None,
-        *,
         shuffle: bool = False,
         seed: int | None = None,
         remainder: str | None = None,
