@@ -86,7 +86,7 @@ def test_tab_shows_the_public_names_only():
         ),
         *("output_dir", "put_results", "report", "restart", "save_model", "start_server"),
         *("stop_feed", "strategy", "task_index"),
-        *("training_done", "wait_for_training", "worker_num", "working_dir"),
+        *("training_done", "validation", "wait_for_training", "worker_num", "working_dir"),
     }
 
 

@@ -62,13 +62,14 @@ from tfos_lab.engine.state.readers import unread_text, untouched_text
 from tfos_lab.engine.tensorboard.event_files import EventFileReceiver
 from tfos_lab.errors import (
     ClusterEnded,
+    ConfigError,
     FeedError,
     NotEnoughSlots,
     ProfileFailed,
     TfosError,
     WaitTimeout,
 )
-from tfos_lab.messages import INPUT_QUEUE, LogRecord
+from tfos_lab.messages import INPUT_QUEUE, KEPT, LogRecord
 from tfos_lab.texts import first_line
 from tfos_lab.transport.listener import Listener
 
@@ -749,6 +750,7 @@ class Cluster:
         data: Any,
         epochs: int = 1,
         *,
+        validation: Any = None,
         timeout: float = 600.0,
         checkpoint: str | None = None,
         queue: str = INPUT_QUEUE,
@@ -778,6 +780,12 @@ class Cluster:
             of which there is no file, is a table of Parquet files in Spark's catalog.
         epochs : int
             How often the nodes are to read them; they find it in ``ctx.epochs``.
+        validation : object, optional
+            Rows that ``ctx.validation(batch_size)`` reads: another source, or a fraction of ``data`` that is held out
+            of it, such as 0.1 (the same rows each time; of a table or arrays, not of files or a stream). A dict has
+            several by name, as in ``{"validation": 0.1, "test": test_df}``, for ``ctx.dataset(64, split="test")``.
+            They come first, stay with the nodes, and are read as often as the function likes. A split has its rows
+            from one call of a cluster.
         timeout : float
             The feed fails after so many seconds in which Spark ends no task, and nodes neither get nor take a row.
         queue : str
@@ -806,14 +814,18 @@ class Cluster:
         """
         from tfos_lab.engine.feed.dstream import feed_dstream
         from tfos_lab.engine.feed.request import is_dstream, make_request
+        from tfos_lab.engine.feed.splits import split_rows
         from tfos_lab.engine.feed.stream import feed_stream
 
         feeding = self.feeding
         asked = {"epochs": epochs, "feed_timeout": timeout, **given_options(RowOptions, "train", options)}
+        data, splits = split_rows(data, validation)
         if is_dstream(data):
+            self._feed_splits(splits, asked)
             dstream: DStreamFeed = feed_dstream(self, feeding, data, asked, queue)
             return dstream
         request = make_request(self, data, asked, queue)
+        self._feed_splits(splits, asked)
         request = replace(request, source=feeding.next_source())
         if getattr(request.frame, "isStreaming", False):
             folder = checkpoint or self.files.checkpoint(len(feeding.streams))
@@ -821,6 +833,21 @@ class Cluster:
             return stream
         feeding.feed(request)
         return None
+
+    def _feed_splits(self, splits: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+        """Feed the rows of splits, which nodes keep; raises as `train` does."""
+        from tfos_lab.engine.feed.request import make_request
+
+        kept = {**asked, "epochs": KEPT, "objects": False}
+        if given := sorted(self.feeding.splits & set(splits)):
+            names = ", ".join(map(repr, given))
+            raise ConfigError(
+                [f"validation: {names} has its rows already; give other rows another name, or leave it out"]
+            )
+        requests = [make_request(self, rows, kept, name) for name, rows in splits.items()]
+        self.feeding.splits.update(splits)
+        for request in requests:
+            self.feeding.feed(request)
 
     def inference(
         self,
