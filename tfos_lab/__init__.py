@@ -47,7 +47,7 @@ _HOMES = {
     "search": "tfos_lab.jupyter.search",
     "start": "tfos_lab.jupyter.start",
 }
-_PACKAGES = ("data", "errors", "gfile", "ml")
+_PACKAGES = ("compat", "data", "errors", "gfile", "ml")
 
 __all__ = [
     "Cluster",

@@ -1,4 +1,4 @@
-"""What `tfos_lab.ml.MirroredStrategyRunner` does on the driver, with the engine. Nodes do without this package."""
+"""What `tfos_lab.compat.MirroredStrategyRunner` does on the driver, with the engine. Nodes do without this package."""
 
 from __future__ import annotations
 
