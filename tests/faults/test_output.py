@@ -181,7 +181,7 @@ def test_a_second_stop_does_not_wait_for_files(run, remote, monkeypatch, tmp_pat
         stuck.set()
         return []
 
-    monkeypatch.setattr("tfos_lab.engine.files.receiver.FileReceiver.take", keep_nothing)
+    monkeypatch.setattr("tfos_lab.engine.files.fetcher.FileFetcher.take", keep_nothing)
     cluster = run(checkpoint_and, ("wait", "chief:0", tmp_path / "never"))
     eventually(kept_by(cluster).joinpath("ready").exists)
     first = threading.Thread(target=cluster.stop)

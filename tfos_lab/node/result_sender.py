@@ -1,12 +1,12 @@
-"""Sends a large result to the driver before the end of its function is reported: a run that is done has its results.
+"""Has the driver fetch a large result before the end of its function is reported: a run that is done has its results.
 
-It works in the agent's poll loop. The driver has so many nodes send at a time, and the others wait for their turn; all
-of them go on with their heartbeats and logs.
+It works in the agent's poll loop. The driver fetches so many at a time, and the others wait for their turn; all nodes
+go on with their heartbeats and logs. A node that sees the run's folder moves the file there.
 """
 
 from __future__ import annotations
 
-import time
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,11 +15,10 @@ import msgspec
 from tfos_lab import messages as m
 from tfos_lab.errors import ResultNotStored
 from tfos_lab.node.files.found import FoundFile
-from tfos_lab.node.files.sender import FileSender
+from tfos_lab.node.files.listed import ListedFolder
+from tfos_lab.node.files.output import is_shared
 
 NAME = "result"
-# Offers, and answers, may be lost.
-_REPEAT_S = 2.0
 
 
 class ResultSender:
@@ -39,79 +38,59 @@ class ResultSender:
         self._rank = rank
         self._path = scratch / NAME
         self._send = send
-        self._sender = FileSender(rank, NAME, send)
+        self._listed = ListedFolder(rank, NAME, send)
+        self._home = self._probe = ""
         self._outcome: m.Outcome | None = None
-        self._is_wanted = False
-        self._offered_at = 0.0
 
     @property
     def is_busy(self) -> bool:
         """Whether a result is on its way."""
         return self._outcome is not None
 
+    def prepare(self, start: m.Start) -> None:
+        """Take from the start message where the result belongs."""
+        self._home, self._probe = start.result_path, start.output_probe
+
     def report(self, outcome: m.Outcome) -> None:
         """Tell the driver how the function has ended, after its result if that is large."""
-        if outcome.stored_bytes:
-            self._outcome = outcome
-            self.work()
-        else:
-            self._send(m.Ended(rank=self._rank, outcome=outcome))
-
-    def work(self) -> None:
-        """Offer or send the result; called often."""
-        if self._outcome is None:
+        self._outcome = outcome
+        if not outcome.stored_bytes or self._moves_home():
+            self._end(outcome)
             return
-        if not self._is_wanted:
-            self._offer(self._outcome.stored_bytes)
-            return
-        self._sender.send_due()
-        if self._sender.is_idle:
-            self._finish(*self._sender.refused.values())
-
-    def _offer(self, size_bytes: int) -> None:
-        if time.monotonic() - self._offered_at > _REPEAT_S:
-            self._offered_at = time.monotonic()
-            self._send(m.ResultOffered(rank=self._rank, size_bytes=size_bytes))
-
-    def handle(self, message: m.ToAgent) -> None:
-        """Handle the driver's message about the result."""
-        self._sender.handle(message)
-        if not isinstance(message, m.ResultWanted) or self._outcome is None or self._is_wanted:
-            return
-        if message.problem:
-            self._end(m.Outcome(kind="raised", error=ResultNotStored.__name__, message=message.problem))
-        elif self._moves_to(message):
-            self._end(self._outcome)
-        else:
-            self._begin(Path(message.path).name)
-
-    def _moves_to(self, wanted: m.ResultWanted) -> bool:
-        """Move the file to where the driver wants it, if this host sees that folder on the same disk."""
-        try:
-            if wanted.probe and Path(wanted.probe).exists():
-                self._path.rename(wanted.path)
-                return True
-        except OSError:
-            pass
-        return False
-
-    def _begin(self, name: str) -> None:
-        self._is_wanted = True
         try:
             stat = self._path.lstat()
         except OSError as error:
-            self._finish(error.strerror or str(error))
+            self._refuse(str(error))
             return
-        self._sender.add([FoundFile(name, self._path, stat.st_size, stat.st_mtime_ns)])
-        self.work()
+        name = Path(self._home).name
+        self._listed.list([FoundFile(name, self._path, stat.st_size, stat.st_mtime_ns)], last=True)
 
-    def _finish(self, problem: str = "") -> None:
-        assert self._outcome is not None
-        outcome = self._outcome
-        if problem:
-            message = f"the result ({outcome.stored_bytes / 1e6:,.1f} MB) could not be sent to the notebook: {problem}"
-            outcome = m.Outcome(kind="raised", error="ResultNotSendable", message=message)
-        self._end(outcome)
+    def _moves_home(self) -> bool:
+        """Move the file to where the driver wants it, if this host sees that folder on the same disk."""
+        with contextlib.suppress(OSError):
+            if is_shared(self._probe):
+                Path(self._home).parent.mkdir(mode=0o700, exist_ok=True)
+                self._path.rename(self._home)
+                return True
+        return False
+
+    def work(self) -> None:
+        """Offer the result again if it is due; called often."""
+        if self._outcome is not None:
+            self._listed.work()
+
+    def handle(self, message: m.ToAgent) -> None:
+        """Handle the driver's message about the result."""
+        taken = self._listed.handle(message)
+        if taken is None or self._outcome is None:
+            return
+        if taken.problem:
+            self._refuse(taken.problem)
+        else:
+            self._end(self._outcome)
+
+    def _refuse(self, problem: str) -> None:
+        self._end(m.Outcome(kind="raised", error=ResultNotStored.__name__, message=problem))
 
     def _end(self, outcome: m.Outcome) -> None:
         assert self._outcome is not None
@@ -121,6 +100,6 @@ class ResultSender:
         self._send(m.Ended(rank=self._rank, outcome=msgspec.structs.replace(outcome, **steps)))
 
     def stop(self) -> None:
-        """Send no more of it: the cluster is stopped."""
+        """Have no more of it fetched: the cluster is stopped."""
         if self._outcome is not None:
             self._end(m.Outcome(kind="stopped"))

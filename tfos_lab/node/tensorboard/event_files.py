@@ -1,8 +1,8 @@
-"""Sends the chief's event files to a driver that does not see the folder they are written to, while they grow.
+"""The chief's event files, for a driver that does not see the folder they are written to; it fetches what they grow by.
 
-After a restart, those of the earlier nodes are sent too, if this host sees them: an earlier chief may have been killed
-before it could send. It works in the agent's poll loop, and takes a bounded time after the function's end: what is more
-stays where it is.
+After a restart, those of the earlier nodes are listed too, if this host sees them: an earlier chief may have been
+killed before they were fetched. It works in the agent's poll loop, and takes a bounded time after the function's end:
+what is more stays where it is.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from stat import S_ISREG
 from tfos_lab import messages as m
 from tfos_lab.core.paths import split_scheme
 from tfos_lab.node.files.found import FoundFile
+from tfos_lab.node.files.listed import ListedFolder
 
 # TensorBoard looks for new lines about as often.
 _PERIOD_S = 2.0
-_AT_ONCE_BYTES = 1 << 20
 # Less than the driver waits for a node that has ended.
 PATIENCE_S = 5.0
 # The search is bounded: a folder that many runs share may be large, and the agent must send heartbeats.
@@ -30,8 +30,8 @@ _SEARCH_S = 1.0
 _CLOCK_SKEW_S = 5.0
 
 
-class EventFileSender:
-    """Sends the event files that this node's function writes; none unless a folder is given.
+class NodeEventFiles:
+    """The event files that this node's function writes; none unless a folder is given.
 
     Parameters
     ----------
@@ -42,17 +42,13 @@ class EventFileSender:
     """
 
     def __init__(self, rank: int, send: Callable[[m.FromAgent], None]) -> None:
-        self._rank = rank
-        self._send = send
+        self._listed = ListedFolder(rank, "events", send)
         self._folder: Path | None = None
         self._since_s = self._began_s = 0.0
         self._probe: Path | None = None
-        # How much the driver takes, which it says when it has looked for the probe; what it has of each file.
-        self._limit_bytes: int | None = None
-        self._sent: dict[str, int] = {}
-        self._awaits_answer = False
         self._due_s = 0.0
         self._deadline_s: float | None = None
+        self._is_last = False
 
     def set_folder(self, folder: str, age_s: float = 0.0) -> None:
         """Set the folder that the function is about to write to.
@@ -64,77 +60,56 @@ class EventFileSender:
         self._since_s = self._began_s - age_s
 
     def tick(self) -> None:
-        """Send what has grown, now and then; called often while the function runs."""
-        if time.monotonic() >= self._due_s and not self._awaits_answer:
+        """List what has grown, now and then; called often while the function runs."""
+        if not self._listed.is_answered:
+            self._listed.work()
+        elif time.monotonic() >= self._due_s:
             self._due_s = time.monotonic() + _PERIOD_S
-            self._send_next()
+            self._list()
 
     def settle(self) -> bool:
-        """Send the rest, and return whether that is done, or has taken too long; called often after the end."""
+        """List the rest, and return whether it is fetched, or has taken too long; called often after the end."""
         if self._folder is None:
             return True
         if self._deadline_s is None:
             self._deadline_s = time.monotonic() + PATIENCE_S
-        if time.monotonic() < self._deadline_s and (self._awaits_answer or self._send_next()):
-            return False
-        self._remove_probe()
-        if self._limit_bytes:
-            left = [file.size - self._sent.get(file.name, 0) for file in self._files()]
-            left = [size for size in left if size > 0]
-            self._send(m.EventFilesSent(rank=self._rank, left_out=len(left), left_out_bytes=sum(left)))
-        self._folder = None
+        if time.monotonic() < self._deadline_s:
+            if self._listed.is_answered and not self._is_last:
+                self._is_last = True
+                self._list(last=True)
+            if not self._listed.is_answered:
+                return False
+        self._end()
         return True
 
     def handle(self, message: m.ToAgent) -> None:
         """Handle the driver's message about the files."""
-        match message:
-            case m.EventFilesWanted(limit_bytes=limit, held=held):
-                self._remove_probe()
-                self._limit_bytes, self._sent = limit, dict(held)
-            case m.EventFilesKept():
-                pass
-            case _:
-                return
-        self._awaits_answer, self._due_s = False, 0.0
+        taken = self._listed.handle(message)
+        if taken is None:
+            return
+        self._remove_probe()
+        if taken.sees:
+            self._end()
 
-    def _send_next(self) -> bool:
-        """Send a message about the files, and return whether there was one to send."""
-        if self._folder is None or self._limit_bytes == 0:
-            return False
-        files = sorted(self._files(), key=self._priority)
-        if not files:
-            return False
-        if self._limit_bytes is None:
-            self._offer(self._folder)
-        elif pieces := list(self._grown(files, self._limit_bytes)):
-            self._send(m.EventFilesGrown(rank=self._rank, pieces=pieces))
-        else:
-            return False
-        self._awaits_answer = True
-        return True
+    def _end(self) -> None:
+        self._remove_probe()
+        self._folder = None
 
-    def _offer(self, folder: Path) -> None:
-        probe = self._probe = folder / f".tfos-probe-{secrets.token_hex(8)}"
-        with contextlib.suppress(OSError):  # the driver will not see a probe, and want the files
-            probe.touch(mode=0o600, exist_ok=False)
-        self._send(m.EventFilesFound(rank=self._rank, probe=probe.name))
+    def _list(self, *, last: bool = False) -> None:
+        if self._folder is None:
+            return
+        files = sorted(self._files(self._folder), key=self._priority)
+        if not files or (not last and {file.name: file for file in files} == self._listed.files):
+            return
+        if not self._listed.files:
+            self._probe = self._folder / f".tfos-probe-{secrets.token_hex(8)}"
+            with contextlib.suppress(OSError):  # the driver will not see a probe, and want the files
+                self._probe.touch(mode=0o600, exist_ok=False)
+        self._listed.list(files, last=last, probe=self._probe.name if self._probe else "")
 
     def _priority(self, file: FoundFile) -> tuple[bool, int]:
-        """Send this function's own files first, the smallest before others: files of scalars are small."""
+        """List this function's own files first, the smallest before others: files of scalars are small."""
         return file.changed_ns < self._began_s * 1e9, file.size
-
-    def _grown(self, files: list[FoundFile], limit_bytes: int) -> Iterator[m.EventFilePiece]:
-        at_once, room = _AT_ONCE_BYTES, limit_bytes - sum(self._sent.values())
-        for file in files:
-            offset, data = self._sent.get(file.name, 0), b""
-            size = min(file.size - offset, room, at_once)
-            if size > 0 and (offset or file.size <= room):  # a file that does not fit is not begun
-                with contextlib.suppress(OSError):  # removed meanwhile
-                    data = _read(file.path, offset, size)
-            if data:
-                self._sent[file.name] = offset + len(data)
-                at_once, room = at_once - len(data), room - len(data)
-                yield m.EventFilePiece(file.name, offset, data)
 
     def _remove_probe(self) -> None:
         probe, self._probe = self._probe, None
@@ -142,11 +117,10 @@ class EventFileSender:
             with contextlib.suppress(OSError):
                 probe.unlink(missing_ok=True)
 
-    def _files(self) -> Iterator[FoundFile]:
-        """Yield the event files below the folder that have changed since the cluster began."""
-        assert self._folder is not None
+    def _files(self, folder: Path) -> Iterator[FoundFile]:
+        """Yield the event files below a folder that have changed since the cluster began."""
         until_s = time.monotonic() + _SEARCH_S
-        for parent, _, names in os.walk(self._folder):
+        for parent, _, names in os.walk(folder):
             if time.monotonic() > until_s:
                 return
             for name in names:
@@ -154,11 +128,5 @@ class EventFileSender:
                 with contextlib.suppress(OSError):
                     stat = path.lstat()
                     if "tfevents" in name and S_ISREG(stat.st_mode) and stat.st_size and stat.st_mtime >= self._since_s:
-                        name_below = path.relative_to(self._folder).as_posix()
+                        name_below = path.relative_to(folder).as_posix()
                         yield FoundFile(name_below, path, stat.st_size, stat.st_mtime_ns)
-
-
-def _read(path: Path, offset: int, size: int) -> bytes:
-    with path.open("rb") as file:
-        file.seek(offset)
-        return file.read(size)
