@@ -27,19 +27,19 @@ from tfos_lab.node.addresses import NodePlace
 from tfos_lab.node.child_supervisor import ChildEvents, ChildSupervisor
 from tfos_lab.node.driver_link import GAVE_UP, DriverLink
 from tfos_lab.node.feed.store import FeedStore
+from tfos_lab.node.files.events import NodeEventFiles
 from tfos_lab.node.files.output import NodeOutput
+from tfos_lab.node.files.payload import PayloadFile
+from tfos_lab.node.files.remote_log import RemoteLog
+from tfos_lab.node.files.result import ResultSender
 from tfos_lab.node.files.shared_folder import SavedPaths, SharedFolder
 from tfos_lab.node.forkserver.client import ForkServerSpec
 from tfos_lab.node.forkserver.health import end_abandoned
 from tfos_lab.node.gpus import NodeGpus
 from tfos_lab.node.logs import LogSender, LogSpool
-from tfos_lab.node.payload_file import PayloadFile
 from tfos_lab.node.profile.child import is_of_trace, trace_piece
-from tfos_lab.node.result_sender import ResultSender
 from tfos_lab.node.scratch import Scratch
 from tfos_lab.node.stack_taker import StackTaker
-from tfos_lab.node.tensorboard.event_files import NodeEventFiles
-from tfos_lab.node.tensorboard.remote_log import RemoteLog
 from tfos_lab.transport.poll_loop import PollLoop
 
 REPEAT_S = 2.0
