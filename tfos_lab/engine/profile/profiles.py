@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import itertools
 import queue
 import threading
@@ -12,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from tfos_lab import messages as m
+from tfos_lab.core.markup import Html, h, join
 from tfos_lab.core.paths import split_scheme
 from tfos_lab.engine.profile.flame import flame_graph, hottest
 from tfos_lab.engine.run_dir import RunDir
@@ -66,7 +66,7 @@ class Profile:
 
     def _repr_html_(self) -> str:
         graph = self.flame_graph.read_text(encoding="utf-8")
-        return f'<div style="overflow:auto;max-height:32em">{graph}</div><p>{html.escape(self._trace)}</p>'
+        return join(h("div", Html(graph), style="overflow:auto;max-height:32em"), h("p", self._trace))
 
 
 class Profiles:
