@@ -31,7 +31,7 @@ from tfos_lab.engine.state.events import (
     SearchFacts,
 )
 from tfos_lab.jupyter.display.card import parts, traits
-from tfos_lab.jupyter.display.markup import h
+from tfos_lab.core.markup import h
 from tfos_lab.jupyter.display.static_bundle import NodeStacks, make_bundle
 from tfos_lab.jupyter.display.table import LiveTable
 

@@ -100,11 +100,11 @@ class ClusterLife(RuleBasedStateMachine):
 
     @rule(rank=RANKS, data=st.binary(max_size=4))
     def send_output(self, rank, data):
-        self.receive(m.FilePiece(rank, "output", 1, "a", 0, data))
+        self.receive(m.FilePiece(rank, "output", "a", 0, data))
 
     @rule(rank=RANKS)
     def finish_output(self, rank):
-        self.receive(m.OutputSent(rank=rank))
+        self.receive(m.OutputSettled(rank=rank))
 
     @rule(rank=st.integers(-2, 9))
     def beat(self, rank):

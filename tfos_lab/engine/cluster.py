@@ -28,6 +28,7 @@ from tfos_lab.engine.cells import Cells
 from tfos_lab.engine.diagnosis.diagnosis import Assessor, Diagnosis
 from tfos_lab.engine.feed.feeding import UNFED, Feeding
 from tfos_lab.engine.feed.job import HeadLost
+from tfos_lab.engine.files.events import EventFileReceiver
 from tfos_lab.engine.files.output import OutputReceiver
 from tfos_lab.engine.head import Head
 from tfos_lab.engine.history import History
@@ -59,7 +60,6 @@ from tfos_lab.engine.state.events import (
 )
 from tfos_lab.engine.state.instructions import Publish
 from tfos_lab.engine.state.readers import unread_text, untouched_text
-from tfos_lab.engine.tensorboard.event_files import EventFileReceiver
 from tfos_lab.errors import (
     ClusterEnded,
     ConfigError,

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from tfos_lab.core.markup import Html, h, join
 from tfos_lab.engine.state.events import ClusterView
 from tfos_lab.engine.state.phases import Span, spans_of
 from tfos_lab.jupyter.display import messages, summary
 from tfos_lab.jupyter.display.feed_lines import feed_lines, feed_progress, feed_shares
-from tfos_lab.jupyter.display.markup import Html, h, join
 from tfos_lab.jupyter.display.table import LiveTable, render_bar, render_state
 from tfos_lab.jupyter.display.throughput import Throughput
 from tfos_lab.texts import format_seconds

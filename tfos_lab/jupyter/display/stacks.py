@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import html
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
+
+from tfos_lab.core.markup import Html, h, join
 
 # A page gets an answer in this time, whatever the node does.
 PATIENCE_S = 5.0
@@ -77,13 +78,13 @@ class StacksReader:
         self._tell(self._answers[node])
 
 
-def render_stacks(stacks: Sequence[NodeStacks]) -> str:
+def render_stacks(stacks: Sequence[NodeStacks]) -> Html:
     """Return the stacks of nodes as HTML to unfold."""
-    return "".join(
-        f'<details class="tfos-stacks"><summary>{html.escape(title_of(one))}</summary>'
-        f'<pre class="tfos-log" tabindex="0">{html.escape(one.text)}</pre></details>'
-        for one in stacks
-    )
+    return join(*(h("details", h("summary", title_of(one)), _text(one), cls="tfos-stacks") for one in stacks))
+
+
+def _text(stacks: NodeStacks) -> Html:
+    return h("pre", stacks.text, cls="tfos-log", tabindex=0)
 
 
 def title_of(stacks: NodeStacks) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from tfos_lab.core.markup import Html, h, join
 from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.engine.state.events import ClusterView, NodeView
 from tfos_lab.jupyter.display import summary
@@ -17,7 +18,6 @@ from tfos_lab.jupyter.display.activity_text import (
 )
 from tfos_lab.jupyter.display.listing import GROUPINGS, Group, Listed, Listing
 from tfos_lab.jupyter.display.marks import dash_at, hue_at
-from tfos_lab.jupyter.display.markup import Html, h, join
 from tfos_lab.jupyter.display.node_table import Column, node_columns, progress, progress_column
 from tfos_lab.jupyter.display.throughput import Throughput
 

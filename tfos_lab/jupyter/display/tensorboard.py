@@ -7,13 +7,13 @@ never the pages of another run. Where no Jupyter server shows the run, the sente
 
 from __future__ import annotations
 
-import html
 import itertools
 import os
 import shlex
 from pathlib import Path
 from typing import Protocol
 
+from tfos_lab.core.markup import h, join
 from tfos_lab.engine.publisher import show_folder
 from tfos_lab.errors import ConfigError
 from tfos_lab.jupyter.display.assets import inline_script
@@ -93,18 +93,15 @@ class TensorBoardView:
 
     def _html(self) -> str:
         element = f"tfos-tensorboard-{os.getpid()}-{next(_numbers)}"
-        here, elsewhere = map(html.escape, self._commands())
+        here, elsewhere = (h("code", command) for command in self._commands())
         options = TensorBoardFrameOptions(element=element, run=self.run_id, name=self.name)
-        title = f"TensorBoard of <b>{html.escape(self.name)}</b>"
-        beginning = f"{title}:"
+        title = join("TensorBoard of ", h("b", self.name))
+        beginning = join(title, ":")
         if self.link:
-            link = f'<a href="{html.escape(self.link)}" target="_blank" rel="noopener noreferrer">{title}</a>'
-            beginning = f"{link} opens in browsers on this machine while this kernel lives; later"
-        return (
-            f'<div id="{element}" class="tfos-tensorboard">{beginning} '
-            f"<code>{here}</code> shows it in JupyterLab, <code>{elsewhere}</code> in a browser of its own.</div>"
-            f"{inline_script('tensorboard_frame.js', options)}"
-        )
+            link = h("a", title, href=self.link, target="_blank", rel="noopener noreferrer")
+            beginning = join(link, " opens in browsers on this machine while this kernel lives; later")
+        told = (beginning, " ", here, " shows it in JupyterLab, ", elsewhere, " in a browser of its own.")
+        return h("div", *told, id=element, cls="tfos-tensorboard") + inline_script("tensorboard_frame.js", options)
 
 
 def show_tensorboard(cluster: TensorBoardCluster) -> None:
