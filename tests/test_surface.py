@@ -197,6 +197,20 @@ def test_nodes_have_names_results_go_by_them_and_a_script_s_run_is_shown_if_aske
     assert tfos_lab.runs()["shown"].run_dir == shown.run_dir
 
 
+def test_handles_and_tables_are_tables_in_a_notebook_and_nothing_in_them_is_markup(runs_folder):
+    with running_clusters({"local": "processes", "cluster_size": 1}) as run:
+        cluster = run(lambda: "<b>bold</b>", name="<i>named</i>")
+        cluster.wait(timeout=60)
+        parallel = tfos_lab.parallel(lambda: "<b>bold</b>", [1])
+        for shown in (cluster, cluster.results, cluster.diagnose(), parallel, tfos_lab.runs()[cluster.id]):
+            html = shown._repr_html_()
+            assert "<b>" not in html
+            assert "<i>" not in html
+        assert "<td" in cluster._repr_html_()
+        assert "&lt;b&gt;bold&lt;/b&gt;" in cluster.results._repr_html_()
+    assert "<table" in tfos_lab.runs()._repr_html_()
+
+
 def test_problems_of_a_run_are_told_together(runs_folder):
     with pytest.raises(ConfigError) as error:
         tfos_lab.run(print, cluster_size=0, epochs=0)

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from tfos_lab.core.markup import h
 from tfos_lab.engine.diagnosis.figures import slower_nodes, trains
 from tfos_lab.engine.diagnosis.verdict import Kind, Verdict, judge
 from tfos_lab.engine.state.events import ClusterView, FeedView, NodeActivity, NodeView, changed
@@ -39,6 +40,9 @@ class Diagnosis:
 
     def __str__(self) -> str:
         return self.verdict or "why training is as slow as it is cannot be told (yet)"
+
+    def _repr_html_(self) -> str:
+        return h("p", str(self))
 
 
 # A node is called slower when it was in so many of its figures, one after the other.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core import cluster_records
 from tfos_lab.core.paths import is_local
+from tfos_lab.core.plain_table import PlainTable
 from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.engine.logs.writer import LogWriter
 from tfos_lab.engine.metrics import metrics_frame
@@ -54,6 +55,16 @@ class Run:
 
     def __repr__(self) -> str:
         return f"<Run {self.id!r}: {self.state}>"
+
+    def _repr_html_(self) -> str:
+        metrics = ", ".join(f"{name} {value:.6g}" for name, value in self.last_metrics.items())
+        facts = [
+            ("state", str(self.state)),
+            ("nodes", f"{len(self.record.view.nodes):,}"),
+            ("metrics", metrics),
+            ("folder", self.folder),
+        ]
+        return PlainTable(("run", self.id), facts, empty="").html
 
     @property
     def id(self) -> str:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from tfos_lab.core.plain_table import PlainTable
 from tfos_lab.engine.state.events import ClusterView
 from tfos_lab.jupyter.display import summary
-from tfos_lab.jupyter.display.plain_table import PlainTable
 from tfos_lab.texts import format_seconds
 
 _COLUMNS = ("name", "state", "nodes", "progress", "on", "time", "logs")
