@@ -121,6 +121,8 @@ _SYNONYMS = {
     "n": "cluster_size",
     "ps": "num_ps",
     "df": "data",
+    "validation_data": "validation",
+    "validation_split": "validation",
     "dataset": "data",
     "num_epochs": "epochs",
     "tb": "tensorboard",
