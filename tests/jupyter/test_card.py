@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from tests.support.fake_cluster import TRACEBACK, FakeCluster
 from tests.support.staged_views import INPUT, STRAGGLER, make_hang, make_straggle, reports_of, staged_cluster
+from tfos_lab.core.markup import h
 from tfos_lab.engine.state.events import (
     ClusterView,
     FeedView,
@@ -31,7 +32,6 @@ from tfos_lab.engine.state.events import (
     SearchFacts,
 )
 from tfos_lab.jupyter.display.card import parts, traits
-from tfos_lab.core.markup import h
 from tfos_lab.jupyter.display.static_bundle import NodeStacks, make_bundle
 from tfos_lab.jupyter.display.table import LiveTable
 
