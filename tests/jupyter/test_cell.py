@@ -95,6 +95,7 @@ def test_a_name_that_is_changed_starts_with_the_notebook_s_value_and_never_chang
     assert on_node("y = x\ndel x\ny") == 1
     assert on_node("if args:\n    x = 0\nx") == 1
     assert on_node("items.append(x)\nx = items\nx") == [0, 1]
+    assert here("import contextlib\nwith contextlib.suppress(ValueError):\n    raise ValueError\nx += 5\nx") == 6
     assert here("global x\nx = 2\nx") == 2
     assert (shell.user_ns["x"], shell.user_ns["items"]) == (1, [0])
     assert here("items.append(7)\nitems") == [0, 7], "in the notebook's process it is the notebook's own object"

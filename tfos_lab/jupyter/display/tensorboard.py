@@ -11,7 +11,7 @@ import itertools
 import os
 import shlex
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from tfos_lab.core.markup import h, join
 from tfos_lab.engine.publisher import show_folder
@@ -19,39 +19,10 @@ from tfos_lab.errors import ConfigError
 from tfos_lab.jupyter.display.assets import inline_script
 from tfos_lab.jupyter.display.messages import TensorBoardFrameOptions
 
+if TYPE_CHECKING:
+    from tfos_lab.engine.cluster import Cluster
+
 _numbers = itertools.count(1)
-
-
-class TensorBoardSource(Protocol):
-    """The part of a cluster's publisher that is used here."""
-
-    @property
-    def log_dir(self) -> str:
-        """The folder with the event files."""
-
-    @property
-    def tensorboard_socket(self) -> str | None:
-        """The socket that serves TensorBoard's pages, if there is one."""
-
-    @property
-    def link(self) -> str | None:
-        """An address for browsers on this machine, where no Jupyter server shows the run."""
-
-
-class TensorBoardCluster(Protocol):
-    """The part of a cluster that is used here."""
-
-    @property
-    def id(self) -> str:
-        """Unique id of the run."""
-
-    @property
-    def name(self) -> str:
-        """The label that the user gave."""
-
-    @property
-    def publisher(self) -> TensorBoardSource | None:
-        """Makes the cluster visible to other processes; None if that was impossible."""
 
 
 class TensorBoardView:
@@ -104,7 +75,7 @@ class TensorBoardView:
         return h("div", *told, id=element, cls="tfos-tensorboard") + inline_script("tensorboard_frame.js", options)
 
 
-def show_tensorboard(cluster: TensorBoardCluster) -> None:
+def show_tensorboard(cluster: Cluster) -> None:
     """Show a cluster's TensorBoard in the output of the cell that runs, or print why that is impossible."""
     from IPython.display import display
 
@@ -116,7 +87,7 @@ def show_tensorboard(cluster: TensorBoardCluster) -> None:
     display(view)  # type: ignore[no-untyped-call]
 
 
-def view_cluster(cluster: TensorBoardCluster) -> TensorBoardView:
+def view_cluster(cluster: Cluster) -> TensorBoardView:
     """Return the TensorBoard of a cluster of this notebook."""
     publisher = cluster.publisher
     if publisher is None:
