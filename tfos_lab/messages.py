@@ -18,6 +18,10 @@ import msgspec
 
 # The queue of rows that is read where none is named.
 INPUT_QUEUE = "input"
+# What functions call that queue, and the split of the rows to validate with; each split is a queue of its name.
+TRAIN, VALIDATION = "train", "validation"
+# How often the rows of a split are read: whenever the function asks for them.
+KEPT = 1 << 30
 
 
 class FromAgent(msgspec.Struct, tag=True, frozen=True):
@@ -703,12 +707,16 @@ class FeedsEnded(ToAgent, frozen=True):
 
 
 class DatasetOpened(FromAgent, frozen=True):
-    """The node's function has opened its ``dataset_id``-th dataset: the steps of its epochs can now be planned."""
+    """The node's function has opened its ``dataset_id``-th dataset, of the rows of a queue.
+
+    The steps of its epochs can now be planned.
+    """
 
     dataset_id: int
     batch_size: int
     remainder: str | None
     shuffle: bool = False
+    queue: str = INPUT_QUEUE
 
 
 class Share(NamedTuple):

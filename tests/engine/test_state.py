@@ -84,7 +84,7 @@ class Play:
         return self
 
     def states(self):
-        return {view.node: view.state for view in self.cluster_state.views}
+        return {view.name: view.state for view in self.cluster_state.views}
 
     def sent(self, kind):
         """Ranks that were sent a message of this kind in the last step."""

@@ -212,7 +212,7 @@ def test_event_files_of_all_generations_are_copied_here_and_kept_apart(scene, mo
         write_scalars, (write_events, written), restarts=1, tensorboard=True, log_dir=str(far), cluster_size=1
     )
     eventually(written.exists)
-    getattr(scene, lost)(cluster.nodes[0].node).kill()
+    getattr(scene, lost)(cluster.nodes[0].name).kill()
     cluster.wait(timeout=120)
     cluster.stop()
     there = content(far)

@@ -250,7 +250,7 @@ def test_nodes_get_the_roles_the_arguments_and_the_environment_of_the_line(run, 
         {"ps:0": results["ps:0"]} if "ps:0" in results else {}
     )
     assert results is shell.user_ns["mnist"].results or dict(results) == dict(shell.user_ns["mnist"].results)
-    assert [node.node for node in shell.user_ns["mnist"].nodes] == ["ps:0", "chief:0", "worker:0"]
+    assert [node.name for node in shell.user_ns["mnist"].nodes] == ["ps:0", "chief:0", "worker:0"]
 
 
 def test_data_is_fed_as_the_line_says_and_what_cannot_be_fed_leaves_nothing_running(run, shell, spark):

@@ -139,11 +139,11 @@ class ClusterLife(RuleBasedStateMachine):
     @invariant()
     def what_has_ended_stays_ended(self):
         for view in self.state.views:
-            was = self.ended.get(view.node)
+            was = self.ended.get(view.name)
             # An agent may be lost after its node's function has ended.
-            assert was is None or view.state in (was, NodeState.LOST), f"{view.node} was {was}, is {view.state}"
+            assert was is None or view.state in (was, NodeState.LOST), f"{view.name} was {was}, is {view.state}"
             if view.state.ended:
-                self.ended[view.node] = view.state
+                self.ended[view.name] = view.state
         for node, outcome in self.outcomes.items():
             assert self.state.outcomes[node] is outcome
         self.outcomes = self.state.outcomes

@@ -210,7 +210,7 @@ class Head:
         hint = self.launcher.hint()
         with self.lock:
             missing, views = self.state.missing, self.state.views
-        late = [view.node for view in views if view.state.is_present and not view.state.is_up]
+        late = [view.name for view in views if view.state.is_present and not view.state.is_up]
         error: TfosError = WaitTimeout(waited_s=waited_s, still_running=late)
         if missing:
             reserved = len(views) - len(missing)
@@ -393,7 +393,7 @@ class Head:
                     self.profiles.take(message)
                 self._do(cluster.event_files.handle(message))
                 self._do(cluster.output.handle(message, self.state.view_of(message.rank), now_s))
-                self._do(cluster.output.results.handle(message, view.node, now_s))
+                self._do(cluster.output.results.handle(message, view.name, now_s))
 
     def _write_logs(self, identity: bytes, *batches: m.Logs) -> None:
         """Store batches of a node's log that have come together, and give credit for all of them."""
@@ -403,7 +403,7 @@ class Head:
                 self._log_sequences[identity] = batch.sequence + 1
                 records += batch.records
         if records:
-            node = self.state.view_of(batches[0].rank).node
+            node = self.state.view_of(batches[0].rank).name
             self.cluster.bus.publish(*self.cluster.log_writer.write(node, records))
         self._listener.send(identity, m.encode(m.LogCredit(sequence=batches[-1].sequence)))
 

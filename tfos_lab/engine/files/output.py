@@ -45,7 +45,7 @@ class _Transfer:
         self.published_s = now_s
         return OutputProgressed(
             time_s=now_s,
-            node=self.node.node,
+            node=self.node.name,
             files=len(self.files.held),
             size_bytes=self.size_bytes,
             total_bytes=self.total_bytes,
@@ -122,7 +122,7 @@ class OutputReceiver:
         return []
 
     def _open(self, rank: int, node: NodeView, place: str) -> None:
-        home = self.folder_of(node.node, is_chief=node.is_chief)
+        home = self.folder_of(node.name, is_chief=node.is_chief)
         if home is None:
             return
         self._is_used = True
@@ -161,7 +161,7 @@ class OutputReceiver:
 
     def _finish(self, transfer: _Transfer, place: str, now_s: float) -> list[Instruction]:
         transfer.files.drop()
-        name, host, left = transfer.node.node, transfer.node.host, transfer.left_out
+        name, host, left = transfer.node.name, transfer.node.host, transfer.left_out
         if left:
             files = _files(len(left), sum(file.size_bytes for file in left))
             problems = [why for file, why in transfer.files.problems.items() if file in transfer.fits]
@@ -177,7 +177,7 @@ class OutputReceiver:
         return [Publish(transfer.progress(now_s))]
 
     def _note_dropped(self, node: NodeView, files: int, size_bytes: int) -> None:
-        what = f"{node.node} has written {_files(files, size_bytes)} by relative paths"
+        what = f"{node.name} has written {_files(files, size_bytes)} by relative paths"
         note = f"{what}, removed with the node: collect='all' copies them here"
         if not node.is_chief and note not in self._final_notes:
             self._final_notes.append(note)
@@ -185,7 +185,7 @@ class OutputReceiver:
 
     def _update_notes(self) -> None:
         coming = [
-            f"output of {one.node.node}: {_size(one.size_bytes)} of {_size(one.total_bytes)} copied here"
+            f"output of {one.node.name}: {_size(one.size_bytes)} of {_size(one.total_bytes)} copied here"
             for one in self._coming.values()
             if one.size_bytes < one.total_bytes
         ]
@@ -196,7 +196,7 @@ class OutputReceiver:
         for transfer in self._coming.values():
             transfer.files.drop()
             node = transfer.node
-            what = f"{node.node} was lost before all of its output had been copied here"
+            what = f"{node.name} was lost before all of its output had been copied here"
             self._final_notes.append(f"{what}: what is missing may be on {node.host} in {transfer.origin}")
         self._coming.clear()
         self.results.clear()
@@ -246,7 +246,7 @@ def saving_note(saving: m.SavesTo, chief: NodeView) -> str:
         return ""
     folder = ", or give ctx.model_dir the full path of a folder that is shared" if is_elsewhere else ""
     return (
-        f"{chief.node} saves to {saving.path} on {chief.host}, {' and '.join(problems)}: use ctx.save_model or "
+        f"{chief.name} saves to {saving.path} on {chief.host}, {' and '.join(problems)}: use ctx.save_model or "
         f"ctx.output_dir to have it here{folder}"
     )
 

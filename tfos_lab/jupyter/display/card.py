@@ -29,7 +29,7 @@ def _beside(view: ClusterView, run_dir: str, table: LiveTable) -> messages.View:
     places = view.places
     shown = table.listing.of(view).nodes
     rows = [
-        messages.Row(node=one.node, place=places[one.node], state=one.state.value, ended=one.state.ended)
+        messages.Row(node=one.name, place=places[one.name], state=one.state.value, ended=one.state.ended)
         for one in shown
     ]
     return {
@@ -41,7 +41,7 @@ def _beside(view: ClusterView, run_dir: str, table: LiveTable) -> messages.View:
         "tensorboard": view.tensorboard,
         "run_dir": run_dir,
         "rows": rows,
-        "hung": [node.node for node in shown if summary.hangs(node)],
+        "hung": [node.name for node in shown if summary.hangs(node)],
     }
 
 

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tfos_lab.core.plain_table import PlainTable
 from tfos_lab.engine.runs.find import fitting
 from tfos_lab.engine.runs.read import Runs
 from tfos_lab.engine.runs.run import Run
 from tfos_lab.jupyter.display import history_text as texts
 from tfos_lab.jupyter.display.history_text import escape
-from tfos_lab.jupyter.display.plain_table import PlainTable
 from tfos_lab.texts import format_count, format_seconds
 
 SHOWN = 30

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from tfos_lab.core.plain_table import PlainTable
 from tfos_lab.engine.runs.compare import code_diff, differences, last_metrics, phase_seconds
 from tfos_lab.engine.runs.run import Run
 from tfos_lab.errors import ConfigError
@@ -12,7 +13,6 @@ from tfos_lab.jupyter.display import history_text as texts
 from tfos_lab.jupyter.display.formats import format_metric
 from tfos_lab.jupyter.display.history_charts import LETTERS, hue, line_sample, render_curves
 from tfos_lab.jupyter.display.history_text import escape
-from tfos_lab.jupyter.display.plain_table import PlainTable
 from tfos_lab.texts import format_seconds
 
 MAX_RUNS = len(LETTERS)

@@ -25,7 +25,7 @@ class NodeStacks(NamedTuple):
 class StacksSource(Protocol):
     """A cluster that can tell where the threads of its nodes are; independent runs cannot."""
 
-    def stacks(self, node: str | None = None, timeout_s: float = ...) -> dict[str, str]:
+    def stacks(self, node: str | None = None, *, timeout: float = ...) -> dict[str, str]:
         """Return the stacks of a node, by its name."""
 
 
@@ -71,7 +71,7 @@ class StacksReader:
 
     def _ask(self, source: StacksSource, node: str) -> None:
         try:
-            text = source.stacks(node, timeout_s=PATIENCE_S).get(node, "")
+            text = source.stacks(node, timeout=PATIENCE_S).get(node, "")
         except Exception as error:  # noqa: BLE001 - the page waits for whatever it is
             text = str(error)
         self._answers[node] = NodeStacks(node, text or "The node has not answered.", time.time())

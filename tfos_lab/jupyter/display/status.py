@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from tfos_lab.core.plain_table import PlainTable
 from tfos_lab.jupyter.display import summary
 from tfos_lab.jupyter.display.base import WatchedCluster
-from tfos_lab.jupyter.display.plain_table import PlainTable
 from tfos_lab.texts import format_seconds
 
 _COLUMNS = ("name", "state", "nodes", "progress", "on", "time", "logs")

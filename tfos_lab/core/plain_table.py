@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tfos_lab.core.markup import h, join
+from tfos_lab.core.markup import Html, h, join
 
 _STYLE = "text-align: left"
 
@@ -35,6 +35,11 @@ class PlainTable:
         return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in table)
 
     def _repr_html_(self) -> str:
+        return self.html
+
+    @property
+    def html(self) -> Html:
+        """The table as HTML."""
         if not self._rows:
             return join(self._empty)
         head = h("tr", *(h("th", name, scope="col", style=_STYLE) for name in self._columns))
