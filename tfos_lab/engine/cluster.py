@@ -43,6 +43,7 @@ from tfos_lab.engine.record.recorder import RunRecorder
 from tfos_lab.engine.results import Results
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.runs.keep import keep_newest
+from tfos_lab.engine.shown import ShownFiles
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.state.cluster_state import RestartBudget
 from tfos_lab.engine.state.events import (
@@ -143,6 +144,7 @@ class Cluster:
         self.log_writer = LogWriter(files, self.history.add_note, config.log_limit_bytes)
         self.event_files = EventFileReceiver(files.event_home, files.events, self.history.add_note)
         self.output = OutputReceiver(files, limit_bytes=config.output_limit_bytes, of_all=config.collect == "all")
+        self.shown = ShownFiles(files.path)
         self.cells = Cells()
         self.restarts = RestartBudget(config.restarts)
         self.feeding = Feeding(self)
@@ -235,6 +237,7 @@ class Cluster:
             notes=(*self.history.notes, *output_notes),
             spark_ui=self._spark_ui,
             tensorboard=self.publisher is not None and self.publisher.shows_tensorboard,
+            shown=self.shown.views,
         )
         return self._assessor.assess(view, time.time())
 

@@ -7,6 +7,7 @@
         chief-0.log      one whole log for each node
         events/          event files for TensorBoard, unless ``log_dir`` names another folder of this machine
         output/          what the nodes wrote to ``ctx.output_dir``
+        shown/           pictures and tables of ``ctx.show``
         results/         large results that nobody has looked at yet
         checkpoint-0/    how far Spark has read the first stream
         backup-<id>/     what a restart continues from, unless ``log_dir`` names another folder

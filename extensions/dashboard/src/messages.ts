@@ -286,13 +286,14 @@ export interface TensorBoardFrameOptions {
 /**
  * The widget's traits that the page reads.
  *
- * `head`, `course`, `nodes` and `charts` are parts of the card as HTML.
+ * `head`, `course`, `nodes`, `charts` and `shown` are parts of the card as HTML.
  */
 export interface Traits {
   head: string;
   course: string;
   nodes: string;
   charts: string;
+  shown: string;
   view: View;
   display_key: string;
   blocking: boolean;

@@ -34,8 +34,9 @@ class RunPage:
         return self._repr_mimebundle_()["text/plain"]
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        run = self.run
-        bundle = make_bundle(run.view(), self._read_tail, run.folder, run.reports, link_of=self._link_to_log)
+        run, view = self.run, self.run.view()
+        files = run.here("shown").parent if view.shown else None
+        bundle = make_bundle(view, self._read_tail, run.folder, run.reports, link_of=self._link_to_log, files=files)
         return {
             "text/html": f"{bundle['text/html']}\n{self._more_html()}",
             "text/plain": "\n".join([bundle["text/plain"], *self._more_text()]),
