@@ -1,8 +1,7 @@
-"""Files of a node on their way to the notebook: which are sent, when, how they are kept, and the event files."""
+"""Files of a node on their way to the notebook: which are listed, when, how they are kept, and the event files."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import shutil
 import tempfile
@@ -10,37 +9,50 @@ import time
 from pathlib import Path
 
 import pytest
+from tfos_lab.node.files.listed import read_piece
 
 from tests.support.eventually import eventually
 from tfos_lab import messages as m
-from tfos_lab.node.files.found import FoundFile
-from tfos_lab.node.files.sender import FileSender
-
-# What a piece counts beside its bytes.
-PIECE_COST = 512
 
 
-def take(node, is_over, **kept):
-    """Take all files, as a driver does that cannot see them, until something is there; return the names in order."""
-    answered = 0
+def take(node, is_over, *, folder="output", left_out=0, sees=False, keeps=lambda _piece: True):
+    """Fetch all settled files of each list, as a driver does that sees none; return their contents by name.
+
+    Go on until something is there; what is asked for and does not come whole is left out.
+    """
+    contents, answered = {}, 0
+
+    def fetch(listed, file):
+        node.send(m.PieceWanted(folder, file.name, 0, file.size_bytes, file.changed_ns))
+        piece = node.wait_for(m.FilePiece, lambda piece: piece.name == file.name)
+        node.received.remove(piece)
+        if not piece.problem and keeps(piece):
+            contents[file.name] = piece.data
 
     def answer():
         nonlocal answered
         node.poll()
-        for piece in node.all(m.FilePiece)[answered:]:
+        for listed in [listed for listed in node.all(m.FilesListed) if listed.folder == folder][answered:]:
             answered += 1
-            node.send(m.FileCredit(piece.folder, len(piece.data) + PIECE_COST))
-            if piece.checksum:
-                node.send(m.FileKept(piece.folder, piece.transfer, **kept))
+            for file in [] if sees else listed.files:
+                if (file.settled or listed.last) and len(contents.get(file.name, b"")) != file.size_bytes:
+                    fetch(listed, file)
+            missing = sum(len(contents.get(file.name, b"-" * 1_000_000)) != file.size_bytes for file in listed.files)
+            node.send(m.FilesTaken(folder, listed.number, left_out=left_out or (0 if sees else missing), sees=sees))
         return is_over()
 
     eventually(answer)
-    return [piece.name for piece in node.all(m.FilePiece) if piece.checksum]
+    return contents
 
 
-def sent(node):
+def last_list(node):
+    """Return the list of files at the end."""
+    return [listed for listed in node.all(m.FilesListed) if listed.last][-1]
+
+
+def settled(node):
     """Return what the node says at the end of its output."""
-    return node.all(m.OutputSent)[-1]
+    return node.all(m.OutputSettled)[-1]
 
 
 # ---- output ---------------------------------------------------------------------------------------------------------
@@ -64,16 +76,15 @@ def write(args, ctx):
 
 @pytest.fixture
 def start(run, tmp_path):
-    """A function that runs a chief that writes files: ``start(files, map_fun=write, sees=, limit_bytes=, …)``."""
+    """A function that runs a chief that writes files: ``start(files, map_fun=write, sees=, …)``."""
     cluster_id = f"c-{tmp_path.name[-20:]}"
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "probe").touch()
 
-    def start(files, map_fun=write, *, go=None, sees=False, limit_bytes=1 << 30, wanted=True, **spec):
+    def start(files, map_fun=write, *, go=None, sees=False, wanted=True, **spec):
         output = {
             "output_dir": str(tmp_path / "run" / "output") if wanted else "",
             "output_probe": str(tmp_path / "run" / ("probe" if sees else "nothing")),
-            "output_limit_bytes": limit_bytes,
         }
         args = (files, go) if map_fun is write else files
         return run(map_fun, args, start=output, cluster_id=cluster_id, **spec)
@@ -83,31 +94,36 @@ def start(run, tmp_path):
         shutil.rmtree(left)
 
 
-def end(node, **kept):
-    """Let the function end, and take what it has written; return the names of all files that were sent, in order."""
+def end(node, **taking):
+    """Let the function end, and take what it has written."""
     node.outcome()
     node.send(m.Finish(grace_s=5.0))
-    return take(node, lambda: node.all(m.Drained), **kept)
+    return take(node, lambda: node.all(m.Drained), **taking)
 
 
 @pytest.mark.parametrize("sees", [True, False], ids=["it sees the folder", "no output is wanted"])
 def test_a_node_writes_where_the_driver_sees_it_and_sends_nothing(start, tmp_path, sees):
     node = start({"m": (b"x", 10)}, sees=sees, wanted=sees)
-    assert end(node) == []
-    assert not node.all(m.OutputSent)
+    assert end(node) == {}
+    assert not node.all(m.FilesListed)
     assert [(told.rank, told.place) for told in node.all(m.OutputOpened)] == ([(0, "")] if sees else [])
     assert (tmp_path / "run" / "output" / "m").exists() == sees
 
 
-def test_finished_files_are_sent_while_the_function_works_and_the_rest_at_its_end(start, tmp_path):
+def test_files_are_listed_while_the_function_works_and_at_its_end(start, tmp_path):
     files = {"done.keras": (b"x", 10), "deep/er/done.txt": (b"text", 10), "growing.log": (b"x", -1000)}
     node = start(files, go=tmp_path / "go")
-    assert sorted(take(node, lambda: len(node.all(m.FilePiece)) == 2)) == ["deep/er/done.txt", "done.keras"]
-    assert node.all(m.OutputComes)[0] == m.OutputComes(rank=0, files=2, size_bytes=5)
-    node.received = [message for message in node.received if not isinstance(message, m.FilePiece)]
+    found = take(node, lambda: any(len(listed.files) == 3 for listed in node.all(m.FilesListed)))
+    assert found == {"done.keras": b"x", "deep/er/done.txt": b"text"}
+    first = node.all(m.FilesListed)[-1]
+    assert sorted((file.name, file.size_bytes, file.settled) for file in first.files) == [
+        ("deep/er/done.txt", 4, True),
+        ("done.keras", 1, True),
+        ("growing.log", 1, False),
+    ]
     (tmp_path / "go").touch()
-    assert end(node) == ["growing.log"]
-    assert sent(node) == m.OutputSent(rank=0)
+    assert end(node)["growing.log"] == b"x"
+    assert (last_list(node).links, settled(node)) == (0, m.OutputSettled(rank=0))
     assert not Path(node.all(m.OutputOpened)[0].place).exists()
 
 
@@ -124,86 +140,107 @@ def change(folder, ctx):
     os.utime(best, (time.time() - 20,) * 2)
 
 
-def test_changed_files_are_sent_again_and_removed_ones_are_removed(start, tmp_path):
+def test_files_that_have_changed_and_gone_are_listed_as_they_are(start, tmp_path):
     node = start(str(tmp_path), change)
-    assert sorted(take(node, lambda: len(node.all(m.FilePiece)) == 2)) == ["best.keras", "old.keras"]
-    node.received = [message for message in node.received if not isinstance(message, m.FilePiece)]
+    take(node, lambda: any(len(listed.files) == 2 for listed in node.all(m.FilesListed)))
+    [before] = [file for file in node.all(m.FilesListed)[-1].files if file.name == "best.keras"]
     (tmp_path / "go").touch()
-    assert end(node) == ["best.keras"]
-    assert node.all(m.OutputGone) == [m.OutputGone(rank=0, names=["old.keras"])]
+    assert end(node) == {"best.keras": b"better"}
+    [after] = last_list(node).files
+    assert (after.name, after.size_bytes) == ("best.keras", 6)
+    assert after.changed_ns > before.changed_ns
 
 
-def test_a_large_file_is_sent_within_a_window_whole_and_with_its_checksum(start):
+def test_a_list_is_sent_once_for_as_long_as_nothing_changes(start, tmp_path):
+    node = start({"m": (b"x", 100)}, go=tmp_path / "go")
+    take(node, lambda: len(node.all(m.FilesListed)) == 1)
+    for _ in range(4):
+        assert node.beats()
+    assert len(node.all(m.FilesListed)) == 1
+    (tmp_path / "go").touch()
+    assert end(node) == {"m": b"x"}
+
+
+def test_a_large_file_comes_in_pieces_while_the_node_lives(start):
     data = os.urandom(20 << 20)
     node = start({"large": (data, 10)})
     node.outcome()
     node.send(m.Finish(grace_s=5.0))
-    node.wait_for(m.FilePiece)
+    listed = node.wait_for(m.FilesListed, lambda listed: listed.last)
+    [file] = listed.files
+    for offset in range(0, len(data), m.PIECE_BYTES):
+        node.send(m.PieceWanted("output", "large", offset, m.PIECE_BYTES, file.changed_ns))
+    eventually(lambda: node.poll() or len(node.all(m.FilePiece)) == len(data) // m.PIECE_BYTES)
+    assert b"".join(piece.data for piece in node.all(m.FilePiece)) == data
     assert node.beats()
-    assert sum(len(piece.data) for piece in node.all(m.FilePiece)) < len(data) // 2, "the rest waits for credit"
-    assert take(node, lambda: node.all(m.Drained)) == ["large"]
-    pieces = node.all(m.FilePiece)
-    assert b"".join(piece.data for piece in pieces) == data
-    assert [piece.checksum for piece in pieces if piece.checksum] == [hashlib.sha256(data).digest()]
+    node.send(m.FilesTaken("output", listed.number))
+    node.wait_for(m.Drained)
 
 
-def test_files_that_did_not_arrive_whole_are_sent_again_but_not_forever(start):
+def test_a_list_without_an_answer_is_sent_again_and_an_answer_to_another_is_none(start):
     node = start({"m": (b"x", 0)})
-    names = end(node, problem="its checksum is wrong", again=True)
-    assert 1 < len(names) < 10
-    assert set(names) == {"m"}
-    assert (sent(node).left_out, sent(node).problem) == (1, "its checksum is wrong")
+    node.outcome()
+    node.send(m.Finish(grace_s=5.0))
+    listed = node.wait_for(m.FilesListed, lambda listed: listed.last)
+    node.send(m.FilesTaken("output", listed.number - 1))
+    eventually(lambda: node.poll() or node.all(m.FilesListed).count(listed) == 2)
+    assert not node.all(m.OutputSettled)
+    node.send(m.FilesTaken("output", listed.number))
+    node.wait_for(m.Drained)
 
 
-def test_partial_files_of_our_own_and_what_links_lead_to_are_not_sent(start):
+def test_a_file_that_has_changed_since_it_was_listed_is_not_sent(tmp_path):
+    path = tmp_path / "m"
+    path.write_bytes(b"first")
+    wanted = m.PieceWanted("output", "m", 0, 5, path.stat().st_mtime_ns)
+    assert read_piece(0, wanted, path).data == b"first"
+    os.utime(path, (0, 0))
+    assert read_piece(0, wanted, path) == m.FilePiece(0, "output", "m", 0, b"", "it changed while it was read")
+    assert read_piece(0, m.PieceWanted("output", "m", 0, 6), path).problem == "it changed while it was read"
+    assert read_piece(0, wanted, tmp_path / "gone").problem == "No such file or directory"
+
+
+def test_partial_files_of_our_own_and_what_links_lead_to_are_not_listed(start):
     partial = {".tfos-partial-model.keras": (b"x", 10), ".tfos-partial-model/variables": (b"x", 10)}
     node = start({**partial, "m": (b"x", 0), "link": ("/etc/hostname", 0), "folder": ("/etc", 0)})
-    assert end(node) == ["m"]
-    assert sent(node) == m.OutputSent(rank=0, links=2)
+    assert end(node) == {"m": b"x"}
+    assert last_list(node).links == 2
 
 
-def test_a_link_that_takes_the_place_of_a_file_before_that_is_sent_is_not_followed(tmp_path):
-    pieces = []
-    sender = FileSender(0, "output", pieces.append)
-    (tmp_path / "one").write_bytes(b"own")
-    (tmp_path / "two").symlink_to(tmp_path / "one")
-    changed_ns = (tmp_path / "one").stat().st_mtime_ns
-    sender.add(FoundFile(name, tmp_path / name, 3, changed_ns) for name in ("one", "two"))
-    sender.send_due()
-    assert {piece.name for piece in pieces} == {"one"}
+def test_a_link_that_takes_the_place_of_a_listed_file_is_not_followed(tmp_path):
+    (tmp_path / "own").write_bytes(b"own")
+    (tmp_path / "two").symlink_to(tmp_path / "own")
+    assert read_piece(0, m.PieceWanted("output", "two", 0, 3), tmp_path / "two").data == b""
 
 
-def test_files_beyond_the_limit_are_kept_on_their_host_the_oldest_first_and_replace_nothing(start):
-    node = start({"old.keras": (b"x" * 8, 100), "new.keras": (b"y" * 9, 50)}, limit_bytes=10)
-    kept = Path(node.wait_for(m.OutputOpened).place)
-    kept.mkdir(parents=True)
-    (kept / "other").touch()
-    assert end(node) == ["new.keras"]
-    place = Path(sent(node).place)
-    assert sent(node) == m.OutputSent(rank=0, left_out=1, left_out_bytes=8, place=str(place))
+def test_what_the_driver_does_not_take_is_kept_on_the_host_and_replaces_nothing(start):
+    node = start({"old.keras": (b"x" * 8, 100), "new.keras": (b"y" * 9, 50)})
+    announced = Path(node.wait_for(m.OutputOpened).place)
+    (announced.parent / "other").touch()
+    end(node, left_out=1)
+    place = Path(settled(node).place)
+    assert place == announced
     node.end()
-    assert [path.name for path in kept.iterdir()] == ["other"]
-    found = kept.with_name(f"{kept.name}-1")
-    assert sorted(path.name for path in found.iterdir()) == ["new.keras", "old.keras"]
+    assert sorted(path.name for path in place.iterdir()) == ["new.keras", "old.keras"]
+    (announced.parent / "other").unlink()
 
 
-@pytest.mark.parametrize("is_kept", [True, False])
-def test_an_agent_that_ends_early_keeps_files_that_were_not_sent(start, tmp_path, is_kept):
+@pytest.mark.parametrize("is_taken", [True, False])
+def test_an_agent_that_ends_early_keeps_files_that_the_driver_does_not_have(start, tmp_path, is_taken):
     node = start({"m": (b"x", 10)}, go=tmp_path / "never")
     place = Path(node.wait_for(m.OutputOpened).place)
-    node.wait_for(m.FilePiece)
-    if is_kept:
+    node.wait_for(m.FilesListed)
+    if is_taken:
         take(node, node.beats)
     node.close()
-    assert (place / "m").exists() != is_kept
+    assert (place / "m").exists() != is_taken
 
 
-def test_files_that_the_driver_refuses_are_kept_with_the_reason(start):
+def test_files_that_the_driver_could_not_store_are_kept(start):
     node = start({"m": (b"x", 0)})
-    end(node, problem="no space left on device")
-    assert (sent(node).left_out, sent(node).problem) == (1, "no space left on device")
+    end(node, keeps=lambda _piece: False)
     node.end()
-    assert Path(sent(node).place, "m").exists()
+    assert Path(settled(node).place, "m").exists()
 
 
 # ---- the working folder ---------------------------------------------------------------------------------------------
@@ -215,18 +252,18 @@ def write_beside(names, ctx):
 
 
 @pytest.mark.parametrize("sees", [True, False])
-def test_files_of_the_working_folder_are_sent_even_where_the_output_folder_is_shared(start, tmp_path, sees):
+def test_files_of_the_working_folder_are_listed_even_where_the_output_folder_is_shared(start, tmp_path, sees):
     (tmp_path / "notebook").mkdir()
     (tmp_path / "notebook" / "shown.csv").touch()
     node = start(["m.keras"], write_beside, sees=sees, cwd=str(tmp_path / "notebook"))
-    assert end(node) == ["work/m.keras"]
-    assert sent(node) == m.OutputSent(rank=0)
+    assert end(node) == {"work/m.keras": b"m.keras"}
+    assert settled(node) == m.OutputSettled(rank=0)
 
 
 def test_files_of_the_working_folder_are_reported_where_no_output_is_wanted(start, tmp_path):
     node = start(["m.keras"], write_beside, wanted=False, cwd=str(tmp_path))
-    assert end(node) == []
-    assert node.all(m.OutputSent) == [m.OutputSent(rank=0, left_out=1, left_out_bytes=7)]
+    assert end(node) == {}
+    assert node.all(m.OutputSettled) == [m.OutputSettled(rank=0, dropped=1, dropped_bytes=7)]
 
 
 # ---- event files ----------------------------------------------------------------------------------------------------
@@ -254,60 +291,40 @@ def chief(run, tmp_path):
     return chief
 
 
-def take_events(node, limit_bytes, held=None):
-    """Take all event files, as a driver does that cannot see them; return their sizes by name."""
-    node.send(m.EventFilesWanted(limit_bytes=limit_bytes, held=held or {}))
-    sizes, answered = dict(held or {}), 0
-
-    def drained():
-        nonlocal answered
-        node.poll()
-        for grown in node.all(m.EventFilesGrown)[answered:]:
-            for piece in grown.pieces:
-                assert piece.offset == sizes.get(piece.name, 0)
-                sizes[piece.name] = piece.offset + len(piece.data)
-            answered += 1
-            node.send(m.EventFilesKept())
-        return node.all(m.Drained)
-
-    eventually(drained)
-    return sizes
+def listed_events(node):
+    """Return the names and sizes in the list of event files at the end."""
+    return [(file.name, file.size_bytes) for file in last_list(node).files]
 
 
-def test_a_driver_that_sees_the_folder_gets_no_event_files_and_the_probe_is_gone(chief, tmp_path):
+def test_a_driver_that_sees_the_folder_is_asked_no_more_and_the_probe_is_gone(chief, tmp_path):
     node = chief({"train/events.out.tfevents.1": (1, 0)})
-    found = node.wait_for(m.EventFilesFound)
-    assert (tmp_path / found.probe).exists()
-    assert take_events(node, 0) == {}
-    assert not (tmp_path / found.probe).exists()
+    probe = node.wait_for(m.FilesListed).probe
+    assert (tmp_path / probe).exists()
+    take(node, lambda: node.all(m.Drained), folder="events", sees=True)
+    assert not (tmp_path / probe).exists()
+    assert len({listed.number for listed in node.all(m.FilesListed)}) == 1
 
 
-def test_any_other_gets_those_of_this_run_up_to_its_limit_and_the_rest_stays(chief):
-    size = 10 << 20
-    files = {"a.tfevents": (size, 0), "sub/b.tfevents": (10, 0), "large.tfevents": (3 * size, 0), "m.keras": (5, 0)}
+def test_any_other_is_listed_those_of_this_run_the_smallest_first(chief):
+    files = {"a.tfevents": (1_000, 0), "sub/b.tfevents": (10, 0), "large.tfevents": (3_000, 0), "m.keras": (5, 0)}
     node = chief({**files, "empty.tfevents": (0, 0), "of-another-run.tfevents": (10, 3600)})
-    node.wait_for(m.EventFilesFound)
-    assert take_events(node, size + 10) == {"a.tfevents": size, "sub/b.tfevents": 10}
-    assert node.all(m.EventFilesSent) == [m.EventFilesSent(rank=0, left_out=1, left_out_bytes=3 * size)]
+    contents = take(node, lambda: node.all(m.Drained), folder="events")
+    assert listed_events(node) == [("sub/b.tfevents", 10), ("a.tfevents", 1_000), ("large.tfevents", 3_000)]
+    assert {name: len(data) for name, data in contents.items()} == dict(listed_events(node))
 
 
-def test_files_of_nodes_before_a_restart_are_sent_after_those_of_the_last(chief):
+def test_files_of_nodes_before_a_restart_are_listed_after_those_of_the_last(chief):
     files = {"chief-0-restart-1/b.tfevents": (30, 0), "chief-0-restart-1/c.tfevents": (300, 0)}
     node = chief({**files, "chief-0/a.tfevents": (10, 300), "other-run/a.tfevents": (10, 900)}, age_s=600.0)
-    node.wait_for(m.EventFilesFound)
-    assert list(take_events(node, 100)) == ["chief-0-restart-1/b.tfevents", "chief-0/a.tfevents"]
-    assert node.all(m.EventFilesSent) == [m.EventFilesSent(rank=0, left_out=1, left_out_bytes=300)]
+    take(node, lambda: node.all(m.Drained), folder="events")
+    assert [name for name, _ in listed_events(node)] == [
+        "chief-0-restart-1/b.tfevents",
+        "chief-0-restart-1/c.tfevents",
+        "chief-0/a.tfevents",
+    ]
 
 
-def test_what_the_driver_has_is_not_sent_again(chief):
-    node = chief({"a.tfevents": (30, 0), "b.tfevents": (10, 0)})
-    node.wait_for(m.EventFilesFound)
-    assert take_events(node, 100, held={"a.tfevents": 20, "b.tfevents": 10}) == {"a.tfevents": 30, "b.tfevents": 10}
-    [grown] = node.all(m.EventFilesGrown)
-    assert [(piece.name, piece.offset, piece.data) for piece in grown.pieces] == [("a.tfevents", 20, b"x" * 10)]
-
-
-def test_a_file_that_grows_is_sent_while_the_function_runs(run, tmp_path):
+def test_a_file_that_grows_is_listed_while_the_function_runs_and_read_from_where_it_ended(run, tmp_path):
     def write(args, ctx):
         path = Path(ctx.log_dir, "a.tfevents")
         for number in range(3):
@@ -317,23 +334,24 @@ def test_a_file_that_grows_is_sent_while_the_function_runs(run, tmp_path):
                 time.sleep(0.01)
 
     node = run(write, str(tmp_path), start={"is_chief": True, "log_dir": str(tmp_path)})
-    node.wait_for(m.EventFilesFound)
-    node.send(m.EventFilesWanted(limit_bytes=1000))
     for number in range(3):
-
-        def grown(number=number):
-            node.poll()
-            return len(node.all(m.EventFilesGrown)) > number
-
-        eventually(grown)
-        [piece] = node.all(m.EventFilesGrown)[number].pieces
-        assert (piece.offset, piece.data) == (10 * number, b"x" * 10)
-        node.send(m.EventFilesKept())
+        size = 10 * (number + 1)
+        listed = node.wait_for(m.FilesListed, lambda listed, size=size: listed.files[0].size_bytes == size)
+        node.send(m.PieceWanted("events", "a.tfevents", size - 10, 10))
+        piece = node.wait_for(m.FilePiece, lambda piece, size=size: piece.offset == size - 10)
+        assert piece.data == b"x" * 10
+        node.send(m.FilesTaken("events", listed.number))
         (tmp_path / str(number)).touch()
     node.outcome()
 
 
-def test_without_event_files_nothing_is_sent(chief):
+def test_a_driver_that_does_not_answer_is_not_waited_for(chief):
+    node = chief({"a.tfevents": (1, 0)})
+    node.wait_for(m.FilesListed)
+    node.wait_for(m.Drained)
+
+
+def test_without_event_files_nothing_is_listed(chief):
     node = chief({"model.keras": (1, 0), "old.tfevents": (1, 3600)})
     node.wait_for(m.Drained)
-    assert not node.all(m.EventFilesFound)
+    assert not node.all(m.FilesListed)

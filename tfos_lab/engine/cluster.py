@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -40,9 +41,11 @@ from tfos_lab.engine.publisher import make_publisher
 from tfos_lab.engine.record.inputs import Plain, plain_inputs
 from tfos_lab.engine.record.mlflow import MlflowLogger, make_logger
 from tfos_lab.engine.record.recorder import RunRecorder
+from tfos_lab.engine.record.snapshot import take_snapshot
 from tfos_lab.engine.results import Results
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.runs.keep import keep_newest
+from tfos_lab.engine.runs.run import Run
 from tfos_lab.engine.shown import ShownFiles
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.state.cluster_state import RestartBudget
@@ -291,6 +294,10 @@ class Cluster:
     def plot(self) -> matplotlib.figure.Figure:
         """Draw the metrics, one line for each node, and a timeline of the phases."""
         return draw_cluster(self.view(), self.history.metrics)
+
+    def report(self, path: str | os.PathLike[str] | None = None) -> Path:
+        """Write the run, as it is now, as one HTML file to send to somebody; see `Run.report`, which takes the same."""
+        return Run(take_snapshot(self.files, self), self.files.path).report(path)
 
     @property
     def events(self) -> list[Event]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import socket
 import time
 from collections.abc import Iterable, Sequence
@@ -234,6 +236,34 @@ class Run:
             return _read_log(self.log_path(node), tail)
         logs = {one.node: self.logs(one.node, tail) for one in self.record.view.nodes}
         return "\n".join(f"[{name}] {line}" for name, log in logs.items() for line in log.splitlines())
+
+    def report(self, path: str | os.PathLike[str] | None = None) -> Path:
+        """Write the run as one HTML file to send to somebody.
+
+        It has the card, the curves, what nodes have shown, options, versions, code and the ends of the logs. It loads
+        nothing and runs no scripts. Of absolute paths only the last name stays, and what names like ``password`` or
+        ``API_KEY`` are set to is hidden; secrets in other places are yours to find.
+
+        Parameters
+        ----------
+        path : path, optional
+            The file, which is replaced, or a folder; by default, a file of the run's identifier in the working
+            directory.
+
+        Returns
+        -------
+        pathlib.Path
+            The file.
+
+        Raises
+        ------
+        ConfigError
+            If it cannot be written.
+        """
+        # The engine draws nothing.
+        drawing = importlib.import_module("tfos_lab.jupyter.display.report")
+        written: Path = drawing.write_report(self, path)
+        return written
 
 
 def process_lives(process: ProcessRecord) -> bool | None:
