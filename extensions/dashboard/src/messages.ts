@@ -102,6 +102,11 @@ export interface HistoryMessage {
   page: string;
 }
 
+/** For `history_table`: the element with the table to sort and filter. */
+export interface HistoryTableOptions {
+  element: string;
+}
+
 export type KernelMessage = Hello | Fetch | Stop | Stacks | Open | GroupBy;
 
 /** New log text. */

@@ -80,7 +80,7 @@ def _listed_ones(name: str, found: Runs) -> list[Run]:
 
 
 def fitting(patterns: Sequence[str], runs: Sequence[Run]) -> list[Run]:
-    """Return the runs whose label or identifier fits one of the patterns: ``"mnist"``, ``"mnist-2026*"``; all of none.
+    """Return the runs whose label, identifier or tag fits one of the patterns, such as ``"mnist-2026*"``; all of none.
 
     Raises
     ------
@@ -96,7 +96,7 @@ def fitting(patterns: Sequence[str], runs: Sequence[Run]) -> list[Run]:
 
 
 def _fits(pattern: str, run: Run) -> bool:
-    return any(fnmatchcase(text, pattern) for text in (run.id, run.name)) or run.id.endswith(f"-{pattern}")
+    return any(fnmatchcase(text, pattern) for text in (run.id, run.name, *run.tags)) or run.id.endswith(f"-{pattern}")
 
 
 def _open_folder(path: Path) -> Run:

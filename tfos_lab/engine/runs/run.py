@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from tfos_lab.core import cluster_records
 from tfos_lab.core.paths import is_local
 from tfos_lab.core.states import NodeState, RunState
@@ -20,6 +22,7 @@ from tfos_lab.engine.record.format import ProcessRecord, RunHeader, RunRecord, d
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.state.events import ClusterView, MetricsReported, NodeView, RunFacts
 from tfos_lab.engine.state.phases import spans_of
+from tfos_lab.errors import ConfigError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,6 +31,13 @@ if TYPE_CHECKING:
 # The record of a run that goes on is written to its store every half minute.
 _SILENT_S = 300.0
 _GONE = "the kernel that ran it has gone: this is what it had written down before"
+
+
+class _Notes(msgspec.Struct, frozen=True):
+    """What ``notes.json`` holds."""
+
+    tags: tuple[str, ...] = ()
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -100,6 +110,50 @@ class Run:
     def inputs(self) -> dict[str, Any]:
         """Numbers and short texts that its function used, such as ``"args.lr"``."""
         return self.record.inputs
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The words that `tag` has given it."""
+        return self._notes.tags
+
+    @property
+    def note_text(self) -> str:
+        """What `note` has said of it."""
+        return self._notes.note
+
+    @property
+    def _notes(self) -> _Notes:
+        try:
+            return msgspec.json.decode(RunDir(self.path).notes.read_bytes(), type=_Notes)
+        except (OSError, msgspec.DecodeError):
+            return _Notes()
+
+    def tag(self, *words: str) -> Run:
+        """Give the run tags, such as ``"good"``, by which the history finds it; those it has stay.
+
+        Raises
+        ------
+        ConfigError
+            If they cannot be written, as for a run that is kept at an address only.
+        """
+        return self._write(_Notes(tuple(dict.fromkeys([*self.tags, *map(str, words)])), self.note_text))
+
+    def untag(self, *words: str) -> Run:
+        """Take tags away again; raises what `tag` does."""
+        return self._write(_Notes(tuple(word for word in self.tags if word not in words), self.note_text))
+
+    def note(self, text: str) -> Run:
+        """Say something of the run, in place of what was said before; raises what `tag` does."""
+        return self._write(_Notes(self.tags, str(text)))
+
+    def _write(self, notes: _Notes) -> Run:
+        try:
+            if self.address:
+                raise PermissionError(0, "what is kept at an address is read only")
+            RunDir(self.path).write_notes(msgspec.json.encode(notes))
+        except OSError as error:
+            raise ConfigError([f"tags and notes of {self.id} cannot be written: {error.strerror}"]) from error
+        return self
 
     @property
     def code(self) -> str:

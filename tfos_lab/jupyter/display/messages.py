@@ -172,3 +172,9 @@ class TensorBoardFrameOptions(TypedDict):
     element: str
     run: str
     name: str
+
+
+class HistoryTableOptions(TypedDict):
+    """For ``history_table``: the element with the table to sort and filter."""
+
+    element: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
+
+from tfos_lab.jupyter.display.markup import h, join
 
 
 class PlainTable:
@@ -33,10 +34,8 @@ class PlainTable:
 
     def _repr_html_(self) -> str:
         if not self._rows:
-            return html.escape(self._empty)
-        head = "".join(f'<th scope="col" style="text-align: left">{name}</th>' for name in self._columns)
-        body = "".join(
-            "<tr>" + "".join(f'<td style="text-align: left">{html.escape(text)}</td>' for text in row) + "</tr>"
-            for row in self._rows
-        )
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+            return join(self._empty)
+        left = "text-align: left"
+        head = h("tr", *(h("th", name, scope="col", style=left) for name in self._columns))
+        rows = (h("tr", *(h("td", text, style=left) for text in row)) for row in self._rows)
+        return h("table", h("thead", head), h("tbody", *rows))

@@ -128,7 +128,7 @@ def _matrix_row(label: str, counts: Sequence[float], labels: Sequence[str]) -> H
             "td",
             _text(count),
             cls="tfos-numeric",
-            style=f"--tfos-share:{max(0.0, min(1.0, share)):.0%}",
+            style=f"--tfos-part:{max(0.0, min(1.0, share)):.0%}",
             title=f"{100 * share:.0f} % of {label} taken for {other}",
         )
         for count, share, other in zip(counts, shares, labels, strict=True)
