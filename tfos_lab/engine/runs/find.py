@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import glob
 import os
+import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -17,6 +19,10 @@ from tfos_lab.errors import ConfigError
 _NAMED = 6
 # A part of an identifier has at least so many characters, as its last group has; a mistyped name is not taken for one.
 _SHORTEST_PART = 4
+# When a run began, in the name of its folder.
+_STAMP = re.compile(r"-\d{8}-\d{6}$")
+# So many folders are looked at for the previous run of a name.
+_LOOKED_AT = 5
 
 
 def find_run(name: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> Run:
@@ -77,6 +83,28 @@ def _listed_ones(name: str, found: Runs) -> list[Run]:
     if exact or len(name) < _SHORTEST_PART:
         return exact[:1]
     return [run for run in found.runs if run.id.startswith(name) or run.id.endswith(name)]
+
+
+def previous_run(folder: Path, name: str) -> Run | None:
+    """Return the run of this label that had ended before another one began; None if there is none.
+
+    Parameters
+    ----------
+    folder : pathlib.Path
+        The folder of that other one.
+    name : str
+        The label of both.
+    """
+    label, _, _ = folder.name.rpartition("-")
+    start = _STAMP.sub("", label)
+    if start == label:  # no folder of a run that has begun by itself
+        return None
+    others = sorted(path for path in folder.parent.glob(f"{glob.escape(start)}-*-*") if path.name < folder.name)
+    for path in reversed(others[-_LOOKED_AT:]):
+        run = read_run(path) if RunDir(path).may_hold_run else None
+        if isinstance(run, Run) and run.name == name and run.state.ended and run.last_metrics:
+            return run
+    return None
 
 
 def fitting(patterns: Sequence[str], runs: Sequence[Run]) -> list[Run]:

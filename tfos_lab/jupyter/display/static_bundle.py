@@ -24,7 +24,7 @@ from tfos_lab.jupyter.display.messages import SeenNoteOptions
 from tfos_lab.jupyter.display.metric_charts import render_charts
 from tfos_lab.jupyter.display.printed_output import Linker, TailReader, no_link, render_printed, render_where
 from tfos_lab.jupyter.display.runs import html_text, plain_text
-from tfos_lab.jupyter.display.series import all_series
+from tfos_lab.jupyter.display.series import all_series, series_before
 from tfos_lab.jupyter.display.shown import LIVE_BYTES, SAVED_BYTES, render_shown
 from tfos_lab.jupyter.display.stacks import NodeStacks, render_stacks
 from tfos_lab.jupyter.display.states import state_tables
@@ -103,7 +103,7 @@ def render_html(
         card.course(shown, now_s),
         render_table(shown, view.places),
         render_stacks(stacks),
-        render_charts(all_series(drawn, view.started_s), lines),
+        render_charts(all_series(drawn, view.started_s), lines, before=series_before(files or run_dir, view.name)),
         render_shown(view.shown, files or run_dir, SAVED_BYTES if view.state.ended else LIVE_BYTES),
         _error(error),
         *render_printed(shown, read_tail, link_of),

@@ -20,7 +20,7 @@ from tfos_lab.jupyter.display.listing import is_large
 from tfos_lab.jupyter.display.log_feed import LogFeed
 from tfos_lab.jupyter.display.log_files import read_piece
 from tfos_lab.jupyter.display.metric_charts import render_charts
-from tfos_lab.jupyter.display.series import SeriesBook
+from tfos_lab.jupyter.display.series import SeriesBook, series_before
 from tfos_lab.jupyter.display.shown import LIVE_BYTES, render_shown
 from tfos_lab.jupyter.display.table import LiveTable
 from tfos_lab.jupyter.display.widget import DashboardWidget
@@ -158,7 +158,8 @@ class Updates:
         if not reports:
             return
         self._metrics.add(reports)
-        self._widget.charts = render_charts(self._metrics.series(), lines, with_values=True)
+        before = series_before(self._cluster.run_dir, view.name)
+        self._widget.charts = render_charts(self._metrics.series(), lines, with_values=True, before=before)
         pause_s = max((time.monotonic() - began_s) / VIEW_SHARE, len(self._widget.charts) / CHARTS_BYTES_PER_S)
         self._charts_due_s = time.monotonic() + pause_s
 
