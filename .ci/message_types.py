@@ -41,6 +41,7 @@ FILES = {
             "KernelMessage": messages.KernelMessage,
             "Traits": messages.Traits,
             "SeenNoteOptions": messages.SeenNoteOptions,
+            "HistoryTableOptions": messages.HistoryTableOptions,
             "TensorBoardFrameOptions": messages.TensorBoardFrameOptions,
             "ClusterList": server_messages.ClusterList,
         },

@@ -169,6 +169,46 @@ class Reported(FromAgent, frozen=True):
     time_s: float
 
 
+class Picture(msgspec.Struct, tag=True, frozen=True):
+    """A picture, as PNG."""
+
+    png: bytes
+
+
+class Table(msgspec.Struct, tag=True, frozen=True):
+    """The first of ``count`` rows of a table; each has a cell for each column."""
+
+    columns: list[str]
+    rows: list[list[str | int | float | None]]
+    count: int
+
+
+class Matrix(msgspec.Struct, tag=True, frozen=True):
+    """A confusion matrix: a row for each true class, with how often each class was predicted."""
+
+    labels: list[str]
+    counts: list[list[float]]
+
+
+class Unshown(msgspec.Struct, tag=True, frozen=True):
+    """Nothing, because it is too large, as a sentence says."""
+
+    why: str
+
+
+# A larger one is not shown.
+SHOWN_BYTES = 1 << 20
+
+
+class Shown(FromAgent, frozen=True):
+    """What ``ctx.show`` was given under ``name``."""
+
+    name: str
+    step: int | None
+    content: Picture | Table | Matrix | Unshown
+    time_s: float
+
+
 class SavesTo(FromAgent, frozen=True):
     """The chief's function is about to save to ``path``, on a file system of its host.
 

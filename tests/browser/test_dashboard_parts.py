@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Route, expect
 
+from tests.support.axe import violations_in
 from tests.support.fake_cluster import FakeCluster
 from tests.support.stage import Stage
 from tfos_lab.engine.state.events import FeedView, MetricsReported
@@ -61,6 +62,34 @@ def test_a_pointer_or_an_arrow_key_shows_the_values(stage: Stage) -> None:
     expect(tip).to_have_text("step 11chief:03.5worker:010")
     stage.page.keyboard.press("Escape")
     expect(tip).to_be_hidden()
+
+
+def test_the_look_that_was_chosen_stays_when_values_come(stage: Stage) -> None:
+    stage.report(*(reported("chief:0", step, loss=10.0 ** -(step % 5)) for step in range(10)))
+    loss, boxes = chart(stage, "loss"), stage.page.get_by_role("checkbox")
+    look = {name: stage.page.get_by_label(name, exact=True) for name in ("Log axis", "By time", "Smooth")}
+    expect(boxes).to_have_count(3)
+    expect(loss.locator("svg:visible")).to_have_count(1)
+    expect(loss.get_by_role("img").get_by_text("0.01")).to_have_count(0)
+    look["Log axis"].check()
+    expect(loss.get_by_role("img")).to_have_count(1)
+    expect(loss.get_by_role("img").get_by_text("0.01")).to_have_count(1)
+    look["By time"].check()
+    expect(loss.locator('[data-look="time log"]')).to_be_visible()
+    expect(loss.get_by_role("img")).to_have_count(1)
+    look["Log axis"].uncheck()
+    stage.report(reported("chief:0", 11, loss=0.0))  # which has no logarithm
+    expect(look["By time"]).to_be_checked()
+    expect(loss.locator('[data-look="time"]')).to_be_visible()
+    look["Log axis"].check()
+    expect(loss.locator('[data-look="time"]')).to_be_visible()
+    for name in ("Log axis", "By time"):
+        look[name].uncheck()
+    smooth = loss.locator(".tfos-smooth:visible")
+    expect(smooth).to_have_count(0)
+    look["Smooth"].check()
+    expect(smooth).to_have_count(1)
+    assert violations_in(stage.page, ".tfos") == []
 
 
 def test_charts_that_were_folded_stay_so(stage: Stage) -> None:

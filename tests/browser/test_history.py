@@ -57,6 +57,31 @@ def test_runs_of_other_kernels_are_listed_with_what_they_were(notebook: Notebook
     keep(notebook, "history")
 
 
+def test_runs_are_sorted_filtered_and_unfolded_by_clicking(notebook: Notebook) -> None:
+    shown = output(notebook, "history")
+    names = shown.locator("tbody th code")
+    expect(names).to_have_text(["6c7d", "5a6b", "7e8f.1", "7e8f.0", "4e5f", "3c4d", "2a3b", "1f2e"])
+    shown.get_by_role("button", name="loss", exact=True).click()
+    expect(names).to_have_text(["3c4d", "4e5f", "6c7d", "5a6b", "1f2e", "2a3b", "7e8f.1", "7e8f.0"])
+    expect(shown.get_by_role("columnheader", name="loss")).to_have_attribute("aria-sort", "descending")
+    shown.get_by_role("button", name="loss").click()
+    expect(names.first).to_have_text("2a3b")
+    shown.get_by_role("button", name="Run", exact=True).click()
+    expect(names.last).to_have_text("4e5f")
+    filtering = shown.get_by_role("searchbox", name="Filter runs")
+    filtering.fill("mnist 0.01")
+    expect(names.filter(visible=True)).to_have_text(["1f2e", "5a6b"])
+    expect(shown.get_by_role("status")).to_have_text("2 of 8")
+    filtering.fill("")
+    expect(shown.get_by_role("figure")).to_have_count(0)
+    shown.get_by_role("row", name="mnist 2a3b").get_by_text("done").click()
+    expect(shown.get_by_role("figure")).to_have_count(2)
+    assert violations_in(notebook.page, ".tfos-history") == []
+    keep(notebook, "history-unfolded")
+    shown.locator("summary").and_(shown.get_by_label("Details of mnist 2a3b")).click()
+    expect(shown.get_by_role("figure")).to_have_count(0)
+
+
 def test_a_comparison_draws_one_curve_for_each_run(notebook: Notebook) -> None:
     shown = output(notebook, "compare")
     charts = shown.get_by_role("img", name="last values")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from playwright.sync_api import Browser, Locator, expect
 
@@ -23,7 +24,10 @@ from tests.support.staged_views import (
     reports_of,
     staged_cluster,
 )
+from tfos_lab import messages as m
+from tfos_lab.engine.shown import ShownFiles
 from tfos_lab.jupyter.display.static_bundle import NodeStacks, make_bundle
+from tfos_lab.node.context.shown import content_of
 
 pytestmark = pytest.mark.browser
 
@@ -104,6 +108,33 @@ def test_the_verdict_and_the_shares_say_what_a_run_waits_for(
     expect(stage.row("chief:0").locator(".tfos-node-link")).to_have_css("font-weight", "600")
     assert violations_in(stage.page, ".tfos") == []
     keep_picture(stage.page.locator(".tfos"), f"live-{name}-{'dark' if dark else 'light'}".replace(" ", "-"))
+
+
+def show_things(stage: Stage, step: int) -> None:
+    files = ShownFiles(stage.cluster.run_dir)
+    counts = m.Matrix(["cat", "dog", "owl"], [[48.0, 2.0, 0.0], [5.0, 40.0, 5.0], [1.0, 3.0, 46.0]])
+    table = m.Table(["word", "p"], [[f"word {row}", row / 40] for row in range(40)], 1200)
+    noise = np.random.default_rng(0)
+    for number in range(1, step + 1):
+        content = content_of(noise.random((16, 28, 28, 1)), "samples", None)
+        files.take(m.Shown(0, "samples", number, content, float(number)), "chief:0")
+    for name, content in (("confusion", counts), ("worst", table), ("large", m.Unshown("A picture of 2 MB."))):
+        files.take(m.Shown(0, name, None, content, 9.0), "chief:0")
+    stage.alter(shown=files.views)
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_what_nodes_show_is_below_the_charts_and_stays_open(staging: Staging, *, dark: bool) -> None:
+    stage = staging.open(COMPUTE, dark=dark)
+    show_things(stage, 3)
+    expect(stage.page.get_by_role("img", name="samples, step 3")).to_be_visible()
+    stage.page.get_by_text("2 earlier steps").click()
+    show_things(stage, 4)
+    expect(stage.page.get_by_role("img", name="samples, step 4")).to_be_visible()
+    expect(stage.page.get_by_role("img", name="samples, step 2")).to_be_visible()
+    expect(stage.page.get_by_role("region", name="confusion")).to_contain_text("48")
+    assert violations_in(stage.page, ".tfos") == []
+    keep_picture(stage.page.locator(".tfos"), f"live-shown-{'dark' if dark else 'light'}")
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

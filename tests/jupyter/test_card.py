@@ -19,7 +19,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tfos_lab
 from tests.support.fake_cluster import TRACEBACK, FakeCluster
+from tests.support.recorded_runs import this_process, write_run
 from tests.support.staged_views import INPUT, STRAGGLER, make_hang, make_straggle, reports_of, staged_cluster
 from tfos_lab.core.markup import h
 from tfos_lab.engine.state.events import (
@@ -32,6 +34,9 @@ from tfos_lab.engine.state.events import (
     SearchFacts,
 )
 from tfos_lab.jupyter.display.card import parts, traits
+from tfos_lab.jupyter.display.history_page import RunPage
+from tfos_lab.jupyter.display.metric_charts import render_charts
+from tfos_lab.jupyter.display.series import SeriesPoints
 from tfos_lab.jupyter.display.static_bundle import NodeStacks, make_bundle
 from tfos_lab.jupyter.display.table import LiveTable
 
@@ -463,8 +468,57 @@ def charts(*values: float, metric: str = "loss", nodes: tuple[str, ...] = ("chie
         for step, value in enumerate(values)
         for node in nodes
     ]
-    found = re.findall(r"<figure.*?</figure>", drawn(view_of("running", "running", "running"), reports), re.DOTALL)
-    return "".join(found)
+    found = re.findall(r"<figure.*?</svg>", drawn(view_of("running", "running", "running"), reports), re.DOTALL)
+    return "".join(found)  # as it is first seen
+
+
+def lines_of(*values: float, node: str = "chief:0", metric: str = "loss") -> list[SeriesPoints]:
+    points = [(float(at), at, value) for at, value in enumerate(values)]
+    return [SeriesPoints(metric=metric, node=node, points=points)]
+
+
+def looks_of(html: str) -> dict[str, str]:
+    """Return the first point of each look's line; the plain one is ``""``."""
+    svgs = re.findall(r'(?:data-look="([^"]*)"[^>]*>)?<svg.*?tfos-line(?:-again)? .*?d="(M[^L]*)', html)
+    return dict(svgs)
+
+
+def test_a_chart_may_be_over_time_and_have_a_log_axis_where_that_can_be():
+    html = render_charts(lines_of(100.0, 10.0, 1.0), ["chief:0"])
+    assert list(looks_of(html)) == ["", "log", "time", "time log"]
+    assert re.search(r'data-look="log".*?d="M46 6L179 58L312 110"', html), "logarithms of powers of ten are in a line"
+    assert list(looks_of(render_charts(lines_of(1.0, -1.0), ["chief:0"]))) == ["", "time"]
+    many = [one for at in range(60) for one in lines_of(2.0, 1.0, node=f"worker:{at}")]
+    assert list(looks_of(render_charts(many, [f"worker:{at}" for at in range(60)]))) == [""], "a cell stays small"
+
+
+def test_a_smoothed_line_is_there_for_whoever_wants_it():
+    assert "tfos-smooth" not in render_charts(lines_of(1.0, 2.0), ["chief:0"])
+    noisy = render_charts(lines_of(*(1.0 + at % 2 for at in range(40))), ["chief:0"])
+    smooth = re.search(r'<g class="tfos-smooth tfos-hue0" display="none"><path d="([^"]*)"', noisy)
+    heights = [float(point.split()[1]) for point in re.split("[ML]", smooth[1])[1:]]
+    later = heights[len(heights) // 2 :]
+    assert len(later) > 5
+    assert max(later) - min(later) < 20, "of the 104 between which the values jump"
+
+
+def test_the_best_value_is_told_where_it_is_not_the_last_one():
+    assert "best 0.5 at step 1<" in render_charts(lines_of(2.0, 0.5, 1.0), ["chief:0"])
+    assert "best 0.9 at step 1<" in render_charts(lines_of(0.1, 0.9, 0.8, metric="val_accuracy"), ["chief:0"])
+    for told in (lines_of(2.0, 1.0), lines_of(2.0, 1.0, 3.0, metric="temperature")):
+        assert "best" not in render_charts(told, ["chief:0"])
+
+
+def test_the_previous_run_of_the_name_is_behind_the_curves(tmp_path):
+    for day, fields in enumerate(({"reports": [{"loss": 4.0}, {"loss": 2.0}]}, {"state": "running", "ended_s": None})):
+        write_run(tmp_path, f"mnist-2026010{day + 1}-120000-aaaa", **{"process": this_process(), **fields})
+    write_run(tmp_path, "mnist-20260103-120000-aaaa", name="mnist-2")
+    last = write_run(tmp_path, "mnist-20260104-120000-aaaa", reports=[{"loss": 3.0}, {"loss": 1.0}])
+    html = RunPage(tfos_lab.runs()[last])._repr_mimebundle_()["text/html"]
+    assert "previous run" in words(html)
+    assert re.search(r'<path d="M46 6L312 75.3" class="tfos-before"', html), "its curve, from 4 to 2 of 4 to 1"
+    first = RunPage(tfos_lab.runs()[tmp_path / "mnist-20260101-120000-aaaa"])._repr_mimebundle_()["text/html"]
+    assert "previous run" not in words(first)
 
 
 def test_a_chart_has_a_line_for_each_node_gaps_single_points_and_flat_lines():

@@ -73,7 +73,7 @@ def test_tab_shows_the_public_names_only():
     shown = {name for name in dir(Rig().ctx) if not name.startswith("_")}
     assert shown == {
         *("absolute_path", "args", "backup_dir", "callbacks", "cluster_spec", "data_feed", "rows_as_files", "dataset"),
-        *("defaultFS", "epochs", "even", "files", "rank", "shard"),
+        *("defaultFS", "epochs", "even", "files", "rank", "shard", "show"),
         *(
             "event_dir",
             "gpus",

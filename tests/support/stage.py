@@ -17,6 +17,7 @@ from tfos_lab.jupyter.display.listing import is_large
 from tfos_lab.jupyter.display.log_feed import LogFeed
 from tfos_lab.jupyter.display.metric_charts import render_charts
 from tfos_lab.jupyter.display.series import SeriesBook
+from tfos_lab.jupyter.display.shown import LIVE_BYTES, render_shown
 from tfos_lab.jupyter.display.table import LiveTable
 
 _STATIC = resources.files("tfos_lab.jupyter.display") / "static"
@@ -72,7 +73,8 @@ class Stage:
 
     def _view(self) -> dict[str, Any]:
         view = self.cluster.view()
-        return {**traits(view, view.started_s, self.table, "/runs/1"), "charts": self._charts()}
+        shown = render_shown(view.shown, self.cluster.run_dir, LIVE_BYTES)
+        return {**traits(view, view.started_s, self.table, "/runs/1"), "charts": self._charts(), "shown": shown}
 
     def change(self, node: str, **fields: object) -> None:
         self.cluster.change(node, **fields)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -43,9 +44,12 @@ from tfos_lab.engine.publisher import make_publisher
 from tfos_lab.engine.record.inputs import Plain, plain_inputs
 from tfos_lab.engine.record.mlflow import MlflowLogger, make_logger
 from tfos_lab.engine.record.recorder import RunRecorder
+from tfos_lab.engine.record.snapshot import take_snapshot
 from tfos_lab.engine.results import Results
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.runs.keep import keep_newest
+from tfos_lab.engine.runs.run import Run
+from tfos_lab.engine.shown import ShownFiles
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.state.cluster_state import RestartBudget
 from tfos_lab.engine.state.events import (
@@ -149,6 +153,7 @@ class Cluster:
         self.log_writer = LogWriter(files, self.history.add_note, config.log_limit_bytes)
         self.event_files = EventFileReceiver(files.event_home, files.events, self.history.add_note)
         self.output = OutputReceiver(files, limit_bytes=config.output_limit_bytes, of_all=config.collect == "all")
+        self.shown = ShownFiles(files.path)
         self.cells = Cells()
         self.restarts = RestartBudget(config.restarts)
         self.feeding = Feeding(self)
@@ -250,6 +255,7 @@ class Cluster:
             notes=(*self.history.notes, *output_notes),
             spark_ui=self._spark_ui,
             tensorboard=self.publisher is not None and self.publisher.shows_tensorboard,
+            shown=self.shown.views,
         )
         return self._assessor.assess(view, time.time())
 
@@ -303,6 +309,10 @@ class Cluster:
     def plot(self) -> matplotlib.figure.Figure:
         """Draw the metrics, one line for each node, and a timeline of the phases."""
         return draw_cluster(self.view(), self.history.metrics)
+
+    def report(self, path: str | os.PathLike[str] | None = None) -> Path:
+        """Write the run, as it is now, as one HTML file to send to somebody; see `Run.report`, which takes the same."""
+        return Run(take_snapshot(self.files, self), self.files.path).report(path)
 
     @property
     def events(self) -> list[Event]:

@@ -369,6 +369,9 @@ class Head:
                 if note := saving_note(message, view):
                     cluster.history.add_note(note)
                 return
+            case m.Shown():
+                cluster.shown.take(message, view.name)
+                return
             case m.ExecutorGone():
                 self.state.expect_loss(now_s)
                 self.launcher.on_executor_end(view.executor)

@@ -7,10 +7,12 @@
         chief-0.log      one whole log for each node
         events/          event files for TensorBoard, unless ``log_dir`` names another folder of this machine
         output/          what the nodes wrote to ``ctx.output_dir``
+        shown/           pictures and tables of ``ctx.show``
         results/         large results that nobody has looked at yet
         checkpoint-0/    how far Spark has read the first stream
         backup-<id>/     what a restart continues from, unless ``log_dir`` names another folder
         run-3/           the same of one of several independent runs
+        notes.json       tags and a note that the user has given it
         .pinned          is there if the user wants to keep the run
 """
 
@@ -42,8 +44,8 @@ class RunDir:
     ----------
     id : str
         Unique identifier of the run.
-    events, output, record, pin_mark : pathlib.Path
-        Event files, output of the nodes, ``run.json``, and the empty file that keeps the run.
+    events, output, record, notes, pin_mark : pathlib.Path
+        Event files, output of the nodes, ``run.json``, what the user says of it, and the empty file that keeps the run.
     log_dir : str
         Where event files belong.
     event_home : str
@@ -56,6 +58,7 @@ class RunDir:
         self.events = path / "events"
         self.output = path / "output"
         self.record = path / "run.json"
+        self.notes = path / "notes.json"
         self.pin_mark = path / ".pinned"
         self.log_dir = log_dir or str(self.events)
         self.event_home = self.log_dir if is_local(self.log_dir) else str(self.events)
@@ -154,11 +157,18 @@ class RunDir:
         OSError
             If it cannot be written.
         """
-        partial = self.path / ".run.json.part"
+        self._replace(self.record, data)
+
+    def write_notes(self, data: bytes) -> None:
+        """Replace ``notes.json`` in the same way; raises the same errors."""
+        self._replace(self.notes, data)
+
+    def _replace(self, file: Path, data: bytes) -> None:
+        partial = self.path / f".{file.name}.part"
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        with os.fdopen(os.open(partial, flags, 0o600), "wb") as file:
-            file.write(data)
-        partial.replace(self.record)
+        with os.fdopen(os.open(partial, flags, 0o600), "wb") as opened:
+            opened.write(data)
+        partial.replace(file)
 
 
 def run_bases() -> list[Path]:

@@ -83,14 +83,16 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   const header = new Header(store, model);
   const charts = new Part(model, "charts", element("div"));
   const tips = new Tips(charts.el, element("div", { class: "tfos-all-charts" }));
+  const shown = new Part(model, "shown", element("div"));
   const logs = new LogTabs(store, model, `tfos-${model.get("display_key")}-${viewCount}`);
   const stacks = new Stacks(store, model, () => stacks.showAsking(nodes.el));
   const nodes = new Nodes(store, model, stacks, (node) => logs.select(node));
   // Jupyter's one-letter shortcuts (and its arrow keys) must not act on the cell while focus is in here.
   const root = element("div", { class: "tfos tfos-live", "data-lm-suppress-shortcuts": "true" });
-  root.append(header.el, nodes.el, stacks.el, tips.el, logs.el);
+  root.append(header.el, nodes.el, stacks.el, tips.el, shown.el, logs.el);
   const drawCharts = () => {
     if (charts.update()) tips.update();
+    shown.update();
   };
   const listener = {
     viewChanged: () => {

@@ -102,6 +102,11 @@ export interface HistoryMessage {
   page: string;
 }
 
+/** For `history_table`: the element with the table to sort and filter. */
+export interface HistoryTableOptions {
+  element: string;
+}
+
 export type KernelMessage = Hello | Fetch | Stop | Stacks | Open | GroupBy;
 
 /** New log text. */
@@ -286,13 +291,14 @@ export interface TensorBoardFrameOptions {
 /**
  * The widget's traits that the page reads.
  *
- * `head`, `course`, `nodes` and `charts` are parts of the card as HTML.
+ * `head`, `course`, `nodes`, `charts` and `shown` are parts of the card as HTML.
  */
 export interface Traits {
   head: string;
   course: string;
   nodes: string;
   charts: string;
+  shown: string;
   view: View;
   display_key: string;
   blocking: boolean;

@@ -7,7 +7,7 @@ import type { Model } from "./model";
 const OF_THE_READER: Record<string, string[]> = { DETAILS: ["open"], svg: ["tabindex"] };
 
 /** Their traits. */
-export const PARTS = ["head", "course", "nodes", "charts"] as const;
+export const PARTS = ["head", "course", "nodes", "charts", "shown"] as const;
 
 /** One part, by the name of its trait. */
 export class Part {

@@ -29,6 +29,24 @@ _SECRET = re.compile(
 )
 
 
+_WORD = rf"[\w-]*(?:{_SECRET.pattern})[\w-]*"
+# In code or JSON, with quotes; and as environments are printed.
+_GIVEN = re.compile(
+    rf"""({_WORD}["']?\s*[=:]\s*)("[^"\n]*"|'[^'\n]*')|(\b(?=[A-Z0-9_]+=){_WORD}=)(\S+)""", re.IGNORECASE
+)
+
+
+def hide_secrets(text: str) -> str:
+    """Return code, or what was printed, without the values that are given to names like those of passwords and keys.
+
+    Examples
+    --------
+    >>> hide_secrets("password = 'abc'; tokens = count(words)")
+    'password = (not recorded); tokens = count(words)'
+    """
+    return _GIVEN.sub(lambda found: f"{found[1] or found[3]}{HIDDEN}", text)
+
+
 def plain_inputs(map_fun: Callable[..., Any], args: Any) -> dict[str, Plain]:
     """Return the plain values that a call of ``map_fun`` depends on.
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import glob
+import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -16,6 +18,10 @@ from tfos_lab.errors import NoRun
 _NAMED = 6
 # A part of an identifier has at least so many characters, as its last group has; a mistyped name is not taken for one.
 _SHORTEST_PART = 4
+# When a run began, in the name of its folder.
+_STAMP = re.compile(r"-\d{8}-\d{6}$")
+# So many folders are looked at for the previous run of a name.
+_LOOKED_AT = 5
 
 
 def choose_run(name: str, found: Runs) -> Run:
@@ -71,8 +77,30 @@ def _listed_ones(name: str, found: Runs) -> list[Run]:
     return [run for run in found.runs if run.id.startswith(name) or run.id.endswith(name)]
 
 
+def previous_run(folder: Path, name: str) -> Run | None:
+    """Return the run of this label that had ended before another one began; None if there is none.
+
+    Parameters
+    ----------
+    folder : pathlib.Path
+        The folder of that other one.
+    name : str
+        The label of both.
+    """
+    label, _, _ = folder.name.rpartition("-")
+    start = _STAMP.sub("", label)
+    if start == label:  # no folder of a run that has begun by itself
+        return None
+    others = sorted(path for path in folder.parent.glob(f"{glob.escape(start)}-*-*") if path.name < folder.name)
+    for path in reversed(others[-_LOOKED_AT:]):
+        run = read_run(path) if RunDir(path).may_hold_run else None
+        if isinstance(run, Run) and run.name == name and run.state.ended and run.last_metrics:
+            return run
+    return None
+
+
 def fitting(patterns: Sequence[str], runs: Sequence[Run]) -> list[Run]:
-    """Return the runs whose label or identifier fits one of the patterns: ``"mnist"``, ``"mnist-2026*"``; all of none.
+    """Return the runs whose label, identifier or tag fits one of the patterns, such as ``"mnist-2026*"``; all of none.
 
     Raises
     ------
@@ -88,7 +116,7 @@ def fitting(patterns: Sequence[str], runs: Sequence[Run]) -> list[Run]:
 
 
 def _fits(pattern: str, run: Run) -> bool:
-    return any(fnmatchcase(text, pattern) for text in (run.id, run.name)) or run.id.endswith(f"-{pattern}")
+    return any(fnmatchcase(text, pattern) for text in (run.id, run.name, *run.tags)) or run.id.endswith(f"-{pattern}")
 
 
 def _open_folder(path: Path) -> Run:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import socket
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from tfos_lab.core import cluster_records
 from tfos_lab.core.paths import is_local
@@ -19,6 +23,7 @@ from tfos_lab.engine.record.format import ProcessRecord, RunHeader, RunRecord, d
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.state.events import ClusterView, MetricsReported, NodeView, RunFacts
 from tfos_lab.engine.state.phases import spans_of
+from tfos_lab.errors import ConfigError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,6 +32,13 @@ if TYPE_CHECKING:
 # The record of a run that goes on is written to its store every half minute.
 _SILENT_S = 300.0
 _GONE = "the kernel that ran it has gone: this is what it had written down before"
+
+
+class _Notes(msgspec.Struct, frozen=True):
+    """What ``notes.json`` holds."""
+
+    tags: tuple[str, ...] = ()
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -109,6 +121,50 @@ class Run:
     def inputs(self) -> dict[str, Any]:
         """Numbers and short texts that its function used, such as ``"args.lr"``."""
         return self.record.inputs
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """The words that `tag` has given it."""
+        return self._notes.tags
+
+    @property
+    def note_text(self) -> str:
+        """What `note` has said of it."""
+        return self._notes.note
+
+    @property
+    def _notes(self) -> _Notes:
+        try:
+            return msgspec.json.decode(RunDir(self.run_dir).notes.read_bytes(), type=_Notes)
+        except (OSError, msgspec.DecodeError):
+            return _Notes()
+
+    def tag(self, *words: str) -> Run:
+        """Give the run tags, such as ``"good"``, by which the history finds it; those it has stay.
+
+        Raises
+        ------
+        ConfigError
+            If they cannot be written, as for a run that is kept at an address only.
+        """
+        return self._write(_Notes(tuple(dict.fromkeys([*self.tags, *map(str, words)])), self.note_text))
+
+    def untag(self, *words: str) -> Run:
+        """Take tags away again; raises what `tag` does."""
+        return self._write(_Notes(tuple(word for word in self.tags if word not in words), self.note_text))
+
+    def note(self, text: str) -> Run:
+        """Say something of the run, in place of what was said before; raises what `tag` does."""
+        return self._write(_Notes(self.tags, str(text)))
+
+    def _write(self, notes: _Notes) -> Run:
+        try:
+            if self.address:
+                raise PermissionError(0, "what is kept at an address is read only")
+            RunDir(self.run_dir).write_notes(msgspec.json.encode(notes))
+        except OSError as error:
+            raise ConfigError([f"tags and notes of {self.id} cannot be written: {error.strerror}"]) from error
+        return self
 
     @property
     def code(self) -> str:
@@ -245,6 +301,34 @@ class Run:
             return _read_log(self.log_path(node), tail)
         logs = {one.name: self.logs(one.name, tail) for one in self.record.view.nodes}
         return "\n".join(f"[{name}] {line}" for name, log in logs.items() for line in log.splitlines())
+
+    def report(self, path: str | os.PathLike[str] | None = None) -> Path:
+        """Write the run as one HTML file to send to somebody.
+
+        It has the card, the curves, what nodes have shown, options, versions, code and the ends of the logs. It loads
+        nothing and runs no scripts. Of absolute paths only the last name stays, and what names like ``password`` or
+        ``API_KEY`` are set to is hidden; secrets in other places are yours to find.
+
+        Parameters
+        ----------
+        path : path, optional
+            The file, which is replaced, or a folder; by default, a file of the run's identifier in the working
+            directory.
+
+        Returns
+        -------
+        pathlib.Path
+            The file.
+
+        Raises
+        ------
+        ConfigError
+            If it cannot be written.
+        """
+        # The engine draws nothing.
+        drawing = importlib.import_module("tfos_lab.jupyter.display.report")
+        written: Path = drawing.write_report(self, path)
+        return written
 
 
 def process_lives(process: ProcessRecord) -> bool | None:

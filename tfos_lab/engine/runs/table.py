@@ -58,8 +58,8 @@ def runs(folder: str | os.PathLike[str] | None = None) -> RunTable:
         many there are) and ``rows`` (int64), ``best`` (the parameters of a search's best trial), ``options``,
         ``inputs`` (numbers and texts that the function used, by name), ``metrics`` (the last values) and ``phases``
         (seconds) as dicts, ``code`` (its source), ``error``, ``verdict`` (why it was as slow as it was), ``files``
-        (paths below ``output``), ``pinned`` and ``folder``. Each metric and phase is a float64 column, too, such as
-        ``metrics.loss`` and ``phases.run``.
+        (paths below ``output``), ``tags`` and ``note`` (see `Run.tag`), ``pinned`` and ``folder``. Each metric and
+        phase is a float64 column, too, such as ``metrics.loss`` and ``phases.run``.
         ``attrs["unreadable"]`` has a line for each ``run.json`` that cannot be read.
 
     Raises
@@ -103,6 +103,8 @@ def runs_frame(found: Sequence[Run]) -> pd.DataFrame:
         "error": _column([_error(run) for run in found], ids, "string"),
         "verdict": _column([run.record.view.verdict for run in found], ids, "string"),
         "files": _column([[file.path for file in run.record.files] for run in found], ids),
+        "tags": _column([list(run.tags) for run in found], ids),
+        "note": _column([run.note_text for run in found], ids, "string"),
         "pinned": _column([run.pinned for run in found], ids, "bool"),
         "folder": _column([run.folder for run in found], ids, "string"),
     }

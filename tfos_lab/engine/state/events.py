@@ -357,6 +357,17 @@ class NodeView:
             object.__setattr__(self, "metrics", _read_back(self.metrics))
 
 
+@dataclass(frozen=True, kw_only=True)
+class ShownView:
+    """What a node shows with `ctx.show`, and the file below the run's folder that holds it."""
+
+    node: str
+    name: str
+    step: int | None
+    time_s: float
+    file: str
+
+
 @dataclass(frozen=True)
 class ClusterView:
     """A cluster at a moment, for displays and users.
@@ -366,7 +377,8 @@ class ClusterView:
     "", and ``tensorboard`` whether the Jupyter server can show the run's. Where the nodes are independent runs, each
     has its ``run`` facts, and ``of_runs`` is true; those of a ``search`` come best first. ``progress`` is how much of
     the training is done, 0 to 1, and ``seconds_left`` how long the rest will take; None where that is not known.
-    ``verdict`` says why training is as slow as it is, or nothing; ``alarm`` that a metric is not a number.
+    ``verdict`` says why training is as slow as it is, or nothing; ``alarm`` that a metric is not a number. What nodes
+    have ``shown`` is sorted by name, node and step.
     """
 
     cluster_id: str
@@ -389,6 +401,7 @@ class ClusterView:
     seconds_left: float | None = None
     verdict: str = ""
     alarm: str = ""
+    shown: tuple[ShownView, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "state", RunState(self.state))

@@ -24,6 +24,7 @@ _MOST_STEPS = 1 << 20
 _STATES: frozenset[str] = frozenset({NodeState.IMPORTING, NodeState.STARTING, NodeState.RUNNING, NodeState.SERVING})
 _ENDS = frozenset({"returned", "raised", "exited", "stopped"})
 _BEFORE_START = frozenset({RunState.LAUNCHING, RunState.RESERVING})
+_PNG = b"\x89PNG\r\n\x1a\n"
 _STREAMS = frozenset({"stdout", "stderr"})
 
 # All but the step, which is the user's own, and texts.
@@ -60,7 +61,9 @@ def _is_right(told: Figure) -> bool:
     return False
 
 
-def _check_one(message: m.FromAgent, state: RunState, feeds: FeedState) -> None:
+def _check_one(  # noqa: C901 - one case for each kind
+    message: m.FromAgent, state: RunState, feeds: FeedState
+) -> None:
     _check_numbers(message)
     if state in _BEFORE_START:
         _check_early(message)
@@ -71,6 +74,8 @@ def _check_one(message: m.FromAgent, state: RunState, feeds: FeedState) -> None:
             _require(outcome.kind in _ENDS, message, f"the end {outcome.kind!r}")
         case m.Logs(records=records):
             _require(all(r.stream in _STREAMS and 0 <= r.time_s < _MOST for r in records), message, "a false record")
+        case m.Shown(content=content):
+            _check_shown(message, content)
         case m.DatasetOpened(batch_size=batch_size):
             _require(batch_size > 0, message, f"a batch size of {batch_size}")
         case m.StepsAhead(runs=runs):
@@ -90,6 +95,19 @@ def _check_early(message: m.FromAgent) -> None:
     match message:
         case m.Progressed(state=NodeState.RUNNING | NodeState.SERVING) | m.Ended(outcome=m.Outcome(kind="returned")):
             raise _wrong(message, "before the node was started")
+
+
+def _check_shown(message: m.Shown, content: m.Picture | m.Table | m.Matrix | m.Unshown) -> None:
+    size = len(msgspec.msgpack.encode(content))
+    _require(size <= m.SHOWN_BYTES, message, f"{size:,} bytes")
+    match content:
+        case m.Picture(png=png):
+            _require(png.startswith(_PNG), message, "a picture that is no PNG")
+        case m.Table(columns=columns, rows=rows):
+            _require(all(len(row) == len(columns) for row in rows), message, "a row without some cells")
+        case m.Matrix(labels=labels, counts=counts):
+            is_square = len(counts) == len(labels) and all(len(row) == len(labels) for row in counts)
+            _require(is_square, message, "a matrix that is not square")
 
 
 def _check_feed(message: _OfFeed, feeds: FeedState) -> None:
@@ -121,7 +139,7 @@ def _check_numbers(message: m.FromAgent) -> None:
 
 def _numbers_of(message: m.FromAgent) -> tuple[object, ...]:
     match message:
-        case m.Reported():
+        case m.Reported() | m.Shown():
             return (message.time_s,)  # a step is the user's own
         case m.Stacks():
             return (abs(message.request),)  # requests that nobody waits for have numbers below 0

@@ -83,9 +83,12 @@ def _options_of_clusters(_finished: list[str]) -> list[str]:
 
 
 def export_cells(arguments: list[str], cells: NotebookCells) -> None:
-    """Write the last ``%%tfos`` cell, or those that are named, and say how to run the script."""
+    """Write the last ``%%tfos`` cell, or those that are named, as a script; as HTML, a run."""
     if not arguments:
-        raise ConfigError(["name the file to write: %tfos export FILE.py"])
+        raise ConfigError(["name the file to write: %tfos export FILE.py, or FILE.html for a run as a page to send"])
+    if arguments[0].endswith(".html"):
+        print(f"wrote {history.open_run(arguments[1:]).run.report(arguments[0])}")  # noqa: T201
+        return
     if arguments[1:]:
         path = write(arguments[0], cells.script(cells.numbers_of(arguments[1:])))
     elif cells.finished:

@@ -5,10 +5,10 @@ A run's curve has a colour, dashes and, at its end, a letter, so that none depen
 
 from __future__ import annotations
 
-import html
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
+from tfos_lab.core.markup import Html, h, join
 from tfos_lab.engine.metrics import UNPLOTTED, by_weight, steps_go_on
 from tfos_lab.engine.runs.compare import leading_reports
 from tfos_lab.engine.runs.run import Run
@@ -29,22 +29,21 @@ _DASHES = ("", "7 3", "2 3", "9 3 2 3", "5 2", "1 4")
 Line = list[tuple[float, float | None]]
 
 
-def render_curves(runs: Sequence[Run]) -> str:
-    """Return one chart for each metric that a run has reported, or nothing where none has."""
+def render_curves(runs: Sequence[Run], only: Sequence[str] | None = None) -> Html:
+    """Return one chart for each metric that a run has reported, or for ``only`` some; nothing where there is none."""
     points = [_points_by_metric(run) for run in runs]
-    names = [name for name in by_weight(dict.fromkeys(key for one in points for key in one)) if name not in UNPLOTTED]
+    names = by_weight(dict.fromkeys(key for one in points for key in one))
+    names = [name for name in names if name not in UNPLOTTED and (only is None or name in only)]
     charts = [_render_chart(name, {at: one[name] for at, one in enumerate(points) if name in one}) for name in names]
     more = len(charts) - MAX_CHARTS
-    rest = f'<div class="tfos-note">and {more} more metrics</div>' if more > 0 else ""
-    return f'<div class="tfos-compared">{"".join(charts[:MAX_CHARTS])}</div>{rest}' if charts else ""
+    rest = h("div", f"and {more} more metrics", cls="tfos-note") if more > 0 else None
+    return join(h("div", *charts[:MAX_CHARTS], cls="tfos-compared"), rest) if charts else Html("")
 
 
-def line_sample(number: int) -> str:
+def line_sample(number: int) -> Html:
     """Return a short line as the ``number``-th run's curves are drawn, for the legend."""
-    return (
-        '<svg viewBox="0 0 28 8" width="28" height="8" aria-hidden="true">'
-        f'<path class="tfos-curve" d="M0 4H28"{_dashes(number)}/></svg>'
-    )
+    path = h("path", cls="tfos-curve", d="M0 4H28", stroke_dasharray=_dashes(number))
+    return h("svg", path, viewBox="0 0 28 8", width=28, height=8, aria_hidden="true")
 
 
 def hue(number: int) -> str:
@@ -52,10 +51,9 @@ def hue(number: int) -> str:
     return f"tfos-run{number % HUES}"
 
 
-def _dashes(number: int) -> str:
+def _dashes(number: int) -> str | None:
     # From the second round of colours on, the dashes are others.
-    dashes = _DASHES[(number + number // HUES) % len(_DASHES)]
-    return f' stroke-dasharray="{dashes}"' if dashes else ""
+    return _DASHES[(number + number // HUES) % len(_DASHES)] or None
 
 
 def _points_by_metric(run: Run) -> dict[str, list[Point]]:
@@ -63,32 +61,37 @@ def _points_by_metric(run: Run) -> dict[str, list[Point]]:
     return {one["metric"]: one["points"] for one in series}
 
 
-def _render_chart(name: str, points: Mapping[int, Sequence[Point]]) -> str:
+def _render_chart(name: str, points: Mapping[int, Sequence[Point]]) -> Html:
     by_step = all(steps_go_on(step for _, step, _ in one) for one in points.values())
-    lines = {at: _thin(_positions(one, by_step=by_step)) for at, one in points.items()}
+    most = _MAX_POINTS if len(points) > 1 else _MAX_POINTS // 2
+    lines = {at: _thin(_positions(one, by_step=by_step), most) for at, one in points.items()}
     across = _Scale([x for line in lines.values() for x, _ in line], LEFT, WIDTH - RIGHT)
     up = _Scale([y for line in lines.values() for _, y in line if y is not None], HEIGHT - BOTTOM, TOP)
-    body = "".join(_render_line(at, line, across, up) for at, line in lines.items())
     ends = {at: next((y for _, y in reversed(line) if y is not None), None) for at, line in lines.items()}
     told = ", ".join(f"{LETTERS[at]} {'nan' if value is None else format_metric(value)}" for at, value in ends.items())
     unit = "step" if by_step else "seconds"
-    return (
-        f'<figure><figcaption><b>{html.escape(name)}</b> <span class="tfos-facts">by {unit}</span></figcaption>'
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" role="img" '
-        f'aria-label="{html.escape(f"{name}, last values: {told}")}">'
-        f"{_render_axes(across, up, whole=by_step)}{body}{_render_letters(ends, up)}</svg></figure>"
+    svg = h(
+        "svg",
+        *_render_axes(across, up, whole=by_step),
+        *(_render_line(at, line, across, up) for at, line in lines.items()),
+        *(_render_letters(ends, up) if len(lines) > 1 else ()),
+        viewBox=f"0 0 {WIDTH} {HEIGHT}",
+        width=WIDTH,
+        role="img",
+        aria_label=f"{name}, last values: {told}",
     )
+    return h("figure", h("figcaption", h("b", name), " ", h("span", f"by {unit}", cls="tfos-facts")), svg)
 
 
 def _positions(points: Sequence[Point], *, by_step: bool) -> Line:
     return [(float(step) if by_step and step is not None else time_s, value) for time_s, step, value in points]
 
 
-def _thin(line: Line) -> Line:
+def _thin(line: Line, most: int) -> Line:
     """Return about so many points as can be seen: the lowest and the highest of each section, and the last."""
-    if len(line) <= _MAX_POINTS:
+    if len(line) <= most:
         return line
-    section = math.ceil(2 * len(line) / _MAX_POINTS)
+    section = math.ceil(2 * len(line) / most)
     kept: Line = []
     for start in range(0, len(line), section):
         part = line[start : start + section]
@@ -114,24 +117,21 @@ class _Scale:
         return round(self._start + (value - self._low) * self._per_unit, 1)
 
 
-def _render_axes(across: _Scale, up: _Scale, *, whole: bool) -> str:
-    parts = []
+def _render_axes(across: _Scale, up: _Scale, *, whole: bool) -> Iterator[Html]:
     for value in up.ticks:
         y = up(value)
-        parts.append(f'<path class="tfos-grid" d="M{LEFT} {y}H{WIDTH - RIGHT}" stroke="currentColor" opacity=".15"/>')
-        parts.append(f'<text class="tfos-tick" x="{LEFT - 6}" y="{y + 3}" text-anchor="end">{_tick(value)}</text>')
+        yield h("path", cls="tfos-grid", d=f"M{LEFT} {y}H{WIDTH - RIGHT}", stroke="currentColor", opacity=".15")
+        yield h("text", _tick(value), cls="tfos-tick", x=LEFT - 6, y=y + 3, text_anchor="end")
     for value in across.ticks:
         if not whole or value == int(value):
-            place = f'x="{across(value)}" y="{HEIGHT - 8}"'
-            parts.append(f'<text class="tfos-tick" {place} text-anchor="middle">{_tick(value)}</text>')
-    return "".join(parts)
+            yield h("text", _tick(value), cls="tfos-tick", x=across(value), y=HEIGHT - 8, text_anchor="middle")
 
 
 def _tick(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 and value == int(value) else f"{value:g}"
 
 
-def _render_line(number: int, line: Line, across: _Scale, up: _Scale) -> str:
+def _render_line(number: int, line: Line, across: _Scale, up: _Scale) -> Html | None:
     path, pen, drawn = [], "M", 0
     for x, y in line:
         if y is None:
@@ -140,21 +140,18 @@ def _render_line(number: int, line: Line, across: _Scale, up: _Scale) -> str:
         path.append(f"{pen}{across(x):g} {up(y):g}")
         pen, drawn = "L", drawn + 1
     if not drawn:
-        return ""
+        return None
     if drawn == 1:
         left, top = path[0].removeprefix("M").split()
-        return f'<circle class="tfos-dot {hue(number)}" cx="{left}" cy="{top}" r="2.5"/>'
-    return f'<path class="tfos-curve {hue(number)}" d="{"".join(path)}"{_dashes(number)}/>'
+        return h("circle", cls=f"tfos-dot {hue(number)}", cx=left, cy=top, r=2.5)
+    return h("path", cls=f"tfos-curve {hue(number)}", d="".join(path), stroke_dasharray=_dashes(number))
 
 
-def _render_letters(ends: Mapping[int, float | None], up: _Scale) -> str:
-    """Return each run's letter beside the end of its curve; letters that would cover one another move apart."""
+def _render_letters(ends: Mapping[int, float | None], up: _Scale) -> Iterator[Html]:
+    """Yield each run's letter beside the end of its curve; letters that would cover one another move apart."""
     wanted = sorted((up(value), at) for at, value in ends.items() if value is not None)
-    parts, free = [], TOP - _LETTER_HEIGHT
+    free = TOP - _LETTER_HEIGHT
     highest = HEIGHT - BOTTOM - _LETTER_HEIGHT * (len(wanted) - 1)
     for order, (y, at) in enumerate(wanted):
         free = max(free + _LETTER_HEIGHT, min(y, highest + _LETTER_HEIGHT * order))
-        parts.append(
-            f'<text class="tfos-end {hue(at)}" x="{WIDTH - RIGHT + 6}" y="{free + 3.5:.1f}">{LETTERS[at]}</text>'
-        )
-    return "".join(parts)
+        yield h("text", LETTERS[at], cls=f"tfos-end {hue(at)}", x=WIDTH - RIGHT + 6, y=f"{free + 3.5:.1f}")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from tfos_lab.core.markup import Html, h
 from tfos_lab.core.plain_table import PlainTable
 from tfos_lab.engine.runs.compare import code_diff, differences, last_metrics, phase_seconds
 from tfos_lab.engine.runs.run import Run
@@ -12,7 +14,6 @@ from tfos_lab.errors import ConfigError
 from tfos_lab.jupyter.display import history_text as texts
 from tfos_lab.jupyter.display.formats import format_metric
 from tfos_lab.jupyter.display.history_charts import LETTERS, hue, line_sample, render_curves
-from tfos_lab.jupyter.display.history_text import escape
 from tfos_lab.texts import format_seconds
 
 MAX_RUNS = len(LETTERS)
@@ -75,54 +76,49 @@ class Comparison:
     # ---- HTML -------------------------------------------------------------------------------------------------------
 
     def _html(self) -> str:
-        legend = "".join(self._legend_item(number, run) for number, run in enumerate(self.runs))
-        tables = "".join(self._table(title, rows) for title, rows in self._tables() if rows)
-        same = "" if self._differing() else f'<div class="tfos-note">{_SAME}</div>'
-        curves = render_curves(self.runs) or '<div class="tfos-note">None of them has reported metrics.</div>'
-        return (
-            f'{texts.style_sheets()}<div class="tfos tfos-static tfos-history">'
-            f'<div class="tfos-header"><strong class="tfos-name">{len(self.runs)} runs compared</strong></div>'
-            f'<ul class="tfos-legend">{legend}</ul>{curves}'
-            f'<div class="tfos-tables">{tables}</div>{same}{self._code()}</div>'
-        )
+        title = h("strong", f"{len(self.runs)} runs compared", cls="tfos-name")
+        legend = h("ul", *(self._legend_item(*one) for one in enumerate(self.runs)), cls="tfos-legend")
+        curves = render_curves(self.runs) or h("div", "None of them has reported metrics.", cls="tfos-note")
+        tables = h("div", *(self._table(*one) for one in self._tables() if one[1]), cls="tfos-tables")
+        same = None if self._differing() else h("div", _SAME, cls="tfos-note")
+        header = h("div", title, cls="tfos-header")
+        page = h("div", header, legend, curves, tables, same, *self._code(), cls="tfos tfos-static tfos-history")
+        return f"{texts.style_sheets()}{page}"
 
-    def _legend_item(self, number: int, run: Run) -> str:
+    def _legend_item(self, number: int, run: Run) -> Html:
         when, took = texts.when_text(run.started_s, self._now_s), texts.took_text(run, self._now_s)
-        return (
-            f'<li class="{hue(number)}">{line_sample(number)}<span class="tfos-letter">{LETTERS[number]}</span>'
-            f"<b>{escape(run.name)}</b> <code>{escape(self._ids[run.id])}</code>{texts.outcome_html(run)}"
-            f'<span class="tfos-facts">{escape(when)} · {escape(took)}</span></li>'
+        return h(
+            "li",
+            line_sample(number),
+            h("span", LETTERS[number], cls="tfos-letter"),
+            h("b", run.name),
+            " ",
+            h("code", self._ids[run.id]),
+            texts.outcome_html(run),
+            h("span", f"{when} · {took}", cls="tfos-facts"),
+            cls=hue(number),
         )
 
-    def _table(self, title: str, rows: Rows) -> str:
-        head = "".join(
-            f'<th scope="col" class="{_kind(title)} {hue(number)}"><span class="tfos-letter">{letter}</span></th>'
+    def _table(self, title: str, rows: Rows) -> Html:
+        kind = _kind(title)
+        letters = (
+            h("th", h("span", letter, cls="tfos-letter"), scope="col", cls=f"{kind} {hue(number)}")
             for number, letter in enumerate(self._letters())
         )
-        body = "".join(
-            f'<tr><th scope="row">{escape(name)}</th>'
-            + "".join(f'<td class="{_kind(title)}">{escape(text) or "–"}</td>' for text in cells)
-            + "</tr>"
-            for name, cells in rows
-        )
-        return (
-            f'<div class="tfos-table-box" tabindex="0" role="region" aria-label="{title}"><table class="tfos-table">'
-            f'<caption>{title}</caption><thead><tr><th scope="col">{_first(title)}</th>{head}</tr></thead>'
-            f"<tbody>{body}</tbody></table></div>"
-        )
+        head = h("thead", h("tr", h("th", _first(title), scope="col"), *letters))
+        body = h("tbody", *(_row(name, cells, kind) for name, cells in rows))
+        table = h("table", h("caption", title), head, body, cls="tfos-table")
+        return h("div", table, cls="tfos-table-box", tabindex=0, role="region", aria_label=title)
 
-    def _code(self) -> str:
-        """Return how the code of each run differs from that of the first one."""
-        first, parts = self.runs[0], []
+    def _code(self) -> Iterator[Html]:
+        """Yield how the code of each run differs from that of the first one."""
+        first = self.runs[0]
         for letter, run in zip(self._letters()[1:], self.runs[1:], strict=True):
             lines = code_diff(first, run) if first.code and run.code else []
             if lines:
-                diff = "\n".join(map(_diff_line, lines[2:]))
-                parts.append(
-                    f"<details><summary>How the code of {letter} differs from that of {LETTERS[0]}</summary>"
-                    f'<pre class="tfos-log tfos-diff" tabindex="0">{diff}</pre></details>'
-                )
-        return "".join(parts)
+                diff = itertools.chain.from_iterable(("\n", _diff_line(line)) for line in lines[2:])
+                title = h("summary", f"How the code of {letter} differs from that of {LETTERS[0]}")
+                yield h("details", title, h("pre", *list(diff)[1:], cls="tfos-log tfos-diff", tabindex=0))
 
 
 def _check(runs: Sequence[Run]) -> None:
@@ -148,6 +144,10 @@ def _first(title: str) -> str:
     return {"Last metrics": "metric", "What differs": "option", "Seconds by phase": "phase"}[title]
 
 
-def _diff_line(line: str) -> str:
+def _row(name: str, cells: Sequence[str], kind: str) -> Html:
+    return h("tr", h("th", name, scope="row"), *(h("td", text or "–", cls=kind) for text in cells))
+
+
+def _diff_line(line: str) -> Html | str:
     tag = {"+": "ins", "-": "del"}.get(line[:1])
-    return f"<{tag}>{escape(line)}</{tag}>" if tag else escape(line)
+    return h(tag, line) if tag else line

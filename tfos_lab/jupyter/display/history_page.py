@@ -7,11 +7,12 @@ from pathlib import Path
 import msgspec
 
 from tfos_lab.core.config import ClusterConfig
+from tfos_lab.core.markup import Html, h, join
 from tfos_lab.engine.runs.run import Run
 from tfos_lab.jupyter.display import history_text as texts
 from tfos_lab.jupyter.display.formats import format_bytes
-from tfos_lab.jupyter.display.history_text import escape
 from tfos_lab.jupyter.display.log_files import link_to
+from tfos_lab.jupyter.display.printed_output import no_link
 from tfos_lab.jupyter.display.static_bundle import make_bundle
 from tfos_lab.texts import format_count
 
@@ -34,12 +35,22 @@ class RunPage:
         return self._repr_mimebundle_()["text/plain"]
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        run = self.run
-        bundle = make_bundle(run.view(), self._read_tail, run.folder, run.reports, link_of=self._link_to_log)
+        bundle = self._bundle(self.run.folder)
+        more = self._details(self._options(), self._code(), self._files(), self._hint())
         return {
-            "text/html": f"{bundle['text/html']}\n{self._more_html()}",
+            "text/html": f"{bundle['text/html']}\n{more}",
             "text/plain": "\n".join([bundle["text/plain"], *self._more_text()]),
         }
+
+    def to_send(self) -> str:
+        """Return the HTML for a reader elsewhere: without links and commands."""
+        return f"{self._bundle(None)['text/html']}\n{self._details(self._options(), self._code())}"
+
+    def _bundle(self, folder: str | None) -> dict[str, str]:
+        run, view = self.run, self.run.view()
+        files = run.here("shown").parent if view.shown else None
+        link_of = self._link_to_log if folder else no_link
+        return make_bundle(view, self._read_tail, folder, run.reports, link_of=link_of, files=files)
 
     def _read_tail(self, node: str, lines: int) -> str:
         return self.run.logs(node, tail=lines)
@@ -67,44 +78,44 @@ class RunPage:
         pin = "unpin" if self.run.pinned else "pin"
         return [f"%tfos {command} {self.run.id}" for command in ("tensorboard", "logs", pin)]
 
-    def _more_html(self) -> str:
-        run = self.run
-        code = run.record.code
-        where = f" of {code.file}" if code is not None else ""
-        parts = [
-            self._options(),
-            _details(f"Code{where}", f'<pre class="tfos-log" tabindex="0">{escape(run.code)}</pre>')
-            if run.code
-            else "",
-            self._files(),
-            f'<div class="tfos-hint">{" · ".join(f"<code>{escape(one)}</code>" for one in self._commands())}</div>',
-        ]
-        return f'{texts.style_sheets()}<div class="tfos tfos-static tfos-history">{"".join(parts)}</div>'
+    # ---- HTML -------------------------------------------------------------------------------------------------------
 
-    def _options(self) -> str:
+    def _details(self, *parts: Html | None) -> str:
+        return f"{texts.style_sheets()}{h('div', *parts, cls='tfos tfos-static tfos-history')}"
+
+    def _hint(self) -> Html:
+        first, *others = (h("code", one) for one in self._commands())
+        return h("div", first, *(join(" · ", one) for one in others), cls="tfos-hint")
+
+    def _code(self) -> Html | None:
+        run = self.run
+        where = f" of {run.record.code.file}" if run.record.code is not None else ""
+        return _folded(f"Code{where}", h("pre", run.code, cls="tfos-log", tabindex=0)) if run.code else None
+
+    def _options(self) -> Html:
         run = self.run
         defaults = msgspec.to_builtins(ClusterConfig())
         options = [(name, value) for name, value in run.options.items() if value and value != defaults.get(name)]
         named = [*run.inputs.items(), *options, *(_version(item) for item in run.record.versions.items())]
-        rows = "".join(f'<tr><th scope="row">{escape(name)}</th><td>{escape(value)}</td></tr>' for name, value in named)
-        caption = "Other options have their defaults"
-        head = '<thead><tr><th scope="col">name</th><th scope="col">value</th></tr></thead>'
-        table = f'<table class="tfos-table"><caption>{caption}</caption>{head}<tbody>{rows}</tbody></table>'
-        return _details("Inputs and options", f'<div class="tfos-tables">{table}</div>')
+        rows = (h("tr", h("th", name, scope="row"), h("td", str(value))) for name, value in named)
+        head = h("thead", h("tr", h("th", "name", scope="col"), h("th", "value", scope="col")))
+        caption = h("caption", "Other options have their defaults")
+        table = h("table", caption, head, h("tbody", *rows), cls="tfos-table")
+        return _folded("Inputs and options", h("div", table, cls="tfos-tables"))
 
-    def _files(self) -> str:
+    def _files(self) -> Html | None:
         run = self.run
         if not run.record.files:
-            return ""
+            return None
         shown = run.record.files[:_MAX_FILES]
-        items = "".join(f"<li>{self._file(file.path)} {format_bytes(file.size_bytes)}</li>" for file in shown)
+        items = [h("li", self._file(file.path), " ", format_bytes(file.size_bytes)) for file in shown]
         more = run.record.file_count - len(shown)
-        rest = f"<li>and {more:,} more in {escape(self._output)}</li>" if more > 0 else ""
-        return _details(format_count(run.record.file_count, "file"), f"<ul>{items}{rest}</ul>")
+        rest = h("li", f"and {more:,} more in {self._output}") if more > 0 else None
+        return _folded(format_count(run.record.file_count, "file"), h("ul", *items, rest))
 
-    def _file(self, name: str) -> str:
+    def _file(self, name: str) -> Html:
         link = None if self.run.address else link_to(Path(self._output, name))
-        return f'<a href="{escape(link)}">{escape(name)}</a>' if link else f"<code>{escape(name)}</code>"
+        return h("a", name, href=link) if link else h("code", name)
 
 
 def _version(item: tuple[str, str | None]) -> tuple[str, str]:
@@ -112,5 +123,5 @@ def _version(item: tuple[str, str | None]) -> tuple[str, str]:
     return f"{name} (version)", version or "not installed"
 
 
-def _details(title: str, content: str) -> str:
-    return f"<details><summary>{escape(title)}</summary>{content}</details>"
+def _folded(title: str, content: Html) -> Html:
+    return h("details", h("summary", title), content)

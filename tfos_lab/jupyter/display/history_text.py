@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
-import html
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from tfos_lab.core.markup import Html, h
 from tfos_lab.engine.metrics import UNPLOTTED, by_weight
 from tfos_lab.engine.runs.run import Run
 from tfos_lab.jupyter.display.assets import read_style_sheet
@@ -53,10 +53,10 @@ def outcome_text(run: Run) -> str:
     return f"{run.state.look.sign} {run.state}"
 
 
-def outcome_html(run: Run) -> str:
+def outcome_html(run: Run) -> Html:
     """Return the run's state with its sign and colour."""
-    sign = f'<span aria-hidden="true">{run.state.look.sign}</span>'
-    return f'<span class="tfos-state" data-state="{run.state}">{sign} {run.state}</span>'
+    sign = h("span", run.state.look.sign, aria_hidden="true")
+    return h("span", sign, f" {run.state}", cls="tfos-state", data_state=run.state)
 
 
 def error_text(run: Run) -> str:
@@ -107,8 +107,3 @@ def _plain(value: object) -> str:
         return f"{value:g}"
     text = str(value)
     return text if len(text) <= 24 else f"{text[:23]}…"
-
-
-def escape(text: object) -> str:
-    """Return a text as HTML."""
-    return html.escape(str(text))

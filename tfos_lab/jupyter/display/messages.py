@@ -140,13 +140,14 @@ class View(TypedDict):
 class Traits(TypedDict):
     """The widget's traits that the page reads.
 
-    ``head``, ``course``, ``nodes`` and ``charts`` are parts of the card as HTML.
+    ``head``, ``course``, ``nodes``, ``charts`` and ``shown`` are parts of the card as HTML.
     """
 
     head: str
     course: str
     nodes: str
     charts: str
+    shown: str
     view: View
     display_key: str
     blocking: bool
@@ -171,3 +172,9 @@ class TensorBoardFrameOptions(TypedDict):
     element: str
     run: str
     name: str
+
+
+class HistoryTableOptions(TypedDict):
+    """For ``history_table``: the element with the table to sort and filter."""
+
+    element: str

@@ -6,6 +6,7 @@ In the live page ``extensions/dashboard/src/tips.ts`` shows the values at the po
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tfos_lab.core.markup import Html, h
@@ -26,10 +27,25 @@ _MANY_CHARTS = 7
 _MAX_POINTS = 5_000
 _LINE_POINTS = (16, 160)
 
+# Lines of other looks, which readers choose, have fewer points; so many lines have other looks.
+_ALIKE_POINTS, _SMOOTH_POINTS = 36, 18
+_MAX_ALIKE = 24
+# How much of a smoothed value comes from those before it.
+_SMOOTHING = 0.85
+_LEAST_SMOOTHED = 8
+
 Positions = list[tuple[float, float | None]]
+_LOWER = re.compile(r"loss|err|perplexity|mse|mae|rmse|divergence", re.IGNORECASE)
+_HIGHER = re.compile(r"acc|auc|precision|recall|f1|score|reward|bleu|iou", re.IGNORECASE)
 
 
-def render_charts(series: Sequence[SeriesPoints], nodes: Sequence[str], *, with_values: bool = False) -> Html:
+def render_charts(
+    series: Sequence[SeriesPoints],
+    nodes: Sequence[str],
+    *,
+    with_values: bool = False,
+    before: Sequence[SeriesPoints] = (),
+) -> Html:
     """Return one chart for each metric, or nothing where nothing was reported.
 
     Parameters
@@ -40,6 +56,8 @@ def render_charts(series: Sequence[SeriesPoints], nodes: Sequence[str], *, with_
         All nodes of the cluster, in order: a node's position selects its colour.
     with_values : bool
         Whether the values of all points stand beside the lines, for a page that shows them.
+    before : list of SeriesPoints
+        The same of the previous run of this name, one for each metric, which is drawn behind the others.
     """
     if not series:
         return Html("")
@@ -47,80 +65,172 @@ def render_charts(series: Sequence[SeriesPoints], nodes: Sequence[str], *, with_
     lines: dict[str, dict[str, Sequence[Point]]] = {}
     for one in sorted(series, key=lambda one: places.get(one["node"], len(places))):
         lines.setdefault(one["metric"], {})[one["node"]] = one["points"]
+    earlier = {one["metric"]: one["points"] for one in before}
     budget = max(_LINE_POINTS[0], min(_LINE_POINTS[1], _MAX_POINTS // len(series)))
-    charts = [_render_chart(name, lines[name], places, budget, with_values=with_values) for name in by_weight(lines)]
+    has_looks = len(series) <= _MAX_ALIKE and tuple(nodes) != BANDS
+    charts = [
+        _Chart(name, lines[name], earlier.get(name, ()), places, budget).render(
+            with_values=with_values, has_looks=has_looks
+        )
+        for name in by_weight(lines)
+    ]
     reporting = {one["node"] for one in series}
     classes = ["tfos-charts"]
     classes += ["tfos-many-lines"] if len(reporting) >= _MANY_LINES else []
     classes += ["tfos-many-charts"] if len(charts) >= _MANY_CHARTS else []
-    legend = _render_legend(nodes, reporting)
+    legend = _render_legend(nodes, reporting, has_earlier=bool(earlier.keys() & lines.keys()))
+    looks = _render_looks() if has_looks else None
     grid = h("div", *charts, cls=" ".join(classes))
-    return h("details", h("summary", "Metrics"), legend, grid, cls="tfos-metrics", open=True)
+    return h("details", h("summary", "Metrics"), looks, legend, grid, cls="tfos-metrics", open=True)
 
 
-def _render_chart(
-    name: str, lines: Mapping[str, Sequence[Point]], places: Mapping[str, int], budget: int, *, with_values: bool
-) -> Html:
-    by_step = all(steps_go_on(step for _, step, _ in points) for points in lines.values())
-    drawn = {
-        node: _thin(_positions(points, by_step=by_step), budget) for node, points in list(lines.items())[:MAX_LINES]
-    }
-    across = _Scale([x for line in drawn.values() for x, _ in line], LEFT, WIDTH - RIGHT)
-    up = _Scale([y for line in drawn.values() for _, y in line if y is not None], HEIGHT - BOTTOM, TOP)
-    last = {node: next((y for _, y in reversed(line) if y is not None), None) for node, line in drawn.items()}
-    told = ", ".join(f"{node} {_value(last[node])}" for node in list(drawn)[:8])
-    svg = h(
-        "svg",
-        *_render_axes(across, up, by_step=by_step),
-        _render_band(drawn, across, up),
-        *(
-            _render_line(node, line, across, up, places.get(node, 0), with_values=with_values)
-            for node, line in drawn.items()
-        ),
-        viewBox=f"0 0 {WIDTH} {HEIGHT}",
-        width=WIDTH,
-        role="img",
-        aria_label=f"{name}: {told}",
-        data_unit=("step" if by_step else "s") if with_values else None,
-        data_across=across.told if with_values else None,
-    )
-    caption = h("figcaption", h("b", name), " ", h("span", _range_text(list(last.values())), cls="tfos-facts"))
-    return h("figure", caption, svg, cls="tfos-chart", data_key=name)
+def _render_looks() -> Html:
+    """Return what readers choose the look of all charts by; without our style sheet it is not shown."""
+    looks = (("log", "Log axis"), ("time", "By time"), ("smooth", "Smooth"))
+    boxes = (h("label", h("input", type="checkbox", cls=f"tfos-look-{key}"), " ", title) for key, title in looks)
+    return h("div", *boxes, cls="tfos-looks", role="group", aria_label="Look of the charts", hidden=True)
+
+
+class _Chart:
+    """The chart of one metric, in each look that it has; ``budget`` is how many points of each line are drawn."""
+
+    def __init__(
+        self,
+        name: str,
+        lines: Mapping[str, Sequence[Point]],
+        before: Sequence[Point],
+        places: Mapping[str, int],
+        budget: int,
+    ) -> None:
+        self._name, self._places, self._all = name, places, lines
+        self._lines = {node: _thin(points, budget) for node, points in list(lines.items())[:MAX_LINES]}
+        self._before = _thin(before, _ALIKE_POINTS)
+        every = [*lines.values(), before]
+        self._has_steps = all(steps_go_on(step for _, step, _ in points) for points in every)
+        self._is_positive = all(value is None or value > 0 for points in every for _, _, value in points)
+
+    def render(self, *, with_values: bool, has_looks: bool) -> Html:
+        last = [next((y for _, _, y in reversed(points) if y is not None), None) for points in self._all.values()]
+        facts = " · ".join(filter(None, [_range_text(last), self._best_text(last)]))
+        caption = h("figcaption", h("b", self._name), " ", h("span", facts, cls="tfos-facts"))
+        looks: Iterable[Html] = ()
+        smooth: dict[str, Sequence[Point]] = {}
+        if has_looks:
+            smooth = {node: _smooth(line) for node, line in self._all.items() if len(line) >= _LEAST_SMOOTHED}
+            looks = self._looks(smooth)
+        plain = self._draw(self._lines, smooth, by_step=self._has_steps, log=False, with_values=with_values)
+        return h("figure", caption, plain, *looks, cls="tfos-chart", data_key=self._name)
+
+    def _looks(self, smooth: Mapping[str, Sequence[Point]]) -> Iterator[Html]:
+        """Yield the chart over time and with a logarithmic axis, where these differ from the plain one."""
+        few = {node: _thin(points, _ALIKE_POINTS) for node, points in self._lines.items()}
+        for over_time in [False, True] if self._has_steps else [False]:
+            for log in [False, True] if self._is_positive else [False]:
+                if over_time or log:
+                    look = " ".join(["time"] * over_time + ["log"] * log)
+                    svg = self._draw(few, smooth, by_step=self._has_steps and not over_time, log=log, plain=False)
+                    yield h("div", svg, cls="tfos-other-look", data_look=look, data_key=look, hidden=True)
+
+    def _best_text(self, last: Sequence[float | None]) -> str:
+        """Return the best value, where names say what is better and it is none of the last ones, and its step."""
+        better = min if _LOWER.search(self._name) else max if _HIGHER.search(self._name) else None
+        points = [(value, step) for points in self._all.values() for _, step, value in points if value is not None]
+        if better is None or not points:
+            return ""
+        value, step = better(points, key=lambda point: point[0])
+        if value in last:
+            return ""
+        return f"best {format_metric(value)}" + (f" at step {step:,}" if step is not None else "")
+
+    def _draw(
+        self,
+        lines: Mapping[str, Sequence[Point]],
+        smooth: Mapping[str, Sequence[Point]],
+        *,
+        by_step: bool,
+        log: bool,
+        plain: bool = True,
+        with_values: bool = False,
+    ) -> Html:
+        drawn = {node: _positions(points, by_step=by_step) for node, points in lines.items()}
+        before = _positions(self._before, by_step=by_step)
+        every = [*drawn.values(), before]
+        across = _Scale([x for line in every for x, _ in line], LEFT, WIDTH - RIGHT)
+        up = _Scale([y for line in every for _, y in line if y is not None], HEIGHT - BOTTOM, TOP, log=log)
+        last = {node: next((y for _, y in reversed(line) if y is not None), None) for node, line in drawn.items()}
+        told = ", ".join(f"{node} {_value(last[node])}" for node in list(drawn)[:8])
+        behind = _path(before, across, up)
+        return h(
+            "svg",
+            *_render_axes(across, up, by_step=by_step),
+            h("path", d=behind, cls="tfos-before", fill="none", stroke="currentColor", opacity=".3")
+            if behind
+            else None,
+            _render_band(drawn, across, up),
+            *(
+                _render_line(node, line, across, up, self._places.get(node, 0), with_values=with_values, plain=plain)
+                for node, line in drawn.items()
+            ),
+            *(
+                _render_smooth(_positions(points, by_step=by_step), across, up, self._places.get(node, 0))
+                for node, points in smooth.items()
+            ),
+            viewBox=f"0 0 {WIDTH} {HEIGHT}",
+            width=WIDTH,
+            role="img",
+            aria_label=f"{self._name}: {told}",
+            data_unit=("step" if by_step else "s") if with_values else None,
+            data_across=across.told if with_values else None,
+        )
 
 
 def _positions(points: Iterable[Point], *, by_step: bool) -> Positions:
     return [(float(step) if by_step and step is not None else time_s, value) for time_s, step, value in points]
 
 
-def _thin(points: Positions, at_most: int) -> Positions:
+def _smooth(line: Sequence[Point]) -> list[Point]:
+    """Return some points of a running mean in which older values weigh less and less."""
+    mean = weight = 0.0
+    smooth: list[Point] = []
+    for time_s, step, y in line:
+        if y is not None:
+            mean, weight = _SMOOTHING * mean + (1 - _SMOOTHING) * y, _SMOOTHING * weight + 1 - _SMOOTHING
+            smooth.append((time_s, step, mean / weight))
+    return smooth[:: -math.ceil(len(smooth) / _SMOOTH_POINTS) or -1][::-1]
+
+
+def _thin(points: Sequence[Point], at_most: int) -> Sequence[Point]:
     """Return about ``at_most`` points: the lowest and the highest of each section, so that no peak is lost."""
     if len(points) <= at_most:
         return points
     section = math.ceil(len(points) / (at_most / 2))
-    kept: Positions = []
+    kept: list[Point] = []
     for start in range(0, len(points) - 1, section):
         part = points[start : start + section]
-        finite = [point for point in part if point[1] is not None]
+        finite = [point for point in part if point[2] is not None]
         ends = [min(finite, key=_height), max(finite, key=_height)] if finite else part[:1]
         kept += sorted(dict.fromkeys(ends), key=lambda point: point[0])
     return [*kept, points[-1]] if kept[-1] != points[-1] else kept
 
 
-def _height(point: tuple[float, float | None]) -> float:
-    return point[1] or 0.0
+def _height(point: Point) -> float:
+    return point[2] or 0.0
 
 
 class _Scale:
-    """Maps values to coordinates, with round ticks."""
+    """Maps values to coordinates, with round ticks; ``log`` ones map positive values by their logarithms."""
 
-    def __init__(self, values: Sequence[float], start: float, end: float) -> None:
+    def __init__(self, values: Sequence[float], start: float, end: float, *, log: bool = False) -> None:
+        self._log = log
+        if log:
+            values = [math.log10(value) for value in values]
         low, high = (min(values), max(values)) if values else (0.0, 1.0)
         if low == high:
             pad = abs(low) * 0.1 or 1.0
             low, high = low - pad, high + pad
         self._low, self._per_unit = low, (end - start) / (high - low)
         self._start = start
-        self.ticks = round_ticks(low, high)
+        self.ticks = _log_ticks(low, high) if log else round_ticks(low, high)
 
     @property
     def told(self) -> str:
@@ -128,6 +238,7 @@ class _Scale:
         return f"{self._low!r} {self._start} {self._per_unit!r}"
 
     def __call__(self, value: float) -> float:
+        value = math.log10(value) if self._log else value
         return round(self._start + (value - self._low) * self._per_unit, 1)
 
 
@@ -145,6 +256,17 @@ def round_ticks(low: float, high: float, wanted: int = 4) -> list[float]:
     digits = max(0, 1 - math.floor(math.log10(step)))
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [round(number * step, digits) + 0.0 for number in range(first, last + 1)]
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    """Return round numbers between two powers of ten, given as exponents."""
+    powers = range(math.floor(low), math.ceil(high) + 1)
+    factors = (1, 2, 5) if high - low < 2 else (1,)
+    ticks = [factor * 10.0**power for power in powers for factor in factors]
+    inside = [tick for tick in ticks if low <= math.log10(tick) <= high]
+    if len(inside) < 3:
+        return [tick for tick in round_ticks(10**low, 10**high) if tick > 0]
+    return inside[:: math.ceil(len(inside) / 6)]
 
 
 def _render_axes(across: _Scale, up: _Scale, *, by_step: bool) -> Iterator[Html]:
@@ -183,8 +305,12 @@ def _path(line: Positions, across: _Scale, up: _Scale) -> str:
     return "".join(path)
 
 
+def _render_smooth(line: Positions, across: _Scale, up: _Scale, place: int) -> Html:
+    return h("g", draw_line(place, _path(line, across, up)), cls=f"tfos-smooth tfos-hue{hue_at(place)}", display="none")
+
+
 def _render_line(
-    node: str, line: Positions, across: _Scale, up: _Scale, place: int, *, with_values: bool
+    node: str, line: Positions, across: _Scale, up: _Scale, place: int, *, with_values: bool, plain: bool
 ) -> Html | None:
     """Return a node's line, with its mark at the newest value."""
     newest = next(((x, y) for x, y in reversed(line) if y is not None), None)
@@ -195,7 +321,7 @@ def _render_line(
         "g",
         draw_line(place, path) if "L" in path else None,
         draw_mark(place, across(newest[0]), up(newest[1])),
-        cls=f"tfos-line tfos-hue{hue_at(place)}",
+        cls=f"tfos-{'line' if plain else 'line-again'} tfos-hue{hue_at(place)}",
         data_node=node if with_values else None,
         data_dash=dash_at(place) if with_values else None,
         data_points=" ".join(f"{x:.10g}={'' if y is None else format_metric(y)}" for x, y in line)
@@ -204,18 +330,22 @@ def _render_line(
     )
 
 
-def _render_legend(nodes: Sequence[str], reporting: set[str]) -> Html | None:
-    """Return each node's line beside its name, where there is more than one."""
+def _render_legend(nodes: Sequence[str], reporting: set[str], *, has_earlier: bool) -> Html | None:
+    """Return each node's line beside its name, where there is more than one, and what the grey line is."""
     shown = [(place, node) for place, node in enumerate(nodes) if node in reporting]
     if len(shown) < 2:
-        return None
-    items = (h("span", draw_sample(place), node, cls="tfos-legend-item") for place, node in shown)
-    return h("div", *items, cls="tfos-legend", role="group", aria_label="Lines of nodes")
+        shown = []
+    items = [h("span", draw_sample(place), node, cls="tfos-legend-item") for place, node in shown]
+    if has_earlier:
+        line = h("path", d="M0 5H30", cls="tfos-before", stroke="currentColor", opacity=".3")
+        sample = h("svg", line, viewBox="0 0 30 10", width=30, height=10, aria_hidden="true")
+        items.append(h("span", sample, "previous run", cls="tfos-legend-item"))
+    return h("div", *items, cls="tfos-legend", role="group", aria_label="Lines of nodes") if items else None
 
 
 def _tick(value: float) -> str:
     if value and not 1e-3 <= abs(value) < 1e6:
-        return f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e")
+        return f"{value:.1e}".replace(".0e", "e").replace("e-0", "e-").replace("e+0", "e")
     return f"{value:,.10g}"
 
 

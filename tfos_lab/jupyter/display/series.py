@@ -1,4 +1,4 @@
-"""The points that charts show: one bounded series per metric and node. Pure: reports go in, points come out.
+"""The points that charts show: one bounded series per metric and node.
 
 A series that gets too long drops every second point, so that drawing costs the same after a minute and after a night.
 `cluster.metrics` has all points.
@@ -6,10 +6,14 @@ A series that gets too long drops every second point, so that drawing costs the 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TypedDict
 
+from tfos_lab.engine.runs.compare import leading_reports
+from tfos_lab.engine.runs.find import previous_run
 from tfos_lab.engine.state.events import MetricsReported
 
 # Seconds since the call, step (or None), value (None where it is not finite: JSON knows no nan).
@@ -90,3 +94,10 @@ def all_series(reports: Sequence[MetricsReported], called_s: float) -> list[Seri
     book = SeriesBook(called_s)
     book.add(reports)
     return book.series()
+
+
+@functools.lru_cache(maxsize=16)
+def series_before(run_dir: str | Path | None, name: str) -> list[SeriesPoints]:
+    """Return the series of the previous run of this name, one for each metric; none where there is none here."""
+    run = previous_run(Path(run_dir), name) if run_dir is not None and "://" not in str(run_dir) else None
+    return all_series(leading_reports(run), run.started_s) if run is not None else []

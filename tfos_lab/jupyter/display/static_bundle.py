@@ -24,7 +24,8 @@ from tfos_lab.jupyter.display.messages import SeenNoteOptions
 from tfos_lab.jupyter.display.metric_charts import render_charts
 from tfos_lab.jupyter.display.printed_output import Linker, TailReader, no_link, render_printed, render_where
 from tfos_lab.jupyter.display.runs import html_text, plain_text
-from tfos_lab.jupyter.display.series import all_series
+from tfos_lab.jupyter.display.series import all_series, series_before
+from tfos_lab.jupyter.display.shown import LIVE_BYTES, SAVED_BYTES, render_shown
 from tfos_lab.jupyter.display.stacks import NodeStacks, render_stacks
 from tfos_lab.jupyter.display.states import state_tables
 from tfos_lab.jupyter.display.static_text import render_text, seen_text
@@ -44,6 +45,7 @@ def make_bundle(
     *,
     link_of: Linker = no_link,
     stacks: Sequence[NodeStacks] = (),
+    files: Path | None = None,
 ) -> dict[str, str]:
     """Return the MIME bundle that replaces the live dashboard.
 
@@ -63,6 +65,8 @@ def make_bundle(
         ``link_of(node)`` returns a link to the node's log file, or None where it cannot be opened.
     stacks : list of NodeStacks
         Where the threads of nodes were when somebody asked.
+    files : pathlib.Path, optional
+        Where the run's files are on this machine, if not in ``run_dir``.
 
     Returns
     -------
@@ -71,7 +75,7 @@ def make_bundle(
     """
     view = summary.with_endings(view)
     return {
-        "text/html": render_html(view, read_tail, run_dir, reports, error, link_of=link_of, stacks=stacks),
+        "text/html": render_html(view, read_tail, run_dir, reports, error, link_of=link_of, stacks=stacks, files=files),
         "text/plain": "\n".join([render_text(view, run_dir), *([_plain_error(error)] if error else [])]),
     }
 
@@ -85,6 +89,7 @@ def render_html(
     *,
     link_of: Linker = no_link,
     stacks: Sequence[NodeStacks] = (),
+    files: Path | None = None,
 ) -> str:
     """Return the cluster as one self-contained ``<div>``."""
     shown, is_banded, now_s = only_notable(view), is_large(view), time.time()
@@ -98,7 +103,8 @@ def render_html(
         card.course(shown, now_s),
         render_table(shown, view.places),
         render_stacks(stacks),
-        render_charts(all_series(drawn, view.started_s), lines),
+        render_charts(all_series(drawn, view.started_s), lines, before=series_before(files or run_dir, view.name)),
+        render_shown(view.shown, files or run_dir, SAVED_BYTES if view.state.ended else LIVE_BYTES),
         _error(error),
         *render_printed(shown, read_tail, link_of),
         render_where(shown, run_dir, link_of),

@@ -10,6 +10,7 @@ from tfos_lab.jupyter.display import summary
 from tfos_lab.jupyter.display.feed_lines import feed_lines
 from tfos_lab.jupyter.display.listing import only_notable
 from tfos_lab.jupyter.display.node_table import Column, shown_columns
+from tfos_lab.jupyter.display.shown import shown_names
 
 
 def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
@@ -29,6 +30,7 @@ def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
         *shown.notes,
         *_aligned(rows, [column.numeric for column in columns]),
         *(f"{node}: {detail}" for node, detail in [*summary.broken_nodes(shown), *summary.hung_nodes(shown)]),
+        *([f"shown: {shown_names(view.shown)}"] if view.shown else []),
         *([f"logs: {run_dir}"] if run_dir else []),
     ]
     return "\n".join(lines)

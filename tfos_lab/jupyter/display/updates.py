@@ -11,7 +11,7 @@ from typing import Any
 
 from tfos_lab.core.states import RunState
 from tfos_lab.engine.bus import Subscription
-from tfos_lab.engine.state.events import ClusterView, Event, LogText
+from tfos_lab.engine.state.events import ClusterView, Event, LogText, ShownView
 from tfos_lab.jupyter.display import messages
 from tfos_lab.jupyter.display.bands import BANDS, bands_now
 from tfos_lab.jupyter.display.base import WatchedCluster
@@ -20,7 +20,8 @@ from tfos_lab.jupyter.display.listing import is_large
 from tfos_lab.jupyter.display.log_feed import LogFeed
 from tfos_lab.jupyter.display.log_files import read_piece
 from tfos_lab.jupyter.display.metric_charts import render_charts
-from tfos_lab.jupyter.display.series import SeriesBook
+from tfos_lab.jupyter.display.series import SeriesBook, series_before
+from tfos_lab.jupyter.display.shown import LIVE_BYTES, render_shown
 from tfos_lab.jupyter.display.table import LiveTable
 from tfos_lab.jupyter.display.widget import DashboardWidget
 
@@ -33,7 +34,7 @@ PICTURE_SHARE = 0.05
 
 # Views of a large cluster, and charts, may take this share of the time.
 VIEW_SHARE = 0.05
-# So much of the connection to a page is for charts.
+# So much of the connection to a page is for charts, and for what nodes show.
 CHARTS_BYTES_PER_S = 60_000
 
 
@@ -81,6 +82,8 @@ class Updates:
         self._shown: dict[str, Any] = {}
         self._view_due_s = 0.0
         self._charts_due_s = 0.0
+        self._shown_due_s = 0.0
+        self._drawn: tuple[ShownView, ...] = ()
         self._last_view: ClusterView | None = None
         self._changed = True
         self._pictured_state: RunState | None = None
@@ -99,6 +102,7 @@ class Updates:
                 self._send_view()
             if with_charts:
                 self._send_charts()
+                self._send_shown()
             if with_picture and self._picture_is_due():
                 self.send_picture()
         except Exception:
@@ -154,9 +158,18 @@ class Updates:
         if not reports:
             return
         self._metrics.add(reports)
-        self._widget.charts = render_charts(self._metrics.series(), lines, with_values=True)
+        before = series_before(self._cluster.run_dir, view.name)
+        self._widget.charts = render_charts(self._metrics.series(), lines, with_values=True, before=before)
         pause_s = max((time.monotonic() - began_s) / VIEW_SHARE, len(self._widget.charts) / CHARTS_BYTES_PER_S)
         self._charts_due_s = time.monotonic() + pause_s
+
+    def _send_shown(self) -> None:
+        view = self._last_view
+        if view is None or view.shown == self._drawn or time.monotonic() < self._shown_due_s:
+            return
+        self._drawn = view.shown
+        self._widget.shown = render_shown(view.shown, self._cluster.run_dir, LIVE_BYTES)
+        self._shown_due_s = time.monotonic() + len(self._widget.shown) / CHARTS_BYTES_PER_S
 
     def _picture_is_due(self) -> bool:
         state = self.shown_state
@@ -176,7 +189,8 @@ class Updates:
             bundle = self._make_bundle()
             self._widget.send_message({"kind": "picture", "model": self._widget.model_id, "bundle": bundle})
             ended_s = time.monotonic()
-            self._picture_due_s = ended_s + max(PICTURE_EVERY_S, (ended_s - began_s) / PICTURE_SHARE)
+            sending_s = len(bundle["text/html"]) / CHARTS_BYTES_PER_S
+            self._picture_due_s = ended_s + max(PICTURE_EVERY_S, (ended_s - began_s) / PICTURE_SHARE, sending_s)
 
     def send_history(self, page: str) -> None:
         """Send all remembered log text to a page, or to all pages if ``page`` is empty."""

@@ -28,6 +28,7 @@ class DashboardWidget(anywidget.AnyWidget):
     course = traitlets.Unicode().tag(sync=True)
     nodes = traitlets.Unicode().tag(sync=True)
     charts = traitlets.Unicode().tag(sync=True)
+    shown = traitlets.Unicode().tag(sync=True)
     view = traitlets.Dict().tag(sync=True)
     display_key = traitlets.Unicode().tag(sync=True)
     blocking = traitlets.Bool(default_value=True).tag(sync=True)

@@ -6,8 +6,9 @@ import math
 import socket
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfos_lab import messages as m
 from tfos_lab.core.paths import is_local, split_scheme
@@ -28,6 +29,7 @@ class ReportMethods:
     event_dir: str
     backup_dir: str
     _report_rate: ReportRate
+    _send: Callable[[m.FromAgent], None]
     _step: int
     _stop_on_nan: bool
 
@@ -66,6 +68,47 @@ class ReportMethods:
         bad = [name for name, value in figures.items() if math.isnan(value)]
         if bad and self._stop_on_nan:
             raise FloatingPointError(f'{bad[0]} is NaN since step {self._step}, and on_nan="stop" ends the run')
+
+    def show(self, thing: Any, name: str, *, step: int | None = None, labels: Sequence[object] | None = None) -> None:
+        """Show a picture, a table or a confusion matrix in the notebook, and keep it in the run's folder.
+
+        It never ends the function for being too large: then a sentence stands in its place.
+
+        Parameters
+        ----------
+        thing : figure, image, array, DataFrame or table
+            A Matplotlib figure, or what has one; a PIL image; an array or tensor of shape (height, width), (height,
+            width, 1, 3 or 4), or of pictures (count, height, width, channels), which stand side by side: of uint8,
+            or floats from 0 to 1, other numbers being scaled from their lowest to their highest; a pandas DataFrame or
+            Series or an Arrow table, of which the first 100 rows and 30 columns are shown. A square array of counts,
+            of shape (classes, classes) and a type of whole numbers other than uint8, is a confusion matrix whose rows
+            are the true classes.
+        name : str
+            Its title. What this node shows later under the same name replaces it.
+        step : int, optional
+            Keep one for each step instead: the newest is shown, earlier ones are folded below it. Of more than 20
+            steps, every second one is dropped again and again, but neither the first nor the last.
+        labels : sequence, optional
+            The names of the classes; any square array is a confusion matrix with them.
+
+        Raises
+        ------
+        ConfigError
+            If it is nothing that can be shown, or its shape does not fit.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import tfos_lab
+        >>> ctx = tfos_lab.local_context()
+        >>> ctx.show(np.zeros((28, 28)), "a digit", step=100)
+        >>> ctx.show([[9, 1], [2, 8]], "confusion", labels=["cat", "dog"])
+        """
+        from tfos_lab.node.context.shown import content_of
+
+        content = content_of(thing, name, labels)
+        number = None if step is None else int(step)
+        self._send(m.Shown(rank=self.worker_num, name=str(name), step=number, content=content, time_s=time.time()))
 
     def callbacks(self) -> list[keras.callbacks.Callback]:
         """Return Keras callbacks for ``fit``: progress and metrics to the notebook, TensorBoard on the chief.

@@ -1,0 +1,57 @@
+"""What nodes show with `ctx.show`, on every back end: it comes home as it was, and is kept in the run."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+import tfos_lab
+from tests.support.html import tags_of, text_of
+
+pytestmark = [pytest.mark.leaves_nothing]
+
+PNG = b"\x89PNG\r\n\x1a\n"
+NASTY = "<img src=x onerror=alert(1)>"
+
+
+def test_what_nodes_show_comes_home_and_is_in_the_run(run):
+    from tfos_lab.jupyter.display.history_page import RunPage  # nodes need no notebook
+
+    def show_all(_args, ctx):
+        is_known = "matplotlib" in sys.modules
+        for step in (10, 20):
+            ctx.show(np.full((2, 8, 8, 1), step / 20), "samples", step=step)
+        ctx.show(np.zeros((2, 2)), "picture")
+        ctx.show(np.ones((3, 3, 3), np.uint8), "picture")
+        ctx.show(np.array([[9, 1], [2, 8]]), "confusion", labels=["cat", NASTY])
+        ctx.show(np.random.default_rng(0).integers(0, 255, (900, 900, 3)).astype(np.uint8), "large")
+        return is_known or "matplotlib" not in sys.modules
+
+    cluster = run(show_all, None)
+    results = cluster.wait()
+    cluster.stop()
+    assert all(results.values()), "ctx.show imports nothing"
+    nodes = [node.name for node in cluster.nodes]
+    found = tfos_lab.runs()[cluster.run_dir]
+    for shown in (cluster.view().shown, found.view().shown):
+        assert [(one.name, one.node, one.step) for one in shown] == [
+            *(("samples", node, step) for node in nodes for step in (10, 20)),
+            *((name, node, None) for name in ("picture", "confusion", "large") for node in nodes),
+        ]
+    files = {one.file for one in cluster.view().shown}
+    assert {path.relative_to(cluster.run_dir).as_posix() for path in (cluster.run_dir / "shown").iterdir()} == files
+    assert all((cluster.run_dir / file).read_bytes().startswith(PNG) for file in files if file.endswith(".png"))
+    page = RunPage(found)._repr_mimebundle_()["text/html"]
+    told = " ".join(text_of(page))
+    for words in (
+        "samples step 20",
+        "1 earlier step",
+        NASTY,
+        "85.0 % of 20 are right",
+        "A picture of 2.4 MB: ctx.show",
+    ):
+        assert words in told
+    assert tags_of(page).count("img") == 3 * len(nodes)
+    assert "script" not in tags_of(page)
