@@ -459,7 +459,13 @@ def dataset_of(tmp_path):
 def spark_type(kind):
     if pa.types.is_list(kind):
         return {"type": "array", "elementType": spark_type(kind.value_type), "containsNull": True}
-    return {pa.float32(): "float", pa.float64(): "double", pa.int64(): "long", pa.string(): "string"}[kind]
+    return {
+        pa.float32(): "float",
+        pa.float64(): "double",
+        pa.int64(): "long",
+        pa.string(): "string",
+        pa.binary(): "binary",
+    }[kind]
 
 
 def as_numpy(element):
@@ -515,6 +521,31 @@ def test_a_column_is_not_overwritten_with_the_weights_of_the_rows(dataset_of):
         dataset_of(rows)
     (element,) = dataset_of(rows, weight="sample_weight")
     assert element["sample_weight"].tolist() == [0.375, 0.75, 0.0]
+
+
+@pytest.mark.tensorflow
+def test_columns_of_bytes_become_numbers_of_the_shape_that_was_asked_for(dataset_of):
+    pixels = np.arange(12, dtype=np.int16).reshape(2, 2, 3)
+    ((image, y, _),) = dataset_of(
+        {"image": [one.tobytes() for one in pixels], "y": Y}, label="y", decode_raw={"image": ("int16", (2, 3))}
+    )
+    assert (image.dtype, image[:2].tolist(), y[:2].tolist()) == (np.int16, pixels.tolist(), Y)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"image": ("int16", (4,))}, "int16 of the shape .4,. has 8 bytes, and a value of 'image' has 6"),
+        ({"image": "int16"}, "a dtype and a shape are needed, as in"),
+        ({"y": ("int16", (3,))}, "decode_raw.'y'.: one value of bytes or text in each row is needed"),
+        ({"picture": ("int16", (3,))}, "no column of that name is fed"),
+        (["image"], "a dict is needed, such as"),
+    ],
+)
+def test_bytes_that_cannot_be_decoded_are_one_sentence(dataset_of, asked, told):
+    with pytest.raises(Exception, match=told):
+        dataset_of({"image": [b"123456", b"123456"], "y": Y}, decode_raw=asked)
 
 
 @pytest.mark.tensorflow
