@@ -297,7 +297,14 @@ class Cluster:
 
     def report(self, path: str | os.PathLike[str] | None = None) -> Path:
         """Write the run, as it is now, as one HTML file to send to somebody; see `Run.report`, which takes the same."""
-        return Run(take_snapshot(self.files, self), self.files.path).report(path)
+        return self._as_run().report(path)
+
+    def _as_run(self) -> Run:
+        return Run(take_snapshot(self.files, self), self.files.path)
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """Return the card of the cluster as it is now, for notebooks."""
+        return {**self._as_run()._repr_mimebundle_(), "text/plain": repr(self)}
 
     @property
     def events(self) -> list[Event]:

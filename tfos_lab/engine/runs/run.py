@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -314,10 +315,18 @@ class Run:
         ConfigError
             If it cannot be written.
         """
-        # The engine draws nothing.
-        drawing = importlib.import_module("tfos_lab.jupyter.display.report")
-        written: Path = drawing.write_report(self, path)
+        written: Path = _drawing("report").write_report(self, path)
         return written
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        """Return the card of the run, with its options, code and files, for notebooks."""
+        page: dict[str, str] = _drawing("history_page").RunPage(self)._repr_mimebundle_()
+        return {**page, "text/plain": repr(self)}
+
+
+def _drawing(module: str) -> ModuleType:
+    """Return a module of the notebook's part: the engine draws nothing, and works without it."""
+    return importlib.import_module(f"tfos_lab.jupyter.display.{module}")
 
 
 def process_lives(process: ProcessRecord) -> bool | None:
