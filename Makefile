@@ -8,7 +8,7 @@ export TFOS_LAB_DATA ?= $(abspath ../shared/data)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lab test test-all test-rest tutorials hosts stores sim soak alarms matrix test-tools check format bench scale docs lock clean
+.PHONY: help setup demo lab test test-all test-rest tutorials hosts stores sim soak alarms matrix test-tools check format bench scale gallery docs lock clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -89,6 +89,9 @@ bench: setup  ## benchmarks side by side; writes benchmarks/results.json; or som
 scale: setup  ## 512 and 4,096 acted nodes on one driver: what they cost it; writes benchmarks/results.json
 	@.venv/bin/tfos-lab bench scale
 
+gallery: setup  ## the tutorials executed, with their outputs, in gallery/: some minutes; or one: make gallery ARGS=04
+	@$(PYTHON) .ci/gallery.py $(ARGS)
+
 docs: setup  ## the site of the documents, in site/; fails on a link that leads nowhere
 	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet && echo "Open site/index.html"
 
@@ -97,7 +100,7 @@ lock: setup  ## update requirements.lock from pyproject.toml, keeping versions t
 	  --no-emit-index-url --custom-compile-command "make lock" --quiet --output-file requirements.lock
 
 clean:  ## remove .venv and all that tools have made
-	rm -rf .venv .venv-peers .venv-matrix build dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
+	rm -rf .venv .venv-peers .venv-matrix build dist site gallery .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
 	  tests/artefacts runs metastore_db spark-warehouse artifacts tfos_lab/jupyter/display/static \
 	  $(addprefix extensions/,node_modules .yarn build.log jupyterlab/lib jupyterlab/labextension)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

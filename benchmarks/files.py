@@ -163,7 +163,7 @@ def read_in_turns(path: str, ctx: Any) -> dict[str, float]:
         for name, spec in dataset.element_spec.items()
         if name != "sample_weight"
     }
-    files = sorted(map(str, Path(path).parent.glob(Path(path).name)))[ctx.worker_num :: ctx.num_workers]
+    files = sorted(map(str, Path(path).parent.glob(Path(path).name)))[ctx.worker_num :: ctx.world_size]
     by_hand = (records if path.endswith(".tfrecord") else row_groups)(files).prefetch(2)
     seconds_of_pass(by_hand)
     turns = [(seconds_of_pass(dataset), seconds_of_pass(by_hand)) for _ in range(ctx.epochs - 1)]

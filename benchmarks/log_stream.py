@@ -44,7 +44,7 @@ def _lines_per_s() -> float:
     cluster = tfos_lab.run(_print_all, cluster_size=NODES, local="processes")
     running_s = cluster.timings["running"]
     cluster.shutdown()
-    lines = sum(len(cluster.logs(view.node).splitlines()) for view in cluster.nodes)
+    lines = sum(len(cluster.logs(view.name).splitlines()) for view in cluster.nodes)
     assert lines == NODES * _LINES, f"{lines} of {NODES * _LINES} lines"
     return lines / (cluster.timings["done"] - running_s)
 

@@ -19,13 +19,13 @@ from tfos_lab.core.version import __version__
 if TYPE_CHECKING:
     from tfos_lab.core.config import ClusterConfig
     from tfos_lab.engine.cluster import Cluster
-    from tfos_lab.engine.interactive.cluster import start
-    from tfos_lab.engine.runs.table import run_record, runs
-    from tfos_lab.engine.start import clusters, run
+    from tfos_lab.engine.runs.table import runs
+    from tfos_lab.engine.start import clusters
     from tfos_lab.errors import TfosError
     from tfos_lab.jupyter.parallel import parallel
     from tfos_lab.jupyter.run_script import run_script, scripts
     from tfos_lab.jupyter.search import search
+    from tfos_lab.jupyter.start import run, start
     from tfos_lab.node.context.context import NodeContext
     from tfos_lab.node.context.local import local_context
     from tfos_lab.scoring.predict import predict
@@ -40,15 +40,14 @@ _HOMES = {
     "local_context": "tfos_lab.node.context.local",
     "parallel": "tfos_lab.jupyter.parallel",
     "predict": "tfos_lab.scoring.predict",
-    "run": "tfos_lab.engine.start",
-    "run_record": "tfos_lab.engine.runs.table",
+    "run": "tfos_lab.jupyter.start",
     "run_script": "tfos_lab.jupyter.run_script",
     "runs": "tfos_lab.engine.runs.table",
     "scripts": "tfos_lab.jupyter.run_script",
     "search": "tfos_lab.jupyter.search",
-    "start": "tfos_lab.engine.interactive.cluster",
+    "start": "tfos_lab.jupyter.start",
 }
-_PACKAGES = ("data", "errors", "gfile", "ml")
+_PACKAGES = ("compat", "data", "errors", "gfile", "ml")
 
 __all__ = [
     "Cluster",
@@ -61,7 +60,6 @@ __all__ = [
     "parallel",
     "predict",
     "run",
-    "run_record",
     "run_script",
     "runs",
     "scripts",

@@ -2,6 +2,7 @@
 
     TfosError
     ├── ConfigError            (ValueError)       options that cannot work, all of them at once
+    │   ├── NoRun              (KeyError)         no run of the history has that name, or several could be meant
     │   └── ParamError         (TypeError)        a value that a param of a Spark ML stage cannot have
     ├── PayloadError           (TypeError)        the function, or a value that it uses, cannot be sent to the nodes
     ├── NoSession              (RuntimeError)     there is no SparkSession, or it is dead
@@ -60,6 +61,7 @@ __all__ = [
     "LaunchFailed",
     "NoKeyboard",
     "NoModel",
+    "NoRun",
     "NoSession",
     "NodeFailed",
     "NodeUnreachable",
@@ -151,6 +153,10 @@ class ConfigError(TfosError, ValueError):
 
     def __str__(self) -> str:
         return "; ".join(self.problems)
+
+
+class NoRun(ConfigError, KeyError):
+    """No run of the history has that name, or several could be meant."""
 
 
 class ParamError(ConfigError, TypeError):

@@ -37,7 +37,7 @@ from typing import Any
 from pyarrow import fs as arrow
 
 from tfos_lab.core.paths import OWN_MARK, split_scheme, without_keys
-from tfos_lab.data.file_systems import fsspec_of, known_schemes, make_folder, move_file, open_path
+from tfos_lab.data.file_systems import answer_of, fsspec_of, known_schemes, make_folder, move_file, open_path
 from tfos_lab.errors import ConfigError
 
 __all__ = ["register"]
@@ -484,6 +484,7 @@ _P, _S, _F = c.c_void_p, c.c_char_p, c.CFUNCTYPE
 # Of TF_Code, which has the numbers of gRPC's codes.
 _CANCELLED, _UNKNOWN, _INVALID_ARGUMENT, _DEADLINE_EXCEEDED, _NOT_FOUND, _ALREADY_EXISTS = 1, 2, 3, 4, 5, 6
 _PERMISSION_DENIED, _FAILED_PRECONDITION, _OUT_OF_RANGE, _UNIMPLEMENTED, _UNAVAILABLE = 7, 9, 11, 12, 14
+_UNAUTHENTICATED = 16
 _CODES: tuple[tuple[type[BaseException], int], ...] = (
     (FileNotFoundError, _NOT_FOUND),
     (FileExistsError, _ALREADY_EXISTS),
@@ -507,6 +508,8 @@ _WORDS = (
     ),
     (re.compile(r"NO_SUCH_BUCKET|NO_SUCH_KEY|ContainerNotFound"), _NOT_FOUND),
     (re.compile(r"InvalidPath|Invalid path name"), _INVALID_ARGUMENT),
+    (re.compile(r"HDFS asks for Kerberos"), _UNAUTHENTICATED),
+    (re.compile(r"StandbyException"), _UNAVAILABLE),
 )
 
 
@@ -843,7 +846,7 @@ class _Callbacks:
 
 def _status_of(error: BaseException) -> tuple[int, str]:
     """Return the code and the sentence for what a file system has raised."""
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = answer_of(error)
     if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EISDIR, errno.ENOTDIR):
         return _FAILED_PRECONDITION, text
     if isinstance(error, Exception):

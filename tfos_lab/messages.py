@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import operator
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -18,6 +18,10 @@ import msgspec
 
 # The queue of rows that is read where none is named.
 INPUT_QUEUE = "input"
+# What functions call that queue, and the split of the rows to validate with; each split is a queue of its name.
+TRAIN, VALIDATION = "train", "validation"
+# How often the rows of a split are read: whenever the function asks for them.
+KEPT = 1 << 30
 
 
 class FromAgent(msgspec.Struct, tag=True, frozen=True):
@@ -238,8 +242,8 @@ class Start(ToAgent, frozen=True):
     Event files belong in ``log_dir``; the function writes them to ``events_dir``, another folder if that is remote.
     ``age_s`` is how many seconds ago the cluster was requested; it may have had other nodes before. With
     ``stop_on_nan``, the report of a metric that is not a number raises in the function. The function's
-    output belongs in ``output_dir`` on the driver's machine ("" if it is not wanted). A node that sees the file
-    ``output_probe`` shares that folder; any other may send ``output_limit_bytes``.
+    output belongs in ``output_dir`` on the driver's machine ("" if it is not wanted), and its result, if that is large,
+    is the file ``result_path`` there. A node that sees the file ``output_probe`` writes to them itself.
 
     A large ``payload`` is not in the message: the agent asks for ``payload_bytes`` with the SHA-256 ``payload_digest``,
     keeps them in ``payload_file`` on its host, and passes the message on with that.
@@ -264,7 +268,7 @@ class Start(ToAgent, frozen=True):
     age_s: float = 0.0
     output_dir: str = ""
     output_probe: str = ""
-    output_limit_bytes: int = 0
+    result_path: str = ""
     payload_bytes: int = 0
     payload_digest: str = ""
     payload_file: str = ""
@@ -419,137 +423,88 @@ class PayloadPiece(ToAgent, frozen=True):
     data: bytes
 
 
-# ---- what it returns, where that is large ----------------------------------------------------------------------------
+# ---- files that the driver fetches from a node ----------------------------------------------------------------------
 
 
-class ResultOffered(FromAgent, frozen=True):
-    """The function has returned, and its result is a file of ``size_bytes``; repeated until there is an answer."""
+class ListedFile(msgspec.Struct, frozen=True, array_like=True):
+    """A file of a node; ``name`` is its path below the folder, and one that is not ``settled`` may still be written."""
 
-    size_bytes: int
+    name: str
+    size_bytes: Annotated[int, msgspec.Meta(ge=0)]
+    changed_ns: int = 0
+    settled: bool = True
 
 
-class ResultWanted(ToAgent, frozen=True):
-    """The result's file belongs at ``path`` of the driver's machine, or cannot be taken, because of ``problem``.
+class FilesListed(FromAgent, frozen=True):
+    """All files in a folder of the node: ``"output"``, ``"events"`` or ``"result"``.
 
-    An agent that sees the file ``probe`` sees that machine's disk, and moves it there if it can. Others send it as
-    pieces of the folder ``"result"``.
+    The driver asks for what it wants of them, then answers `FilesTaken`; the list is sent again until it does. Lists of
+    a folder are counted by ``number``; after the ``last`` one the function writes no more. ``links`` symbolic links are
+    left out. The file ``probe`` lies beside event files, for the driver to find out whether it sees them.
     """
 
-    path: str = ""
+    folder: str
+    number: int
+    files: list[ListedFile]
+    last: bool = False
+    links: int = 0
     probe: str = ""
-    problem: str = ""
 
 
-# ---- files that a node sends -----------------------------------------------------------------------------------------
+class PieceWanted(ToAgent, frozen=True):
+    """Send ``size_bytes`` of a file from ``offset``, unless it was changed after ``changed_ns`` (0 if it may grow).
+
+    The folder may also be one of a profile, whose files are removed when they have been read to their ends.
+    """
+
+    folder: str
+    name: str
+    offset: int
+    size_bytes: int
+    changed_ns: int = 0
 
 
 class FilePiece(FromAgent, frozen=True):
-    """Bytes of one file of ``folder`` (``"output"`` or ``"result"``), in order.
-
-    ``name`` is the file's path below the folder; ``transfer`` counts the files that a node sends, including those that
-    it sends again. The last piece has the SHA-256 of the whole file.
-    """
+    """The piece; or it cannot be sent, because of a ``problem``."""
 
     folder: str
-    transfer: int
     name: str
     offset: int
     data: bytes
-    checksum: bytes = b""
-
-
-class FileCredit(ToAgent, frozen=True):
-    """``size`` bytes have been written: as many more may be sent."""
-
-    folder: str
-    size: int
-
-
-class FileKept(ToAgent, frozen=True):
-    """The whole file was written; or it was not, because of ``problem``, and may be sent ``again``."""
-
-    folder: str
-    transfer: int
     problem: str = ""
-    again: bool = False
+
+
+class FilesTaken(ToAgent, frozen=True):
+    """The driver has what it wants of the list ``number``; ``left_out`` of its files are not here.
+
+    It takes none at all because of a ``problem``, or because it ``sees`` the folder itself.
+    """
+
+    folder: str
+    number: int
+    left_out: int = 0
+    problem: str = ""
+    sees: bool = False
 
 
 class OutputOpened(FromAgent, frozen=True):
     """The node's function has asked for its output folder.
 
-    If the driver cannot see that folder, the agent adds the ``place`` on the node's host that keeps what is not sent.
+    If the driver cannot see that folder, the agent adds the ``place`` on the node's host that keeps what is not taken.
     """
 
     place: str = ""
 
 
-class OutputComes(FromAgent, frozen=True):
-    """``files`` files of ``size_bytes`` in all come next."""
+class OutputSettled(FromAgent, frozen=True):
+    """The function has ended, and its output is where it stays: on the driver's machine, or in ``place`` on the host.
 
-    files: int
-    size_bytes: int
-
-
-class OutputGone(FromAgent, frozen=True):
-    """Files that were sent are no longer wanted: the function has removed them, or others need the space."""
-
-    names: list[str]
-
-
-class OutputSent(FromAgent, frozen=True):
-    """The function has ended, and its output has been sent.
-
-    ``left_out`` files of ``left_out_bytes`` were not sent, and remain in ``place`` on the node's host: they were too
-    large, or there was a ``problem``. ``links`` symbolic links were skipped. Those of a node whose output is not wanted
-    are what it has written to its working folder, and are removed with it.
+    Of a node whose output is not wanted, ``dropped`` files of ``dropped_bytes`` are removed with its working folder.
     """
 
-    left_out: int = 0
-    left_out_bytes: int = 0
     place: str = ""
-    problem: str = ""
-    links: int = 0
-
-
-# ---- event files of a chief whose folder the driver does not see -----------------------------------------------------
-
-
-class EventFilesFound(FromAgent, frozen=True):
-    """The node has written event files, and beside them the empty file ``probe``, for the driver to look for."""
-
-    probe: str
-
-
-class EventFilesWanted(ToAgent, frozen=True):
-    """Send at most ``limit_bytes`` of them, after what is ``held`` of each; 0 if the driver sees them itself."""
-
-    limit_bytes: int
-    held: dict[str, int] = msgspec.field(default_factory=dict)
-
-
-class EventFilePiece(msgspec.Struct, frozen=True):
-    """What follows the first ``offset`` bytes of a file; ``name`` is its path below the folder."""
-
-    name: str
-    offset: int
-    data: bytes
-
-
-class EventFilesGrown(FromAgent, frozen=True):
-    """Files have grown; what comes next is sent when these pieces are kept."""
-
-    pieces: list[EventFilePiece]
-
-
-class EventFilesKept(ToAgent, frozen=True):
-    """The pieces that were sent last are written."""
-
-
-class EventFilesSent(FromAgent, frozen=True):
-    """The function has ended, and all is sent but ``left_out_bytes`` of ``left_out`` files: that was too much."""
-
-    left_out: int = 0
-    left_out_bytes: int = 0
+    dropped: int = 0
+    dropped_bytes: int = 0
 
 
 class EventFilesPut(FromAgent, frozen=True):
@@ -630,23 +585,6 @@ class Profiled(FromAgent, frozen=True):
     files: dict[str, int] = msgspec.field(default_factory=dict)
     note: str = ""
     problem: str = ""
-
-
-class ProfilePieceWanted(ToAgent, frozen=True):
-    """Send the piece of a trace's file that begins at ``offset``; a file that is read to its end is removed."""
-
-    request: int
-    name: str
-    offset: int
-
-
-class ProfilePiece(FromAgent, frozen=True):
-    """The piece; empty behind the end of the file, or where it cannot be read."""
-
-    request: int
-    name: str
-    offset: int
-    data: bytes
 
 
 # ---- steps that nodes take together ----------------------------------------------------------------------------------
@@ -809,12 +747,16 @@ class FeedsEnded(ToAgent, frozen=True):
 
 
 class DatasetOpened(FromAgent, frozen=True):
-    """The node's function has opened its ``dataset_id``-th dataset: the steps of its epochs can now be planned."""
+    """The node's function has opened its ``dataset_id``-th dataset, of the rows of a queue.
+
+    The steps of its epochs can now be planned.
+    """
 
     dataset_id: int
     batch_size: int
     remainder: str | None
     shuffle: bool = False
+    queue: str = INPUT_QUEUE
 
 
 class Share(NamedTuple):

@@ -56,7 +56,7 @@ def read_all(args: dict[str, str], ctx) -> None:  # noqa: ANN001 - TensorFlowOnS
 
     import numpy as np
 
-    Path(args["ready"], str(ctx.executor_id)).touch()
+    Path(args["ready"], str(ctx.worker_num)).touch()
     rows, end = 0, 0.0
     tf_feed = ctx.get_data_feed()
     while not tf_feed.should_stop():
@@ -66,7 +66,7 @@ def read_all(args: dict[str, str], ctx) -> None:  # noqa: ANN001 - TensorFlowOnS
             labels = np.array([row[1] for row in batch])
             assert len(images) == len(labels)
             rows, end = rows + len(images), time.time()
-    Path(args["marks"], str(ctx.executor_id)).write_text(f"{rows} {end}")
+    Path(args["marks"], str(ctx.worker_num)).write_text(f"{rows} {end}")
 
 
 def read_dataset(args: dict[str, str], ctx) -> None:  # noqa: ANN001 - TensorFlowOnSpark's TFNodeContext
@@ -84,13 +84,13 @@ def read_dataset(args: dict[str, str], ctx) -> None:  # noqa: ANN001 - TensorFlo
             for row in tf_feed.next_batch(1):
                 yield np.array(row[0]).astype(np.float32) / 255, row[1]
 
-    Path(args["ready"], str(ctx.executor_id)).touch()
+    Path(args["ready"], str(ctx.worker_num)).touch()
     shapes = (tf.TensorSpec((784,), tf.float32), tf.TensorSpec((), tf.int64))
     rows, end = 0, 0.0
     for images, labels in tf.data.Dataset.from_generator(rows_of_feed, output_signature=shapes).batch(_BATCH):
         assert len(images) == len(labels)
         rows, end = rows + len(images), time.time()
-    Path(args["marks"], str(ctx.executor_id)).write_text(f"{rows} {end}")
+    Path(args["marks"], str(ctx.worker_num)).write_text(f"{rows} {end}")
 
 
 def feed_objects(path: str, partitions: int, *, as_texts: bool) -> dict[str, float]:
@@ -118,14 +118,14 @@ def take_all(args: dict[str, str], ctx) -> None:  # noqa: ANN001 - TensorFlowOnS
     import time
     from pathlib import Path
 
-    Path(args["ready"], str(ctx.executor_id)).touch()
+    Path(args["ready"], str(ctx.worker_num)).touch()
     rows, end = 0, 0.0
     tf_feed = ctx.get_data_feed()
     while not tf_feed.should_stop():
         batch = tf_feed.next_batch(_BATCH)
         if batch:
             rows, end = rows + len(batch), time.time()
-    Path(args["marks"], str(ctx.executor_id)).write_text(f"{rows} {end}")
+    Path(args["marks"], str(ctx.worker_num)).write_text(f"{rows} {end}")
 
 
 def infer_objects(path: str, partitions: int) -> dict[str, float]:
@@ -151,7 +151,7 @@ def answer_all(args: dict[str, str], ctx) -> None:  # noqa: ANN001 - TensorFlowO
     """Answer each text with its length."""
     from pathlib import Path
 
-    Path(args["ready"], str(ctx.executor_id)).touch()
+    Path(args["ready"], str(ctx.worker_num)).touch()
     tf_feed = ctx.get_data_feed(train_mode=False)
     while not tf_feed.should_stop():
         batch = tf_feed.next_batch(_BATCH)
@@ -181,7 +181,7 @@ def do_nothing(args: dict[str, str], ctx) -> None:  # noqa: ANN001 - TensorFlowO
     import time
     from pathlib import Path
 
-    Path(args["marks"], str(ctx.executor_id)).write_text(f"0 {time.time()}")
+    Path(args["marks"], str(ctx.worker_num)).write_text(f"0 {time.time()}")
 
 
 def make_examples(path: str, partitions: int) -> dict[str, float]:

@@ -25,7 +25,7 @@ def train(args, ctx):
     read = {"csv": read_csv, "tfrecord": read_tfrecord, "parquet": read_parquet}[args.format]
     files = own_files(f"{args.data}/train", ctx)
     # The nodes take their steps together: each repeats its rows, and all take the same number.
-    steps = max(1, args.rows // (args.batch_size * ctx.num_workers))
+    steps = max(1, args.rows // (args.batch_size * ctx.world_size))
     rows = read(files).shuffle(2000).repeat().batch(args.batch_size).prefetch(2)
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
@@ -44,10 +44,10 @@ def own_files(folder, ctx):
     import tensorflow as tf
 
     files = sorted(tf.io.gfile.glob(f"{ctx.absolute_path(folder)}/part-*"))
-    if len(files) < ctx.num_workers:
-        raise ValueError(f"{folder} has {len(files)} files, too few for {ctx.num_workers} nodes: write more partitions")
+    if len(files) < ctx.world_size:
+        raise ValueError(f"{folder} has {len(files)} files, too few for {ctx.world_size} nodes: write more partitions")
     number = 0 if ctx.is_chief else ctx.task_index + 1
-    return files[number :: ctx.num_workers]
+    return files[number :: ctx.world_size]
 
 
 def read_csv(files):

@@ -51,7 +51,7 @@ def train_together(args, ctx):
     """
     with ctx.strategy().scope():
         model = build_model(args)
-    rows = ctx.dataset(args["batch_size"], args["feature"], args["label"], shuffle=True)
+    rows = ctx.dataset(args["batch_size"], features=args["feature"], label=args["label"], shuffle=True)
     history = model.fit(rows, epochs=ctx.epochs, callbacks=ctx.callbacks(), verbose=2)
     path = f"{args['model']}.keras"
     model.save(ctx.model_dir(path))

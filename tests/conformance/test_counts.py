@@ -161,3 +161,21 @@ def test_the_driver_has_little_to_do_with_a_feed_of_40000_rows(run, messages, fr
     cluster.train(frame(*[10_000] * 4))
     assert sum(cluster.wait(timeout=100).values()) == 40_000
     assert sum(messages.values()) < 60, "some for each node and partition, none for a batch or a row"
+
+
+def copied_bytes(args, ctx):
+    """Read all rows as batches of tensors; return how many there were, and how much memory Arrow took for them."""
+    import pyarrow as pa
+
+    pool = pa.default_memory_pool()
+    before = pool.total_bytes_allocated()
+    rows = sum(len(batch["x"]) for batch in ctx.dataset(64))
+    return rows, pool.total_bytes_allocated() - before
+
+
+@pytest.mark.tensorflow
+@pytest.mark.back_ends("local-session")
+def test_a_node_copies_no_rows_until_they_are_tensors(run, frame):
+    cluster = run(copied_bytes, cluster_size=1)
+    cluster.train(frame(*[10_000] * 4).selectExpr("transform(sequence(1, 64), i -> cast(i * x as float)) as x"))
+    assert cluster.wait(timeout=200)["chief:0"] == (40_000, 0)

@@ -107,7 +107,7 @@ def test_rows_that_fill_their_batches_are_read_once_and_the_next_feed_follows(fe
 
 def test_the_view_counts_rows_that_were_fed_and_read(fed):
     whole = BATCH_SIZE * len(fed.results)
-    taken = {view.node: view.rows for view in fed.view.nodes}
+    taken = {view.name: view.rows for view in fed.view.nodes}
     assert sum(taken.values()) == 2 * 101 + 1 + whole + 2 + 100
     told = [(feed.number, sum(feed.rows.values()), feed.epochs, feed.complete) for feed in fed.view.feeds]
     assert told[:3] == [(0, 101, 2, True), (1, 1, 1, True), (2, 0, 1, True)]

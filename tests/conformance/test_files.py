@@ -20,7 +20,7 @@ def make_reader():
             epochs = []
             for _ in range(ctx.epochs):
                 ids, sizes = [], []
-                for x, y, weights in ctx.dataset(4, ["x"], label="id", shuffle=feed == args - 2, seed=1):
+                for x, y, weights in ctx.dataset(4, features=["x"], label="id", shuffle=feed == args - 2, seed=1):
                     assert x.shape[1] == 3
                     assert (x.numpy()[:, 0] * 2 == y.numpy()).all()
                     ids += y.numpy()[weights.numpy() > 0].tolist()
@@ -127,7 +127,7 @@ def fit_twice(args, ctx):
             keras.utils.set_random_seed(3)
             model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
             model.compile(keras.optimizers.SGD(0.01), loss="mse")
-        model.fit(ctx.dataset(4, ["x"], label="id"), epochs=ctx.epochs, verbose=0)
+        model.fit(ctx.dataset(4, features=["x"], label="id"), epochs=ctx.epochs, verbose=0)
         trained.append([weight.tolist() for weight in model.get_weights()])
     return trained
 

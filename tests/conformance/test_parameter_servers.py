@@ -45,7 +45,7 @@ def classifying(server):
             accuracy = tf.reduce_mean(tf.cast(tf.equal(tf.argmax(logits, 1), y), tf.float32))
         accuracies = []
         with v1.train.MonitoredTrainingSession(started.target, is_chief=ctx.is_chief) as session:
-            dataset = ctx.dataset(32, "image", "label", shuffle=True, seed=1)
+            dataset = ctx.dataset(32, features="image", label="label", shuffle=True, seed=1)
             for _ in range(ctx.epochs):
                 for images, labels, _weights in dataset:
                     session.run(train, {x: images, y: labels})

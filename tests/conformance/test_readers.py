@@ -89,7 +89,7 @@ def test_unread_epochs_are_reported(run, frame):
     cluster.train(frame(50, 50), epochs=2)
     cluster.wait(timeout=120)
     (event,) = (event for event in cluster.events if isinstance(event, RowsUnread))
-    names = [node.node for node in cluster.nodes]
+    names = [node.name for node in cluster.nodes]
     assert (event.epochs, event.epochs_read) == (2, dict.fromkeys(names, 1))
     (note,) = cluster.view().notes
     assert note.startswith(f"rows were left unread: {', '.join(names)} read 1 of 2 epochs. ")

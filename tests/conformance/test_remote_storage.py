@@ -78,7 +78,7 @@ def test_event_files_are_shown_while_they_are_written_and_are_complete_at_the_ad
         cluster.wait(PATIENCE_S)
     cluster.stop()
     there, here = content(f"{address}/logs"), content(cluster.run_dir / "events")
-    nodes = [node.node.replace(":", "-") for node in cluster.nodes]
+    nodes = [node.name.replace(":", "-") for node in cluster.nodes]
     assert {name.rpartition("/")[0] for name in there} == {
         "chief-0/train",
         *(f"{node}/own" for node in nodes),
@@ -139,7 +139,7 @@ def fit_and_die_once(args, ctx):
 
     class Killed(keras.callbacks.Callback):
         def on_epoch_begin(self, epoch, logs=None):
-            if ctx.restart == 0 and epoch == 2 and ctx.rank == ctx.num_workers - 1:
+            if ctx.restart == 0 and epoch == 2 and ctx.rank == ctx.world_size - 1:
                 while saved_epochs() < 2:
                     time.sleep(0.01)
                 os.kill(os.getpid(), signal.SIGKILL)

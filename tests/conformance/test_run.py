@@ -40,7 +40,7 @@ def survey(back_end, run, once):
         return {
             "ctx": {
                 name: getattr(ctx, name)
-                for name in ("job_name", "task_index", "node", "num_workers", "worker_num", "executor_id", "is_chief")
+                for name in ("job_name", "task_index", "node", "world_size", "worker_num", "is_chief")
             },
             "cluster_spec": ctx.cluster_spec,
             "log_dir": ctx.log_dir,
@@ -80,9 +80,8 @@ def test_each_node_knows_its_role_and_rank(survey):
             "job_name": job,
             "task_index": int(index),
             "node": node,
-            "num_workers": len(training),
+            "world_size": len(training),
             "worker_num": number,
-            "executor_id": number,
             "is_chief": job == "chief",
         }
 
@@ -157,7 +156,7 @@ def test_printed_text_is_in_the_logs_and_complete_in_the_run_s_files(survey, bac
 def test_the_view_shows_where_nodes_ran_and_how_they_ended(survey, back_end):
     view = survey.view
     assert (view.state, view.launcher) == ("done", back_end.launcher)
-    assert [node.node for node in view.nodes] == survey.nodes
+    assert [node.name for node in view.nodes] == survey.nodes
     assert {node.state for node in view.nodes} == {"done"}
     assert {node.pid for node in view.nodes} == {survey.results[node]["pid"] for node in survey.nodes}
     assert all(node.host for node in view.nodes)
@@ -308,7 +307,7 @@ def test_metrics_reach_the_notebook(run):
         assert (view.step, view.total_steps, view.metrics) == (2, 2, {"loss": 0.5})
     table = cluster.metrics
     assert {node: list(rows) for node, rows in table.groupby("node")["loss"]} == {
-        view.node: [1.0, 0.5] for view in cluster.nodes
+        view.name: [1.0, 0.5] for view in cluster.nodes
     }
     assert list(table.loc[table["node"] == "chief:0", "step"]) == [1, 2]
     assert table["time"].between(0, cluster.timings["done"]).all()

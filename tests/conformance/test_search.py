@@ -95,7 +95,7 @@ def test_a_metric_that_the_first_trial_does_not_report_ends_the_search(search):
 def test_trials_are_clusters_of_their_own_sizes(search):
     def count(args, ctx):
         if ctx.job_name == "chief":
-            ctx.report(1, nodes=ctx.num_workers)
+            ctx.report(1, nodes=ctx.world_size)
 
     found = search(count, {"nodes": [1, 2, 3]}, cluster_size="nodes", mode="max", slots=4)
     assert [trial.metric for trial in found] == [1.0, 2.0, 3.0]
@@ -111,7 +111,7 @@ def test_each_trial_is_fed_all_rows(search, spark):
         while not feed.should_stop():
             rows += len(feed.next_batch(args["batch"]))
             ctx.report(rows, rows=rows)
-        if ctx.num_workers == 1:
+        if ctx.world_size == 1:
             return rows
         time.sleep(0.1)
         return None

@@ -33,8 +33,8 @@ def test_what_nodes_show_comes_home_and_is_in_the_run(run):
     results = cluster.wait()
     cluster.stop()
     assert all(results.values()), "ctx.show imports nothing"
-    nodes = [node.node for node in cluster.nodes]
-    found = tfos_lab.run_record(cluster.run_dir)
+    nodes = [node.name for node in cluster.nodes]
+    found = tfos_lab.runs()[cluster.run_dir]
     for shown in (cluster.view().shown, found.view().shown):
         assert [(one.name, one.node, one.step) for one in shown] == [
             *(("samples", node, step) for node in nodes for step in (10, 20)),

@@ -17,7 +17,7 @@ def test_event_files_are_shown_while_the_nodes_live_and_afterwards(run, tmp_path
     def train(args, ctx):
         if ctx.is_chief:
             args(ctx.log_dir, loss=[1.0, 0.5])
-        while ctx.num_workers > 1 and not looked.exists():
+        while ctx.world_size > 1 and not looked.exists():
             time.sleep(0.05)
 
     cluster = run(train, write_events, tensorboard=True, log_dir=str(tmp_path / "events"))

@@ -28,14 +28,14 @@ def adding_up(*, eager):
                 v1.train.get_or_create_global_step()
                 batches = make()
                 with v1.train.MonitoredTrainingSession() as session:
-                    rows = batches if batches is not None else ctx.dataset(4, "x")
+                    rows = batches if batches is not None else ctx.dataset(4, features="x")
                     return sum(int(session.run(total, {x: batch["x"][batch["sample_weight"] > 0]})) for batch in rows)
 
         def in_pipeline(iterate):
             """Sum what TensorFlow reads from a pipeline that is part of the graph."""
             with tf.Graph().as_default():
                 v1.train.get_or_create_global_step()
-                dataset = ctx.dataset(4, "x").map(lambda row: tf.where(row["sample_weight"] > 0, row["x"], 0))
+                dataset = ctx.dataset(4, features="x").map(lambda row: tf.where(row["sample_weight"] > 0, row["x"], 0))
                 iterator = iterate(dataset)
                 total, sums = tf.reduce_sum(iterator.get_next()), []
                 scaffold = v1.train.Scaffold(local_init_op=iterator.initializer) if iterate is initializable else None
@@ -45,10 +45,10 @@ def adding_up(*, eager):
                 return sum(sums)
 
         initializable = v1.data.make_initializable_iterator
-        outside = ctx.dataset(4, "x") if eager else None
+        outside = ctx.dataset(4, features="x") if eager else None
         return [
             in_session(lambda: None),
-            in_session(lambda: ctx.dataset(4, "x")),
+            in_session(lambda: ctx.dataset(4, features="x")),
             in_session(lambda: outside),
             in_pipeline(initializable),
         ]

@@ -20,8 +20,9 @@ def keywords_of(function):
     return {one.name: one.default for one in parameters if one.kind is inspect.Parameter.KEYWORD_ONLY}
 
 
-# Of `tfos_lab.run`, with their defaults; the session is no option.
-OPTIONS = {name: default for name, default in keywords_of(tfos_lab.run).items() if name != "spark"}
+# Of `tfos_lab.run`, with their defaults; session and rows are no options, and neither is whether it is shown.
+OTHERS = ("spark", "data", "validation", "show")
+OPTIONS = {name: default for name, default in keywords_of(tfos_lab.run).items() if name not in OTHERS}
 
 
 def problems_of(**options: Any) -> list[str]:
@@ -32,7 +33,9 @@ def problems_of(**options: Any) -> list[str]:
 
 def test_the_help_of_run_and_of_the_configuration_describes_each_option():
     for documented in (tfos_lab.run, tfos_lab.ClusterConfig):
-        assert [name for name in OPTIONS if f"\n{name} : " not in inspect.getdoc(documented)] == []
+        names = OPTIONS if documented is tfos_lab.run else inspect.signature(documented).parameters
+        assert [name for name in names if f"\n{name} : " not in inspect.getdoc(documented)] == []
+    assert set(inspect.signature(tfos_lab.ClusterConfig).parameters) < set(OPTIONS)
     assert "grace : float, default 10.0\n    Seconds between asking a node to end" in inspect.getdoc(tfos_lab.run)
 
 
@@ -101,7 +104,7 @@ def test_an_option_is_declared_once_and_is_in_all_calls_cells_params_and_documen
 
 
 def test_a_call_takes_the_options_that_mean_something_to_it():
-    for call, option in ((tfos_lab.parallel, "restarts"), (tfos_lab.run, "epochs")):
+    for call, option in ((tfos_lab.parallel, "restarts"), (tfos_lab.run, "spool_bytes")):
         with pytest.raises(TypeError, match=rf"{call.__name__}\(\) got an unexpected keyword argument '{option}'"):
             call(print, [], **{option: 1})
 
@@ -115,8 +118,9 @@ def test_a_configuration_has_the_defaults_and_cannot_be_changed():
 
 @pytest.mark.parametrize("nonsense", [object(), -1.5, "?", ["a"]], ids=["object", "negative", "text", "list"])
 def test_each_option_refuses_nonsense_by_its_name_and_value_and_all_of_them_together(nonsense):
-    takes_text = {"name", "log_dir"} if isinstance(nonsense, str) else set()
-    refusing = [name for name in OPTIONS if name not in takes_text]
+    taking = {"name", "log_dir"} if isinstance(nonsense, str) else set()
+    taking |= {"columns"} if isinstance(nonsense, list) else set()
+    refusing = [name for name in OPTIONS if name not in taking]
     for name in refusing:
         [problem] = problems_of(**{name: nonsense})
         assert problem.startswith(f"{name}="), problem

@@ -411,7 +411,7 @@ def wait_for(cluster, says):
 
 
 def recorded(cluster):
-    run = tfos_lab.run_record(cluster.run_dir)
+    run = tfos_lab.runs()[cluster.run_dir]
     return not run.live and run.record.view
 
 

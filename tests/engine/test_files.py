@@ -1,13 +1,13 @@
-"""Files that nodes send to the driver: output, large results and event files; the test plays the nodes that send them.
+"""Files that the driver fetches from nodes: output, large results and event files; the test plays the nodes.
 
 They are stored complete, in their folder and nowhere else, and never beyond their limit.
 """
 
 from __future__ import annotations
 
-import hashlib
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from tests.support.eventually import eventually
@@ -17,12 +17,21 @@ from tfos_lab import messages as m
 pytestmark = pytest.mark.leaves_nothing
 
 
+def listed(files, *, rank=0, folder="output", number=1, unsettled=(), **more):
+    """Return a list of files, by name and content, the first of which is the newest."""
+    found = [
+        m.ListedFile(name, len(data), 1_000 - age, name not in unsettled)
+        for age, (name, data) in enumerate(files.items())
+    ]
+    return m.FilesListed(rank, folder, number, found, **more)
+
+
 class Stand:
     """A cluster that runs, and what its nodes are answered."""
 
     def __init__(self, cluster, nodes):
         self.cluster, self.nodes = cluster, nodes
-        self.transfer = 0
+        self.number = 0
 
     def ask(self, message):
         """Send a node's message; return what it is answered."""
@@ -34,16 +43,16 @@ class Stand:
         eventually(lambda: any(to == mine and isinstance(answer, m.HeartbeatAck) for to, answer in sent[before:]))
         return [answer for to, answer in sent[before:] if to == mine and not isinstance(answer, m.HeartbeatAck)]
 
-    def send(self, name, *pieces, rank=0, checksum=None, folder="output"):
-        """Send a file in pieces; return the answer to the last one."""
-        self.transfer += 1
-        offset, answers = 0, []
-        whole = hashlib.sha256(b"".join(pieces)).digest() if checksum is None else checksum
-        for number, data in enumerate(pieces, 1):
-            last = whole if number == len(pieces) else b""
-            answers = self.ask(m.FilePiece(rank, folder, self.transfer, name, offset, data, last))
-            offset += len(data)
-        return answers[-1] if answers else None
+    def bring(self, files, *, rank=0, change=lambda piece: piece, **more):
+        """List files, and send the pieces that are asked for; return the names of these, and the last answer."""
+        self.number += 1
+        asked, names = self.ask(listed(files, rank=rank, number=self.number, **more)), []
+        while asked and isinstance(wanted := asked.pop(0), m.PieceWanted):
+            data = files[wanted.name][wanted.offset : wanted.offset + wanted.size_bytes]
+            names += [wanted.name] if wanted.name not in names else []
+            asked += self.ask(change(m.FilePiece(rank, wanted.folder, wanted.name, wanted.offset, data)))
+            taken = asked[-1] if asked else None
+        return names, (taken if names else wanted)
 
     def stored(self, folder="output"):
         home = self.cluster.run_dir / folder
@@ -79,40 +88,116 @@ def output(stand):
     return make
 
 
+def piece(name, data, offset=0, rank=0):
+    return m.FilePiece(rank, "output", name, offset, data)
+
+
 def test_a_file_appears_when_it_is_complete_and_is_told_of_while_it_comes(output):
     stand = output()
-    stand.ask(m.OutputComes(rank=0, files=2, size_bytes=2_000))
-    stand.send("a/m.keras", b"x" * 300, b"y" * 200)
+    model, rest = b"x" * m.PIECE_BYTES + b"y" * 200, b"z" * 1_300
+    wanted = stand.ask(listed({"a/m.keras": model, "rest": rest}))
+    assert [(one.name, one.offset, one.size_bytes) for one in wanted] == [
+        ("a/m.keras", 0, m.PIECE_BYTES),
+        ("a/m.keras", m.PIECE_BYTES, 200),
+        ("rest", 0, 1_300),
+    ]
+    stand.ask(piece("a/m.keras", model[: m.PIECE_BYTES]))
+    assert stand.stored() == set()
+    stand.ask(piece("a/m.keras", model[m.PIECE_BYTES :], m.PIECE_BYTES))
     assert stand.stored() == {"a/m.keras"}
-    assert "output of chief:0: 500 bytes of 2,000 bytes copied here" in stand.notes
-    stand.ask(m.FilePiece(0, "output", 9, "half", 0, b"half"))
-    assert stand.stored() == {"a/m.keras"}
-    assert (stand.cluster.run_dir / "output" / "a" / "m.keras").read_bytes() == b"x" * 300 + b"y" * 200
+    assert (stand.cluster.run_dir / "output" / "a" / "m.keras").read_bytes() == model
+    assert "output of chief:0: 0.3 MB of 0.3 MB copied here" in stand.notes
+    assert stand.ask(piece("rest", rest)) == [m.FilesTaken("output", 1)]
+    assert stand.notes == ()
+
+
+def test_files_that_may_still_be_written_come_at_the_end_and_what_is_here_does_not_come_again(output):
+    stand = output()
+    files = {"log": b"growing", "m": b"done"}
+    assert stand.bring(files, unsettled=["log"]) == (["m"], m.FilesTaken("output", 1, left_out=1))
+    assert stand.bring(files, last=True) == (["log"], m.FilesTaken("output", 2))
+    assert stand.stored() == {"log", "m"}
+
+
+def test_files_that_have_changed_replace_those_here_and_those_that_are_gone_go(output):
+    stand = output()
+    stand.bring({"best": b"first", "folder/old": b"x"})
+    home = stand.cluster.run_dir / "output"
+    again = m.FilesListed(0, "output", 2, [m.ListedFile("best", 6, 2_000)])
+    [wanted] = stand.ask(again)
+    assert (home / "best").read_bytes() == b"first"
+    assert stand.ask(m.FilePiece(0, "output", "best", wanted.offset, b"better")) == [m.FilesTaken("output", 2)]
+    assert (home / "best").read_bytes() == b"better"
+    assert [path.name for path in home.iterdir()] == ["best"]
+
+
+def test_only_so_much_is_on_its_way_and_each_piece_makes_room_for_another(output):
+    stand = output()
+    data = b"x" * (5 << 20)
+    first = stand.ask(listed({"large": data}))
+    assert sum(wanted.size_bytes for wanted in first) < len(data)
+    assert stand.ask(piece("large", data[: m.PIECE_BYTES]))[0].offset == sum(wanted.size_bytes for wanted in first)
+    many = {f"{number}": b"" for number in range(10_000)}
+    assert len(stand.ask(listed(many, number=2))) < len(many)
 
 
 def test_only_the_chief_s_output_is_stored_unless_all_nodes_are_asked(output):
     for options, stored in (({}, {"m"}), ({"collect": "all"}, {"m", "worker-0/m"})):
         stand = output(**options)
         stand.ask(m.OutputOpened(rank=1, place="/tmp/there"))
-        for rank in (0, 1):
-            stand.send("m", b"x", rank=rank)
+        stand.bring({"m": b"x"})
+        assert (stand.ask(listed({"m": b"x"}, rank=1)) == []) == (options == {})
+        stand.ask(piece("m", b"x", rank=1))
         assert stand.stored() == stored
 
 
-def test_a_file_with_a_wrong_checksum_or_a_missing_piece_may_be_sent_again_and_the_old_one_stays(output):
+@pytest.mark.parametrize("broken", ["short", "long", "with a problem"])
+def test_a_file_that_does_not_come_whole_is_left_out_and_the_old_one_stays(output, broken):
     stand = output()
-    stand.send("m", b"good")
-    assert stand.send("m", b"bad", checksum=b"x" * 32) == m.FileKept("output", 2, "its checksum is wrong", again=True)
-    stand.ask(m.FilePiece(0, "output", 3, "m", 0, b"one"))
-    [*_, kept] = stand.ask(m.FilePiece(0, "output", 3, "m", 5, b"x"))
-    assert kept == m.FileKept("output", 3, "a piece is missing", again=True)
+    stand.bring({"m": b"good"})
+    changes = {
+        "short": {"data": b"x"},
+        "long": {"data": b"x" * 10},
+        "with a problem": {"data": b"", "problem": "it changed while it was read"},
+    }
+    files = {"new": b"n", "m": b"better"}
+
+    def change(piece):
+        return msgspec.structs.replace(piece, **changes[broken]) if piece.name == "m" else piece
+
+    _, taken = stand.bring(files, change=change, last=True)
+    assert taken.left_out == 1
     assert (stand.cluster.run_dir / "output" / "m").read_bytes() == b"good"
+    stand.ask(m.OutputSettled(rank=0, place="/tmp/there"))
+    assert (
+        "output of chief:0: 1 file of 6 bytes was not copied here (it changed while it was read); it is"
+        in stand.notes[0]
+    )
+
+
+def test_what_was_lost_on_its_way_is_asked_for_again_when_the_files_are_listed_again(output):
+    stand = output()
+    data = b"x" * m.PIECE_BYTES + b"y"
+    first = stand.ask(listed({"m": data}))
+    assert stand.ask(piece("m", b"y", m.PIECE_BYTES)) == [], "a piece is missing"
+    assert stand.stored() == set()
+    assert stand.ask(listed({"m": data})) == first
+    assert stand.bring({"m": data})[1] == m.FilesTaken("output", 1)
+    assert (stand.cluster.run_dir / "output" / "m").read_bytes() == data
 
 
 @pytest.mark.parametrize("name", ["../m", "/etc/m", "a/../../m", "a//m", "..", "", "a/\0", "x" * 256])
-def test_a_name_that_leads_elsewhere_is_refused(output, name):
+def test_a_name_that_leads_elsewhere_is_not_asked_for(output, name):
     stand = output()
-    assert stand.send(name, b"x") == m.FileKept("output", 1, "it was not to come", again=False)
+    assert stand.bring({name: b"x"}) == ([], m.FilesTaken("output", 1, left_out=1))
+    assert stand.stored() == set()
+
+
+def test_what_was_not_asked_for_is_not_stored(output):
+    stand = output()
+    assert stand.ask(piece("m", b"x")) == []
+    stand.ask(listed({"m": b"xx"}))
+    assert stand.ask(piece("n", b"xx")) == []
     assert stand.stored() == set()
 
 
@@ -124,27 +209,26 @@ def test_symbolic_links_are_not_followed(output, tmp_path):
     home.mkdir(exist_ok=True)
     (home / "folder").symlink_to(outside)
     (home / "file").symlink_to(outside / "file")
-    assert stand.send("folder/m", b"x").problem == "it was not to come"
-    stand.ask(m.OutputGone(rank=0, names=["folder/file"]))
     # What was left there by somebody else is removed, not written through.
-    assert stand.send("file", b"x").problem == ""
+    assert stand.bring({"folder/m": b"x", "file": b"x"})[1].left_out == 1
     assert {path.name: path.read_text() for path in outside.iterdir()} == {"file": "mine"}
     assert (home / "file").read_text() == "x"
 
 
-def test_no_more_than_the_limit_is_stored_and_removed_files_make_room(output):
+def test_the_newest_files_that_fit_are_stored_and_removed_ones_make_room(output):
     stand = output(output_limit_bytes=10)
-    assert stand.send("a", b"x" * 6).problem == ""
-    assert stand.send("b", b"x" * 6).problem == "more than 10 bytes"
-    stand.ask(m.OutputGone(rank=0, names=["a", "../../run.json", "nothing"]))
-    assert stand.send("b", b"x" * 3, b"x" * 7).problem == ""
+    assert stand.bring({"a": b"x" * 6, "b": b"x" * 6}) == (["a"], m.FilesTaken("output", 1, left_out=1))
+    assert stand.bring({"b": b"x" * 10}) == (["b"], m.FilesTaken("output", 2))
     assert stand.stored() == {"b"}
 
 
 def test_what_stays_on_the_node_s_host_is_noted_with_its_place(output):
     stand = output(output_limit_bytes=1_000)
-    sent = {"left_out": 2, "left_out_bytes": 3_200_000_000, "place": "/tmp/there", "links": 1}
-    stand.ask(m.OutputSent(rank=0, **sent))
+    files = [m.ListedFile("a", 3_000_000_000), m.ListedFile("b", 200_000_000)]
+    assert stand.ask(m.FilesListed(0, "output", 1, files, last=True, links=1)) == [
+        m.FilesTaken("output", 1, left_out=2)
+    ]
+    stand.ask(m.OutputSettled(rank=0, place="/tmp/there"))
     kept, links = stand.notes
     assert kept == (
         "output of chief:0: 2 files of 3,200.0 MB were not copied here (output_limit_bytes=1,000 is reached); they are "
@@ -153,10 +237,17 @@ def test_what_stays_on_the_node_s_host_is_noted_with_its_place(output):
     assert links == "output of chief:0: 1 symbolic link was not copied here"
 
 
+def test_a_list_with_a_size_below_zero_ends_its_sender(output):
+    stand = output(output_limit_bytes=10)
+    stand.nodes.send(m.FilesListed(0, "output", 1, [m.ListedFile("a", -100), m.ListedFile("b", 100)]))
+    assert eventually(lambda: stand.cluster.ended)
+    assert "a message that cannot be decoded" in str(stand.cluster.head.failure())
+
+
 def test_what_a_node_has_written_by_relative_paths_is_noted_once_if_it_is_not_copied(stand):
     stand = stand()
     for _ in range(2):
-        stand.ask(m.OutputSent(rank=1, left_out=2, left_out_bytes=500))
+        stand.ask(m.OutputSettled(rank=1, dropped=2, dropped_bytes=500))
     what = "worker:0 has written 2 files of 500 bytes by relative paths, removed with the node"
     assert stand.notes == (f"{what}: collect='all' copies them here",)
 
@@ -164,21 +255,35 @@ def test_what_a_node_has_written_by_relative_paths_is_noted_once_if_it_is_not_co
 # ---- large results --------------------------------------------------------------------------------------------------
 
 
-def offer(stand, rank=0, size_bytes=100):
-    return stand.ask(m.ResultOffered(rank=rank, size_bytes=size_bytes))
+def offer(stand, rank=0, size_bytes=100, name=None):
+    node = name or ("chief-0" if rank == 0 else f"worker-{rank - 1}")
+    return stand.ask(m.FilesListed(rank, "result", 1, [m.ListedFile(node, size_bytes)], last=True))
 
 
-def test_what_was_not_offered_or_is_larger_or_has_another_name_is_not_stored(stand):
+def test_a_result_is_stored_once_it_is_whole(stand):
     stand = stand()
-    assert stand.send("worker-0", b"x", rank=1, folder="result") is None
-    offer(stand, 0)
-    assert stand.send("../run.json", b"x", folder="result").problem
-    assert stand.send("worker-0", b"x", folder="result").problem
-    offer(stand, 0)
-    assert stand.send("chief-0", b"x" * 101, folder="result").problem
+    assert stand.bring({"worker-0": b"x" * 100}, rank=1, folder="result", last=True)[1] == m.FilesTaken("result", 1)
+    assert (stand.cluster.run_dir / "results" / "worker-0").read_bytes() == b"x" * 100
 
 
-def test_a_few_nodes_send_at_a_time_and_the_next_follows_when_one_has_ended(stand):
+@pytest.mark.parametrize("name", ["../run.json", "worker-0"])
+def test_a_result_of_another_name_is_not_asked_for(stand, name):
+    stand = stand()
+    assert offer(stand, name=name) == [m.FilesTaken("result", 1, problem="it was not to come")]
+    assert stand.ask(m.FilePiece(0, "result", name, 0, b"x" * 100)) == []
+
+
+def test_a_result_that_cannot_be_read_is_refused_with_the_reason(stand):
+    stand = stand()
+
+    def change(piece):
+        return msgspec.structs.replace(piece, data=b"", problem="No space left on device")
+
+    _, taken = stand.bring({"chief-0": b"x" * 100}, folder="result", change=change)
+    assert taken.problem == "the result (0.0 MB) could not be brought to the notebook: No space left on device"
+
+
+def test_a_few_results_come_at_a_time_and_the_next_follows_when_one_has_ended(stand):
     stand = stand(cluster_size=6)
     answers = {rank: offer(stand, rank) for rank in range(6)}
     first = [rank for rank, answer in answers.items() if answer]
@@ -188,23 +293,19 @@ def test_a_few_nodes_send_at_a_time_and_the_next_follows_when_one_has_ended(stan
         stand.nodes.send(m.Ended(rank=rank, outcome=m.Outcome(kind="returned", stored_bytes=100)))
         if number < 6 - len(first):
             eventually(
-                lambda number=number: "ResultWanted" in stand.nodes.listener.sent_to(identity_of(len(first) + number))
+                lambda number=number: "PieceWanted" in stand.nodes.listener.sent_to(identity_of(len(first) + number))
             )
 
 
 def test_a_result_that_the_disk_has_no_space_for_is_refused_with_both_numbers(stand, monkeypatch):
     stand = stand()
     monkeypatch.setattr("shutil.disk_usage", lambda _folder: SimpleNamespace(free=5_000_000, total=40_000_000))
-    [wanted] = offer(stand, 0, 2_000_000)
-    assert isinstance(wanted, m.ResultWanted)
+    assert isinstance(offer(stand, 0, 2_000_000)[0], m.PieceWanted)
     [refused] = offer(stand, 1, 1_500_000)
     assert "it takes 1.5 MB, and the disk there has room for 1.0 MB. Free some space" in refused.problem
 
 
 # ---- event files ----------------------------------------------------------------------------------------------------
-
-
-FOUND = m.EventFilesFound(rank=0, probe=".probe")
 
 
 @pytest.fixture
@@ -213,42 +314,38 @@ def chief(stand, tmp_path):
     return stand(log_dir=str(tmp_path / "there"))
 
 
-def grow(chief, name, data, offset=0):
-    """Send a piece of a file, and have it answered."""
-    piece = m.EventFilePiece(name, offset, data)
-    assert chief.ask(m.EventFilesGrown(rank=0, pieces=[piece])) == [m.EventFilesKept()]
+def bring(chief, files, **more):
+    return chief.bring(files, folder="events", **more)
 
 
 def test_event_files_in_a_folder_that_both_see_stay_there(chief, tmp_path):
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / ".probe").touch()
-    assert chief.ask(FOUND) == [m.EventFilesWanted(limit_bytes=0)]
-    grow(chief, "a.tfevents", b"x")
+    assert bring(chief, {"a.tfevents": b"x"}, probe=".probe") == ([], m.FilesTaken("events", 1, sees=True))
     assert (chief.stored("events"), chief.notes) == (set(), ())
 
 
-def test_event_files_of_another_host_are_brought_into_the_run_s_folder(chief):
-    [wanted] = chief.ask(FOUND)
-    assert wanted.limit_bytes > 0
-    grow(chief, "train/a.tfevents", b"one ")
-    grow(chief, "train/a.tfevents", b"lost", offset=5)
-    grow(chief, "train/a.tfevents", b"two", offset=4)
-    assert chief.ask(FOUND)[0].held == {"train/a.tfevents": 7}
-    chief.ask(m.EventFilesSent(rank=0))
+def test_event_files_of_another_host_are_brought_into_the_run_s_folder(chief, tmp_path):
+    (tmp_path / "there").mkdir()  # of the same name, and another
+    assert bring(chief, {"train/a.tfevents": b"one "}, probe=".probe")[1] == m.FilesTaken("events", 1)
     home = chief.cluster.run_dir / "events"
+    assert (home / "train" / "a.tfevents").read_bytes() == b"one "
+    [wanted] = chief.ask(listed({"train/a.tfevents": b"one two"}, folder="events", number=2))
+    assert (wanted.offset, wanted.size_bytes, wanted.changed_ns) == (4, 3, 0)
+    bring(chief, {"train/a.tfevents": b"one two"}, last=True)
     assert (home / "train" / "a.tfevents").read_bytes() == b"one two"
     assert chief.notes == (f"event files: 1 brought from the chief's host into {home}",)
 
 
 def test_event_files_that_stay_on_the_chief_s_host_are_told(chief):
-    chief.ask(FOUND)
-    chief.ask(m.EventFilesSent(rank=0, left_out=2, left_out_bytes=512_000_000))
-    assert "512.0 MB of 2 stay there in" in chief.notes[0]
+    files = [m.ListedFile("a.tfevents", 2), *(m.ListedFile(f"{name}.tfevents", 300 << 20) for name in "bc")]
+    [wanted] = chief.ask(m.FilesListed(0, "events", 1, files, last=True))
+    assert chief.ask(m.FilePiece(0, "events", wanted.name, 0, b"xx")) == [m.FilesTaken("events", 1)]
+    assert "event files: 1 brought" in chief.notes[0]
+    assert "629.1 MB of 2 stay there in" in chief.notes[0]
 
 
 @pytest.mark.parametrize("name", ["../a.tfevents", "/etc/a.tfevents", "notes.txt", "a.tfevents/b"])
-def test_anything_but_event_files_is_dropped(chief, name):
-    chief.ask(FOUND)
-    grow(chief, name, b"x")
-    chief.ask(m.EventFilesSent(rank=0))
+def test_anything_but_event_files_is_not_asked_for(chief, name):
+    assert bring(chief, {name: b"x"}, last=True)[0] == []
     assert chief.stored("events") == set()

@@ -57,7 +57,7 @@ def test_each_node_has_its_own_and_the_table_shows_them(run):
     assert sorted([*found["chief:0"][0], *found["worker:0"][0]]) == ["0", "1", "2", "3"]
     for gpus, visible, order, growth in (found["chief:0"], found["worker:0"]):
         assert (visible, order, growth) == (",".join(gpus), "PCI_BUS_ID", "true")
-    assert {node.node: list(node.gpus) for node in cluster.nodes} == {node: gpus for node, (gpus, *_) in found.items()}
+    assert {node.name: list(node.gpus) for node in cluster.nodes} == {node: gpus for node, (gpus, *_) in found.items()}
 
 
 def test_a_user_s_own_settings_are_left_alone(run):

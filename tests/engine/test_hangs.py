@@ -66,7 +66,7 @@ class Rig:
 
     @property
     def hung(self):
-        return [view.node for view in self.state.views if view.hung]
+        return [view.name for view in self.state.views if view.hung]
 
 
 def both_idle(rig, *, steps=(41, 41)):

@@ -180,10 +180,10 @@ def recorded(cluster):
     path = cluster.run_dir / "run.json"
 
     def ended():
-        return path.exists() and not tfos_lab.run_record(cluster.run_dir).live
+        return path.exists() and not tfos_lab.runs()[cluster.run_dir].live
 
     eventually(ended)
-    return tfos_lab.run_record(cluster.run_dir).record
+    return tfos_lab.runs()[cluster.run_dir].record
 
 
 def test_options_are_recorded_without_the_values_of_env(start):
@@ -243,16 +243,16 @@ def test_a_real_run_is_recorded_when_wait_returns(run):
     cluster.wait(timeout=60)
     path = cluster.run_dir / "run.json"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    record = tfos_lab.run_record(path.parent).record
+    record = tfos_lab.runs()[path.parent].record
     assert record.view == cluster.view()
     assert (record.view.state, record.error) == ("done", None)
-    assert [(node.node, node.state, node.metrics) for node in record.view.nodes] == [
+    assert [(node.name, node.state, node.metrics) for node in record.view.nodes] == [
         ("chief:0", "done", {"loss": 1 / 3}),
         ("worker:0", "done", {"loss": 1 / 3}),
     ]
     assert [(file.path, file.size_bytes) for file in record.files] == [("weights.bin", 5)]
     assert record.file_count == 1
-    assert len(tfos_lab.run_record(path.parent).metrics) == 6
+    assert len(tfos_lab.runs()[path.parent].metrics) == 6
     assert record.code.source.startswith("def train(args, ctx):")
 
 
@@ -273,17 +273,17 @@ def test_a_kernel_that_is_killed_leaves_a_readable_record(tmp_path):
             eventually(path.exists)
         finally:
             kernel.kill()
-    run = tfos_lab.run_record(path.parent)
+    run = tfos_lab.runs()[path.parent]
     assert (run.record.process.pid, run.state, run.record.view.state.ended) == (kernel.pid, "lost", False)
 
 
 def test_it_is_json_of_a_version_that_people_can_read_and_later_fields_are_ignored(tmp_path):
     path = write_run(tmp_path) / "run.json"
     fields = json.loads(path.read_bytes())
-    assert fields["version"] == 2
+    assert fields["version"] == 3
     assert '\n  "name": "mnist",\n' in path.read_text()
     path.write_text(json.dumps({**fields, "colour": "red"}))
-    assert tfos_lab.run_record(path.parent).name == "mnist"
+    assert tfos_lab.runs()[path.parent].name == "mnist"
 
 
 RATE, LAYERS, TABLE = 0.5, (64, 10), object()
@@ -324,7 +324,7 @@ def test_numbers_and_short_texts_are_recorded_by_their_places_and_secrets_are_no
     cluster = run(uses_names, args, local="inline", env={})
     cluster.wait(timeout=60)
     cluster.stop()
-    found = tfos_lab.run_record(cluster.run_dir).inputs
+    found = tfos_lab.runs()[cluster.run_dir].inputs
     assert found == {**inputs, "RATE": 0.5, "LAYERS": "(64, 10)"}
     assert "hunter2" not in (cluster.run_dir / "run.json").read_text()
 

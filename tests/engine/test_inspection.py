@@ -78,8 +78,9 @@ def profiled(*, files=None, note="", problem="", sends=True, samples=SAMPLES):
         match message:
             case m.ProfileWanted(request=number):
                 return m.Profiled(rank, number, 0.01, samples, files=files, note=note, problem=problem)
-            case m.ProfilePieceWanted(request=number, name=name, offset=offset):
-                return m.ProfilePiece(rank, number, name, offset, TRACE[offset : offset + 10_000] if sends else b"")
+            case m.PieceWanted(folder=folder, name=name, offset=offset):
+                size = min(10_000, message.size_bytes)
+                return m.FilePiece(rank, folder, name, offset, TRACE[offset : offset + size] if sends else b"")
         return None
 
     return reply

@@ -73,7 +73,7 @@ def where(args, ctx):
 def test_parameter_servers_take_no_slot_and_are_reached_by_the_driver_s_host(run_beside, spark):
     cluster = run_beside(where)
     results = cluster.wait(timeout=120)
-    by_node = {node.node: node for node in cluster.nodes}
+    by_node = {node.name: node for node in cluster.nodes}
     assert list(by_node) == ["ps:0", "ps:1", "chief:0", "worker:0", "worker:1", "worker:2"]
     assert [by_node[ps].executor for ps in ("ps:0", "ps:1")] == ["this machine"] * 2
     assert all(node.executor.isdigit() for node in cluster.nodes[2:])

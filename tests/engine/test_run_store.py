@@ -66,7 +66,7 @@ def test_a_run_that_failed_or_was_stopped_is_there_too(store):
     cluster.stop()
     eventually(lambda: {*tfos_lab.runs(store)["outcome"]} == {"failed", "stopped"})
     assert tfos_lab.runs(store).set_index("name").loc["failed", "error"].endswith("the function has failed")
-    assert tfos_lab.run_record("failed", store).logs() == "[chief:0] hello from chief:0"
+    assert tfos_lab.runs(store)["failed"].logs() == "[chief:0] hello from chief:0"
 
 
 def test_the_history_opens_what_is_at_the_address(store, capsys):
@@ -76,10 +76,10 @@ def test_the_history_opens_what_is_at_the_address(store, capsys):
     table = tfos_lab.runs(store)
     assert table.index.tolist() == [run_id]
     assert (table.loc[run_id, "folder"], table.loc[run_id, "metrics.loss"]) == (f"{store}/{run_id}", 0.5)
-    for run in (tfos_lab.run_record("first", store), tfos_lab.run_record(f"{store}/{run_id}")):
+    for run in (tfos_lab.runs(store)["first"], tfos_lab.runs()[f"{store}/{run_id}"]):
         assert (run.id, run.state, run.folder) == (run_id, "done", f"{store}/{run_id}")
         assert run.logs() == "[chief:0] hello from chief:0"
-        assert (run.output / "notes.txt").read_text() == "kept"
+        assert (run.output_dir / "notes.txt").read_text() == "kept"
         assert run.metrics["loss"].tolist() == [0.5]
         assert run.event_dir == f"{store}/{run_id}/events"
     assert history([store]) == history(["first", "--folder", store]) == 0
@@ -88,10 +88,10 @@ def test_the_history_opens_what_is_at_the_address(store, capsys):
 
 def test_a_search_is_kept_with_its_trials(store):
     tfos_lab.search(fit, {"x": [1, 2]}, metric="loss", run_store=store, show=False, **HERE)
-    run = tfos_lab.run_record("search", store)
+    run = tfos_lab.runs(store)["search"]
     assert run.table["x"].tolist() == [2, 1]
     assert run.table["folder"].tolist() == [f"{run.folder}/run-1", f"{run.folder}/run-0"]
-    part = tfos_lab.run_record(f"{run.id}.1", store)
+    part = tfos_lab.runs(store)[f"{run.id}.1"]
     assert (part.folder, part.state) == (f"{run.folder}/run-1", "done")
 
 
@@ -112,8 +112,8 @@ def test_a_driver_that_is_killed_leaves_a_run_that_has_not_ended(store, tmp_path
         finally:
             driver.kill()
     (run,) = tfos_lab.runs(store).index
-    assert tfos_lab.run_record(run, store).state == "lost"
-    assert tfos_lab.run_record(run, store).logs() == "[chief:0] so far"
+    assert tfos_lab.runs(store)[run].state == "lost"
+    assert tfos_lab.runs(store)[run].logs() == "[chief:0] so far"
 
 
 def test_a_run_of_another_machine_is_lost_when_nothing_has_come_for_minutes(store, tmp_path):

@@ -64,14 +64,14 @@ def some(tmp_path_factory):
     ],
 )
 def test_an_identifier_a_label_or_an_end_is_enough(some, name, run_id):
-    assert tfos_lab.run_record(name, some).id == run_id
+    assert tfos_lab.runs(some)[name].id == run_id
 
 
 def test_a_folder_is_a_name_too(some, tmp_path, monkeypatch):
     path = write_run(tmp_path, "other-1")
-    assert tfos_lab.run_record(path, some).id == "other-1"
+    assert tfos_lab.runs(some)[path].id == "other-1"
     monkeypatch.chdir(tmp_path)
-    assert tfos_lab.run_record("./other-1", some).id == "other-1"
+    assert tfos_lab.runs(some)["./other-1"].id == "other-1"
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_folder_is_a_name_too(some, tmp_path, monkeypatch):
 )
 def test_what_means_no_run_or_several_is_told(some, name, sentence):
     with pytest.raises(ConfigError) as error:
-        tfos_lab.run_record(name, some)
+        tfos_lab.runs(some)[name]
     assert str(error.value) == sentence
 
 
@@ -95,7 +95,7 @@ def test_what_means_no_run_or_several_is_told(some, name, sentence):
 
 def only(place):
     [name] = tfos_lab.runs(place).index
-    return tfos_lab.run_record(name, place)
+    return tfos_lab.runs(place)[name]
 
 
 def test_each_that_cannot_be_read_is_one_line(tmp_path):
@@ -112,7 +112,7 @@ def test_each_that_cannot_be_read_is_one_line(tmp_path):
     lines = found.attrs["unreadable"]
     told = {Path(line.partition(": ")[0]).name: line.partition(": ")[2] for line in lines}
     assert set(told) == {"later-1", "empty", "deep", "list", "bytes", "dir"}
-    assert told["later-1"] == "run.json is of version 99; this tfos_lab reads versions up to 2"
+    assert told["later-1"] == "run.json is of version 99; this tfos_lab reads versions up to 3"
     assert told["dir"] == "run.json: Is a directory"
     assert told["empty"].startswith("run.json is damaged")
     assert told["list"].startswith("run.json is not that of a run of tfos_lab")
@@ -180,7 +180,7 @@ def test_a_record_of_the_first_edition_is_read_as_any(tmp_path, name):
     assert view.name == name
     if name == "mnist":
         assert (run.state, str(run.record.error)) == ("failed", "worker:0: ValueError: no such label")
-        assert [(node.node, node.job_name, node.task_index, node.is_chief) for node in view.nodes] == [
+        assert [(node.name, node.job_name, node.task_index, node.is_chief) for node in view.nodes] == [
             ("chief:0", "chief", 0, True),
             ("worker:0", "worker", 0, False),
         ]
@@ -225,7 +225,7 @@ def write_search(place, run_id="search-20260107-120000-7e8f", *, count=2, ago_s=
         for number in reversed(range(count))
     )  # fmt: skip
     best = nodes[0]
-    search = SearchFacts("loss", best.run.best, f"{best.node}: {best.run.args}")
+    search = SearchFacts("loss", best.run.best, f"{best.name}: {best.run.args}")
     path = write_run(
         place, run_id, ago_s=ago_s, nodes=nodes, of_runs=True, search=search, reports=[], feeds=(), **fields
     )
@@ -250,15 +250,15 @@ def test_a_search_is_one_run_with_its_trials_best_first(place):
     assert row["metrics.loss"] == pytest.approx(1 / 3)
     assert row["inputs"] == {"args.units": 8}
     assert row["code"].startswith("def fit(args, ctx)")
-    run = tfos_lab.run_record("search")
+    run = tfos_lab.runs()["search"]
     trials = run.table
     assert trials["x"].tolist() == [2, 1, 3]
     assert trials["state"].tolist() == ["done", "done", "failed"]
     assert trials["best"].tolist()[:2] == pytest.approx([1 / 3, 4 / 3])
     assert trials["error"].tolist() == ["", "", "ValueError: no threes"]
     # Each trial is still a run of its own, and its folder is in the table.
-    assert tfos_lab.run_record(f"{run.id}.1").path == run.path / "run-1"
-    assert trials["folder"].iloc[0] == str(run.path / "run-1")
+    assert tfos_lab.runs()[f"{run.id}.1"].run_dir == run.run_dir / "run-1"
+    assert trials["folder"].iloc[0] == str(run.run_dir / "run-1")
 
 
 def test_independent_runs_are_one_run_with_what_became_of_each(place):
@@ -272,7 +272,7 @@ def test_independent_runs_are_one_run_with_what_became_of_each(place):
     [row] = tfos_lab.runs().itertuples()
     assert (row.kind, row.outcome, row.nodes, row.best) == ("parallel", "failed", 3, {})
     assert row.error.startswith("ParallelFailed: ")
-    table = tfos_lab.run_record("parallel").table
+    table = tfos_lab.runs()["parallel"].table
     assert table["args"].tolist() == ["1", "2", "3"]
     assert table["state"].tolist() == ["done", "failed", "done"]
     assert table["error"].tolist() == ["", "KeyError: 'two'", ""]
@@ -290,7 +290,7 @@ def test_parameters_of_any_type_are_recorded_and_secrets_are_not(place):
         return {"loss": 1.0}
 
     tfos_lab.search(fit, space, metric="loss", local="inline", show=False)
-    run = tfos_lab.run_record("search")
+    run = tfos_lab.runs()["search"]
     params = run.record.view.nodes[0].run.params
     assert (params["layers"], params["drop"], params["what"]) == ("[64, 10]", None, "<anything>")
     assert params["api_key"] == "(not recorded)"
@@ -302,7 +302,7 @@ def test_a_record_that_leads_elsewhere_is_not_followed(place, log):
     record = json.loads((path / "run.json").read_bytes())
     record["view"]["nodes"][0]["run"]["log"] = log
     (path / "run.json").write_text(json.dumps(record))
-    run = tfos_lab.run_record("search", place)
+    run = tfos_lab.runs(place)["search"]
     assert run.log_path("trial 0").parent == path
     assert run.logs() == ""
     assert run.table["folder"].isna().all()
@@ -323,7 +323,7 @@ def five(tmp_path, monkeypatch):
     for number in range(1, 6):
         write_run(place, f"old-{number}", ago_s=(number - 0.5) * DAY_S)
     (place / "old-5" / ".pinned").touch()
-    assert tfos_lab.run_record("old-5", place).pinned
+    assert tfos_lab.runs(place)["old-5"].pinned
     return place
 
 

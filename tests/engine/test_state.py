@@ -84,7 +84,7 @@ class Play:
         return self
 
     def states(self):
-        return {view.node: view.state for view in self.cluster_state.views}
+        return {view.name: view.state for view in self.cluster_state.views}
 
     def sent(self, kind):
         """Ranks that were sent a message of this kind in the last step."""
@@ -346,7 +346,7 @@ def test_a_node_that_the_launcher_reports_as_gone_is_lost_at_once():
 
 
 def piece(rank=0):
-    return m.FilePiece(rank, "output", 1, "model.keras", 0, b"x")
+    return m.FilePiece(rank, "output", "model.keras", 0, b"x")
 
 
 def test_a_node_may_send_files_for_as_long_as_they_arrive():
@@ -373,7 +373,7 @@ def test_a_lost_node_may_still_send_its_output():
     assert not play.receive(piece()).wait(FAREWELL_S - 1.0).is_over
     play.end(0, m.Outcome(kind="stopped"))
     assert play.states()["chief:0"] == "lost"
-    assert play.receive(m.OutputSent(rank=0)).is_over
+    assert play.receive(m.OutputSettled(rank=0)).is_over
     assert play.sent(m.Shutdown) == [0]
 
 

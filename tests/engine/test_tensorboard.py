@@ -180,7 +180,7 @@ def test_who_asks_for_the_end_of_a_cluster_is_heard_while_the_main_thread_waits(
 
 def run_of(cluster):
     """Return the run as another process reads it, or None before the first record."""
-    return tfos_lab.run_record(cluster.run_dir) if (cluster.run_dir / "run.json").exists() else None
+    return tfos_lab.runs()[cluster.run_dir] if (cluster.run_dir / "run.json").exists() else None
 
 
 def test_the_record_follows_steps_and_metrics(run, monkeypatch):

@@ -122,7 +122,7 @@ class Scene:
 
     def view(self, node):
         """Return what is known of a node."""
-        return next(view for view in self.cluster.nodes if view.node == node)
+        return next(view for view in self.cluster.nodes if view.name == node)
 
     def child(self, node):
         """Return the process that runs the function of a node."""
@@ -130,7 +130,7 @@ class Scene:
 
     def agent(self, node):
         """Return the process that supervises it."""
-        rank = [view.node for view in self.cluster.nodes].index(node)
+        rank = [view.name for view in self.cluster.nodes].index(node)
         return agents_of(self.cluster.id)[rank]
 
     def feed(self, rows, **options):

@@ -28,7 +28,7 @@ def step_for_ever(args, ctx):
 
 
 def hung(cluster):
-    return [view.node for view in cluster.nodes if view.hung]
+    return [view.name for view in cluster.nodes if view.hung]
 
 
 def test_a_stopped_node_is_marked_says_so_and_goes_on(run):

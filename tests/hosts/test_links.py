@@ -48,7 +48,7 @@ def test_a_cut_of_more_than_a_few_seconds_is_told_with_the_lost_node_and_its_hos
 def lost_on_h2(cluster):
     with pytest.raises(NodeFailed, match=r"the node on h2 \(executor \d\) is gone: not heard of for \d+ s") as caught:
         cluster.wait(timeout=PATIENCE_S)
-    [node] = [view.node for view in cluster.nodes if view.host == "h2"]
+    [node] = [view.name for view in cluster.nodes if view.host == "h2"]
     assert caught.value.node == node
 
 

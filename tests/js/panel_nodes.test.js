@@ -7,7 +7,7 @@ import { formatAge, formatBytes, formatMetric, formatStep } from "../../extensio
 import { detailsOf, slownessOf } from "../../extensions/jupyterlab/src/node_details";
 import { summaryOf, troubleOf } from "../../extensions/jupyterlab/src/node_facts";
 
-const node = (number, more = {}) => ({ node: `worker:${number}`, state: "running", ...more });
+const node = (number, more = {}) => ({ name: `worker:${number}`, state: "running", ...more });
 
 test("nodes in trouble are named, or counted when they are many", () => {
   const nodes = [node(0, { state: "failed" }), node(1, { hung: "no step" }), ...[2, 3, 4, 5].map((n) => node(n, { state: "lost" }))];

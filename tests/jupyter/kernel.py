@@ -45,10 +45,10 @@ class Kernel:
             if display_id:
                 self.shown[display_id] = content["data"]
             elif "data" in content:
-                text = content["data"]["text/plain"] + text
+                text = content["data"].get("text/plain", "") + text
             texts.append(text)
             self.printed += text
-            seen = content["data"]["text/plain"] if display_id else text
+            seen = content["data"].get("text/plain", "") if display_id else text
             if interrupt_at and interrupt_at in seen:
                 interrupt_at = ""
                 self._manager.interrupt_kernel()
@@ -61,7 +61,7 @@ class Kernel:
             cell, timeout=TIMEOUT_S, allow_stdin=True, stdin_hook=type_line, output_hook=show
         )
         assert self._lines == [], "the debugger did not ask for them"
-        shown = [data["text/plain"] + "\n" for data in self.shown.values()]
+        shown = [data["text/plain"] + "\n" for data in self.shown.values() if "text/plain" in data]
         return re.sub(r"\x1b\[[0-9;]*m", "", "".join([*shown, *texts]))
 
     def tab(self, text: str) -> list[str]:

@@ -19,10 +19,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tfos_lab
 from tests.support.fake_cluster import TRACEBACK, FakeCluster
 from tests.support.recorded_runs import this_process, write_run
 from tests.support.staged_views import INPUT, STRAGGLER, make_hang, make_straggle, reports_of, staged_cluster
-from tfos_lab.engine.runs.table import run_record
+from tfos_lab.core.markup import h
 from tfos_lab.engine.state.events import (
     ClusterView,
     FeedView,
@@ -34,7 +35,6 @@ from tfos_lab.engine.state.events import (
 )
 from tfos_lab.jupyter.display.card import parts, traits
 from tfos_lab.jupyter.display.history_page import RunPage
-from tfos_lab.jupyter.display.markup import h
 from tfos_lab.jupyter.display.metric_charts import render_charts
 from tfos_lab.jupyter.display.series import SeriesPoints
 from tfos_lab.jupyter.display.static_bundle import NodeStacks, make_bundle
@@ -514,10 +514,10 @@ def test_the_previous_run_of_the_name_is_behind_the_curves(tmp_path):
         write_run(tmp_path, f"mnist-2026010{day + 1}-120000-aaaa", **{"process": this_process(), **fields})
     write_run(tmp_path, "mnist-20260103-120000-aaaa", name="mnist-2")
     last = write_run(tmp_path, "mnist-20260104-120000-aaaa", reports=[{"loss": 3.0}, {"loss": 1.0}])
-    html = RunPage(run_record(last))._repr_mimebundle_()["text/html"]
+    html = RunPage(tfos_lab.runs()[last])._repr_mimebundle_()["text/html"]
     assert "previous run" in words(html)
     assert re.search(r'<path d="M46 6L312 75.3" class="tfos-before"', html), "its curve, from 4 to 2 of 4 to 1"
-    first = RunPage(run_record(tmp_path / "mnist-20260101-120000-aaaa"))._repr_mimebundle_()["text/html"]
+    first = RunPage(tfos_lab.runs()[tmp_path / "mnist-20260101-120000-aaaa"])._repr_mimebundle_()["text/html"]
     assert "previous run" not in words(first)
 
 

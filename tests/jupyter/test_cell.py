@@ -95,6 +95,7 @@ def test_a_name_that_is_changed_starts_with_the_notebook_s_value_and_never_chang
     assert on_node("y = x\ndel x\ny") == 1
     assert on_node("if args:\n    x = 0\nx") == 1
     assert on_node("items.append(x)\nx = items\nx") == [0, 1]
+    assert here("import contextlib\nwith contextlib.suppress(ValueError):\n    raise ValueError\nx += 5\nx") == 6
     assert here("global x\nx = 2\nx") == 2
     assert (shell.user_ns["x"], shell.user_ns["items"]) == (1, [0])
     assert here("items.append(7)\nitems") == [0, 7], "in the notebook's process it is the notebook's own object"
@@ -249,7 +250,7 @@ def test_nodes_get_the_roles_the_arguments_and_the_environment_of_the_line(run, 
         {"ps:0": results["ps:0"]} if "ps:0" in results else {}
     )
     assert results is shell.user_ns["mnist"].results or dict(results) == dict(shell.user_ns["mnist"].results)
-    assert [node.node for node in shell.user_ns["mnist"].nodes] == ["ps:0", "chief:0", "worker:0"]
+    assert [node.name for node in shell.user_ns["mnist"].nodes] == ["ps:0", "chief:0", "worker:0"]
 
 
 def test_data_is_fed_as_the_line_says_and_what_cannot_be_fed_leaves_nothing_running(run, shell, spark):

@@ -181,3 +181,11 @@ def test_all_that_cannot_be_exported_is_named(notebook, run, tmp_path):
         "12: In[12] did not get as far as its nodes; correct it, and run it again",
         "13: In[13] is no Python",
     ]
+
+
+def test_rows_to_validate_with_are_in_the_script_as_they_were_written(cells, export):
+    cells(
+        "import numpy as np\nrows = {'a': np.arange(4)}\nothers = rows",
+        "%%tfos data=rows validation={'validation': 0.5, 'test': others} epochs=2\nlen(ctx.validation(1))",
+    )
+    assert "cluster.train(rows, validation={'validation': 0.5, 'test': others}, epochs=2)" in export()

@@ -86,9 +86,9 @@ def test_history_is_a_table_with_a_line_for_each_run_the_newest_first(place, run
 
 
 def test_tags_and_notes_are_in_the_history_and_find_runs(place, run, problem):
-    tfos_lab.run_record("1f2e").tag("good", NASTY).tag("good").note(f"as in the paper {NASTY}")
-    tfos_lab.run_record("3c4d").tag("bad").untag("bad")
-    found = tfos_lab.run_record("1f2e")
+    tfos_lab.runs()["1f2e"].tag("good", NASTY).tag("good").note(f"as in the paper {NASTY}")
+    tfos_lab.runs()["3c4d"].tag("bad").untag("bad")
+    found = tfos_lab.runs()["1f2e"]
     assert found.tags == ("good", NASTY)
     assert found.note_text == f"as in the paper {NASTY}"
     table = tfos_lab.runs()
@@ -102,7 +102,7 @@ def test_tags_and_notes_are_in_the_history_and_find_runs(place, run, problem):
     assert "script" not in outline.tags
     assert problem("%tfos history bad").startswith("there is no run 'bad'")
     (found.path / "notes.json").write_text("{")
-    assert tfos_lab.run_record("1f2e").tags == ()
+    assert tfos_lab.runs()["1f2e"].tags == ()
     found.path.rename(place / "gone")
     with pytest.raises(ConfigError, match=r"tags and notes of mnist-.*-1f2e cannot be written: No such file"):
         found.tag("late")

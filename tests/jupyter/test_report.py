@@ -44,7 +44,7 @@ def write(folder, **fields):
 
 
 def test_a_report_has_all_that_a_reader_elsewhere_wants_and_nothing_else(folder):
-    path = tfos_lab.run_record(write(folder)).report()
+    path = tfos_lab.runs()[write(folder)].report()
     assert path == folder.parent / "mnist-20260101-120000-1f2e.html"
     html = path.read_text()
     told = " ".join(text_of(html))
@@ -63,7 +63,7 @@ def test_a_report_has_all_that_a_reader_elsewhere_wants_and_nothing_else(folder)
 
 
 def test_a_run_that_goes_on_and_a_named_place(folder, tmp_path):
-    run = tfos_lab.run_record(write(folder, state="running", ended_s=None))
+    run = tfos_lab.runs()[write(folder, state="running", ended_s=None)]
     path = run.report(tmp_path / "mine.html")
     assert path == tmp_path / "mine.html"
     assert "script" not in tags_of(path.read_text())

@@ -94,7 +94,7 @@ def test_the_live_clusters_of_all_kernels_are_listed_without_their_sockets(url, 
     first, second = json.loads(body)["clusters"]
     assert (first["id"], first["name"], first["tensorboard"]) == ("a", "mnist", True)
     [listed] = first["nodes"]
-    assert [listed[name] for name in ("node", "state", "host", "pid", "step")] == ["chief:0", "running", "host", 7, 3]
+    assert [listed[name] for name in ("name", "state", "host", "pid", "step")] == ["chief:0", "running", "host", 7, 3]
     assert listed["metrics"] == {"loss": None}
     figures = {"step": 3, "total_steps": 9, "metric": "loss", "value": None, "progress": 0.3, "seconds_left": None}
     assert first["figures"] == figures

@@ -225,7 +225,7 @@ def test_a_killed_pod_is_told_at_once_and_kubernetes_brings_another(kube, sessio
     cluster = run(make_waiting(), cluster_size=PODS)
     if slots == "given back":
         cluster.train(session.range(10))
-    victim = next(node for node in cluster.nodes if node.node == "worker:0")
+    victim = next(node for node in cluster.nodes if node.name == "worker:0")
     kube.process_of(victim.executor).kill()
     with pytest.raises(NodeFailed) as error:
         cluster.wait(timeout=PATIENCE_S)

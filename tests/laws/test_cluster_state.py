@@ -100,11 +100,11 @@ class ClusterLife(RuleBasedStateMachine):
 
     @rule(rank=RANKS, data=st.binary(max_size=4))
     def send_output(self, rank, data):
-        self.receive(m.FilePiece(rank, "output", 1, "a", 0, data))
+        self.receive(m.FilePiece(rank, "output", "a", 0, data))
 
     @rule(rank=RANKS)
     def finish_output(self, rank):
-        self.receive(m.OutputSent(rank=rank))
+        self.receive(m.OutputSettled(rank=rank))
 
     @rule(rank=st.integers(-2, 9))
     def beat(self, rank):
@@ -139,11 +139,11 @@ class ClusterLife(RuleBasedStateMachine):
     @invariant()
     def what_has_ended_stays_ended(self):
         for view in self.state.views:
-            was = self.ended.get(view.node)
+            was = self.ended.get(view.name)
             # An agent may be lost after its node's function has ended.
-            assert was is None or view.state in (was, NodeState.LOST), f"{view.node} was {was}, is {view.state}"
+            assert was is None or view.state in (was, NodeState.LOST), f"{view.name} was {was}, is {view.state}"
             if view.state.ended:
-                self.ended[view.node] = view.state
+                self.ended[view.name] = view.state
         for node, outcome in self.outcomes.items():
             assert self.state.outcomes[node] is outcome
         self.outcomes = self.state.outcomes

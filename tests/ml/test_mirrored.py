@@ -8,8 +8,8 @@ import pytest
 
 from tests.support.bare_python import make_bare_python
 from tests.support.fake_gpus import discovery_script
+from tfos_lab.compat import MirroredStrategyRunner
 from tfos_lab.errors import ConfigError, NodeFailed
-from tfos_lab.ml import MirroredStrategyRunner
 
 
 def train(rows, units=1):

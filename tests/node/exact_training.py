@@ -26,7 +26,7 @@ def train_examples(folder: str, ctx: Any) -> None:
             return
         train_on_node(example, ctx, strategy, Path(folder) / f"{number}-{ctx.worker_num}")
         if ctx.is_chief:
-            batches = [read_when_there(Path(folder) / f"{number}-{node}.batches") for node in range(ctx.num_workers)]
+            batches = [read_when_there(Path(folder) / f"{number}-{node}.batches") for node in range(ctx.world_size)]
             write(Path(folder) / f"{number}-alone.result", train_alone(example, batches))
 
 
@@ -147,7 +147,9 @@ def loss_of(example: Any, model: Any, x: Any, y: Any) -> Any:
 
 def train_on_node(example: Any, ctx: Any, strategy: Any, path: Path) -> None:
     weight = "weight" if example["weighted"] else None
-    dataset = ctx.dataset(example["batch_size"], ["x", "id"], label="y", weight=weight, remainder=example["remainder"])
+    dataset = ctx.dataset(
+        example["batch_size"], features=["x", "id"], label="y", weight=weight, remainder=example["remainder"]
+    )
 
     def record_batches() -> None:
         batches = [real_rows(features["id"].numpy(), weights.numpy()) for features, _, weights in dataset]

@@ -108,52 +108,48 @@ def test_a_function_may_handle_sigterm_like_any_program(run):
     assert node.output() == b"ready\nasked to leave\n"
 
 
+# Where the result belongs is another host.
+ELSEWHERE = {"output_probe": "/nowhere/probe", "result_path": "/nowhere/worker-0"}
+
+
 # ---- its results ---------------------------------------------------------------------------------------------------
 
 
 def test_a_large_result_is_moved_by_a_node_that_sees_the_driver_s_folder(run, tmp_path):
     (tmp_path / "probe").touch()
-    node = run(lambda: np.arange(1 << 17))
-    size = node.wait_for(m.ResultOffered).size_bytes
-    node.send(m.ResultWanted(str(tmp_path / "worker-0"), str(tmp_path / "probe")))
+    home = tmp_path / "results" / "worker-0"
+    node = run(lambda: np.arange(1 << 17), start={"output_probe": str(tmp_path / "probe"), "result_path": str(home)})
     outcome = node.outcome()
-    assert (outcome.kind, outcome.value, outcome.stored_bytes) == ("returned", b"", size)
-    assert (tmp_path / "worker-0").stat().st_size == size
+    assert (outcome.kind, outcome.value, outcome.stored_bytes) == ("returned", b"", home.stat().st_size)
+    assert not node.all(m.FilesListed)
 
 
 def test_any_other_offers_it_until_there_is_an_answer_and_sends_it_in_pieces(run):
-    node = run(lambda: np.arange(1 << 17))
-    eventually(lambda: node.poll() or len(node.all(m.ResultOffered)) > 1)
-    node.send(m.ResultWanted("/nowhere/worker-0", "/nowhere/probe"))
-    last = node.wait_for(m.FilePiece, lambda piece: piece.checksum)
-    pieces = node.all(m.FilePiece)
-    assert {(piece.folder, piece.name) for piece in pieces} == {("result", "worker-0")}
-    assert sum(len(piece.data) for piece in pieces) == node.wait_for(m.ResultOffered).size_bytes
+    node = run(lambda: np.arange(1 << 17), start=ELSEWHERE)
+    eventually(lambda: node.poll() or len(node.all(m.FilesListed)) > 1)
+    listed = node.all(m.FilesListed)[0]
+    [file] = listed.files
+    assert (listed.folder, file.name) == ("result", "worker-0")
+    node.send(m.PieceWanted("result", file.name, 10, file.size_bytes - 10, file.changed_ns))
+    piece = node.wait_for(m.FilePiece)
+    assert (piece.offset, len(piece.data), piece.problem) == (10, file.size_bytes - 10, "")
     assert not node.all(m.Ended), "it has not been kept yet"
-    node.send(m.FileKept("result", last.transfer))
+    node.send(m.FilesTaken("result", listed.number))
     assert node.outcome().kind == "returned"
 
 
-@pytest.mark.parametrize("refused", ["before", "while it is sent"])
-def test_a_result_that_the_driver_cannot_take_fails_the_node_with_the_driver_s_sentence(run, refused):
-    node = run(lambda: np.arange(1 << 17))
-    node.wait_for(m.ResultOffered)
+def test_a_result_that_the_driver_cannot_take_fails_the_node_with_the_driver_s_sentence(run):
+    node = run(lambda: np.arange(1 << 17), start=ELSEWHERE)
+    listed = node.wait_for(m.FilesListed)
     told = "it cannot be kept in /runs (No space left on device)"
-    if refused == "before":
-        node.send(m.ResultWanted(problem=told))
-    else:
-        node.send(m.ResultWanted("/nowhere/worker-0"))
-        last = node.wait_for(m.FilePiece, lambda piece: piece.checksum)
-        node.send(m.FileKept("result", last.transfer, told))
+    node.send(m.FilesTaken("result", listed.number, problem=told))
     outcome = node.outcome()
-    assert outcome.kind == "raised"
-    assert outcome.error in ("ResultNotStored", "ResultNotSendable")
-    assert told in outcome.message
+    assert (outcome.kind, outcome.error, outcome.message) == ("raised", "ResultNotStored", told)
 
 
 def test_a_stop_ends_a_node_whose_result_is_on_its_way(run):
-    node = run(lambda: np.arange(1 << 17))
-    node.wait_for(m.ResultOffered)
+    node = run(lambda: np.arange(1 << 17), start=ELSEWHERE)
+    node.wait_for(m.FilesListed)
     node.send(m.Stop(grace_s=5.0))
     assert node.outcome().kind == "stopped"
 

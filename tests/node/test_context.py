@@ -73,22 +73,20 @@ def test_tab_shows_the_public_names_only():
     shown = {name for name in dir(Rig().ctx) if not name.startswith("_")}
     assert shown == {
         *("absolute_path", "args", "backup_dir", "callbacks", "cluster_spec", "data_feed", "rows_as_files", "dataset"),
-        *("defaultFS", "epochs", "even", "files", "num_trainers", "rank", "shard", "show"),
+        *("defaultFS", "epochs", "even", "files", "rank", "shard", "show"),
         *(
             "event_dir",
-            "executor_id",
             "gpus",
             "is_chief",
             "job_name",
             "log_dir",
             "model_dir",
             "node",
-            "num_workers",
             "world_size",
         ),
         *("output_dir", "put_results", "report", "restart", "save_model", "start_server"),
         *("stop_feed", "strategy", "task_index"),
-        *("training_done", "wait_for_training", "worker_num", "working_dir"),
+        *("training_done", "validation", "wait_for_training", "worker_num", "working_dir"),
     }
 
 
@@ -208,7 +206,7 @@ def training():
 
 def test_nodes_that_train_are_counted_beside_ps_and_evaluator_with_the_chief_first():
     assert [ctx.rank for ctx in contexts()] == [None, 0, None, 1, 2]
-    assert {(ctx.world_size, ctx.num_trainers) for ctx in contexts()} == {(3, 3)}
+    assert {ctx.world_size for ctx in contexts()} == {3}
     spec = {"ps": ["a:1"], "worker": ["b:1", "c:1"]}
     assert [Rig(cluster_spec=spec, job_name="worker", task_index=index).ctx.rank for index in (0, 1)] == [0, 1]
     spec = {"worker": ["b:1"], "master": ["c:1"]}
@@ -218,7 +216,7 @@ def test_nodes_that_train_are_counted_beside_ps_and_evaluator_with_the_chief_fir
 def test_tfos_context_has_the_same_numbers():
     for rank, (job, index) in enumerate(NODES):
         ctx = TFNodeContext(rank, job, index, SPEC)
-        assert (ctx.rank, ctx.num_trainers) == (contexts()[rank].rank, 3)
+        assert (ctx.rank, ctx.world_size) == (contexts()[rank].rank, 3)
     assert TFNodeContext(3, "worker", 0, SPEC).shard(list("abcd")) == ["b"]
 
 
@@ -305,7 +303,7 @@ def test_a_dataset_that_each_node_shuffles_differently_is_refused():
 
 def test_a_function_can_be_called_plainly_with_a_local_context(tmp_path):
     ctx = tfos_lab.local_context(log_dir=str(tmp_path))
-    assert (ctx.node, ctx.num_workers, ctx.is_chief, ctx.log_dir) == ("chief:0", 1, True, str(tmp_path))
+    assert (ctx.node, ctx.world_size, ctx.is_chief, ctx.log_dir) == ("chief:0", 1, True, str(tmp_path))
     ctx.report(loss=1.0)
     assert Path(ctx.output_dir).is_dir()
     assert ctx.cluster_spec == {"chief": ["localhost:0"]}
@@ -327,4 +325,4 @@ def test_an_impossible_dataset_is_refused_with_all_reasons():
 
 def test_one_process_is_the_only_one():
     for ctx in (tfos_lab.local_context(), TFNodeContext()):
-        assert (ctx.rank, ctx.num_trainers, ctx.shard(["a"])) == (0, 1, ["a"])
+        assert (ctx.rank, ctx.world_size, ctx.shard(["a"])) == (0, 1, ["a"])

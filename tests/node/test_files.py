@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
-from tfos_lab.node.files.listed import read_piece
 
 from tests.support.eventually import eventually
 from tfos_lab import messages as m
+from tfos_lab.node.files.listed import read_piece
 
 
 def take(node, is_over, *, folder="output", left_out=0, sees=False, keeps=lambda _piece: True):

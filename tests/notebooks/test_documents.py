@@ -147,7 +147,7 @@ LISTENERS = {
     "node/feed/flight_endpoint.py": "rows from other hosts",
     "node/agent.py": "TensorFlow's server (gRPC)",
     "node/forkserver/main.py": "fork servers",
-    "node/tensorboard/process.py": "TensorBoard of a kernel's clusters",
+    "node/tensorboard.py": "TensorBoard of a kernel's clusters",
     "engine/tensorboard/http_server.py": "`cluster.tensorboard_url`",
     "engine/doctor/network.py": "doctor",
     "compat/reservation.py": "`reservation.Server`",

@@ -15,7 +15,7 @@ CELLS = [
 print("multiplies by", factor)
 if factor < 0:
     raise ValueError("a negative factor")
-factor * (1 + ctx.executor_id)""",
+factor * (1 + ctx.worker_num)""",
     "dict(cluster.wait())",
 ]
 

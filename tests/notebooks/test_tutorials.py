@@ -170,7 +170,7 @@ class Test06Titanic:
 
     def test_two_nodes_learn_who_survives_from_files(self, tutorial):
         done = tutorial(6)
-        assert done.value("[node.node for node in cluster.nodes]") == ["chief:0", "worker:0"]
+        assert done.value("[node.name for node in cluster.nodes]") == ["chief:0", "worker:0"]
         model, rule = (float(number) for number in re.findall(r"(\d+\.\d)%", done.printed("score")))
         assert model == pytest.approx(100 * done.value("float(accuracy)"), abs=0.1)
         assert model > max(75.0, rule)
@@ -186,7 +186,7 @@ class Test07ParameterServers:
 
     def test_workers_learn_with_a_parameter_server_and_the_evaluator_sees_each_epoch(self, tutorial):
         done = tutorial(7)
-        assert done.value("[node.node for node in servers.nodes]") == ["ps:0", "chief:0", "worker:0", "worker:1"]
+        assert done.value("[node.name for node in servers.nodes]") == ["ps:0", "chief:0", "worker:0", "worker:1"]
         assert done.value("told['accuracy']") > 0.7
         assert done.value("told['steps']") == -(-done.value("train_df.count()") // 50)
         found = done.value("found")
@@ -272,7 +272,7 @@ class Test13TextClassification:
         fed = done.value(f"dict({view}.feeds[-1].rows)")
         assert list(fed) == ["worker:0", "worker:1"]
         assert all(fed.values())
-        assert done.value(f"{{node.node: node.rows for node in {view}.nodes}}") == {
+        assert done.value(f"{{node.name: node.rows for node in {view}.nodes}}") == {
             node: 6 * rows for node, rows in fed.items()
         }
         assert done.value("accuracy") >= 0.85

@@ -33,7 +33,7 @@ def train_all(names: Sequence[str], keras: str, nodes: int, *, spark: Any, folde
     with tfos_lab.run(train_models, args, cluster_size=nodes, **options) as cluster:
         cluster.train(some_frame(spark, some_rows()))
         results = list(cluster.wait(timeout=800).values())
-        logs = {node.node: cluster.logs(node.node) for node in cluster.nodes}
+        logs = {node.name: cluster.logs(node.name) for node in cluster.nodes}
     found = Found(
         together=[result["together"] for result in results],
         alone={name: one for result in results for name, one in result["alone"].items()},

@@ -73,12 +73,12 @@ def train_models(args: Any, ctx: Any) -> Any:
     keras = importlib.import_module(args["keras"])
     names = [name for name in args["names"] if has(keras, ORDINARY[name].needs)]
     strategy = ctx.strategy()
-    mine = recorded(ctx.dataset(BATCH, ["id"], label="y"))
+    mine = recorded(ctx.dataset(BATCH, features=["id"], label="y"))
     begun: dict[str, list[Any]] = {name: [] for name in names}
     together = {name: or_error(train_on_node, keras, ORDINARY[name], ctx, strategy, begun[name]) for name in names}
     shares = of_all_nodes(ctx, Path(args["folder"]) / "rows", mine)
     steps = [[row for share in step for row in share] for step in zip(*shares, strict=True)]
-    own = [name for number, name in enumerate(names) if number % ctx.num_workers == ctx.rank]
+    own = [name for number, name in enumerate(names) if number % ctx.world_size == ctx.rank]
     rows = some_rows()
     alone = {name: or_error(train_alone, keras, ORDINARY[name], rows, steps, begun[name]) for name in own}
     # A node that returned before the others would be told that they still train.
@@ -112,7 +112,7 @@ def recorded(dataset: Any) -> list[list[int]]:
 
 def train_on_node(keras: Any, ordinary: Ordinary, ctx: Any, strategy: Any, begun: list[Any]) -> Any:
 
-    dataset = ctx.dataset(BATCH, list(ordinary.features), label=ordinary.label, weight=ordinary.weight)
+    dataset = ctx.dataset(BATCH, features=list(ordinary.features), label=ordinary.label, weight=ordinary.weight)
     with strategy.scope():
         keras.utils.set_random_seed(3)
         model = ordinary.build(keras)
@@ -160,7 +160,7 @@ def of_all_nodes(ctx: Any, folder: Path, mine: Any) -> list[Any]:
     part = folder / f"{ctx.rank}.part"
     part.write_text(json.dumps(mine))
     part.rename(folder / f"{ctx.rank}.json")
-    paths = [folder / f"{rank}.json" for rank in range(ctx.num_workers)]
+    paths = [folder / f"{rank}.json" for rank in range(ctx.world_size)]
     while not all(path.exists() for path in paths):
         time.sleep(0.05)
     return [json.loads(path.read_text()) for path in paths]

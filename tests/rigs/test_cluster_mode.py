@@ -120,7 +120,7 @@ def test_a_submitted_program_leaves_its_runs_on_hdfs_where_the_history_finds_the
     assert re.search(kept, driver_log(yarn, application), re.MULTILINE)
     outcomes = tfos_lab.runs(store).set_index("name")["outcome"]
     assert (outcomes["trained"], outcomes["killed"]) == ("done", "lost")
-    trained = tfos_lab.run_record("trained", store)
+    trained = tfos_lab.runs(store)["trained"]
     weight = float(re.search(r"^weight: (.*)$", trained.logs("chief:0"), re.MULTILINE)[1])
     import keras
 
@@ -134,6 +134,6 @@ def test_a_submitted_program_leaves_its_runs_on_hdfs_where_the_history_finds_the
 
 def log_of(name, store):
     try:
-        return tfos_lab.run_record(name, store).logs()
+        return tfos_lab.runs(store)[name].logs()
     except ConfigError:  # there is no such run yet, or no store
         return ""

@@ -89,7 +89,7 @@ def test_runs_are_kept_and_found(tmp_path, monkeypatch):
     with tfos_lab.run(work, local="inline", run_store=store) as cluster:
         cluster.wait()
     assert tfos_lab.runs(store)["outcome"].tolist() == ["done"]
-    run = tfos_lab.run_record(f"{store}/{cluster.run_dir.name}")
+    run = tfos_lab.runs()[f"{store}/{cluster.run_dir.name}"]
     assert run.metrics["loss"].tolist() == [0.5]
     assert (run.output / "notes.txt").read_text() == "kept"
 

@@ -141,7 +141,7 @@ def test_two_nodes_return_results_each_from_a_container_of_its_own(survey):
 
 def test_the_view_shows_on_which_host_and_executor_each_node_ran(survey):
     assert survey.cluster.view().launcher == "spark"
-    assert [(node.node, node.host, node.state) for node in survey.cluster.nodes] == [
+    assert [(node.name, node.host, node.state) for node in survey.cluster.nodes] == [
         (node, socket.gethostname(), "done") for node in NODES
     ]
     assert sorted(node.executor for node in survey.cluster.nodes) == ["1", "2"]
@@ -312,7 +312,7 @@ def test_stop_ends_every_process_of_the_nodes_and_leaves_the_containers(run, yar
 
 def test_a_killed_container_is_named_with_yarn_s_reason_and_yarn_brings_another(run, yarn):
     cluster = run(wait_for_the_end)
-    victim = next(node for node in cluster.nodes if node.node == "worker:0")
+    victim = next(node for node in cluster.nodes if node.name == "worker:0")
     processes = [*whole_tree(victim.pid), psutil.Process(victim.pid).parent()]  # the last one is the fork server
     (executor,) = (
         process

@@ -35,7 +35,7 @@ def test_a_large_cluster_runs_works_is_fed_and_stops(acted: ActedCluster) -> Non
 
     acted.launcher.order("work")
     eventually(lambda: all((view.step or 0) >= 2 and view.activity is not None for view in cluster.nodes))
-    eventually(lambda: all(cluster.files.log(view.node).exists() for view in cluster.nodes))
+    eventually(lambda: all(cluster.files.log(view.name).exists() for view in cluster.nodes))
 
     head = cluster.head
     state = head.feed_state
@@ -65,5 +65,5 @@ def test_one_lost_node_of_many_is_named(acted: ActedCluster) -> None:
     acted.launcher.order("vanish", rank=NODES // 2)
     eventually(lambda: cluster.nodes[NODES // 2].state is NodeState.LOST)
     eventually(cluster.head.over.is_set)
-    assert cluster.view().reason.startswith(f"{cluster.nodes[NODES // 2].node}: ")
+    assert cluster.view().reason.startswith(f"{cluster.nodes[NODES // 2].name}: ")
     assert sum(view.state is NodeState.STOPPED for view in cluster.nodes) == NODES - 1

@@ -23,6 +23,7 @@ from tfos_lab.data.session_stores import SessionStores
 from tfos_lab.engine import head as driver
 from tfos_lab.engine.bus import Bus
 from tfos_lab.engine.cells import Cells
+from tfos_lab.engine.files.events import EventFileReceiver
 from tfos_lab.engine.files.output import OutputReceiver
 from tfos_lab.engine.history import History
 from tfos_lab.engine.logs.writer import LogWriter
@@ -30,7 +31,6 @@ from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.state.cluster_state import RestartBudget
 from tfos_lab.engine.state.events import Event, NodeView
 from tfos_lab.engine.state.instructions import Failure, Instruction
-from tfos_lab.engine.tensorboard.event_files import EventFileReceiver
 
 # Messages that are read before the driver turns to what is due.
 _AT_ONCE = 200

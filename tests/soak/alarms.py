@@ -95,7 +95,7 @@ def _run(number: int, *, loses: bool) -> tuple[str, float]:
     )  # fmt: skip
     stopped_s = time.monotonic()
     rank = random.randrange(len(cluster.nodes))
-    victim = cluster.nodes[rank].node
+    victim = cluster.nodes[rank].name
     try:
         if loses:
             eventually(lambda: all(view.step for view in cluster.nodes), _PATIENCE_S)

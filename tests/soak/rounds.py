@@ -87,7 +87,7 @@ class Work(Round):
 
     def play(self) -> None:
         results = self.cluster.wait(timeout=PATIENCE_S)
-        assert {node: results[node] for node in results} == {view.node: view.node for view in self.cluster.nodes}
+        assert {node: results[node] for node in results} == {view.name: view.name for view in self.cluster.nodes}
 
 
 class Feed(Round):

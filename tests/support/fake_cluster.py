@@ -104,7 +104,7 @@ class FakeCluster:
         whole.write_text(self.logs(node))
         return whole.replace(path)
 
-    def stacks(self, node: str | None = None, timeout_s: float = 5.0) -> dict[str, str]:
+    def stacks(self, node: str | None = None, timeout: float = 5.0) -> dict[str, str]:
         return {name: f"MainThread of {name}\n{STACKS}" for name in ([node] if node else self.nodes)}
 
     def failure(self) -> Exception:
@@ -145,7 +145,7 @@ class FakeCluster:
         now = time.time()
         with self._lock:
             nodes = tuple(
-                dataclasses.replace(view, **{"last_heartbeat_s": now, **fields}) if view.node == node else view  # type: ignore[arg-type]
+                dataclasses.replace(view, **{"last_heartbeat_s": now, **fields}) if view.name == node else view  # type: ignore[arg-type]
                 for view in self._view.nodes
             )
             self._view = dataclasses.replace(self._view, nodes=nodes)
@@ -158,7 +158,7 @@ class FakeCluster:
 
     @property
     def nodes(self) -> list[str]:
-        return [node.node for node in self._view.nodes]
+        return [node.name for node in self._view.nodes]
 
 
 def _last_texts(texts: list[str], lines: int) -> list[str]:

@@ -54,8 +54,8 @@ _MEASURE = """\
 cpu_s, wall_s = time.process_time() - before[0], time.monotonic() - before[1]
 whole = {}
 for view in stream.nodes:
-    numbers = [line.split()[2] for line in stream.logs(view.node).splitlines()]
-    whole[view.node] = numbers == [f"{line:07d}" for line in range(LINES)]
+    numbers = [line.split()[2] for line in stream.logs(view.name).splitlines()]
+    whole[view.name] = numbers == [f"{line:07d}" for line in range(LINES)]
 print([cpu_s, wall_s, whole])
 """
 

@@ -141,9 +141,9 @@ def _cluster_state(cluster: Any) -> dict[str, Any]:
         timings["fed"] = feed.ended_s
     return {
         "launcher": view.launcher,
-        "nodes": [node.node for node in view.nodes],
+        "nodes": [node.name for node in view.nodes],
         "rows_fed": feed.rows if feed is not None else {},
-        "rows_read": {node.node: node.rows for node in view.nodes},
+        "rows_read": {node.name: node.rows for node in view.nodes},
         "timings": timings,
         "model": _model_of(cluster),
     }

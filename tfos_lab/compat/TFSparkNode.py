@@ -32,7 +32,7 @@ class TFNodeContext(ShareMethods):
         ``{job: ["host:port", ...]}``.
     num_workers : int
         Number of nodes that train: chief (or master) and workers.
-    rank, num_trainers : int or None, int
+    rank, world_size : int or None, int
         Number of this node among those that train, and how many do; see `tfos_lab.NodeContext`.
     defaultFS, working_dir : str
         Spark's file system for paths without a scheme, and the driver's working directory.
@@ -59,7 +59,7 @@ class TFNodeContext(ShareMethods):
         self.task_index = task_index
         self.cluster_spec = cluster_spec
         self.num_workers = sum(len(cluster_spec.get(job, ())) for job in ("master", "chief", "worker"))
-        self.num_trainers = max(1, self.num_workers)
+        self.world_size = max(1, self.num_workers)
         self.rank = rank_in_training(cluster_spec, job_name, task_index) if job_name else 0
         self.defaultFS = defaultFS
         self.working_dir = working_dir

@@ -36,7 +36,7 @@ def run_main(map_fun: Callable[[Any, Any], object], settings: NodeSettings, args
         port = None
     manager = NodeManager(native, settings.queues)
     ctx = TFNodeContext(
-        native.executor_id,
+        native.worker_num,
         native.job_name,
         native.task_index,
         native.cluster_spec,

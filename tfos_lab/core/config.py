@@ -21,6 +21,7 @@ from tfos_lab.core.options import (
     given_options,
     is_int,
     one_of,
+    part_of,
     problems_in,
     settings_of,
     whole,
@@ -455,6 +456,10 @@ class FeedOptions(PaceOptions, RowOptions, total=False):
     """How rows are fed."""
 
 
+class FedClusterOptions(ClusterOptions, FeedOptions, total=False):
+    """Keywords of calls that start one cluster and may feed it: `tfos_lab.run`."""
+
+
 class RunOptions(NodeOptions, FeedOptions, total=False):
     """Keywords of calls that run nodes and feed them, beside what such calls ask for in their own way."""
 
@@ -536,6 +541,22 @@ class FeedConfig(Settings):
         problems = problems_in(FeedOptions, vars(self))
         if problems:
             raise ConfigError(problems)
+
+
+def make_configs(**options: Unpack[FedClusterOptions]) -> tuple[ClusterConfig, FeedConfig]:
+    """Return what `tfos_lab.run` is asked for: the cluster, and how it is fed; raises as `make_config` does."""
+    given = given_options(FedClusterOptions, "run", options)
+    problems: list[str] = []
+    made: list[Any] = []
+    for kind, owner in ((ClusterConfig, ClusterOptions), (FeedConfig, FeedOptions)):
+        try:
+            made.append(kind(**part_of(owner, given)))
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+    cluster, feed = made
+    return cluster, feed
 
 
 def train_keywords(values: Mapping[str, object]) -> dict[str, Any]:

@@ -263,7 +263,13 @@ def is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+def _check_names(name: str, value: object) -> Iterable[str]:
+    if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+        yield f"{name}={value!r}: a list of names is needed"
+
+
 _CHECKS: Mapping[OptionType, Check] = {
+    OptionType.COLUMNS: _check_names,
     OptionType.WHOLE: whole(),
     OptionType.SECONDS: seconds,
     OptionType.FLAG: flag,

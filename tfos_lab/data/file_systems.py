@@ -13,6 +13,7 @@ import contextlib
 import functools
 import importlib.util
 import os
+import re
 import secrets
 import socket
 from collections.abc import Iterator
@@ -50,7 +51,14 @@ _NEEDS = {
 # The packages that are tried before pyarrow, and recommended where it fails.
 _PREFERRED = {"gs": "gcsfs", "abfs": "adlfs", "abfss": "adlfs"}
 # How often a namenode is asked: a single one for 3 s, and those of a service, which take over from one another, for 30.
-_TRIES, _TRIES_OF_SERVICES = "2", "5"
+_TRIES = {"dfs.client.failover.max.attempts": "2"}
+_TRIES_OF_SERVICES = {"dfs.client.failover.max.attempts": "14", "dfs.client.failover.sleep.max.millis": "5000"}
+_NAMENODE_PORT = 8020
+_TOKENS = "HADOOP_TOKEN_FILE_LOCATION"
+# What hdfs-native raises of NameNodes, with their stack trace, and of Kerberos.
+_OF_NAMENODE = re.compile(r'(?:Fatal)?RPCError\("(?:[\w.]+[.$])?(\w+)", "(.*?)(?:\\n.*)?"\)', re.DOTALL)
+_OF_KERBEROS = re.compile(r'GSSAPIError\(.*, "(?:[^":]*: )?([^"]*)"\)|.*(Failed to load libgssapi).*', re.DOTALL)
+_NO_TICKET = re.compile("credential|expired", re.IGNORECASE)
 # By default pyarrow tries to reach Google for 15 minutes.
 _GOOGLE_TRIES = "retry_limit_seconds=60"
 # Stores where pyarrow would make a bucket whose name is misspelt.
@@ -148,9 +156,31 @@ def readable_errors(path: str, what: str = "open") -> Iterator[None]:
     except ConfigError:
         raise
     except Exception as error:
-        answer = " ".join(str(error).split()) or type(error).__name__
-        problem = f"path='{path}': {socket.gethostname()} cannot {what} it: {answer}{_hint(path)}"
+        problem = f"path='{path}': {socket.gethostname()} cannot {what} it: {answer_of(error)}{_hint(path)}"
         raise ConfigError([without_keys(problem)]) from error
+
+
+def answer_of(error: BaseException) -> str:
+    """Return what a file system has raised, in one sentence, with what helps where a ticket is missing."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    if match := _OF_NAMENODE.fullmatch(text):
+        name, said = match.groups()
+        standby = "; no NameNode of this address is active" if name == "StandbyException" else ""
+        return f"{name}: {said}{standby}"
+    if match := _OF_KERBEROS.fullmatch(text):
+        said = match[1] or "libgssapi_krb5 is missing: apt-get install libgssapi-krb5-2, or dnf install krb5-libs"
+        if not _NO_TICKET.search(said):
+            return f"HDFS asks for Kerberos: {said}"
+        if _TOKENS in os.environ:
+            return (
+                f"HDFS asks for Kerberos, and this application has no valid token for the address ({said}): name it in "
+                "spark.kerberos.access.hadoopFileSystems, and make a new session"
+            )
+        return (
+            f"HDFS asks for Kerberos, and there is no valid ticket ({said}): run kinit; KRB5CCNAME names a ticket's "
+            "file that is not in the usual place"
+        )
+    return text
 
 
 def _hint(path: str) -> str:
@@ -233,12 +263,38 @@ def _open_hdfs(scheme: str, host: str, _pid: int) -> fs.FileSystem:
     brought = Path(os.environ.get("PWD", ""), "__spark_conf__", "__hadoop_conf__")
     if not {"HADOOP_CONF_DIR", "HADOOP_HOME"} & set(os.environ) and brought.is_dir():
         os.environ["HADOOP_CONF_DIR"] = str(brought)
-    base = HdfsFileSystem if scheme == "hdfs" else ViewfsFileSystem
+    base = _with_plain_paths(HdfsFileSystem if scheme == "hdfs" else ViewfsFileSystem)
     name, _, port = host.partition(":")
     # By default a wrong address would be tried for minutes.
-    tries = {"dfs.client.failover.max.attempts": _TRIES if port else _TRIES_OF_SERVICES}
-    system = _with_plain_paths(base)(host=name or None, port=int(port) if port else None, **tries)
+    if port:
+        system = base(host=_name_of_tokens(name, port), port=int(port), **_TRIES)
+    else:
+        try:
+            system = base(host=name or None, port=None, **_TRIES_OF_SERVICES)
+        except (ValueError, RuntimeError) as error:
+            if "No NameNode hosts" not in str(error):
+                raise
+            _require_host(name)  # which is no service
+            return _open_hdfs(scheme, f"{name}:{_NAMENODE_PORT}", _pid)
     return fs.PyFileSystem(fs.FSSpecHandler(system))
+
+
+def _require_host(name: str) -> None:
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError as error:
+        where = os.environ.get("HADOOP_CONF_DIR") or "HADOOP_CONF_DIR is not set"
+        raise ValueError(f"{name} is neither a host, nor a service in Hadoop's settings ({where})") from error
+
+
+def _name_of_tokens(host: str, port: str) -> str:
+    """Return a host as this application's tokens have it: by default Hadoop writes its number into them."""
+    with contextlib.suppress(KeyError, OSError):
+        tokens = Path(os.environ[_TOKENS]).read_bytes()
+        number = socket.gethostbyname(host)
+        if f"{number}:{port}".encode() in tokens:
+            return number
+    return host
 
 
 def _with_plain_paths(base: type[Any]) -> type[Any]:

@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from tfos_lab.core.config import ClusterConfig, RowOptions
 from tfos_lab.core.launchers import LauncherTraits
+from tfos_lab.core.markup import h, join
 from tfos_lab.core.options import given_options, takes_options
+from tfos_lab.core.plain_table import PlainTable
 from tfos_lab.core.roles import NodeSpec
 from tfos_lab.core.states import RunState
 from tfos_lab.data.session_stores import SessionStores
@@ -29,6 +31,7 @@ from tfos_lab.engine.cells import Cells
 from tfos_lab.engine.diagnosis.diagnosis import Assessor, Diagnosis
 from tfos_lab.engine.feed.feeding import UNFED, Feeding
 from tfos_lab.engine.feed.job import HeadLost
+from tfos_lab.engine.files.events import EventFileReceiver
 from tfos_lab.engine.files.output import OutputReceiver
 from tfos_lab.engine.head import Head
 from tfos_lab.engine.history import History
@@ -63,16 +66,16 @@ from tfos_lab.engine.state.events import (
 )
 from tfos_lab.engine.state.instructions import Publish
 from tfos_lab.engine.state.readers import unread_text, untouched_text
-from tfos_lab.engine.tensorboard.event_files import EventFileReceiver
 from tfos_lab.errors import (
     ClusterEnded,
+    ConfigError,
     FeedError,
     NotEnoughSlots,
     ProfileFailed,
     TfosError,
     WaitTimeout,
 )
-from tfos_lab.messages import INPUT_QUEUE, LogRecord
+from tfos_lab.messages import INPUT_QUEUE, KEPT, LogRecord
 from tfos_lab.texts import first_line
 from tfos_lab.transport.listener import Listener
 
@@ -98,6 +101,9 @@ STOP_EXTRA_S = 5.0
 LAST_ERRORS_S = 1.0
 # A disk that hangs must not hang the notebook.
 _RECORD_TIMEOUT_S = 2.0
+# What a notebook shows of a handle, and of how many nodes.
+_SHOWN = ("node", "state", "host", "step", "rows")
+_MOST_SHOWN = 50
 # Spark takes a while to replace a lost executor.
 _SLOTS_POLL_S = 1.0
 
@@ -177,6 +183,15 @@ class Cluster:
         view = self.view()
         up = sum(node.state.is_up for node in view.nodes)
         return f"<Cluster {self.name!r}: {view.state}, {up}/{len(view.nodes)} nodes, {view.launcher}>"
+
+    def _repr_html_(self) -> str:
+        nodes = self.nodes
+        rows = [
+            (view.name, view.state, view.host, "" if view.step is None else f"{view.step:,}", f"{view.rows:,}")
+            for view in nodes[:_MOST_SHOWN]
+        ]
+        more = f"… and {len(nodes) - len(rows):,} more" if len(nodes) > len(rows) else None
+        return join(h("p", repr(self)), PlainTable(_SHOWN, rows, empty="").html, more)
 
     # ---- what it is -------------------------------------------------------------------------------------------------
 
@@ -338,7 +353,7 @@ class Cluster:
             If there is no such node.
         """
         if node is None:
-            return self.log_writer.read_all([view.node for view in self.nodes], tail)
+            return self.log_writer.read_all([view.name for view in self.nodes], tail)
         self.log_path(node)
         return self.log_writer.read(node, tail)
 
@@ -347,16 +362,16 @@ class Cluster:
         rank_of(self.nodes, node)
         return self.files.log(node)
 
-    def stacks(self, node: str | None = None, timeout_s: float = 5.0) -> dict[str, str]:
+    def stacks(self, node: str | None = None, *, timeout: float = 5.0) -> dict[str, str]:
         """Return where the threads of a node, or of all nodes, are now, without stopping them.
 
         Parameters
         ----------
         node : str, optional
             Such as ``"worker:0"``; all nodes by default.
-        timeout_s : float
-            How long to wait for answers. A process whose interpreter is locked by a long call into C is asked with a
-            signal meanwhile; one that is stopped has no stacks, and says so.
+        timeout : float
+            How many seconds to wait for answers. A process whose interpreter is locked by a long call into C is asked
+            with a signal meanwhile; one that is stopped has no stacks, and says so.
 
         Returns
         -------
@@ -371,7 +386,7 @@ class Cluster:
         head = self.head
         with head.lock:
             views = head.state.views
-        return head.stacks.of(views, node, timeout_s)
+        return head.stacks.of(views, node, timeout)
 
     def profile(self, node: str | None = None, seconds: float = 5.0, *, trace: bool | None = None) -> Profile:
         """Find out what a node spends its time on, while it goes on.
@@ -402,14 +417,14 @@ class Cluster:
         head = self.head
         with head.lock:
             views = head.state.views
-        rank = rank_of(views, node or next(view.node for view in views if view.is_chief))
+        rank = rank_of(views, node or next(view.name for view in views if view.is_chief))
         view = views[rank]
         if not view.state.is_up or view.state.ended:
-            raise ProfileFailed(node=view.node, reason=f"its function does not run: its state is {view.state}")
+            raise ProfileFailed(node=view.name, reason=f"its function does not run: its state is {view.state}")
         if reason := head.stacks.why_deaf(rank):
-            raise ProfileFailed(node=view.node, reason=reason)
+            raise ProfileFailed(node=view.name, reason=reason)
         no_trace = "" if (len(views) == 1 if trace is None else trace) else NO_TRACE
-        return head.profiles.make(view.node, rank, seconds, self.files, no_trace=no_trace)
+        return head.profiles.make(view.name, rank, seconds, self.files, no_trace=no_trace)
 
     @property
     def map_fun(self) -> Callable[..., Any]:
@@ -568,7 +583,7 @@ class Cluster:
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self.wait_a_step():
             if deadline is not None and time.monotonic() > deadline:
-                running = [view.node for view in self.nodes if not view.state.ended]
+                running = [view.name for view in self.nodes if not view.state.ended]
                 raise WaitTimeout(waited_s=float(timeout or 0), still_running=running)
         self.feeding.settle()
         if self.head.over.is_set():
@@ -766,6 +781,7 @@ class Cluster:
         data: Any,
         epochs: int = 1,
         *,
+        validation: Any = None,
         timeout: float = 600.0,
         checkpoint: str | None = None,
         queue: str = INPUT_QUEUE,
@@ -795,6 +811,12 @@ class Cluster:
             of which there is no file, is a table of Parquet files in Spark's catalog.
         epochs : int
             How often the nodes are to read them; they find it in ``ctx.epochs``.
+        validation : object, optional
+            Rows that ``ctx.validation(batch_size)`` reads: another source, or a fraction of ``data`` that is held out
+            of it, such as 0.1 (the same rows each time; of a table or arrays, not of files or a stream). A dict has
+            several by name, as in ``{"validation": 0.1, "test": test_df}``, for ``ctx.dataset(64, split="test")``.
+            They come first, stay with the nodes, and are read as often as the function likes. A split has its rows
+            from one call of a cluster.
         timeout : float
             The feed fails after so many seconds in which Spark ends no task, and nodes neither get nor take a row.
         queue : str
@@ -823,14 +845,18 @@ class Cluster:
         """
         from tfos_lab.engine.feed.dstream import feed_dstream
         from tfos_lab.engine.feed.request import is_dstream, make_request
+        from tfos_lab.engine.feed.splits import split_rows
         from tfos_lab.engine.feed.stream import feed_stream
 
         feeding = self.feeding
         asked = {"epochs": epochs, "feed_timeout": timeout, **given_options(RowOptions, "train", options)}
+        data, splits = split_rows(data, validation)
         if is_dstream(data):
+            self._feed_splits(splits, asked)
             dstream: DStreamFeed = feed_dstream(self, feeding, data, asked, queue)
             return dstream
         request = make_request(self, data, asked, queue)
+        self._feed_splits(splits, asked)
         request = replace(request, source=feeding.next_source())
         if getattr(request.frame, "isStreaming", False):
             folder = checkpoint or self.files.checkpoint(len(feeding.streams))
@@ -838,6 +864,21 @@ class Cluster:
             return stream
         feeding.feed(request)
         return None
+
+    def _feed_splits(self, splits: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+        """Feed the rows of splits, which nodes keep; raises as `train` does."""
+        from tfos_lab.engine.feed.request import make_request
+
+        kept = {**asked, "epochs": KEPT, "objects": False}
+        if given := sorted(self.feeding.splits & set(splits)):
+            names = ", ".join(map(repr, given))
+            raise ConfigError(
+                [f"validation: {names} has its rows already; give other rows another name, or leave it out"]
+            )
+        requests = [make_request(self, rows, kept, name) for name, rows in splits.items()]
+        self.feeding.splits.update(splits)
+        for request in requests:
+            self.feeding.feed(request)
 
     def inference(
         self,

@@ -210,7 +210,7 @@ class Head:
         hint = self.launcher.hint()
         with self.lock:
             missing, views = self.state.missing, self.state.views
-        late = [view.node for view in views if view.state.is_present and not view.state.is_up]
+        late = [view.name for view in views if view.state.is_present and not view.state.is_up]
         error: TfosError = WaitTimeout(waited_s=waited_s, still_running=late)
         if missing:
             reserved = len(views) - len(missing)
@@ -370,7 +370,7 @@ class Head:
                     cluster.history.add_note(note)
                 return
             case m.Shown():
-                cluster.shown.take(message, view.node)
+                cluster.shown.take(message, view.name)
                 return
             case m.ExecutorGone():
                 self.state.expect_loss(now_s)
@@ -380,7 +380,6 @@ class Head:
         if type(message) in _FIGURES:
             return
         self._do(self.feed_state.handle(message, now_s))
-        self._do(cluster.event_files.handle(message))
         match message:
             case m.PayloadWanted():
                 self._do(self._payload.handle(message, now_s))
@@ -388,14 +387,16 @@ class Head:
                 self._do(self._hangs.handle(message, now_s))
                 self._do(self._unread.handle(message, now_s))
                 self.stacks.take(message)
-            case m.Profiled() | m.ProfilePiece():
+            case m.Profiled():
                 self.profiles.take(message)
             case m.CellWrote() | m.CellEnded():
                 cluster.cells.handle(message)
-        if isinstance(message, m.FilePiece | m.OutputOpened | m.OutputComes | m.OutputGone | m.OutputSent):
-            self._do(cluster.output.handle(message, self.state.view_of(message.rank), now_s))
-        if isinstance(message, m.FilePiece | m.ResultOffered | m.Ended):
-            self._do(cluster.output.results.handle(message, view.node, now_s))
+            case m.FilesListed() | m.FilePiece() | m.OutputOpened() | m.OutputSettled() | m.EventFilesPut() | m.Ended():
+                if isinstance(message, m.FilePiece):
+                    self.profiles.take(message)
+                self._do(cluster.event_files.handle(message))
+                self._do(cluster.output.handle(message, self.state.view_of(message.rank), now_s))
+                self._do(cluster.output.results.handle(message, view.name, now_s))
 
     def _write_logs(self, identity: bytes, *batches: m.Logs) -> None:
         """Store batches of a node's log that have come together, and give credit for all of them."""
@@ -405,7 +406,7 @@ class Head:
                 self._log_sequences[identity] = batch.sequence + 1
                 records += batch.records
         if records:
-            node = self.state.view_of(batches[0].rank).node
+            node = self.state.view_of(batches[0].rank).name
             self.cluster.bus.publish(*self.cluster.log_writer.write(node, records))
         self._listener.send(identity, m.encode(m.LogCredit(sequence=batches[-1].sequence)))
 
@@ -428,6 +429,8 @@ class Head:
                     self._on_overdue(waited_s)
                 case Finished():
                     is_last = self.state.state is not RunState.RESTARTING
+                    if is_last:
+                        self.cluster.event_files.conclude()
                     self.cluster.bus.publish(*self.cluster.output.conclude(time.time(), is_last=is_last))
                     self.over.set()
 
@@ -474,7 +477,7 @@ class Head:
             age_s=max(0.0, time.time() - cluster.called_s),
             output_dir=str(cluster.output.folder_of(spec.node, is_chief=is_chief) or ""),
             output_probe=str(cluster.output.probe),
-            output_limit_bytes=cluster.output.limit_bytes,
+            result_path=str(files.result(spec.node)),
         )
         return self._payload.add_to(start)
 

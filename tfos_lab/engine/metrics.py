@@ -77,7 +77,7 @@ def draw_cluster(view: ClusterView, reports: Sequence[MetricsReported]) -> matpl
 
     names = by_weight(metric_names(reports))
     names = [name for name in names if name not in UNPLOTTED] or names
-    nodes = [node.node for node in view.nodes]
+    nodes = [node.name for node in view.nodes]
     rows = -(-len(names) // _COLUMNS_OF_PLOTS)
     spans = spans_of(view)
     heights = [*[_PLOT_HEIGHT] * rows, _TIMELINE_HEIGHT + _TRACK_HEIGHT * max(span.track for span in spans)]

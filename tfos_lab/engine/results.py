@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tfos_lab.core.plain_table import PlainTable
 from tfos_lab.messages import Outcome
 from tfos_lab.values import decode_value, load_stored
 
@@ -52,11 +53,15 @@ class Results(Mapping[str, Any]):
         return sum(1 for _ in self)
 
     def __repr__(self) -> str:
-        lines = []
-        for node in self:
-            text = repr(self[node])
-            lines.append(f"{node}: {text if len(text) <= _WIDTH else text[:_WIDTH] + '…'}")
-        return "\n".join(lines) if lines else "no results"
+        return "\n".join(f"{node}: {text}" for node, text in self._shown()) or _NONE
+
+    def _repr_html_(self) -> str:
+        return PlainTable(("node", "result"), self._shown(), empty=_NONE).html
+
+    def _shown(self) -> list[tuple[str, str]]:
+        texts = ((node, repr(self[node])) for node in self)
+        return [(node, text if len(text) <= _WIDTH else text[:_WIDTH] + "…") for node, text in texts]
 
 
+_NONE = "no results"
 _WIDTH = 200

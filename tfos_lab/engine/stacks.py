@@ -55,7 +55,7 @@ class StackAnswers:
         asked_s = time.monotonic()
         answers = self.answers({rank for rank in chosen if _has_process(views[rank])}, timeout_s)
         waited_s = time.monotonic() - asked_s
-        return {views[rank].node: _text(views[rank], answers.get(rank), waited_s) for rank in chosen}
+        return {views[rank].name: _text(views[rank], answers.get(rank), waited_s) for rank in chosen}
 
     def why_deaf(self, rank: int, timeout_s: float = 3.0) -> str:
         """Return why a node's process does not answer, in a line; "" if it does."""

@@ -1,4 +1,4 @@
-"""`tfos_lab.run`: checks everything that the user asks for, then makes a cluster and launches it."""
+"""Checks everything that the user asks for, then makes a cluster; and which clusters this process has."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import importlib.util
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
-from tfos_lab.core.config import ClusterConfig, ClusterOptions, assign_roles, make_config
+from tfos_lab.core.config import ClusterConfig, assign_roles
 from tfos_lab.core.launchers import LauncherTraits, automatic_launcher, launcher_for
-from tfos_lab.core.options import takes_options
 from tfos_lab.core.package_versions import require_fitting
 from tfos_lab.core.paths import is_local
 from tfos_lab.core.roles import NodeSpec
@@ -24,7 +23,7 @@ from tfos_lab.engine.launchers.capacity import allow_files_for, require_room
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.run_store import with_store
 from tfos_lab.engine.spark import session as spark_session
-from tfos_lab.errors import ConfigError, NodeFailed, NoSession
+from tfos_lab.errors import ConfigError, NoSession
 from tfos_lab.payload import pack
 from tfos_lab.texts import format_count
 
@@ -36,59 +35,6 @@ _lock = threading.Lock()
 _clusters: list[Cluster] = []
 
 
-@takes_options(ClusterOptions, "run")
-def run(
-    map_fun: Callable[..., Any],
-    args: Any = None,
-    *,
-    spark: SparkSession | None = None,
-    **options: Unpack[ClusterOptions],
-) -> Cluster:
-    """Start ``map_fun(args, ctx)`` on a cluster of nodes; returns when all of them run.
-
-    Parameters
-    ----------
-    map_fun : callable
-        Runs on every node, in a process of its own; takes ``(args, ctx)``, ``(args)`` or nothing.
-    args : object
-        What the function gets as ``args`` (pickled with cloudpickle).
-    spark : SparkSession, optional
-        Whose executors to use; the active session by default.
-    {options}
-
-    Returns
-    -------
-    Cluster
-        Also a context manager, which stops it at the end.
-
-    Raises
-    ------
-    ConfigError, NoSession, NotEnoughSlots, NotEnoughRoom, ExecutorMismatch, PayloadError
-        Before anything is started.
-    ReservationTimeout, NodeFailed
-        If the nodes do not come up; nothing is left running.
-
-    Examples
-    --------
-    >>> import tfos_lab
-    >>> with tfos_lab.run(lambda args, ctx: args * ctx.num_workers, 21, cluster_size=2) as cluster:
-    ...     dict(cluster.wait())
-    {'chief:0': 42, 'worker:0': 42}
-    """
-    config = make_config(**options)
-    cluster = make_cluster(map_fun, args, spark=spark, config=config)
-    try:
-        cluster.launch()
-        cluster.wait_until_running()
-    except NodeFailed:
-        cluster.stop()  # what the function has written before is still on its way
-        raise
-    except BaseException:
-        cluster.stop(grace=0.0)
-        raise
-    return cluster
-
-
 def make_cluster(
     map_fun: Callable[..., Any],
     args: Any = None,
@@ -98,7 +44,7 @@ def make_cluster(
     chief_stays_here: bool = True,
     kind: type[Cluster] = Cluster,
 ) -> Cluster:
-    """Check what is asked for, and return a cluster that is not launched yet; `run` does both and waits.
+    """Check what is asked for, and return a cluster that is not launched yet.
 
     With ``chief_stays_here=False``, a chief on this machine works in a folder of its own, as all other nodes do.
     ``kind`` is the class of the handle.

@@ -10,7 +10,7 @@ from tfos_lab.core.options import takes_options
 from tfos_lab.engine.parallel.results import ParallelResults
 from tfos_lab.engine.parallel.start import ParallelPlan, make_runs
 from tfos_lab.errors import ParallelFailed
-from tfos_lab.jupyter.display import open_display, render_errors
+from tfos_lab.jupyter.display import is_shown, open_display, render_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,7 +30,7 @@ def parallel(
     spark: SparkSession | None = None,
     name: str = "parallel",
     raise_failures: bool = True,
-    show: bool = True,
+    show: bool | None = None,
     **options: Unpack[NodeOptions],
 ) -> ParallelResults:
     """Run ``map_fun(args, ctx)`` once for each argument, in processes of their own; returns when all have ended.
@@ -56,8 +56,8 @@ def parallel(
         Label of the runs, and of their folder.
     raise_failures : bool
         Whether runs that failed for good raise `ParallelFailed` at the end; else they stand in the results.
-    show : bool
-        Whether progress is shown: a live table in a notebook, lines of text elsewhere.
+    show : bool, optional
+        Whether progress is shown: a live table in a notebook, lines of text elsewhere. By default in a notebook only.
     {options}
 
     Returns
@@ -93,7 +93,7 @@ def run_all(
     plan: ParallelPlan,
     *,
     raise_failures: bool = True,
-    show: bool = True,
+    show: bool | None = None,
     **options: Any,
 ) -> ParallelResults:
     """Run everything to its end, and show it; see `parallel`."""
@@ -105,11 +105,11 @@ def run_all(
     return results
 
 
-def run_shown(runs: ParallelRuns, runner: Runner, *, show: bool = True) -> ParallelResults:
+def run_shown(runs: ParallelRuns, runner: Runner, *, show: bool | None = None) -> ParallelResults:
     """Run everything to its end, and show it meanwhile."""
     __tracebackhide__ = True
     render_errors()
-    if not show:
+    if not is_shown(show=show):
         return runner.run()
     with open_display(runs) as display:
         return runner.run(display.poll)

@@ -16,22 +16,20 @@ from tfos_lab.core.config import train_keywords
 from tfos_lab.core.launchers import LAUNCHERS
 from tfos_lab.core.states import RunState
 from tfos_lab.engine.cluster import Cluster
+from tfos_lab.engine.feed.splits import check_splits, session_of
 from tfos_lab.engine.parallel.feeder import Feed
-from tfos_lab.engine.start import clusters
+from tfos_lab.engine.start import clusters, make_cluster
 from tfos_lab.errors import ClusterEnded, ClusterInterrupted, ConfigError, WaitTimeout
 from tfos_lab.jupyter import breakpoints
 from tfos_lab.jupyter.display import open_display
 from tfos_lab.jupyter.display.base import Display
 from tfos_lab.jupyter.display.tensorboard import show_tensorboard
 from tfos_lab.jupyter.options.table import CellOptions
+from tfos_lab.jupyter.start import STEP_S, UNSEEN_S, Task
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Short, so that ■ and the display react quickly.
-STEP_S = 0.05
-# An error within this time is raised without a display; a launch that takes longer is shown.
-UNSEEN_S = 0.15
 # After ■ nobody wants to wait: nodes get no more than this to shut down, whatever `grace` is.
 INTERRUPT_GRACE_S = 1.0
 # How long the display stays open for the end of a function that failed in this very process.
@@ -66,12 +64,10 @@ def run_cell(shell: Any, map_fun: FunctionType, options: CellOptions) -> Mapping
 def _run(shell: Any, map_fun: FunctionType, options: CellOptions) -> Mapping[str, object] | None:
     __tracebackhide__ = True
     require_free_name(options)
-    from tfos_lab.engine.feed.request import check_rows
-    from tfos_lab.engine.start import make_cluster
-
     session = find_session(shell, options)
-    data = check_rows(options.data, options.feed.columns, session, objects=options.feed.objects)
-    options = dataclasses.replace(options, data=data)
+    feed = options.feed
+    data, splits = check_splits(options.data, options.validation, session, columns=feed.columns, objects=feed.objects)
+    options = dataclasses.replace(options, data=data, validation=splits)
     cluster = make_cluster(map_fun, options.args, spark=session, config=options.cluster)
     shell.user_ns[options.cluster.name] = cluster
     return run_cluster(cluster, map_fun, options)
@@ -107,7 +103,7 @@ def run_cluster(
     """
     __tracebackhide__ = True
     rows = feed_rows or partial(_feed_data, options=options)
-    launch = _Task(f"tfos-launch-cell-{cluster.id}", cluster.launch)
+    launch = Task(f"tfos-launch-cell-{cluster.id}", cluster.launch)
     try:
         launch.start()
         launch.wait(UNSEEN_S)
@@ -149,8 +145,7 @@ def find_session(shell: Any, options: CellOptions) -> SparkSession | None:
     given: SparkSession | None = options.spark
     if given is not None or "pyspark" not in sys.modules:
         return given
-    if hasattr(options.data, "sparkSession"):
-        of_data: SparkSession = options.data.sparkSession
+    if (of_data := session_of(options.data)) is not None:
         return of_data
     from tfos_lab.engine.spark.session import active_session
     from tfos_lab.jupyter.options.values import is_session
@@ -165,7 +160,7 @@ def _wait(
     display: Display,
     map_fun: Callable[..., Any],
     *,
-    launch: _Task,
+    launch: Task,
     feed_rows: Feed,
 ) -> Mapping[str, object] | None:
     __tracebackhide__ = True
@@ -174,7 +169,7 @@ def _wait(
         cluster.wait_until_running()
         feed_rows(cluster)
 
-    feeder = _Task(f"tfos-cell-{cluster.id}", work)
+    feeder = Task(f"tfos-cell-{cluster.id}", work)
     try:
         launch.finish(display)
         feeder.start()
@@ -232,51 +227,12 @@ def _stop_at_once(cluster: Cluster, options: CellOptions) -> None:
         cluster.stop(grace=0.0)
 
 
-class _Task(threading.Thread):
-    """Does slow work on a thread, so that the main thread can update the display and be interrupted."""
-
-    def __init__(self, name: str, work: Callable[[], None]) -> None:
-        super().__init__(name=name, daemon=True)
-        self._work = work
-        self._error: BaseException | None = None
-        self._over = threading.Event()
-
-    def run(self) -> None:
-        """Do the work; `raise_error` raises its error."""
-        try:
-            self._work()
-        except BaseException as error:  # noqa: BLE001 - raised on the main thread
-            self._error = error
-        finally:
-            self._over.set()
-
-    def wait(self, timeout_s: float) -> bool:
-        """Wait for the end, if it was started; return whether it has come.
-
-        After an interrupt of `Thread.join`, Python takes the thread for one that has ended.
-        """
-        return self.ident is not None and self._over.wait(timeout_s)
-
-    def finish(self, display: Display) -> None:
-        """Wait for the end, and raise the error, if there was one."""
-        __tracebackhide__ = True
-        while not self.wait(STEP_S):
-            display.poll()
-        self.raise_error()
-
-    def raise_error(self) -> None:
-        """Raise the error, if there was one so far."""
-        __tracebackhide__ = True
-        if self._error is not None:
-            raise self._error
-
-
 def _feed_data(cluster: Cluster, options: CellOptions) -> None:
     """Feed ``data``, if there is any; where that fails, the run has failed."""
     if options.data is None:
         return
     try:
-        cluster.train(options.data, **train_keywords(vars(options.feed)))
+        cluster.train(options.data, validation=options.validation, **train_keywords(vars(options.feed)))
     except Exception as error:
         cluster.feeding.fail(error)
         raise

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from tfos_lab.core.config import RunOptions
 from tfos_lab.core.options import takes_options
+from tfos_lab.core.plain_table import PlainTable
 from tfos_lab.engine.script.nodes import ONE_WORKER
 from tfos_lab.engine.script.run import ScriptRun
 from tfos_lab.engine.script.start import ScriptRequest, make_script_run, script_runs
-from tfos_lab.jupyter.display import open_display, render_errors, summary
+from tfos_lab.jupyter.display import is_shown, open_display, render_errors, summary
 from tfos_lab.jupyter.display.kernel import has_front_end
-from tfos_lab.jupyter.display.plain_table import PlainTable
 from tfos_lab.texts import format_seconds
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def run_script(
     data_format: str = "parquet",
     spark: SparkSession | None = None,
     name: str | None = None,
-    show: bool = True,
+    show: bool | None = None,
     **options: Unpack[RunOptions],
 ) -> ScriptRun:
     """Run a plain Python file on the nodes of a cluster; returns at once, `ScriptRun.wait` waits for the end.
@@ -78,8 +78,9 @@ def run_script(
         Whose executors to use; the active session by default. The script ends with it.
     name : str, optional
         Label of the run; the script's name by default.
-    show : bool
-        Whether progress is shown: live in a notebook, as lines of text elsewhere, while `wait` waits.
+    show : bool, optional
+        Whether progress is shown: live in a notebook, as lines of text elsewhere, while `wait` waits. By default in a
+        notebook only.
     {options}
 
     Returns
@@ -117,7 +118,7 @@ def run_script(
     )
     run = make_script_run(request, options)
     render_errors()
-    if show:
+    if is_shown(show=show):
         _show(run)
     run.start()
     return run

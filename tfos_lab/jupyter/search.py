@@ -14,7 +14,7 @@ from tfos_lab.engine.search.inputs import ClusterSize
 from tfos_lab.engine.search.plan import SearchPlan
 from tfos_lab.engine.search.results import SearchResults
 from tfos_lab.engine.search.start import SearchRequest, make_search
-from tfos_lab.jupyter.display import open_display, render_errors
+from tfos_lab.jupyter.display import is_shown, open_display, render_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,7 +27,7 @@ class Search:
     """Search over parameters: ``tfos_lab.search(map_fun, space)`` tries ``map_fun(args, ctx)`` with points of a space.
 
     Each trial runs on a cluster of its own, of one node by default, as many at once as slots allow. It gets its
-    parameters in ``args``, and reports with ``ctx.report``; the driver compares the reports. See `__call__` for the
+    parameters in ``args``, and reports with ``ctx.report``; the driver compares the reports. See `search` for the
     options. ``search.uniform``, ``log_uniform``, ``integers`` and ``choice`` make the values of parameters.
 
     Attributes
@@ -58,7 +58,7 @@ class Search:
         return "<tfos_lab.search(map_fun, space, ...)>"
 
     @takes_options(RunOptions, "search")
-    def __call__(
+    def search(
         self,
         map_fun: Callable[..., Any],
         space: Mapping[str, Any] | Sequence[Mapping[str, Any]],
@@ -78,7 +78,7 @@ class Search:
         data: Any = None,
         spark: SparkSession | None = None,
         name: str = "search",
-        show: bool = True,
+        show: bool | None = None,
         **options: Unpack[RunOptions],
     ) -> SearchResults:
         """Try ``map_fun(args, ctx)`` with points of a space, and return what was found when all trials have ended.
@@ -125,8 +125,9 @@ class Search:
             Whose executors to use; the active session by default.
         name : str
             Label of the search, and of its folder.
-        show : bool
-            Whether progress is shown: a live table in a notebook, lines of text elsewhere.
+        show : bool, optional
+            Whether progress is shown: a live table in a notebook, lines of text elsewhere. By default in a notebook
+            only.
         {options}
 
         Returns
@@ -171,11 +172,13 @@ class Search:
         finally:
             self.last = runs.found
 
+    __call__ = search
 
-def _run_to_the_end(runs: SearchRuns, runner: Runner, *, show: bool) -> SearchResults:
+
+def _run_to_the_end(runs: SearchRuns, runner: Runner, *, show: bool | None) -> SearchResults:
     __tracebackhide__ = True
     render_errors()
-    if not show:
+    if not is_shown(show=show):
         runner.run()
     else:
         with open_display(runs) as display:

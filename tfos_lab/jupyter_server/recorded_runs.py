@@ -40,7 +40,7 @@ class RecordedRuns:
                 run = self._run_in(Path(record.run_dir))
                 if run is not None and run.id == record.id and run.live:
                     living.append((record, run))
-                    self._folders.add(run.path.parent)
+                    self._folders.add(run.run_dir.parent)
             return sorted(living, key=lambda one: one[1].started_s)
 
     def ended(self, folders: Iterable[Path], limit: int) -> list[Run]:

@@ -1,4 +1,4 @@
-"""Citizens of Spark ML, and training on Spark without a cluster of one's own. Names are loaded when they are used."""
+"""Citizens of Spark ML. Names are loaded when they are used."""
 
 from __future__ import annotations
 
@@ -7,21 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tfos_lab.ml.estimator import TFEstimator
-    from tfos_lab.ml.mirrored import MirroredStrategyRunner
     from tfos_lab.ml.model import TFModel
     from tfos_lab.ml.text import TFTextFileEstimator
     from tfos_lab.ml.text_model import TFTextFileModel
 
 # Public name → the module it lives in.
 _HOMES = {
-    "MirroredStrategyRunner": "tfos_lab.ml.mirrored",
     "TFEstimator": "tfos_lab.ml.estimator",
     "TFModel": "tfos_lab.ml.model",
     "TFTextFileEstimator": "tfos_lab.ml.text",
     "TFTextFileModel": "tfos_lab.ml.text_model",
 }
 
-__all__ = ["MirroredStrategyRunner", "TFEstimator", "TFModel", "TFTextFileEstimator", "TFTextFileModel"]
+__all__ = ["TFEstimator", "TFModel", "TFTextFileEstimator", "TFTextFileModel"]
 
 
 def __getattr__(name: str) -> Any:

@@ -57,7 +57,12 @@ def train(training: Training, ctx: NodeContext) -> dict[str, list[float]]:
     with ctx.strategy().scope():
         model = _make(training)
     rows = ctx.dataset(
-        args.batchSize, list(training.inputs), args.labelCol, args.weightCol, shuffle=args.shuffle, seed=args.seed
+        args.batchSize,
+        features=list(training.inputs),
+        label=args.labelCol,
+        weight=args.weightCol,
+        shuffle=args.shuffle,
+        seed=args.seed,
     )
     arrange = _arranger(model, training.inputs)
     fitted = model.fit(

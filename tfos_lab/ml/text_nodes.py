@@ -69,7 +69,7 @@ def run_together(
     tf_config = os.environ.get("TF_CONFIG")
 
     def main(args: Any, ctx: TFNodeContext) -> None:
-        if tf_config is not None and Role.PS not in ctx.cluster_spec and ctx.num_workers > 1:
+        if tf_config is not None and Role.PS not in ctx.cluster_spec and ctx.world_size > 1:
             # A cluster of workers only has none in TensorFlowOnSpark; here they may train in step with one another.
             os.environ["TF_CONFIG"] = tf_config
         more = {READ_DATA: None} if takes_rows(call.map_fun) else {}

@@ -27,19 +27,19 @@ from tfos_lab.node.addresses import NodePlace
 from tfos_lab.node.child_supervisor import ChildEvents, ChildSupervisor
 from tfos_lab.node.driver_link import GAVE_UP, DriverLink
 from tfos_lab.node.feed.store import FeedStore
-from tfos_lab.node.files.output import OutputSender
+from tfos_lab.node.files.events import NodeEventFiles
+from tfos_lab.node.files.output import NodeOutput
+from tfos_lab.node.files.payload import PayloadFile
+from tfos_lab.node.files.remote_log import RemoteLog
+from tfos_lab.node.files.result import ResultSender
 from tfos_lab.node.files.shared_folder import SavedPaths, SharedFolder
 from tfos_lab.node.forkserver.client import ForkServerSpec
 from tfos_lab.node.forkserver.health import end_abandoned
 from tfos_lab.node.gpus import NodeGpus
 from tfos_lab.node.logs import LogSender, LogSpool
-from tfos_lab.node.payload_file import PayloadFile
-from tfos_lab.node.profile.files import ProfileFiles
-from tfos_lab.node.result_sender import ResultSender
+from tfos_lab.node.profile.child import is_of_trace, trace_piece
 from tfos_lab.node.scratch import Scratch
 from tfos_lab.node.stack_taker import StackTaker
-from tfos_lab.node.tensorboard.event_files import EventFileSender
-from tfos_lab.node.tensorboard.remote_log import RemoteLog
 from tfos_lab.transport.poll_loop import PollLoop
 
 REPEAT_S = 2.0
@@ -95,12 +95,11 @@ class Agent:
         rows_host, take_port = self._place.rows_host, self._place.ports.take
         self._feeds = FeedStore(spec.rank, rows_host, self._scratch.path, send, self._child.send, take_port=take_port)
         self._stacks = StackTaker(spec.rank, self._scratch.path, self._child, send)
-        self._profiles = ProfileFiles(spec.rank, self._scratch.path, send, self._child.send)
         self._shared = SharedFolder(spec.shared_dir, spec.cluster_id, spec.node)
-        self._event_files = EventFileSender(spec.rank, send)
+        self._event_files = NodeEventFiles(spec.rank, send)
         self._remote_log = RemoteLog(spec.rank, self._scratch.path, send)
         self._result = ResultSender(spec.rank, self._scratch.path, send)
-        self._output = OutputSender(spec.rank, spec.node, self._scratch.path, send)
+        self._output = NodeOutput(spec.rank, spec.node, self._scratch.path, send)
         self._payload = PayloadFile(spec.rank, self._scratch.path, send, on_ready=self._start, on_problem=self._refuse)
         self._saved_paths = SavedPaths(spec, self._output.working_folder.path.resolve(), send)
         self._watched_pidfd = open_pidfd(spec.watched_pid)
@@ -203,7 +202,7 @@ class Agent:
                 self._pass_on(message)
 
     def _pass_on(self, message: m.ToAgent) -> None:
-        if isinstance(message, m.RunCell | m.InterruptCell):
+        if isinstance(message, m.RunCell | m.InterruptCell | m.ProfileWanted):
             self._child.send(message)
             return
         self._feeds.handle(message)
@@ -212,7 +211,8 @@ class Agent:
             self._event_files.handle(message)
             self._output.handle(message)
             self._result.handle(message)
-            self._profiles.handle(message)
+            if isinstance(message, m.PieceWanted) and is_of_trace(message):
+                self._driver.send(trace_piece(self._rank, message, self._scratch.path))
 
     def _start(self, start: m.Start) -> None:
         if self._child.started or self._child.ended:
@@ -223,6 +223,7 @@ class Agent:
             return
         self._log_sender.share_with(len(nodes))
         self._driver.share_with(len(nodes))
+        self._result.prepare(start)
         start, spec = self._output.prepare(start), self._spec
         start = self._remote_log.prepare(start, {**spec.environ, **start.env, **spec.extra_env})
         if start.is_chief:

@@ -99,9 +99,9 @@ def _flush() -> None:
 
 def _run_function(session: NodeSession, start: m.Start) -> m.Outcome:
     """Run the user's function and return how it ended."""
+    from tfos_lab.node.files.payload import payload_of
+    from tfos_lab.node.files.result import NAME
     from tfos_lab.node.invoke import outcome_of
-    from tfos_lab.node.payload_file import payload_of
-    from tfos_lab.node.result_sender import NAME
     from tfos_lab.payload import unpack
 
     try:

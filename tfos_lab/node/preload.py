@@ -25,7 +25,7 @@ def _preload_plain() -> None:
     import tfos_lab.node.child
     import tfos_lab.node.feed.files.search
     import tfos_lab.node.feed.flight_endpoint
-    import tfos_lab.node.tensorboard.process  # noqa: F401
+    import tfos_lab.node.tensorboard  # noqa: F401
 
 
 def _preload_tensorflow() -> None:

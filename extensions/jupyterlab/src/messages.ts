@@ -117,7 +117,7 @@ export interface NodeActivity {
  * metric that was NaN when it was reported last to the step at which it began to be.
  */
 export interface NodeView {
-  node: string;
+  name: string;
   job_name: string;
   task_index: number;
   is_chief: boolean;

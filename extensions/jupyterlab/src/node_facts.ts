@@ -33,7 +33,7 @@ export function troubleOf(nodes: readonly NodeView[]): string {
   const groups = new Map<string, string[]>();
   for (const view of nodes) {
     const { tone, says } = lookOf(view);
-    if (tone === "bad") groups.set(says, [...(groups.get(says) ?? []), view.node]);
+    if (tone === "bad") groups.set(says, [...(groups.get(says) ?? []), view.name]);
   }
   const texts = [...groups].map(([says, names]) => `${names.length > 3 ? `${names.length} nodes` : names.join(", ")} ${says}`);
   return texts.join("; ");

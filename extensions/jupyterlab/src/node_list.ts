@@ -14,7 +14,7 @@ export class NodeList {
   private readonly squares = element("span", { class: "tfos-lab-squares", "aria-hidden": "true" });
   private readonly rows = new KeyedList<NodeView>(
     element("ul", { class: "tfos-lab-nodes" }),
-    ({ node }) => node,
+    ({ name }) => name,
     () => new NodeRow(),
   );
   readonly node = element("details", {}, element("summary", {}, this.summary, this.squares), this.rows.node);
@@ -51,7 +51,7 @@ export class NodeList {
       const { tone, says } = lookOf(view);
       setAttribute(square, "data-tone", tone);
       setAttribute(square, "data-state", view.state);
-      setAttribute(square, "title", `${view.node}: ${says}`);
+      setAttribute(square, "title", `${view.name}: ${says}`);
     });
   }
 }

@@ -32,7 +32,7 @@ export class NodeRow implements Item<NodeView> {
     const { tone, sign, says } = lookOf(view);
     setAttribute(this.toggle, "data-tone", tone);
     setText(this.sign, sign);
-    setText(this.name, view.node);
+    setText(this.name, view.name);
     setText(this.facts, says === "running" ? figuresOf(view) : joined(says, slownessOf(view)));
     if (!this.details.hidden) this.fillDetails(view);
   }

@@ -119,7 +119,7 @@ def _running(cluster: Cluster, *, trains: bool) -> list[str]:
     with head.lock:
         state, views = head.state.state, head.state.views
     going = [view for view in views if not view.state.ended and view.state is not NodeState.SERVING]
-    roles = {view.node: Role(view.job_name) for view in going}
+    roles = {view.name: Role(view.job_name) for view in going}
     return [] if state.ended else [node for node, role in roles.items() if role.trains is trains and not role.serves]
 
 

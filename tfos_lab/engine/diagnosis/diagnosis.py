@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from tfos_lab.core.markup import h
 from tfos_lab.engine.diagnosis.figures import slower_nodes, trains
 from tfos_lab.engine.diagnosis.verdict import Kind, Verdict, judge
 from tfos_lab.engine.state.events import ClusterView, FeedView, NodeActivity, NodeView, changed
@@ -40,6 +41,9 @@ class Diagnosis:
     def __str__(self) -> str:
         return self.verdict or "why training is as slow as it is cannot be told (yet)"
 
+    def _repr_html_(self) -> str:
+        return h("p", str(self))
+
 
 # A node is called slower when it was in so many of its figures, one after the other.
 _UPDATES = 3
@@ -59,10 +63,10 @@ class Stragglers:
         """Return those that hold their peers up, with how many times slower than they they are."""
         found, updates = slower_nodes(nodes), {}
         for node in nodes:
-            if node.node in found:
-                is_new = self._seen.get(node.node) is not node.activity
-                updates[node.node] = self._updates.get(node.node, 0) + is_new
-        self._updates, self._seen = updates, {node.node: node.activity for node in nodes}
+            if node.name in found:
+                is_new = self._seen.get(node.name) is not node.activity
+                updates[node.name] = self._updates.get(node.name, 0) + is_new
+        self._updates, self._seen = updates, {node.name: node.activity for node in nodes}
         return {node: found[node] for node, count in updates.items() if count >= _UPDATES}
 
 
@@ -84,8 +88,8 @@ class Assessor:
             is_kept = is_over and self._last.kind is not Kind.UNKNOWN
             self._slower = self._slower if is_kept else self._stragglers.note(view.nodes)
             nodes = tuple(
-                changed(node, activity=changed(node.activity, slower=self._slower[node.node]))
-                if node.node in self._slower
+                changed(node, activity=changed(node.activity, slower=self._slower[node.name]))
+                if node.name in self._slower
                 else node
                 for node in view.nodes
             )
@@ -117,7 +121,7 @@ class Assessor:
         return Diagnosis(
             kind=verdict.kind.value,
             verdict=verdict.text,
-            nodes={node.node: node.activity for node in view.nodes if node.activity is not None},
+            nodes={node.name: node.activity for node in view.nodes if node.activity is not None},
             progress=view.progress,
             seconds_left=view.seconds_left,
         )
@@ -192,5 +196,5 @@ def _nan_text(nodes: Sequence[NodeView]) -> str:
     steps = [step for node in bad if (step := node.nan_since[name]) is not None]
     since = f" since step {min(steps):,}" if steps else ""
     reporting = sum(name in node.metrics for node in nodes)
-    whose = "" if len(bad) == reporting else f" of {bad[0].node}" if len(bad) == 1 else f" of {len(bad)} nodes"
+    whose = "" if len(bad) == reporting else f" of {bad[0].name}" if len(bad) == 1 else f" of {len(bad)} nodes"
     return f"{name}{whose} is NaN{since}"

@@ -123,7 +123,7 @@ def slower_nodes(nodes: Sequence[NodeView]) -> dict[str, float]:
             continue
         seen = _SEEN_ON_A_BUSY_HOST if node.host in busy else _SEEN
         if seconds - usual_s >= seen * node.activity.step_s:
-            found[node.node] = seconds / usual_s
+            found[node.name] = seconds / usual_s
     return found
 
 

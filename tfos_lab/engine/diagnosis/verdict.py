@@ -81,9 +81,9 @@ def _straggler(figures: Figures) -> Verdict | None:
         return None
     slowest = max(slow, key=_slower)
     if len(slow) > 1:
-        names = " and ".join(node.node for node in slow) if len(slow) == 2 else f"{len(slow)} nodes"
+        names = " and ".join(node.name for node in slow) if len(slow) == 2 else f"{len(slow)} nodes"
         return Verdict(Kind.STRAGGLER, f"{names} are up to {_slower(slowest):.1f}× slower than the others.")
-    return Verdict(Kind.STRAGGLER, f"{slowest.node} is {_slower(slowest):.1f}× slower{_why_slow(slowest, others)}")
+    return Verdict(Kind.STRAGGLER, f"{slowest.name} is {_slower(slowest):.1f}× slower{_why_slow(slowest, others)}")
 
 
 def _slower(node: NodeView) -> float:
@@ -106,7 +106,7 @@ def _why_slow(node: NodeView, others: list[NodeView]) -> str:
     if activity.waits_data >= _MUCH:
         return ": it waits for its tf.data pipeline. Look at its disk."
     if activity.python >= _MOSTLY:
-        return f", in Python ({activity.where}). Try %tfos profile {node.node}."
+        return f", in Python ({activity.where}). Try %tfos profile {node.name}."
     equal = "hosts and batches" if any(other.host != node.host for other in others) else "batches"
     return f": it computes longer. Give all nodes equal {equal}."
 

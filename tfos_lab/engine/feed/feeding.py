@@ -73,6 +73,8 @@ class Feeding:
         Held while a feed is under way.
     streams : list of Stream
         Streams that have begun.
+    splits : set of str
+        The splits that have been fed, beside the rows to train on.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -83,6 +85,7 @@ class Feeding:
         self._identities: Identities | None = None
         self.lock = threading.Lock()
         self.streams: list[Stream] = []
+        self.splits: set[str] = set()
         self._deferred: list[DeferredFeed] = []
 
     def next_source(self) -> int:

@@ -319,28 +319,28 @@ def find_stuck(head: Head) -> Stuck:
         rank: Suspicion(
             views[rank],
             answers.get(rank) or m.Stacks(rank, 0, Condition.AWAY, ""),
-            idle=views[rank].node in with_rows,
+            idle=views[rank].name in with_rows,
             expected=True,
         )
         for rank in ranks
     }
     stuck = [suspicions[rank] for rank in find_hung(suspicions)]
-    hung = [f"{view.node} hangs: {view.hung}" for view in views if view.hung]
-    doings = hung or [f"{one.view.node} takes none: {doing(one.stacks)}" for one in stuck]
+    hung = [f"{view.name} hangs: {view.hung}" for view in views if view.hung]
+    doings = hung or [f"{one.view.name} takes none: {doing(one.stacks)}" for one in stuck]
     told = [_holders(views, with_rows), *doings, unheard(views, time.time())]
     text = "".join(f". {sentence}" for sentence in told if sentence)
-    return Stuck(text, stuck[0].view.node, stuck[0].stacks.text) if stuck else Stuck(text)
+    return Stuck(text, stuck[0].view.name, stuck[0].stacks.text) if stuck else Stuck(text)
 
 
 def _holders(views: Sequence[NodeView], with_rows: Sequence[str]) -> str:
-    holding = [f"{view.node} (has taken {view.rows:,})" for view in views if view.node in with_rows]
+    holding = [f"{view.name} (has taken {view.rows:,})" for view in views if view.name in with_rows]
     return f"Rows wait for {', '.join(holding)}" if holding else ""
 
 
 def unheard(views: Sequence[NodeView], now_s: float) -> str:
     """Return a sentence on nodes whose agents have sent no heartbeat for some seconds; "" if there is none."""
     silent = {
-        view.node: now_s - view.last_heartbeat_s
+        view.name: now_s - view.last_heartbeat_s
         for view in views
         if view.state.is_present and view.last_heartbeat_s is not None and now_s - view.last_heartbeat_s > _QUIET_S
     }

@@ -82,7 +82,7 @@ def make_request(cluster: Cluster, data: Any, options: Mapping[str, Any], queue:
         If there is no session, or a dead one.
     """
     config = check_feed(cluster, data, options, queue)
-    if _are_files(data):
+    if are_files(data):
         files = found_rows(data, config.columns, cluster.spark, lambda: _make_room(cluster))
         return FeedRequest(None, config, queue=queue, files=files)
     frame, rows = _while_answered(data, lambda: _forms(cluster, data, config.columns, objects=config.objects))
@@ -128,7 +128,8 @@ def found_rows(
     return find_rows(data, columns, session if is_alive else spark_session.active_session(), before_spark)
 
 
-def _are_files(data: Any) -> bool:
+def are_files(data: Any) -> bool:
+    """Whether rows are of files: names of some, or what `check_rows` has found."""
     return isinstance(data, FileRows) or names_files(data)
 
 
@@ -149,14 +150,14 @@ def _problems(data: Any, options: Mapping[str, Any], queue: Any) -> Iterator[str
         yield f"epochs={options['epochs']}: a stream is read once; it has no end to begin again from"
     yield from check_objects(data, options.get("columns"), options.get("objects"))
     yield from check_queue(queue)
-    if not is_rows(data) and not is_dstream(data) and not _are_files(data):
+    if not is_rows(data) and not is_dstream(data) and not are_files(data):
         yield no_rows(data) + _OR_FILES
 
 
 def check_objects(data: Any, columns: Any, objects: Any) -> Iterator[str]:
     """Yield what is wrong with ``objects``, the form in which rows are to travel."""
     is_stream = getattr(data, "isStreaming", False)
-    if objects and _are_files(data):
+    if objects and are_files(data):
         yield "objects=True: rows of files come as columns; leave it out, and ctx.data_feed() gives them as tuples"
     if objects and columns is not None:
         yield f"columns={columns!r}: rows that are objects have none; leave columns out, or objects=True"

@@ -1,1 +1,1 @@
-"""The driver's end of file transfers: stores what nodes send of ``ctx.output_dir`` and of their event files."""
+"""The driver's end of file transfers: fetches what nodes have in ``ctx.output_dir``, event files and large results."""

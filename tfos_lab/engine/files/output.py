@@ -1,7 +1,8 @@
-"""Receives what nodes write to ``ctx.output_dir`` and stores it in the run's own folder, and nowhere else.
+"""Fetches what nodes write to ``ctx.output_dir`` and stores it in the run's own folder, and nowhere else.
 
 Nodes that see this machine's folder write there themselves: they recognize it by a file whose name nobody can guess.
-All others send what they have written. The head's thread calls; `OutputReceiver.notes` may be read from any.
+All others list what they have written, also while they work, and are asked for the newest files that fit into the
+limit. The head's thread calls; `OutputReceiver.notes` may be read from any.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 from tfos_lab import messages as m
 from tfos_lab.core.paths import OWN_MARK
 from tfos_lab.core.runtime_files import files_in
-from tfos_lab.engine.files.receiver import FileReceiver
+from tfos_lab.engine.files.fetcher import FileFetcher
 from tfos_lab.engine.files.results import ResultReceiver
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.state.events import Event, NodeView, OutputProgressed
@@ -30,10 +31,13 @@ _EVENT_S = 0.25
 class _Transfer:
     """The output of one node on another host, which lies there in ``origin``."""
 
-    def __init__(self, node: NodeView, files: FileReceiver, origin: str) -> None:
+    def __init__(self, rank: int, node: NodeView, files: FileFetcher, origin: str) -> None:
         self.node = node
         self.files = files
         self.origin = origin
+        self.listed = m.FilesListed(rank, "output", 0, [])
+        self.fits: dict[str, m.ListedFile] = {}
+        self.is_answered = True
         self.size_bytes = self.total_bytes = 0
         self.published_s = 0.0
 
@@ -41,11 +45,16 @@ class _Transfer:
         self.published_s = now_s
         return OutputProgressed(
             time_s=now_s,
-            node=self.node.node,
+            node=self.node.name,
             files=len(self.files.held),
             size_bytes=self.size_bytes,
             total_bytes=self.total_bytes,
         )
+
+    @property
+    def left_out(self) -> list[m.ListedFile]:
+        """The files that were listed last and are not here."""
+        return [file for file in self.listed.files if self.files.lacks(file)]
 
 
 class OutputReceiver:
@@ -56,9 +65,9 @@ class OutputReceiver:
     run_dir : RunDir
         Where to store it; its folder ``output`` is made with the first file.
     limit_bytes : int
-        The most that a node on another host may send.
+        The most that is fetched of a node on another host.
     of_all : bool
-        Whether all nodes are to send their output, and not the chief only.
+        Whether the output of all nodes is fetched, and not the chief's only.
 
     Attributes
     ----------
@@ -78,7 +87,7 @@ class OutputReceiver:
         self.probe = run_dir.make_probe()
         self.notes: tuple[str, ...] = ()
         self.moved_at = 0.0
-        self.results = ResultReceiver(run_dir, self.probe)
+        self.results = ResultReceiver(run_dir)
         self._run_dir = run_dir
         self._of_all = of_all
         self._final_notes: list[str] = []
@@ -88,7 +97,7 @@ class OutputReceiver:
 
     @property
     def awaited(self) -> tuple[int, ...]:
-        """The ranks of nodes on other hosts that have not sent all of their output yet."""
+        """The ranks of nodes on other hosts whose output is not all here yet."""
         return tuple(self._coming)
 
     def folder_of(self, node: str, *, is_chief: bool) -> Path | None:
@@ -102,56 +111,73 @@ class OutputReceiver:
         match message:
             case m.OutputOpened(rank=rank, place=place):
                 self._open(rank, node, place)
-            case m.OutputComes(rank=rank, size_bytes=size_bytes) if rank in self._coming:
-                self._coming[rank].total_bytes += size_bytes
-            case m.FilePiece(rank=rank, folder="output"):
-                return self._store(message, now_s) if rank in self._coming else []
-            case m.OutputGone(rank=rank, names=names) if rank in self._coming:
-                self._coming[rank].files.remove(names)
-            case m.OutputSent(rank=rank) if rank in self._coming:
-                return self._finish(message, now_s)
-            case m.OutputSent(left_out=files, left_out_bytes=size_bytes) if files and not self._of_all:
+            case m.FilesListed(rank=rank, folder="output") if rank in self._coming:
+                return self._fetch(message, self._coming[rank], now_s)
+            case m.FilePiece(rank=rank, folder="output") if rank in self._coming:
+                return self._take(message, self._coming[rank], now_s)
+            case m.OutputSettled(rank=rank, place=place) if rank in self._coming:
+                return self._finish(self._coming.pop(rank), place, now_s)
+            case m.OutputSettled(dropped=files, dropped_bytes=size_bytes) if files and not self._of_all:
                 self._note_dropped(node, files, size_bytes)
         return []
 
     def _open(self, rank: int, node: NodeView, place: str) -> None:
-        home = self.folder_of(node.node, is_chief=node.is_chief)
+        home = self.folder_of(node.name, is_chief=node.is_chief)
         if home is None:
             return
         self._is_used = True
         if place and rank not in self._coming:
-            files = FileReceiver(home, self._run_dir.partial_output(rank), self.limit_bytes)
-            self._coming[rank] = _Transfer(node, files, place)
+            files = FileFetcher("output", home, self._run_dir.partial_output(rank))
+            self._coming[rank] = _Transfer(rank, node, files, place)
 
-    def _store(self, piece: m.FilePiece, now_s: float) -> list[Instruction]:
+    def _fetch(self, listed: m.FilesListed, transfer: _Transfer, now_s: float) -> list[Instruction]:
+        """Fetch the newest files that fit into the limit, unless they are here; remove those that are gone."""
+        room, transfer.listed, transfer.fits, transfer.is_answered = self.limit_bytes, listed, {}, False
+        for file in sorted(listed.files, key=lambda file: (-file.changed_ns, file.name)):
+            if file.size_bytes <= room:
+                room -= file.size_bytes
+                transfer.fits[file.name] = file
+        files = transfer.files
+        files.remove([name for name in files.held if name not in transfer.fits])
+        due = [file for file in transfer.fits.values() if files.lacks(file) and (file.settled or listed.last)]
+        transfer.total_bytes = transfer.size_bytes + sum(file.size_bytes for file in due)
+        return [*files.fetch(listed.rank, due), *self._when_taken(transfer, now_s)]
+
+    def _take(self, piece: m.FilePiece, transfer: _Transfer, now_s: float) -> list[Instruction]:
         self.moved_at = time.monotonic()
-        transfer = self._coming[piece.rank]
-        answers: list[Instruction] = [SendTo(piece.rank, answer) for answer in transfer.files.take(piece)]
-        transfer.size_bytes += len(piece.data)
-        transfer.total_bytes = max(transfer.total_bytes, transfer.size_bytes)
-        self._update_notes()
-        is_due = now_s - transfer.published_s >= _EVENT_S or transfer.size_bytes == transfer.total_bytes
-        return [*answers, Publish(transfer.progress(now_s))] if is_due else answers
+        transfer.size_bytes = min(transfer.total_bytes, transfer.size_bytes + len(piece.data))
+        return [*transfer.files.take(piece), *self._when_taken(transfer, now_s)]
 
-    def _finish(self, sent: m.OutputSent, now_s: float) -> list[Instruction]:
-        transfer = self._coming.pop(sent.rank)
+    def _when_taken(self, transfer: _Transfer, now_s: float) -> list[Instruction]:
+        self._update_notes()
+        is_taken = transfer.files.is_idle and not transfer.is_answered
+        is_due = transfer.size_bytes and (is_taken or now_s - transfer.published_s >= _EVENT_S)
+        instructions: list[Instruction] = [Publish(transfer.progress(now_s))] if is_due else []
+        if is_taken:
+            listed, transfer.is_answered = transfer.listed, True
+            taken = m.FilesTaken("output", listed.number, left_out=len(transfer.left_out))
+            instructions.append(SendTo(listed.rank, taken))
+        return instructions
+
+    def _finish(self, transfer: _Transfer, place: str, now_s: float) -> list[Instruction]:
         transfer.files.drop()
-        name, host = transfer.node.node, transfer.node.host
-        if sent.left_out:
-            files = _files(sent.left_out, sent.left_out_bytes)
-            why = sent.problem or f"output_limit_bytes={self.limit_bytes:,} is reached"
-            were, they = ("was", "it is") if sent.left_out == 1 else ("were", "they are")
+        name, host, left = transfer.node.name, transfer.node.host, transfer.left_out
+        if left:
+            files = _files(len(left), sum(file.size_bytes for file in left))
+            problems = [why for file, why in transfer.files.problems.items() if file in transfer.fits]
+            why = problems[0] if problems else f"output_limit_bytes={self.limit_bytes:,} is reached"
+            were, they = ("was", "it is") if len(left) == 1 else ("were", "they are")
             self._final_notes.append(
-                f"output of {name}: {files} {were} not copied here ({why}); {they} on {host} in {sent.place}"
+                f"output of {name}: {files} {were} not copied here ({why}); {they} on {host} in {place}"
             )
-        if sent.links:
-            links = format_count(sent.links, "symbolic link was", "symbolic links were")
+        if transfer.listed.links:
+            links = format_count(transfer.listed.links, "symbolic link was", "symbolic links were")
             self._final_notes.append(f"output of {name}: {links} not copied here")
         self._update_notes()
         return [Publish(transfer.progress(now_s))]
 
     def _note_dropped(self, node: NodeView, files: int, size_bytes: int) -> None:
-        what = f"{node.node} has written {_files(files, size_bytes)} by relative paths"
+        what = f"{node.name} has written {_files(files, size_bytes)} by relative paths"
         note = f"{what}, removed with the node: collect='all' copies them here"
         if not node.is_chief and note not in self._final_notes:
             self._final_notes.append(note)
@@ -159,7 +185,7 @@ class OutputReceiver:
 
     def _update_notes(self) -> None:
         coming = [
-            f"output of {one.node.node}: {_size(one.size_bytes)} of {_size(one.total_bytes)} copied here"
+            f"output of {one.node.name}: {_size(one.size_bytes)} of {_size(one.total_bytes)} copied here"
             for one in self._coming.values()
             if one.size_bytes < one.total_bytes
         ]
@@ -170,7 +196,7 @@ class OutputReceiver:
         for transfer in self._coming.values():
             transfer.files.drop()
             node = transfer.node
-            what = f"{node.node} was lost before all of its output had been copied here"
+            what = f"{node.name} was lost before all of its output had been copied here"
             self._final_notes.append(f"{what}: what is missing may be on {node.host} in {transfer.origin}")
         self._coming.clear()
         self.results.clear()
@@ -220,7 +246,7 @@ def saving_note(saving: m.SavesTo, chief: NodeView) -> str:
         return ""
     folder = ", or give ctx.model_dir the full path of a folder that is shared" if is_elsewhere else ""
     return (
-        f"{chief.node} saves to {saving.path} on {chief.host}, {' and '.join(problems)}: use ctx.save_model or "
+        f"{chief.name} saves to {saving.path} on {chief.host}, {' and '.join(problems)}: use ctx.save_model or "
         f"ctx.output_dir to have it here{folder}"
     )
 

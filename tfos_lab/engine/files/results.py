@@ -1,4 +1,4 @@
-"""Receives large results into the run's folder: a few at a time, as files, before the ends of their nodes are reported.
+"""Fetches large results into the run's folder: a few at a time, as files, before the ends of their nodes are reported.
 
 The driver's memory holds none of them: `tfos_lab.engine.results` maps a file when somebody looks at its value. The
 server's thread calls.
@@ -12,13 +12,13 @@ from collections import deque
 from pathlib import Path
 
 from tfos_lab import messages as m
-from tfos_lab.engine.files.receiver import FileReceiver
+from tfos_lab.engine.files.fetcher import FileFetcher
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.state.instructions import Instruction, SendTo
 from tfos_lab.errors import ResultNotStored
 from tfos_lab.node.invoke import RESULT_BYTES
 
-# Nodes that send at a time.
+# Nodes whose results come at a time.
 _AT_ONCE = 4
 # Who has sent nothing for so long makes room for others: it may be lost. It may go on when it can.
 _STALLED_S = 10.0
@@ -29,12 +29,13 @@ _FREE_PART = 20
 
 
 class _Coming:
-    """A result that may be sent."""
+    """A result that is fetched."""
 
-    def __init__(self, path: Path, size_bytes: int, now_s: float) -> None:
-        part = path.with_name(f".{path.name}.part")
-        self.files = FileReceiver(path.parent, part, size_bytes, lambda name: name == path.name)
-        self.left_bytes = size_bytes
+    def __init__(self, offer: m.FilesListed, path: Path, now_s: float) -> None:
+        self.number = offer.number
+        [self.file] = offer.files
+        self.files = FileFetcher("result", path.parent, path.with_name(f".{path.name}.part"))
+        self.left_bytes = self.file.size_bytes
         self.moved_s = now_s
 
 
@@ -44,46 +45,47 @@ class ResultReceiver:
     Parameters
     ----------
     run_dir : RunDir
-        Where to store them.
-    probe : Path
-        A file there whose name nobody can guess: agents that see it move their files there.
+        Where to store them; nodes that see this folder move their results there themselves.
     """
 
-    def __init__(self, run_dir: RunDir, probe: Path) -> None:
+    def __init__(self, run_dir: RunDir) -> None:
         self._run_dir = run_dir
-        self._probe = str(probe)
         self._coming: dict[int, _Coming] = {}
-        self._waiting: deque[tuple[int, str, int]] = deque()
+        self._waiting: deque[tuple[m.FilesListed, str]] = deque()
 
     def handle(self, message: m.FromAgent, node: str, now_s: float) -> list[Instruction]:
         """Handle an agent's message; return what to do."""
         match message:
-            case m.ResultOffered(rank=rank) if rank in self._coming:
-                return [self._want(rank, node)]  # the answer was lost, or late
-            case m.ResultOffered(rank=rank, size_bytes=size_bytes):
-                self._waiting = deque(offer for offer in self._waiting if offer[0] != rank)
-                self._waiting.append((rank, node, size_bytes))
-                return self._admit(now_s)
+            case m.FilesListed(folder="result", rank=rank):
+                self._coming.pop(rank, None)  # it is listed again: a message was lost, or late
+                self._waiting = deque(offer for offer in self._waiting if offer[0].rank != rank)
+                self._waiting.append((message, node))
             case m.FilePiece(rank=rank, folder="result") if rank in self._coming:
-                return self._store(message, self._coming[rank], now_s)
+                return self._take(message, self._coming[rank], now_s)
             case m.Ended(rank=rank) if self._coming.pop(rank, None):
-                return self._admit(now_s)
-        return []
+                pass
+            case _:
+                return []
+        return self._admit(now_s)
 
     def _admit(self, now_s: float) -> list[Instruction]:
-        """Have as many of those that wait send as may; refuse what the disk has no space for."""
+        """Fetch as many of those that wait as may come; refuse what the disk has no space for."""
         answers: list[Instruction] = []
         while self._waiting and sum(now_s - one.moved_s < _STALLED_S for one in self._coming.values()) < _AT_ONCE:
-            rank, node, size_bytes = self._waiting.popleft()
+            offer, node = self._waiting.popleft()
             path = self._run_dir.result(node)
-            problem = self._lacking(path.parent, size_bytes)
-            if not problem:
-                self._coming[rank] = _Coming(path, size_bytes, now_s)
-            answers.append(self._want(rank, node, problem))
+            if problem := self._refusal(offer, path):
+                answers.append(SendTo(offer.rank, m.FilesTaken("result", offer.number, problem=problem)))
+            else:
+                coming = self._coming[offer.rank] = _Coming(offer, path, now_s)
+                answers += coming.files.fetch(offer.rank, [coming.file])
         return answers
 
-    def _want(self, rank: int, node: str, problem: str = "") -> Instruction:
-        return SendTo(rank, m.ResultWanted(str(self._run_dir.result(node)), self._probe, problem))
+    def _refusal(self, offer: m.FilesListed, path: Path) -> str:
+        """Return why a result cannot be taken, or ""."""
+        if [file.name for file in offer.files] != [path.name]:
+            return "it was not to come"
+        return self._lacking(path.parent, offer.files[0].size_bytes)
 
     def _lacking(self, folder: Path, size_bytes: int) -> str:
         """Return why a result of this size cannot be stored in a folder, which is made; or ""."""
@@ -101,10 +103,17 @@ class ResultReceiver:
         reason = f"it takes {size_bytes / 1e6:,.1f} MB, and the disk there has room for {room / 1e6:,.1f} MB"
         return str(ResultNotStored(place=_here(folder), reason=reason))
 
-    def _store(self, piece: m.FilePiece, coming: _Coming, now_s: float) -> list[Instruction]:
+    def _take(self, piece: m.FilePiece, coming: _Coming, now_s: float) -> list[Instruction]:
         coming.moved_s = now_s
         coming.left_bytes = max(0, coming.left_bytes - len(piece.data))
-        return [SendTo(piece.rank, answer) for answer in coming.files.take(piece)]
+        questions = coming.files.take(piece)
+        if not coming.files.is_idle:
+            return questions
+        problem = "".join(coming.files.problems.values())
+        if problem:
+            size = f"{coming.file.size_bytes / 1e6:,.1f} MB"
+            problem = f"the result ({size}) could not be brought to the notebook: {problem}"
+        return [SendTo(piece.rank, m.FilesTaken("result", coming.number, problem=problem))]
 
     def clear(self) -> None:
         """Forget who was to send: the nodes have ended."""

@@ -1,4 +1,4 @@
-"""The handle on an interactive cluster, and `tfos_lab.start`, which makes one."""
+"""The handle on an interactive cluster, whose nodes wait for cells."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import dataclasses
 import linecache
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 from tfos_lab import messages as m
-from tfos_lab.core.config import ClusterConfig, ClusterOptions, make_config
-from tfos_lab.core.options import takes_options
+from tfos_lab.core.config import ClusterConfig
 from tfos_lab.engine.cells import RunningCell
 from tfos_lab.engine.cluster import Cluster
 from tfos_lab.engine.interactive.results import CellResults, failure_of_cell
@@ -100,11 +99,11 @@ class InteractiveCluster(Cluster):
         known = dict(enumerate(self.nodes))
         wanted = [nodes] if isinstance(nodes, str) else list(nodes or [])
         chosen = {
-            rank: view.node for rank, view in known.items() if not wanted or {view.node, view.job_name} & set(wanted)
+            rank: view.name for rank, view in known.items() if not wanted or {view.name, view.job_name} & set(wanted)
         }
-        there = {name for view in known.values() for name in (view.node, view.job_name)}
+        there = {name for view in known.values() for name in (view.name, view.job_name)}
         if missing := [name for name in wanted if name not in there]:
-            names = ", ".join(view.node for view in known.values())
+            names = ", ".join(view.name for view in known.values())
             raise ConfigError([f"nodes={missing[0]!r}: the cluster '{self.name}' has {names}"])
         return chosen
 
@@ -188,43 +187,6 @@ def _packed(cell: InteractiveCell) -> bytes:
         raise PayloadError(
             name=name or "the function", type_name=error.type_name, reason=error.reason, advice=error.advice
         ) from error
-
-
-@takes_options(ClusterOptions, "run")
-def start(
-    args: Any = None, *, spark: SparkSession | None = None, **options: Unpack[ClusterOptions]
-) -> InteractiveCluster:
-    """Start nodes that wait for cells; returns when all of them wait.
-
-    Parameters
-    ----------
-    args : object
-        What cells see as ``args`` (pickled with cloudpickle).
-    spark : SparkSession, optional
-        Whose executors to use; the active session by default.
-    {options}
-
-    Returns
-    -------
-    InteractiveCluster
-        Also a context manager, which stops it at the end. Its `run_cell` runs code on the nodes; in a notebook,
-        ``%%tfos on=NAME`` runs a cell.
-
-    Raises
-    ------
-    ConfigError, NoSession, NotEnoughSlots, NotEnoughRoom, ExecutorMismatch, PayloadError
-        Before anything is started.
-    ReservationTimeout, NodeFailed
-        If the nodes do not come up; nothing is left running.
-    """
-    cluster = make_interactive(args, spark=spark, config=make_config(**options))
-    try:
-        cluster.launch()
-        cluster.wait_until_running()
-    except BaseException:
-        cluster.stop(grace=0.0)
-        raise
-    return cluster
 
 
 def make_interactive(args: Any, *, spark: SparkSession | None, config: ClusterConfig) -> InteractiveCluster:

@@ -71,11 +71,11 @@ def check_assigned(config: ClusterConfig, per_task: int | None) -> None:
 def shortage(config: ClusterConfig, node_specs: Sequence[NodeSpec], views: Sequence[NodeView]) -> NotEnoughGpus | None:
     """Return an error if nodes that have reserved got fewer GPUs than they were to have, else None."""
     wanted = {spec.node: wanted_of(config, spec) or 0 for spec in node_specs}
-    if all(len(view.gpus) >= wanted[view.node] for view in views):
+    if all(len(view.gpus) >= wanted[view.name] for view in views):
         return None
     hosts: dict[str, list[int]] = {}
     for view in views:
-        if wanted[view.node] > 0:
+        if wanted[view.name] > 0:
             nodes, there, taken = hosts.get(view.host, [0, 0, 0])
             hosts[view.host] = [nodes + 1, max(there, view.gpu_count), taken + len(view.gpus)]
     return NotEnoughGpus(wanted=max(wanted.values()), hosts=hosts)
@@ -84,12 +84,12 @@ def shortage(config: ClusterConfig, node_specs: Sequence[NodeSpec], views: Seque
 def uneven(config: ClusterConfig, node_specs: Sequence[NodeSpec], views: Sequence[NodeView]) -> str:
     """Return a sentence if hosts had too few GPUs to give each node that trains as many as the others, else ""."""
     sharing = {spec.node for spec in node_specs if wanted_of(config, spec) == EQUAL}
-    sharers = [view for view in views if view.node in sharing and view.gpu_count]
+    sharers = [view for view in views if view.name in sharing and view.gpu_count]
     poor = [view for view in sharers if not view.gpus]
     if not poor:
         return ""
     hosts = ", ".join(sorted({f"{view.host} has {view.gpu_count}" for view in poor}))
-    nodes = ", ".join(view.node for view in poor)
+    nodes = ", ".join(view.name for view in poor)
     return (
         f"no GPU was left for {nodes} ({hosts}), which compute on the CPU: ask for fewer nodes, or for gpus=all to "
         "let nodes share them"

@@ -23,12 +23,12 @@ from tfos_lab.errors import LaunchFailed
 from tfos_lab.node.activity.reporter import ActivityReporter
 from tfos_lab.node.driver_link import HEARTBEAT_S
 from tfos_lab.node.feed.store import FeedStore
+from tfos_lab.node.files.remote_log import RemoteLog
 from tfos_lab.node.invoke import NodeServed, call_map_fun, returned_outcome
-from tfos_lab.node.profile.files import ProfileFiles
+from tfos_lab.node.profile.child import trace_piece
 from tfos_lab.node.remote_files import register_file_systems
 from tfos_lab.node.scratch import Scratch
 from tfos_lab.node.session import NodeSession
-from tfos_lab.node.tensorboard.remote_log import RemoteLog
 from tfos_lab.transport.frames import ConnectionClosed, FrameSocket, frame_pair
 from tfos_lab.transport.link import Link
 
@@ -104,7 +104,6 @@ class _InlineAgent:
         self._control, theirs = frame_pair()
         self._theirs: socket.socket = theirs
         self._feeds = FeedStore(0, "127.0.0.1", self._scratch.path, self._send, self._send_to_session)
-        self._profiles = ProfileFiles(0, self._scratch.path, self._send, self._send_to_session)
         self._activity = ActivityReporter(0, self._send, group=False)
         self._remote_log = RemoteLog(0, self._scratch.path, self._send)
         self._is_draining = False
@@ -155,8 +154,10 @@ class _InlineAgent:
             case m.Stop():
                 self._send(m.Ended(rank=0, outcome=m.Outcome(kind="stopped")))
                 self._is_draining = True
-            case m.StacksWanted():
+            case m.StacksWanted() | m.ProfileWanted():
                 self._send_to_session(message)
+            case m.PieceWanted():
+                self._send(trace_piece(0, message, self._scratch.path))
             case m.Finish():
                 self._send_to_session(message)
                 self._is_draining = True
@@ -166,7 +167,6 @@ class _InlineAgent:
                 pass
             case _:
                 self._feeds.handle(message)
-                self._profiles.handle(message)
 
     def _relay(self) -> bool:
         try:

@@ -58,6 +58,9 @@ class ParallelResults(Sequence[Any]):
         more = len(self) - len(lines)
         return "\n".join([*lines, *([f"… and {more} more"] if more else [])]) or "no runs"
 
+    def _repr_html_(self) -> str:
+        return str(self.table.to_html(index=False))
+
     @property
     def done(self) -> int:
         """How many runs returned."""

@@ -191,7 +191,7 @@ class RunTry:
                 return Failed(RunFailed(run=self.index, kind="timed out", message=message, log_tail=tail))
 
     def _has_returned(self, cluster: Cluster) -> bool:
-        return any(node.node == self._leader and node.state is NodeState.DONE for node in cluster.nodes)
+        return any(node.name == self._leader and node.state is NodeState.DONE for node in cluster.nodes)
 
     def _end_if_cut(self, cluster: Cluster) -> None:
         if self._cut:
@@ -208,7 +208,7 @@ class RunTry:
         cluster = self._cluster
         if cluster is None or cluster.launcher.runs_inline:
             return  # judged as it was made
-        names = [self._leader, *(node.node for node in cluster.nodes if node.node != self._leader)]
+        names = [self._leader, *(node.name for node in cluster.nodes if node.name != self._leader)]
         self._cut = self._judge(names.index(report.node), report) or self._cut
 
     def _ending_of(self, error: BaseException) -> Ending:
@@ -238,10 +238,10 @@ class RunTry:
 def node_of_run(name: str, index: int, nodes: Sequence[NodeView], leader: str) -> NodeView:
     """Return a run's nodes as one: what the leading one reports, as far as the last of them is, and where all are."""
     blank = NodeView(name, "run", index, is_chief=False)
-    chief = next((node for node in nodes if node.node == leader), None)
+    chief = next((node for node in nodes if node.name == leader), None)
     if chief is None:
         return blank
-    own = dataclasses.replace(chief, node=name, job_name="run", task_index=index, is_chief=False, address="")
+    own = dataclasses.replace(chief, name=name, job_name="run", task_index=index, is_chief=False, address="")
     if len(nodes) == 1:
         return own
     return dataclasses.replace(
@@ -252,7 +252,7 @@ def node_of_run(name: str, index: int, nodes: Sequence[NodeView], leader: str) -
         gpus=tuple(gpu for node in nodes for gpu in node.gpus),
         pid=0,
         rows=sum(node.rows for node in nodes),
-        hung="; ".join(f"{node.node}: {node.hung}" for node in nodes if node.hung),
+        hung="; ".join(f"{node.name}: {node.hung}" for node in nodes if node.hung),
     )
 
 

@@ -5,10 +5,11 @@ The width of a box is the time in which a function was in the stack, the boxes b
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from tfos_lab.core.markup import Html, h
 
 _WIDTH = 1000.0
 _ROW = 17.0
@@ -44,20 +45,22 @@ def tree_of(samples: Iterable[tuple[Sequence[str], int]]) -> Frame:
     return root
 
 
-def flame_graph(samples: Iterable[tuple[Sequence[str], int]], *, title: str, period_s: float) -> str:
+def flame_graph(samples: Iterable[tuple[Sequence[str], int]], *, title: str, period_s: float) -> Html:
     """Return the SVG of samples that were taken every ``period_s`` seconds."""
     root = tree_of(samples)
     boxes = list(_boxes(root, 0.0, _WIDTH, 0)) if root.count else []
     height = _HEAD + _ROW * (1 + max((box.depth for box in boxes), default=0)) + 4
-    told = html.escape(title)
-    font = 'font-family="ui-monospace, monospace" font-size="10.5"'
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH:g} {height:g}" width="100%" {font}>',
-        f'<rect width="100%" height="100%" fill="#ffffff"/><text x="4" y="15" fill="#222">{told}</text>',
+    return h(
+        "svg",
+        h("rect", width="100%", height="100%", fill="#ffffff"),
+        h("text", title, x=4, y=15, fill="#222"),
         *(_draw(box, root.count, period_s) for box in boxes),
-        "</svg>",
-    ]
-    return "\n".join(parts)
+        xmlns="http://www.w3.org/2000/svg",
+        viewBox=f"0 0 {_WIDTH:g} {height:g}",
+        width="100%",
+        font_family="ui-monospace, monospace",
+        font_size=10.5,
+    )
 
 
 class _Box(NamedTuple):
@@ -79,18 +82,15 @@ def _boxes(frame: Frame, x: float, width: float, depth: int) -> Iterator[_Box]:
         x += share
 
 
-def _draw(box: _Box, total: int, period_s: float) -> str:
+def _draw(box: _Box, total: int, period_s: float) -> Html:
     frame, y = box.frame, _HEAD + box.depth * _ROW
     colour = _COLOURS.get(frame.package, _OTHERS)
     told = f"{frame.name}: {100 * frame.count / total:.1f} %, {frame.count * period_s:.2f} s"
     letters = int(box.width / _LETTER) - 1
     text = frame.name if len(frame.name) <= letters else frame.name[: max(0, letters - 1)] + "…"
-    words = f'<text x="{box.x + 3:.1f}" y="{y + 12:.1f}" fill="#1a1a1a">{html.escape(text)}</text>'
-    return (
-        f"<g><title>{html.escape(told)}</title>"
-        f'<rect x="{box.x:.1f}" y="{y:.1f}" width="{box.width:.1f}" height="{_ROW - 1:g}" fill="{colour}" '
-        f'stroke="#fff" stroke-width="0.5"/>{words if letters > 2 else ""}</g>'
-    )
+    place = {"x": f"{box.x:.1f}", "y": f"{y:.1f}", "width": f"{box.width:.1f}", "height": f"{_ROW - 1:g}"}
+    words = h("text", text, x=f"{box.x + 3:.1f}", y=f"{y + 12:.1f}", fill="#1a1a1a") if letters > 2 else None
+    return h("g", h("title", told), h("rect", **place, fill=colour, stroke="#fff", stroke_width=0.5), words)
 
 
 def hottest(samples: Iterable[tuple[Sequence[str], int]], at_most: int = 5) -> list[tuple[str, float]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import itertools
 import queue
 import threading
@@ -12,18 +11,20 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from tfos_lab import messages as m
+from tfos_lab.core.markup import Html, h, join
 from tfos_lab.core.paths import split_scheme
 from tfos_lab.engine.profile.flame import flame_graph, hottest
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.state.instructions import Instruction, SendTo
 from tfos_lab.errors import ProfileFailed
+from tfos_lab.node.profile.child import profile_folder
 
 # TensorFlow's profiler takes some seconds to begin, and to write its trace.
 _EXTRA_S = 30.0
 _PIECE_TIMEOUT_S = 10.0
 _MAX_BYTES = 1 << 30
 
-_Answer = m.Profiled | m.ProfilePiece
+_Answer = m.Profiled | m.FilePiece
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Profile:
 
     def _repr_html_(self) -> str:
         graph = self.flame_graph.read_text(encoding="utf-8")
-        return f'<div style="overflow:auto;max-height:32em">{graph}</div><p>{html.escape(self._trace)}</p>'
+        return join(h("div", Html(graph), style="overflow:auto;max-height:32em"), h("p", self._trace))
 
 
 class Profiles:
@@ -83,11 +84,12 @@ class Profiles:
         self._request = request
         self._over = over
         self._numbers = itertools.count(1)
-        self._answers: dict[int, queue.SimpleQueue[_Answer]] = {}
+        self._answers: dict[str, queue.SimpleQueue[_Answer]] = {}
 
     def take(self, message: _Answer) -> None:
-        """Take a node's answer; one that nobody waits for any more is dropped."""
-        answers = self._answers.get(message.request)
+        """Take a node's answer, which is a piece of any file; one that nobody waits for is dropped."""
+        folder = message.folder if isinstance(message, m.FilePiece) else profile_folder(message.request)
+        answers = self._answers.get(folder)
         if answers is not None:
             answers.put(message)
 
@@ -100,30 +102,31 @@ class Profiles:
             If the node has no profile, or does not answer.
         """
         number = next(self._numbers)
-        self._answers[number] = queue.SimpleQueue()
+        folder = profile_folder(number)
+        self._answers[folder] = queue.SimpleQueue()
         try:
             self._send(rank, m.ProfileWanted(number, seconds, no_trace))
-            profiled = self._receive(number, seconds + _EXTRA_S)
+            profiled = self._receive(folder, seconds + _EXTRA_S)
             if not isinstance(profiled, m.Profiled) or profiled.problem:
                 raise ProfileFailed(node=node, reason=getattr(profiled, "problem", "") or self._why_silent(seconds))
             return self._bring_home(node, profiled, seconds, files)
         finally:
-            del self._answers[number]
+            del self._answers[folder]
 
     def _why_silent(self, seconds: float) -> str:
         if self._over.is_set():
             return "its cluster has ended meanwhile, or its nodes start again"
         return _SILENT.format(waited_s=seconds + _EXTRA_S)
 
-    def _send(self, rank: int, message: m.ProfileWanted | m.ProfilePieceWanted) -> None:
+    def _send(self, rank: int, message: m.ProfileWanted | m.PieceWanted) -> None:
         self._request(lambda _now_s: [SendTo(rank, message)])
 
-    def _receive(self, number: int, timeout_s: float) -> _Answer | None:
+    def _receive(self, folder: str, timeout_s: float) -> _Answer | None:
         """Wait for the next answer; None if none comes."""
         deadline = time.monotonic() + timeout_s
         while time.monotonic() < deadline and not self._over.is_set():
             try:
-                return self._answers[number].get(timeout=0.2)
+                return self._answers[folder].get(timeout=0.2)
             except queue.Empty:
                 continue
         return None
@@ -152,12 +155,14 @@ class Profiles:
         return ""
 
     def _fetch(self, profiled: m.Profiled, name: str, size: int, path: Path) -> None:
+        folder = profile_folder(profiled.request)
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as file:
             while file.tell() < size:
-                self._send(profiled.rank, m.ProfilePieceWanted(profiled.request, name, file.tell()))
-                piece = self._receive(profiled.request, _PIECE_TIMEOUT_S)
-                if not isinstance(piece, m.ProfilePiece) or not piece.data:
+                wanted = m.PieceWanted(folder, name, file.tell(), min(m.PIECE_BYTES, size - file.tell()))
+                self._send(profiled.rank, wanted)
+                piece = self._receive(folder, _PIECE_TIMEOUT_S)
+                if not isinstance(piece, m.FilePiece) or not piece.data:
                     raise OSError(f"the node stopped sending {name}")
                 file.write(piece.data)
 

@@ -5,7 +5,7 @@ as it was written last (`tfos_lab.engine.state.events.ClusterView`). It is repla
 launched, when the cluster or a node changes its state, every few seconds while figures come in, and at the end. If the
 kernel dies, the file of the last change remains: then the view's state is not final, and ``process`` no longer exists.
 
-Format, version 2. One JSON object with the fields of `RunHeader` and `RunRecord`; readers ignore fields that they do
+Format, version 3. One JSON object with the fields of `RunHeader` and `RunRecord`; readers ignore fields that they do
 not know, and `decode` refuses a file of a later version. A field that is removed or changes its meaning raises
 `VERSION`; a new field with a default does not. Times with ``_s`` are seconds since the epoch, except in ``timings``,
 ``restarts`` and ``feeds``: there they count from the view's ``started_s``. Metrics that are not finite are null.
@@ -21,7 +21,7 @@ from tfos_lab.core.roles import Role
 from tfos_lab.engine.record.inputs import Plain
 from tfos_lab.engine.state.events import ClusterView, MetricsReported
 
-VERSION = 2
+VERSION = 3
 
 
 class ProcessRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,9 +130,10 @@ def _decode(data: bytes, kind: type[Kind]) -> Kind:
     version = msgspec.json.decode(data, type=_Version).version
     if version > VERSION:
         raise ValueError(f"run.json is of version {version}; this tfos_lab reads versions up to {VERSION}")
-    if version == 1:
-        return msgspec.convert(of_version_2(msgspec.json.decode(data)), kind)
-    return msgspec.json.decode(data, type=kind)
+    if version == VERSION:
+        return msgspec.json.decode(data, type=kind)
+    old = msgspec.json.decode(data)
+    return msgspec.convert(of_version_3(old if version == 2 else of_version_2(old)), kind)
 
 
 _Json = dict[str, Any]
@@ -162,6 +163,13 @@ def of_version_2(old: _Json) -> _Json:
         {**one, "time_s": old["started_s"] + one["time_s"], "total_steps": None} for one in old.get("metrics", ())
     ]
     return {**old, "version": 2, "view": view, "metrics": metrics}
+
+
+def of_version_3(old: _Json) -> _Json:
+    """Return what a file of version 3 would hold; version 2 called a node's name ``node``."""
+    view = old["view"]
+    nodes = [{**node, "name": node["node"]} for node in view.get("nodes", ())]
+    return {**old, "version": 3, "view": {**view, "nodes": nodes}}
 
 
 def _count(counts: dict[str, int], kind: str) -> int:

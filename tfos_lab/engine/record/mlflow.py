@@ -123,7 +123,7 @@ class MlflowLogger:
     def _log_metrics(self) -> None:
         reports, self._sent = self._run.reports_after(self._sent)
         stride = -(-len(reports) // _MAX_REPORTS) or 1
-        chief = next((node.node for node in self._run.view().nodes if node.is_chief), "")
+        chief = next((node.name for node in self._run.view().nodes if node.is_chief), "")
         metrics = [one for report in reports[::-stride][::-1] for one in self._metrics(report, chief)]
         for batch in _batches(metrics, _MAX_METRICS):
             self._client.log_batch(self._run_id, metrics=batch)

@@ -73,7 +73,7 @@ def phase_seconds(runs: Sequence[Run]) -> dict[str, list[float | None]]:
 
 def leading_reports(run: Run) -> list[MetricsReported]:
     """Return the reports from which the run's curves are drawn: of each metric, those of the first node that has it."""
-    place = {node.node: number for number, node in enumerate(run.record.view.nodes)}
+    place = {node.name: number for number, node in enumerate(run.record.view.nodes)}
     reports = run.reports
     leader: dict[str, str] = {}
     for report in sorted(reports, key=lambda one: place.get(one.node, len(place))):

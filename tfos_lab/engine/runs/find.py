@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import glob
-import os
 import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -14,7 +13,7 @@ from tfos_lab.core.paths import is_local
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.runs.read import Runs, Unreadable, read_part, read_run, read_runs
 from tfos_lab.engine.runs.run import Run
-from tfos_lab.errors import ConfigError
+from tfos_lab.errors import NoRun
 
 _NAMED = 6
 # A part of an identifier has at least so many characters, as its last group has; a mistyped name is not taken for one.
@@ -25,31 +24,24 @@ _STAMP = re.compile(r"-\d{8}-\d{6}$")
 _LOOKED_AT = 5
 
 
-def find_run(name: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> Run:
-    """Return the run that ``name`` means.
+def choose_run(name: str, found: Runs) -> Run:
+    """Return the run that ``name`` means among these.
 
     Parameters
     ----------
-    name : str or path
+    name : str
         The run's identifier, its label (then the newest run of that label is meant), the beginning or end of an
         identifier, at least four characters such as ``"1f2e"``, or the run's folder or address. ``"1f2e.3"`` is
         one of the independent runs of a search.
-    folder : path, optional
-        Where to look; see `read_runs`.
 
     Raises
     ------
-    ConfigError
+    NoRun
         If there is no such run, or several could be meant.
     """
-    return choose_run(os.fspath(name), read_runs(folder))
-
-
-def choose_run(name: str, found: Runs) -> Run:
-    """Return the run that ``name`` means among these; see `find_run`."""
     meant = _meant(name, found)
     if len(meant) > 1:
-        raise ConfigError([f"{name!r} could be any of {len(meant)} runs: {_listed([run.id for run in meant])}"])
+        raise NoRun([f"{name!r} could be any of {len(meant)} runs: {_listed([run.id for run in meant])}"])
     if meant:
         return meant[0]
     if not is_local(name):
@@ -57,7 +49,7 @@ def choose_run(name: str, found: Runs) -> Run:
         return choose_run(run_id, read_runs(place))
     if "/" in name or RunDir(Path(name)).may_hold_run:
         return _open_folder(Path(name).expanduser().absolute())
-    raise ConfigError([_no_such(name, found)])
+    raise NoRun([_no_such(name, found)])
 
 
 def may_mean(name: str, found: Runs) -> bool:
@@ -112,13 +104,13 @@ def fitting(patterns: Sequence[str], runs: Sequence[Run]) -> list[Run]:
 
     Raises
     ------
-    ConfigError
+    NoRun
         If no run fits a pattern.
     """
     by_pattern = {pattern: [run for run in runs if _fits(pattern, run)] for pattern in patterns}
     for pattern, chosen in by_pattern.items():
         if not chosen:
-            raise ConfigError([_no_such(pattern, Runs(tuple(runs), (), ()))])
+            raise NoRun([_no_such(pattern, Runs(tuple(runs), (), ()))])
     kept = {run.id for chosen in by_pattern.values() for run in chosen}
     return [run for run in runs if run.id in kept or not patterns]
 
@@ -129,10 +121,10 @@ def _fits(pattern: str, run: Run) -> bool:
 
 def _open_folder(path: Path) -> Run:
     if not RunDir(path).may_hold_run:
-        raise ConfigError([f"{path}: there is no run.json, so this is no run's folder"])
+        raise NoRun([f"{path}: there is no run.json, so this is no run's folder"])
     run = read_run(path)
     if isinstance(run, Unreadable):
-        raise ConfigError([str(run)])
+        raise NoRun([str(run)])
     return run
 
 

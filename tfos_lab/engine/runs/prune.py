@@ -85,7 +85,7 @@ def prune_runs(
 
 def pin_run(run: Run, *, pinned: bool = True) -> Run:
     """Keep a run, or let it go again, and return it as it is then; raises OSError if its folder cannot be written."""
-    mark = RunDir(run.path).pin_mark
+    mark = RunDir(run.run_dir).pin_mark
     if pinned:
         mark.touch()
     else:
@@ -123,7 +123,7 @@ def _may_go_on(folder: RunFolder) -> bool:
     """Whether independent runs may still go on: where nothing records the end of all, their kernel has to be gone."""
     if folder.whole is not None:
         return False
-    parts = [run for run in folder.runs if run.path != folder.path]
+    parts = [run for run in folder.runs if run.run_dir != folder.path]
     return any(process_lives(run.record.process) for run in parts)
 
 

@@ -45,7 +45,7 @@ class RunFolder:
     @property
     def whole(self) -> Run | None:
         """The run that tells of all independent runs in the folder, or the only one."""
-        return next((run for run in self.runs if run.path == self.path), None)
+        return next((run for run in self.runs if run.run_dir == self.path), None)
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def _read_store(address: str) -> Runs:
     place, written = fetch_records(address)
     found = [read_run(place / name) for name in written]
     runs = [
-        replace(run, address=f"{address}/{run.path.name}", written_s=written[run.path.name])
+        replace(run, address=f"{address}/{run.run_dir.name}", written_s=written[run.run_dir.name])
         for run in found
         if isinstance(run, Run)
     ]
@@ -144,7 +144,7 @@ def _read_all(folder: Path, *, with_parts: bool) -> Iterator[Run | Unreadable]:
 
 def read_part(whole: Run, name: str) -> Run | Unreadable | None:
     """Return one of the independent runs in the folder of all, such as ``"run-3"``; None if it is not there."""
-    folder = whole.here(f"{name}/{RunDir(whole.path).record.name}").parent
+    folder = whole.here(f"{name}/{RunDir(whole.run_dir).record.name}").parent
     part = read_run(folder) if RunDir(folder).may_hold_run else None
     if not isinstance(part, Run) or not whole.address:
         return part

@@ -16,6 +16,7 @@ import msgspec
 
 from tfos_lab.core import cluster_records
 from tfos_lab.core.paths import is_local
+from tfos_lab.core.plain_table import PlainTable
 from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.engine.logs.writer import LogWriter
 from tfos_lab.engine.metrics import metrics_frame
@@ -49,24 +50,34 @@ class Run:
     ----------
     record : RunHeader
         What ``run.json`` says; the metrics are read when they are asked for.
-    path : pathlib.Path
+    run_dir : pathlib.Path
         The run's folder.
     pinned : bool
         Whether it is kept when old runs are removed.
     address : str
-        Where the folder is kept, if that is a store; `path` then holds copies of what has been asked for.
+        Where the folder is kept, if that is a store; `run_dir` then holds copies of what has been asked for.
     written_s : float or None
         When the store's record was last written, in seconds since the epoch.
     """
 
     record: RunHeader
-    path: Path
+    run_dir: Path
     pinned: bool = False
     address: str = ""
     written_s: float | None = None
 
     def __repr__(self) -> str:
         return f"<Run {self.id!r}: {self.state}>"
+
+    def _repr_html_(self) -> str:
+        metrics = ", ".join(f"{name} {value:.6g}" for name, value in self.last_metrics.items())
+        facts = [
+            ("state", str(self.state)),
+            ("nodes", f"{len(self.record.view.nodes):,}"),
+            ("metrics", metrics),
+            ("folder", self.folder),
+        ]
+        return PlainTable(("run", self.id), facts, empty="").html
 
     @property
     def id(self) -> str:
@@ -125,7 +136,7 @@ class Run:
     @property
     def _notes(self) -> _Notes:
         try:
-            return msgspec.json.decode(RunDir(self.path).notes.read_bytes(), type=_Notes)
+            return msgspec.json.decode(RunDir(self.run_dir).notes.read_bytes(), type=_Notes)
         except (OSError, msgspec.DecodeError):
             return _Notes()
 
@@ -151,7 +162,7 @@ class Run:
         try:
             if self.address:
                 raise PermissionError(0, "what is kept at an address is read only")
-            RunDir(self.path).write_notes(msgspec.json.encode(notes))
+            RunDir(self.run_dir).write_notes(msgspec.json.encode(notes))
         except OSError as error:
             raise ConfigError([f"tags and notes of {self.id} cannot be written: {error.strerror}"]) from error
         return self
@@ -185,7 +196,7 @@ class Run:
         if isinstance(self.record, RunRecord):
             return list(self.record.metrics)
         try:
-            return list(decode(RunDir(self.path).record.read_bytes()).metrics)
+            return list(decode(RunDir(self.run_dir).record.read_bytes()).metrics)
         except (OSError, ValueError):
             return []
 
@@ -219,7 +230,7 @@ class Run:
         if search is None or search.best is None:
             return {}
         name = search.trial.partition(":")[0]
-        best = next((node.run for node in self.record.view.nodes if node.node == name), None)
+        best = next((node.run for node in self.record.view.nodes if node.name == name), None)
         return dict(best.params) if best is not None else {}
 
     @property
@@ -233,29 +244,29 @@ class Run:
         return parts_table(self.record.view.nodes, self.folder)
 
     @property
-    def output(self) -> Path:
+    def output_dir(self) -> Path:
         """The folder with what the nodes wrote to ``ctx.output_dir``; of a store's run, it is copied here first."""
         return self.here("output")
 
     @property
     def folder(self) -> str:
         """The run's folder, or its address in a store."""
-        return self.address or str(self.path)
+        return self.address or str(self.run_dir)
 
     def here(self, name: str) -> Path:
         """Return where a file or folder below the run's folder is on this machine; that of a store is copied first."""
         if self.address:
             from tfos_lab.engine.run_store import fetch
 
-            fetch(f"{self.address}/{name}", self.path / name)
-        return self.path / name
+            fetch(f"{self.address}/{name}", self.run_dir / name)
+        return self.run_dir / name
 
     @property
     def event_dir(self) -> str:
         """The folder with its event files, as far as this machine sees it; independent runs have theirs below it."""
         if self.record.view.of_runs:
             return self.folder
-        own = RunDir(self.path).events
+        own = RunDir(self.run_dir).events
         log_dir = str(self.options.get("log_dir") or own)
         if self.address:
             return f"{self.address}/{own.name}" if is_local(log_dir) else log_dir
@@ -278,18 +289,18 @@ class Run:
         KeyError
             If there is no such node.
         """
-        parts = {one.node: one.run for one in self.record.view.nodes}
+        parts = {one.name: one.run for one in self.record.view.nodes}
         if node not in parts:
             raise KeyError(f"no node {node!r} in the run {self.id}; there are {', '.join(parts)}")
         part = parts[node]
         below = log_of_part(part) if part is not None else None
-        return self.here(str(below or RunDir(self.path).log(node).name))
+        return self.here(str(below or RunDir(self.run_dir).log(node).name))
 
     def logs(self, node: str | None = None, tail: int | None = None) -> str:
         """Return what a node has written, or all nodes, as `Cluster.logs` does; raises KeyError for another node."""
         if node is not None:
             return _read_log(self.log_path(node), tail)
-        logs = {one.node: self.logs(one.node, tail) for one in self.record.view.nodes}
+        logs = {one.name: self.logs(one.name, tail) for one in self.record.view.nodes}
         return "\n".join(f"[{name}] {line}" for name, log in logs.items() for line in log.splitlines())
 
     def report(self, path: str | os.PathLike[str] | None = None) -> Path:

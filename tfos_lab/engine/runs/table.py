@@ -1,22 +1,43 @@
-"""`tfos_lab.runs` and `tfos_lab.run_record`: the history of runs as a pandas table, and one run of it."""
+"""`tfos_lab.runs`: the history of runs as a pandas table, and each run of it by name."""
 
 from __future__ import annotations
 
 import datetime as dt
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
+
+import pandas as pd
 
 from tfos_lab.engine.metrics import by_weight
-from tfos_lab.engine.runs.find import find_run
+from tfos_lab.engine.runs.find import choose_run
 from tfos_lab.engine.runs.read import read_runs
 from tfos_lab.engine.runs.run import Run
 
-if TYPE_CHECKING:
-    import pandas as pd
+
+class RunTable(pd.DataFrame):  # type: ignore[misc]  # pandas has no types here
+    """The history of runs: a pandas DataFrame whose items are runs, too; made by `tfos_lab.runs`."""
+
+    # As pandas asks for an attribute that is no column; what is derived from the table is a plain DataFrame.
+    _metadata: ClassVar[list[str]] = ["_found"]
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return a column, as any DataFrame does, or the run of that name.
+
+        A run is meant by its label (the newest run of that label), its identifier or a part of it, its folder, or the
+        address of that. A label that is also the name of a column is that of the column.
+
+        Raises
+        ------
+        NoRun
+            If there is neither such a column nor such a run, or several runs could be meant.
+        """
+        if not isinstance(key, str | os.PathLike) or key in self.columns:
+            return super().__getitem__(key)
+        return choose_run(os.fspath(key), self._found)
 
 
-def runs(folder: str | os.PathLike[str] | None = None) -> pd.DataFrame:
+def runs(folder: str | os.PathLike[str] | None = None) -> RunTable:
     """Return all runs that this machine knows, or those of an address, as a table, newest first.
 
     Parameters
@@ -27,8 +48,10 @@ def runs(folder: str | os.PathLike[str] | None = None) -> pd.DataFrame:
 
     Returns
     -------
-    pandas.DataFrame
-        One row for each run, a search or the independent runs of `tfos_lab.parallel` being one run; the index holds
+    RunTable
+        A pandas DataFrame; ``runs()["NAME"]`` is one run of it, with ``options``, ``code``, ``metrics``, ``logs()``,
+        ``run_dir`` and, of a search, the ``table`` of its trials. One row for each run, a search or the independent
+        runs of `tfos_lab.parallel` being one run; the index holds
         the runs' identifiers. Columns: ``name``, ``kind`` (``cluster``, ``search``, ``parallel``), ``when`` (datetime
         with the local time zone), ``outcome`` (``done``, ``failed``, ``stopped``, ``lost`` where the kernel has gone,
         or the state of a run that goes on), ``seconds`` (float64), ``launcher``, ``nodes`` (of independent runs, how
@@ -48,36 +71,17 @@ def runs(folder: str | os.PathLike[str] | None = None) -> pd.DataFrame:
     --------
     >>> import tfos_lab
     >>> best = tfos_lab.runs().sort_values("metrics.loss").head(3)  # doctest: +SKIP
+    >>> tfos_lab.runs()["mnist"].logs("chief:0", tail=5)  # doctest: +SKIP
     """
     found = read_runs(folder)
-    table = runs_frame(found.runs)
+    table = RunTable(runs_frame(found.runs))
+    table._found = found  # noqa: SLF001 - its own
     table.attrs["unreadable"] = [str(one) for one in found.unreadable]
     return table
 
 
-def run_record(name: str | os.PathLike[str], folder: str | os.PathLike[str] | None = None) -> Run:
-    """Return one run of the history: its options, code, metrics, logs and folder; `Run.table` has a search's trials.
-
-    Parameters
-    ----------
-    name : str or path
-        The run's identifier, a part of it, its label (the newest run of that label), its folder, or the
-        address of that.
-    folder : path, optional
-        Where the runs are; see `runs`.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such run, or several could be meant.
-    """
-    return find_run(name, folder)
-
-
 def runs_frame(found: Sequence[Run]) -> pd.DataFrame:
     """Return these runs as a table; see `runs`."""
-    import pandas as pd
-
     zone = dt.datetime.now().astimezone().tzinfo
     started = pd.to_datetime([run.started_s for run in found], unit="s", utc=True).tz_convert(zone)
     ids = pd.Index([run.id for run in found], name="id", dtype="object")
@@ -110,8 +114,6 @@ def runs_frame(found: Sequence[Run]) -> pd.DataFrame:
 
 
 def _column(values: list[Any], index: pd.Index, dtype: str = "object") -> pd.Series:
-    import pandas as pd
-
     return pd.Series(values, index=index, dtype=dtype)
 
 

@@ -149,7 +149,7 @@ class ScriptRun:
         while not self._over.wait(_STEP_S):
             self._poll()
             if deadline is not None and time.monotonic() > deadline:
-                running = [view.node for view in self.cluster.nodes if not view.state.ended]
+                running = [view.name for view in self.cluster.nodes if not view.state.ended]
                 raise WaitTimeout(waited_s=float(timeout or 0), still_running=running)
         self._close()
         if self._error is not None:

@@ -25,7 +25,7 @@ class ClusterNode:
     def __init__(self, spec: NodeSpec, *, is_chief: bool) -> None:
         self.spec = spec
         self.trains = spec.role.trains
-        self.view = NodeView(node=spec.node, job_name=spec.job_name, task_index=spec.task_index, is_chief=is_chief)
+        self.view = NodeView(name=spec.node, job_name=spec.job_name, task_index=spec.task_index, is_chief=is_chief)
         self.outcome: m.Outcome | None = None
         self.drained = False
         self.sends_output = False
@@ -83,7 +83,7 @@ class ClusterNode:
             fields["total_steps"] = report.total_steps
         return MetricsReported(
             time_s=self._clock.to_driver_s(report.time_s, now_s),
-            node=self.view.node,
+            node=self.view.name,
             step=report.step,
             total_steps=report.total_steps,
             metrics=report.metrics,

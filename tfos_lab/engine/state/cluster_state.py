@@ -191,7 +191,7 @@ class ClusterState:
                 return self._take(node, [message], now_s)
             case m.Ended(outcome=outcome):
                 return self._end(node, outcome, now_s)
-            case m.OutputOpened() | m.FilePiece() | m.EventFilesGrown() | m.EventFilesPut() | m.OutputSent():
+            case m.OutputOpened() | m.FilePiece() | m.EventFilesPut() | m.OutputSettled():
                 return self._record_output(node, message, now_s)
             case m.Drained():
                 node.drained = True
@@ -254,15 +254,15 @@ class ClusterState:
     def _record_output(
         self,
         node: ClusterNode,
-        message: m.OutputOpened | m.FilePiece | m.EventFilesGrown | m.EventFilesPut | m.OutputSent,
+        message: m.OutputOpened | m.FilePiece | m.EventFilesPut | m.OutputSettled,
         now_s: float,
     ) -> list[Instruction]:
         match message:
             case m.OutputOpened(place=place):
                 node.sends_output = bool(place)
-            case m.FilePiece() | m.EventFilesGrown() | m.EventFilesPut():
+            case m.FilePiece() | m.EventFilesPut():
                 self._output_at_s = now_s
-            case m.OutputSent():
+            case m.OutputSettled():
                 node.sends_output = False
                 shutdown = [SendTo(node.spec.rank, m.Shutdown())] if node.view.state is NodeState.LOST else []
                 return [*shutdown, *self._when_drained(now_s)]

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tfos_lab.engine.state.events import FeedProgressed
-from tfos_lab.engine.state.instructions import Publish
-from tfos_lab.messages import INPUT_QUEUE
+from tfos_lab.engine.state.instructions import Instruction, Publish
+from tfos_lab.messages import INPUT_QUEUE, KEPT
 
 
 @dataclass
@@ -80,6 +80,11 @@ class DriverFeed:
     blocks: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     problems: dict[int, str] = field(default_factory=dict)
 
+    @property
+    def kept(self) -> bool:
+        """Whether these are the rows of a split: kept to be read whenever the function asks, or never."""
+        return self.epochs == KEPT
+
     def rows_of(self, rank: int) -> int:
         """Return the rows committed on a node; none if it is not fed."""
         return self.each + self.own.get(rank, 0) if rank in self.names else 0
@@ -114,20 +119,24 @@ class DriverFeed:
         """Whether Spark's job is over and all its partitions are committed."""
         return self.expected_partitions is not None and len(self.committed) >= self.expected_partitions
 
-    def progress(self, now_s: float) -> Publish:
-        """Return the event that shows how far it is."""
-        return Publish(
-            FeedProgressed(
-                time_s=now_s,
-                feed=self.number,
-                rows={name: self.each + self.own.get(rank, 0) for rank, name in self.names.items()},
-                partitions=len(self.committed),
-                size_bytes=self.size_bytes,
-                complete=self.state == "complete",
-                steps=self.steps.get(0),
-                epochs=self.epochs,
-                total_partitions=self.total_partitions,
-                source=self.source,
-                stream=self.stream,
+    def progress(self, now_s: float) -> list[Instruction]:
+        """Return the event that shows how far it is; what is shown counts the rows to train on only."""
+        if self.kept:
+            return []
+        return [
+            Publish(
+                FeedProgressed(
+                    time_s=now_s,
+                    feed=self.number,
+                    rows={name: self.each + self.own.get(rank, 0) for rank, name in self.names.items()},
+                    partitions=len(self.committed),
+                    size_bytes=self.size_bytes,
+                    complete=self.state == "complete",
+                    steps=self.steps.get(0),
+                    epochs=self.epochs,
+                    total_partitions=self.total_partitions,
+                    source=self.source,
+                    stream=self.stream,
+                )
             )
-        )
+        ]

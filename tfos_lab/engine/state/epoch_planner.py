@@ -38,23 +38,23 @@ class EpochPlanner:
         """Plan a complete feed, for each dataset that all nodes have opened."""
         if self._lock_step:
             return [i for dataset_id in self._opened for i in self._plan_together(feed, dataset_id, now_s)]
-        opened = [message for by_rank in self._opened.values() for message in by_rank.values()]
+        opened = [one for by_rank in self._opened.values() for one in by_rank.values() if one.queue == feed.queue]
         return [i for message in opened for i in _plan_alone(feed, message)]
 
     def _plan_together(self, feed: DriverFeed, dataset_id: int, now_s: float) -> list[Instruction]:
-        if dataset_id in feed.steps or not self._is_open_everywhere(dataset_id):
+        if dataset_id in feed.steps or not self._reads(dataset_id, feed) or not self._is_open_everywhere(dataset_id):
             return []
         opened, returned = self._opened[dataset_id], self._readers.returned
         plan = _plan(feed, [message for rank, message in opened.items() if rank not in returned])
         feed.steps[dataset_id] = plan.steps
-        return [SendToAll(feed.ranks, plan), feed.progress(now_s)]
+        return [SendToAll(feed.ranks, plan), *feed.progress(now_s)]
 
     def answer(self, feed: DriverFeed, dataset_id: int, rank: int, now_s: float) -> list[Instruction]:
         """Answer a node that has opened a dataset: its plan, or that its length is not known yet.
 
         Nodes in lock-step wait for one another, so they all get the same answer.
         """
-        if feed.state == "aborted":
+        if feed.state == "aborted" or not self._reads(dataset_id, feed):
             return []
         if not self._lock_step:
             if feed.state == "complete":
@@ -74,6 +74,10 @@ class EpochPlanner:
         if not self._lock_step:
             return []
         return [i for feed in feeds for dataset_id in self._opened for i in self.answer(feed, dataset_id, rank, now_s)]
+
+    def _reads(self, dataset_id: int, feed: DriverFeed) -> bool:
+        """Whether a dataset is of the rows of a feed's queue; nodes open the same datasets in the same order."""
+        return all(message.queue == feed.queue for message in self._opened[dataset_id].values())
 
     def _is_open_everywhere(self, dataset_id: int) -> bool:
         opened = self._opened[dataset_id]

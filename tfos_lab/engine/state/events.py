@@ -329,7 +329,7 @@ class NodeView:
     metric that was NaN when it was reported last to the step at which it began to be.
     """
 
-    node: str
+    name: str
     job_name: str
     task_index: int
     is_chief: bool
@@ -409,7 +409,7 @@ class ClusterView:
     @property
     def places(self) -> dict[str, int]:
         """Each node's number, which stays when rows change their order: colours follow it."""
-        return {node.node: node.task_index if self.of_runs else place for place, node in enumerate(self.nodes)}
+        return {node.name: node.task_index if self.of_runs else place for place, node in enumerate(self.nodes)}
 
 
 def rank_of(views: Sequence[NodeView], node: str) -> int:
@@ -420,7 +420,7 @@ def rank_of(views: Sequence[NodeView], node: str) -> int:
     KeyError
         If there is no such node.
     """
-    names = [view.node for view in views]
+    names = [view.name for view in views]
     if node not in names:
         raise KeyError(f"no node {node!r} in this cluster; there are {', '.join(names)}")
     return names.index(node)

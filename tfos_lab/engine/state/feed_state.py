@@ -107,7 +107,7 @@ class FeedState:
         """
         if self.stopped_by is not None or self.answering or self._resumes:
             return ""
-        fed = [feed for feed in self._feeds if not feed.stream and (feed.total_rows or feed.is_cut)]
+        fed = [feed for feed in self._feeds if not (feed.stream or feed.kept) and (feed.total_rows or feed.is_cut)]
         if fed and not self._readers.has_read:
             return NOTHING_READ if {feed.queue for feed in fed} == {m.INPUT_QUEUE} else queue_unread(fed[0].queue)
         read = {feed.queue for feed in self._feeds if feed.stream or self._readers.has_read_of(feed.number)}
@@ -120,7 +120,7 @@ class FeedState:
             return []
         held = {}
         for feed in self._feeds:
-            held.update({} if feed.stream else self._readers.left(feed.number, feed.epochs, feed.rows))
+            held.update({} if feed.stream or feed.kept else self._readers.left(feed.number, feed.epochs, feed.rows))
         return [self._names[rank] for rank in held if rank not in self._readers.returned]
 
     @property
@@ -131,7 +131,7 @@ class FeedState:
         found: dict[int, Untouched] = {}
         for rank in self._readers.never_read:
             for feed in self._feeds:
-                if feed.complete_s is None or not feed.timeout_s or feed.stream or feed.is_cut:
+                if feed.complete_s is None or not feed.timeout_s or feed.stream or feed.kept or feed.is_cut:
                     continue
                 if rows := feed.rows_of(rank):
                     found.setdefault(rank, Untouched(rows, feed.complete_s, feed.timeout_s, not self.caller_waits))
@@ -171,7 +171,7 @@ class FeedState:
         """Record how many partitions Spark's job will produce, as far as Spark says; this is only shown."""
         feed = self._feeds[number]
         feed.foreseen_partitions = partitions
-        return [feed.progress(now_s)] if feed.state == "open" else []
+        return feed.progress(now_s) if feed.state == "open" else []
 
     def job_done(self, number: int, rows: int, partitions: int, now_s: float) -> list[Instruction]:
         """Record that Spark's job is over, and how many rows and partitions it has produced."""
@@ -192,7 +192,7 @@ class FeedState:
         feed.expected_rows = feed.total_rows
         feed.state, feed.size_bytes, feed.complete_s = "complete", size_bytes, now_s
         instructions: list[Instruction] = [SendTo(rank, share) for rank, share in shares.items()]
-        return [*instructions, feed.progress(now_s), *self._planner.plan(feed, now_s)]
+        return [*instructions, *feed.progress(now_s), *self._planner.plan(feed, now_s)]
 
     def cut(self, number: int, now_s: float) -> list[Instruction]:
         """End a feed early, as a node wants no more rows: what has been committed by now is the whole feed."""
@@ -270,7 +270,7 @@ class FeedState:
         if message.done:
             where = f"{self._names[message.rank]} on {message.host}"
             feed.problems[message.rank] = message.problem and f"{where}: {message.problem}"
-        return [feed.progress(now_s)] if feed.state == "open" else []
+        return feed.progress(now_s) if feed.state == "open" else []
 
     def _record_move(self, what: tuple[type[m.FromAgent], int], amount: int) -> None:
         """Count a move if the amount has changed since the last message of this kind."""
@@ -304,7 +304,9 @@ class FeedState:
         if self.stopped_by is not None or self._resumes:
             return []
         # The feed job reports a feed that was cut short; a stream has no end to read to.
-        whole = [feed for feed in self._feeds if feed.state == "complete" and not (feed.is_cut or feed.stream)]
+        whole = [
+            feed for feed in self._feeds if feed.state == "complete" and not (feed.is_cut or feed.stream or feed.kept)
+        ]
         events = [self._readers.unread(feed.number, feed.epochs, feed.rows, now_s) for feed in whole]
         return [Publish(event) for event in events if event is not None]
 
@@ -318,7 +320,7 @@ class FeedState:
         feed.leftover += message.leftover
         feed.each += message.rows
         told = SendToAll(feed.ranks, _commit(message))
-        return [told, feed.progress(now_s), *self._when_complete(feed, now_s)]
+        return [told, *feed.progress(now_s), *self._when_complete(feed, now_s)]
 
     def _when_complete(self, feed: DriverFeed, now_s: float) -> list[Instruction]:
         if feed.state != "open" or not feed.all_committed:
@@ -326,7 +328,7 @@ class FeedState:
         instructions = self._deal_leftover(feed)
         # Last: the thread that waits for it counts the rows, and they add up only now.
         feed.state, feed.complete_s = "complete", now_s
-        return [*instructions, feed.progress(now_s), *self._planner.plan(feed, now_s)]
+        return [*instructions, *feed.progress(now_s), *self._planner.plan(feed, now_s)]
 
     def _deal_leftover(self, feed: DriverFeed) -> list[Instruction]:
         """Give each node its part of the rows that are stored on all of them, and tell it how many it has in all."""

@@ -128,7 +128,7 @@ class Hangs:
                 views[rank],
                 inquiry.answers.get(rank) or m.Stacks(rank, inquiry.number, Condition.AWAY, ""),
                 self._is_idle(views[rank]),
-                has_begun or views[rank].node in with_rows,
+                has_begun or views[rank].name in with_rows,
             )
             for rank in sorted(inquiry.ranks)
             if _may_hang(views[rank])
@@ -139,7 +139,7 @@ class Hangs:
         texts = {rank: self._text(suspicions[rank], with_rows) for rank in hung}
         if hung and self._fails:
             return self._fail(suspicions, texts, now_s)
-        gone_on = self._clear(lambda view: view.node not in {views[rank].node for rank in hung}, now_s)
+        gone_on = self._clear(lambda view: view.name not in {views[rank].name for rank in hung}, now_s)
         return gone_on + [i for rank in hung for i in self._cluster_state.mark_hung(rank, texts[rank], now_s)]
 
     def _clear(self, has_gone_on: Callable[[NodeView], bool], now_s: float) -> list[Instruction]:
@@ -156,7 +156,7 @@ class Hangs:
         causes.hold(0.0)
         witness, silent = causes.silent_nodes
         deaf = [rank for rank, one in suspicions.items() if _is_silent(one, silent)]
-        missed = [rank for rank, one in suspicions.items() if one.view.node in silent and rank not in deaf]
+        missed = [rank for rank, one in suspicions.items() if one.view.name in silent and rank not in deaf]
         texts = {rank: self._text(suspicions[rank], []) for rank in deaf}
         if not deaf:
             texts = {rank: _missed_text(suspicions[rank], witness) for rank in missed}
@@ -165,15 +165,15 @@ class Hangs:
     def _fail(self, suspicions: Mapping[int, Suspicion], texts: Mapping[int, str], now_s: float) -> list[Instruction]:
         marked = [i for rank, text in texts.items() for i in self._cluster_state.mark_hung(rank, text, now_s)]
         first, *others = texts
-        also = ", ".join(suspicions[rank].view.node for rank in others)
+        also = ", ".join(suspicions[rank].view.name for rank in others)
         message = texts[first] + (f" (also hung: {also})" if also else "")
         one = suspicions[first]
-        failure = Failure(one.view.node, "Hung", message, traceback=one.stacks.text, gone=True)
+        failure = Failure(one.view.name, "Hung", message, traceback=one.stacks.text, gone=True)
         return [*marked, *self._cluster_state.fail(failure, now_s)]
 
     def _text(self, one: Suspicion, with_rows: list[str]) -> str:
         sign = one.view.activity.last_sign if one.view.activity is not None else ""
-        if not one.view.rows and one.view.node in with_rows:
+        if not one.view.rows and one.view.name in with_rows:
             sign = f"{sign}; it has taken none of its rows"
         return f"no step, row or log line for {_idle_s(one):.0f} s; last: {sign}; {doing(one.stacks)}"
 
@@ -200,7 +200,7 @@ def find_hung(suspicions: Mapping[int, Suspicion]) -> list[int]:
 
 def _is_silent(one: Suspicion, named: list[str]) -> bool:
     """Whether a process does not answer, and has been silent for long enough to be what others have failed for."""
-    return one.stacks.condition.is_deaf and (_idle_s(one) >= _SILENT_S or one.view.node in named)
+    return one.stacks.condition.is_deaf and (_idle_s(one) >= _SILENT_S or one.view.name in named)
 
 
 def _is_expected(one: Suspicion) -> bool:
@@ -209,7 +209,7 @@ def _is_expected(one: Suspicion) -> bool:
 
 
 def _trains(view: NodeView) -> bool:
-    return view.state is NodeState.RUNNING and role_of(view.node).trains
+    return view.state is NodeState.RUNNING and role_of(view.name).trains
 
 
 def _may_hang(view: NodeView) -> bool:

@@ -85,7 +85,7 @@ class UnreadWatch:
     def _warning(self, rank: int, one: Untouched, now_s: float) -> RowsUntouched:
         return RowsUntouched(
             time_s=now_s,
-            node=self._view(rank).node,
+            node=self._view(rank).name,
             rows=one.rows,
             waited_s=now_s - one.since_s,
             timeout_s=one.timeout_s,
@@ -106,7 +106,7 @@ class UnreadWatch:
         if view.rows or view.state is not NodeState.RUNNING:
             return []  # it has begun to read, or has ended, meanwhile
         where = f"; {doing(stacks)}" if stacks is not None else ""
-        failure = Failure(view.node, "FeedTimeout", f"{asked.message}{where}", traceback=stacks.text if stacks else "")
+        failure = Failure(view.name, "FeedTimeout", f"{asked.message}{where}", traceback=stacks.text if stacks else "")
         return self._cluster_state.fail(failure, now_s)
 
 

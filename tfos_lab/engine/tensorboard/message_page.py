@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import html
+from tfos_lab.core.markup import h
 
 NO_DATA_YET = (
     "TensorBoard waits for the first event files. Keras' TensorBoard callback writes them, which is one of "
@@ -17,5 +17,5 @@ def message_page(sentence: str, *, retry: bool = False) -> str:
     refresh = f'<meta http-equiv="refresh" content="{_RETRY_S}">' if retry else ""
     return (
         f'<!doctype html><html><head><meta charset="utf-8"><title>TensorBoard</title>{refresh}</head>'
-        f'<body style="font: 14px/1.5 system-ui, sans-serif; margin: 2em">{html.escape(sentence)}</body></html>'
+        f"{h('body', sentence, style='font: 14px/1.5 system-ui, sans-serif; margin: 2em')}</html>"
     )

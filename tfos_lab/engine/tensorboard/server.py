@@ -21,7 +21,7 @@ from tfos_lab.core.runtime_files import scratch_root
 from tfos_lab.engine.launchers.this_machine import kernel_environ, kernel_owner
 from tfos_lab.engine.tensorboard.message_page import NO_DATA_YET, message_page
 from tfos_lab.node.forkserver.client import ForkServerSpec
-from tfos_lab.node.tensorboard.process import TensorBoardProcess
+from tfos_lab.node.tensorboard import TensorBoardProcess
 from tfos_lab.transport.unix_server import UnixServer
 
 if TYPE_CHECKING:

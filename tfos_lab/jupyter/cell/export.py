@@ -30,7 +30,7 @@ HEADER = (
 )
 
 # The expressions of these options are written into the script, so names that they use are needed there.
-_EXPRESSIONS = ("data", "args", "spark", "env", "columns")
+_EXPRESSIONS = ("data", "validation", "args", "spark", "env", "columns")
 # Cell magics whose body is plain Python.
 _PYTHON_MAGICS = ("%%time", "%%timeit", "%%capture", "%%prun")
 
@@ -232,7 +232,8 @@ def _main(options: CellOptions, texts: dict[str, str], function: str) -> str:
     if options.cluster.tensorboard:
         lines.append(f'{_INDENT}print("TensorBoard:", {name}.tensorboard_url)')
     if options.data is not None:
-        rows = [texts["data"], *_written(train_keywords(part_of(FeedOptions, said)))]
+        held_out = [f"validation={texts['validation']}"] if options.validation is not None else []
+        rows = [texts["data"], *held_out, *_written(train_keywords(part_of(FeedOptions, said)))]
         lines.append(f"{_INDENT}{name}.train({', '.join(rows)})")
     lines.append(f"{_INDENT}print({name}.wait())")
     return 'if __name__ == "__main__":\n' + "\n".join(_INDENT + line for line in lines)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import html
 import re
 from typing import Any
 
 from IPython.core.completer import SimpleCompletion
 
+from tfos_lab.core.markup import h
 from tfos_lab.jupyter.cell.given_names import GivenNames, Member
 
 _ATTRIBUTE = re.compile(r"(?<![\w.\])])(?P<root>ctx|args|cluster)\s*\.\s*(?P<word>\w*)$")
@@ -51,7 +51,7 @@ def install(shell: Any) -> None:
         elif member.function is not None:
             found = shell.inspector._get_info(member.function, oname, detail_level=detail_level)  # noqa: SLF001
         else:
-            found = {"text/plain": member.text, "text/html": f"<pre>{html.escape(member.text)}</pre>"}
+            found = {"text/plain": member.text, "text/html": h("pre", member.text)}
         return found
 
     setattr(object_inspect_mime, _IDENTITY, True)

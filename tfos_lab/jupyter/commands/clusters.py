@@ -50,7 +50,7 @@ def _logs(arguments: list[str]) -> None:
     cluster = (found or clusters())[-1]
     rest = arguments[1:] if found else arguments
     node = rest[0] if rest else None
-    nodes = [view.node for view in cluster.nodes]
+    nodes = [view.name for view in cluster.nodes]
     if node is not None and node not in nodes:
         raise ConfigError([f"the cluster '{cluster.name}' has no node {node!r}; there are {', '.join(nodes)}"])
     text = cluster.logs(node, tail=LOG_LINES).rstrip() or "nothing was written"
@@ -74,7 +74,7 @@ def _after_stop(finished: list[str]) -> Iterable[str]:
 
 def _after_logs(finished: list[str]) -> Iterable[str]:
     named = [cluster for cluster in clusters() if finished and cluster.name == finished[-1]]
-    nodes = [node.node for cluster in named or clusters()[-1:] for node in cluster.nodes]
+    nodes = [node.name for cluster in named or clusters()[-1:] for node in cluster.nodes]
     return nodes if named else [*_names(), *nodes]
 
 

@@ -132,7 +132,7 @@ def print_logs(run: Run, nodes: list[str], lines: int) -> None:
         text = run.logs(nodes[0] if nodes else None, tail=lines).rstrip() or "nothing was written"
     except KeyError as error:
         raise ConfigError([str(error.args[0])]) from error
-    print(f"{text}\n(the last {lines} lines at most; all of them are in {run.path})")  # noqa: T201
+    print(f"{text}\n(the last {lines} lines at most; all of them are in {run.run_dir})")  # noqa: T201
 
 
 def _after_names(_finished: list[str]) -> list[str]:

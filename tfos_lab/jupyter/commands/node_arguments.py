@@ -33,7 +33,7 @@ def cluster_and_node(arguments: Sequence[str], *, usage: str) -> tuple[Cluster, 
     if len(rest) > 1:
         raise ConfigError([_unknown(rest[0], "cluster", [cluster.name for cluster in running])])
     cluster = (named or running)[-1]
-    nodes = [view.node for view in cluster.nodes]
+    nodes = [view.name for view in cluster.nodes]
     if rest and rest[0] not in nodes:
         names = nodes if named or ":" in rest[0] else [*nodes, *(cluster.name for cluster in running)]
         raise ConfigError([_unknown(rest[0], f"node in the cluster '{cluster.name}'", names)])
@@ -46,7 +46,7 @@ def complete_node(finished: Sequence[str]) -> Iterable[str]:
     named = [cluster for cluster in running if finished and cluster.name == finished[0]]
     if finished and not named:
         return []
-    nodes = [view.node for cluster in (named or running)[-1:] for view in cluster.nodes]
+    nodes = [view.name for cluster in (named or running)[-1:] for view in cluster.nodes]
     return nodes if named else [*dict.fromkeys(cluster.name for cluster in running), *nodes]
 
 

@@ -105,8 +105,8 @@ _STACKS_TIMEOUT_S = 5.0
 def show_stacks(arguments: list[str]) -> None:
     """Print the stacks of a node, or of all, with what is known of each."""
     cluster, node = cluster_and_node(arguments, usage=_STACKS_USAGE)
-    hung = {view.node: view.hung for view in cluster.nodes}
-    for name, text in cluster.stacks(node, timeout_s=_STACKS_TIMEOUT_S).items():
+    hung = {view.name: view.hung for view in cluster.nodes}
+    for name, text in cluster.stacks(node, timeout=_STACKS_TIMEOUT_S).items():
         print(f"{_heading(name, hung[name])}\n{_indented(text)}\n")  # noqa: T201
 
 

@@ -53,6 +53,11 @@ def open_display(cluster: WatchedCluster, *, interactive: bool | None = None, bl
     return TextDisplay(cluster, blocking=blocking)
 
 
+def is_shown(*, show: bool | None) -> bool:
+    """Return whether a call that was given ``show`` shows its progress: by default in a notebook only."""
+    return current_kernel() is not None if show is None else show
+
+
 def render_errors() -> None:
     """In a notebook, have our errors shown as those of cells are, also without ``%load_ext``."""
     kernel = current_kernel()

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from tfos_lab.core.markup import Html, h, join
 from tfos_lab.engine.state.events import ClusterView
 from tfos_lab.engine.state.phases import Span, spans_of
 from tfos_lab.jupyter.display import messages, summary
 from tfos_lab.jupyter.display.feed_lines import feed_lines, feed_progress, feed_shares
-from tfos_lab.jupyter.display.markup import Html, h, join
 from tfos_lab.jupyter.display.table import LiveTable, render_bar, render_state
 from tfos_lab.jupyter.display.throughput import Throughput
 from tfos_lab.texts import format_seconds
@@ -29,7 +29,7 @@ def _beside(view: ClusterView, run_dir: str, table: LiveTable) -> messages.View:
     places = view.places
     shown = table.listing.of(view).nodes
     rows = [
-        messages.Row(node=one.node, place=places[one.node], state=one.state.value, ended=one.state.ended)
+        messages.Row(node=one.name, place=places[one.name], state=one.state.value, ended=one.state.ended)
         for one in shown
     ]
     return {
@@ -41,7 +41,7 @@ def _beside(view: ClusterView, run_dir: str, table: LiveTable) -> messages.View:
         "tensorboard": view.tensorboard,
         "run_dir": run_dir,
         "rows": rows,
-        "hung": [node.node for node in shown if summary.hangs(node)],
+        "hung": [node.name for node in shown if summary.hangs(node)],
     }
 
 

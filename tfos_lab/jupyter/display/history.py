@@ -13,15 +13,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from tfos_lab.core.markup import Html, h, join
+from tfos_lab.core.plain_table import PlainTable
 from tfos_lab.engine.runs.find import fitting
 from tfos_lab.engine.runs.read import Runs
 from tfos_lab.engine.runs.run import Run
 from tfos_lab.jupyter.display import history_text as texts
 from tfos_lab.jupyter.display.assets import inline_script
 from tfos_lab.jupyter.display.history_charts import render_curves
-from tfos_lab.jupyter.display.markup import Html, h, join
 from tfos_lab.jupyter.display.messages import HistoryTableOptions
-from tfos_lab.jupyter.display.plain_table import PlainTable
 from tfos_lab.texts import format_count, format_seconds
 
 SHOWN = 30

@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
+from tfos_lab.core.markup import Html, h, join
 from tfos_lab.engine.metrics import UNPLOTTED, by_weight, steps_go_on
 from tfos_lab.engine.runs.compare import leading_reports
 from tfos_lab.engine.runs.run import Run
 from tfos_lab.jupyter.display.formats import format_metric
-from tfos_lab.jupyter.display.markup import Html, h, join
 from tfos_lab.jupyter.display.metric_charts import round_ticks
 from tfos_lab.jupyter.display.series import Point, all_series
 

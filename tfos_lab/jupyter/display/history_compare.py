@@ -6,14 +6,14 @@ import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from tfos_lab.core.markup import Html, h
+from tfos_lab.core.plain_table import PlainTable
 from tfos_lab.engine.runs.compare import code_diff, differences, last_metrics, phase_seconds
 from tfos_lab.engine.runs.run import Run
 from tfos_lab.errors import ConfigError
 from tfos_lab.jupyter.display import history_text as texts
 from tfos_lab.jupyter.display.formats import format_metric
 from tfos_lab.jupyter.display.history_charts import LETTERS, hue, line_sample, render_curves
-from tfos_lab.jupyter.display.markup import Html, h
-from tfos_lab.jupyter.display.plain_table import PlainTable
 from tfos_lab.texts import format_seconds
 
 MAX_RUNS = len(LETTERS)

@@ -7,11 +7,11 @@ from pathlib import Path
 import msgspec
 
 from tfos_lab.core.config import ClusterConfig
+from tfos_lab.core.markup import Html, h, join
 from tfos_lab.engine.runs.run import Run
 from tfos_lab.jupyter.display import history_text as texts
 from tfos_lab.jupyter.display.formats import format_bytes
 from tfos_lab.jupyter.display.log_files import link_to
-from tfos_lab.jupyter.display.markup import Html, h, join
 from tfos_lab.jupyter.display.printed_output import no_link
 from tfos_lab.jupyter.display.static_bundle import make_bundle
 from tfos_lab.texts import format_count

@@ -98,7 +98,7 @@ class Listed:
     @property
     def nodes(self) -> tuple[NodeView, ...]:
         """Nodes that have a row, each once."""
-        return tuple({node.node: node for node, _ in self.rows}.values())
+        return tuple({node.name: node for node, _ in self.rows}.values())
 
 
 class Listing:
@@ -136,10 +136,10 @@ class Listing:
         troubled = sum(severity(node) is not None for node in view.nodes)
         chief = [node for node in view.nodes if node.is_chief and node not in top]
         groups = self._groups(view.nodes)
-        above = {node.node for node in (*top, *chief)}
+        above = {node.name for node in (*top, *chief)}
         rows = [(node, "") for node in (*top, *chief)]
         for group in groups[:MAX_GROUPS]:
-            rows += [(node, group.key) for node in group.shown if node.node not in above]
+            rows += [(node, group.key) for node in group.shown if node.name not in above]
         return Listed(rows, groups[:MAX_GROUPS], _more(troubled - len(top), groups[MAX_GROUPS:], self.grouping))
 
     def _groups(self, nodes: Sequence[NodeView]) -> list[Group]:
@@ -191,8 +191,8 @@ def worst(nodes: Sequence[NodeView], at_most: int) -> list[NodeView]:
 
 def _rest(nodes: Sequence[NodeView], at_most: int) -> Iterator[NodeView]:
     """Yield the nodes that `worst` leaves out, those that are least far first."""
-    left = {node.node for node in worst(nodes, at_most)}
-    others = [(node.step or 0, place) for place, node in enumerate(nodes) if node.node not in left]
+    left = {node.name for node in worst(nodes, at_most)}
+    others = [(node.step or 0, place) for place, node in enumerate(nodes) if node.name not in left]
     return (nodes[place] for _, place in sorted(others))
 
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from tfos_lab.jupyter.display.markup import Html, h
+from tfos_lab.core.markup import Html, h
 
 # So many colours there are; farther nodes have them again, with other dashes and shapes.
 HUES = 16

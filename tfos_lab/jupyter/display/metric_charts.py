@@ -9,11 +9,11 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from tfos_lab.core.markup import Html, h
 from tfos_lab.engine.metrics import by_weight, steps_go_on
 from tfos_lab.jupyter.display.bands import BANDS
 from tfos_lab.jupyter.display.formats import format_metric
 from tfos_lab.jupyter.display.marks import dash_at, draw_line, draw_mark, draw_sample, hue_at
-from tfos_lab.jupyter.display.markup import Html, h
 from tfos_lab.jupyter.display.series import Point, SeriesPoints
 
 WIDTH, HEIGHT = 320, 130

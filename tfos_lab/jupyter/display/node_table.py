@@ -82,7 +82,7 @@ def total_rows(node: NodeView, feeds: Sequence[FeedView]) -> int | None:
     """Return how many rows a node will have read at the end of all feeds, if that is known already."""
     if not all(feed.kind == "table" and feed.complete for feed in feeds):
         return None
-    return sum(feed.rows.get(node.node, 0) * feed.epochs for feed in feeds) or None
+    return sum(feed.rows.get(node.name, 0) * feed.epochs for feed in feeds) or None
 
 
 def step_text(node: NodeView) -> str:
@@ -110,7 +110,7 @@ def _rows_column(feeds: Sequence[FeedView], rank: int) -> Column:
 
 def _rate_column(throughput: Throughput) -> Column:
     def text(node: NodeView) -> str:
-        rate = throughput.rows_per_s(node.node) if node.state is NodeState.RUNNING else None
+        rate = throughput.rows_per_s(node.name) if node.state is NodeState.RUNNING else None
         return "" if rate is None else format_rate(rate)
 
     return Column("rate", "Rows/s", text, numeric=True, rank=2)
@@ -140,14 +140,14 @@ def _seconds_text(node: NodeView) -> str:
 
 _STATE = Column("state", "State", lambda node: node.state.value)
 _STEP = Column("step", "Step", step_text, numeric=True)
-_FIRST_COLUMNS = (Column("node", "Node", lambda node: node.node), _STATE, _STEP)
+_FIRST_COLUMNS = (Column("node", "Node", lambda node: node.name), _STATE, _STEP)
 _OF_RUNS = (
     _STATE,
     Column("tries", "Tries", _tries_text, numeric=True, rank=1),
     Column("seconds", "Seconds", _seconds_text, numeric=True),
     _STEP,
 )
-_RUN_COLUMNS = (Column("node", "Run", lambda node: node.node), Column("args", "Args", _args_text), *_OF_RUNS)
+_RUN_COLUMNS = (Column("node", "Run", lambda node: node.name), Column("args", "Args", _args_text), *_OF_RUNS)
 _TIME_COLUMNS = (
     Column("step_time", "Step time", step_time_text, numeric=True, rank=1),
     Column("shares", "Time", shares_text, rank=1),
@@ -169,7 +169,7 @@ _LAST_COLUMNS = (
 
 def _trial_columns(metric: str) -> tuple[Column, ...]:
     return (
-        Column("node", "Trial", lambda node: node.node),
+        Column("node", "Trial", lambda node: node.name),
         Column("best", f"Best {metric}", _best_text, numeric=True),
         Column("args", "Parameters", _args_text),
         *_OF_RUNS,

@@ -6,11 +6,11 @@ notebook does not grow with its clusters.
 
 from __future__ import annotations
 
-import html
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tfos_lab.core.markup import Html, h, join
 from tfos_lab.engine.state.events import ClusterView, NodeView
 from tfos_lab.jupyter.display.log_text import render_log
 from tfos_lab.jupyter.display.marks import hue_at
@@ -66,20 +66,19 @@ def render_printed(view: ClusterView, read_tail: TailReader, link_of: Linker = n
     parts = [_full(shown, named=len(view.nodes) > 1)] if shown else []
     if folded:
         more = f"{len(folded)} more {'node' if len(folded) == 1 else 'nodes'}"
-        parts.append(f'<details class="tfos-tail"><summary>{more}</summary>{_full(folded, named=True)}</details>')
-    quick = {one.node.node for one in (*shown, *folded)}
-    return [*parts, *(_tail(one) for one in printed if one.node.node not in quick)]
+        parts.append(h("details", h("summary", more), _full(folded, named=True), cls="tfos-tail"))
+    quick = {one.node.name for one in (*shown, *folded)}
+    return [*parts, *(_tail(one) for one in printed if one.node.name not in quick)]
 
 
 def render_where(view: ClusterView, run_dir: str | Path | None, link_of: Linker = no_link) -> str:
     """Return where the logs are, with links to those that can be opened."""
     if not run_dir:
         return ""
-    names = [node.node for node in view.nodes[:_MAX_FILES]]
+    names = [node.name for node in view.nodes[:_MAX_FILES]]
     files = [(name, link) for name, link in zip(names, map(link_of, names), strict=True) if link]
-    links = " · ".join(f'<a href="{html.escape(link)}">{html.escape(name)}</a>' for name, link in files)
-    folder = f'<span class="tfos-path">{html.escape(str(run_dir))}</span>'
-    return f'<div class="tfos-where">Logs: {folder}{" · " if links else ""}{links}</div>'
+    links = [part for name, link in files for part in (" · ", h("a", name, href=link))]
+    return h("div", "Logs: ", h("span", run_dir, cls="tfos-path"), *links, cls="tfos-where")
 
 
 def _read_all(view: ClusterView, read_tail: TailReader, link_of: Linker) -> list[_Printed | None]:
@@ -89,16 +88,16 @@ def _read_all(view: ClusterView, read_tail: TailReader, link_of: Linker) -> list
     lines_per_other = max(_LEAST_LINES, min(OTHER_LINES, ALL_LINES // max(1, len(others))))
     lines_per_failed = max(_LEAST_LINES, min(FAILED_LINES, ALL_LINES // max(1, len(broken))))
     wanted = [*((node, lines_per_failed) for node in broken), *((node, lines_per_other) for node in others)]
-    return [_read(node, lines, hues[node.node], read_tail, link_of) for node, lines in wanted]
+    return [_read(node, lines, hues[node.name], read_tail, link_of) for node, lines in wanted]
 
 
 def _read(node: NodeView, lines: int, hue: int, read_tail: TailReader, link_of: Linker) -> _Printed | None:
-    runs = render_log(read_tail(node.node, lines + 1), _MAX_LINE_CHARS)
+    runs = render_log(read_tail(node.name, lines + 1), _MAX_LINE_CHARS)
     count = count_lines(runs)
     kept = last_lines(runs, lines)
     if not plain_text(kept).strip():
         return None
-    return _Printed(node, hue, kept, min(count, lines), whole=count <= lines, link=link_of(node.node))
+    return _Printed(node, hue, kept, min(count, lines), whole=count <= lines, link=link_of(node.name))
 
 
 def _choose_shown(short: Sequence[_Printed]) -> tuple[list[_Printed], list[_Printed]]:
@@ -113,21 +112,23 @@ def _choose_shown(short: Sequence[_Printed]) -> tuple[list[_Printed], list[_Prin
     return shown, list(short[len(shown) :])
 
 
-def _full(printed: Sequence[_Printed], *, named: bool) -> str:
-    rows = "".join(
-        f'<div class="tfos-said tfos-hue{one.hue}" data-state="{html.escape(one.node.state)}">'
-        + (f'<span class="tfos-speaker">{html.escape(one.node.node)}</span>' if named else "")
-        + f'<pre class="tfos-log">{html_text(one.runs)}</pre></div>'
+def _full(printed: Sequence[_Printed], *, named: bool) -> Html:
+    rows = (
+        h(
+            "div",
+            h("span", one.node.name, cls="tfos-speaker") if named else None,
+            h("pre", html_text(one.runs), cls="tfos-log"),
+            cls=f"tfos-said tfos-hue{one.hue}",
+            data_state=one.node.state,
+        )
         for one in printed
     )
-    return f'<div class="tfos-printed">{rows}</div>'
+    return h("div", *rows, cls="tfos-printed")
 
 
-def _tail(one: _Printed) -> str:
+def _tail(one: _Printed) -> Html:
     label = f"last {one.lines} lines" if not one.whole else f"{one.lines} lines" if one.lines > 1 else "1 line"
-    whole = f' · <a href="{html.escape(one.link)}">whole log</a>' if one.link and not one.whole else ""
-    return (
-        f'<details class="tfos-tail" data-state="{html.escape(one.node.state)}">'
-        f'<summary>{html.escape(one.node.node)} <span class="tfos-facts">{label}{whole}</span></summary>'
-        f'<pre class="tfos-log">{html_text(one.runs)}</pre></details>'
-    )
+    whole = join(" · ", h("a", "whole log", href=one.link)) if one.link and not one.whole else None
+    summary = h("summary", one.node.name, " ", h("span", label, whole, cls="tfos-facts"))
+    log = h("pre", html_text(one.runs), cls="tfos-log")
+    return h("details", summary, log, cls="tfos-tail", data_state=one.node.state)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable
+
+from tfos_lab.core.markup import Html, h, join
 
 # Text, and the CSS classes of its style, separated by spaces.
 Run = tuple[str, str]
@@ -47,10 +48,6 @@ def plain_text(runs: Iterable[Run]) -> str:
     return "".join(text for text, _ in runs)
 
 
-def html_text(runs: Iterable[Run]) -> str:
-    """Return the text as escaped HTML, with a span for each styled run."""
-    parts = []
-    for text, classes in runs:
-        escaped = html.escape(text)
-        parts.append(f'<span class="{classes}">{escaped}</span>' if classes else escaped)
-    return "".join(parts)
+def html_text(runs: Iterable[Run]) -> Html:
+    """Return the text as HTML, with a span for each styled run."""
+    return join(*(h("span", text, cls=classes) if classes else text for text, classes in runs))

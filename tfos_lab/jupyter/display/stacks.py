@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import html
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
+
+from tfos_lab.core.markup import Html, h, join
 
 # A page gets an answer in this time, whatever the node does.
 PATIENCE_S = 5.0
@@ -24,7 +25,7 @@ class NodeStacks(NamedTuple):
 class StacksSource(Protocol):
     """A cluster that can tell where the threads of its nodes are; independent runs cannot."""
 
-    def stacks(self, node: str | None = None, timeout_s: float = ...) -> dict[str, str]:
+    def stacks(self, node: str | None = None, *, timeout: float = ...) -> dict[str, str]:
         """Return the stacks of a node, by its name."""
 
 
@@ -70,20 +71,20 @@ class StacksReader:
 
     def _ask(self, source: StacksSource, node: str) -> None:
         try:
-            text = source.stacks(node, timeout_s=PATIENCE_S).get(node, "")
+            text = source.stacks(node, timeout=PATIENCE_S).get(node, "")
         except Exception as error:  # noqa: BLE001 - the page waits for whatever it is
             text = str(error)
         self._answers[node] = NodeStacks(node, text or "The node has not answered.", time.time())
         self._tell(self._answers[node])
 
 
-def render_stacks(stacks: Sequence[NodeStacks]) -> str:
+def render_stacks(stacks: Sequence[NodeStacks]) -> Html:
     """Return the stacks of nodes as HTML to unfold."""
-    return "".join(
-        f'<details class="tfos-stacks"><summary>{html.escape(title_of(one))}</summary>'
-        f'<pre class="tfos-log" tabindex="0">{html.escape(one.text)}</pre></details>'
-        for one in stacks
-    )
+    return join(*(h("details", h("summary", title_of(one)), _text(one), cls="tfos-stacks") for one in stacks))
+
+
+def _text(stacks: NodeStacks) -> Html:
+    return h("pre", stacks.text, cls="tfos-log", tabindex=0)
 
 
 def title_of(stacks: NodeStacks) -> str:

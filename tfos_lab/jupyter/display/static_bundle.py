@@ -7,13 +7,13 @@ shows when it was taken; a small script in it asks the Jupyter server for the cu
 
 from __future__ import annotations
 
-import html
 import itertools
 import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from tfos_lab.core.markup import h
 from tfos_lab.engine.state.events import ClusterView, MetricsReported
 from tfos_lab.jupyter.display import card, summary
 from tfos_lab.jupyter.display.assets import inline_script, read_style_sheet
@@ -97,7 +97,7 @@ def render_html(
     lines = BANDS if is_banded else sorted(view.places, key=view.places.__getitem__)
     parts = [
         f"<style>{read_style_sheet('summary.css')}</style>",
-        f'<div class="tfos tfos-static" data-state="{_escape(view.state)}">',
+        f'<div class="tfos tfos-static" data-state="{view.state}">',
         card.head(view, now_s),
         _seen(view),
         card.course(shown, now_s),
@@ -127,15 +127,9 @@ def _seen(view: ClusterView) -> str:
 def _error(text: str) -> str:
     if not text:
         return ""
-    return (
-        '<details class="tfos-tail" data-state="failed" open><summary>Why it failed</summary>'
-        f'<pre class="tfos-log">{html_text(render_log(text, _MAX_LINE_CHARS))}</pre></details>'
-    )
+    log = h("pre", html_text(render_log(text, _MAX_LINE_CHARS)), cls="tfos-log")
+    return h("details", h("summary", "Why it failed"), log, cls="tfos-tail", data_state="failed", open=True)
 
 
 def _plain_error(text: str) -> str:
     return plain_text(render_log(text)).rstrip()
-
-
-def _escape(text: str) -> str:
-    return html.escape(text)

@@ -4,38 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Protocol
 
-from tfos_lab.engine.state.events import ClusterView
+from tfos_lab.core.plain_table import PlainTable
 from tfos_lab.jupyter.display import summary
-from tfos_lab.jupyter.display.plain_table import PlainTable
+from tfos_lab.jupyter.display.base import WatchedCluster
 from tfos_lab.texts import format_seconds
 
 _COLUMNS = ("name", "state", "nodes", "progress", "on", "time", "logs")
 
 
-class ListedCluster(Protocol):
-    """The part of a cluster that the table uses."""
-
-    @property
-    def run_dir(self) -> str | Path:
-        """The folder with the complete logs."""
-
-    def view(self) -> ClusterView:
-        """Return the cluster as it is now."""
-
-
 class StatusTable(PlainTable):
     """The clusters of this notebook as a table, in HTML and as text."""
 
-    def __init__(self, clusters: Sequence[ListedCluster]) -> None:
+    def __init__(self, clusters: Sequence[WatchedCluster]) -> None:
         now_s = time.time()
         rows = [_row(cluster, now_s) for cluster in clusters]
         super().__init__(_COLUMNS, rows, empty="no cluster yet: write %%tfos above a cell")
 
 
-def _row(cluster: ListedCluster, now_s: float) -> tuple[str, ...]:
+def _row(cluster: WatchedCluster, now_s: float) -> tuple[str, ...]:
     view = cluster.view()
     return (
         view.name,

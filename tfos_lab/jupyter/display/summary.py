@@ -32,7 +32,7 @@ def with_endings(view: ClusterView) -> ClusterView:
 def broken_nodes(view: ClusterView) -> list[tuple[str, str]]:
     """Return failed and lost nodes with what happened, unless the cluster's own reason says so already."""
     return [
-        (node.node, node.detail)
+        (node.name, node.detail)
         for node in view.nodes
         if node.state.is_broken and node.detail and node.detail not in view.reason
     ]
@@ -67,7 +67,7 @@ def progress_text(view: ClusterView) -> str:
 
 def hung_nodes(view: ClusterView) -> list[tuple[str, str]]:
     """Return the nodes that have given no sign for long, and since when."""
-    return [(node.node, node.hung) for node in view.nodes if hangs(node)]
+    return [(node.name, node.hung) for node in view.nodes if hangs(node)]
 
 
 def hangs(node: NodeView) -> bool:

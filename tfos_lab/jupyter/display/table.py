@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from tfos_lab.core.markup import Html, h, join
 from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.engine.state.events import ClusterView, NodeView
 from tfos_lab.jupyter.display import summary
@@ -17,7 +18,6 @@ from tfos_lab.jupyter.display.activity_text import (
 )
 from tfos_lab.jupyter.display.listing import GROUPINGS, Group, Listed, Listing
 from tfos_lab.jupyter.display.marks import dash_at, hue_at
-from tfos_lab.jupyter.display.markup import Html, h, join
 from tfos_lab.jupyter.display.node_table import Column, node_columns, progress, progress_column
 from tfos_lab.jupyter.display.throughput import Throughput
 
@@ -115,7 +115,7 @@ class _Drawing:
                 yield from self._rows(node)
 
     def _rows(self, node: NodeView) -> Iterator[Html]:
-        place, name = self._places[node.node], node.node
+        place, name = self._places[node.name], node.name
         facts = self._facts(node)
         cells = [self._cell(node, column, has_facts=bool(facts)) for column in self._columns]
         heartbeat = self._heartbeat(node) if self._live else None
@@ -145,11 +145,11 @@ class _Drawing:
     def _stacks_button(self, node: NodeView) -> Html | None:
         if self._live is None or not self._live.can_ask or not node.state.is_present:
             return None
-        return _button("Stacks", "stacks", "tfos-button", data_node=node.node, aria_label=f"Stacks of {node.node}")
+        return _button("Stacks", "stacks", "tfos-button", data_node=node.name, aria_label=f"Stacks of {node.name}")
 
     def _cell(self, node: NodeView, column: Column, *, has_facts: bool) -> Html:
         if column.key == "node":
-            return h("th", h("div", *self._name(node.node, has_facts=has_facts), cls="tfos-node"), scope="row")
+            return h("th", h("div", *self._name(node.name, has_facts=has_facts), cls="tfos-node"), scope="row")
         title = node.detail if column.key == "state" else column.text(node) if not column.numeric else ""
         return h("td", self._content(node, column), cls=_class_of(column), title=title or None)
 
@@ -172,7 +172,7 @@ class _Drawing:
         part = progress(node, self._view.feeds) if column.key == self._bar else None
         if part is None or self._view.state.ended:
             return text
-        bar = render_bar(part, f"Progress of {node.node}", node.state)
+        bar = render_bar(part, f"Progress of {node.name}", node.state)
         return h("span", bar, h("span", text), cls="tfos-progress")
 
     def _heartbeat(self, node: NodeView) -> Html:

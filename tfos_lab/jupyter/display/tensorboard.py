@@ -7,51 +7,22 @@ never the pages of another run. Where no Jupyter server shows the run, the sente
 
 from __future__ import annotations
 
-import html
 import itertools
 import os
 import shlex
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
+from tfos_lab.core.markup import h, join
 from tfos_lab.engine.publisher import show_folder
 from tfos_lab.errors import ConfigError
 from tfos_lab.jupyter.display.assets import inline_script
 from tfos_lab.jupyter.display.messages import TensorBoardFrameOptions
 
+if TYPE_CHECKING:
+    from tfos_lab.engine.cluster import Cluster
+
 _numbers = itertools.count(1)
-
-
-class TensorBoardSource(Protocol):
-    """The part of a cluster's publisher that is used here."""
-
-    @property
-    def log_dir(self) -> str:
-        """The folder with the event files."""
-
-    @property
-    def tensorboard_socket(self) -> str | None:
-        """The socket that serves TensorBoard's pages, if there is one."""
-
-    @property
-    def link(self) -> str | None:
-        """An address for browsers on this machine, where no Jupyter server shows the run."""
-
-
-class TensorBoardCluster(Protocol):
-    """The part of a cluster that is used here."""
-
-    @property
-    def id(self) -> str:
-        """Unique id of the run."""
-
-    @property
-    def name(self) -> str:
-        """The label that the user gave."""
-
-    @property
-    def publisher(self) -> TensorBoardSource | None:
-        """Makes the cluster visible to other processes; None if that was impossible."""
 
 
 class TensorBoardView:
@@ -93,21 +64,18 @@ class TensorBoardView:
 
     def _html(self) -> str:
         element = f"tfos-tensorboard-{os.getpid()}-{next(_numbers)}"
-        here, elsewhere = map(html.escape, self._commands())
+        here, elsewhere = (h("code", command) for command in self._commands())
         options = TensorBoardFrameOptions(element=element, run=self.run_id, name=self.name)
-        title = f"TensorBoard of <b>{html.escape(self.name)}</b>"
-        beginning = f"{title}:"
+        title = join("TensorBoard of ", h("b", self.name))
+        beginning = join(title, ":")
         if self.link:
-            link = f'<a href="{html.escape(self.link)}" target="_blank" rel="noopener noreferrer">{title}</a>'
-            beginning = f"{link} opens in browsers on this machine while this kernel lives; later"
-        return (
-            f'<div id="{element}" class="tfos-tensorboard">{beginning} '
-            f"<code>{here}</code> shows it in JupyterLab, <code>{elsewhere}</code> in a browser of its own.</div>"
-            f"{inline_script('tensorboard_frame.js', options)}"
-        )
+            link = h("a", title, href=self.link, target="_blank", rel="noopener noreferrer")
+            beginning = join(link, " opens in browsers on this machine while this kernel lives; later")
+        told = (beginning, " ", here, " shows it in JupyterLab, ", elsewhere, " in a browser of its own.")
+        return h("div", *told, id=element, cls="tfos-tensorboard") + inline_script("tensorboard_frame.js", options)
 
 
-def show_tensorboard(cluster: TensorBoardCluster) -> None:
+def show_tensorboard(cluster: Cluster) -> None:
     """Show a cluster's TensorBoard in the output of the cell that runs, or print why that is impossible."""
     from IPython.display import display
 
@@ -119,7 +87,7 @@ def show_tensorboard(cluster: TensorBoardCluster) -> None:
     display(view)  # type: ignore[no-untyped-call]
 
 
-def view_cluster(cluster: TensorBoardCluster) -> TensorBoardView:
+def view_cluster(cluster: Cluster) -> TensorBoardView:
     """Return the TensorBoard of a cluster of this notebook."""
     publisher = cluster.publisher
     if publisher is None:

@@ -68,7 +68,7 @@ class TextLines:
             self._out.append(f"[{view.name}] {view.alarm}")
         self._alarm = view.alarm
         for node in view.nodes:
-            self._say(node.node, "hangs" if summary.hangs(node) else "", f"hangs: {node.hung}")
+            self._say(node.name, "hangs" if summary.hangs(node) else "", f"hangs: {node.hung}")
 
     def _say(self, who: str, kind: str, text: str) -> None:
         if kind and kind != self._said.get(who):

@@ -44,7 +44,7 @@ class Throughput:
     def record(self, view: ClusterView, now_s: float) -> None:
         """Add a sample of the cluster."""
         for node in view.nodes:
-            self._nodes.setdefault(node.node, Meter()).record(now_s, node.rows)
+            self._nodes.setdefault(node.name, Meter()).record(now_s, node.rows)
         feed = view.feeds[-1] if view.feeds else None
         if feed is not None and feed.kind != "inference" and not feed.complete:
             self._rows.record(now_s, sum(feed.rows.values()))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import html
 from collections.abc import Mapping
 from typing import Any, Self
 
 from IPython.core.displayhook import DisplayHook
 from IPython.display import display
 
+from tfos_lab.core.markup import h, join
 from tfos_lab.engine.cells import RunningCell
 from tfos_lab.engine.interactive.cluster import InteractiveCluster
 from tfos_lab.engine.interactive.results import CellResults, grouped, names_of
@@ -153,8 +153,7 @@ class CellOutput:
 
     def _repr_mimebundle_(self, **_options: object) -> dict[str, str]:
         parts = [
-            (f'<div style="{_NAMES_STYLE}">{html.escape(names)}</div>' if names else "")
-            + f'<pre style="{_TEXT_STYLE}">{html.escape(text)}</pre>'
+            join(h("div", names, style=_NAMES_STYLE) if names else None, h("pre", text, style=_TEXT_STYLE))
             for names, text in self.groups()
         ]
-        return {"text/plain": self.text(), "text/html": "".join(parts)}
+        return {"text/plain": self.text(), "text/html": join(*parts)}

@@ -43,7 +43,7 @@ def start_cluster(shell: Any, line: str) -> None:
     except KeyboardInterrupt:
         cluster.stop(grace=INTERRUPT_GRACE_S)
         raise ClusterInterrupted(cluster.name) from None
-    nodes = ", ".join(node.node for node in cluster.nodes)
+    nodes = ", ".join(node.name for node in cluster.nodes)
     print(f"{nodes} wait for cells: %%tfos on={cluster.name}; %tfos stop {cluster.name} ends them")  # noqa: T201
 
 

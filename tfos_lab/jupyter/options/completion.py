@@ -106,7 +106,7 @@ def _waiting(option_name: str) -> list[str]:
     from tfos_lab.engine.interactive.cluster import InteractiveCluster
 
     waiting = [cluster for cluster in clusters() if isinstance(cluster, InteractiveCluster) and not cluster.ended]
-    names = [[cluster.name] if option_name == "on" else [node.node for node in cluster.nodes] for cluster in waiting]
+    names = [[cluster.name] if option_name == "on" else [node.name for node in cluster.nodes] for cluster in waiting]
     return list(dict.fromkeys(name for some in names for name in some))
 
 

@@ -32,6 +32,14 @@ class OfCells(TypedDict, total=False):
             type=OptionType.ROWS,
         ),
     ]
+    validation: Annotated[
+        Any,
+        Option(
+            "rows to validate with, for `ctx.validation(batch_size)`: a source as for `data`, a fraction of it that is "
+            "held out, such as `0.1`, or a dict of either by name, for `ctx.dataset(batch_size, split=NAME)`",
+            group=OptionGroup.ROWS,
+        ),
+    ]
     args: Annotated[Any, Option("what the cell sees as `args`", group=OptionGroup.CELL)]
     spark: Annotated[
         Any,
@@ -113,6 +121,8 @@ _SYNONYMS = {
     "n": "cluster_size",
     "ps": "num_ps",
     "df": "data",
+    "validation_data": "validation",
+    "validation_split": "validation",
     "dataset": "data",
     "num_epochs": "epochs",
     "tb": "tensorboard",

@@ -220,7 +220,7 @@ def _complete(model: ScoringStage, estimator: TrainingStage, cluster: Cluster) -
 
 def _history(cluster: Cluster) -> dict[str, list[float]] | None:
     """Return what the leading node has returned, if that is a history."""
-    chief = next((node.node for node in cluster.nodes if node.is_chief), None)
+    chief = next((node.name for node in cluster.nodes if node.is_chief), None)
     found = cluster.results.get(chief) if chief is not None else None
     is_history = isinstance(found, dict) and bool(found) and all(isinstance(each, list) for each in found.values())
     return found if is_history else None

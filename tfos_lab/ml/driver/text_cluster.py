@@ -51,7 +51,7 @@ def _train(call: TextCall, data: TextData, fit_param: dict[str, Any], local: str
     render_errors()
     results = _said(cluster, function, config, partial(_feed, data, fit_param.get("epochs", 1)))
     said: dict[str, Any] = next((one for one in results.values() if one), {})
-    leader = next((view.node for view in cluster.nodes if view.is_chief), "")
+    leader = next((view.name for view in cluster.nodes if view.is_chief), "")
     reports = cluster.history.metrics
     return TrainedModel(
         params=fit_param,

@@ -1,6 +1,6 @@
 """`NodeContext`: what the user's function knows of its node and the cluster.
 
-It has the attributes of TensorFlowOnSpark's ``TFNodeContext``, under the same names.
+That of TensorFlowOnSpark's programs, with its names, is `tfos_lab.compat.TFSparkNode.TFNodeContext`.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class NodeContext(RowMethods, ReportMethods, FolderMethods, ShareMethods):
         Both together, such as ``"worker:1"``.
     cluster_spec : dict of str to list of str
         ``{job: ["host:port", ...]}``, as ``tf.train.ClusterSpec`` takes it.
-    world_size, num_workers, num_trainers : int
+    world_size : int
         Number of nodes that train: the chief and the workers.
     rank : int or None
         Number of this node among them, from 0 and with the chief first; None on a parameter server or an evaluator.
-    worker_num, executor_id : int
-        Number of this node within the whole cluster, from 0 (TensorFlowOnSpark's names).
+    worker_num : int
+        Number of this node within the whole cluster, from 0, parameter servers and the evaluator included.
     is_chief : bool
         Whether this node leads: it saves models and writes event files.
     gpus : list of str
@@ -97,9 +97,9 @@ class NodeContext(RowMethods, ReportMethods, FolderMethods, ShareMethods):
         self.task_index = start.task_index
         self.node = f"{start.job_name}:{start.task_index}"
         self.cluster_spec = start.cluster_spec
-        self.world_size = self.num_workers = self.num_trainers = count_training(start.cluster_spec)
+        self.world_size = count_training(start.cluster_spec)
         self.rank = rank_in_training(start.cluster_spec, start.job_name, start.task_index)
-        self.worker_num = self.executor_id = start.rank
+        self.worker_num = start.rank
         self.is_chief = start.is_chief
         self.args: Any = None
         self.defaultFS = start.default_fs or "file://"

@@ -23,7 +23,7 @@ def local_context(*, log_dir: str | None = None) -> NodeContext:
     Examples
     --------
     >>> import tfos_lab
-    >>> tfos_lab.local_context().num_workers
+    >>> tfos_lab.local_context().world_size
     1
     """
     after_import("tensorflow", register_file_systems)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.roles import Role
 from tfos_lab.errors import ConfigError
-from tfos_lab.messages import INPUT_QUEUE
+from tfos_lab.messages import INPUT_QUEUE, TRAIN, VALIDATION
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -36,14 +36,16 @@ class RowMethods:
     def dataset(
         self,
         batch_size: int,
+        *,
+        split: str = TRAIN,
         features: str | Sequence[str] | None = None,
         label: str | Sequence[str] | Mapping[str, str] | None = None,
         weight: str | None = None,
-        *,
         shuffle: bool = False,
         seed: int | None = None,
         remainder: str | None = None,
         prefetch: int = 2,
+        decode_raw: Mapping[str, tuple[str, Sequence[int]]] | None = None,
     ) -> tf.data.Dataset:
         """Return the rows that are fed to this node as a ``tf.data.Dataset`` of batches.
 
@@ -53,7 +55,10 @@ class RowMethods:
         Parameters
         ----------
         batch_size : int
-            Rows per batch on this node; the global batch is ``batch_size × num_workers``.
+            Rows per batch on this node; the global batch is ``batch_size × world_size``.
+        split : str
+            Which rows: ``"train"``, those that are given as ``data``, or those of a split that is given as
+            ``validation``. A split is read as often as the function likes, all its rows once each time.
         features : str or sequence of str, optional
             Columns that make up x; all but label and weight by default.
         label : str, sequence of str, or mapping of str to str, optional
@@ -72,6 +77,10 @@ class RowMethods:
         prefetch : int
             Number of batches to prepare ahead; ignored for a stream, whose rows count as read when the function asks
             for the next ones.
+        decode_raw : mapping of str to tuple, optional
+            Columns of bytes that hold numbers, with their dtype and the shape of one row, as in
+            ``{"image": ("uint8", (28, 28))}``: they become tensors of these, ``(rows, 28, 28)``, in this machine's byte
+            order. Compressed images are for ``tf.io.decode_image``.
 
         Returns
         -------
@@ -121,6 +130,7 @@ class RowMethods:
 
         request = DatasetRequest(
             batch_size=batch_size,
+            split=split,
             features=[features] if isinstance(features, str) else features and list(features),
             label=label,
             weight=weight,
@@ -128,8 +138,47 @@ class RowMethods:
             seed=seed,
             remainder=remainder,
             prefetch=prefetch,
+            decode_raw=decode_raw,
         )
         return make_dataset(self._feed, request)
+
+    def validation(
+        self,
+        batch_size: int,
+        *,
+        features: str | Sequence[str] | None = None,
+        label: str | Sequence[str] | Mapping[str, str] | None = None,
+        weight: str | None = None,
+        shuffle: bool = False,
+        seed: int | None = None,
+        remainder: str | None = None,
+        prefetch: int = 2,
+        decode_raw: Mapping[str, tuple[str, Sequence[int]]] | None = None,
+    ) -> tf.data.Dataset:
+        """Return the rows that are given as ``validation``: ``ctx.dataset(batch_size, split="validation", ...)``.
+
+        Keras' ``fit(validation_data=...)`` and ``evaluate`` report what one process would on all rows of all nodes.
+
+        Examples
+        --------
+        >>> def train(args, ctx):
+        ...     with ctx.strategy().scope():
+        ...         model = args()
+        ...     rows, held_out = ctx.dataset(64, label="y"), ctx.validation(64, label="y")
+        ...     model.fit(rows, validation_data=held_out, epochs=ctx.epochs, callbacks=ctx.callbacks())
+        """
+        return self.dataset(
+            batch_size,
+            split=VALIDATION,
+            features=features,
+            label=label,
+            weight=weight,
+            shuffle=shuffle,
+            seed=seed,
+            remainder=remainder,
+            prefetch=prefetch,
+            decode_raw=decode_raw,
+        )
 
     def data_feed(
         self,

@@ -20,7 +20,7 @@ class ShareMethods:
     """Methods of `NodeContext` that give each node that trains its share, and any other node everything."""
 
     rank: int | None
-    num_trainers: int
+    world_size: int
     _lock_step: LockStep | None
 
     def absolute_path(self, path: str) -> str:
@@ -59,7 +59,7 @@ class ShareMethods:
         ...     ctx.even(ctx.shard(rows).shuffle(1000).map(parse).batch(32))
         """
         if _is_dataset(dataset_or_files):
-            return _shard_dataset(dataset_or_files, self.rank, self.num_trainers)
+            return _shard_dataset(dataset_or_files, self.rank, self.world_size)
         if isinstance(dataset_or_files, str | bytes | PurePath) or not _is_sequence(dataset_or_files):
             kind = type(dataset_or_files).__name__
             advice = "give it a tf.data.Dataset or a list of paths; ctx.files(pattern) finds files"
@@ -162,11 +162,11 @@ class ShareMethods:
     def _share(self, asked: str, files: list[Any]) -> list[Any]:
         if self.rank is None:
             return files
-        if len(files) < self.num_trainers:
-            count = f"{format_count(len(files), 'file')} for {self.num_trainers} nodes that train"
+        if len(files) < self.world_size:
+            count = f"{format_count(len(files), 'file')} for {self.world_size} nodes that train"
             advice = "write as many files as nodes at least, ask for fewer nodes, or divide rows: ctx.shard(dataset)"
             raise ConfigError([f"{asked}: {count}, so that some would get nothing; {advice}"])
-        return files[self.rank :: self.num_trainers]
+        return files[self.rank :: self.world_size]
 
 
 def _is_dataset(value: Any) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import math
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -13,6 +15,7 @@ from tfos_lab.core.config import REMAINDER_CHOICES
 from tfos_lab.data.rows import count_rows, slice_rows, zeros
 from tfos_lab.data.schema import ColumnSpec, columns_of_label, select_columns
 from tfos_lab.errors import ConfigError, FeedError
+from tfos_lab.messages import INPUT_QUEUE, TRAIN
 from tfos_lab.node.activity.steps import STEPS
 from tfos_lab.node.feed.epoch import Piece
 from tfos_lab.node.feed.generator_dataset import generator_dataset, tail_dataset
@@ -40,6 +43,7 @@ class DatasetRequest:
     """The arguments of ``ctx.dataset``; see there."""
 
     batch_size: int
+    split: str
     features: Sequence[str] | None
     label: str | Sequence[str] | Mapping[str, str] | None
     weight: str | None
@@ -47,11 +51,14 @@ class DatasetRequest:
     seed: int | None
     remainder: str | None
     prefetch: int
+    decode_raw: Mapping[str, tuple[str, Sequence[int]]] | None
 
     def __post_init__(self) -> None:
         problems = []
         if isinstance(self.batch_size, bool) or not isinstance(self.batch_size, int) or self.batch_size < 1:
             problems.append(f"batch_size={self.batch_size!r}: a whole number of rows, at least 1, is needed")
+        if not isinstance(self.split, str) or not self.split or self.split == INPUT_QUEUE:
+            problems.append(f"split={self.split!r}: the name of a split is needed, such as 'train' or 'validation'")
         if self.remainder not in (None, *REMAINDER_CHOICES):
             problems.append(f"remainder={self.remainder!r}: use 'exact', 'pad' or 'drop'")
         if problems:
@@ -60,9 +67,10 @@ class DatasetRequest:
 
 def make_dataset(feed: FeedReader, request: DatasetRequest) -> tf.data.Dataset | NumpyBatches:
     """Return the dataset, or NumPy batches where none can be made; see `NodeContext.dataset`."""
-    layout = _Layout(feed.specs(), request)
-    remainder = request.remainder or feed.remainder
-    reading = feed.open(request.batch_size, remainder, shuffle=request.shuffle, seed=request.seed)
+    queue = INPUT_QUEUE if request.split == TRAIN else request.split
+    layout = _Layout(feed.specs(queue), request)
+    remainder = request.remainder or feed.remainder_of(queue)
+    reading = feed.open(request.batch_size, remainder, shuffle=request.shuffle, seed=request.seed, queue=queue)
     batches = NumpyBatches(functools.partial(_numpy_epoch, feed, reading, layout))
     if not can_add_ops():
         return batches
@@ -88,7 +96,7 @@ def _tensor_dataset(feed: FeedReader, reading: Reading, layout: _Layout, request
     remainder = reading.remainder
     schedule = feed.known_schedule(reading, _PLAN_PATIENCE_S)
     static = remainder != "exact" or (schedule is not None and schedule.is_even)
-    if feed.is_stream and not static:
+    if feed.is_stream(reading.queue) and not static:
         dataset = _batch_by_batch(feed, reading, layout)
     else:
         has_tail = not static and (schedule is None or schedule.short_batches > 1)
@@ -102,7 +110,7 @@ def _tensor_dataset(feed: FeedReader, reading: Reading, layout: _Layout, request
     # rounds come after 0.31, 0.63, 1.27, 2.55 s and so on (seen on TensorFlow 2.21).
     options.autotune.enabled = False
     # A stream's rows count as read once the function asks for the next ones, so nothing else may ask ahead.
-    if request.prefetch and not feed.is_stream:
+    if request.prefetch and not feed.is_stream(reading.queue):
         dataset = dataset.prefetch(request.prefetch)
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     rows = Presharded(weighted=request.weight is not None, padded=remainder == "pad")
@@ -163,11 +171,50 @@ def _single_batches(piece: Piece, batch_size: int) -> Iterator[Piece]:
         yield replace(piece, columns=columns, rows=max(0, min(piece.rows - start, batch_size)), factor=factor)
 
 
+def _decoded_specs(specs: Sequence[ColumnSpec], asked: object) -> dict[str, ColumnSpec]:
+    """Return what the columns of bytes become that ``decode_raw`` names."""
+    by_name = {spec.name: spec for spec in specs}
+    if not isinstance(asked, Mapping):
+        raise ConfigError([f"decode_raw={asked!r}: a dict is needed, such as {{'image': ('uint8', (28, 28))}}"])
+    decoded, problems = {}, []
+    for name, form in asked.items():
+        try:
+            dtype, shape = form
+            fixed = tuple(map(operator.index, shape))
+            spec = ColumnSpec(name, "number", np.dtype(dtype).name, fixed)
+        except (TypeError, ValueError):
+            problems.append(f"decode_raw[{name!r}]={form!r}: a dtype and a shape are needed, as in ('uint8', (28, 28))")
+            continue
+        if name not in by_name or np.dtype(by_name[name].dtype) != object or by_name[name].shape:
+            there = by_name.get(name, "no column of that name is fed")
+            problems.append(f"decode_raw[{name!r}]: one value of bytes or text in each row is needed; {there}")
+        elif np.dtype(dtype).kind not in "biuf" or any(size < 0 for size in fixed):
+            problems.append(f"decode_raw[{name!r}]={form!r}: numbers of a known shape are needed")
+        decoded[name] = spec
+    if problems:
+        raise ConfigError(problems)
+    return decoded
+
+
+def _decoded(values: np.ndarray, spec: ColumnSpec) -> np.ndarray:
+    """Return the numbers that values of bytes hold, each of the same shape; see `NodeContext.dataset`."""
+    shape = tuple(size or 0 for size in spec.shape)
+    dtype, wanted = np.dtype(spec.dtype), np.dtype(spec.dtype).itemsize * math.prod(shape)
+    found = next((len(value) for value in values if len(value) != wanted), wanted)
+    if found != wanted:
+        form = f"{spec.dtype} of the shape {shape}"
+        raise FeedError(reason=f"decode_raw: {form} has {wanted} bytes, and a value of '{spec.name}' has {found}")
+    if not wanted or not len(values):
+        return np.zeros((len(values), *shape), dtype)
+    return np.frombuffer(b"".join(values), dtype).reshape(len(values), *shape)
+
+
 class _Layout:
     """Arranges columns as an element: a dict, or the triple ``(x, y, w)``, where y may be a tuple or a dict."""
 
     def __init__(self, specs: Sequence[ColumnSpec], request: DatasetRequest) -> None:
         self._by_name = {spec.name: spec for spec in specs}
+        self._decoded = _decoded_specs(specs, request.decode_raw) if request.decode_raw is not None else {}
         self._label = request.label
         self._weight = request.weight
         labels = [] if request.label is None else columns_of_label(request.label)
@@ -190,7 +237,7 @@ class _Layout:
 
         tensors = {
             name: tf.TensorSpec((None, *spec.shape), getattr(tf, spec.tf_dtype), name=name)
-            for name, spec in self._by_name.items()
+            for name, spec in (self._by_name | self._decoded).items()
         }
         weights = tf.TensorSpec((None,), tf.float32, name=WEIGHT_KEY)
         return self._shape_up(tensors, weights)
@@ -212,6 +259,8 @@ class _Layout:
                     f"rows of ({_specs_text(came)}): call ctx.dataset anew for each cluster.train"
                 )
         count = count_rows(columns)
+        if self._decoded:
+            columns = {**columns, **{name: _decoded(columns[name], spec) for name, spec in self._decoded.items()}}
         weights = np.ones(count, np.float32) if self._weight is None else columns[self._weight]
         if self._weight is not None or not isinstance(piece.factor, float) or piece.factor != 1.0:
             weights = (weights.astype(np.float64) * piece.factor + 0.0).astype(np.float32)

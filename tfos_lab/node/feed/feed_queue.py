@@ -9,7 +9,7 @@ from dataclasses import replace
 from tfos_lab import messages as m
 from tfos_lab.data.schema import ColumnSpec, column_specs
 from tfos_lab.errors import FeedError
-from tfos_lab.messages import INPUT_QUEUE
+from tfos_lab.messages import INPUT_QUEUE, VALIDATION
 from tfos_lab.node.feed.files.segment import file_segments
 from tfos_lab.node.feed.node_feed import NodeFeed
 from tfos_lab.node.feed.segments import Segment
@@ -74,26 +74,28 @@ class FeedQueue:
 
     # ---- what is read next ------------------------------------------------------------------------------------------
 
-    def find_next(self, timeout_s: float) -> NodeFeed | None:
+    def find_next(self, timeout_s: float, queue: str = INPUT_QUEUE) -> NodeFeed | None:
         """Return the feed that the next epoch reads, or None if there is none within this time.
 
         A feed is read ``epochs`` times before the next one. The last one may be read any number of times once the
         driver has said that no other will come. An epoch that was left before its last step does not count.
+
+        Splits are fed before the rows to train on, so one that has not come by then will not come.
         """
         with self.changed:
             for wait_s in (timeout_s, 0.0):
-                if (feed := self._first_unread()) is not None:
+                if (feed := self._first_unread(queue)) is not None:
                     return feed
-                if INPUT_QUEUE in self.serving:
-                    return self.serving[INPUT_QUEUE]
-                if self.ended:
-                    return self._last_feed()
+                if queue in self.serving:
+                    return self.serving[queue]
+                if self.ended or (queue != INPUT_QUEUE and (self._of(INPUT_QUEUE) or self._of(queue))):
+                    return self._last_feed(queue)
                 self.changed.wait(wait_s)
             return None
 
-    def wait_for_next(self) -> NodeFeed:
+    def wait_for_next(self, queue: str = INPUT_QUEUE) -> NodeFeed:
         """Return the feed that the next epoch reads; wait until there is one."""
-        while (feed := self.find_next(WAIT_STEP_S)) is None:
+        while (feed := self.find_next(WAIT_STEP_S, queue)) is None:
             pass
         return feed
 
@@ -116,6 +118,8 @@ class FeedQueue:
 
     def _last_feed(self, queue: str = INPUT_QUEUE) -> NodeFeed:
         feeds = self._of(queue)
+        if not feeds and queue != INPUT_QUEUE:
+            raise FeedError(reason=_no_split(queue, [feed.queue for feed in self.feeds if feed.kept]))
         if not feeds:
             raise FeedError(reason="this cluster is fed no rows: give the cell data=..., or call cluster.train(df)")
         if feeds[-1].aborted is not None:
@@ -159,6 +163,12 @@ class FeedQueue:
             if holds and not predicate():
                 raise FeedError(reason=str(feed.aborted))
             return holds
+
+
+def _no_split(split: str, there: list[str]) -> str:
+    has = f"it has {', '.join(map(repr, there))}" if there else "it has none beside the rows to train on"
+    given = "validation=..." if split == VALIDATION else f"validation={{{split!r}: ...}}"
+    return f"this cluster has no split {split!r}; {has}: give the cell, tfos_lab.run or cluster.train {given}"
 
 
 def _opened(message: m.FeedOpen, specs: tuple[ColumnSpec, ...]) -> NodeFeed:

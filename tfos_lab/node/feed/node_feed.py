@@ -8,7 +8,7 @@ import numpy as np
 
 from tfos_lab.data.rows import row_bytes
 from tfos_lab.data.schema import ColumnSpec
-from tfos_lab.messages import INPUT_QUEUE, EpochPlan, FilesDealt
+from tfos_lab.messages import INPUT_QUEUE, KEPT, EpochPlan, FilesDealt
 from tfos_lab.node.feed.schedule import Schedule
 from tfos_lab.node.feed.segments import Segment
 
@@ -79,6 +79,11 @@ class NodeFeed:
     _come: tuple[int, int] = (0, 0)
 
     @property
+    def kept(self) -> bool:
+        """Whether these are the rows of a split, to be read whenever the function asks for them."""
+        return self.epochs == KEPT
+
+    @property
     def complete(self) -> bool:
         """Whether all rows have arrived."""
         return self.rows is not None
@@ -129,6 +134,7 @@ class Reading:
     remainder: str | None
     shuffle: bool
     seed: int | None
+    queue: str = INPUT_QUEUE
 
     def rows_at_once(self, feed: NodeFeed) -> int:
         """Return how many rows are handed over at once: those of several batches, unless batches are large."""

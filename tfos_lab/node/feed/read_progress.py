@@ -13,7 +13,7 @@ _REPORT_INTERVAL_S = 0.25
 
 
 class ReadProgress:
-    """What this node has read so far, over all feeds and inferences.
+    """What this node has read so far, over all feeds and inferences; rows of splits do not count.
 
     Parameters
     ----------
@@ -48,8 +48,9 @@ class ReadProgress:
     def flush(self) -> None:
         """Report the rows taken so far."""
         self._reported_s = time.monotonic()
-        epoch = max((feed.epochs_read for feed in self._feeds), default=0)
-        feeds = {feed.number: (feed.epochs_read, feed.rows_taken) for feed in self._feeds if not feed.stream}
+        trained = [feed for feed in self._feeds if not feed.kept]
+        epoch = max((feed.epochs_read for feed in trained), default=0)
+        feeds = {feed.number: (feed.epochs_read, feed.rows_taken) for feed in trained if not feed.stream}
         self._send(m.RowsTaken(rank=self._rank, rows=self._rows_taken, epoch=epoch, feeds=feeds))
 
     def report_stream_read(self) -> None:

@@ -77,28 +77,33 @@ class FeedReader:
         """How often the current feed is to be read; waits for it to begin."""
         return self._next_feed().epochs
 
-    @property
-    def is_stream(self) -> bool:
-        """Whether the current feed is part of a stream; waits for it to begin."""
-        return self._next_feed().stream
+    def is_stream(self, queue: str) -> bool:
+        """Whether a queue's current feed is part of a stream; waits for it to begin."""
+        return self._next_feed(queue).stream
 
-    @property
-    def remainder(self) -> str:
-        """How epochs of the current feed end unless the dataset says otherwise; waits for it to begin."""
-        return self._next_feed().remainder
+    def remainder_of(self, queue: str) -> str:
+        """Return how epochs of a queue's current feed end unless the dataset says otherwise; waits for it to begin."""
+        return self._next_feed(queue).remainder
 
-    def open(self, batch_size: int, remainder: str | None, *, shuffle: bool, seed: int | None) -> Reading:
+    def open(
+        self, batch_size: int, remainder: str | None, *, shuffle: bool, seed: int | None, queue: str = INPUT_QUEUE
+    ) -> Reading:
         """Register a dataset, and report its batch size to the driver."""
         with self._queue.changed:
             dataset_id, self._datasets = self._datasets, self._datasets + 1
         self._send(
             m.DatasetOpened(
-                rank=self._rank, dataset_id=dataset_id, batch_size=batch_size, remainder=remainder, shuffle=shuffle
+                rank=self._rank,
+                dataset_id=dataset_id,
+                batch_size=batch_size,
+                remainder=remainder,
+                shuffle=shuffle,
+                queue=queue,
             )
         )
-        return Reading(dataset_id, batch_size, remainder, shuffle, seed)
+        return Reading(dataset_id, batch_size, remainder, shuffle, seed, queue)
 
-    def specs(self) -> tuple[ColumnSpec, ...]:
+    def specs(self, queue: str = INPUT_QUEUE) -> tuple[ColumnSpec, ...]:
         """Return what the columns become, with their shapes; waits for the first rows.
 
         Raises
@@ -107,7 +112,7 @@ class FeedReader:
             If the rows are Python objects, with what to do instead.
         """
         self._ask(objects=False)
-        feed = self._next_feed()
+        feed = self._next_feed(queue)
         if feed.objects:
             raise FeedError(reason=feed.advice)
         self._queue.wait_for(feed, lambda: feed.resolved or feed.complete or (feed.serving and self._queue.ended))
@@ -118,7 +123,7 @@ class FeedReader:
 
         The driver answers once all of them have opened their dataset; ``patience_s`` is for those that never do.
         """
-        feed, dataset_id = self._next_feed(), reading.dataset_id
+        feed, dataset_id = self._next_feed(reading.queue), reading.dataset_id
         if feed.serving or feed.stream:
             return None
         with self._queue.changed:
@@ -130,9 +135,9 @@ class FeedReader:
             self._promised_steps[dataset_id] = schedule.steps
         return schedule
 
-    def _next_feed(self) -> NodeFeed:
+    def _next_feed(self, queue: str = INPUT_QUEUE) -> NodeFeed:
         self._ask(objects=None)
-        return self._queue.wait_for_next()
+        return self._queue.wait_for_next(queue)
 
     def _ask(self, *, objects: bool | None) -> None:
         """Say which kind of rows the function wants: objects, columns, or any."""
@@ -149,7 +154,7 @@ class FeedReader:
         A stream is one epoch, and so are all inferences. None gives the iterating thread a chance to stop while
         this waits.
         """
-        while (feed := self._queue.find_next(IDLE_S)) is None:
+        while (feed := self._queue.find_next(IDLE_S, reading.queue)) is None:
             self._progress.report_stream_read()
             yield None
         if feed.serving:
@@ -210,7 +215,8 @@ class FeedReader:
         with self._queue.changed:
             is_read = feed.take_steps(reading, piece.step)
             feed.rows_taken += piece.rows
-        self._progress.count(piece.rows, report=is_read)
+        if not feed.kept:
+            self._progress.count(piece.rows, report=is_read)
 
     # ---- rows as Python values --------------------------------------------------------------------------------------
 

@@ -1,1 +1,1 @@
-"""Files of a node: sending them to the driver, and whether nodes share a folder."""
+"""Files of a node: what it lists for the driver, what it gets from there, and whether nodes share a folder."""

@@ -23,7 +23,7 @@ _PRELOAD = "tfos_lab.node.preload"
 _TARGETS = {
     "agent": "tfos_lab.node.agent",
     "child": "tfos_lab.node.child",
-    "tensorboard": "tfos_lab.node.tensorboard.process",
+    "tensorboard": "tfos_lab.node.tensorboard",
 }
 
 _LONG_LOG_BYTES = 1 << 20

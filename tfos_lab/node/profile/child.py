@@ -1,4 +1,4 @@
-"""The child's part of a profile, on a thread of its own: traces, samples, and reports."""
+"""A node's part of a profile: its child traces, samples and reports on a thread; its agent sends the trace."""
 
 from __future__ import annotations
 
@@ -12,19 +12,36 @@ from pathlib import Path
 from types import FrameType
 
 from tfos_lab import messages as m
+from tfos_lab.node.files.listed import read_piece
 from tfos_lab.node.stacks import Place, own_part
 
+_FOLDER = "profile-"
 _one_at_a_time = threading.Lock()
 
 
-def profile_folder(scratch: Path, request: int) -> Path:
-    """Return where a node keeps the trace of a request until the driver has fetched it."""
-    return scratch / f"profile-{request}"
+def profile_folder(request: int) -> str:
+    """Return the folder below an agent's own that has the trace of a request until the driver has fetched it."""
+    return f"{_FOLDER}{request}"
+
+
+def is_of_trace(wanted: m.PieceWanted) -> bool:
+    """Whether a piece of a trace is wanted."""
+    return wanted.folder.startswith(_FOLDER)
+
+
+def trace_piece(rank: int, wanted: m.PieceWanted, scratch: Path) -> m.FilePiece:
+    """Return a piece of a trace; a file that has been read to its end is removed."""
+    path = scratch / wanted.folder / wanted.name
+    piece = read_piece(rank, wanted, path)
+    with contextlib.suppress(OSError):
+        if wanted.offset + len(piece.data) >= path.stat().st_size:
+            path.unlink()
+    return piece
 
 
 def start_profile(rank: int, wanted: m.ProfileWanted, scratch: Path, send: Callable[[m.FromAgent], None]) -> None:
     """Profile this process on a thread, which sends a `Profiled` in the end."""
-    arguments = (rank, wanted, profile_folder(scratch, wanted.request), send)
+    arguments = (rank, wanted, scratch / profile_folder(wanted.request), send)
     threading.Thread(target=_profile, args=arguments, name="tfos-profile", daemon=True).start()
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tfos_lab.jupyter.display.markup import h, join
+from tfos_lab.core.markup import Html, h, join
+
+_STYLE = "text-align: left"
 
 
 class PlainTable:
@@ -33,9 +35,13 @@ class PlainTable:
         return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in table)
 
     def _repr_html_(self) -> str:
+        return self.html
+
+    @property
+    def html(self) -> Html:
+        """The table as HTML."""
         if not self._rows:
             return join(self._empty)
-        left = "text-align: left"
-        head = h("tr", *(h("th", name, scope="col", style=left) for name in self._columns))
-        rows = (h("tr", *(h("td", text, style=left) for text in row)) for row in self._rows)
+        head = h("tr", *(h("th", name, scope="col", style=_STYLE) for name in self._columns))
+        rows = (h("tr", *(h("td", text, style=_STYLE) for text in row)) for row in self._rows)
         return h("table", h("thead", head), h("tbody", *rows))

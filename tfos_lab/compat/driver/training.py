@@ -1,4 +1,4 @@
-"""What `tfos_lab.ml.MirroredStrategyRunner` does on the driver, with the engine. Nodes do without this package."""
+"""What `tfos_lab.compat.MirroredStrategyRunner` does on the driver, with the engine. Nodes do without this package."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 from tfos_lab.core.config import ClusterOptions
 from tfos_lab.data.frames import is_connect
 from tfos_lab.engine.spark import session as spark_session
-from tfos_lab.engine.start import run as run_cluster
 from tfos_lab.errors import ConfigError
+from tfos_lab.jupyter.start import run as run_cluster
 from tfos_lab.node.train_fn import TrainFnSettings, checked_gpus, run_train_fn
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Training:
             sets_tf_config=not self._local_mode,
         )
         function = functools.partial(run_train_fn, train_fn, settings)
-        with run_cluster(function, kwargs, spark=self.spark, **options) as cluster:
+        with run_cluster(function, kwargs, spark=self.spark, show=False, **options) as cluster:
             logger.info("Training in progress; what the workers print is in %s", cluster.run_dir)
             return cluster.wait()["worker:0"]
 

@@ -1,7 +1,7 @@
 """`MirroredStrategyRunner`: a training function on several Spark tasks, with one copy of the model on each.
 
 Constructor, `MirroredStrategyRunner.run` and errors mean what they mean in spark-tensorflow-distributor. Nodes import
-this module with the programs that use it; the work is done by `tfos_lab.ml.driver.training`.
+this module with the programs that use it; the work is done by `tfos_lab.compat.driver.training`.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class MirroredStrategyRunner:
     ) -> None:
         if not is_int(num_slots) or num_slots <= 0:
             raise ConfigError([f"num_slots={num_slots!r}: a whole number is needed that is not less than 1"])
-        from tfos_lab.ml.driver.training import Training
+        from tfos_lab.compat.driver.training import Training
 
         logger.info("Doing %s training...", "GPU" if use_gpu else "CPU")
         self._num_slots = num_slots

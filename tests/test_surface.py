@@ -1,0 +1,219 @@
+"""The names that programs outside this repository use, with their signatures, and what they are promised to do."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import tfos_lab
+from tests.support.clusters import running_clusters
+from tests.support.recorded_runs import write_run
+from tfos_lab import ml  # before `compat`, whose import has the logging of TensorFlowOnSpark's programs appear
+from tfos_lab.errors import ConfigError
+
+ROOT = Path(tfos_lab.__file__).parents[1]
+
+# Name → how it is called. Parameters before ``...`` come first, in this order; those after ``*`` are keywords. Whatever
+# else a call takes is a keyword with a default.
+CALLS = {
+    "run": "map_fun, args=None, *, spark=None, data=None, validation=None, show=None, epochs=1, columns=None, "
+    "remainder='exact', feed_timeout=600.0, objects=None, {cluster}",
+    "start": "args=None, *, spark=None, {cluster}",
+    "clusters": "",
+    "runs": "folder=None",
+    "predict": "df, model, ...",
+    "parallel": "map_fun, args_list, *, show=None",
+    "search": "map_fun, space, *, show=None",
+    "search.search": "map_fun, space, *, show=None",
+    "run_script": "path, nodes=..., ..., *, show=None",
+    "local_context": "",
+    "Cluster.train": "self, data, epochs=1, *, validation=None, columns=None, remainder='exact', timeout=600.0",
+    "Cluster.inference": "self, data, columns=None",
+    "Cluster.wait": "self, timeout=None",
+    "Cluster.stop": "self",
+    "Cluster.shutdown": "self",
+    "Cluster.logs": "self, node=None, tail=None",
+    "Cluster.stacks": "self, node=None",
+    "Cluster.profile": "self, node=None, seconds=5.0",
+    "Cluster.diagnose": "self",
+    "Cluster.plot": "self",
+    "Cluster.model": "self",
+    "NodeContext.strategy": "self",
+    "NodeContext.dataset": "self, batch_size, *, split='train', features=None, label=None, weight=None, shuffle=False, "
+    "seed=None, remainder=None, prefetch=2, decode_raw=None",
+    "NodeContext.validation": "self, batch_size, *, features=None, label=None, weight=None, shuffle=False, seed=None, "
+    "remainder=None, prefetch=2, decode_raw=None",
+    "NodeContext.stop_feed": "self",
+    "NodeContext.put_results": "self, batch",
+    "NodeContext.report": "self, step=None",
+    "NodeContext.callbacks": "self",
+    "NodeContext.save_model": "self, model",
+    "NodeContext.model_dir": "self, path",
+    "NodeContext.shard": "self, dataset_or_files",
+    "NodeContext.files": "self, pattern",
+    "NodeContext.even": "self, dataset, ...",
+    "NodeContext.data_feed": "self, train_mode=True, input_mapping=None",
+    "NodeContext.rows_as_files": "self, ...",
+    "NodeContext.start_server": "self",
+    "data.write_tfrecords": "df, path",
+    "data.read_tfrecords": "spark, path, ...",
+    "data.mnist": "",
+    "data.titanic": "",
+    "compat.install": "",
+}
+CLUSTER = (
+    "cluster_size=1, num_ps=0, evaluator=False, tensorboard=False, log_dir=None, name=None, local='auto', restarts=0, "
+    "hang_timeout=60.0, on_hang='warn', gpus=None, env=None, start_timeout=600.0, grace=10.0, collect='chief'"
+)
+ATTRIBUTES = {
+    "Cluster": "nodes state results metrics timings events tensorboard_url run_dir output_dir model_path",
+    "NodeContext": "epochs gpus output_dir",
+}
+OF_A_CONTEXT = "job_name task_index cluster_spec is_chief rank world_size args gpus log_dir backup_dir output_dir"
+CELL_OPTIONS = """cluster_size num_ps evaluator data validation epochs columns remainder feed_timeout args tensorboard
+    log_dir name background local restarts hang_timeout on_hang gpus env start_timeout grace collect"""
+LINE_MAGICS = "stop logs tensorboard stacks profile history start doctor export warm config"
+COMMANDS = "doctor lab run-script history pack warm"
+TARGETS = "setup demo lab test test-all check bench docs gallery"
+# Second spellings of what has one.
+GONE = {
+    "": "run_record",
+    "Cluster": "cancel status table",
+    "NodeContext": "num_workers num_trainers executor_id data_files size",
+}
+
+
+def found(path):
+    """Return what a dotted name of `tfos_lab` stands for."""
+    value = tfos_lab
+    for name in path.split("."):
+        if inspect.ismodule(value) and not hasattr(value, name):
+            value = importlib.import_module(f"{value.__name__}.{name}")
+        else:
+            value = getattr(value, name)
+    return value
+
+
+@pytest.mark.parametrize("path", CALLS)
+def test_each_call_takes_what_is_promised_in_this_order_and_else_keywords_with_defaults(path):
+    wanted = CALLS[path].replace("{cluster}", CLUSTER)
+    signature = inspect.signature(found(path))
+    own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
+    if path == "search.search":
+        own = [one for one in own if one.name != "self"]
+    in_order, _, keywords = wanted.partition("*")
+    for place, text in enumerate(part for part in in_order.split(", ") if part.strip(", ") not in ("", "...")):
+        name, _, default = text.strip(", ").partition("=")
+        assert (own[place].name, own[place].kind) == (name, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        assert default in ("...", "" if own[place].default is inspect.Parameter.empty else repr(own[place].default))
+    for text in filter(None, keywords.strip(", ").split(", ")):
+        name, _, default = text.partition("=")
+        one = signature.parameters[name]
+        assert (repr(one.default), one.kind) == (default, inspect.Parameter.KEYWORD_ONLY), name
+    needed = [one.name for one in own if one.default is inspect.Parameter.empty]
+    assert needed == [text.strip(", ") for text in in_order.split(", ") if text.strip(", .") and "=" not in text]
+
+
+def test_handles_and_contexts_have_their_attributes_and_no_second_spelling():
+    for path, names in ATTRIBUTES.items():
+        assert [name for name in names.split() if not isinstance(getattr(found(path), name, None), property)] == []
+    ctx = tfos_lab.local_context()
+    assert [name for name in OF_A_CONTEXT.split() if not hasattr(ctx, name)] == []
+    assert (ctx.world_size, ctx.rank, ctx.is_chief) == (1, 0, True)
+    for path, names in GONE.items():
+        owner = found(path) if path else tfos_lab
+        assert [name for name in names.split() if hasattr(owner, name) or hasattr(ctx, name)] == []
+
+
+def test_stages_and_compat_are_there_by_name():
+    from tfos_lab import compat
+
+    for name in ("TFEstimator", "TFModel", "TFTextFileEstimator"):
+        assert isinstance(getattr(ml, name), type)
+    assert isinstance(compat.MirroredStrategyRunner, type)
+    for module in ("TFCluster", "TFNode", "TFParallel", "TFSparkNode", "dfutil", "pipeline", "compat", "util"):
+        importlib.import_module(f"tfos_lab.compat.{module}")
+
+
+def test_cells_lines_and_the_command_line_know_their_words():
+    from tfos_lab import cli
+    from tfos_lab.jupyter.cell.selection import NotebookCells
+    from tfos_lab.jupyter.commands.table import Commands
+    from tfos_lab.jupyter.options.table import BY_NAME, parse_options
+
+    assert set(CELL_OPTIONS.split()) <= set(BY_NAME)
+    options = parse_options("", {})
+    assert (options.data, options.validation, options.args, options.background) == (None, None, None, False)
+    assert (options.feed.epochs, options.feed.remainder, options.feed.feed_timeout) == (1, "exact", 600)
+    magics = Commands(lambda: NotebookCells([], {}), print)
+    assert set(LINE_MAGICS.split()) <= set(magics.complete([]))
+    assert set(COMMANDS.split()) <= set(cli.COMMANDS)
+
+
+def test_make_has_its_targets():
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    assert set(TARGETS.split()) <= set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
+
+
+# ---- what is promised of them ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def runs_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path))
+    return tmp_path
+
+
+def test_runs_are_a_table_and_each_of_them_an_item(runs_folder):
+    path = write_run(runs_folder, "mnist-20260101-120000-1a2b", log="one\ntwo\n")
+    table = tfos_lab.runs()
+    assert list(table["name"]) == ["mnist"]
+    run = table["mnist"]
+    assert (run.run_dir, run.output_dir, run.name) == (path, path / "output", "mnist")
+    assert run.logs("chief:0", tail=1) == "two"
+    assert run.options["cluster_size"] >= 1
+    assert "loss" in run.metrics
+    with pytest.raises(KeyError, match="there is no run 'titanic'; there are mnist"):
+        table["titanic"]
+    assert table.get("titanic") is None
+    assert type(table.head(1)).__name__ == "DataFrame"
+
+
+def test_nodes_have_names_results_go_by_them_and_a_script_s_run_is_shown_if_asked_for(runs_folder, capfd):
+    with running_clusters({"local": "processes", "cluster_size": 2}) as run:
+        cluster = run(lambda args, ctx: ctx.world_size)
+        assert [node.name for node in cluster.nodes] == ["chief:0", "worker:0"]
+        assert cluster.wait(timeout=60)["worker:0"] == 2
+        assert set(cluster.timings) >= {"reserved", "running", "done"}
+        assert capfd.readouterr().out == ""
+        shown = run(lambda args, ctx: ctx.rank, name="shown", show=True)
+        shown.wait(timeout=60)
+        shown.stop()
+    assert "[shown] " in capfd.readouterr().out
+    assert tfos_lab.runs()["shown"].run_dir == shown.run_dir
+
+
+def test_handles_and_tables_are_tables_in_a_notebook_and_nothing_in_them_is_markup(runs_folder):
+    with running_clusters({"local": "processes", "cluster_size": 1}) as run:
+        cluster = run(lambda: "<b>bold</b>", name="<i>named</i>")
+        cluster.wait(timeout=60)
+        parallel = tfos_lab.parallel(lambda: "<b>bold</b>", [1])
+        for shown in (cluster, cluster.results, cluster.diagnose(), parallel, tfos_lab.runs()[cluster.id]):
+            html = shown._repr_html_()
+            assert "<b>" not in html
+            assert "<i>" not in html
+        assert "<td" in cluster._repr_html_()
+        assert "&lt;b&gt;bold&lt;/b&gt;" in cluster.results._repr_html_()
+    assert "<table" in tfos_lab.runs()._repr_html_()
+
+
+def test_problems_of_a_run_are_told_together(runs_folder):
+    with pytest.raises(ConfigError) as error:
+        tfos_lab.run(print, cluster_size=0, epochs=0)
+    assert error.value.problems == ["cluster_size=0: at least one node is needed", "epochs=0: at least one is needed"]
+    with pytest.raises(ConfigError, match="validation: there are no rows to train on beside these"):
+        tfos_lab.run(print, validation=0.1)

@@ -1,0 +1,132 @@
+"""The chief's event files, for a driver that does not see the folder they are written to; it fetches what they grow by.
+
+After a restart, those of the earlier nodes are listed too, if this host sees them: an earlier chief may have been
+killed before they were fetched. It works in the agent's poll loop, and takes a bounded time after the function's end:
+what is more stays where it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from stat import S_ISREG
+
+from tfos_lab import messages as m
+from tfos_lab.core.paths import split_scheme
+from tfos_lab.node.files.found import FoundFile
+from tfos_lab.node.files.listed import ListedFolder
+
+# TensorBoard looks for new lines about as often.
+_PERIOD_S = 2.0
+# Less than the driver waits for a node that has ended.
+PATIENCE_S = 5.0
+# The search is bounded: a folder that many runs share may be large, and the agent must send heartbeats.
+_SEARCH_S = 1.0
+# Clocks of file servers differ from the host's.
+_CLOCK_SKEW_S = 5.0
+
+
+class NodeEventFiles:
+    """The event files that this node's function writes; none unless a folder is given.
+
+    Parameters
+    ----------
+    rank : int
+        The node's rank, for its messages.
+    send : callable
+        Sends a message to the driver.
+    """
+
+    def __init__(self, rank: int, send: Callable[[m.FromAgent], None]) -> None:
+        self._listed = ListedFolder(rank, "events", send)
+        self._folder: Path | None = None
+        self._since_s = self._began_s = 0.0
+        self._probe: Path | None = None
+        self._due_s = 0.0
+        self._deadline_s: float | None = None
+        self._is_last = False
+
+    def set_folder(self, folder: str, age_s: float = 0.0) -> None:
+        """Set the folder that the function is about to write to.
+
+        The cluster is ``age_s`` seconds old: older files belong to other runs.
+        """
+        self._folder = Path(split_scheme(folder)[2])
+        self._began_s = time.time() - _CLOCK_SKEW_S
+        self._since_s = self._began_s - age_s
+
+    def tick(self) -> None:
+        """List what has grown, now and then; called often while the function runs."""
+        if not self._listed.is_answered:
+            self._listed.work()
+        elif time.monotonic() >= self._due_s:
+            self._due_s = time.monotonic() + _PERIOD_S
+            self._list()
+
+    def settle(self) -> bool:
+        """List the rest, and return whether it is fetched, or has taken too long; called often after the end."""
+        if self._folder is None:
+            return True
+        if self._deadline_s is None:
+            self._deadline_s = time.monotonic() + PATIENCE_S
+        if time.monotonic() < self._deadline_s:
+            if self._listed.is_answered and not self._is_last:
+                self._is_last = True
+                self._list(last=True)
+            if not self._listed.is_answered:
+                return False
+        self._end()
+        return True
+
+    def handle(self, message: m.ToAgent) -> None:
+        """Handle the driver's message about the files."""
+        taken = self._listed.handle(message)
+        if taken is None:
+            return
+        self._remove_probe()
+        if taken.sees:
+            self._end()
+
+    def _end(self) -> None:
+        self._remove_probe()
+        self._folder = None
+
+    def _list(self, *, last: bool = False) -> None:
+        if self._folder is None:
+            return
+        files = sorted(self._files(self._folder), key=self._priority)
+        if not files or (not last and {file.name: file for file in files} == self._listed.files):
+            return
+        if not self._listed.files:
+            self._probe = self._folder / f".tfos-probe-{secrets.token_hex(8)}"
+            with contextlib.suppress(OSError):  # the driver will not see a probe, and want the files
+                self._probe.touch(mode=0o600, exist_ok=False)
+        self._listed.list(files, last=last, probe=self._probe.name if self._probe else "")
+
+    def _priority(self, file: FoundFile) -> tuple[bool, int]:
+        """List this function's own files first, the smallest before others: files of scalars are small."""
+        return file.changed_ns < self._began_s * 1e9, file.size
+
+    def _remove_probe(self) -> None:
+        probe, self._probe = self._probe, None
+        if probe is not None:
+            with contextlib.suppress(OSError):
+                probe.unlink(missing_ok=True)
+
+    def _files(self, folder: Path) -> Iterator[FoundFile]:
+        """Yield the event files below a folder that have changed since the cluster began."""
+        until_s = time.monotonic() + _SEARCH_S
+        for parent, _, names in os.walk(folder):
+            if time.monotonic() > until_s:
+                return
+            for name in names:
+                path = Path(parent) / name
+                with contextlib.suppress(OSError):
+                    stat = path.lstat()
+                    if "tfevents" in name and S_ISREG(stat.st_mode) and stat.st_size and stat.st_mtime >= self._since_s:
+                        name_below = path.relative_to(folder).as_posix()
+                        yield FoundFile(name_below, path, stat.st_size, stat.st_mtime_ns)

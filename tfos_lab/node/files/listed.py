@@ -1,0 +1,116 @@
+"""Lists files of this node for the driver, and sends it the pieces that it asks for.
+
+The driver chooses what it fetches, and when. A list that it has not answered is sent again: a message may be lost where
+a connection was. It works in the agent's poll loop.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from tfos_lab import messages as m
+from tfos_lab.node.files.found import FoundFile
+
+# A driver that has not said anything about a folder for this long has missed a message.
+REPEAT_S = 10.0
+
+
+class ListedFolder:
+    """The files of one folder, as the driver knows them.
+
+    Parameters
+    ----------
+    rank : int
+        The node's rank, for its messages.
+    folder : str
+        The folder's name in messages.
+    send : callable
+        Sends a message to the driver.
+
+    Attributes
+    ----------
+    files : dict of str to FoundFile
+        Those that were listed last, by name.
+    heard_at : float
+        When the driver last said something about them, by `time.monotonic`.
+    """
+
+    def __init__(self, rank: int, folder: str, send: Callable[[m.FromAgent], None]) -> None:
+        self._rank = rank
+        self._folder = folder
+        self._send = send
+        self._number = 0
+        self._unanswered: m.FilesListed | None = None
+        self.files: dict[str, FoundFile] = {}
+        self.heard_at = 0.0
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether the driver has what it wants of the files that were listed last."""
+        return self._unanswered is None
+
+    def list(
+        self,
+        files: Iterable[FoundFile],
+        *,
+        settled_ns: int | None = None,
+        last: bool = False,
+        links: int = 0,
+        probe: str = "",
+    ) -> None:
+        """Tell the driver of these files, in this order; those changed after ``settled_ns`` may still be written."""
+        self.files = {file.name: file for file in files}
+        listed = [
+            m.ListedFile(file.name, file.size, file.changed_ns, settled_ns is None or file.changed_ns < settled_ns)
+            for file in self.files.values()
+        ]
+        self._number += 1
+        self._unanswered = m.FilesListed(self._rank, self._folder, self._number, listed, last, links, probe)
+        self._send_list()
+
+    def work(self) -> None:
+        """Send the list again if it is due; called often."""
+        if self._unanswered is not None and time.monotonic() - self.heard_at > REPEAT_S:
+            self._send_list()
+
+    def _send_list(self) -> None:
+        assert self._unanswered is not None
+        self.heard_at = time.monotonic()
+        self._send(self._unanswered)
+
+    def handle(self, message: m.ToAgent) -> m.FilesTaken | None:
+        """Handle the driver's message if it is about this folder; return the answer to a list."""
+        match message:
+            case m.PieceWanted(folder=self._folder):
+                self.heard_at = time.monotonic()
+                self._send_piece(message)
+            case m.FilesTaken(folder=self._folder, number=self._number) if self._unanswered is not None:
+                self.heard_at = time.monotonic()
+                self._unanswered = None
+                return message
+        return None
+
+    def _send_piece(self, wanted: m.PieceWanted) -> None:
+        file = self.files.get(wanted.name)
+        self._send(read_piece(self._rank, wanted, file.path if file else None))
+
+
+def read_piece(rank: int, wanted: m.PieceWanted, path: Path | None) -> m.FilePiece:
+    """Return the piece of a file, or why it cannot be sent. No symbolic link is followed, and no pipe waited for."""
+    data, problem = b"", ""
+    try:
+        if path is None:
+            raise FileNotFoundError(0, "it is not there any more")
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with os.fdopen(os.open(path, flags), "rb") as stream:
+            stream.seek(wanted.offset)
+            data = stream.read(wanted.size_bytes)
+            has_changed = wanted.changed_ns not in (0, os.fstat(stream.fileno()).st_mtime_ns)
+        if has_changed or len(data) < wanted.size_bytes:
+            data, problem = b"", "it changed while it was read"
+    except OSError as error:
+        data, problem = b"", error.strerror or str(error)
+    return m.FilePiece(rank, wanted.folder, wanted.name, wanted.offset, data, problem)
