@@ -84,7 +84,7 @@ def test_a_live_cluster_has_one(folder):
     assert "confusion" in told
     assert "ctx.report(1, loss=0.5)" in told
     # What a cell shows that ends with it.
-    for handle in (cluster, tfos_lab.run_record(cluster.id)):
+    for handle in (cluster, tfos_lab.runs()[cluster.id]):
         bundle = DisplayFormatter().format(handle)[0]
         assert bundle["text/plain"] == repr(handle)
         assert {"confusion", "loss", "live"} <= set(text_of(bundle["text/html"]))

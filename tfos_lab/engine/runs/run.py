@@ -16,7 +16,6 @@ import msgspec
 
 from tfos_lab.core import cluster_records
 from tfos_lab.core.paths import is_local
-from tfos_lab.core.plain_table import PlainTable
 from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.engine.logs.writer import LogWriter
 from tfos_lab.engine.metrics import metrics_frame
@@ -70,14 +69,8 @@ class Run:
         return f"<Run {self.id!r}: {self.state}>"
 
     def _repr_html_(self) -> str:
-        metrics = ", ".join(f"{name} {value:.6g}" for name, value in self.last_metrics.items())
-        facts = [
-            ("state", str(self.state)),
-            ("nodes", f"{len(self.record.view.nodes):,}"),
-            ("metrics", metrics),
-            ("folder", self.folder),
-        ]
-        return PlainTable(("run", self.id), facts, empty="").html
+        page: dict[str, str] = _drawing("history_page").RunPage(self)._repr_mimebundle_()
+        return page["text/html"]
 
     @property
     def id(self) -> str:
@@ -328,11 +321,6 @@ class Run:
         """
         written: Path = _drawing("report").write_report(self, path)
         return written
-
-    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        """Return the card of the run, with its options, code and files, for notebooks."""
-        page: dict[str, str] = _drawing("history_page").RunPage(self)._repr_mimebundle_()
-        return {**page, "text/plain": repr(self)}
 
 
 def _drawing(module: str) -> ModuleType:
