@@ -36,6 +36,8 @@ import itertools, time
 for step in itertools.count(1):
     print("of the first", step, "<script>document.title = 'owned'</script> is text", flush=True)
     ctx.report(step=step, loss=1 / step)
+    if ctx.is_chief and step % 20 == 1:
+        ctx.show([[0.0, 1.0], [1.0, 0.0]], "digit <b>", step=step)
     time.sleep(0.05)
 """
 
@@ -127,10 +129,21 @@ def test_log_text_is_text_and_stop_arrives_while_the_cell_blocks(notebook: Noteb
     expect(live(notebook).locator(".tfos-chart")).to_have_count(1)
     expect(row(notebook, "worker:0")).to_contain_text(re.compile(r"1\d\s*0\."))
     live(notebook).get_by_role("tab", name="All").click()
+    digit = live(notebook).get_by_role("img", name="digit <b>, step")
+    expect(digit).to_be_visible()
+    assert digit.evaluate("(image) => image.naturalWidth") == 2
+    live(notebook).get_by_label("Log axis").check()
+    expect(live(notebook).locator('[data-look="log"]')).to_be_visible()
+    expect(live(notebook).get_by_text("2 earlier steps")).to_be_visible()
+    expect(live(notebook).get_by_label("Log axis")).to_be_checked()
     notebook.screenshot("cell-running-light", notebook.cell(cell("endless")))
     notebook.page.get_by_role("button", name="Stop endless").click()
     notebook.wait_for_end(cell("endless"), timeout_s=60)
-    expect(has_static_picture(notebook, "endless").locator(".tfos-header")).to_contain_text("stopped")
+    picture = has_static_picture(notebook, "endless")
+    expect(picture.locator(".tfos-header")).to_contain_text("stopped")
+    assert picture.get_by_role("img", name="digit <b>").evaluate("(image) => image.naturalWidth") == 2
+    picture.get_by_label("By time").check()
+    expect(picture.locator('[data-look="time"]')).to_be_visible()
     expect(notebook.output(cell("endless"))).to_contain_text("KeyboardInterrupt")
 
 

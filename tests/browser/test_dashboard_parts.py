@@ -74,6 +74,8 @@ def test_the_look_that_was_chosen_stays_when_values_come(stage: Stage) -> None:
     look["Log axis"].check()
     expect(loss.get_by_role("img")).to_have_count(1)
     expect(loss.get_by_role("img").get_by_text("0.01")).to_have_count(1)
+    loss.get_by_role("img").hover()
+    expect(stage.page.locator(".tfos-tip")).to_contain_text("step")
     look["By time"].check()
     expect(loss.locator('[data-look="time log"]')).to_be_visible()
     expect(loss.get_by_role("img")).to_have_count(1)

@@ -101,9 +101,9 @@ def test_tags_and_notes_are_in_the_history_and_find_runs(place, run, problem):
     assert "as in the paper" in outline.text
     assert "script" not in outline.tags
     assert problem("%tfos history bad").startswith("there is no run 'bad'")
-    (found.path / "notes.json").write_text("{")
+    (found.run_dir / "notes.json").write_text("{")
     assert tfos_lab.runs()["1f2e"].tags == ()
-    found.path.rename(place / "gone")
+    found.run_dir.rename(place / "gone")
     with pytest.raises(ConfigError, match=r"tags and notes of mnist-.*-1f2e cannot be written: No such file"):
         found.tag("late")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from IPython.core.formatters import DisplayFormatter
 
 import tfos_lab
 from tests.support.html import tags_of, text_of
@@ -82,6 +83,11 @@ def test_a_live_cluster_has_one(folder):
     told = " ".join(text_of((folder.parent / f"{cluster.id}.html").read_text()))
     assert "confusion" in told
     assert "ctx.report(1, loss=0.5)" in told
+    # What a cell shows that ends with it.
+    for handle in (cluster, tfos_lab.runs()[cluster.id]):
+        bundle = DisplayFormatter().format(handle)[0]
+        assert bundle["text/plain"] == repr(handle)
+        assert {"confusion", "loss", "live"} <= set(text_of(bundle["text/html"]))
 
 
 def test_the_magic_writes_the_newest_run_or_a_named_one(folder, run, said, problem):

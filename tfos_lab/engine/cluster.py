@@ -20,9 +20,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from tfos_lab.core.config import ClusterConfig, RowOptions
 from tfos_lab.core.launchers import LauncherTraits
-from tfos_lab.core.markup import h, join
 from tfos_lab.core.options import given_options, takes_options
-from tfos_lab.core.plain_table import PlainTable
 from tfos_lab.core.roles import NodeSpec
 from tfos_lab.core.states import RunState
 from tfos_lab.data.session_stores import SessionStores
@@ -101,9 +99,6 @@ STOP_EXTRA_S = 5.0
 LAST_ERRORS_S = 1.0
 # A disk that hangs must not hang the notebook.
 _RECORD_TIMEOUT_S = 2.0
-# What a notebook shows of a handle, and of how many nodes.
-_SHOWN = ("node", "state", "host", "step", "rows")
-_MOST_SHOWN = 50
 # Spark takes a while to replace a lost executor.
 _SLOTS_POLL_S = 1.0
 
@@ -185,13 +180,10 @@ class Cluster:
         return f"<Cluster {self.name!r}: {view.state}, {up}/{len(view.nodes)} nodes, {view.launcher}>"
 
     def _repr_html_(self) -> str:
-        nodes = self.nodes
-        rows = [
-            (view.name, view.state, view.host, "" if view.step is None else f"{view.step:,}", f"{view.rows:,}")
-            for view in nodes[:_MOST_SHOWN]
-        ]
-        more = f"… and {len(nodes) - len(rows):,} more" if len(nodes) > len(rows) else None
-        return join(h("p", repr(self)), PlainTable(_SHOWN, rows, empty="").html, more)
+        return self._as_run()._repr_html_()
+
+    def _as_run(self) -> Run:
+        return Run(take_snapshot(self.files, self), self.files.path)
 
     # ---- what it is -------------------------------------------------------------------------------------------------
 
@@ -312,7 +304,7 @@ class Cluster:
 
     def report(self, path: str | os.PathLike[str] | None = None) -> Path:
         """Write the run, as it is now, as one HTML file to send to somebody; see `Run.report`, which takes the same."""
-        return Run(take_snapshot(self.files, self), self.files.path).report(path)
+        return self._as_run().report(path)
 
     @property
     def events(self) -> list[Event]:

@@ -96,8 +96,10 @@ function axisOf(svg: Element): { toPixel(x: number): number; toValue(pixel: numb
   return { toPixel: (x) => start + (x - low) * perUnit, toValue: (pixel) => low + (pixel - start) / perUnit };
 }
 
+/** The values of a chart stand in its first look. */
 function linesOf(chart: Element): Line[] {
-  return [...chart.querySelectorAll<SVGElement>("[data-points]")].map((el) => {
+  const all = chart.closest("figure") ?? chart;
+  return [...all.querySelectorAll<SVGElement>("[data-points]")].map((el) => {
     const points = (el.getAttribute("data-points") ?? "").split(" ").map((point): [number, string] => {
       const [x = "", text = ""] = point.split("=");
       return [Number(x), text];

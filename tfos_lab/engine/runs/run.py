@@ -9,13 +9,13 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from tfos_lab.core import cluster_records
 from tfos_lab.core.paths import is_local
-from tfos_lab.core.plain_table import PlainTable
 from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.engine.logs.writer import LogWriter
 from tfos_lab.engine.metrics import metrics_frame
@@ -69,14 +69,8 @@ class Run:
         return f"<Run {self.id!r}: {self.state}>"
 
     def _repr_html_(self) -> str:
-        metrics = ", ".join(f"{name} {value:.6g}" for name, value in self.last_metrics.items())
-        facts = [
-            ("state", str(self.state)),
-            ("nodes", f"{len(self.record.view.nodes):,}"),
-            ("metrics", metrics),
-            ("folder", self.folder),
-        ]
-        return PlainTable(("run", self.id), facts, empty="").html
+        page: dict[str, str] = _drawing("history_page").RunPage(self)._repr_mimebundle_()
+        return page["text/html"]
 
     @property
     def id(self) -> str:
@@ -325,10 +319,13 @@ class Run:
         ConfigError
             If it cannot be written.
         """
-        # The engine draws nothing.
-        drawing = importlib.import_module("tfos_lab.jupyter.display.report")
-        written: Path = drawing.write_report(self, path)
+        written: Path = _drawing("report").write_report(self, path)
         return written
+
+
+def _drawing(module: str) -> ModuleType:
+    """Return a module of the notebook's part: the engine draws nothing, and works without it."""
+    return importlib.import_module(f"tfos_lab.jupyter.display.{module}")
 
 
 def process_lives(process: ProcessRecord) -> bool | None:

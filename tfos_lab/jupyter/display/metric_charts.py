@@ -117,18 +117,22 @@ class _Chart:
         smooth: dict[str, Sequence[Point]] = {}
         if has_looks:
             smooth = {node: _smooth(line) for node, line in self._all.items() if len(line) >= _LEAST_SMOOTHED}
-            looks = self._looks(smooth)
+            looks = self._looks(smooth, with_values=with_values)
         plain = self._draw(self._lines, smooth, by_step=self._has_steps, log=False, with_values=with_values)
         return h("figure", caption, plain, *looks, cls="tfos-chart", data_key=self._name)
 
-    def _looks(self, smooth: Mapping[str, Sequence[Point]]) -> Iterator[Html]:
-        """Yield the chart over time and with a logarithmic axis, where these differ from the plain one."""
+    def _looks(self, smooth: Mapping[str, Sequence[Point]], *, with_values: bool) -> Iterator[Html]:
+        """Yield the chart over time and with a logarithmic axis, where these differ from the plain one.
+
+        Values stand beside the lines of the plain one: a page finds them there for all that have its x axis.
+        """
         few = {node: _thin(points, _ALIKE_POINTS) for node, points in self._lines.items()}
         for over_time in [False, True] if self._has_steps else [False]:
             for log in [False, True] if self._is_positive else [False]:
                 if over_time or log:
                     look = " ".join(["time"] * over_time + ["log"] * log)
-                    svg = self._draw(few, smooth, by_step=self._has_steps and not over_time, log=log, plain=False)
+                    by_step, has_tips = self._has_steps and not over_time, with_values and not over_time
+                    svg = self._draw(few, smooth, by_step=by_step, log=log, plain=False, with_values=has_tips)
                     yield h("div", svg, cls="tfos-other-look", data_look=look, data_key=look, hidden=True)
 
     def _best_text(self, last: Sequence[float | None]) -> str:
@@ -168,7 +172,9 @@ class _Chart:
             else None,
             _render_band(drawn, across, up),
             *(
-                _render_line(node, line, across, up, self._places.get(node, 0), with_values=with_values, plain=plain)
+                _render_line(
+                    node, line, across, up, self._places.get(node, 0), with_values=with_values and plain, plain=plain
+                )
                 for node, line in drawn.items()
             ),
             *(
