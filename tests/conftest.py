@@ -115,8 +115,8 @@ def _group_of(item):
     names = set(getattr(item, "fixturenames", ()))
     mode = _session_of(item)
     folder = item.path.relative_to(item.config.rootpath).parts[1]
-    if "yarn" in names:
-        return "yarn"
+    if rigs := names & {"yarn", "secured"}:
+        return rigs.pop()
     if mode in ("connect", "yarn"):
         return mode
     if mode == "standalone" or names & {"standalone", "standalone_cluster"}:

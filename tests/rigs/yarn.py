@@ -15,7 +15,7 @@ import subprocess
 import tarfile
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -58,12 +58,21 @@ class YarnCluster:
         Address of the ResourceManager's pages and REST interface.
     daemon : Daemon
         The JVM, below which all containers are.
+    orders : str
+        The port where it takes orders, if HDFS has two NameNodes.
     """
 
     conf_dir: Path
     hdfs: str
     resource_manager: str
     daemon: Daemon
+    orders: str = ""
+
+    def order(self, what: str) -> None:
+        """Have one of two NameNodes, 0 or 1, do what `Hadoop.java` knows: ``stop/0``, ``start/0`` or ``activate/1``."""
+        with contextlib.closing(HTTPConnection("127.0.0.1", int(self.orders))) as connection:
+            connection.request("GET", f"/{what}")
+            assert connection.getresponse().status == HTTPStatus.OK
 
     @property
     def pid(self) -> int:
@@ -94,7 +103,15 @@ class YarnCluster:
 
 @contextmanager
 def yarn_cluster(
-    folder: Path, *, hosts: int = 2, cores: int = 8, memory_mb: int = 6144, conf: Mapping[str, str] | None = None
+    folder: Path,
+    *,
+    hosts: int = 2,
+    cores: int = 8,
+    memory_mb: int = 6144,
+    conf: Mapping[str, str] | None = None,
+    clients: Collection[str] = (),
+    java: Sequence[str] = (),
+    available: bool = False,
 ) -> Iterator[YarnCluster]:
     """Run YARN and HDFS until the block ends, or this process; containers end with them.
 
@@ -107,28 +124,46 @@ def yarn_cluster(
         asked for.
     conf : mapping of str to str, optional
         Settings of the servers that override ours.
+    clients : collection of str
+        The names of those that clients have, too.
+    java : sequence of str
+        Options of the servers' JVM.
+    available : bool
+        Whether HDFS is the highly available service ``hdfs://cluster`` of two NameNodes.
 
     Raises
     ------
     RigMissing
         If there is no JDK or no Maven here, or Maven cannot bring the jars.
     """
-    java = _java_home()
-    class_path = [folder / "server", *jars(), *_jars_of_spark()]
+    home = _java_home()
     _write_conf(folder / "server", _server_conf(folder, cores, memory_mb) | dict(conf or {}))
     command = [
-        *(java / "bin" / "java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx1g"),
-        *(f"-Dlog4j2.configurationFile={_HERE / 'log4j2.properties'}", f"-Drig.log={folder / 'hadoop.log'}"),
-        *("-cp", os.pathsep.join(map(str, class_path)), _HERE / "Hadoop.java", folder, str(hosts)),
+        *java_command(
+            folder / "server",
+            "-Xmx1g",
+            f"-Dlog4j2.configurationFile={_HERE / 'log4j2.properties'}",
+            f"-Drig.log={folder / 'hadoop.log'}",
+            *java,
+        ),
+        *(_HERE / "Hadoop.java", folder, str(hosts), str(available)),
     ]
     # The containers' Java is that of the NodeManagers' environment.
-    env = os.environ | {"JAVA_HOME": str(java)}
+    env = os.environ | {"JAVA_HOME": str(home)}
     with Daemon("Hadoop", [str(word) for word in command], log=folder / "hadoop.out", env=env) as daemon:
-        told = daemon.wait_for(r"(?ms)^fs\.defaultFS=.*^READY$", timeout_s=_START_TIMEOUT_S)[0]
+        told = daemon.wait_for(r"(?ms)^(orders|fs\.defaultFS)=.*^READY$", timeout_s=_START_TIMEOUT_S)[0]
         client = dict(line.split("=", 1) for line in told.splitlines() if "=" in line)
-        conf_dir = _write_conf(folder / "conf", client)
+        orders = client.pop("orders", "")
+        conf_dir = _write_conf(folder / "conf", {name: (conf or {})[name] for name in clients} | client)
         web = f"http://{client['yarn.resourcemanager.webapp.address']}"
-        yield YarnCluster(conf_dir, client["fs.defaultFS"], web, daemon)
+        yield YarnCluster(conf_dir, client["fs.defaultFS"], web, daemon, orders)
+
+
+def java_command(conf_dir: Path, *options: str) -> list[str]:
+    """Return the command that runs a class of Hadoop's, with a folder of settings, but for the name of the class."""
+    class_path = [conf_dir, *jars(), *_jars_of_spark()]
+    quick = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+    return [str(_java_home() / "bin" / "java"), *quick, *options, "-cp", os.pathsep.join(map(str, class_path))]
 
 
 def place_on(cluster: YarnCluster) -> Place:
@@ -259,7 +294,7 @@ def _server_conf(folder: Path, cores: int, memory_mb: int) -> dict[str, str]:
 def _write_conf(folder: Path, conf: Mapping[str, str]) -> Path:
     """Write what a folder of Hadoop's settings holds; whose prefix a setting has says which file it belongs to."""
     folder.mkdir(parents=True)
-    for name, prefixes in {"core": ("fs.", "hadoop."), "hdfs": ("dfs.",), "yarn": ("yarn.",)}.items():
+    for name, prefixes in {"core": ("fs.", "hadoop."), "hdfs": ("dfs.", "ignore."), "yarn": ("yarn.",)}.items():
         root = ET.Element("configuration")
         for key, value in conf.items():
             if key.startswith(prefixes):

@@ -51,8 +51,8 @@ class SessionStores:
         The file system of paths without a scheme, such as ``"hdfs://namenode:8020"``; empty without a session.
     env : dict of str to str
         The keys of S3, Google and Azure, the region and address of S3, and the addresses of emulators, as the variables
-        that their clients, or `tfos_lab.data.file_systems`, read. They are secrets: nodes get them by their encrypted
-        connection, and no log or record has them.
+        that their clients, or `tfos_lab.data.file_systems`, read; and the session's user. They are secrets: nodes get
+        them by their encrypted connection, and no log or record has them.
     """
 
     default_fs: str = ""
@@ -64,7 +64,10 @@ def stores_of(session: SparkSession | None) -> SessionStores:
     if session is None:
         return SessionStores()
     setting = _settings_of(session)
-    stores = SessionStores(default_fs(session), _of_s3(setting) | _of_google(setting) | _of_azure(session, setting))
+    env = _of_s3(setting) | _of_google(setting) | _of_azure(session, setting)
+    if not is_connect(session):  # as executors of a cluster have it; with Kerberos, it is that of the ticket
+        env["SPARK_USER"] = str(session.sparkContext.sparkUser())
+    stores = SessionStores(default_fs(session), env)
     remember_default_fs(stores.default_fs)
     for kind, own in _OWN.items():
         if all(os.environ.get(name) in (None, _brought.get(name)) for name in own):
