@@ -43,8 +43,9 @@ tutorials: test-tools  ## the tests of all tutorials, each of them locally and o
 hosts: test-tools  ## tests on several hosts, made of namespaces on this machine: some minutes, as root
 	TFOS_TEST_HOSTS=1 $(PYTHON) -m pytest $(or $(ARGS),tests/hosts)
 
-stores: test-tools  ## tests of Azure's and Google's stores, on servers that npm brings and Go builds: some minutes the first time
-	TFOS_TEST_STORES=1 $(PYTHON) -m pytest -m full --timeout=900 $(or $(ARGS),tests/rigs/test_stores.py)
+stores: export TFOS_TEST_STORES := 1
+stores: test-tools  ## tests of Azure's and Google's stores, and of HDFS with Kerberos, on real servers: some minutes
+	$(PYTHON) -m pytest -m full --timeout=900 $(or $(ARGS),tests/rigs/test_stores.py tests/rigs/test_kerberos.py)
 
 SEEDS := 60000
 

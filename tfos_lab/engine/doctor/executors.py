@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 PACK = "ship this environment: %tfos pack (or tfos-lab pack) makes the archive, and shows the settings"
 # A job that waits for more than this, waits for something that does not come.
-JOB_TIMEOUT_S = 20.0
+JOB_TIMEOUT_S = 60.0
 CLOCK_TOLERANCE_S = 5.0
 _CLOCK_ADVICE = (
     "set the clocks by NTP (timedatectl set-ntp true, or chronyd): times in logs, TensorBoard and certificates depend "
