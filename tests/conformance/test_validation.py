@@ -157,3 +157,17 @@ def test_what_is_no_split_is_refused_before_anything_starts(validation, sentence
         tfos_lab.run(read, (), data=np.arange(20), validation=validation)
     assert str(error.value).endswith(sentence)
     assert len(tfos_lab.clusters()) == before
+
+
+@pytest.mark.back_ends("local-session")
+@pytest.mark.parametrize(
+    ("validation", "sentence"),
+    [
+        ("/nowhere/*.parquet", "validation='/nowhere/*.parquet': "),
+        ({"test": "/nowhere.csv"}, "validation['test']='/nowhere.csv': "),
+    ],
+)
+def test_files_of_a_split_that_are_not_there_are_named_as_they_were_given(back_end, frame, validation, sentence):
+    with pytest.raises(ConfigError) as error:
+        tfos_lab.run(read, (), data=frame(20), validation=validation)
+    assert str(error.value).startswith(sentence)

@@ -853,6 +853,7 @@ class Cluster:
     def _feed_splits(self, splits: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
         """Feed the rows of splits, which nodes keep; raises as `train` does."""
         from tfos_lab.engine.feed.request import make_request
+        from tfos_lab.engine.feed.splits import as_split
 
         kept = {**asked, "epochs": KEPT, "objects": False}
         if given := sorted(self.feeding.splits & set(splits)):
@@ -860,7 +861,10 @@ class Cluster:
             raise ConfigError(
                 [f"validation: {names} has its rows already; give other rows another name, or leave it out"]
             )
-        requests = [make_request(self, rows, kept, name) for name, rows in splits.items()]
+        requests = []
+        for name, rows in splits.items():
+            with as_split(name):
+                requests.append(make_request(self, rows, kept, name))
         self.feeding.splits.update(splits)
         for request in requests:
             self.feeding.feed(request)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -69,7 +71,20 @@ def check_splits(
         raise ConfigError(["validation: there are no rows to train on beside these; give data=..., too"])
     data, splits = split_rows(data, validation)
     data = check_rows(data, columns, session, objects=objects)
-    return data, {name: check_rows(one, columns, session, objects=False) for name, one in splits.items()}
+    for name, one in splits.items():
+        with as_split(name):
+            splits[name] = check_rows(one, columns, session, objects=False)
+    return data, splits
+
+
+@contextmanager
+def as_split(name: str) -> Iterator[None]:
+    """Have errors name these rows as they were given, where they would name ``data``."""
+    given = "validation" if name == VALIDATION else f"validation[{name!r}]"
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError([re.sub(r"^data\b", lambda _: given, problem) for problem in error.problems]) from None
 
 
 def session_of(data: Any) -> SparkSession | None:
