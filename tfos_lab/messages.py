@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import operator
 from enum import StrEnum
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -430,7 +430,7 @@ class ListedFile(msgspec.Struct, frozen=True, array_like=True):
     """A file of a node; ``name`` is its path below the folder, and one that is not ``settled`` may still be written."""
 
     name: str
-    size_bytes: Annotated[int, msgspec.Meta(ge=0)]
+    size_bytes: int
     changed_ns: int = 0
     settled: bool = True
 

@@ -53,7 +53,7 @@ def act(args, ctx):
 
 
 def test_more_runs_than_slots_return_in_order(parallel, capfd):
-    results = parallel(act, [f"job {number}" for number in range(7)])
+    results = parallel(act, [f"job {number}" for number in range(7)], show=True)
     assert list(results) == [f"job {number}" for number in range(7)]
     assert results.failures == {}
     assert results.states == ["done"] * 7

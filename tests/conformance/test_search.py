@@ -31,7 +31,7 @@ def search(back_end, spark):
 
 @pytest.mark.back_ends("inline", "local", "standalone")
 def test_a_grid_is_searched_and_a_failure_is_a_row(search, capfd):
-    found = search(fit, {"x": range(4)}, args={"lr": 0.1})
+    found = search(fit, {"x": range(4)}, args={"lr": 0.1}, show=True)
     assert (found.metric, found.best.params, found.best.metric, found.best.value) == ("loss", {"x": 2}, 1 / 3, 2)
     assert (found.best.run_dir / "output" / "x.txt").read_text() == "{'lr': 0.1, 'x': 2}"
     table = found.table

@@ -241,7 +241,7 @@ def test_a_list_with_a_size_below_zero_ends_its_sender(output):
     stand = output(output_limit_bytes=10)
     stand.nodes.send(m.FilesListed(0, "output", 1, [m.ListedFile("a", -100), m.ListedFile("b", 100)]))
     assert eventually(lambda: stand.cluster.ended)
-    assert "a message that cannot be decoded" in str(stand.cluster.head.failure())
+    assert "FilesListed (a false size)" in str(stand.cluster.head.failure())
 
 
 def test_what_a_node_has_written_by_relative_paths_is_noted_once_if_it_is_not_copied(stand):

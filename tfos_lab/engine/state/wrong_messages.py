@@ -74,6 +74,8 @@ def _check_one(  # noqa: C901 - one case for each kind
             _require(outcome.kind in _ENDS, message, f"the end {outcome.kind!r}")
         case m.Logs(records=records):
             _require(all(r.stream in _STREAMS and 0 <= r.time_s < _MOST for r in records), message, "a false record")
+        case m.FilesListed(files=files):
+            _require(_are_counts(file.size_bytes for file in files), message, "a false size")
         case m.Shown(content=content):
             _check_shown(message, content)
         case m.DatasetOpened(batch_size=batch_size):
