@@ -18,6 +18,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
 from collections import Counter
 from contextlib import ExitStack
 from operator import itemgetter
@@ -146,7 +147,9 @@ _seconds = Counter()
 
 
 def pytest_runtest_logreport(report):
-    """Add up what tests take, by kind."""
+    """Add up what tests take, by kind; name those that fail at once, as the summary may be half an hour away."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        print(f"\nFAILED {report.nodeid}", file=sys.__stderr__, flush=True)
     kind = next((kind for kind in _KINDS if kind in report.keywords), "pure")
     _seconds[kind] += report.duration
     _seconds[f"  {Path(report.fspath).parts[1]}, {kind}"] += report.duration
