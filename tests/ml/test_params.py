@@ -40,10 +40,10 @@ def test_every_param_has_a_doc_a_setter_and_a_getter(stage):
 def test_the_options_of_a_cluster_are_params_with_the_same_defaults():
     estimator = TFEstimator(train)
     params = {re.sub("[^a-z]", "", param.name.lower()): param for param in estimator.params}
-    declared = inspect.signature(tfos_lab.run).parameters
+    declared = inspect.signature(tfos_lab.start).parameters
     assert len(declared) > 15
     for name, option in declared.items():
-        if name in ("map_fun", "args", "spark", "name"):
+        if name in ("args", "spark", "show", "name"):
             continue
         param = params[name.removesuffix("_s").replace("_", "")]
         default = estimator.getOrDefault(param) if estimator.isDefined(param) else None

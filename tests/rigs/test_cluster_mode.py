@@ -124,7 +124,7 @@ def test_a_submitted_program_leaves_its_runs_on_hdfs_where_the_history_finds_the
     weight = float(re.search(r"^weight: (.*)$", trained.logs("chief:0"), re.MULTILINE)[1])
     import keras
 
-    model = keras.models.load_model(trained.output / "model.keras")
+    model = keras.models.load_model(trained.output_dir / "model.keras")
     np.testing.assert_allclose(model.get_weights()[0].item(), weight)
     listed = subprocess.run(
         [Path(sys.executable).with_name("tfos-lab"), "history", store], capture_output=True, text=True, check=True

@@ -91,7 +91,7 @@ def test_runs_are_kept_and_found(tmp_path, monkeypatch):
     assert tfos_lab.runs(store)["outcome"].tolist() == ["done"]
     run = tfos_lab.runs()[f"{store}/{cluster.run_dir.name}"]
     assert run.metrics["loss"].tolist() == [0.5]
-    assert (run.output / "notes.txt").read_text() == "kept"
+    assert (run.output_dir / "notes.txt").read_text() == "kept"
 
 
 @pytest.mark.usefixtures("keys")
