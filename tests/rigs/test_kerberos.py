@@ -223,7 +223,9 @@ def test_a_training_on_hdfs_goes_on_while_another_namenode_takes_over_and_shows_
     assert tfos_lab.runs(store)["outcome"].tolist() == ["done"]
     import keras
 
-    np.testing.assert_allclose(keras.models.load_model(record.output_dir / "model.keras").get_weights()[0].item(), weight)
+    np.testing.assert_allclose(
+        keras.models.load_model(record.output_dir / "model.keras").get_weights()[0].item(), weight
+    )
     scored = tfos_lab.predict(spark.createDataFrame([([1.0],)], "x array<float>"), f"{folder}/model.keras", "x")
     assert [row.x for row in scored.collect()] == [[1.0]]
     files = [path for path in run_dir.rglob("*") if path.is_file()]

@@ -426,11 +426,14 @@ def test_a_task_of_spark_s_own_reads_hdfs_with_tensorflow_after_one_line(yarn_sp
 
 
 def take_memory(args, ctx):
-    """Take more than a container has, on the chief."""
+    """Take more than a container has, on the chief, when a file is there."""
     import time
 
+    count, go = args
+    while not go.exists():
+        time.sleep(0.05)
     if ctx.is_chief:
-        held = np.ones(args, np.uint8)
+        held = np.ones(count, np.uint8)
         time.sleep(PATIENCE_S)
         assert held.all()
     time.sleep(PATIENCE_S)
@@ -438,7 +441,7 @@ def take_memory(args, ctx):
 
 def test_a_node_that_takes_more_memory_than_its_container_has_is_told_as_that_with_the_setting_that_helps(run):
     with pytest.raises(NodeFailed) as failed:
-        run(take_memory, 6 << 30, cluster_size=2).wait()
+        run(take_memory, (6 << 30, Path("/")), cluster_size=2).wait()
     assert failed.value.node == "chief:0"
     assert re.search(r"physical memory limits. [\d.]+ GB of [\d.]+ GB physical memory used", failed.value.message)
     assert "spark.executor.memoryOverhead" in failed.value.message
@@ -524,15 +527,15 @@ def test_an_application_that_is_killed_is_named_and_the_next_run_does_not_move_t
     eventually(lambda: not_there(left))
 
 
-def test_without_the_setting_nodes_count_while_the_tasks_run_that_hold_their_slots(yarn, new_spark):
+def test_without_the_setting_nodes_count_while_the_tasks_run_that_have_started_them(yarn, new_spark, tmp_path):
     place = place_on(yarn)
     assert place.conf.pop("spark.python.daemon.module") == "tfos_lab.spark_daemon"
     session = new_spark(place.master, conf=place.conf, env=place.env)
     with running_clusters({"spark": session}) as run:
-        cluster = run(wait_for_the_end)
+        cluster = run(take_memory, (6 << 30, tmp_path / "go"), cluster_size=2)
         cluster.wait_until_running()
         inside = {process.pid for process in yarn.container_processes()}
         assert {node.pid for node in cluster.nodes} <= inside
-        cluster.stop()
+        (tmp_path / "go").touch()
         with pytest.raises(NodeFailed, match="physical memory limits"):
-            run(take_memory, 6 << 30, cluster_size=2).wait()
+            cluster.wait()
