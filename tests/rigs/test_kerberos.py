@@ -218,7 +218,7 @@ def test_a_training_on_hdfs_goes_on_while_another_namenode_takes_over_and_shows_
 
     system, place = open_path(folder)
     assert [info for info in system.get_file_info(_below(f"{place}/logs")) if "events.out" in info.base_name]
-    record = tfos_lab.run_record("trained", store)
+    record = tfos_lab.runs(store)["trained"]
     assert "trained" in record.logs("chief:0")
     assert tfos_lab.runs(store)["outcome"].tolist() == ["done"]
     import keras
