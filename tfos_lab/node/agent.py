@@ -31,13 +31,13 @@ from tfos_lab.node.files.events import NodeEventFiles
 from tfos_lab.node.files.output import NodeOutput
 from tfos_lab.node.files.payload import PayloadFile
 from tfos_lab.node.files.remote_log import RemoteLog
-from tfos_lab.node.files.result import ResultSender
+from tfos_lab.node.files.result import NodeResult
 from tfos_lab.node.files.shared_folder import SavedPaths, SharedFolder
 from tfos_lab.node.forkserver.client import ForkServerSpec
 from tfos_lab.node.forkserver.health import end_abandoned
 from tfos_lab.node.gpus import NodeGpus
 from tfos_lab.node.logs import LogSender, LogSpool
-from tfos_lab.node.profile.child import is_of_trace, trace_piece
+from tfos_lab.node.profile import is_of_trace, trace_piece
 from tfos_lab.node.scratch import Scratch
 from tfos_lab.node.stack_taker import StackTaker
 from tfos_lab.transport.poll_loop import PollLoop
@@ -98,7 +98,7 @@ class Agent:
         self._shared = SharedFolder(spec.shared_dir, spec.cluster_id, spec.node)
         self._event_files = NodeEventFiles(spec.rank, send)
         self._remote_log = RemoteLog(spec.rank, self._scratch.path, send)
-        self._result = ResultSender(spec.rank, self._scratch.path, send)
+        self._result = NodeResult(spec.rank, self._scratch.path, send)
         self._output = NodeOutput(spec.rank, spec.node, self._scratch.path, send)
         self._payload = PayloadFile(spec.rank, self._scratch.path, send, on_ready=self._start, on_problem=self._refuse)
         self._saved_paths = SavedPaths(spec, self._output.working_folder.path.resolve(), send)

@@ -25,7 +25,7 @@ from tfos_lab.node.context.context import NodeContext
 from tfos_lab.node.feed.reader import FeedReader
 from tfos_lab.node.interactive.inbox import INBOX
 from tfos_lab.node.lock_step import STEP_COUNT, LockStep
-from tfos_lab.node.profile.child import start_profile
+from tfos_lab.node.profile import start_profile
 from tfos_lab.node.stacks import take_stacks
 from tfos_lab.transport.frames import ConnectionClosed, FrameSocket
 

@@ -14,6 +14,7 @@ import os
 from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from tfos_lab import messages as m
 from tfos_lab.engine.state.instructions import Instruction, SendTo
@@ -26,6 +27,14 @@ _PIECE_COST = 1 << 9
 _MAX_DEPTH = 32
 # The longest that file systems take.
 _MAX_NAME = 255
+
+
+class _Question(NamedTuple):
+    """A piece of a file that is asked for, and where the file belongs."""
+
+    file: m.ListedFile
+    path: Path
+    wanted: m.PieceWanted
 
 
 class FileFetcher:
@@ -54,8 +63,8 @@ class FileFetcher:
         self._home = home
         self._part = part
         self._rank = 0
-        self._questions: Iterator[tuple[m.ListedFile, m.PieceWanted]] = iter(())
-        self._asked: deque[tuple[m.ListedFile, m.PieceWanted]] = deque()
+        self._questions: Iterator[_Question] = iter(())
+        self._asked: deque[_Question] = deque()
         self.held: dict[str, m.ListedFile] = {}
         self.problems: dict[str, str] = {}
 
@@ -84,12 +93,13 @@ class FileFetcher:
 
     def take(self, piece: m.FilePiece) -> list[Instruction]:
         """Store a piece; return what to ask for next. One that is not the next of its node is dropped."""
-        if not self._asked or (piece.name, piece.offset) != (self._asked[0][1].name, self._asked[0][1].offset):
+        if not self._asked or (piece.name, piece.offset) != (self._asked[0].wanted.name, self._asked[0].wanted.offset):
             return []
-        file, wanted = self._asked.popleft()
-        if file.name not in self.problems and (problem := self._store(file, wanted, piece)):
-            logger.warning("%r is not taken: %s", file.name, problem)
-            self.problems[file.name] = problem
+        question = self._asked.popleft()
+        name = question.wanted.name
+        if name not in self.problems and (problem := self._store(question, piece)):
+            logger.warning("%r is not taken: %s", name, problem)
+            self.problems[name] = problem
         return self._ask()
 
     def remove(self, names: Iterable[str]) -> None:
@@ -114,14 +124,16 @@ class FileFetcher:
             with contextlib.suppress(OSError):
                 self._part.unlink(missing_ok=True)
 
-    def _questions_of(self, file: m.ListedFile) -> Iterator[tuple[m.ListedFile, m.PieceWanted]]:
-        if path_below(self._home, file.name) is None:
+    def _questions_of(self, file: m.ListedFile) -> Iterator[_Question]:
+        path = path_below(self._home, file.name)
+        if path is None:
             self.problems[file.name] = "it was not to come"
+            return
         offset = self._held_of(file)
         while file.name not in self.problems:
             size = min(m.PIECE_BYTES, file.size_bytes - offset)
             changed_ns = 0 if self._part is None else file.changed_ns
-            yield file, m.PieceWanted(self._folder, file.name, offset, size, changed_ns)
+            yield _Question(file, path, m.PieceWanted(self._folder, file.name, offset, size, changed_ns))
             offset += size
             if offset >= file.size_bytes:
                 return
@@ -132,22 +144,20 @@ class FileFetcher:
         return held.size_bytes if held else 0
 
     def _ask(self) -> list[Instruction]:
-        room = WINDOW_BYTES - sum(_PIECE_COST + wanted.size_bytes for _, wanted in self._asked)
+        room = WINDOW_BYTES - sum(_PIECE_COST + question.wanted.size_bytes for question in self._asked)
         answers: list[Instruction] = []
         while room > 0 and (question := next(self._questions, None)) is not None:
             self._asked.append(question)
-            room -= _PIECE_COST + question[1].size_bytes
-            answers.append(SendTo(self._rank, question[1]))
+            room -= _PIECE_COST + question.wanted.size_bytes
+            answers.append(SendTo(self._rank, question.wanted))
         return answers
 
-    def _store(self, file: m.ListedFile, wanted: m.PieceWanted, piece: m.FilePiece) -> str:
+    def _store(self, question: _Question, piece: m.FilePiece) -> str:
         """Write a piece; return why that was not possible, or ""."""
+        file, path, wanted = question
         if piece.problem or len(piece.data) != wanted.size_bytes:
             return piece.problem or "it changed while it was read"
         end = wanted.offset + wanted.size_bytes
-        path = path_below(self._home, file.name)
-        if path is None:
-            return "it was not to come"
         try:
             (self._part or path).parent.mkdir(parents=True, exist_ok=True)
             begin = os.O_APPEND if wanted.offset else os.O_TRUNC

@@ -1,7 +1,7 @@
 """Fetches large results into the run's folder: a few at a time, as files, before the ends of their nodes are reported.
 
 The driver's memory holds none of them: `tfos_lab.engine.results` maps a file when somebody looks at its value. The
-server's thread calls.
+head's thread calls.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from tfos_lab.node.driver_link import HEARTBEAT_S
 from tfos_lab.node.feed.store import FeedStore
 from tfos_lab.node.files.remote_log import RemoteLog
 from tfos_lab.node.invoke import NodeServed, call_map_fun, returned_outcome
-from tfos_lab.node.profile.child import trace_piece
+from tfos_lab.node.profile import trace_piece
 from tfos_lab.node.remote_files import register_file_systems
 from tfos_lab.node.scratch import Scratch
 from tfos_lab.node.session import NodeSession

@@ -17,7 +17,7 @@ from tfos_lab.engine.profile.flame import flame_graph, hottest
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.state.instructions import Instruction, SendTo
 from tfos_lab.errors import ProfileFailed
-from tfos_lab.node.profile.child import profile_folder
+from tfos_lab.node.profile import profile_folder
 
 # TensorFlow's profiler takes some seconds to begin, and to write its trace.
 _EXTRA_S = 30.0

@@ -2,18 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Sequence
 
+from tfos_lab.core.plain_table import PlainTable
+from tfos_lab.engine.cluster import Cluster
 from tfos_lab.engine.start import clusters
 from tfos_lab.errors import ConfigError
 from tfos_lab.jupyter.commands import history
 from tfos_lab.jupyter.commands.command import Command, expect
-from tfos_lab.jupyter.display.status import StatusTable
+from tfos_lab.jupyter.display import summary
 from tfos_lab.jupyter.display.tensorboard import TensorBoardView, view_cluster, view_folder
 from tfos_lab.jupyter.options.values import nearest
+from tfos_lab.texts import format_seconds
 
 # Last lines of each node; the files have all of them.
 LOG_LINES = 200
+_COLUMNS = ("name", "state", "nodes", "progress", "on", "time", "logs")
+
+
+class StatusTable(PlainTable):
+    """The clusters of this notebook as a table, in HTML and as text."""
+
+    def __init__(self, clusters: Sequence[Cluster]) -> None:
+        now_s = time.time()
+        rows = [_row(cluster, now_s) for cluster in clusters]
+        super().__init__(_COLUMNS, rows, empty="no cluster yet: write %%tfos above a cell")
+
+
+def _row(cluster: Cluster, now_s: float) -> tuple[str, ...]:
+    view = cluster.view()
+    return (
+        view.name,
+        f"{view.state.look.sign} {view.state}",
+        summary.headline(view),
+        summary.furthest(view),
+        view.launcher,
+        format_seconds(summary.elapsed_s(view, now_s)),
+        str(cluster.run_dir),
+    )
 
 
 def _status(arguments: list[str]) -> StatusTable:

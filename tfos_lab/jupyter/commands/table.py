@@ -11,11 +11,9 @@ from tfos_lab.core.config import ClusterOptions
 from tfos_lab.errors import ConfigError
 from tfos_lab.jupyter.cell.export import export, write
 from tfos_lab.jupyter.cell.selection import NotebookCells
-from tfos_lab.jupyter.commands import clusters, history, tools
+from tfos_lab.jupyter.commands import clusters, history, nodes, tools
 from tfos_lab.jupyter.commands.command import Command, OptionsCommand
 from tfos_lab.jupyter.commands.config import completions_of_config, show_config
-from tfos_lab.jupyter.commands.node_arguments import cluster_and_node, complete_node
-from tfos_lab.jupyter.commands.profile import make_profile
 from tfos_lab.jupyter.options.table import BY_NAME
 from tfos_lab.jupyter.options.values import nearest
 
@@ -38,8 +36,7 @@ class Commands:
             "status": clusters.COMMANDS["status"],
             "start": OptionsCommand(start, _options_of_clusters),
             **clusters.COMMANDS,
-            "stacks": Command(show_stacks, complete_node),
-            "profile": Command(make_profile, complete_node),
+            **nodes.COMMANDS,
             "export": Command(lambda arguments: export_cells(arguments, cells())),
             **tools.COMMANDS,
             **history.COMMANDS,
@@ -96,23 +93,3 @@ def export_cells(arguments: list[str], cells: NotebookCells) -> None:
     else:
         raise ConfigError(["there is nothing to export: run a %%tfos cell first"])
     print(f"wrote {path}; run it with: spark-submit {path}")  # noqa: T201
-
-
-_STACKS_USAGE = "stacks [cluster] [node]"
-_STACKS_TIMEOUT_S = 5.0
-
-
-def show_stacks(arguments: list[str]) -> None:
-    """Print the stacks of a node, or of all, with what is known of each."""
-    cluster, node = cluster_and_node(arguments, usage=_STACKS_USAGE)
-    hung = {view.name: view.hung for view in cluster.nodes}
-    for name, text in cluster.stacks(node, timeout=_STACKS_TIMEOUT_S).items():
-        print(f"{_heading(name, hung[name])}\n{_indented(text)}\n")  # noqa: T201
-
-
-def _heading(node: str, hung: str) -> str:
-    return f"{node}: {hung}" if hung else node
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" if line else "" for line in text.splitlines())

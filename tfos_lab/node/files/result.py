@@ -21,7 +21,7 @@ from tfos_lab.node.files.output import is_shared
 NAME = "result"
 
 
-class ResultSender:
+class NodeResult:
     """One node's result.
 
     Parameters
