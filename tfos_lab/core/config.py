@@ -258,12 +258,12 @@ class NodeOptions(TypedDict, total=False):
     output_limit_bytes: Annotated[
         int,
         Option(
-            "how many bytes of it a node on another host sends at most",
+            "how many bytes of it are fetched of a node on another host at most",
             8 << 30,
             group=OptionGroup.OUTPUT,
             details=(
-                "The newest files are sent first, the others stay on that host. A node that sees the run's folder "
-                "writes there directly, without a limit."
+                "The newest files that fit are fetched, the others stay on that host. A node that sees the run's "
+                "folder writes there directly, without a limit."
             ),
             default_text="8 GiB",
             check=whole(needs="a whole number of bytes is needed"),
