@@ -85,6 +85,11 @@ class DriverFeed:
         """Whether these are the rows of a split: kept to be read whenever the function asks, or never."""
         return self.epochs == KEPT
 
+    @property
+    def is_to_be_read(self) -> bool:
+        """Whether all of its rows are to be read: a stream has no end to read to, and a split may be left alone."""
+        return not (self.stream or self.kept)
+
     def rows_of(self, rank: int) -> int:
         """Return the rows committed on a node; none if it is not fed."""
         return self.each + self.own.get(rank, 0) if rank in self.names else 0

@@ -107,7 +107,7 @@ class FeedState:
         """
         if self.stopped_by is not None or self.answering or self._resumes:
             return ""
-        fed = [feed for feed in self._feeds if not (feed.stream or feed.kept) and (feed.total_rows or feed.is_cut)]
+        fed = [feed for feed in self._feeds if feed.is_to_be_read and (feed.total_rows or feed.is_cut)]
         if fed and not self._readers.has_read:
             return NOTHING_READ if {feed.queue for feed in fed} == {m.INPUT_QUEUE} else queue_unread(fed[0].queue)
         read = {feed.queue for feed in self._feeds if feed.stream or self._readers.has_read_of(feed.number)}
@@ -120,7 +120,7 @@ class FeedState:
             return []
         held = {}
         for feed in self._feeds:
-            held.update({} if feed.stream or feed.kept else self._readers.left(feed.number, feed.epochs, feed.rows))
+            held.update(self._readers.left(feed.number, feed.epochs, feed.rows) if feed.is_to_be_read else {})
         return [self._names[rank] for rank in held if rank not in self._readers.returned]
 
     @property
@@ -131,7 +131,7 @@ class FeedState:
         found: dict[int, Untouched] = {}
         for rank in self._readers.never_read:
             for feed in self._feeds:
-                if feed.complete_s is None or not feed.timeout_s or feed.stream or feed.kept or feed.is_cut:
+                if feed.complete_s is None or not feed.timeout_s or not feed.is_to_be_read or feed.is_cut:
                     continue
                 if rows := feed.rows_of(rank):
                     found.setdefault(rank, Untouched(rows, feed.complete_s, feed.timeout_s, not self.caller_waits))
@@ -303,10 +303,8 @@ class FeedState:
         self._unread_published = True
         if self.stopped_by is not None or self._resumes:
             return []
-        # The feed job reports a feed that was cut short; a stream has no end to read to.
-        whole = [
-            feed for feed in self._feeds if feed.state == "complete" and not (feed.is_cut or feed.stream or feed.kept)
-        ]
+        # The feed job reports a feed that was cut short.
+        whole = [feed for feed in self._feeds if feed.state == "complete" and feed.is_to_be_read and not feed.is_cut]
         events = [self._readers.unread(feed.number, feed.epochs, feed.rows, now_s) for feed in whole]
         return [Publish(event) for event in events if event is not None]
 
