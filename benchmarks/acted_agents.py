@@ -18,11 +18,11 @@ from collections import deque
 from collections.abc import Iterator
 
 import msgspec
-import zmq
 
 from tfos_lab import messages as m
-from tfos_lab.node.driver_link import HEARTBEAT_S, FiguresHolder
-from tfos_lab.node.logs import interval_s
+from tfos_lab.core.processes import allow_descriptors
+from tfos_lab.node.driver_link import HEARTBEAT_S
+from tfos_lab.transport.link import Link
 
 # Each agent acts so often, and sooner while it waits for its start; one of thousands has less to do.
 _PERIOD_S = 0.2
@@ -57,15 +57,9 @@ class ActedAgent:
         How many partitions it has been told of.
     """
 
-    def __init__(self, cast: Cast, context: zmq.Context[zmq.Socket[bytes]], rank: int, node: str) -> None:
+    def __init__(self, cast: Cast, rank: int, node: str) -> None:
         self._cast, self._rank, self._node = cast, rank, node
-        self._socket = context.socket(zmq.DEALER)
-        self._socket.setsockopt(zmq.IDENTITY, f"{node}/{os.getpid()}".encode())
-        self._socket.setsockopt(zmq.LINGER, 1000)
-        self._socket.curve_serverkey = cast.driver.server_key.encode()
-        self._socket.curve_publickey = cast.driver.client_public_key.encode()
-        self._socket.curve_secretkey = cast.driver.client_secret_key.encode()
-        self._socket.connect(cast.driver.endpoint)
+        self._link = Link(cast.driver)
         self.gone = False
         self.commits = 0
         self._started = self._working = False
@@ -73,23 +67,13 @@ class ActedAgent:
         self._reported_s = 0.0
         self._lines = 0.0
         self._step = self._sequence = 0
-        self.sent = {"heartbeats": 0, "reports": 0, "lines": 0, "batches": 0, "bundles": 0}
-        self._figures = FiguresHolder(rank)
+        self.sent = {"heartbeats": 0, "reports": 0, "lines": 0, "batches": 0}
         address = f"10.0.{rank // 250}.{rank % 250}:39001"
-        self._sign: m.Reserve | m.Heartbeat = m.Reserve(rank, f"host-{rank // 8}", address, 1, str(rank // 8), [])
-        self.send(self._sign)
+        self.send(m.Reserve(rank, f"host-{rank // 8}", address, 1, str(rank // 8), []))
 
     def send(self, message: m.FromAgent) -> None:
-        """Send a message to the driver, or hold it as a node of so large a cluster does."""
-        if self._figures.hold(message):
-            return
-        self._send_held()
-        self._socket.send(m.encode(message), zmq.NOBLOCK)
-
-    def _send_held(self) -> None:
-        if (held := self._figures.take()) is not None:
-            self._socket.send(m.encode(held), zmq.NOBLOCK)
-            self.sent["bundles"] += 1
+        """Send a message to the driver."""
+        self._link.send(m.encode(message))
 
     def work(self, now_s: float, *, working: bool) -> None:
         """Begin to report and to write logs, or stop it."""
@@ -104,13 +88,11 @@ class ActedAgent:
         beats = now_s - self._beat_s >= HEARTBEAT_S - self.period_s / 2
         if self._working:
             self._report(now_s)
-            self._log(now_s, at_once=beats)
+            self._log(now_s)
         if beats:
             self._beat_s = now_s
-            self.send(self._sign)
+            self.send(m.Heartbeat(self._rank))
             self.sent["heartbeats"] += 1
-        if self._figures.is_due:
-            self._send_held()
 
     @property
     def period_s(self) -> float:
@@ -119,8 +101,9 @@ class ActedAgent:
 
     def answer_all(self) -> None:
         """Answer what has come."""
-        while not self.gone and self._socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:  # type: ignore[operator]
-            self._answer(self._socket.recv(zmq.NOBLOCK))
+        self._link.flush()
+        for data in self._link.receive():
+            self._answer(data)
 
     def _report(self, now_s: float) -> None:
         every_s = 1.0 / self._cast.reports_per_s
@@ -140,9 +123,7 @@ class ActedAgent:
             memory_bytes=1_240_000_000, host_cpu=0.5, host_memory=0.4, idle_s=0.1, last_sign=f"step {self._step}",
         )  # fmt: skip
 
-    def _log(self, now_s: float, *, at_once: bool) -> None:
-        if not at_once and now_s - self._logged_s < interval_s(self._cast.cluster_size):
-            return
+    def _log(self, now_s: float) -> None:
         self._lines += (now_s - self._logged_s) * self._cast.lines_per_s
         self._logged_s = now_s
         if lines := int(self._lines):
@@ -154,11 +135,9 @@ class ActedAgent:
             self.sent["batches"] += 1
 
     def _answer(self, data: bytes) -> None:
-        self._sign = m.Heartbeat(self._rank)
         match _kind_of(data):
             case "Start":
                 self._started = True
-                self._figures.share_with(self._cast.cluster_size)
                 for state in ("importing", "starting", "running"):
                     self.send(m.Progressed(self._rank, state, os.getpid()))
             case "Stop" | "Finish":
@@ -176,7 +155,7 @@ class ActedAgent:
     def leave(self) -> None:
         """Close the connection without a word."""
         self.gone = True
-        self._socket.close(linger=200)
+        self._link.close()
 
 
 def _kind_of(data: bytes) -> str:
@@ -209,8 +188,7 @@ class Stage:
 
     def __init__(self, cast: Cast) -> None:
         self._cast = cast
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._context.set(zmq.MAX_SOCKETS, len(cast.agents) + _FILES_BESIDE_SOCKETS)
+        allow_descriptors(len(cast.agents) + _FILES_BESIDE_SOCKETS)
         self._agents: dict[int, ActedAgent] = {}
         self._turns: list[tuple[float, int]] = []
         self._coming = deque(cast.agents)
@@ -233,7 +211,6 @@ class Stage:
             if self._feed is not None:
                 self._feed.act(now_s)
             self._act(now_s)
-        self._context.destroy(linger=0)
 
     def _let_in(self, now_s: float) -> None:
         due = (now_s - self._began_s) * _CONNECTS_PER_S
@@ -241,7 +218,7 @@ class Stage:
             if not self._coming or len(self._agents) >= due:
                 return
             rank, node = self._coming.popleft()
-            agent = self._agents[rank] = ActedAgent(self._cast, self._context, rank, node)
+            agent = self._agents[rank] = ActedAgent(self._cast, rank, node)
             # Spread out: agents of real hosts do not act in step.
             heapq.heappush(self._turns, (now_s + _PERIOD_S * (rank * 0.618 % 1.0), rank))
             agent.answer_all()
@@ -270,7 +247,7 @@ class Stage:
 
     def _tell(self) -> None:
         """Say what was sent since the last time, and how late it was."""
-        names = ("heartbeats", "reports", "lines", "batches", "bundles")
+        names = ("heartbeats", "reports", "lines", "batches")
         sent = {name: sum(agent.sent[name] for agent in self._agents.values()) for name in names}
         for agent in self._agents.values():
             agent.sent.update(dict.fromkeys(agent.sent, 0))

@@ -177,7 +177,7 @@ class Measured:
 
     def _add_sent(self, name: str) -> None:
         sent, seconds = self._acted.launcher.ask(), self.figures[name]["seconds"]
-        for what in ("heartbeats", "reports", "lines", "batches", "bundles"):
+        for what in ("heartbeats", "reports", "lines", "batches"):
             self.figures[name][f"{what}_per_s"] = sent[what] / seconds
         self.figures[name] |= {"acted_cores": sent["cpu_s"] / seconds, "acted_p95_late_ms": 1e3 * sent["p95_late_s"]}
 

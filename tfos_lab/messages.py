@@ -35,12 +35,11 @@ class ToAgent(msgspec.Struct, tag=True, frozen=True):
 
 
 class DriverAddress(msgspec.Struct, frozen=True):
-    """Where the driver listens, and the keys to connect with; made for one cluster only."""
+    """Where the driver listens, its certificate in PEM, and the token to show it; good for one start of one cluster."""
 
     endpoint: str
-    server_key: str
-    client_public_key: str
-    client_secret_key: str
+    certificate: str
+    token: bytes
 
     @property
     def host(self) -> str:
@@ -970,17 +969,6 @@ class RowsAnswered(FromAgent, frozen=True):
     inference: int
     rows: int
     last: bool = False
-
-
-# ---- what a node of a large cluster has told lately, in one message --------------------------------------------------
-
-Figure = Heartbeat | Reported | Activity | RowsTaken | Logs
-
-
-class Figures(FromAgent, frozen=True):
-    """Figures of one node, in the order in which they came; each could be sent by itself."""
-
-    told: list[Figure]
 
 
 # ---- encoding --------------------------------------------------------------------------------------------------------

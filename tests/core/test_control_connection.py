@@ -1,4 +1,4 @@
-"""The control connection: nodes have the keys of their cluster; others are rejected before their messages are read.
+"""The control connection: nodes have the token of their start; of others, nothing is read but a token's length.
 
 The bounds on what strangers cost are those of docs/security.md.
 """
@@ -7,22 +7,23 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
+import ssl
 import threading
 from pathlib import Path
 
 import pytest
-import zmq
-from zmq.utils import monitor
 
 from tests.support.eventually import PATIENCE_S, eventually
 from tests.support.hostile_peers import attacking, resident_bytes
+from tfos_lab.engine.feed.certificates import make_identities
 from tfos_lab.errors import ConfigError
-from tfos_lab.transport.link import Link, address_towards
+from tfos_lab.messages import DriverAddress
+from tfos_lab.transport.link import Link, address_towards, knock_of
 from tfos_lab.transport.listener import Listener
 
-MOST_FRAME_BYTES = 1 << 16
-MOST_UNPROVEN = 128
+MOST_STRANGERS = 128
 MOST_BYTES = 50_000_000
 
 
@@ -35,7 +36,7 @@ def listener():
 
 @pytest.fixture
 def link(listener):
-    link = Link(listener.address, b"agent/1")
+    link = Link(listener.address)
     yield link
     link.close()
 
@@ -47,8 +48,9 @@ def echoing(listener):
 
     def echo():
         while not over.is_set():
-            for item in listener.poll(0.1):
-                listener.send(item.identity, item.data)
+            for connection, data in listener.poll(0.1):
+                if data is not None:
+                    listener.send(connection, data)
 
     thread = threading.Thread(target=echo)
     thread.start()
@@ -69,9 +71,22 @@ def receive(listener, count=1):
     return items
 
 
+def data_of(listener, count=1):
+    return [item.data for item in receive(listener, count)]
+
+
 def answer_to(link):
-    assert link.socket.poll(PATIENCE_S * 1000)
-    return list(link.receive())
+    """Return the next frames, sending meanwhile what still waits."""
+    frames = []
+
+    def come():
+        select.select([link], [link] if link.has_unsent else [], [], PATIENCE_S)
+        link.flush()
+        frames.extend(link.receive())
+        return frames
+
+    eventually(come)
+    return frames
 
 
 def assert_answers(link, data=b"hello"):
@@ -87,105 +102,139 @@ def open_descriptors():
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-# ---- with the keys --------------------------------------------------------------------------------------------------
+# ---- with the token -------------------------------------------------------------------------------------------------
 
 
-def test_a_node_with_the_keys_is_received_in_order_and_answered(listener, link):
+def test_a_node_with_the_token_is_received_in_order_and_answered(listener, link):
     sent = [str(number).encode() for number in range(1000)]
     for data in sent:
         link.send(data)
-    assert receive(listener, 1000) == [(b"agent/1", data) for data in sent]
-    listener.send(b"nobody", b"hello")
-    listener.send(b"agent/1", b"welcome")
+    items = receive(listener, 1000)
+    assert [item.data for item in items] == sent
+    connection = items[0].connection
+    listener.send(connection + 1, b"hello")
+    listener.send(connection, b"welcome")
     assert answer_to(link) == [b"welcome"]
-    listener.send_to_all([b"agent/1", b"agent/gone"], b"news")
+    listener.send_to_all([connection, connection + 1], b"news")
     assert answer_to(link) == [b"news"]
 
 
-def test_a_node_that_connects_again_under_its_name_takes_over(listener, link):
-    link.send(b"first")
-    receive(listener)
-    again = Link(listener.address, b"agent/1")
-    again.send(b"second")
-    assert receive(listener) == [(b"agent/1", b"second")]
-    listener.send(b"agent/1", b"to the second")
-    assert answer_to(again) == [b"to the second"]
-    again.close()
-
-
-def test_a_message_larger_than_a_frame_arrives_whole(echoing):
-    link = Link(echoing.address, b"agent/1")
-    for size in (MOST_FRAME_BYTES - 64, MOST_FRAME_BYTES - 63, 5 * MOST_FRAME_BYTES):
-        assert_answers(link, os.urandom(size))
+def test_what_others_say_comes_behind_what_has_come_and_so_does_the_end(listener, link):
+    link.send(b"last words")
+    (said,) = receive(listener)
     link.close()
+    assert receive(listener) == [(said.connection, None)]
+    listener.post("it has gone")
+    assert receive(listener) == ["it has gone"]
 
 
-# ---- without them ---------------------------------------------------------------------------------------------------
+def test_a_node_hears_of_the_end_after_what_was_sent_before(listener, link):
+    link.send(b"here")
+    (here,) = receive(listener)
+    for number in range(100):
+        listener.send(here.connection, str(number).encode())
+    listener.close()
+    frames = []
+    eventually(lambda: frames.extend(link.receive()) or link.is_over)
+    assert frames == [str(number).encode() for number in range(100)]
 
 
-def end_of_handshake(listener, *, server_key, public, secret):
-    """Connect with these keys, or without any; return what the listener received and how the handshake ended."""
-    context = zmq.Context()
-    stranger = context.socket(zmq.DEALER)
-    stranger.linger = 0
-    if public:
-        stranger.curve_serverkey = server_key.encode()
-        stranger.curve_publickey = public.encode()
-        stranger.curve_secretkey = secret.encode()
-    events = stranger.get_monitor_socket()
-    stranger.connect(listener.address.endpoint)
-    stranger.send(b"let me in")
-    received, ends = [], []
-    ended = (
-        zmq.EVENT_HANDSHAKE_SUCCEEDED,
-        zmq.EVENT_HANDSHAKE_FAILED_AUTH,
-        zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL,
-        zmq.EVENT_DISCONNECTED,
-    )
-
-    def over():
-        received.extend(listener.poll(0.05))
-        while events.poll(0):
-            event = monitor.recv_monitor_message(events)["event"]
-            ends.extend([event] if event in ended else [])
-        return ends
-
-    eventually(over)
-    stranger.disable_monitor()
-    context.destroy()
-    return received, ends
-
-
-@pytest.mark.parametrize("stranger", ["without keys", "knows the server's key", "has a node's keys", "another cluster"])
-def test_a_stranger_is_rejected_in_the_handshake_and_nothing_of_it_is_read(listener, link, stranger):
-    other, mine = Listener(), listener.address
-    theirs = other.address
-    assert (mine.server_key, mine.client_secret_key) != (theirs.server_key, theirs.client_secret_key)
-    keys = {
-        "without keys": ("", "", ""),
-        "knows the server's key": (mine.server_key, theirs.client_public_key, theirs.client_secret_key),
-        "has a node's keys": (theirs.server_key, mine.client_public_key, mine.client_secret_key),
-        "another cluster": (theirs.server_key, theirs.client_public_key, theirs.client_secret_key),
-    }[stranger]
-    received, ends = end_of_handshake(listener, **dict(zip(("server_key", "public", "secret"), keys, strict=True)))
-    assert received == []
-    assert zmq.EVENT_HANDSHAKE_SUCCEEDED not in ends
-    link.send(b"still there")
-    assert receive(listener) == [(b"agent/1", b"still there")]
+def test_starts_of_one_kernel_share_a_port_and_each_hears_its_own_nodes_only(listener, link):
+    other = Listener()
+    assert port_of(other) == port_of(listener)
+    theirs = Link(other.address)
+    theirs.send(b"theirs")
+    link.send(b"ours")
+    assert (data_of(listener), data_of(other)) == ([b"ours"], [b"theirs"])
+    listener.close()
+    theirs.send(b"still theirs")
+    assert data_of(other) == [b"still theirs"]
+    theirs.close()
     other.close()
 
 
-@pytest.mark.parametrize(("kind", "connections"), [("huge frame", 6), ("small frame", 400), ("garbage", 20)])
+def test_large_messages_arrive_whole_both_ways(echoing):
+    link = Link(echoing.address)
+    for size in (0, (1 << 16) - 4, 1 << 16, 5_000_000):
+        assert b"".join([link.send(data := os.urandom(size)) or b"", *answer_to(link)]) == data
+    link.close()
+
+
+def test_a_node_that_reads_no_more_is_let_go(listener, link):
+    link.send(b"here")
+    (here,) = receive(listener)
+    blob = bytes(1 << 22)
+    for _ in range(30):
+        listener.send(here.connection, blob)
+    assert receive(listener) == [(here.connection, None)]
+
+
+# ---- without it -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("token", ["made up", "of a start that is over"])
+def test_a_token_is_good_for_one_start_only(listener, link, token):
+    over = Listener()
+    over.close()
+    token = os.urandom(32) if token == "made up" else over.address.token
+    with pytest.raises((ConnectionResetError, ssl.SSLEOFError)):
+        Link(DriverAddress(listener.address.endpoint, listener.address.certificate, token))
+    link.send(b"still there")
+    assert data_of(listener) == [b"still there"]
+
+
+def test_who_has_seen_a_node_knock_gets_no_further(listener, link):
+    """All that can be seen of a token on the network."""
+    with socket.create_connection(("127.0.0.1", port_of(listener))) as sock:
+        sock.sendall(knock_of(listener.address.token))
+        context = ssl.create_default_context(cadata=listener.address.certificate)
+        context.check_hostname = False
+        with context.wrap_socket(sock) as peer:
+            peer.sendall(os.urandom(32) + b"let me in")
+            with contextlib.suppress(ConnectionResetError):
+                assert peer.recv(1) == b""
+    link.send(b"still there")
+    assert data_of(listener) == [b"still there"]
+
+
+def test_a_node_shows_its_token_to_none_but_its_driver(listener, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as impostor:
+        endpoint = f"tcp://127.0.0.1:{impostor.getsockname()[1]}"
+        shown = []
+        thread = threading.Thread(target=lambda: shown.append(serve_as_another(impostor, tmp_path)))
+        thread.start()
+        with pytest.raises(ssl.SSLCertVerificationError):
+            Link(DriverAddress(endpoint, listener.address.certificate, b"t" * 32), patience_s=0.0)
+        thread.join()
+    assert shown == [b""]
+
+
+def serve_as_another(server, folder):
+    """Take a connection with a certificate of one's own; return what the node has shown."""
+    identity = make_identities().nodes
+    (folder / "own.pem").write_bytes(identity.certificate + identity.key)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "own.pem")
+    connection, _ = server.accept()
+    with connection, contextlib.suppress(OSError):
+        assert len(connection.recv(16, socket.MSG_WAITALL)) == 16
+        return context.wrap_socket(connection, server_side=True).recv(32)
+    return b""
+
+
+@pytest.mark.parametrize(
+    ("kind", "connections"), [("huge frame", 6), ("hello again", 400), ("garbage", 20), ("http", 20)]
+)
 def test_strangers_cannot_move_the_memory_while_nodes_are_answered(echoing, kind, connections):
-    settled = Link(echoing.address, b"settled")
-    assert_answers(settled, b"x" * MOST_FRAME_BYTES)
+    settled = Link(echoing.address)
+    assert_answers(settled, b"x" * 100_000)
     before, most = resident_bytes(), 0
     with attacking(kind, "127.0.0.1", port_of(echoing), connections=connections) as attack:
         assert attack.stdout.readline()  # it has opened all of them once
         for _ in range(100):
             most = max(most, resident_bytes() - before)
             assert_answers(settled)
-        late = Link(echoing.address, b"late")
+        late = Link(echoing.address)
         assert_answers(late)
     late.close()
     settled.close()
@@ -193,14 +242,14 @@ def test_strangers_cannot_move_the_memory_while_nodes_are_answered(echoing, kind
 
 
 def test_half_open_connections_take_few_descriptors_and_no_node_is_closed_for_them(echoing):
-    links = [Link(echoing.address, f"agent/{number}".encode()) for number in range(MOST_UNPROVEN // 8)]
+    links = [Link(echoing.address) for _ in range(MOST_STRANGERS // 8)]
     for link in links:
         assert_answers(link)
     before = open_descriptors()
-    peers = [socket.create_connection(("127.0.0.1", port_of(echoing))) for _ in range(3 * MOST_UNPROVEN)]
-    eventually(lambda: sum(is_closed(peer) for peer in peers) >= len(peers) - MOST_UNPROVEN)
-    eventually(lambda: open_descriptors() <= before + len(peers) + MOST_UNPROVEN)
-    late = Link(echoing.address, b"late")
+    peers = [socket.create_connection(("127.0.0.1", port_of(echoing))) for _ in range(3 * MOST_STRANGERS)]
+    eventually(lambda: sum(is_closed(peer) for peer in peers) >= len(peers) - MOST_STRANGERS)
+    eventually(lambda: open_descriptors() <= before + len(peers) + MOST_STRANGERS)
+    late = Link(echoing.address)
     for link in (*links, late):
         assert_answers(link)
         link.close()
@@ -218,12 +267,12 @@ def is_closed(peer):
 
 
 def test_all_nodes_of_a_large_cluster_may_come_at_once():
-    nodes = MOST_UNPROVEN + 40
+    nodes = MOST_STRANGERS + 40
     listener, peers = Listener(nodes=nodes), []
     try:
         before = open_descriptors()
         peers = [socket.create_connection(("127.0.0.1", port_of(listener))) for _ in range(nodes)]
-        eventually(lambda: [*listener.poll(0.05)] == [] and open_descriptors() >= before + 2 * nodes)
+        eventually(lambda: open_descriptors() >= before + 2 * nodes)
         assert not any(is_closed(peer) for peer in peers)
     finally:
         for peer in peers:
@@ -240,9 +289,9 @@ def test_it_listens_on_one_interface_only_and_nodes_connect_to_the_public_host(l
     for bind in ("127.0.0.1", "localhost"):
         other = Listener(bind, "localhost")
         assert other.address.endpoint.startswith("tcp://localhost:")
-        link = Link(other.address, b"agent/2")
+        link = Link(other.address)
         link.send(b"by name")
-        assert receive(other) == [(b"agent/2", b"by name")]
+        assert data_of(other) == [b"by name"]
         assert address_towards(other.address.endpoint) == "127.0.0.1"
         link.close()
         other.close()
@@ -252,12 +301,12 @@ def test_it_listens_on_one_interface_only_and_nodes_connect_to_the_public_host(l
 def test_ipv6_works():
     try:
         listener = Listener("::1")
-    except zmq.ZMQError:
+    except OSError:
         pytest.skip("IPv6 is switched off on this machine")
-    link = Link(listener.address, b"agent/6")
+    link = Link(listener.address)
     link.send(b"six")
     assert listener.address.endpoint.startswith("tcp://[::1]:")
-    assert receive(listener) == [(b"agent/6", b"six")]
+    assert data_of(listener) == [b"six"]
     assert address_towards(listener.address.endpoint) == "::1"
     link.close()
     listener.close()
@@ -267,13 +316,13 @@ def test_a_port_can_be_named_for_firewalls(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as taken, socket.create_server(("127.0.0.1", 0)) as other:
         last = max(sock.getsockname()[1] for sock in (taken, other))
         monkeypatch.setenv("TFOS_SERVER_PORT", str(last))
-        with pytest.raises(ConfigError, match=rf"TFOS_SERVER_PORT={last}: none of these ports is free; each cluster"):
+        with pytest.raises(ConfigError, match=rf"TFOS_SERVER_PORT={last}: none of these ports is free; each kernel"):
             Listener()
     listener = Listener()
     assert listener.address.endpoint == f"tcp://127.0.0.1:{last}"
     monkeypatch.setenv("TFOS_SERVER_PORT", f"{last}-{last + 50}")
     second = Listener()
-    assert last < port_of(second) <= last + 50
+    assert port_of(second) == last, "a kernel takes one port for all its clusters"
     second.close()
     listener.close()
 

@@ -16,7 +16,7 @@ from tfos_lab.engine.state.cluster_state import (
     RestartBudget,
 )
 from tfos_lab.engine.state.events import MetricsReported, NodeStartedAgain, StateChanged
-from tfos_lab.engine.state.instructions import Failure, Finished, Publish, PublishAll, SendTo, StartAll
+from tfos_lab.engine.state.instructions import Failure, Finished, Publish, SendTo, StartAll
 
 GRACE_S = 3.0
 CONSEQUENCE_PATIENCE_S = 1.2  # for as long an error that others may have caused waits for its cause
@@ -129,24 +129,6 @@ def test_a_report_of_a_node_whose_clock_is_two_minutes_off_has_the_driver_s_time
     play.receive(m.Reported(rank=0, step=1, total_steps=10, metrics={}, time_s=play.now_s + 120))
     (event,) = play.published(MetricsReported)
     assert event.time_s == pytest.approx(play.now_s, abs=1.0)
-
-
-def test_what_comes_together_is_as_if_each_came_alone_and_in_order():
-    reports = [
-        m.Reported(0, 1, 10, {"loss": 2.0}, 1000.2),
-        m.Reported(0, 2, None, {"accuracy": 0.5}, 1000.3),
-        m.Reported(0, 3, None, {"loss": 1.0}, 1000.4),
-    ]
-    activity = m.Activity(0, step=3, cpu=1.5)
-    told = [*reports[:2], m.RowsTaken(rank=0, rows=640, epoch=1), m.Activity(0, step=2), reports[2], activity]
-    together, alone = Play(cluster_size=1).all_run(), Play(cluster_size=1).all_run()
-    together.receive(m.Figures(0, told), after_s=1.0)
-    alone.wait(1.0)
-    events = [event for one in told for event in alone.receive(one, after_s=0.0).published(MetricsReported)]
-    assert together.cluster_state.views == alone.cluster_state.views
-    assert [i for i in together.asked if isinstance(i, PublishAll)] == [PublishAll(tuple(events))]
-    assert [event.step for event in events] == [1, 2, 3]
-    assert events[0].metrics == {"loss": 2.0}
 
 
 # ---- good ends ----------------------------------------------------------------------------------------------------

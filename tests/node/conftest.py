@@ -20,6 +20,7 @@ from tests.support.eventually import PATIENCE_S, eventually
 from tests.support.quick import QUICK_ENV
 from tfos_lab import messages as m
 from tfos_lab.node.agent import Agent
+from tfos_lab.node.driver_link import DriverLink
 from tfos_lab.payload import pack
 from tfos_lab.transport.listener import Listener
 from tfos_lab.values import decode_value
@@ -33,7 +34,7 @@ def launch_spec(**changes):
         cluster_id="c",
         rank=0,
         node="worker:0",
-        driver=m.DriverAddress("tcp://127.0.0.1:1", "", "", ""),
+        driver=m.DriverAddress("tcp://127.0.0.1:1", "", b""),
         owner=OWNER,
         watched_pid=os.getpid(),
         extra_env=QUICK_ENV,
@@ -66,9 +67,10 @@ class Node:
     def __init__(self, task_socket=None, *, answers=True, **spec):
         self.received = []
         self.answers = answers  # reservations, heartbeats and logs
-        self._identity = b""
+        self._connection = 0
         self._listener = Listener()
-        self.agent = Agent(launch_spec(driver=self._listener.address, **spec), task_socket)
+        spec = launch_spec(driver=self._listener.address, **spec)
+        self.agent = Agent(spec, DriverLink(spec), task_socket)
         self.thread = threading.Thread(target=self._run, name="agent-under-test", daemon=True)
         self.thread.start()
 
@@ -79,11 +81,17 @@ class Node:
             self.agent.close()
 
     def send(self, message):
-        self._listener.send(self._identity, m.encode(message))
+        self._listener.send(self._connection, m.encode(message))
+
+    def hang_up(self):
+        """End the connection, as the system does when the driver is killed."""
+        self._listener.close()
 
     def poll(self, seconds=0.02):
-        for identity, data in self._listener.poll(seconds):
-            self._identity = identity
+        for connection, data in self._listener.poll(seconds):
+            if data is None:
+                continue
+            self._connection = connection
             message = m.decode_from_agent(data)
             self.received.append(message)
             if self.answers and isinstance(message, m.Heartbeat | m.Reserve):

@@ -14,20 +14,17 @@ from tests.simulation.world import Host, Link
 from tfos_lab import messages as m
 from tfos_lab.core.launchers import THIS_MACHINE
 from tfos_lab.core.roles import NodeSpec
-from tfos_lab.node.driver_link import GAVE_UP, HEARTBEAT_S, UNREACHABLE_S
-from tfos_lab.node.stand_in import SUFFIX
+from tfos_lab.node.driver_link import GAVE_UP, HEARTBEAT_S, HUNG, HUNG_AFTER_S
+from tfos_lab.transport.link import UNREACHABLE_S
 
 if TYPE_CHECKING:
     from tests.simulation.run import Run
 
-REPEAT_S = 2.0
 PS_PATIENCE_S = 1.0
 LAST_GRACE_S = 5.0
 DRIVER_TIMEOUT_S = 600.0
-# A child whose agent is silent for so long ends, and takes the agent with it.
+# A child whose agent is stopped for so long ends, and takes the agent with it.
 CHILD_WATCHES_S = 7.0
-# An agent that waits for a disk or another process is stood in for, for so long.
-STOOD_IN_S = 60.0
 
 _STOPPED = m.Outcome(kind="stopped")
 _KILLED = m.Outcome(kind="exited", exit_code=-9)
@@ -41,7 +38,7 @@ class Agent:
     is_there : bool
         Whether the agent's process is.
     stands : str
-        Why the agent does nothing though it is there: ``"stopped"``, ``"spins"`` or ``"waits"``; "" if it works.
+        Why the agent does nothing though it is there: ``"stopped"`` or ``"hangs"``; "" if it works.
     child : Child or None
         The process of the function, while it is there.
     has_ended : bool
@@ -64,14 +61,14 @@ class Agent:
         self.is_there, self.stands, self.has_ended = False, "", False
         self.holds_slot = bool(executor)
         self.address = f"{host.name}:{self.pid}"
-        self.silent_s = self.began_s = self.left_s = 0.0
+        self.silent_s = self.began_s = self.left_s = self._stands_since_s = 0.0
         self.why = ""
         self.child: Child | None = None
         self.spool = Spool()
         self._start: m.Start | None = None
         self._waiting: list[m.ToAgent] = []
         self._had_child = self._may_start_again = self._starts_again = self._is_stopping = False
-        self._exited = self._is_leaving = False
+        self._exited = self._is_leaving = self._has_drained = False
         self._held: deque[Callable[[], None]] = deque()
         self._heard_s: float | None = None
         self._link = Link(self.world, host, lambda data: run.to_driver(self, data))
@@ -85,11 +82,12 @@ class Agent:
         if self.is_there:
             self.world.tell(self.name, f"agent {self.pid} reserves")
             self.began_s = self.world.now_s
+            self.send(self._reservation())
             self._beat()
 
     def send(self, message: m.FromAgent) -> None:
         """Send to the driver."""
-        if type(message) not in (m.Heartbeat, m.Figures):
+        if type(message) not in (m.Heartbeat, m.Activity, m.Reported):
             self.world.tell(self.name, message)
         self._link.send((self.identity, m.encode(message)))
 
@@ -97,7 +95,10 @@ class Agent:
         if not self.is_there:
             return
         self.world.at(HEARTBEAT_S, self._beat)
-        if self.stands:
+        if self.stands == "stopped":
+            return
+        if self.stands and self.world.now_s - self._stands_since_s > HUNG_AFTER_S:
+            self.go(HUNG, "hangs for good")
             return
         self._send_signs()
         silent_s = self.world.now_s - (self._heard_s or self.began_s)
@@ -109,16 +110,15 @@ class Agent:
         return m.Reserve(self.rank, self.host.name, self.address, self.pid, self.executor or THIS_MACHINE, [])
 
     def _send_signs(self) -> None:
-        if self._heard_s is None:
-            self.send(self._reservation())
         child = self.child
         heartbeat = m.Heartbeat(rank=self.rank, spooled_bytes=self.spool.size)
-        if child is None or not child.runs:
+        if child is None or not child.runs or self.stands:
             self.send(heartbeat)
             return
         idle_s = self.world.now_s - child.worked_s
         activity = m.Activity(rank=self.rank, idle_s=idle_s, last_sign="step 1")
-        self.send(m.Figures(self.rank, [heartbeat, activity, *child.figures()]))
+        for message in (heartbeat, activity, *child.figures()):
+            self.send(message)
 
     def _do(self, act: Callable[[], None]) -> None:
         """Do something in the loop: now, or when it works again."""
@@ -136,6 +136,9 @@ class Agent:
         self._do(lambda: self._receive(data))
 
     def _receive(self, data: bytes) -> None:  # noqa: C901, PLR0912 - one function for all messages
+        if not data:
+            self.go(0, "was hung up on")
+            return
         self._heard_s = self.world.now_s
         message = m.decode_to_agent(data)
         if not isinstance(message, m.HeartbeatAck):
@@ -288,9 +291,9 @@ class Agent:
 
     def _drain(self) -> None:
         is_over = self._exited and self.child is None and not self._may_start_again
-        if self.is_there and not self.stands and not self._is_leaving and is_over:
+        if self.is_there and not self._is_leaving and is_over and not self._has_drained:
+            self._has_drained = True
             self.send(m.Drained(rank=self.rank))
-            self._after(REPEAT_S, self._drain)
 
     def go(self, code: int, why: str) -> None:
         """End the agent, and with it the child."""
@@ -299,15 +302,23 @@ class Agent:
         self.world.tell(self.name, f"agent {self.pid} {why} (code {code})")
         self.is_there, self.stands = False, ""
         self.left_s, self.why = self.world.now_s, why
+        self._link.send((self.identity, None))
         if self.child is not None:
             # The child follows its agent at once, or as soon as its fork server sees that it is gone.
             self.world.at(self.world.between(0.0, 0.2), self.child_ends, _KILLED)
         self.run.on_agent_end(self, code)
 
     def ask_to_leave(self) -> None:
-        """Whoever has started it wants it to end: one that is stopped goes on for that, one that spins is killed."""
-        after_s = self.world.between(0.05, 0.5) + (2.5 if self.stands else 0.0)
-        self.world.at(after_s, self.go, 0, "was asked to leave")
+        """Whoever has started it wants it to end: one that is stopped goes on for that, one that hangs when it can."""
+        after_s = self.world.between(0.05, 0.5)
+        if self.stands == "stopped":
+            self.world.at(after_s, self.go, 0, "was asked to leave")
+        else:
+            self._after(after_s, lambda: self.go(0, "was asked to leave"))
+
+    def hang_up(self) -> None:
+        """The driver ends the connection, or has ended itself; what was sent before comes before that."""
+        self.receive(b"")
 
     def on_executor_gone(self) -> None:
         """The executor has ended: the driver is told, and the node ends."""
@@ -322,36 +333,24 @@ class Agent:
             orphaned = m.Outcome(kind="exited", exit_code=-9, orphaned=True)
             self.world.at(self.world.between(0.0, 0.1), self.child_ends, orphaned)
         self._after(self.world.between(0.0, 0.02), leave)
-        if self.stands:
+        if self.stands == "stopped":
             self.world.at(CHILD_WATCHES_S, self.go, -9, "is killed")
 
     # ---- faults -----------------------------------------------------------------------------------------------------
 
     def stand(self, how: str, for_s: float) -> None:
-        """Do nothing for a while: ``"stopped"``, ``"spins"``, or ``"waits"``, which a thread stands in for."""
-        self.stands = how
+        """Do nothing for a while: ``"stopped"``, or ``"hangs"``, while signs of life are sent."""
+        self.stands, self._stands_since_s = how, self.world.now_s
         self.world.at(for_s, self._go_on, how)
-        if how == "waits":
-            self.world.at(REPEAT_S, self._stand_in, self.world.now_s)
-        elif for_s > CHILD_WATCHES_S:
-            self.world.at(CHILD_WATCHES_S + self.world.between(0.0, 1.0), self._child_leaves, how)
+        if how == "stopped" and for_s > CHILD_WATCHES_S:
+            self.world.at(CHILD_WATCHES_S + self.world.between(0.0, 1.0), self._child_leaves)
 
-    def _stand_in(self, since_s: float) -> None:
-        if self.is_there and self.stands == "waits" and self.world.now_s - since_s < STOOD_IN_S:
-            signs = [self._reservation()] if self._heard_s is None else []
-            for sign in [*signs, m.Heartbeat(rank=self.rank)]:
-                self._link.send((self.identity + SUFFIX, m.encode(sign)))
-            self.world.at(HEARTBEAT_S, self._stand_in, since_s)
-
-    def _child_leaves(self, how: str) -> None:
-        """The child sees that its agent is silent: it ends, and has the agent go on and leave, or killed."""
-        if self.stands == how and self.child is not None and not self.child.is_stopped:
+    def _child_leaves(self) -> None:
+        """The child sees that its agent is stopped: it ends, and has the agent go on and leave."""
+        if self.stands == "stopped" and self.child is not None and not self.child.is_stopped:
             self.child_ends(_KILLED)
-            if how == "stopped":
-                self.world.at(0.1, self._go_on, how)
-                self.world.at(self.world.between(0.1, 0.5), self.go, 0, "was ended by its child")
-            else:
-                self.world.at(0.1, self.go, -9, "was killed by its child")
+            self.world.at(0.1, self._go_on, "stopped")
+            self.world.at(self.world.between(0.1, 0.5), self.go, 0, "was ended by its child")
 
     def _go_on(self, how: str) -> None:
         if self.stands != how or not self.is_there:

@@ -9,13 +9,14 @@ from tests.simulation.agents import Agent
 from tests.simulation.plan import Fault
 from tfos_lab import messages as m
 from tfos_lab.engine.state.cluster_state import LOST_AFTER_S
+from tfos_lab.node.driver_link import HUNG_AFTER_S
 
 if TYPE_CHECKING:
     from tests.simulation.run import Run
 
 # Silence that is shorter is never a loss: heartbeats come each second, and may be on their way for a moment.
 _HARMLESS_S = LOST_AFTER_S - 1.5
-_SILENCES = {"cut", "slow", "stop the agent", "the agent spins", "the agent waits"}
+_SILENCES = {"cut", "slow", "stop the agent"}
 # A feed waits a little longer for a node to open its endpoints.
 _OPENS_S = 25.0
 _PEERS_MISS_S = (8.0, 12.0)
@@ -105,21 +106,24 @@ def _is_at_work(agent: Agent) -> bool:
     return not agent.has_ended
 
 
-def _to_agent(run: Run, fault: Fault, agent: Agent) -> None:
+def _to_agent(run: Run, fault: Fault, agent: Agent) -> None:  # noqa: C901 - a case for each kind
     child, at_work, nodes = agent.child, _is_at_work(agent), {agent.name}
+    if agent.stands == "hangs" and fault.kind != "kill the agent":
+        return  # nobody could tell of it
     match fault.kind:
         case "kill the agent":
             # Here, nobody waits for a node that has told how it ended; Spark may end all others with it.
             _note(run, fault, nodes, kills=at_work, may_kill=run.plan.spark)
             agent.go(-9, "is killed")
-        case "stop the agent" | "the agent spins" | "the agent waits" if not agent.stands:
-            for_s = fault.for_s or 1e6
-            how = {"stop the agent": "stopped", "the agent spins": "spins", "the agent waits": "waits"}[fault.kind]
-            is_silent = how != "waits" and for_s > _HARMLESS_S
-            fails_feed = how == "waits" and for_s > _OPENS_S and bool(run.plan.partitions)
-            kills = at_work and is_silent and for_s > 1e5
-            _note(run, fault, nodes, kills=kills, may_kill=is_silent or fails_feed)
-            agent.stand(how, for_s)
+        case "stop the agent" if not agent.stands:
+            is_silent = fault.for_s > _HARMLESS_S
+            _note(run, fault, nodes, kills=at_work and is_silent and fault.for_s > 1e5, may_kill=is_silent)
+            agent.stand("stopped", fault.for_s)
+        case "the agent hangs" if not agent.stands:
+            ends = fault.for_s > HUNG_AFTER_S
+            fails_feed = fault.for_s > _OPENS_S and bool(run.plan.partitions)
+            _note(run, fault, nodes, kills=at_work and ends, may_kill=ends or fails_feed)
+            agent.stand("hangs", fault.for_s)
         case "kill the child" if child is not None:
             _note(run, fault, nodes, kills=not child.has_ended, may_kill=True)
             agent.child_ends(m.Outcome(kind="exited", exit_code=-9))
@@ -142,7 +146,9 @@ def _kill_kernel(run: Run, fault: Fault) -> None:
     _note(run, fault, {agent.name for agent in run.present}, kills=True)
     run.kernel.is_gone = True
     for agent in run.present:
-        if not agent.executor:  # it sees the kernel's end; others hear nothing more
+        if agent.executor:  # its connection ends; one of this machine sees the kernel's end
+            agent.hang_up()
+        else:
             run.world.at(
                 run.world.between(0.0, 0.5) + (7.0 if agent.stands else 0.0), agent.go, 0, "ends with the kernel"
             )

@@ -92,17 +92,16 @@ class Mailbox:
         self.is_closed = False
         self._world = world
         self._kernel = kernel
-        self._posted: deque[Change] = deque()
-        self._data: deque[tuple[bytes, bytes]] = deque()
+        self._waiting: deque[Change | tuple[bytes, bytes | None]] = deque()
 
     def post(self, item: Change) -> None:
         """Have the driver call something."""
-        self._posted.append(item)
+        self._waiting.append(item)
 
-    def arrive(self, item: tuple[bytes, bytes]) -> None:
+    def arrive(self, item: tuple[bytes, bytes | None]) -> None:
         """A message has come."""
         if not self.is_closed:
-            self._data.append(item)
+            self._waiting.append(item)
 
     def poll(self, timeout_s: float) -> Iterator[object]:
         """Yield what has come within the timeout, in the listener's order."""
@@ -113,14 +112,12 @@ class Mailbox:
             self._world.wait(going_on_s, lambda: self._kernel.is_gone)
         if self._kernel.is_gone:
             raise KernelGone
-        for _ in range(min(len(self._data), _AT_ONCE)):
-            yield self._data.popleft()
-        while self._posted:
-            yield self._posted.popleft()
-        self.is_behind = bool(self._data)
+        for _ in range(min(len(self._waiting), _AT_ONCE)):
+            yield self._waiting.popleft()
+        self.is_behind = bool(self._waiting)
 
     def _has_work(self) -> bool:
-        return bool(self._posted or self._data) or self._kernel.is_paused or self._kernel.is_gone
+        return bool(self._waiting) or self._kernel.is_paused or self._kernel.is_gone
 
     def send_to_all(self, identities: Iterable[bytes], data: bytes) -> None:
         """Send the same to several agents."""

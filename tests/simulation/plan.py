@@ -21,7 +21,7 @@ _LASTS_S = {
     "cut": (0.5, 2.0, 3.0, 20.0, 90.0),
     "slow": (3.0, 10.0),
     "stop the agent": (1.0, 3.0, 20.0, 1e6),
-    "the agent waits": (3.0, 20.0, 55.0),
+    "the agent hangs": (3.0, 20.0, 55.0, 70.0),
     "stop the child": (2.0, 1e6),
     "late task": (3.0, 10.0),
 }
@@ -32,8 +32,7 @@ _HERE = (
     "kill the agent",
     "kill the fork server",
     "stop the agent",
-    "the agent spins",
-    "the agent waits",
+    "the agent hangs",
     "stop the child",
     "raise",
     "exit",

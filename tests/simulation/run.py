@@ -230,7 +230,7 @@ class Run:
 
     # ---- messages and events ----------------------------------------------------------------------------------------
 
-    def to_driver(self, agent: Agent, item: tuple[bytes, bytes]) -> None:
+    def to_driver(self, agent: Agent, item: tuple[bytes, bytes | None]) -> None:
         """A message of an agent arrives at the driver that it belongs to."""
         if agent.head_number == self.head.number:
             self.head.arrive(item)
@@ -265,7 +265,10 @@ class Run:
             return
         self._launcher_is_closed = True
         for agent in self.present:
-            if not (agent.executor and not agent.holds_slot):  # else the connection was given up with the slot
+            # With its slot, an agent has given up the connection to whoever has started it.
+            if agent.executor and not agent.holds_slot:
+                agent.hang_up()
+            else:
                 self.world.at(agent.host.arrival_s() - self.world.now_s, agent.ask_to_leave)
 
     def on_agent_end(self, agent: Agent, code: int) -> None:

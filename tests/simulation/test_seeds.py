@@ -17,7 +17,11 @@ MENDED = [
     Plan(nodes=4, spark=True, faults=(Fault("kill the agent", at_s=6.1, node="worker:0"),)),
     # So they were where that one had been silent, and Spark told of its end only then.
     Plan(
-        seed=10, nodes=3, evaluator=True, spark=True, faults=(Fault("the agent spins", at_s=0.4, node="evaluator:0"),)
+        seed=10,
+        nodes=3,
+        evaluator=True,
+        spark=True,
+        faults=(Fault("stop the agent", at_s=0.4, node="evaluator:0", for_s=1e6),),
     ),
     # A killed child waits for news of its executor, and its peers were blamed meanwhile.
     Plan(nodes=3, ps=1, spark=True, faults=(Fault("kill the fork server", at_s=5.4, node="ps:0"),)),

@@ -26,7 +26,7 @@ from tfos_lab.engine.head import Head
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.values import encode_value
 
-ADDRESS = m.DriverAddress(endpoint="tcp://fake:1", server_key="", client_public_key="", client_secret_key="")
+ADDRESS = m.DriverAddress(endpoint="tcp://fake:1", certificate="", token=b"")
 
 
 class FakeListener:

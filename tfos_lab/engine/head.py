@@ -8,7 +8,6 @@ clocks; the head does what they ask for.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import logging
@@ -37,7 +36,6 @@ from tfos_lab.engine.state.instructions import (
     Instruction,
     Overdue,
     Publish,
-    PublishAll,
     SendTo,
     SendToAll,
     StartAll,
@@ -47,7 +45,6 @@ from tfos_lab.engine.state.unread import UnreadWatch
 from tfos_lab.engine.state.wrong_messages import WrongMessage, check
 from tfos_lab.errors import NodeFailed, ReservationTimeout, TfosError, WaitTimeout
 from tfos_lab.messages import PIECE_BYTES
-from tfos_lab.node.stand_in import SUFFIX as STAND_IN
 
 if TYPE_CHECKING:
     from tfos_lab.engine.cluster import Cluster
@@ -59,6 +56,8 @@ TICK_S = 0.2
 # Of what a node has sent, in the error that it causes.
 _MAX_TEXT = 300
 _LOG_TAIL_LINES = 20
+# How long a node that is gone is waited for: for the rest of what it has sent, and for whoever says why.
+_REASON_S = 0.5
 # What each node sends several times a second does not concern the feed state.
 _FIGURES = frozenset({m.Reported, m.Activity, m.Logs})
 
@@ -122,18 +121,19 @@ class Head:
         self.stacks = StackAnswers(self.request, self.over)
         self.profiles = Profiles(self.request, self.over)
         self._payload = PayloadSender(cluster.payload)
-        self._identities: dict[int, bytes] = {}
-        self._ranks: dict[bytes, int] = {}
-        self._replaced: set[tuple[bytes, str]] = set()
-        self._refused: set[bytes] = set()
-        self._log_sequences: dict[bytes, int] = {}
+        # Each rank's connection, ended or not; the rank of each that has not; of agents that are gone, why and since
+        # when.
+        self._connections: dict[int, int] = {}
+        self._ranks: dict[int, int] = {}
+        self._gone: dict[int, tuple[str, float]] = {}
+        self._refused: set[int] = set()
         self._thread: threading.Thread | None = None
         self._listener = cluster.make_listener(*cluster.hosts, len(cluster.node_specs))
         self.address: m.DriverAddress = self._listener.address
         try:
             self.launcher = cluster.make_launcher(self)
         except BaseException:
-            self._listener.close()  # a context that nobody closes would hang the kernel when it is collected
+            self._listener.close()
             raise
 
     @property
@@ -171,7 +171,7 @@ class Head:
 
     def lose(self, rank: int, why: str) -> None:
         """Record that a node's agent is gone."""
-        self.request(lambda now_s: self.state.lose(rank, why, now_s))
+        self.request(lambda now_s: self._take_loss(rank, why, now_s))
 
     def lose_executor(self, executor: str, why: str) -> None:
         """Record that an executor is gone, and all nodes on it."""
@@ -266,6 +266,7 @@ class Head:
             self.cluster.on_over(self)
 
     def _tick(self, now_s: float, *, behind: bool) -> None:
+        self._do(self._lose_gone(now_s))
         self._do(self.state.tick(now_s, behind=behind))
         for machine in (self._hangs, self._unread):
             self._do(machine.tick(now_s))
@@ -285,85 +286,102 @@ class Head:
 
     def _take_data(self, item: AgentData) -> None:
         """Handle an agent's message; one that no agent sends ends its sender."""
-        identity, data = item[0].removesuffix(STAND_IN), item[1]
-        if identity in self._refused:
+        connection, data = item
+        if data is None:
+            self._disconnect(connection)
+            return
+        if connection in self._refused:
             return
         try:
             message = m.decode_from_agent(data)
         except msgspec.DecodeError as error:
-            self._refuse(identity, f"a message that cannot be decoded ({error})")
+            self._refuse(connection, f"a message that cannot be decoded ({error})")
             return
         try:
-            self._admit(identity, message)
+            self._admit(connection, message)
         except WrongMessage as error:
-            self._refuse(identity, str(error))
+            self._refuse(connection, str(error))
         except Exception as error:
-            logger.exception("a message of %r cannot be handled", identity)
-            self._refuse(identity, f"{type(message).__name__} ({type(error).__name__}: {error})")
+            logger.exception("a message of connection %d cannot be handled", connection)
+            self._refuse(connection, f"{type(message).__name__} ({type(error).__name__}: {error})")
 
-    def _refuse(self, identity: bytes, what: str) -> None:
-        logger.warning("%r was refused; it had sent %s", identity, what)
-        rank = self._ranks.get(identity)
+    def _refuse(self, connection: int, what: str) -> None:
+        logger.warning("connection %d was refused; it had sent %s", connection, what)
+        rank = self._ranks.get(connection)
         if rank is None:
-            self._send_away(identity)
+            self._send_away(connection)
             return
-        self._refused.add(identity)
+        self._refused.add(connection)
         self._do(self.state.refuse(rank, what[:_MAX_TEXT], time.time()))
 
-    def _send_away(self, identity: bytes) -> None:
+    def _send_away(self, connection: int) -> None:
         """End an agent whose rank is another's."""
-        self._listener.send(identity, m.encode(m.Stop(grace_s=0.0)))
-        self._listener.send(identity, m.encode(m.Shutdown()))
+        self._listener.send(connection, m.encode(m.Stop(grace_s=0.0)))
+        self._listener.send(connection, m.encode(m.Shutdown()))
 
-    def _admit(self, identity: bytes, message: m.FromAgent) -> None:
+    def _admit(self, connection: int, message: m.FromAgent) -> None:
         """Handle a message whose sender has its rank, or may have it from now on."""
-        is_known = self._identities.get(message.rank) == identity
+        is_known = self._connections.get(message.rank) == connection
         if not is_known:
             if not 0 <= message.rank < self.state.size:
                 raise WrongMessage(f"{type(message).__name__} (there is no rank {message.rank})")
-            if identity in self._ranks:
+            if connection in self._ranks:
                 raise WrongMessage(f"{type(message).__name__} (in the name of rank {message.rank})")
         check(message, self.state.state, self.feed_state)
         if isinstance(message, m.Reserve):
-            self._reserve(identity, message)
+            self._reserve(connection, message)
         elif is_known:
-            self._handle(identity, message, time.time())
+            self._handle(connection, message, time.time())
         else:
-            self._send_away(identity)  # an agent of an earlier start, or one that came too late
+            self._send_away(connection)  # an agent of an earlier start, or one that came too late
 
-    def _reserve(self, identity: bytes, message: m.Reserve) -> None:
-        known, view = self._identities.get(message.rank), self.state.view_of(message.rank)
-        if known == identity and view.address == message.address:  # it has not heard yet that it has the rank
-            self._do(self.state.handle(m.Heartbeat(message.rank), time.time()))
-            return
-        is_late = known not in (None, identity) and not self.state.may_replace(message.rank)
-        if is_late or (identity, message.address) in self._replaced:
-            self._send_away(identity)
-            return
-        if known is not None:
-            del self._ranks[known]
-            self._replaced.add((known, view.address))
-        self._identities[message.rank] = identity
-        self._ranks[identity] = message.rank
+    def _reserve(self, connection: int, message: m.Reserve) -> None:
+        known = self._connections.get(message.rank)
+        if known not in (None, connection):
+            if not self.state.may_replace(message.rank):
+                self._send_away(connection)
+                return
+            self._ranks.pop(known, None)
+        self._gone.pop(message.rank, None)
+        self._connections[message.rank] = connection
+        self._ranks[connection] = message.rank
         self._do(self.state.handle(message, time.time()))
 
-    def _handle(  # noqa: C901, PLR0912 - one case for each kind
-        self, identity: bytes, message: m.FromAgent, now_s: float
+    def _disconnect(self, connection: int) -> None:
+        """Take note that an agent's connection has ended: nothing more comes from it."""
+        rank = self._ranks.pop(connection, None)
+        if rank is not None and connection not in self._refused and not self.state.has_drained(rank):
+            self._do(self._take_loss(rank, "", time.time()))
+
+    def _take_loss(self, rank: int, why: str, now_s: float) -> list[Instruction]:
+        """A node's agent is gone: whoever has started it says why, its connection only that it is."""
+        known, since_s = self._gone.get(rank, ("", now_s))
+        self._gone[rank] = known or why, since_s
+        return self._lose_gone(now_s)
+
+    def _lose_gone(self, now_s: float) -> list[Instruction]:
+        """Lose nodes whose agents are gone, in that order: each when all it has sent was read, and why is known.
+
+        What does not come within a moment is not waited for.
+        """
+        instructions: list[Instruction] = []
+        for rank, (why, since_s) in list(self._gone.items()):
+            is_read = self._connections.get(rank) not in self._ranks
+            if not (is_read and why) and now_s - since_s <= _REASON_S:
+                break
+            del self._gone[rank]
+            instructions += self.state.lose(rank, why or "its connection to the notebook has ended", now_s)
+        return instructions
+
+    def _handle(  # noqa: C901 - one case for each kind
+        self, connection: int, message: m.FromAgent, now_s: float
     ) -> None:
         """Hand a message to whatever it concerns."""
         cluster, view = self.cluster, self.state.view_of(message.rank)
         match message:
-            case m.Figures():  # most are
-                self._do(self.state.handle(message, now_s))
-                for told in message.told:
-                    if type(told) not in _FIGURES:
-                        self._do(self.feed_state.handle(told, now_s))
-                if logs := [told for told in message.told if isinstance(told, m.Logs)]:
-                    self._write_logs(identity, *logs)
-                return
             case m.Logs():
                 self.state.record_logs(message.rank, now_s)
-                self._write_logs(identity, message)
+                self._write_logs(connection, message)
                 return
             case m.SavesTo():
                 if note := saving_note(message, view):
@@ -398,17 +416,11 @@ class Head:
                 self._do(cluster.output.handle(message, self.state.view_of(message.rank), now_s))
                 self._do(cluster.output.results.handle(message, view.name, now_s))
 
-    def _write_logs(self, identity: bytes, *batches: m.Logs) -> None:
-        """Store batches of a node's log that have come together, and give credit for all of them."""
-        records = []
-        for batch in batches:
-            if batch.sequence >= self._log_sequences.get(identity, 0):
-                self._log_sequences[identity] = batch.sequence + 1
-                records += batch.records
-        if records:
-            node = self.state.view_of(batches[0].rank).name
-            self.cluster.bus.publish(*self.cluster.log_writer.write(node, records))
-        self._listener.send(identity, m.encode(m.LogCredit(sequence=batches[-1].sequence)))
+    def _write_logs(self, connection: int, logs: m.Logs) -> None:
+        """Store a part of a node's log, and give credit for it."""
+        node = self.state.view_of(logs.rank).name
+        self.cluster.bus.publish(*self.cluster.log_writer.write(node, logs.records))
+        self._listener.send(connection, m.encode(m.LogCredit(sequence=logs.sequence)))
 
     # ---- what the state machines ask for ----------------------------------------------------------------------------
 
@@ -421,8 +433,6 @@ class Head:
                     self._send_to_all(ranks, message)
                 case StartAll(spec=spec):
                     self._start_all(spec)
-                case PublishAll(events=events):
-                    self.cluster.bus.publish(*events)
                 case Publish(event=event):
                     self.cluster.bus.publish(event)
                 case Overdue(waited_s=waited_s):
@@ -435,22 +445,21 @@ class Head:
                     self.over.set()
 
     def _send(self, rank: int, message: m.ToAgent) -> None:
-        identity = self._identities.get(rank)
-        if identity is not None:
-            with contextlib.suppress(OSError):
-                self._listener.send(identity, m.encode(message))
+        connection = self._connections.get(rank)
+        if connection is not None:
+            self._listener.send(connection, m.encode(message))
 
     def _send_to_all(self, ranks: Iterable[int], message: m.ToAgent) -> None:
-        identities = [self._identities[rank] for rank in ranks if rank in self._identities]
-        self._listener.send_to_all(identities, m.encode(message))
+        connections = [self._connections[rank] for rank in ranks if rank in self._connections]
+        self._listener.send_to_all(connections, m.encode(message))
 
     def _start_all(self, spec: dict[str, list[str]]) -> None:
         """Send all start messages."""
         self.cluster.history.mark_released(time.time())
-        for rank in list(self._identities):
+        for rank in list(self._connections):
             self._send(rank, self._start_of(rank, spec))
         if self.feed_state.ended:
-            self._send_to_all(self._identities, m.FeedsEnded())
+            self._send_to_all(self._connections, m.FeedsEnded())
 
     def _start_of(self, rank: int, cluster_spec: dict[str, list[str]]) -> m.Start:
         """Return the start message of a node."""

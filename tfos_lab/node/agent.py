@@ -42,7 +42,6 @@ from tfos_lab.node.scratch import Scratch
 from tfos_lab.node.stack_taker import StackTaker
 from tfos_lab.transport.poll_loop import PollLoop
 
-REPEAT_S = 2.0
 # An agent that has to leave sends the node's output first, for as long as the driver goes on taking it.
 LAST_OUTPUT_S = 5.0
 # The poll loop wakes at least this often: when something is to be sent soon, and otherwise.
@@ -54,7 +53,11 @@ def run(body: bytes, fds: list[int]) -> int:
     """Entry point in the forked process: ``body`` is a `LaunchSpec`, ``fds`` the Spark task's socket, if any."""
     spec = msgspec.msgpack.decode(body, type=m.LaunchSpec)
     set_process_name(f"tfos {spec.node}")
-    agent = Agent(spec, socket.socket(fileno=fds[0]) if fds else None)
+    try:
+        driver = DriverLink(spec)
+    except OSError:
+        return GAVE_UP
+    agent = Agent(spec, driver, socket.socket(fileno=fds[0]) if fds else None)
     signal.signal(signal.SIGTERM, lambda *_: agent.leave())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
@@ -70,19 +73,21 @@ class Agent:
     ----------
     spec : LaunchSpec
         The node, and how to reach the driver.
+    driver : DriverLink
+        The connection to the driver.
     task_socket : socket.socket or None
         Connected to the Spark task that occupies the node's slot.
     """
 
-    def __init__(self, spec: m.LaunchSpec, task_socket: socket.socket | None) -> None:
+    def __init__(self, spec: m.LaunchSpec, driver: DriverLink, task_socket: socket.socket | None) -> None:
         # Before the child can look for any, and for as long as it may hold memory on them.
         self._gpus = NodeGpus(spec.gpus, spec.gpus_wanted, {**spec.environ, **spec.extra_env})
         self._spec = spec = msgspec.structs.replace(spec, gpus=self._gpus.own)
         self._rank = spec.rank
         self._task_socket = task_socket
         self._scratch = Scratch(spec.cluster_id, spec.rank)
-        self._driver = DriverLink(spec)
-        send = self._driver.send
+        self._driver = driver
+        send = driver.send
         self._place = NodePlace(spec, self._driver.host)
         self._port = self._place.ports.take(lambda port: _reserve_port(self._place.host, port))
         self._loop = PollLoop()
@@ -90,7 +95,7 @@ class Agent:
         self._log_sender = LogSender(spec.rank, self._logs, send)
         gpus, logs = self._gpus.own or (), self._logs
         self._activity = ActivityReporter(spec.rank, send, gpus=gpus, output_at=lambda: logs.appended_at)
-        events = ChildEvents(send, self._on_child_message, self._on_child_ended, self._driver.long_wait)
+        events = ChildEvents(send, self._on_child_message, self._on_child_ended)
         self._child = ChildSupervisor(spec, self._scratch.path, self._loop, self._logs, events)
         rows_host, take_port = self._place.rows_host, self._place.ports.take
         self._feeds = FeedStore(spec.rank, rows_host, self._scratch.path, send, self._child.send, take_port=take_port)
@@ -109,22 +114,22 @@ class Agent:
         self._given_up = False
         self._asked_to_leave = False
         self._output_until: float | None = None
-        self._drained_at: float | None = None
+        self._has_drained = False
 
     # ---- the loop ---------------------------------------------------------------------------------------------------
 
     def run(self) -> int:
         """Reserve, then work until the driver sends `Shutdown` or is gone; return the exit code."""
-        self._loop.watch(self._driver.socket, self._on_driver)
+        self._loop.watch(self._driver, self._on_driver)
         self._loop.watch(self._feeds.fileno(), self._feeds.pump)
         if self._watched_pidfd is not None:
             self._loop.watch(self._watched_pidfd, self._on_watched_exit)
-        with self._driver.long_wait():
-            self._shared.mark()
-            self._start_folder = self._output.working_folder.make(self._spec)
+        self._shared.mark()
+        self._start_folder = self._output.working_folder.make(self._spec)
         self._reserve()
         self._child.warm()
         while not self._leaving:
+            self._loop.watch_writing(self._driver, wanted=self._driver.has_unsent)
             self._loop.turn(self._poll_ms())
             self._tick()
         return GAVE_UP if self._given_up else 0
@@ -143,33 +148,30 @@ class Agent:
         )
 
     def _poll_ms(self) -> int:
-        is_draining = self._child.ended and self._drained_at is None
+        is_draining = self._child.ended and not self._has_drained
         has_work = self._child.holds_line or self._log_sender.can_send or self._stacks.waits
         has_work |= self._payload.is_awaited
         return _BUSY_POLL_MS if self._asked_to_leave or has_work or is_draining else _IDLE_POLL_MS
 
     def _tick(self) -> None:
         now = time.monotonic()
-        # A heartbeat takes along what is there.
-        self._log_sender.send_due(at_once=self._driver.heartbeat_is_due)
+        self._driver.spooled_bytes = self._feeds.spooled_bytes
+        self._driver.go_on()
+        self._log_sender.send_due()
         self._activity.tick()
-        self._driver.send_heartbeat_if_due(self._feeds.spooled_bytes)
-        self._given_up = self._driver.is_given_up(self._spec.driver_timeout_s)
-        if self._given_up or self._watched_pidfd is None:
+        self._given_up = self._driver.silent_s > self._spec.driver_timeout_s
+        if self._given_up or self._driver.is_over or self._watched_pidfd is None:
             self._leaving = True  # nobody is left to send the output to
         if self._asked_to_leave:
-            with self._driver.long_work():
-                self._send_output_and_leave(now)
-        with self._driver.long_wait():
-            self._payload.tick(now)
+            self._send_output_and_leave(now)
+        self._payload.tick(now)
         self._child.tick(now)
         self._stacks.tick(now)
-        with self._driver.long_work():
-            self._output.work()
-            self._result.work()
-            self._event_files.tick()
+        self._output.work()
+        self._result.work()
+        self._event_files.tick()
         if self._child.is_over:
-            self._drain(now)
+            self._drain()
 
     # ---- the driver's messages --------------------------------------------------------------------------------------
 
@@ -182,8 +184,7 @@ class Agent:
             case m.HeartbeatAck():
                 pass
             case m.Start() | m.PayloadPiece():
-                with self._driver.long_wait():
-                    self._payload.handle(message)
+                self._payload.handle(message)
             case m.StartAgain():
                 self._child.start_again()
             case m.Stop(grace_s=grace_s, reason=reason):
@@ -207,12 +208,11 @@ class Agent:
             return
         self._feeds.handle(message)
         self._stacks.handle(message)
-        with self._driver.long_wait():
-            self._event_files.handle(message)
-            self._output.handle(message)
-            self._result.handle(message)
-            if isinstance(message, m.PieceWanted) and is_of_trace(message):
-                self._driver.send(trace_piece(self._rank, message, self._scratch.path))
+        self._event_files.handle(message)
+        self._output.handle(message)
+        self._result.handle(message)
+        if isinstance(message, m.PieceWanted) and is_of_trace(message):
+            self._driver.send(trace_piece(self._rank, message, self._scratch.path))
 
     def _start(self, start: m.Start) -> None:
         if self._child.started or self._child.ended:
@@ -221,8 +221,6 @@ class Agent:
         if problem := self._place.problem or self._shared.problem(nodes):
             self._refuse(problem)
             return
-        self._log_sender.share_with(len(nodes))
-        self._driver.share_with(len(nodes))
         self._result.prepare(start)
         start, spec = self._output.prepare(start), self._spec
         start = self._remote_log.prepare(start, {**spec.environ, **start.env, **spec.extra_env})
@@ -248,8 +246,7 @@ class Agent:
         self._activity.take(message)
         match message:
             case m.SavesTo(path=path):
-                with self._driver.long_wait():
-                    self._saved_paths.report(path)
+                self._saved_paths.report(path)
             case m.OutputOpened():
                 self._output.open()
             case m.Stacks():
@@ -270,19 +267,15 @@ class Agent:
 
     # ---- leaving ----------------------------------------------------------------------------------------------------
 
-    def _drain(self, now: float) -> None:
-        """After the child's exit, send the rest of its output, then `Drained` until the driver answers."""
+    def _drain(self) -> None:
+        """After the child's exit, send the rest of its output, then `Drained`."""
         if not self._child.drain() or self._result.is_busy:
             return
         self._logs.tell_lost()
         self._log_sender.send_all()
-        with self._driver.long_work():
-            is_settled = self._event_files.settle() and self._output.settle() and self._remote_log.settle()
-        if not is_settled or self._output_until is not None:
-            return
-        is_due = self._drained_at is None or now - self._drained_at > REPEAT_S
-        if is_due and not self._logs.has_unread:
-            self._drained_at = now
+        is_settled = self._event_files.settle() and self._output.settle() and self._remote_log.settle()
+        if is_settled and self._output_until is None and not self._has_drained and not self._logs.has_unread:
+            self._has_drained = True
             self._driver.send(m.Drained(rank=self._rank))
 
     def leave(self) -> None:
@@ -295,8 +288,7 @@ class Agent:
     def _on_watched_exit(self) -> None:
         assert self._watched_pidfd is not None
         self._loop.unwatch(self._watched_pidfd)
-        with self._driver.long_wait():
-            end_abandoned(self._fork_server.socket_path.parent)
+        end_abandoned(self._fork_server.socket_path.parent)
         if self._spec.executor:
             self._driver.send(m.ExecutorGone(rank=self._rank))
         self.leave()

@@ -6,7 +6,6 @@ import signal
 import socket
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,14 +38,11 @@ class ChildEvents:
         Called with each message of the child, except for its `Ended`.
     on_ended : callable
         Called once, with how the user's function ended.
-    long_wait : callable
-        Returns the context in which a fork server is waited for.
     """
 
     on_progress: Callable[[m.Progressed], None]
     on_message: Callable[[m.FromAgent], None]
     on_ended: Callable[[m.Outcome], None]
-    long_wait: Callable[[], AbstractContextManager[None]] = nullcontext
 
 
 class ChildSupervisor:
@@ -99,8 +95,7 @@ class ChildSupervisor:
     def warm(self) -> None:
         """Start the fork server's imports now, while other nodes still reserve."""
         try:
-            with self._events.long_wait():
-                self._fork_server.warm()
+            self._fork_server.warm()
         except OSError as error:
             self._end_without_fork_server(error)
 
@@ -111,8 +106,7 @@ class ChildSupervisor:
         """
         spec = msgspec.structs.replace(self._spec, cwd=folder)
         try:
-            with self._events.long_wait():
-                child = ChildLink.spawn(spec, start, self._fork_server, self._scratch, port)
+            child = ChildLink.spawn(spec, start, self._fork_server, self._scratch, port)
         except OSError as error:
             self._end_without_fork_server(error)
             return
@@ -291,8 +285,7 @@ class ChildSupervisor:
         for pipe in self._pipes:
             pipe.release(self._logs, LINE_PATIENCE_S)
         if self._child is not None and not self._child.pid and not self.exited:
-            with self._events.long_wait():
-                self._fork_server.replace_if_stuck(self._fork_server_watch)  # it could neither fork it nor say so
+            self._fork_server.replace_if_stuck(self._fork_server_watch)  # it could neither fork it nor say so
         if self._starts_again and self.exited and self.drain():
             self._replace_child()
 

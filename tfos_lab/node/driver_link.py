@@ -1,26 +1,26 @@
-"""The agent's side of the control channel: messages to and from the driver, heartbeats, and the driver's silence."""
+"""The agent's side of the control connection: messages to and from the driver, and signs of life.
+
+A thread sends the signs of life, each second: a disk or another process that the agent's loop waits for costs none. A
+loop that has not gone on for a minute never will: the agent ends, and its node with it. An agent that is stopped stops
+its threads, too, and falls silent.
+"""
 
 from __future__ import annotations
 
 import os
-import socket
+import threading
 import time
 from collections.abc import Iterator
-from typing import get_args
 
 from tfos_lab import messages as m
-from tfos_lab.messages import Figure
-from tfos_lab.node.last_heartbeat import LastHeartbeat
-from tfos_lab.node.stand_in import StandIn
 from tfos_lab.transport.link import Link, address_towards
 
 HEARTBEAT_S = 1.0
-# A driver that has been silent for this long is looked for: it is waited for as long as its process is there.
-UNREACHABLE_S = 60.0
-_LOOK_S = 15.0
-_CONNECT_S = 2.0
-# Exit code of an agent that has waited in vain.
+# An agent whose loop has not gone on for so long ends.
+HUNG_AFTER_S = 60.0
+# Exit codes of an agent that has waited for the driver in vain, and of one whose loop hangs.
 GAVE_UP = 75
+HUNG = 76
 
 
 class DriverLink:
@@ -31,172 +31,82 @@ class DriverLink:
     spec : LaunchSpec
         Says which node this is, and where the driver listens.
 
+    Raises
+    ------
+    OSError
+        If the driver cannot be reached.
+
     Attributes
     ----------
     host : str
         This host's address on the route to the driver.
-    long_work, long_wait : callable
-        See `StandIn`.
+    spooled_bytes : int
+        How much of the node's rows waits; sent with each sign of life.
     """
 
     def __init__(self, spec: m.LaunchSpec) -> None:
-        identity = f"{spec.node}/{os.getpid()}".encode()
-        self._link = Link(spec.driver, identity)
-        self._shown = LastHeartbeat.of_this_process()
-        self._stand_in = StandIn(spec.rank, spec.driver, identity, self._shown)
-        self.long_work, self.long_wait = self._stand_in.long_work, self._stand_in.long_wait
-        self._figures = FiguresHolder(spec.rank)
         self.host = address_towards(spec.driver.endpoint)
-        self.socket = self._link.socket
-        self._last_heartbeat = 0.0
-        self._last_received = time.monotonic()
-        host, _, port = spec.driver.endpoint.removeprefix("tcp://").rpartition(":")
-        self._driver_address = host.strip("[]"), int(port)
-        self._looked_at = 0.0
+        self._rank = spec.rank
+        self._link = Link(spec.driver)
+        self.spooled_bytes = 0
+        self._heard_at = self._went_on_at = time.monotonic()
+        self._closing = threading.Event()
+
+    def fileno(self) -> int:
+        """Return the file descriptor, for poll loops."""
+        return self._link.fileno()
 
     def reserve(self, message: m.Reserve) -> None:
-        """Reserve the node's rank, again and again until the driver answers.
-
-        A connection may be closed while thousands come at once, and what was just sent on it is lost.
-        """
-        self._stand_in.reservation = message
+        """Reserve the node's rank, and send signs of life from now on."""
         self.send(message)
-
-    def share_with(self, nodes: int) -> None:
-        """Send figures as often as one of so many nodes may."""
-        self._figures.share_with(nodes)
+        threading.Thread(target=self._beat, name="tfos-heartbeat", daemon=True).start()
 
     def send(self, message: m.FromAgent) -> None:
-        """Send one message, or hold it for a moment; waits at most a second for room in the send buffer."""
-        if self._figures.hold(message):
-            return
-        self._send_held()
-        self._put(message)
-
-    def _send_held(self) -> None:
-        if (held := self._figures.take()) is not None:
-            self._put(held)
-
-    def _put(self, message: m.FromAgent) -> None:
+        """Send one message; never waits."""
         self._link.send(m.encode(message))
-        self._stand_in.loop_spoke()
-
-    def receive(self) -> Iterator[m.ToAgent]:
-        """Yield the messages that have arrived."""
-        for data in self._link.receive():
-            self._last_received = time.monotonic()
-            self._stand_in.reservation = None
-            yield m.decode_to_agent(data)
 
     @property
-    def heartbeat_is_due(self) -> bool:
-        """Whether the last heartbeat is not recent."""
-        return time.monotonic() - self._last_heartbeat >= HEARTBEAT_S
+    def has_unsent(self) -> bool:
+        """Whether something waits until the network takes more."""
+        return self._link.has_unsent
 
-    def send_heartbeat_if_due(self, spooled_bytes: int) -> None:
-        """Send a heartbeat if it is due, and what was held for long enough; called often."""
-        if self.heartbeat_is_due:
-            self._last_heartbeat = time.monotonic()
-            self._stand_in.loop_spoke(spooled_bytes)
-            for sign in self._stand_in.signs:
-                self.send(sign)
-            self._shown.was_sent()
-        if self._figures.is_due:
-            self._send_held()
+    def receive(self) -> Iterator[m.ToAgent]:
+        """Yield the messages that have arrived, after sending what has waited for the network."""
+        self._link.flush()
+        for data in self._link.receive():
+            self._heard_at = time.monotonic()
+            yield m.decode_to_agent(data)
+
+    def go_on(self) -> None:
+        """Note that the agent's loop goes on; called often."""
+        self._went_on_at = time.monotonic()
+
+    def _beat(self) -> None:
+        while not self._closing.wait(HEARTBEAT_S):
+            if time.monotonic() - self._went_on_at > HUNG_AFTER_S:
+                os._exit(HUNG)
+            self._link.send(m.encode(m.Heartbeat(rank=self._rank, spooled_bytes=self.spooled_bytes)))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the connection has ended: the driver has, or it lets this node go."""
+        return self._link.is_over
 
     @property
     def silent_s(self) -> float:
-        """For how many seconds the driver has sent nothing; it answers every heartbeat."""
-        return time.monotonic() - self._last_received
-
-    def is_given_up(self, limit_s: float) -> bool:
-        """Whether to wait for the driver no longer: it cannot be reached, or has been silent for ``limit_s`` seconds.
-
-        A process that is stopped still has its port; one that has ended, or whose host sleeps, has none.
-        """
-        silent_s = self.silent_s
-        if silent_s <= min(limit_s, UNREACHABLE_S):
-            return False
-        return silent_s > limit_s or not self._driver_is_there()
-
-    def _driver_is_there(self) -> bool:
-        now = time.monotonic()
-        if now - self._looked_at > _LOOK_S:
-            self._looked_at = now
-            try:
-                socket.create_connection(self._driver_address, _CONNECT_S).close()
-            except OSError:
-                return False
-        return True
+        """For how many seconds the driver has sent nothing; it answers every sign of life."""
+        return time.monotonic() - self._heard_at
 
     def close(self) -> None:
-        """Close the connection, after what was sent or held has had a second to leave."""
-        self._send_held()
-        self._stand_in.close()
+        """Close the connection, after what was sent has had a second to leave."""
+        self._closing.set()
         self._link.close()
-        self._shown.close()
 
 
 def how_ended(code: int) -> str:
     """Return how an agent has ended, by its exit code."""
     if code == GAVE_UP:
         return "its agent has given up, as it had not heard of the driver for too long"
+    if code == HUNG:
+        return f"its agent did not go on for {HUNG_AFTER_S:.0f} s, as on a disk that hangs"
     return f"its agent ended with code {code}"
-
-
-# The driver gets no more messages with figures a second than this from all nodes together.
-_MESSAGES_PER_S = 2_000
-# Where each message may go at once, none is held.
-_LEAST_S = 0.1
-_MOST_HELD = 256
-_MOST_LOG_BYTES = 1 << 16
-_KINDS = get_args(Figure)
-
-
-def interval_s(nodes: int) -> float:
-    """Return for how many seconds one of so many nodes holds its figures; 0 if it sends each at once."""
-    share_s = nodes / _MESSAGES_PER_S
-    return share_s if share_s > _LEAST_S else 0.0
-
-
-class FiguresHolder:
-    """What one node has not sent yet; used in the agent's poll loop only.
-
-    Parameters
-    ----------
-    rank : int
-        The node's rank.
-    """
-
-    def __init__(self, rank: int) -> None:
-        self._rank = rank
-        self._held: list[Figure] = []
-        self._interval_s = 0.0
-        self._taken_s = 0.0
-        self._has_sign = False
-
-    def share_with(self, nodes: int) -> None:
-        """Hold figures for as long as one of so many nodes should."""
-        self._interval_s = interval_s(nodes)
-
-    def hold(self, message: m.FromAgent) -> bool:
-        """Keep a message if it can wait; return whether it does."""
-        if not self._interval_s or not isinstance(message, _KINDS):
-            return False
-        if isinstance(message, m.Logs) and sum(len(record.data) for record in message.records) > _MOST_LOG_BYTES:
-            return False
-        self._held.append(message)
-        self._has_sign |= isinstance(message, m.Heartbeat)
-        return True
-
-    @property
-    def is_due(self) -> bool:
-        """Whether to send what is held: for long enough, or with a heartbeat, or a great many."""
-        waited = self._has_sign or time.monotonic() - self._taken_s >= self._interval_s
-        return bool(self._held) and (waited or len(self._held) >= _MOST_HELD)
-
-    def take(self) -> m.Figures | None:
-        """Return what is held as one message, or None if there is nothing; it is held no longer."""
-        held, self._held = self._held, []
-        self._taken_s, self._has_sign = time.monotonic(), False
-        return m.Figures(self._rank, held) if held else None

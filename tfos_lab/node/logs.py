@@ -187,13 +187,6 @@ class Pipe:
 _IN_FLIGHT = 8
 # Lines that come close together travel together.
 _INTERVAL_S = 0.02
-# The nodes of a large cluster wait longer for more lines: the driver gets no more batches a second than this in all.
-_BATCHES_PER_S = 4_000
-
-
-def interval_s(nodes: int) -> float:
-    """Return the seconds between two batches of one of so many nodes."""
-    return max(_INTERVAL_S, nodes / _BATCHES_PER_S)
 
 
 class LogSender:
@@ -216,11 +209,6 @@ class LogSender:
         self._sequence = 0
         self._acknowledged = -1
         self._sent_s = 0.0
-        self._interval_s = _INTERVAL_S
-
-    def share_with(self, nodes: int) -> None:
-        """Send as often as one of so many nodes may."""
-        self._interval_s = interval_s(nodes)
 
     @property
     def can_send(self) -> bool:
@@ -231,9 +219,9 @@ class LogSender:
         """Handle the driver's acknowledgement of a batch."""
         self._acknowledged = max(self._acknowledged, credit.sequence)
 
-    def send_due(self, *, at_once: bool = False) -> None:
+    def send_due(self) -> None:
         """Send what is there, unless a batch was sent a moment ago; called often."""
-        if self._spool.has_unread and (at_once or time.monotonic() - self._sent_s >= self._interval_s):
+        if self._spool.has_unread and time.monotonic() - self._sent_s >= _INTERVAL_S:
             self._sent_s = time.monotonic()
             self.send_all()
 

@@ -30,7 +30,7 @@ from tfos_lab.errors import ExecutorMismatch, LaunchFailed, NodeFailed
 from tfos_lab.node.gpus import visible_gpus
 from tfos_lab.node.resources import resource_environ
 
-REQUIRED = ("tensorflow", "pyarrow", "zmq", "msgspec")
+REQUIRED = ("tensorflow", "pyarrow", "msgspec")
 # How often a fork server is looked at that does not say how its agent has ended.
 _POLL_S = 0.1
 # Prefixes of variables that Spark sets for its Python worker only.

@@ -1,34 +1,58 @@
-"""The driver's end of the control channel: ZeroMQ with CURVE keys, with a `tfos_lab.transport.link` for each agent.
+"""The driver's end of the control connections: frames over TLS 1.3, with a `tfos_lab.transport.link` for each agent.
 
-Peers without the cluster's keys are rejected in the handshake, before any of their messages is read. Keys are made for
-one cluster and discarded with it. The listener authenticates in its own poll loop (ZAP, https://rfc.zeromq.org/spec/27).
+A kernel listens once for each interface, from its first cluster to its last. Each start of a cluster's nodes has a
+`Listener` of its own: a token of 32 random bytes, which is good as long as the start lives, and the messages of those
+that have shown it. A node knows the driver by its certificate, which it was given with its launch. Before TLS begins, a
+node knocks with a digest of the token: for strangers, which cannot know it, a few bytes are read and nothing is made.
+What has not shown a token yet is held to some seconds and a number of connections.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import datetime as dt
 import errno
+import functools
 import os
 import secrets
+import socket
+import ssl
+import tempfile
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 from typing import NamedTuple
-
-import zmq
-from zmq.utils import z85
 
 from tfos_lab.core.node_addresses import ports_in
 from tfos_lab.errors import ConfigError
 from tfos_lab.messages import DriverAddress
-from tfos_lab.transport.unproven import UnprovenConnections
+from tfos_lab.transport.event_loop import join_loop, leave_loop
+from tfos_lab.transport.link import HEADER, KNOCK_BYTES, MAX_FRAME_BYTES, TOKEN_BYTES, knock_of
 
 #: Environment variable of the driver: the port to listen on, such as 8888, or a range such as 9990-9999.
 PORT_VARIABLE = "TFOS_SERVER_PORT"
-_ZAP_ENDPOINT = "inproc://zeromq.zap.01"
-# How many messages are received before the driver turns to what is due.
+#: How many connections may be open that have not shown a token, or as many as there are nodes: they may all come at
+#: once. The oldest ones are closed.
+MAX_STRANGERS = 128
+#: How long a connection may take to show one.
+HANDSHAKE_S = 10.0
+# How many messages are handed out before the driver turns to what is due, and how many wait for it.
 _AT_ONCE = 200
+_MOST_WAITING = 1000
+_FULL_S = 0.01
+# A node that has not taken so much of what it was sent reads no more.
+_MOST_UNSENT_BYTES = 64 << 20
+# What is under way at the end has so long to leave.
+_FAREWELL_S = 0.5
+_NO_DESCRIPTORS_S = 0.1
+
+
+class AgentData(NamedTuple):
+    """What has come on an agent's connection: the bytes of one message, or None at its end."""
+
+    connection: int
+    data: bytes | None
 
 
 def listening_ports() -> list[int]:
@@ -36,47 +60,10 @@ def listening_ports() -> list[int]:
     return list(ports_in(PORT_VARIABLE, "9990-9999"))
 
 
-def _bind(router: zmq.Socket[bytes], host: str, ports: list[int]) -> int:
-    """Bind to the first of ``ports`` that is free, or to any port; return it."""
-    if not ports:
-        return router.bind_to_random_port(f"tcp://{host}")
-    for port in ports:
-        try:
-            router.bind(f"tcp://{host}:{port}")
-        except zmq.ZMQError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise
-        else:
-            return port
-    advice = "each cluster that runs takes one. Give a wider range, or stop a cluster"
-    raise ConfigError([f"{PORT_VARIABLE}={os.environ[PORT_VARIABLE]}: none of these ports is free; {advice}"])
-
-
-@dataclass(frozen=True)
-class KeyPair:
-    """A CURVE key pair, encoded as Z85 text."""
-
-    public: str
-    secret: str
-
-    @classmethod
-    def make(cls) -> KeyPair:
-        """Return a fresh pair."""
-        public, secret = zmq.curve_keypair()
-        return cls(public.decode(), secret.decode())
-
-
-class AgentData(NamedTuple):
-    """What one agent has sent: its identity, and the bytes of one message."""
-
-    identity: bytes
-    data: bytes
-
-
 class Listener:
-    """The driver's end: receives from all agents, sends to each by its identity.
+    """The connections of one start's nodes: receives from all of them, sends to each by its number.
 
-    Only `post` may be called from other threads than the one that polls.
+    Safe to use from any thread; one calls `poll`.
 
     Parameters
     ----------
@@ -94,115 +81,267 @@ class Listener:
 
     Attributes
     ----------
+    address : DriverAddress
+        Where agents connect to, and the token.
     is_behind : bool
-        Whether more had come than the last `poll` has yielded.
+        Whether more had come than the last `poll` has returned.
     """
 
     def __init__(self, bind_host: str = "127.0.0.1", public_host: str | None = None, nodes: int = 0) -> None:
-        ports = listening_ports()
-        self._server = KeyPair.make()
-        self._client = KeyPair.make()
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._zap = self._context.socket(zmq.REP)
-        self._zap.bind(_ZAP_ENDPOINT)
-        self._router = self._context.socket(zmq.ROUTER)
-        self._router.setsockopt(zmq.LINGER, 500)
-        self._router.setsockopt(zmq.ROUTER_HANDOVER, 1)
-        self._router.setsockopt(zmq.SNDHWM, 10_000)
-        self._router.setsockopt(zmq.BACKLOG, max(1024, nodes))
-        self._router.setsockopt(zmq.IPV6, int(":" in bind_host))
-        self._router.curve_server = True
-        self._router.curve_secretkey = self._server.secret.encode()
-        self._router.curve_publickey = self._server.public.encode()
-        self._unproven = UnprovenConnections(self._router, nodes)
-        try:
-            self._port = _bind(self._router, _bracketed(bind_host), ports)
-        except BaseException:
-            self._context.destroy(linger=0)
-            raise
-        self.address = DriverAddress(
-            endpoint=f"tcp://{_bracketed(public_host or bind_host)}:{self._port}",
-            server_key=self._server.public,
-            client_public_key=self._client.public,
-            client_secret_key=self._client.secret,
-        )
+        self._token = secrets.token_bytes(TOKEN_BYTES)
+        self._waiting: deque[object] = deque()
+        self._has_come = threading.Condition()
+        self._writers: dict[int, asyncio.StreamWriter] = {}
+        self._is_closed = False
         self.is_behind = False
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._wake_lock = threading.Lock()
-        self._posted: deque[object] = deque()
-        self._poller = zmq.Poller()
-        self._poller.register(self._router, zmq.POLLIN)
-        self._poller.register(self._zap, zmq.POLLIN)
-        self._poller.register(self._unproven.monitor, zmq.POLLIN)
-        self._poller.register(self._wake, zmq.POLLIN)
+        self._port = _join_port(bind_host, listening_ports(), self, nodes)
+        self._loop = self._port.loop
+        self.address = DriverAddress(
+            endpoint=f"tcp://{_bracketed(public_host or bind_host)}:{self._port.number}",
+            certificate=self._port.certificate,
+            token=self._token,
+        )
+
+    @property
+    def token(self) -> bytes:
+        """What an agent shows first."""
+        return self._token
 
     def post(self, item: object) -> None:
-        """Pass ``item`` to the polling thread; safe from any thread."""
-        self._posted.append(item)
-        # Once closed, the descriptor's number may be reused, for instance by a socket of the notebook.
-        with self._wake_lock:
-            if self._wake >= 0:
-                os.eventfd_write(self._wake, 1)
+        """Have `poll` return ``item``, behind all that has come so far."""
+        with self._has_come:
+            self._waiting.append(item)
+            self._has_come.notify()
 
-    def poll(self, timeout_s: float) -> Iterator[AgentData | object]:
-        """Yield what has arrived within the timeout: data from agents, and then items that were posted.
+    def poll(self, timeout_s: float) -> list[AgentData | object]:
+        """Return what has come, in order, after waiting for the first for at most ``timeout_s`` seconds."""
+        with self._has_come:
+            if not self._waiting:
+                self._has_come.wait(timeout_s)
+            items = [self._waiting.popleft() for _ in range(min(len(self._waiting), _AT_ONCE))]
+            self.is_behind = bool(self._waiting)
+        return items
 
-        Of an agent that has ended, its last words come before what others report of it.
-        """
-        ready = dict(self._poller.poll(int(timeout_s * 1000)))
-        if self._zap in ready:
-            self._authenticate()
-        if self._unproven.monitor in ready:
-            self._unproven.update(self._port)
-        if self._wake in ready:
-            with contextlib.suppress(BlockingIOError):
-                os.eventfd_read(self._wake)
-        self.is_behind = False
-        if self._router in ready or self._posted:
-            yield from self._receive()
-        while self._posted:
-            yield self._posted.popleft()
+    async def serve(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Receive from an agent that has shown the token, until its connection ends, however that comes."""
+        if self._is_closed:
+            return
+        self._writers[number] = writer
+        try:
+            while (data := await _frame(reader)) is not None:
+                while len(self._waiting) > _MOST_WAITING:  # noqa: ASYNC110 - another thread takes them
+                    await asyncio.sleep(_FULL_S)
+                self.post(AgentData(number, data))
+        finally:
+            del self._writers[number]
+            self.post(AgentData(number, None))
 
-    def _receive(self) -> Iterator[AgentData]:
-        for _ in range(_AT_ONCE):
-            try:
-                frames = self._router.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                return
-            yield AgentData(frames[0], frames[1] if len(frames) == 2 else b"".join(frames[1:]))
-        self.is_behind = True
+    def send(self, connection: int, data: bytes) -> None:
+        """Send to one agent; nothing happens if its connection has ended."""
+        self.send_to_all([connection], data)
 
-    def _authenticate(self) -> None:
-        """Answer the ZAP requests that are there: only the cluster's own client key is accepted."""
-        expected = z85.decode(self._client.public.encode())
-        while self._zap.poll(0):
-            version, request, _domain, _address, _identity, mechanism, *credentials = self._zap.recv_multipart()
-            known = mechanism == b"CURVE" and credentials and secrets.compare_digest(credentials[0], expected)
-            status = [b"200", b"OK", b"agent"] if known else [b"400", b"unknown key", b""]
-            self._zap.send_multipart([version, request, *status, b""])
+    def send_to_all(self, connections: Iterable[int], data: bytes) -> None:
+        """Send the same to several agents."""
+        with contextlib.suppress(RuntimeError):  # the loop has ended with this listener
+            self._loop.call_soon_threadsafe(self._write, list(connections), HEADER.pack(len(data)) + data)
 
-    def send(self, identity: bytes, data: bytes) -> None:
-        """Send to one agent; drop what cannot be delivered, since missing heartbeats reveal a lost agent."""
-        with contextlib.suppress(zmq.Again, zmq.ZMQError):
-            self._router.send_multipart([identity, data], zmq.NOBLOCK)
-
-    def send_to_all(self, identities: Iterable[bytes], data: bytes) -> None:
-        """Send the same to many agents; it is held once, however many have not taken it yet."""
-        frame = zmq.Frame(data, copy=False)
-        for identity in identities:
-            with contextlib.suppress(zmq.Again, zmq.ZMQError):
-                self._router.send(identity, zmq.NOBLOCK | zmq.SNDMORE)
-                self._router.send(frame, zmq.NOBLOCK, copy=False)
+    def _write(self, connections: list[int], frame: bytes) -> None:
+        for connection in connections:
+            writer = self._writers.get(connection)
+            if writer is None or writer.is_closing():
+                continue
+            writer.write(frame)
+            if writer.transport.get_write_buffer_size() > _MOST_UNSENT_BYTES:
+                writer.transport.abort()
 
     def close(self) -> None:
-        """Close sockets and context; messages under way have half a second to leave."""
-        self._unproven.close()
-        self._router.close()
-        self._zap.close(linger=0)
-        self._context.term()
-        with self._wake_lock:
-            os.close(self._wake)
-            self._wake = -1
+        """End all connections, after what was sent; the token is good for nothing any more. May be called twice."""
+        if not self._is_closed:
+            self._is_closed = True
+            asyncio.run_coroutine_threadsafe(self._farewell(), self._loop)
+
+    async def _farewell(self) -> None:
+        self._port.leave(self)
+        writers = list(self._writers.values())
+        for writer in writers:
+            writer.close()
+        with contextlib.suppress(TimeoutError):
+            closed = asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
+            await asyncio.wait_for(closed, _FAREWELL_S)
+        leave_loop(self)
+
+
+async def _frame(reader: asyncio.StreamReader) -> bytes | None:
+    """Return the next frame; None at the end of the connection, or where a frame is said to be too large."""
+    with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+        (size,) = HEADER.unpack(await reader.readexactly(HEADER.size))
+        if size <= MAX_FRAME_BYTES:
+            return await reader.readexactly(size)
+    return None
+
+
+# ---- the port -------------------------------------------------------------------------------------------------------
+
+
+class _Port:
+    """A port of this kernel on one interface, and the listeners that agents reach there by their tokens."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
+        self.loop = loop
+        self.number = int(sock.getsockname()[1])
+        self.certificate, self._context = _identity()
+        self._socket = sock
+        # By the knock of their nodes.
+        self._listeners: dict[bytes, Listener] = {}
+        self._strangers: dict[asyncio.Task[None], None] = {}
+        self._most_strangers = MAX_STRANGERS
+        self._numbers = 0
+        self._accepting = loop.create_task(self._accept())
+
+    def join(self, listener: Listener, nodes: int) -> None:
+        self._listeners[knock_of(listener.token)] = listener
+        self._most_strangers = max(self._most_strangers, nodes)
+
+    def leave(self, listener: Listener) -> None:
+        """Forget a listener; the port is closed with the last."""
+        self._listeners.pop(knock_of(listener.token), None)
+        if not self._listeners:
+            self._accepting.cancel()
+            for stranger in self._strangers:
+                stranger.cancel()
+            self._socket.close()
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self._listeners)
+
+    async def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = await self.loop.sock_accept(self._socket)
+            except OSError:  # no descriptor is left
+                await asyncio.sleep(_NO_DESCRIPTORS_S)
+                continue
+            task = self.loop.create_task(self._greet(connection))
+            self._strangers[task] = None
+            task.add_done_callback(lambda task: self._strangers.pop(task, None))
+            if len(self._strangers) > self._most_strangers:
+                next(iter(self._strangers)).cancel()
+
+    async def _greet(self, connection: socket.socket) -> None:
+        """Serve a connection once it has shown a token."""
+        reader = asyncio.StreamReader(loop=self.loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=self.loop)
+        writer: asyncio.StreamWriter | None = None
+        try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            async with asyncio.timeout(HANDSHAKE_S):
+                listener = self._listeners[await self._knock(connection)]
+                transport, _ = await self.loop.connect_accepted_socket(
+                    lambda: protocol, connection, ssl=self._context, ssl_shutdown_timeout=_FAREWELL_S
+                )
+                writer = asyncio.StreamWriter(transport, protocol, reader, self.loop)
+                token = await reader.readexactly(TOKEN_BYTES)
+            if secrets.compare_digest(token, listener.token):
+                self._strangers.pop(asyncio.current_task(), None)  # type: ignore[arg-type]
+                self._numbers += 1
+                await listener.serve(self._numbers, reader, writer)
+        except (OSError, EOFError, KeyError, TimeoutError):
+            pass  # no agent of ours
+        finally:
+            if writer is not None:
+                writer.close()
+            else:
+                connection.close()
+
+    async def _knock(self, connection: socket.socket) -> bytes:
+        """Return what a connection says first."""
+        knock = b""
+        while len(knock) < KNOCK_BYTES:
+            data = await self.loop.sock_recv(connection, KNOCK_BYTES - len(knock))
+            if not data:
+                raise EOFError
+            knock += data
+        return knock
+
+
+_ports: dict[str, _Port] = {}
+_ports_lock = threading.Lock()
+
+
+def _join_port(bind_host: str, numbers: list[int], listener: Listener, nodes: int) -> _Port:
+    """Return the port of this kernel on an interface, which is one of ``numbers``, if there are any."""
+    events = join_loop(listener)
+
+    async def join() -> _Port:
+        port = _ports.get(bind_host)
+        if port is None or not port.is_open or port.loop is not events.loop or (numbers and port.number not in numbers):
+            port = _ports[bind_host] = _Port(events.loop, _bind(bind_host, numbers, nodes))
+        port.join(listener, nodes)
+        return port
+
+    try:
+        with _ports_lock:
+            return events.wait_for(join())
+    except BaseException:
+        leave_loop(listener)
+        raise
+
+
+def _bind(host: str, numbers: list[int], nodes: int) -> socket.socket:
+    """Return a socket that listens at the first of ``numbers`` that is free, or at any port."""
+    family, _, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+    for number in numbers or [0]:
+        sock = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind((address[0], number))
+            sock.listen(max(1024, nodes))
+        except OSError as error:
+            sock.close()
+            if error.errno != errno.EADDRINUSE:
+                raise
+        else:
+            sock.settimeout(0.0)
+            return sock
+    advice = "each kernel that has clusters takes one. Give a wider range, or stop the clusters of another kernel"
+    raise ConfigError([f"{PORT_VARIABLE}={os.environ[PORT_VARIABLE]}: none of these ports is free; {advice}"])
+
+
+@functools.cache
+def _identity() -> tuple[str, ssl.SSLContext]:
+    """Return the certificate by which nodes know this kernel, in PEM, and what it serves TLS with."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import NameOID
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tfos-lab driver")])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        # It is known as a whole, and gone with the kernel: a host's clock is not asked.
+        .not_valid_before(dt.datetime(1970, 1, 1, tzinfo=dt.UTC))
+        .not_valid_after(dt.datetime(9999, 1, 1, tzinfo=dt.UTC))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+        .public_bytes(serialization.Encoding.PEM)
+    )
+    secret = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.num_tickets = 0
+    with tempfile.NamedTemporaryFile() as file:  # Python's ssl takes files only; nobody else may read this one
+        file.write(certificate + secret)
+        file.flush()
+        context.load_cert_chain(file.name)
+    return certificate.decode(), context
 
 
 def _bracketed(host: str) -> str:

@@ -1,8 +1,6 @@
 """Unix sockets by which other programs of the same user reach this process while its main thread is busy.
 
-The Jupyter server connects to them for TensorBoard's pages. All servers of a process share one thread
-(``tfos-unix-servers``), which starts with the first server and ends with the last. The sockets are in a folder that
-only the user can open.
+The Jupyter server connects to them for TensorBoard's pages. The sockets are in a folder that only the user can open.
 """
 
 from __future__ import annotations
@@ -12,19 +10,18 @@ import contextlib
 import logging
 import os
 import secrets
-import threading
 from collections.abc import Awaitable, Callable, Iterable
 from typing import SupportsIndex
 
 from tfos_lab.core import cluster_records
 from tfos_lab.core.runtime_files import scratch_root
+from tfos_lab.transport.event_loop import join_loop, leave_loop
 
 logger = logging.getLogger(__name__)
 
 # Serves one connection.
 ConnectionHandler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
-_START_TIMEOUT_S = 10.0
 # Where others wait for a slot, a connection that has sent nothing for so long gives up its own.
 SILENT_S = 10.0
 _STEP_S = 0.5
@@ -42,41 +39,6 @@ class _Reader(asyncio.StreamReader):
         """Take bytes of the connection."""
         self.heard_s = self._clock()
         super().feed_data(data)
-
-
-class _ServerThread:
-    """The thread that all servers of this process share, with its event loop."""
-
-    def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self.servers: set[UnixServer] = set()
-        _remove_sockets_of_dead_processes()
-        self._thread = threading.Thread(target=self._run, name="tfos-unix-servers", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self.loop)
-        try:
-            self.loop.run_forever()
-            tasks = asyncio.all_tasks(self.loop)
-            for task in tasks:
-                task.cancel()
-            self.loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
-        finally:
-            self.loop.close()
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether the thread runs; it does not in a forked process."""
-        return self._thread.is_alive()
-
-    def stop(self) -> None:
-        """End the thread, without waiting for it."""
-        self.loop.call_soon_threadsafe(self.loop.stop)
-
-
-_lock = threading.Lock()
-_shared_thread: _ServerThread | None = None
 
 
 class UnixServer:
@@ -105,18 +67,18 @@ class UnixServer:
         self._silent_s = silent_s
         self._served: dict[_Reader, asyncio.StreamWriter] = {}
         self._server: asyncio.Server | None = None
-        self._thread = _join_thread(self)
-        started = asyncio.run_coroutine_threadsafe(self._start(), self._thread.loop)
+        self._events = join_loop(self)
+        _remove_sockets_of_dead_processes()
         try:
-            started.result(_START_TIMEOUT_S)
+            self._events.wait_for(self._start())
         except BaseException:
-            _leave_thread(self)
+            leave_loop(self)
             raise
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
         """The event loop that serves its connections."""
-        return self._thread.loop
+        return self._events.loop
 
     async def _start(self) -> None:
         loop = asyncio.get_running_loop()
@@ -166,7 +128,7 @@ class UnixServer:
         if server is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 self.loop.call_soon_threadsafe(server.close)
-        _leave_thread(self)
+        leave_loop(self)
 
 
 def _remove_sockets_of_dead_processes() -> None:
@@ -176,25 +138,3 @@ def _remove_sockets_of_dead_processes() -> None:
             pid = path.name.split("-")[1]
             if pid.isdigit() and not cluster_records.birth_of(int(pid)):
                 path.unlink(missing_ok=True)
-
-
-def _join_thread(server: UnixServer) -> _ServerThread:
-    global _shared_thread  # noqa: PLW0603 - one thread for all servers of the process
-    with _lock:
-        if _shared_thread is None or not _shared_thread.is_alive:
-            _shared_thread = _ServerThread()
-        _shared_thread.servers.add(server)
-        return _shared_thread
-
-
-def _leave_thread(server: UnixServer) -> None:
-    global _shared_thread  # noqa: PLW0603
-    with _lock:
-        thread = _shared_thread
-        if thread is None or server not in thread.servers:
-            return
-        thread.servers.discard(server)
-        if thread.servers:
-            return
-        _shared_thread = None
-    thread.stop()

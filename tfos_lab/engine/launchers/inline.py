@@ -14,8 +14,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import zmq
-
 from tfos_lab import messages as m
 from tfos_lab.core.lazy_imports import after_import
 from tfos_lab.engine.launchers.base import Launcher
@@ -31,6 +29,7 @@ from tfos_lab.node.scratch import Scratch
 from tfos_lab.node.session import NodeSession
 from tfos_lab.transport.frames import ConnectionClosed, FrameSocket, frame_pair
 from tfos_lab.transport.link import Link
+from tfos_lab.transport.poll_loop import PollLoop
 
 if TYPE_CHECKING:
     from tfos_lab.engine.head import Head
@@ -99,7 +98,7 @@ class _InlineAgent:
 
     def __init__(self, head: Head, on_start: Callable[[m.Start, FrameSocket], None]) -> None:
         self._on_start = on_start
-        self._link = Link(head.address, f"inline/{head.cluster.id}".encode())
+        self._link = Link(head.address)
         self._scratch = Scratch(head.cluster.id, 0)
         self._control, theirs = frame_pair()
         self._theirs: socket.socket = theirs
@@ -120,21 +119,16 @@ class _InlineAgent:
         self._thread.start()
 
     def _run(self) -> None:
-        poller = zmq.Poller()
-        for source in (self._link.socket, self._control.fileno(), self._feeds.fileno()):
-            poller.register(source, zmq.POLLIN)
+        loop = PollLoop()
+        loop.watch(self._link, self._on_driver)
+        loop.watch(self._control, lambda: self._relay(loop))
+        loop.watch(self._feeds.fileno(), self._feeds.pump)
         self._send(m.Reserve(rank=0, host=socket.gethostname(), address="localhost:0", pid=os.getpid(),
                              executor="this kernel", gpus=[]))  # fmt: skip
         heartbeat_s = 0.0
-        while not self._leaving.is_set():
-            ready = {source for source, _ in poller.poll(200)}
-            if self._link.socket in ready:
-                for data in self._link.receive():
-                    self._handle(m.decode_to_agent(data))
-            if self._control.fileno() in ready and not self._relay():
-                poller.unregister(self._control.fileno())
-            if self._feeds.fileno() in ready:
-                self._feeds.pump()
+        while not self._leaving.is_set() and not self._link.is_over:
+            loop.watch_writing(self._link, wanted=self._link.has_unsent)
+            loop.turn(200)
             self._activity.tick()
             if self._is_draining and self._remote_log.settle():
                 self._is_draining = False
@@ -168,13 +162,17 @@ class _InlineAgent:
             case _:
                 self._feeds.handle(message)
 
-    def _relay(self) -> bool:
+    def _on_driver(self) -> None:
+        self._link.flush()
+        for data in self._link.receive():
+            self._handle(m.decode_to_agent(data))
+
+    def _relay(self, loop: PollLoop) -> None:
         try:
             for data, _ in self._control.available():
                 self._take(m.decode_from_agent(data))
         except (ConnectionClosed, OSError):
-            return False
-        return True
+            loop.unwatch(self._control)
 
     def _take(self, message: m.FromAgent) -> None:
         self._activity.take(message)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from tfos_lab import messages as m
 from tfos_lab.core.roles import NodeSpec
 from tfos_lab.core.states import NodeState
 from tfos_lab.engine.state.events import MetricsReported, NodeActivity, NodeView, changed
 from tfos_lab.engine.state.instructions import Failure
-from tfos_lab.messages import Figure
 
 
 class ClusterNode:
@@ -53,34 +51,22 @@ class ClusterNode:
         """The node has sent a message."""
         self.view = changed(self.view, last_heartbeat_s=now_s)
 
-    def take(self, told: Iterable[Figure], now_s: float) -> list[MetricsReported]:
-        """Take what the node tells of itself, in one change of its view; return an event for each report.
+    def take(self, told: m.RowsTaken | m.Activity) -> None:
+        """Take what the node tells of its rows, or of its work."""
+        if isinstance(told, m.RowsTaken):
+            self.view = changed(self.view, rows=told.rows)
+        else:
+            self.view = changed(self.view, activity=NodeActivity.from_message(told))
 
-        Thousands of nodes tell several things a second.
-        """
-        fields: dict[str, Any] = {"last_heartbeat_s": now_s}
-        events = []
-        for one in told:
-            kind = type(one)
-            if kind is m.Reported:
-                events.append(self._take_report(one, fields, now_s))  # type: ignore[arg-type]
-            elif kind is m.Activity:
-                fields["activity"] = one
-            elif kind is m.RowsTaken:
-                fields["rows"] = one.rows  # type: ignore[union-attr]
-        if (activity := fields.get("activity")) is not None:
-            fields["activity"] = NodeActivity.from_message(activity)
-        self.view = changed(self.view, **fields)
-        return events
-
-    def _take_report(self, report: m.Reported, fields: dict[str, Any], now_s: float) -> MetricsReported:
-        if "metrics" not in fields:
-            fields["metrics"] = dict(self.view.metrics)
-        fields["metrics"].update(report.metrics)
-        fields["nan_since"] = _nan_since(fields.get("nan_since", self.view.nan_since), report.step, report.metrics)
-        fields["step"] = report.step
-        if report.total_steps:
-            fields["total_steps"] = report.total_steps
+    def take_report(self, report: m.Reported, now_s: float) -> MetricsReported:
+        """Take the metrics that the function reports; return the event."""
+        self.view = changed(
+            self.view,
+            metrics={**self.view.metrics, **report.metrics},
+            nan_since=_nan_since(self.view.nan_since, report.step, report.metrics),
+            step=report.step,
+            total_steps=report.total_steps or self.view.total_steps,
+        )
         return MetricsReported(
             time_s=self._clock.to_driver_s(report.time_s, now_s),
             node=self.view.name,

@@ -6,7 +6,7 @@ threads or clocks: time is an argument.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tfos_lab import messages as m
@@ -29,12 +29,10 @@ from tfos_lab.engine.state.instructions import (
     Instruction,
     Overdue,
     Publish,
-    PublishAll,
     SendTo,
     StartAll,
 )
 from tfos_lab.engine.state.silence import Silence
-from tfos_lab.messages import Figure
 
 # A node without heartbeats for this long is lost.
 LOST_AFTER_S = 4.5
@@ -156,6 +154,10 @@ class ClusterState:
         """Return one node."""
         return self._nodes[rank].view
 
+    def has_drained(self, rank: int) -> bool:
+        """Whether a node has sent all it had: its agent may leave."""
+        return self._nodes[rank].drained
+
     def may_replace(self, rank: int) -> bool:
         """Whether another process may still take a node's place: the others have not been told the address of this."""
         is_told = self._state in (RunState.STARTING, RunState.RUNNING)
@@ -179,16 +181,18 @@ class ClusterState:
         if node is None:
             return []
         self._silence.broken_by(message.rank, now_s)
-        if isinstance(message, m.Figures):  # most are
-            return self._take(node, message.told, now_s)
         node.heard_at(now_s)
         match message:
             case m.Reserve():
                 return self._reserve(node, message, now_s)
             case m.Progressed(state=state, pid=pid):
                 return self._progress(node, NodeState(state), pid, now_s)
-            case m.Heartbeat() | m.Reported() | m.RowsTaken() | m.Activity():
-                return self._take(node, [message], now_s)
+            case m.Heartbeat():
+                return [SendTo(message.rank, m.HeartbeatAck())]
+            case m.Reported():
+                return [Publish(node.take_report(message, now_s))]
+            case m.RowsTaken() | m.Activity():
+                node.take(message)
             case m.Ended(outcome=outcome):
                 return self._end(node, outcome, now_s)
             case m.OutputOpened() | m.FilePiece() | m.EventFilesPut() | m.OutputSettled():
@@ -239,17 +243,6 @@ class ClusterState:
             return []
         are_up = all(node.view.state.is_up or node.view.state.ended for node in self._nodes)
         return self._cluster_state(RunState.RUNNING, now_s) if are_up else []
-
-    def _take(self, node: ClusterNode, told: Sequence[Figure], now_s: float) -> list[Instruction]:
-        """Take what a node sends several times a second; of a large cluster, all of the last second at once."""
-        events = node.take(told, now_s)
-        published: list[Instruction] = [PublishAll(tuple(events))] if len(events) > 1 else [Publish(e) for e in events]
-        kinds = {type(one) for one in told}
-        if m.Logs in kinds:
-            self._output_at_s = now_s
-        # The credit for a log is an answer, too.
-        is_answered = m.Heartbeat not in kinds or m.Logs in kinds
-        return published if is_answered else [*published, SendTo(node.spec.rank, m.HeartbeatAck())]
 
     def _record_output(
         self,

@@ -39,13 +39,6 @@ class Publish:
 
 
 @dataclass(frozen=True)
-class PublishAll:
-    """Publish several events of one node, in their order."""
-
-    events: tuple[Event, ...]
-
-
-@dataclass(frozen=True)
 class Failure:
     """Why a cluster failed.
 
@@ -71,4 +64,4 @@ class Finished:
     """The cluster has ended, and its nodes will send no more messages."""
 
 
-Instruction = SendTo | SendToAll | StartAll | Publish | PublishAll | Overdue | Finished
+Instruction = SendTo | SendToAll | StartAll | Publish | Overdue | Finished

@@ -15,7 +15,6 @@ from tfos_lab import messages as m
 from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.engine.state.driver_feed import DriverFeed
 from tfos_lab.engine.state.feed_state import FeedState
-from tfos_lab.messages import Figure
 
 # Bytes and rows stay far below; JavaScript counts up to here.
 _MOST = 2**53
@@ -37,33 +36,10 @@ class WrongMessage(Exception):
     """A node has sent what no node sends; the text says what."""
 
 
-def check(message: m.FromAgent, state: RunState, feeds: FeedState) -> None:
-    """Raise `WrongMessage` if no node sends this in such a state of the cluster; its rank is the sender's own."""
-    if not isinstance(message, m.Figures):
-        _check_one(message, state, feeds)
-        return
-    for told in message.told:
-        if told.rank != message.rank:
-            raise _wrong(message, f"figures of rank {told.rank}")
-        if not _is_right(told):
-            _check_one(told, state, feeds)
-
-
-def _is_right(told: Figure) -> bool:
-    """Whether what comes tens of thousands of times a second is right for sure: a quick look at its numbers."""
-    kind = type(told)
-    if kind is m.Reported:
-        return 0 <= told.time_s < _MOST  # type: ignore[union-attr]
-    if kind is m.Heartbeat:
-        return -1 <= told.spooled_bytes < _MOST  # type: ignore[union-attr]
-    if kind is m.Activity:
-        return all([value is None or -1 <= value < _MOST for value in _activity_numbers(told)])  # noqa: C419 - quicker
-    return False
-
-
-def _check_one(  # noqa: C901 - one case for each kind
+def check(  # noqa: C901 - one case for each kind
     message: m.FromAgent, state: RunState, feeds: FeedState
 ) -> None:
+    """Raise `WrongMessage` if no node sends this in such a state of the cluster; its rank is the sender's own."""
     _check_numbers(message)
     if state in _BEFORE_START:
         _check_early(message)

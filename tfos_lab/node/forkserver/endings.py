@@ -19,7 +19,6 @@ import msgspec
 from tfos_lab.core.descendants import MARK, descendants, left_by, signal_marked
 from tfos_lab.core.processes import ask_group_to_end, signal_group
 from tfos_lab.core.runtime_files import scratch_root
-from tfos_lab.node.agent_watch import AgentWatch
 from tfos_lab.node.forkserver.leftovers import marks_left_by
 from tfos_lab.node.forkserver.requests import ChildSpec, SpawnRequest
 
@@ -50,7 +49,6 @@ class Endings:
         self._forked: dict[int, str] = {}
         self._grace_s: dict[int, float] = {}
         self._kill_at: dict[int, float] = {}
-        self._watches: dict[int, AgentWatch] = {}
         self._leavers: dict[int, tuple[str, float]] = {}
         self._orphans: list[_Orphans] = []
         self._asked: set[int] = set()
@@ -79,20 +77,11 @@ class Endings:
     def end(self, pid: int) -> None:
         """Ask a process to end; it is killed if it does not."""
         ask_group_to_end(pid)
-        grace_s = self._grace_s.get(pid, CHILD_GRACE_S)
-        self._kill_at[pid] = time.monotonic() + grace_s
-        if grace_s == AGENT_GRACE_S:
-            self._watches[pid] = AgentWatch.of_one_asked_to_end(pid)
-
-    def _hangs(self, pid: int) -> bool:
-        """Whether an agent that was asked to end sends no heartbeats, which it does as long as it works."""
-        watch = self._watches.get(pid)
-        return watch is not None and watch.agent_hangs()
+        self._kill_at[pid] = time.monotonic() + self._grace_s.get(pid, CHILD_GRACE_S)
 
     def reaped(self, pid: int) -> None:
         """A process has ended: what it has left behind goes too."""
         self._kill_at.pop(pid, None)
-        self._watches.pop(pid, None)
         is_agent = self._grace_s.pop(pid, None) == AGENT_GRACE_S
         mark = self._forked.pop(pid, None)
         if mark:
@@ -124,7 +113,7 @@ class Endings:
         now = time.monotonic()
         if self._reap_at is not None and now >= self._reap_at:
             self._reap_orphans()
-        for pid in [pid for pid, kill_at in self._kill_at.items() if now >= kill_at or self._hangs(pid)]:
+        for pid in [pid for pid, kill_at in self._kill_at.items() if now >= kill_at]:
             signal_group(pid, signal.SIGKILL)
             self._kill_at[pid] = now + _IDLE_S
         if self._leavers:
