@@ -23,7 +23,7 @@ from tests.support.hostile_peers import attacking, resident_bytes
 from tests.support.quick import QUICK_ENV
 from tfos_lab.engine.cluster import Cluster
 
-_ATTACKS = {"frames of 8 GB": ("huge frame", 6), "half-open connections": ("idle", 1100), "garbage": ("garbage", 20)}
+_ATTACKS = {"floods": ("flood", 6), "half-open connections": ("idle", 1100), "garbage": ("garbage", 20)}
 _SECONDS, _RUNS, _MOST_MB = 3.0, 5, 50.0
 # Connections a second: as many as two cores can make would leave nothing of them to measure.
 _RATE = 200.0

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import zmq
 
 from tests.support.quick import QUICK_ENV
+from tfos_lab.transport.listener import AgentData, Listener
 
 pytestmark = pytest.mark.leaves_nothing
 
@@ -43,28 +43,27 @@ def look_around(args, ctx):
 
 @pytest.fixture
 def messages(monkeypatch):
-    """The messages between the driver and its nodes from now on: how many of each type; one said again is the same."""
-    counts, known = Counter(), set()
+    """The messages between the driver and its nodes from now on: how many of each type."""
+    counts = Counter()
+    receive, send_to_all = Listener.post, Listener.send_to_all
 
-    def add(node, data):
+    def add(data, times=1):
         kind = msgspec.msgpack.decode(data).get("type")
-        if kind not in PERIODIC and (node, data) not in known:
-            known.add((node, data))
-            counts[kind] += 1
+        if kind not in PERIODIC:
+            counts[kind] += times
 
-    class Counted(zmq.Socket):
-        def recv_multipart(self, *arguments, **options):
-            frames = super().recv_multipart(*arguments, **options)
-            if self.type == zmq.ROUTER:
-                add(*frames[:2])
-            return frames
+    def post(self, item):
+        if isinstance(item, AgentData) and item.data is not None:
+            add(item.data)
+        receive(self, item)
 
-        def send_multipart(self, parts, *arguments, **options):
-            if self.type == zmq.ROUTER:
-                add(*parts[:2])
-            return super().send_multipart(parts, *arguments, **options)
+    def send(self, connections, data):
+        connections = list(connections)
+        add(data, len(connections))
+        send_to_all(self, connections, data)
 
-    monkeypatch.setattr(zmq.Context, "_socket_class", Counted)
+    monkeypatch.setattr(Listener, "post", post)
+    monkeypatch.setattr(Listener, "send_to_all", send)
     return counts
 
 
@@ -130,11 +129,12 @@ def test_a_run_costs_the_same_in_an_empty_folder_and_in_one_of_files_or_of_earli
 
 
 @pytest.mark.back_ends("local")
-def test_an_empty_run_of_four_nodes_is_one_fork_and_nine_messages_for_each(cost):
+def test_an_empty_run_of_four_nodes_is_one_fork_and_ten_messages_for_each_but_for_those_about_peers(cost):
     empty = cost(of_nothing)
-    reports = {"Progressed": 3}  # importing, starting, running
-    once = ("Reserve", "Start", "Ended", "Finish", "Drained", "Shutdown")
-    assert empty.messages == {name: NODES * times for name, times in (reports | dict.fromkeys(once, 1)).items()}
+    once = ("Reserve", "Start", "FeedsEnded", "Ended", "Finish", "Drained", "Shutdown")
+    about_peers = NODES * (NODES - 1) // 2  # each that returns, to those that have not
+    expected = {**dict.fromkeys(once, NODES), "Progressed": 3 * NODES, "PeerReturned": about_peers}
+    assert empty.messages == expected
     assert (empty.fork_servers, empty.processes) == (1, NODES)
 
 

@@ -1,4 +1,4 @@
-"""Peers that have no keys, as a program: they do to a listener of ZeroMQ or TLS what a stranger on the network can do.
+"""Peers that have no keys, as a program: they do to a listener of ours what a stranger on the network can do.
 
     python -m tests.support.hostile_peers KIND HOST PORT SECONDS CONNECTIONS [RATE]
 
@@ -20,9 +20,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _ROOT = Path(__file__).parents[2]
-# ZMTP 3.0, the mechanism CURVE, as a client.
-_GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"CURVE".ljust(20, b"\0") + bytes(32)
-_LONG_COMMAND = b"\x06"
 _BLOB = bytes(1 << 20)
 _GARBAGE_BYTES = 1 << 12
 
@@ -40,21 +37,15 @@ def client_hello() -> bytes:
 _HELLO = client_hello()
 
 
-def _frame(size_bytes: int) -> bytes:
-    return _GREETING + _LONG_COMMAND + struct.pack("!Q", size_bytes)
-
-
 #: What each kind says first, and whether it goes on to send as fast as it can.
 _OPENINGS = {
     "idle": (lambda: b"", False),
-    "greeting": (lambda: _GREETING, False),
-    "huge frame": (lambda: _frame(8 << 30), True),
-    "small frame": (lambda: _frame((1 << 16) - 1) + bytes((1 << 16) - 2), False),
+    "flood": (lambda: os.urandom(16) + struct.pack("!I", (1 << 32) - 1), True),
     "garbage": (lambda: os.urandom(_GARBAGE_BYTES), True),
     "http": (lambda: b"POST / HTTP/1.1\r\nContent-Length: 8589934592\r\n\r\n", True),
     "hello": (lambda: _HELLO, False),
     "hello again": (lambda: _HELLO, False),
-    "churn": (lambda: _GREETING, False),
+    "churn": (lambda: _HELLO, False),
 }
 
 

@@ -302,11 +302,11 @@ class Head:
         except WrongMessage as error:
             self._refuse(connection, str(error))
         except Exception as error:
-            logger.exception("a message of connection %d cannot be handled", connection)
+            logger.exception("a message of connection %s cannot be handled", connection)
             self._refuse(connection, f"{type(message).__name__} ({type(error).__name__}: {error})")
 
     def _refuse(self, connection: int, what: str) -> None:
-        logger.warning("connection %d was refused; it had sent %s", connection, what)
+        logger.warning("connection %s was refused; it had sent %s", connection, what)
         rank = self._ranks.get(connection)
         if rank is None:
             self._send_away(connection)
