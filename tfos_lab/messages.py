@@ -1,6 +1,6 @@
 """The messages between driver, agents and children, as typed structs in MessagePack.
 
-They travel between agent and driver (ZeroMQ), between agent and child (a socket pair), and to a fork server (a unix
+They travel between agent and driver (TLS), between agent and child (a socket pair), and to a fork server (a unix
 socket). Messages are decoded against their type; nothing is ever unpickled on the driver. A message is declared once:
 its base class says who sends it.
 """

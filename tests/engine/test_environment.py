@@ -195,7 +195,7 @@ ROOT = Path(__file__).parents[2]
 NEEDED = ["cffi", "cloudpickle", "cryptography", "msgspec", "numpy", "pandas", "pyarrow", "pycparser", "pytz"]
 
 
-NEEDED += ["python-dateutil", "pyzmq", "six", "tzdata"]
+NEEDED += ["python-dateutil", "six", "tzdata"]
 
 
 @pytest.fixture(scope="session")

@@ -171,7 +171,7 @@ class ChildSupervisor:
             self._waiting.append(message)
 
     def _watch_unsent(self, child: ChildLink) -> None:
-        """Continue when the child can take more; an agent that waited for a busy child would miss its heartbeats."""
+        """Continue when the child can take more; an agent that waited for a busy child could do nothing else."""
         self._loop.watch_writing(child.control, wanted=child.control.has_unsent)
 
     def _on_control(self) -> None:

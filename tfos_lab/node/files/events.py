@@ -24,7 +24,7 @@ from tfos_lab.node.files.listed import ListedFolder
 _PERIOD_S = 2.0
 # Less than the driver waits for a node that has ended.
 PATIENCE_S = 5.0
-# The search is bounded: a folder that many runs share may be large, and the agent must send heartbeats.
+# The search is bounded: a folder that many runs share may be large, and the agent has other work.
 _SEARCH_S = 1.0
 # Clocks of file servers differ from the host's.
 _CLOCK_SKEW_S = 5.0
