@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tfos_lab import messages as m
+from tfos_lab.core.launchers import THIS_MACHINE
 from tfos_lab.core.roles import chief_of
 from tfos_lab.core.states import RunState
 from tfos_lab.engine.files.output import saving_note
@@ -56,8 +57,9 @@ TICK_S = 0.2
 # Of what a node has sent, in the error that it causes.
 _MAX_TEXT = 300
 _LOG_TAIL_LINES = 20
-# How long a node that is gone is waited for: for the rest of what it has sent, and for whoever says why.
-_REASON_S = 0.5
+# How long a node that is gone is waited for: for the rest of what it has sent, and for whoever says why. Spark may take
+# seconds to find out why an executor has ended.
+_REASON_S, _SPARK_REASON_S = 0.5, 4.0
 # What each node sends several times a second does not concern the feed state.
 _FIGURES = frozenset({m.Reported, m.Activity, m.Logs})
 
@@ -367,7 +369,8 @@ class Head:
         instructions: list[Instruction] = []
         for rank, (why, since_s) in list(self._gone.items()):
             is_read = self._connections.get(rank) not in self._ranks
-            if not (is_read and why) and now_s - since_s <= _REASON_S:
+            asks_spark = not why and self.state.view_of(rank).executor not in ("", THIS_MACHINE)
+            if not (is_read and why) and now_s - since_s <= (_SPARK_REASON_S if asks_spark else _REASON_S):
                 break
             del self._gone[rank]
             instructions += self.state.lose(rank, why or "its connection to the notebook has ended", now_s)

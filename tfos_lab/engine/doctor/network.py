@@ -77,7 +77,7 @@ def check_ports() -> Finding:
     text = f"{ports[0]}-{ports[-1]}" if len(ports) > 1 else str(ports[0])
     if free:
         return Finding("ports", ok=True, found=f"{PORT_VARIABLE}={text}, {len(free)} of {len(ports)} free")
-    advice = f"each kernel that has clusters takes one: stop those of another kernel, or give {PORT_VARIABLE} a wider range"
+    advice = f"each kernel with clusters takes one: stop those of another kernel, or give {PORT_VARIABLE} a wider range"
     return Finding("ports", ok=False, found=f"{PORT_VARIABLE}={text}: none is free", advice=advice)
 
 
