@@ -42,7 +42,7 @@ def test_names_that_hold_a_fitting_value_are_offered(tab, run):
 
 
 def test_commands_and_their_arguments_are_offered(tab, run):
-    assert tab("%tfos st") == ["status", "start", "stop", "stacks"]
+    assert tab("%tfos st") == ["start", "stop", "stacks"]
     run("%%tfos name=complete_me cluster_size=2 local=processes background\nimport threading\nthreading.Event().wait()")
     for command in ("logs", "stop", "stacks", "profile"):
         assert tab(f"%tfos {command} complete_") == ["complete_me"]

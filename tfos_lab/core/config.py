@@ -289,21 +289,11 @@ class NodeOptions(TypedDict, total=False):
             "how many runs stay in the folder of runs when this one has ended: the newest, and this one among them",
             group=OptionGroup.OUTPUT,
             details=(
-                "Older ones go with all their files, models too, as with ``%tfos prune``; pinned runs (``%tfos pin``) "
+                'Older ones go with all their files, models too; tagged runs (``tfos_lab.runs()[NAME].tag("good")``) '
                 "and those that have not ended stay, and do not count."
             ),
             default_text="`$TFOS_LAB_KEEP_RUNS`, else all",
             check=whole(1, too_small="at least this run itself stays"),
-        ),
-    ]
-    keep_days: Annotated[
-        int | None,
-        Option(
-            "for how many days runs stay after their end",
-            group=OptionGroup.OUTPUT,
-            details="With ``keep_runs``, too, a run goes if neither keeps it.",
-            default_text="`$TFOS_LAB_KEEP_DAYS`, else for ever",
-            check=whole(1, too_small="at least one day is needed"),
         ),
     ]
     run_store: Annotated[

@@ -19,7 +19,7 @@ from tfos_lab.jupyter.cell.export import FinishedCell
 from tfos_lab.jupyter.cell.function import make_map_fun
 from tfos_lab.jupyter.cell.location import cell_number, make_labeller
 from tfos_lab.jupyter.cell.selection import NotebookCells
-from tfos_lab.jupyter.commands.table import Commands
+from tfos_lab.jupyter.commands import Commands
 from tfos_lab.jupyter.display import error_messages, load_in_background, warning_messages
 from tfos_lab.jupyter.options.completion import make_matcher
 from tfos_lab.jupyter.options.configured import read_configuration
@@ -55,9 +55,8 @@ Without a cell, ``%tfos`` shows all clusters; ``%tfos stop [name|all]``, ``%tfos
 [NUMBER|NAME ...]`` (the last cell, or these, as a script for spark-submit), ``%tfos warm``, ``%tfos doctor``
 (checks that everything is installed), ``%tfos config [option=value]`` (defaults of options for this notebook).
 
-Runs of earlier kernels: ``%tfos history [name ...]``, ``%tfos open [name]``, ``%tfos compare A B ...``,
-``%tfos pin|unpin NAME`` and ``%tfos prune keep=N days=N``, which removes old runs that are not pinned; with ``dry_run``
-it only says which.
+``%tfos history`` lists the runs of this and earlier kernels; with one name it shows a run again, with several it
+compares them.
 """
 
 
