@@ -33,12 +33,8 @@ from tfos_lab.jupyter.display.history_compare import Comparison
 from tfos_lab.jupyter.display.history_page import RunPage
 from tfos_lab.jupyter.display.history_text import short_ids
 from tfos_lab.jupyter.display.tensorboard import TensorBoardView, view_cluster, view_folder
-from tfos_lab.jupyter.options.configured import CONFIGURABLE, problems_with
-from tfos_lab.jupyter.options.defaults import DEFAULTS, SESSION
-from tfos_lab.jupyter.options.line import split_line
-from tfos_lab.jupyter.options.table import BY_NAME, read_item, takes_value
-from tfos_lab.jupyter.options.values import nearest
-from tfos_lab.texts import format_seconds
+from tfos_lab.jupyter.options import BY_NAME, CONFIGURABLE, DEFAULTS, SESSION, problems_with, read_line, split_line
+from tfos_lab.texts import format_seconds, nearest
 
 # Last lines of each node; the files have all of them.
 _LOG_LINES = 200
@@ -431,15 +427,12 @@ def _config(line: str) -> None:
 
 
 def _read_defaults(line: str, names: Mapping[str, Any]) -> dict[str, object]:
-    items, problems = split_line(line, takes_value)
-    values: dict[str, object] = {}
-    for item in items:
-        if item.key not in CONFIGURABLE:
-            problems += problems_with(item.key, None)
-        elif problem := read_item(item, names, values):
-            problems.append(problem)
-        else:
-            problems += problems_with(item.key, values[item.key])
+    keys = [item.key for item in split_line(line).items]
+    problems = [problem for key in keys if key not in CONFIGURABLE for problem in problems_with(key, None)]
+    if problems:
+        raise ConfigError(problems)
+    values, problems = read_line(line, names)
+    problems += [problem for name, value in values.items() for problem in problems_with(name, value)]
     if problems:
         raise ConfigError(problems)
     return values

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from tfos_lab.core.config import train_keywords
 from tfos_lab.core.launchers import LAUNCHERS
@@ -21,10 +22,11 @@ from tfos_lab.engine.parallel.feeder import Feed
 from tfos_lab.engine.start import clusters, make_cluster
 from tfos_lab.errors import ClusterEnded, ClusterInterrupted, ConfigError, WaitTimeout
 from tfos_lab.jupyter import breakpoints
+from tfos_lab.jupyter.cell.location import typed_cell
 from tfos_lab.jupyter.display import open_display
 from tfos_lab.jupyter.display.base import Display
 from tfos_lab.jupyter.display.tensorboard import show_tensorboard
-from tfos_lab.jupyter.options.table import CellOptions
+from tfos_lab.jupyter.options import CellOptions, is_session
 from tfos_lab.jupyter.start import STEP_S, UNSEEN_S, Task
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 # After ■ nobody wants to wait: nodes get no more than this to shut down, whatever `grace` is.
 INTERRUPT_GRACE_S = 1.0
+# Which cell has started a cluster: a cell that runs again replaces its own run.
+_STARTED_BY: WeakKeyDictionary[Cluster, str] = WeakKeyDictionary()
 # How long the display stays open for the end of a function that failed in this very process.
 STOP_SHOWN_S = 1.0
 
@@ -63,13 +67,13 @@ def run_cell(shell: Any, map_fun: FunctionType, options: CellOptions) -> Mapping
 
 def _run(shell: Any, map_fun: FunctionType, options: CellOptions) -> Mapping[str, object] | None:
     __tracebackhide__ = True
-    require_free_name(options)
+    require_free_name(shell, options)
     session = find_session(shell, options)
     feed = options.feed
     data, splits = check_splits(options.data, options.validation, session, columns=feed.columns, objects=feed.objects)
     options = dataclasses.replace(options, data=data, validation=splits)
     cluster = make_cluster(map_fun, options.args, spark=session, config=options.cluster)
-    shell.user_ns[options.cluster.name] = cluster
+    put_into(shell, cluster)
     return run_cluster(cluster, map_fun, options)
 
 
@@ -123,21 +127,31 @@ def run_cluster(
         raise
 
 
-def require_free_name(options: CellOptions) -> None:
-    """Make sure that no cluster with the cell's name lives: refuse, or stop the old one if the user asked for that."""
+def put_into(shell: Any, cluster: Cluster) -> None:
+    """Make the cluster a name of the notebook, and the run of the cell that runs now."""
+    shell.user_ns[cluster.name] = cluster
+    _STARTED_BY[cluster] = typed_cell(shell)
+
+
+def require_free_name(shell: Any, options: CellOptions) -> None:
+    """Make sure that no cluster with the cell's name lives: stop the one that this very cell has started before.
+
+    Raises
+    ------
+    ConfigError
+        If another cell has started it.
+    """
     for cluster in clusters():
         if cluster.name != options.cluster.name or cluster.ended:
             continue
-        if not options.replace:
-            raise ConfigError([_still_there(cluster.name, cluster.state)])
+        if _STARTED_BY.get(cluster) != typed_cell(shell):
+            name = cluster.name
+            problem = (
+                f"the cluster '{name}' is still {cluster.state}: wait for it with {name}.wait(), stop it with "
+                f"%tfos stop {name}, or give this one another name=..."
+            )
+            raise ConfigError([problem])
         cluster.stop(grace=min(options.cluster.grace, INTERRUPT_GRACE_S))
-
-
-def _still_there(name: str, state: str) -> str:
-    return (
-        f"the cluster '{name}' is still {state}: wait for it with {name}.wait(), stop it with "
-        f"%tfos stop {name}, write `replace` to stop it first, or give this one another name=..."
-    )
 
 
 def find_session(shell: Any, options: CellOptions) -> SparkSession | None:
@@ -148,7 +162,6 @@ def find_session(shell: Any, options: CellOptions) -> SparkSession | None:
     if (of_data := session_of(options.data)) is not None:
         return of_data
     from tfos_lab.engine.spark.session import active_session
-    from tfos_lab.jupyter.options.values import is_session
 
     session: SparkSession | None = shell.user_ns.get("spark")
     return session if active_session() is None and is_session(session) else None

@@ -18,8 +18,7 @@ from tfos_lab.core.options import part_of
 from tfos_lab.errors import ConfigError
 from tfos_lab.jupyter.cell.free_names import early_reads
 from tfos_lab.jupyter.cell.symbols import own_nodes, stored_names
-from tfos_lab.jupyter.options.line import split_line
-from tfos_lab.jupyter.options.table import CellOptions, takes_value
+from tfos_lab.jupyter.options import CellOptions, split_line
 
 _MARK = "# Written by `%tfos export` from a notebook."
 _INDENT = "    "
@@ -106,7 +105,7 @@ def statements_of(cell: FinishedCell, function: str = "map_fun") -> list[str]:
 
 
 def _texts(cell: FinishedCell) -> dict[str, str]:
-    return {item.key: item.value or "True" for item in split_line(cell.line, takes_value).items}
+    return {item.key: item.value or "True" for item in split_line(cell.line).items}
 
 
 def needed_cells(needed: set[str], earlier: Iterable[str]) -> tuple[list[str], set[str]]:

@@ -15,8 +15,8 @@ from tfos_lab.jupyter.cell.export import (
     names_needed_by,
     statements_of,
 )
-from tfos_lab.jupyter.options.table import is_for_waiting_nodes
-from tfos_lab.jupyter.options.values import nearest
+from tfos_lab.jupyter.options import is_for_waiting_nodes
+from tfos_lab.texts import nearest
 
 
 class NotebookCells(NamedTuple):

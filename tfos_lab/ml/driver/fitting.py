@@ -17,7 +17,7 @@ from tfos_lab.engine.spark.slots import slots_of
 from tfos_lab.engine.start import choose_launcher, make_cluster
 from tfos_lab.errors import ClusterEnded, ClusterInterrupted, ConfigError, NotEnoughSlots
 from tfos_lab.jupyter.display.base import Display
-from tfos_lab.jupyter.options.table import CellOptions
+from tfos_lab.jupyter.options import CellOptions
 from tfos_lab.jupyter.run import run_cluster
 from tfos_lab.ml import keras_training
 from tfos_lab.ml.declared import ENGINE_OPTIONS

@@ -20,7 +20,7 @@ from tfos_lab.engine.parallel.feeder import Feed
 from tfos_lab.engine.start import make_cluster
 from tfos_lab.errors import ConfigError
 from tfos_lab.jupyter.display import render_errors
-from tfos_lab.jupyter.options.table import CellOptions
+from tfos_lab.jupyter.options import CellOptions
 from tfos_lab.jupyter.run import run_cluster
 from tfos_lab.ml.driver.text_data import TextData
 from tfos_lab.ml.driver.text_results import last_metrics
