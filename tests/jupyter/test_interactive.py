@@ -105,7 +105,7 @@ def test_a_start_that_does_not_fit_is_refused(notebook, line, sentence):
 
 
 def test_clusters_and_nodes_that_wait_are_offered(notebook):
-    assert notebook.tab("%%tfos on=clu") == ["cluster"]
+    assert notebook.tab("%%tfos on=clu")[0] == "cluster"
     assert notebook.tab("%%tfos on=cluster/w") == ["cluster/worker:0", "cluster/worker:1"]
     assert "cluster_size=" in notebook.tab("%tfos start clu")
 
