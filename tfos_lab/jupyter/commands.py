@@ -25,8 +25,7 @@ from tfos_lab.engine.start import clusters
 from tfos_lab.engine.warm import warm
 from tfos_lab.engine.warm_servers import describe, end_warm_servers, warm_servers
 from tfos_lab.errors import ConfigError, NoRun
-from tfos_lab.jupyter.cell.export import export, write
-from tfos_lab.jupyter.cell.selection import NotebookCells
+from tfos_lab.jupyter.cell.export import NotebookCells, export, write
 from tfos_lab.jupyter.display import summary
 from tfos_lab.jupyter.display.history import SHOWN, HistoryTable
 from tfos_lab.jupyter.display.history_compare import Comparison

@@ -15,12 +15,11 @@ from tfos_lab.core.lazy_imports import after_import
 from tfos_lab.core.package_versions import misfits
 from tfos_lab.engine.warm import warm_in_background
 from tfos_lab.jupyter import completion
-from tfos_lab.jupyter.cell.export import FinishedCell
+from tfos_lab.jupyter.cell.export import FinishedCell, NotebookCells
 from tfos_lab.jupyter.cell.function import make_map_fun
 from tfos_lab.jupyter.cell.location import cell_number, make_labeller
-from tfos_lab.jupyter.cell.selection import NotebookCells
 from tfos_lab.jupyter.commands import Commands
-from tfos_lab.jupyter.display import error_messages, load_in_background, warning_messages
+from tfos_lab.jupyter.display import error_messages, load_in_background
 from tfos_lab.jupyter.options import (
     DEFAULTS,
     describe_options,
@@ -116,7 +115,7 @@ def load_ipython_extension(shell: Any) -> None:
     completion.install(shell, magics.commands.complete)
     sources.add_labeller(make_labeller(shell))
     error_messages.install(shell)
-    warning_messages.install()
+    error_messages.show_warnings()
     for problem in misfits():
         logger.warning("%s.", problem)
     after_import("tensorflow", register_file_systems)
@@ -130,4 +129,4 @@ def unload_ipython_extension(shell: Any) -> None:
         shell.magics_manager.magics[kind].pop("tfos", None)
     completion.remove(shell)
     DEFAULTS.clear()
-    warning_messages.remove()
+    error_messages.hide_warnings()

@@ -7,7 +7,7 @@ import dataclasses
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
@@ -21,16 +21,17 @@ from tfos_lab.engine.feed.splits import check_splits, session_of
 from tfos_lab.engine.parallel.feeder import Feed
 from tfos_lab.engine.start import clusters, make_cluster
 from tfos_lab.errors import ClusterEnded, ClusterInterrupted, ConfigError, WaitTimeout
-from tfos_lab.jupyter import breakpoints
 from tfos_lab.jupyter.cell.location import typed_cell
 from tfos_lab.jupyter.display import open_display
 from tfos_lab.jupyter.display.base import Display
+from tfos_lab.jupyter.display.kernel import current_kernel, takes_input
 from tfos_lab.jupyter.display.tensorboard import show_tensorboard
 from tfos_lab.jupyter.options import CellOptions, is_session
 from tfos_lab.jupyter.start import STEP_S, UNSEEN_S, Task
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 # After ■ nobody wants to wait: nodes get no more than this to shut down, whatever `grace` is.
 INTERRUPT_GRACE_S = 1.0
@@ -220,7 +221,7 @@ def _run_here(cluster: Cluster, map_fun: Callable[..., Any]) -> Mapping[str, obj
     """Run the function on this thread; its errors have no frames between the cell's line and its own."""
     __tracebackhide__ = True
     try:
-        with breakpoints.stopping():
+        with stopping_at_breakpoints():
             return cluster.wait()
     except Exception as error:  # noqa: BLE001 - whatever the function raises
         deadline = time.monotonic() + STOP_SHOWN_S
@@ -266,3 +267,34 @@ def _continue_in_background(cluster: Cluster, options: CellOptions) -> None:
                 cluster.stop()
 
     threading.Thread(target=work, name=f"tfos-cell-{cluster.id}", daemon=True).start()
+
+
+# ---- breakpoints in a function that runs in this process -------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def stopping_at_breakpoints() -> Iterator[None]:
+    """Make ``breakpoint()`` stop within this context."""
+    before = sys.breakpointhook
+    if not before.__module__.startswith("debugpy"):
+        yield  # somebody chose another debugger
+        return
+
+    def stop(*args: Any, **named: Any) -> Any:
+        kernel = current_kernel()
+        if _debugger_is_on() or kernel is None or not takes_input(kernel):
+            return before(*args, **named)
+        from IPython.core.debugger import set_trace
+
+        return set_trace(sys._getframe(1))  # type: ignore[no-untyped-call]  # noqa: SLF001 - as pdb does
+
+    sys.breakpointhook = stop
+    try:
+        yield
+    finally:
+        sys.breakpointhook = before
+
+
+def _debugger_is_on() -> bool:
+    debugpy = sys.modules.get("debugpy")
+    return debugpy is not None and bool(debugpy.is_client_connected())
