@@ -76,13 +76,11 @@ check: setup  ## lint, formatting, types (Python and TypeScript) and import laye
 	.venv/bin/ruff format --check
 	.venv/bin/mypy
 	.venv/bin/lint-imports
-	$(PYTHON) .ci/message_types.py --check
 	$(PYTHON) extensions/build.py check
 
-format: setup  ## format the code, fix what ruff can fix, and write the TypeScript types of the messages
+format: setup  ## format the code, and fix what ruff can fix
 	.venv/bin/ruff check --fix
 	.venv/bin/ruff format
-	$(PYTHON) .ci/message_types.py
 
 bench: setup  ## benchmarks side by side; writes benchmarks/results.json; or some: make bench ARGS=storage
 	@.venv/bin/tfos-lab bench $(ARGS)

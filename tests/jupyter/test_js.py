@@ -1,9 +1,8 @@
-"""The dashboard's modules by themselves, under Node's own test runner (``tests/js``); types and messages in step."""
+"""The dashboard's modules by themselves, under Node's own test runner (``tests/js``)."""
 
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
 from tests.support.nodejs import ESBUILD, ROOT, find_node
@@ -21,7 +20,3 @@ def test_the_modules_pass_their_tests(tmp_path: Path) -> None:
     options = ("--bundle", "--platform=node", "--format=esm", "--out-extension:.js=.mjs", "--log-level=warning")
     run(find_node(), ESBUILD, *tests, *options, f"--outdir={tmp_path}")
     run(find_node(), "--test", *sorted(tmp_path.glob("*.mjs")))
-
-
-def test_the_types_of_the_messages_are_those_of_python() -> None:
-    run(sys.executable, ROOT / ".ci/message_types.py", "--check")

@@ -14,6 +14,7 @@ import pytest
 from tests.jupyter_server.server import BASE, TOKEN, ask
 from tests.support.acted_cluster import process_of_test
 from tests.support.hostile_tensorboard import PAGE, Node, hostile_tensorboard
+from tests.support.outline import words
 from tfos_lab.core import cluster_records
 from tfos_lab.engine.record.format import RunRecord, encode
 from tfos_lab.engine.run_dir import RunDir
@@ -91,21 +92,22 @@ def test_the_live_clusters_of_all_kernels_are_listed_without_their_sockets(url, 
     publish("c", state="done", ended_s=5.0, tensorboard=node)
     status, _, body = ask(f"{url}tfos-lab/clusters")
     assert status == 200
-    first, second = json.loads(body)["clusters"]
-    assert (first["id"], first["name"], first["tensorboard"]) == ("a", "mnist", True)
-    [listed] = first["nodes"]
-    assert [listed[name] for name in ("name", "state", "host", "pid", "step")] == ["chief:0", "running", "host", 7, 3]
-    assert listed["metrics"] == {"loss": None}
-    figures = {"step": 3, "total_steps": 9, "metric": "loss", "value": None, "progress": 0.3, "seconds_left": None}
-    assert first["figures"] == figures
+    listed = json.loads(body)
+    first, second = listed["clusters"]
+    assert (first["id"], first["name"], first["is"]) == ("a", "mnist", "running, 1/1 nodes running")
     assert (first["notebook"], first["kernel_state"]) == ("", "")
     assert (second["id"], second["name"], second["kernel_id"]) == ("b", "mnist", "1234")
+    shown = words(listed["html"])
+    for text in ("1/1 nodes running", "chief:0", "step 3/9 · loss nan", "Host host", "PID 7", "TensorBoard of mnist"):
+        assert text in shown
+    assert shown.count("TensorBoard of mnist") == 1, "that of the other cannot be opened"
     assert node not in body.decode()
 
 
 def ended_in(run_dir, url):
-    runs = json.loads(ask(f"{url}tfos-lab/runs")[2])["runs"]
-    return next(run for run in runs if run["run_dir"] == str(run_dir))
+    listed = json.loads(ask(f"{url}tfos-lab/runs")[2])
+    [run] = [run for run in listed["runs"] if run["id"] == run_dir.name]
+    return {**run, "tensorboard": "TensorBoard of" in listed["html"], "is_listed": str(run_dir) in listed["html"]}
 
 
 def test_runs_that_have_ended_are_listed_also_after_their_clusters_have_gone(url, publish, folder, node):
@@ -115,7 +117,8 @@ def test_runs_that_have_ended_are_listed_also_after_their_clusters_have_gone(url
     assert json.loads(ask(f"{url}tfos-lab/clusters")[2])["clusters"][0]["id"] == "mnist-1"
     publish(run_dir=run_dir, state="done", ended_s=9.0, tensorboard=node)
     run = ended_in(run_dir, url)
-    assert (run["id"], run["outcome"], run["ended_s"], run["tensorboard"]) == ("mnist-1", "done", 9.0, True)
+    assert (run["is_listed"], run["outcome"], run["ended_s"], run["tensorboard"]) == (True, "done", 9.0, True)
+    assert run["note"] == "mnist is done after 8.00 s"
     cluster_records.remove("mnist-1")
     assert (ended_in(run_dir, url)["id"], ended_in(run_dir, url)["tensorboard"]) == ("mnist-1", False)
 

@@ -1,7 +1,7 @@
 """The states of nodes and of clusters: what each one means, and how it is drawn.
 
-This is the only list of states. The engine asks a state for its traits; displays, style sheets and JavaScript take the
-same table (`tfos_lab.jupyter.display.states`). States are strings, so messages and JSON hold plain words.
+This is the only list of states. The engine asks a state for its traits; displays and style sheets take the same
+table. States are strings, so messages and JSON hold plain words.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""The clusters of all kernels, and ended runs: lists them, and stops a cluster even while its kernel is busy."""
+"""The clusters of all kernels, and ended runs: lists them, and stops a cluster even while its kernel is busy.
+
+The lists hold what pages go by (``extensions/jupyterlab/src/api.ts`` has their types), and as HTML what the panel
+shows; no paths of sockets.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +19,9 @@ from jupyter_server.base.handlers import APIHandler
 from tornado import web
 
 from tfos_lab.core import cluster_records
-from tfos_lab.core.cluster_records import ClusterRecord
-from tfos_lab.core.states import RunState
 from tfos_lab.engine.runs.run import Run
-from tfos_lab.engine.state.events import ClusterView, NodeView
-from tfos_lab.jupyter_server.messages import ClusterInfo, ClusterList, Figures, RunInfo, RunList
+from tfos_lab.jupyter_server import panel
+from tfos_lab.jupyter_server.panel import Listed
 from tfos_lab.jupyter_server.recorded_runs import RecordedRuns
 
 MAX_RUNS = 20
@@ -41,7 +43,7 @@ class _ListHandler(APIHandler):
         root = str(getattr(self.contents_manager, "root_dir", ""))
         return await OpenNotebooks.ask(self.session_manager, root)
 
-    def answer(self, listed: ClusterList | RunList) -> None:
+    def answer(self, listed: dict[str, Any]) -> None:
         """Send a list."""
         self.set_header("Cache-Control", "no-store")
         self.finish(msgspec.json.encode(listed))
@@ -55,8 +57,10 @@ class ClustersHandler(_ListHandler):
     async def get(self) -> None:
         """List the clusters; times are seconds since the epoch."""
         notebooks = await self.open_notebooks()
-        living = await asyncio.to_thread(self._runs.live)
-        self.answer(ClusterList(now_s=time.time(), clusters=[_cluster_info(*one, notebooks) for one in living]))
+        living, now_s = await asyncio.to_thread(self._runs.live), time.time()
+        listed = [Listed(run, notebooks.of(run), bool(record.tensorboard)) for record, run in living]
+        clusters = [_cluster(one, notebooks.kernel_state(one.run.record.process.kernel_id)) for one in listed]
+        self.answer({"now_s": now_s, "clusters": clusters, "html": str(panel.live_html(listed, now_s))})
 
 
 class RunsHandler(_ListHandler):
@@ -69,7 +73,9 @@ class RunsHandler(_ListHandler):
         notebooks = await self.open_notebooks()
         runs = await asyncio.to_thread(self._runs.ended, list(notebooks.run_folders()), MAX_RUNS)
         shown = {record.id for record in cluster_records.find_all() if record.tensorboard}
-        self.answer(RunList(now_s=time.time(), runs=[_run_info(run, run.id in shown, notebooks) for run in runs]))
+        listed, now_s = [Listed(run, notebooks.of(run), run.id in shown) for run in runs], time.time()
+        ended = [_ended(one, now_s) for one in listed]
+        self.answer({"now_s": now_s, "runs": ended, "html": str(panel.ended_html(listed, now_s))})
 
 
 class StopHandler(APIHandler):
@@ -89,74 +95,31 @@ class StopHandler(APIHandler):
         self.finish(msgspec.json.encode({"id": cluster_id, "state": "stopping"}))
 
 
-def _cluster_info(record: ClusterRecord, run: Run, notebooks: OpenNotebooks) -> ClusterInfo:
-    """Return what the browser may see: no paths of sockets."""
-    view, process = run.record.view, run.record.process
+def _cluster(one: Listed, kernel_state: str) -> dict[str, Any]:
+    """Return what pages go by; ``kernel_state`` is what the kernel does besides, such as ``busy``, or empty."""
+    view, process = one.run.record.view, one.run.record.process
     return {
-        "id": run.id,
-        "name": run.name,
+        "id": one.run.id,
+        "name": one.run.name,
+        "notebook": one.notebook,
         "state": view.state,
-        "reason": view.reason,
-        "launcher": view.launcher,
-        "started_s": view.started_s,
+        "is": panel.state_line(view),
         "kernel_id": process.kernel_id,
-        "kernel_state": notebooks.kernel_state(process.kernel_id),
-        "notebook": notebooks.notebook_of(process.kernel_id, process.notebook),
-        "pid": process.pid,
-        "run_dir": str(run.run_dir),
-        "nodes": list(view.nodes),
-        "figures": _figures(view),
-        "alarm": view.alarm,
-        "verdict": view.verdict,
-        "tensorboard": bool(record.tensorboard),
+        "kernel_state": kernel_state,
     }
 
 
-def _run_info(run: Run, has_tensorboard: bool, notebooks: OpenNotebooks) -> RunInfo:  # noqa: FBT001 - a fact of it
-    process = run.record.process
+def _ended(one: Listed, now_s: float) -> dict[str, Any]:
+    """Return what pages go by; ``outcome`` is ``done``, ``failed``, ``stopped`` or ``lost``."""
+    run = one.run
     return {
         "id": run.id,
         "name": run.name,
-        "launcher": run.record.view.launcher,
+        "notebook": one.notebook,
         "outcome": run.state,
-        "reason": _reason(run),
-        "started_s": run.started_s,
         "ended_s": run.ended_s or run.record.written_s,
-        "notebook": notebooks.notebook_of(process.kernel_id, process.notebook),
-        "run_dir": str(run.run_dir),
-        "nodes": len(run.record.view.nodes),
-        "figures": _figures(run.record.view),
-        "tensorboard": has_tensorboard,
+        "note": panel.end_note(one, now_s),
     }
-
-
-def _reason(run: Run) -> str:
-    if run.record.error is not None:
-        return str(run.record.error)
-    return "its kernel ended before it" if run.state is RunState.LOST else run.record.view.reason
-
-
-def _figures(view: ClusterView) -> Figures:
-    """Return how far a cluster is; of a search, the best value so far, as its runs have no step in common."""
-    if view.search is not None:
-        return Figures(metric=f"best {view.search.metric}".strip(), value=view.search.best)
-    figures = Figures() if view.of_runs else _figures_of_nodes(view.nodes)
-    return msgspec.structs.replace(figures, progress=view.progress, seconds_left=view.seconds_left)
-
-
-def _figures_of_nodes(nodes: tuple[NodeView, ...]) -> Figures:
-    """Return the step of the slowest node that goes on, and the loss, or another metric, of the first that has one."""
-    stepping = [node for node in nodes if node.step is not None]
-    going = [node for node in stepping if not node.state.ended]
-    slowest = min(going or stepping, key=lambda node: node.step or 0, default=None)
-    metrics = next((node.metrics for node in nodes if node.metrics), {})
-    metric = "loss" if "loss" in metrics else next(iter(metrics), "")
-    return Figures(
-        step=slowest.step if slowest else None,
-        total_steps=slowest.total_steps if slowest else None,
-        metric=metric,
-        value=metrics.get(metric),
-    )
 
 
 _RUNS = "runs"
@@ -198,13 +161,14 @@ class OpenNotebooks:
         models = await sessions.list_sessions()
         return cls({str(model["kernel"]["id"]): _session(model) for model in models if model.get("kernel")}, root)
 
-    def notebook_of(self, kernel_id: str, recorded: str) -> str:
-        """Return a kernel's notebook below the root, by its session or else by what was recorded; "" if unknown."""
-        if kernel_id in self._sessions:
-            return self._sessions[kernel_id].notebook
-        if self._root is None or not Path(recorded).is_absolute():
+    def of(self, run: Run) -> str:
+        """Return a run's notebook below the root, by its kernel's session or else by its record; "" if unknown."""
+        process = run.record.process
+        if process.kernel_id in self._sessions:
+            return self._sessions[process.kernel_id].notebook
+        if self._root is None or not Path(process.notebook).is_absolute():
             return ""
-        path = Path(recorded).resolve()
+        path = Path(process.notebook).resolve()
         return path.relative_to(self._root).as_posix() if path.is_relative_to(self._root) and path.is_file() else ""
 
     def kernel_state(self, kernel_id: str) -> str:

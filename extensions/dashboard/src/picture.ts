@@ -7,7 +7,8 @@
 
 import type { Bundle } from "./messages";
 import type { Model, NotebookCell } from "./model";
-import { asLost, parseParts } from "./parts";
+import { parseParts } from "./morph";
+import { asLost } from "./parts";
 
 const WIDGET_VIEW = "application/vnd.jupyter.widget-view+json";
 /** Marks the change of the document as the dashboard's own: the page goes on showing the dashboard. */

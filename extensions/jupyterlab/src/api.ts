@@ -3,10 +3,41 @@
 import { URLExt } from "@jupyterlab/coreutils";
 import { ServerConnection } from "@jupyterlab/services";
 
-import type { ClusterList, RunList } from "./messages";
+/** A run, and the notebook with its cell: a path below the server's root, or empty. */
+export interface RunPlace {
+  readonly id: string;
+  readonly name: string;
+  readonly notebook: string;
+}
 
-/** What went wrong, as the server says it. */
-export class ServerError extends Error {}
+/** A live cluster; `is` says how it is, and `kernel_state` what its kernel does besides, such as `busy`. */
+export interface Cluster extends RunPlace {
+  readonly state: string;
+  readonly is: string;
+  readonly kernel_id: string;
+  readonly kernel_state: string;
+}
+
+/** A run that has ended: done, failed, stopped or lost; `note` says so in a sentence. */
+export interface EndedRun extends RunPlace {
+  readonly outcome: string;
+  readonly ended_s: number;
+  readonly note: string;
+}
+
+/** Times are seconds since the epoch, by the server's clock; `html` is what the panel shows. */
+export interface ClusterList {
+  readonly now_s: number;
+  readonly clusters: readonly Cluster[];
+  readonly html: string;
+}
+
+/** The runs that ended last, the newest first. */
+export interface RunList {
+  readonly now_s: number;
+  readonly runs: readonly EndedRun[];
+  readonly html: string;
+}
 
 export class ServerApi {
   constructor(private readonly settings: ServerConnection.ISettings) {}
@@ -36,9 +67,9 @@ export class ServerApi {
     const response = await ServerConnection.makeRequest(url, { method, cache: "no-store" }, this.settings);
     if (response.ok) return response.json();
     if (response.status === 404 && method === "GET") {
-      throw new ServerError("this Jupyter server runs without tfos_lab's extension: restart it to load it");
+      throw new Error("this Jupyter server runs without tfos_lab's extension: restart it to load it");
     }
-    throw new ServerError((await messageOf(response)) ?? response.statusText);
+    throw new Error((await messageOf(response)) ?? response.statusText);
   }
 }
 

@@ -11,12 +11,11 @@ import { INotebookTracker } from "@jupyterlab/notebook";
 
 import { ServerApi } from "./api";
 import { addCellButton } from "./cell_button";
-import { notifyOfEnds } from "./end_note";
 import { clusterIcon } from "./icon";
 import { ClustersModel } from "./model";
 import { Notebooks } from "./notebooks";
+import { notifyOfEnds, notifyOfRunningClusters } from "./notes";
 import { ClustersPanel } from "./panel";
-import { notifyOfRunningClusters } from "./running_note";
 import { addTensorBoardCommand, OPEN_TENSORBOARD } from "./tensorboard";
 
 const SHOW_CLUSTERS = "tfos-lab:show-clusters";
@@ -54,8 +53,8 @@ const plugin: JupyterFrontEndPlugin<void> = {
       execute: () => app.shell.activateById(panel.id),
     });
     const showClusters = () => void app.commands.execute(SHOW_CLUSTERS);
-    if (notebooks) notifyOfRunningClusters(notebooks, api, { showClusters });
-    notifyOfEnds(model, open, { showClusters });
+    if (notebooks) notifyOfRunningClusters(notebooks, api, showClusters);
+    notifyOfEnds(model, open, showClusters);
     palette?.addItem({ command: SHOW_CLUSTERS, category: "TensorFlow Clusters" });
     model.start();
   },

@@ -4,11 +4,10 @@ import type { IDisposable } from "@lumino/disposable";
 import { Poll } from "@lumino/polling";
 import { type ISignal, Signal } from "@lumino/signaling";
 
-import type { ServerApi } from "./api";
-import { EndWatch, type RunEnd } from "./end_watch";
-import type { ClusterInfo, RunInfo } from "./messages";
+import type { ClusterList, RunList, RunPlace, ServerApi } from "./api";
+import { EndWatch, type RunEnd } from "./ends";
 
-const WATCHED_MS = 1500;
+const WATCHED_MS = 1000;
 /** While the panel is hidden: for notices when a run ends. */
 const UNWATCHED_MS = 5000;
 const SLOWEST_MS = 30_000;
@@ -20,11 +19,11 @@ export class ClustersModel implements IDisposable {
   private readonly _ended = new Signal<this, RunEnd>(this);
   private readonly poll: Poll;
   private readonly ends = new EndWatch();
-  private readonly stopping = new Set<string>();
-  private _clusters: readonly ClusterInfo[] = [];
-  private _runs: readonly RunInfo[] = [];
+  /** Clusters that were asked here to stop. */
+  readonly stopping = new Set<string>();
+  private live: ClusterList | null = null;
+  private past: RunList | null = null;
   private _problem = "";
-  private offsetS = 0;
   private runsAtMs = -Infinity;
 
   constructor(private readonly api: ServerApi) {
@@ -46,13 +45,17 @@ export class ClustersModel implements IDisposable {
     return this._ended;
   }
 
-  get clusters(): readonly ClusterInfo[] {
-    return this._clusters;
+  get liveHtml(): string {
+    return this.live?.html ?? "";
   }
 
-  /** The runs that ended last, the newest first. */
-  get runs(): readonly RunInfo[] {
-    return this._runs;
+  get endedHtml(): string {
+    return this.past?.html ?? "";
+  }
+
+  /** The run with that id, live or ended. */
+  find(id: string): RunPlace | undefined {
+    return [...(this.live?.clusters ?? []), ...(this.past?.runs ?? [])].find((run) => run.id === id);
   }
 
   /** A sentence on why there is no list, or nothing. */
@@ -79,16 +82,7 @@ export class ClustersModel implements IDisposable {
     await this.poll.tick;
   }
 
-  /** Seconds since the cluster's start was requested, by the server's clock. */
-  ageS(cluster: ClusterInfo): number {
-    return Math.max(0, Date.now() / 1000 + this.offsetS - cluster.started_s);
-  }
-
-  isStopping(cluster: ClusterInfo): boolean {
-    return this.stopping.has(cluster.id) || cluster.state === "stopping";
-  }
-
-  async stop(cluster: ClusterInfo): Promise<void> {
+  async stop(cluster: RunPlace): Promise<void> {
     this.stopping.add(cluster.id);
     this._changed.emit();
     try {
@@ -109,10 +103,9 @@ export class ClustersModel implements IDisposable {
   private async fetch(): Promise<void> {
     try {
       const list = await this.api.list();
-      this.offsetS = list.now_s - Date.now() / 1000;
       this.ends.onClusters(list);
       await this.fetchRuns();
-      this._clusters = list.clusters;
+      this.live = list;
       this._problem = "";
     } catch (error) {
       this._problem = error instanceof Error ? error.message : String(error);
@@ -126,7 +119,7 @@ export class ClustersModel implements IDisposable {
     if (!this.ends.waits && Date.now() - this.runsAtMs < RUNS_EVERY_MS) return;
     const list = await this.api.runs();
     this.runsAtMs = Date.now();
-    this._runs = list.runs;
+    this.past = list;
     for (const end of this.ends.onRuns(list)) this.tell(end);
   }
 

@@ -4,15 +4,10 @@ import type { JupyterFrontEnd } from "@jupyterlab/application";
 import { Notification } from "@jupyterlab/apputils";
 import type { INotebookTracker, NotebookPanel } from "@jupyterlab/notebook";
 
+import type { RunPlace } from "./api";
+
 /** Without a time, a notification would go to JupyterLab's list only. */
 const NOTE_MS = 10_000;
-
-/** A run, and the notebook that it was started from. */
-export interface RunPlace {
-  readonly id: string;
-  readonly name: string;
-  readonly notebook: string;
-}
 
 export class Notebooks {
   constructor(

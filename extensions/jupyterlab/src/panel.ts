@@ -1,52 +1,39 @@
-// The panel: a card for each live cluster of any kernel, and below a line for each run that has ended.
+// The panel: a card for each live cluster of any kernel, and below a line for each run that has ended. Python draws both
+// (`tfos_lab/jupyter_server/panel.py`); here they are put in, and their buttons do what they say.
 
 import { Notification } from "@jupyterlab/apputils";
 import type { Message } from "@lumino/messaging";
 import { Widget } from "@lumino/widgets";
 
-import { ClusterCard } from "./card";
-import { button, element, setText } from "./dom";
-import { KeyedList } from "./keyed_list";
-import type { ClusterInfo, RunInfo } from "./messages";
+import { morphInto } from "../../dashboard/src/morph";
+import type { RunPlace } from "./api";
 import type { ClustersModel } from "./model";
-import { RunItem } from "./run_item";
 
 export interface PanelActions {
-  openTensorBoard(run: { id: string; name: string }): void;
+  openTensorBoard(run: RunPlace): void;
   /** Shows the cell of a run; null where there are no notebooks. */
-  showCell: ((run: { id: string; name: string; notebook: string }) => void) | null;
+  showCell: ((run: RunPlace) => void) | null;
 }
 
 export class ClustersPanel extends Widget {
-  private readonly note = element("div", { class: "tfos-lab-panel-note", role: "status" });
-  private readonly ended = element("summary");
-  private readonly cards: KeyedList<ClusterInfo>;
-  private readonly runs: KeyedList<RunInfo>;
-  private readonly endedRuns: HTMLDetailsElement;
-  private clock: number | undefined;
+  private readonly problem = part("tfos-lab-panel-note tfos-lab-panel-problem");
+  private readonly live = part("tfos-lab-live");
+  private readonly ended = part("tfos-lab-past");
 
   constructor(
     private readonly model: ClustersModel,
-    actions: PanelActions,
+    private readonly actions: PanelActions,
   ) {
     super();
     this.addClass("tfos-lab-panel");
-    const stop = (cluster: ClusterInfo) => void this.stop(cluster);
-    this.cards = new KeyedList<ClusterInfo>(
-      element("ul", { class: "tfos-lab-panel-list", "aria-label": "Running clusters" }),
-      ({ id }) => id,
-      () => new ClusterCard(model, { ...actions, stop }),
-    );
-    this.runs = new KeyedList<RunInfo>(
-      element("ul", { class: "tfos-lab-panel-list", "aria-label": "Ended runs" }),
-      ({ id, run_dir }) => `${id} ${run_dir}`,
-      () => new RunItem(actions),
-    );
-    this.endedRuns = element("details", { class: "tfos-lab-ended", open: "" }, this.ended, this.runs.node);
-    this.node.append(
-      element("div", { class: "tfos-lab-panel-head" }, "Clusters", button("Refresh", () => void model.refresh())),
-      element("div", { class: "tfos-lab-panel-body" }, this.note, this.cards.node, this.endedRuns),
-    );
+    this.toggleClass("tfos-lab-no-notebooks", !actions.showCell);
+    const head = part("tfos-lab-panel-head");
+    head.innerHTML = 'Clusters <button type="button" data-do="refresh">Refresh</button>';
+    const body = part("tfos-lab-panel-body");
+    this.problem.setAttribute("role", "status");
+    body.append(this.problem, this.live, this.ended);
+    this.node.append(head, body);
+    this.node.addEventListener("click", (event) => this.onClick(event));
     model.changed.connect(this.render, this);
     this.render();
   }
@@ -54,47 +41,59 @@ export class ClustersPanel extends Widget {
   protected override onAfterShow(_: Message): void {
     this.model.watched = true;
     void this.model.refresh();
-    this.clock ??= window.setInterval(() => this.tick(), 1000);
   }
 
   protected override onAfterHide(_: Message): void {
     this.model.watched = false;
-    window.clearInterval(this.clock);
-    this.clock = undefined;
   }
 
   override dispose(): void {
-    window.clearInterval(this.clock);
     this.model.changed.disconnect(this.render, this);
     super.dispose();
   }
 
-  private tick(): void {
-    for (const card of this.cards.shown) if (card instanceof ClusterCard) card.tick();
-  }
-
   private render(): void {
-    const { clusters, runs, problem } = this.model;
-    this.cards.update(clusters);
-    this.runs.update(runs);
-    this.endedRuns.hidden = runs.length === 0;
-    setText(this.ended, `Ended runs (${runs.length})`);
-    this.note.hidden = clusters.length > 0 && !problem;
-    this.note.classList.toggle("tfos-lab-panel-problem", Boolean(problem));
-    if (problem) setText(this.note, `The list could not be fetched: ${problem}.`);
-    else if (!this.note.querySelector("code")) this.note.replaceChildren(...emptyNote());
+    const { problem, liveHtml, endedHtml, stopping } = this.model;
+    this.problem.hidden = !problem;
+    this.problem.textContent = problem && `The list could not be fetched: ${problem}.`;
+    this.live.hidden = Boolean(problem) && !this.live.querySelector("li");
+    morphInto(this.live, liveHtml);
+    morphInto(this.ended, endedHtml);
+    for (const button of this.live.querySelectorAll<HTMLButtonElement>('[data-do="stop"]')) {
+      if (!stopping.has(button.dataset["run"] ?? "")) continue;
+      button.disabled = true;
+      button.textContent = "Stopping…";
+    }
   }
 
-  private async stop(cluster: ClusterInfo): Promise<void> {
+  private onClick({ target }: MouseEvent): void {
+    const button = (target as Element).closest<HTMLElement>("[data-do]");
+    if (!button) return;
+    if (button.dataset["do"] === "refresh") return void this.model.refresh();
+    const run = this.model.find(button.dataset["run"] ?? "");
+    if (!run) return;
+    switch (button.dataset["do"]) {
+      case "stop":
+        return void this.stop(run);
+      case "cell":
+        return this.actions.showCell?.(run);
+      case "tensorboard":
+        return this.actions.openTensorBoard(run);
+    }
+  }
+
+  private async stop(run: RunPlace): Promise<void> {
     try {
-      await this.model.stop(cluster);
+      await this.model.stop(run);
     } catch (error) {
       const why = error instanceof Error ? error.message : String(error);
-      Notification.error(`The cluster ${cluster.name} could not be stopped: ${why}`, { autoClose: false });
+      Notification.error(`The cluster ${run.name} could not be stopped: ${why}`, { autoClose: false });
     }
   }
 }
 
-function emptyNote(): (Node | string)[] {
-  return ["No cluster runs. A cell that begins with ", element("code", {}, "%%tfos"), " starts one."];
+function part(classes: string): HTMLElement {
+  const made = document.createElement("div");
+  made.className = classes;
+  return made;
 }

@@ -6,11 +6,14 @@ They are not committed: ``make setup`` builds them in a checkout, and the build 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 
-from tfos_lab.jupyter.display.states import fill_in_states
+from tfos_lab.core.states import NodeState, RunState, Tone
+
+_GROUP = re.compile(r'\[data-state="@([a-z-]+)"\]')
 
 
 @cache
@@ -42,3 +45,24 @@ def inline_script(name: str, options: Mapping[str, object]) -> str:
     # Nothing in the options can end the script's element.
     encoded = json.dumps(options).replace("<", "\\u003c")
     return f"<script>((TFOS_OPTIONS) => {{{read_asset(name)}}})({encoded})</script>"
+
+
+def fill_in_states(css: str) -> str:
+    """Replace groups of states in a style sheet by their states.
+
+    ``[data-state="@bad"]`` stands for all states of that tone, and ``[data-state="@stop-requested"]`` for those of a
+    cluster that the user has stopped.
+    """
+    return _GROUP.sub(lambda found: _selector(_members(found[1])), css)
+
+
+def _members(group: str) -> list[str]:
+    if group == "stop-requested":
+        return [state.value for state in RunState if state.stop_requested]
+    states: list[NodeState | RunState] = [*NodeState, *RunState]
+    return list(dict.fromkeys(state.value for state in states if state.look.tone is Tone(group)))
+
+
+def _selector(states: list[str]) -> str:
+    selectors = (f'[data-state="{state}"]' for state in states)
+    return f":is({', '.join(selectors)})"

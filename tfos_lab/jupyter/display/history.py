@@ -21,7 +21,6 @@ from tfos_lab.engine.runs.run import Run
 from tfos_lab.jupyter.display import history_text as texts
 from tfos_lab.jupyter.display.assets import inline_script
 from tfos_lab.jupyter.display.history_charts import render_curves
-from tfos_lab.jupyter.display.messages import HistoryTableOptions
 from tfos_lab.texts import format_count, format_seconds
 
 SHOWN = 30
@@ -158,7 +157,7 @@ class HistoryTable:
         body = self._html_table() if self.runs else self._empty()
         page = h("div", body, *bad, hint, cls="tfos tfos-static tfos-history", id=element,
                  data_lm_suppress_shortcuts="true")  # fmt: skip
-        script = inline_script("history_table.js", HistoryTableOptions(element=element)) if len(self.runs) > 1 else ""
+        script = inline_script("history_table.js", {"element": element}) if len(self.runs) > 1 else ""
         return f"{texts.style_sheets()}{page}{script}"
 
     def _hint(self) -> Html:

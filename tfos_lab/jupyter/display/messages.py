@@ -1,8 +1,7 @@
 """The messages and traits that kernel and page exchange; `dashboard` sends them, ``extensions/dashboard`` draws them.
 
-The TypeScript types are generated from the ones here: ``make format`` writes ``extensions/dashboard/src/messages.ts``,
-and ``make check`` fails where the two differ. What the page receives is built as plain dictionaries, which ipywidgets
-sends as they are; what it sends is decoded by msgspec, as anything may come.
+``extensions/dashboard/src/messages.ts`` has the same types for the page. What the page receives is built as plain
+dictionaries, which ipywidgets sends as they are; what it sends is decoded by msgspec, as anything may come.
 """
 
 from __future__ import annotations
@@ -152,29 +151,3 @@ class Traits(TypedDict):
     display_key: str
     blocking: bool
     kernel_id: str
-
-
-# ---- options of the scripts in saved outputs ------------------------------------------------------------------------
-
-
-class SeenNoteOptions(TypedDict):
-    """For ``seen_note``: the element to update, the run to ask for, and the states with these traits."""
-
-    element: str
-    run: str
-    ended: list[str]
-    up: list[str]
-
-
-class TensorBoardFrameOptions(TypedDict):
-    """For ``tensorboard_frame``: the element to replace by the frame, and the run's id and name."""
-
-    element: str
-    run: str
-    name: str
-
-
-class HistoryTableOptions(TypedDict):
-    """For ``history_table``: the element with the table to sort and filter."""
-
-    element: str

@@ -20,14 +20,12 @@ from tfos_lab.jupyter.display.assets import inline_script, read_style_sheet
 from tfos_lab.jupyter.display.bands import BANDS, bands_of
 from tfos_lab.jupyter.display.listing import is_large, only_notable
 from tfos_lab.jupyter.display.log_text import render_log
-from tfos_lab.jupyter.display.messages import SeenNoteOptions
 from tfos_lab.jupyter.display.metric_charts import render_charts
 from tfos_lab.jupyter.display.printed_output import Linker, TailReader, no_link, render_printed, render_where
 from tfos_lab.jupyter.display.runs import html_text, plain_text
 from tfos_lab.jupyter.display.series import all_series, series_before
 from tfos_lab.jupyter.display.shown import LIVE_BYTES, SAVED_BYTES, render_shown
 from tfos_lab.jupyter.display.stacks import NodeStacks, render_stacks
-from tfos_lab.jupyter.display.states import state_tables
 from tfos_lab.jupyter.display.static_text import render_text, seen_text
 from tfos_lab.jupyter.display.table import render_table
 
@@ -118,10 +116,8 @@ def _seen(view: ClusterView) -> str:
     if view.state.ended:
         return ""
     element = f"tfos-seen-{os.getpid()}-{next(_numbers)}"
-    nodes = state_tables()["nodes"]
-    ended, up = ([state for state, traits in nodes.items() if traits[trait]] for trait in ("ended", "up"))
-    options = SeenNoteOptions(element=element, run=view.cluster_id, ended=ended, up=up)
-    return f'<div class="tfos-seen" id="{element}">{seen_text()}</div>{inline_script("seen_note.js", options)}'
+    script = inline_script("seen_note.js", {"element": element, "run": view.cluster_id})
+    return f'<div class="tfos-seen" id="{element}">{seen_text()}</div>{script}'
 
 
 def _error(text: str) -> str:

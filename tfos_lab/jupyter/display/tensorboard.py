@@ -17,7 +17,6 @@ from tfos_lab.core.markup import h, join
 from tfos_lab.engine.publisher import show_folder
 from tfos_lab.errors import ConfigError
 from tfos_lab.jupyter.display.assets import inline_script
-from tfos_lab.jupyter.display.messages import TensorBoardFrameOptions
 
 if TYPE_CHECKING:
     from tfos_lab.engine.cluster import Cluster
@@ -65,7 +64,7 @@ class TensorBoardView:
     def _html(self) -> str:
         element = f"tfos-tensorboard-{os.getpid()}-{next(_numbers)}"
         here, elsewhere = (h("code", command) for command in self._commands())
-        options = TensorBoardFrameOptions(element=element, run=self.run_id, name=self.name)
+        options = {"element": element, "run": self.run_id, "name": self.name}
         title = join("TensorBoard of ", h("b", self.name))
         beginning = join(title, ":")
         if self.link:

@@ -2,13 +2,12 @@
 // whose row is pressed. Stands in the output itself, without a kernel; where scripts do not run, rows still unfold.
 
 import { element } from "../dom";
-import type { HistoryTableOptions } from "../messages";
 
 /** The output may become part of the page a little later than its script runs. */
 const MOUNT_INTERVAL_MS = 200;
 const MOUNT_TRIES = 25;
 
-declare const TFOS_OPTIONS: HistoryTableOptions;
+declare const TFOS_OPTIONS: { element: string };
 
 function start(id: string, tries = MOUNT_TRIES): void {
   const table = document.getElementById(id)?.querySelector("table");

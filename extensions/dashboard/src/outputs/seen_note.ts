@@ -1,7 +1,6 @@
 // Below the header of a picture that was taken while its run went on: shows how the run is now, when the page is loaded
 // again. Stands in the output itself, without a kernel.
 
-import type { ClusterInfo, ClusterList, SeenNoteOptions } from "../messages";
 import { serverUrl } from "../page";
 
 const INTERVAL_MS = 3000;
@@ -11,10 +10,22 @@ const PATIENCE_MS = 600_000;
 const MOUNT_INTERVAL_MS = 200;
 const MOUNT_PATIENCE_MS = 5000;
 
-declare const TFOS_OPTIONS: SeenNoteOptions;
+/** The element to update, and the run to ask for. */
+interface Options {
+  readonly element: string;
+  readonly run: string;
+}
 
-function followRun(options: SeenNoteOptions, waitedMs = 0): void {
-  const { element, run, ended, up } = options;
+/** What is used of the server's list; see `tfos_lab/jupyter_server/cluster_handlers.py`. */
+interface Cluster {
+  readonly id: string;
+  readonly is: string;
+}
+
+declare const TFOS_OPTIONS: Options;
+
+function followRun(options: Options, waitedMs = 0): void {
+  const { element, run } = options;
   const url = serverUrl("tfos-lab/clusters");
   if (!url) return;
   const box = document.getElementById(element);
@@ -38,24 +49,23 @@ function followRun(options: SeenNoteOptions, waitedMs = 0): void {
     try {
       const answer = await fetch(url, { credentials: "same-origin", cache: "no-store" });
       if (!answer.ok) return; // this server knows of no clusters: what is written stays true
-      const { clusters } = (await answer.json()) as ClusterList;
+      const { clusters } = (await answer.json()) as { clusters: Cluster[] };
       show(clusters.find(({ id }) => id === run));
     } catch {
       askLater(); // the server is away
     }
   };
-  const show = (cluster: ClusterInfo | undefined) => {
+  const show = (cluster: Cluster | undefined) => {
     if (cluster) {
-      const running = cluster.nodes.filter(({ state }) => up.includes(state) && !ended.includes(state)).length;
       box.textContent =
-        `It runs on (${cluster.state}, ${running}/${cluster.nodes.length} nodes running). This page was loaded meanwhile: ` +
-        `the live view comes back as soon as the kernel is free; ■ stops a cell that still runs. ${seen}`;
+        `It runs on (${cluster.is}). This page was loaded meanwhile: the live view comes back as soon as the kernel is ` +
+        `free; ■ stops a cell that still runs. ${seen}`;
       askLater();
       return;
     }
     box.textContent = `It is not followed any more: the run has ended since, or its kernel has. ${seen}`;
-    for (const state of box.closest(".tfos")?.querySelectorAll(".tfos-state") ?? []) {
-      if (ended.includes(state.getAttribute("data-state") ?? "")) continue;
+    for (const state of box.closest(".tfos")?.querySelectorAll(".tfos-state[data-going]") ?? []) {
+      state.removeAttribute("data-going");
       state.setAttribute("data-state", "unknown");
       state.textContent = "○ unknown";
     }

@@ -2,7 +2,6 @@
 // output itself, without a kernel.
 
 import { element as make } from "../dom";
-import type { TensorBoardFrameOptions } from "../messages";
 import { isDark, serverUrl } from "../page";
 
 const INTERVAL_MS = 1500;
@@ -14,9 +13,16 @@ const NO_EXTENSION =
   " This Jupyter server runs without tfos_lab's extension: jupyter server extension enable tfos_lab.jupyter_server, " +
   "and restart it.";
 
-declare const TFOS_OPTIONS: TensorBoardFrameOptions;
+/** The element to replace by the frame, and the run. */
+interface Options {
+  readonly element: string;
+  readonly run: string;
+  readonly name: string;
+}
 
-function showTensorBoard(options: TensorBoardFrameOptions, waitedMs = 0): void {
+declare const TFOS_OPTIONS: Options;
+
+function showTensorBoard(options: Options, waitedMs = 0): void {
   const { element, run, name } = options;
   const address = serverUrl(`tfos-lab/tb/${encodeURIComponent(run)}/`);
   if (!address) return;

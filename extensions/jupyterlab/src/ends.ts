@@ -1,22 +1,17 @@
 // Notices the end of runs: compares what lives and what has ended with what it saw before. It asks nobody.
 
-import type { ClusterInfo, ClusterList, Figures, RunList } from "./messages";
+import type { Cluster, ClusterList, EndedRun, RunList, RunPlace } from "./api";
 
 /** The end of a run; `outcome` is empty where nothing more is known of it. */
-export interface RunEnd {
-  readonly id: string;
-  readonly name: string;
+export interface RunEnd extends RunPlace {
   readonly outcome: string;
-  readonly reason: string;
-  readonly notebook: string;
-  readonly tookS: number;
-  readonly figures: Figures;
+  readonly note: string;
   /** Whether its kernel was free for other cells meanwhile. */
   readonly inBackground: boolean;
 }
 
 interface Seen {
-  cluster: ClusterInfo;
+  cluster: Cluster;
   inBackground: boolean;
 }
 
@@ -39,7 +34,7 @@ export class EndWatch {
   }
 
   /** Takes the live clusters. */
-  onClusters({ clusters, now_s: nowS }: ClusterList): void {
+  onClusters({ clusters, now_s: nowS }: Pick<ClusterList, "clusters" | "now_s">): void {
     this.sinceS ??= nowS;
     const ids = new Set(clusters.map(({ id }) => id));
     for (const [id, seen] of this.live) {
@@ -54,26 +49,31 @@ export class EndWatch {
   }
 
   /** Takes the ended runs, and returns the ends that are new. */
-  onRuns({ runs, now_s: nowS }: RunList): RunEnd[] {
-    const ends: RunEnd[] = [];
-    for (const run of runs) {
-      const seen = this.gone.get(run.id) ?? this.live.get(run.id);
-      this.gone.delete(run.id);
-      const isNew = this.sinceS !== undefined && run.ended_s >= this.sinceS && !this.told.has(run.id);
-      // What its process did not end was seen to live, or was lost long ago.
-      if (!isNew && !(seen && run.outcome === "lost" && !this.told.has(run.id))) continue;
-      this.told.add(run.id);
-      ends.push({ ...run, tookS: run.ended_s - run.started_s, inBackground: seen?.inBackground ?? false });
-    }
+  onRuns({ runs, now_s: nowS }: Pick<RunList, "runs" | "now_s">): RunEnd[] {
+    const news = runs.filter((run) => this.isNew(run));
+    const ends = news.map((run) => ({ ...run, inBackground: this.seen(run.id)?.inBackground ?? false }));
+    for (const { id } of news) this.told.add(id);
+    for (const { id } of runs) this.gone.delete(id);
     return [...ends, ...this.withoutRecord(nowS)];
+  }
+
+  private isNew({ id, ended_s: endedS, outcome }: EndedRun): boolean {
+    if (this.told.has(id)) return false;
+    if (this.sinceS !== undefined && endedS >= this.sinceS) return true;
+    // What its process did not end was seen to live, or was lost long ago.
+    return outcome === "lost" && this.seen(id) !== undefined;
+  }
+
+  private seen(id: string): Seen | undefined {
+    return this.gone.get(id) ?? this.live.get(id);
   }
 
   private withoutRecord(nowS: number): RunEnd[] {
     const late = [...this.gone.values()].filter(({ goneS }) => nowS - goneS > RECORD_WAIT_S);
-    return late.map(({ cluster, inBackground, goneS }) => {
+    return late.map(({ cluster, inBackground }) => {
       this.gone.delete(cluster.id);
       this.told.add(cluster.id);
-      return { ...cluster, outcome: "", reason: "", tookS: goneS - cluster.started_s, inBackground };
+      return { ...cluster, outcome: "", note: `${cluster.name} has ended`, inBackground };
     });
   }
 }

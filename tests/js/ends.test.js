@@ -3,10 +3,10 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { EndWatch } from "../../extensions/jupyterlab/src/end_watch";
+import { EndWatch } from "../../extensions/jupyterlab/src/ends";
 
-const cluster = (id, more = {}) => ({ id, name: id, state: "running", kernel_state: "busy", started_s: 90, ...more });
-const run = (id, more = {}) => ({ id, name: id, outcome: "done", reason: "", started_s: 90, ended_s: 105, ...more });
+const cluster = (id, more = {}) => ({ id, name: id, state: "running", kernel_state: "busy", ...more });
+const run = (id, more = {}) => ({ id, name: id, outcome: "done", ended_s: 105, note: `${id} is done`, ...more });
 const living = (now_s, ...clusters) => ({ now_s, clusters });
 const ended = (now_s, ...runs) => ({ now_s, runs });
 
@@ -20,7 +20,7 @@ function started() {
 test("runs that ended before are no news, and others are news once", () => {
   const watch = started();
   const runs = [run("old", { ended_s: 99 }), run("new")];
-  assert.deepEqual(watch.onRuns(ended(106, ...runs)).map(({ id, tookS }) => [id, tookS]), [["new", 15]]);
+  assert.deepEqual(watch.onRuns(ended(106, ...runs)).map(({ note }) => note), ["new is done"]);
   assert.deepEqual(watch.onRuns(ended(108, ...runs)), []);
 });
 
@@ -39,7 +39,7 @@ test("one without a record has ended, nobody knows how", () => {
   const watch = started();
   watch.onClusters(living(101, cluster("a")));
   watch.onClusters(living(106));
-  assert.deepEqual(watch.onRuns(ended(120)).map(({ id, outcome, tookS }) => [id, outcome, tookS]), [["a", "", 16]]);
+  assert.deepEqual(watch.onRuns(ended(120)).map(({ outcome, note }) => [outcome, note]), [["", "a has ended"]]);
   assert.deepEqual(watch.onRuns(ended(121, run("a"))), [], "it was told already");
 });
 
