@@ -57,7 +57,7 @@ CELLS = {
     "load": "%load_ext tfos_lab\nfrom pathlib import Path\ngo = Path('go').absolute()",
     "endless": quick_cell("name=endless", ENDLESS),
     **dict(zip(("mark", "stream", "measure"), stream_cells(2500, STREAM_S), strict=True)),
-    "waiting": quick_cell("name=waiting", "import threading\nthreading.Event().wait(600)"),
+    "waiting": quick_cell("name=waiting", "import threading\nprint('one\\ntwo')\nthreading.Event().wait(600)"),
     "fail": quick_cell("name=titanic", FAILING),
     "first": quick_cell("name=first background", ENDLESS),
     "second": quick_cell("name=second background", "raise ValueError('of the second')"),
@@ -160,7 +160,7 @@ def test_ten_thousand_lines_a_second_of_real_nodes_arrive_whole(notebook: Notebo
     expect(picture).to_contain_text(f"worker:1 line {STREAM_S * 2500 - 1:07d} <b>a</b><script>")
 
 
-def test_stacks_of_a_real_node_come_while_the_cell_blocks_and_stay_in_the_picture(notebook: Notebook) -> None:
+def test_stacks_and_log_of_a_real_node_come_while_the_cell_blocks(notebook: Notebook) -> None:
     notebook.start_cell(cell("waiting"))
     expect(row(notebook, "worker:0")).to_contain_text("running")
     live(notebook).get_by_label("Details of worker:0").click()
@@ -168,6 +168,11 @@ def test_stacks_of_a_real_node_come_while_the_cell_blocks_and_stay_in_the_pictur
     stacks = live(notebook).locator(".tfos-stacks")
     expect(stacks).to_contain_text("threading.Event().wait(600)")
     expect(row(notebook, "worker:0").locator("td", has_text="MB")).to_have_count(1)
+    live(notebook).get_by_role("tab", name="worker:0").click()
+    with notebook.page.expect_download() as download:
+        live(notebook).get_by_role("button", name="Download").click()
+    assert download.value.path().read_text() == "one\ntwo\n"
+    expect(live(notebook).get_by_role("note")).to_be_hidden()
     notebook.page.get_by_role("button", name="Stop waiting").click()
     notebook.wait_for_end(cell("waiting"))
     picture = has_static_picture(notebook, "waiting")

@@ -289,26 +289,32 @@ def test_repeats_are_folded_with_a_count_and_unfolded_on_request(stage: Stage) -
 # ---- download --------------------------------------------------------------------------------------------------------
 
 
-def test_a_node_s_whole_file_is_fetched_piece_by_piece(stage: Stage, tmp_path: Path) -> None:
+def test_whole_files_come_from_the_server(stage: Stage, tmp_path: Path) -> None:
+    in_jupyter(stage, 404)
+    stage.page.route("http://lab.test/**/*.log", lambda route: route.fulfill(
+        body=f"all of {route.request.url.rpartition('/files/')[2]}\n", headers={"Access-Control-Allow-Origin": "*"}
+    ))  # fmt: skip
     stage.tab("worker:1").click()
-    with stage.page.expect_download() as download:
-        stage.page.get_by_role("button", name="Download").click()
-        for piece, offset in [("first\n", 0), ("zweit\u00f6ns\n", 6), ("", 16)]:
-            asked = stage.wait_for_message("fetch", offset=offset)
-            assert asked["node"] == "worker:1"
-            stage.send({**asked, "kind": "file", "size": 17}, piece)
-    download.value.save_as(tmp_path / "log")
-    assert download.value.suggested_filename == "mnist-worker-1.log"
-    assert (tmp_path / "log").read_text() == "first\nzweit\u00f6ns\n"
+    assert saved(stage, tmp_path) == ("mnist-worker-1.log", "all of runs/1/worker:1.log\n")
+    stage.tab("All").click()
+    name, text = saved(stage, tmp_path)
+    assert name == "mnist.log"
+    assert "==> worker:0 <==\nall of runs/1/worker:0.log\n" in text
+    expect(stage.page.get_by_role("note")).to_be_hidden()
 
 
-def test_a_kernel_that_does_not_answer_leaves_what_the_page_holds(stage: Stage, tmp_path: Path) -> None:
+def test_where_the_server_has_no_files_what_the_page_holds_is_saved(stage: Stage, tmp_path: Path) -> None:
     stage.write(("chief:0", "kept\n"), ("worker:0", "not asked for\n"))
     stage.tab("chief:0").click()
-    stage.page.clock.install()
+    assert saved(stage, tmp_path) == ("mnist-chief-0.log", "kept\n")
+    expect(stage.page.get_by_role("note")).to_contain_text("whole files in /runs/1")
+    in_jupyter(stage, 404)
+    assert saved(stage, tmp_path) == ("mnist-chief-0.log", "kept\n")
+
+
+def saved(stage: Stage, folder: Path) -> tuple[str, str]:
+    """Return the name and the text of the file that Download saves."""
     with stage.page.expect_download() as download:
         stage.page.get_by_role("button", name="Download").click()
-        stage.page.clock.fast_forward(6000)
-    download.value.save_as(tmp_path / "log")
-    assert (tmp_path / "log").read_text() == "kept\n"
-    expect(stage.page.get_by_role("note")).to_contain_text("whole files in /runs/1")
+    download.value.save_as(folder / "log")
+    return download.value.suggested_filename, (folder / "log").read_text()

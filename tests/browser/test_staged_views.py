@@ -26,7 +26,7 @@ from tests.support.staged_views import (
 )
 from tfos_lab import messages as m
 from tfos_lab.engine.shown import ShownFiles
-from tfos_lab.jupyter.display.static_bundle import NodeStacks, make_bundle
+from tfos_lab.jupyter.display.static_bundle import NodeStacks, make_bundle, render_stacks
 from tfos_lab.node.context.shown import content_of
 
 pytestmark = pytest.mark.browser
@@ -160,7 +160,8 @@ def test_a_hung_node_is_marked_and_tells_its_stacks(staging: Staging, *, dark: b
     button.click()
     assert stage.wait_for_message("stacks") == {"kind": "stacks", "node": "worker:1"}
     expect(stage.page.locator("tr.tfos-detail button")).to_have_attribute("aria-disabled", "true")
-    stage.send({"kind": "stacks", "node": "worker:1", "text": f"{STACKS}<b>no tag</b>", "time_s": 1000.0})
+    answered = render_stacks([NodeStacks("worker:1", f"{STACKS}<b>no tag</b>", 1000.0)])
+    stage.page.evaluate("(stacks) => window.show({ stacks })", answered)
     answer = stage.page.locator(".tfos-stacks")
     expect(answer).to_have_attribute("open", "")
     expect(answer.locator("pre")).to_contain_text("<b>no tag</b>")

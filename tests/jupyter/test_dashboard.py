@@ -28,7 +28,6 @@ class Browser:
 
     def __init__(self) -> None:
         self.messages: list[dict[str, Any]] = []
-        self.buffers: list[bytes] = []
         self.outputs: list[SimpleNamespace] = []
         self.comms: list[BaseComm] = []
 
@@ -36,11 +35,10 @@ class Browser:
         browser = self
 
         class RecordingComm(BaseComm):
-            def publish_msg(self, msg_type: str, data: Any = None, **rest: Any) -> None:
+            def publish_msg(self, msg_type: str, data: Any = None, **_: Any) -> None:
                 json.dumps(data, allow_nan=False)
                 if msg_type == "comm_msg":
                     browser.messages.append(data)
-                    browser.buffers += rest.get("buffers") or []
 
         self.comms.append(RecordingComm(**options))
         return self.comms[-1]
@@ -217,25 +215,9 @@ def test_a_page_that_says_hello_gets_history_and_picture(browser, cluster, live)
     assert len(browser.pictures()) > before
 
 
-def test_a_page_fetches_log_files_of_nodes_piece_by_piece_and_no_others(browser, cluster, live):
-    cluster.write("chief:0", "whole file\n")
-    browser.send({"kind": "fetch", "page": "p", "node": "chief:0", "offset": 6})
-    assert browser.customs("file") == [{"kind": "file", "page": "p", "node": "chief:0", "offset": 6, "size": 11}]
-    assert browser.buffers == [b"file\n"]
-    for node in ("worker:9", "../../etc/passwd", ""):
-        browser.send({"kind": "fetch", "page": "p", "node": node, "offset": 0})
-    assert len(browser.customs("file")) == 1
-    for offset in (-1, 1000):
-        browser.send({"kind": "fetch", "page": "p", "node": "chief:0", "offset": offset})
-    assert browser.buffers[1:] == [b"", b""]
-
-
 def test_stacks_are_asked_for_and_stay_in_the_notebook(browser, cluster, live):
     browser.send({"kind": "stacks", "node": "worker:0"})
-    [answer] = eventually(lambda: browser.customs("stacks"))
-    assert (answer["node"], "MainThread of worker:0" in answer["text"]) == ("worker:0", True)
-    browser.send({"kind": "hello", "page": "late"})
-    assert len(browser.customs("stacks")) == 2, "a page that loads later has them, too"
+    eventually(lambda: "MainThread of worker:0" in browser.part("stacks"))  # a page that loads later has it, too
     live.close()
     assert "MainThread of worker:0" in browser.outputs[-1].data["text/html"]
 

@@ -33,9 +33,8 @@ const model = {
   on: (name, callback) => { (handlers[name] ??= []).push(callback); },
   off: (name, callback) => { handlers[name] = (handlers[name] ?? []).filter((kept) => kept !== callback); },
 };
-window.deliver = (message, text) => {
-  const buffers = text === undefined ? [] : [new DataView(new TextEncoder().encode(text).buffer)];
-  for (const handler of handlers["msg:custom"] ?? []) handler(message, buffers);
+window.deliver = (message) => {
+  for (const handler of handlers["msg:custom"] ?? []) handler(message);
 };
 window.show = (traits) => {
   const changed = Object.keys(traits).filter((name) => traits[name] !== window.traits[name]);
@@ -65,6 +64,7 @@ class Stage:
             "display_key": "k",
             "blocking": True,
             "kernel_id": "",
+            "stacks": "",
         }
         module = re.sub(
             r"export\{(\S+) as default\};?$", r"return \1;", (_STATIC / "dashboard.js").read_text().rstrip()
@@ -74,7 +74,8 @@ class Stage:
     def _view(self) -> dict[str, Any]:
         view = self.cluster.view()
         shown = render_shown(view.shown, self.cluster.run_dir, LIVE_BYTES)
-        return {**traits(view, view.started_s, self.table, "/runs/1"), "charts": self._charts(), "shown": shown}
+        shown_traits = traits(view, view.started_s, self.table, "/runs/1", lambda node: f"runs/1/{node}.log")
+        return {**shown_traits, "charts": self._charts(), "shown": shown}
 
     def change(self, node: str, **fields: object) -> None:
         self.cluster.change(node, **fields)
@@ -97,9 +98,9 @@ class Stage:
         lines = BANDS if is_large(view) else sorted(view.places, key=view.places.__getitem__)
         return render_charts(series, lines, with_values=True)
 
-    def send(self, message: dict[str, Any], text: str | None = None) -> None:
-        """Send a message of the kernel; ``text`` goes as a buffer."""
-        self.page.evaluate("([message, text]) => window.deliver(message, text ?? undefined)", [message, text])
+    def send(self, message: dict[str, Any]) -> None:
+        """Send a message of the kernel."""
+        self.page.evaluate("(message) => window.deliver(message)", message)
 
     def alter(self, **fields: Any) -> None:
         """Change what the cluster as a whole shows."""

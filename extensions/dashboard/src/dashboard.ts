@@ -8,7 +8,7 @@ import { formatClock } from "./format";
 import { Header } from "./header";
 import { watchKernel } from "./kernel_watch";
 import { LogTabs } from "./logs";
-import type { HistoryMessage, PageMessage, PictureMessage, StacksMessage } from "./messages";
+import type { HistoryMessage, PageMessage, PictureMessage } from "./messages";
 import type { Model } from "./model";
 import { Nodes } from "./nodes";
 import { PARTS, Part } from "./parts";
@@ -29,18 +29,13 @@ function initialize({ model }: { model: Model }): () => void {
 
   const onView = () => store.setView(model.get("view"));
   const onPart = () => store.partChanged();
-  const onMessage = (message: PageMessage, buffers: DataView[]) => {
+  const onMessage = (message: PageMessage) => {
     store.onMessage();
     switch (message?.kind) {
       case "log":
         return store.addLogs(message);
       case "history":
-        store.kernelAnswers ||= message.page === page;
         return isForUs(message, page, store) ? store.replaceLogs(message) : undefined;
-      case "file":
-        return store.onFile(message, buffers);
-      case "stacks":
-        return store.addStacks(message);
       case "picture":
         picture = message;
         return keepPicture(model, message.model, message.bundle);
@@ -84,8 +79,8 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   const charts = new Part(model, "charts", element("div"));
   const tips = new Tips(charts.el, element("div", { class: "tfos-all-charts" }));
   const shown = new Part(model, "shown", element("div"));
-  const logs = new LogTabs(store, model, `tfos-${model.get("display_key")}-${viewCount}`);
-  const stacks = new Stacks(store, model, () => stacks.showAsking(nodes.el));
+  const logs = new LogTabs(store, `tfos-${model.get("display_key")}-${viewCount}`);
+  const stacks = new Stacks(model, () => stacks.showAsking(nodes.el));
   const nodes = new Nodes(store, model, stacks, (node) => logs.select(node));
   // Jupyter's one-letter shortcuts (and its arrow keys) must not act on the cell while focus is in here.
   const root = element("div", { class: "tfos tfos-live", "data-lm-suppress-shortcuts": "true" });
@@ -104,14 +99,15 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
     partChanged: () => {
       header.updateParts();
       nodes.update();
+      stacks.update();
       drawCharts();
     },
     logsAdded: (chunks: KeptChunk[]) => logs.add(chunks),
     logsReplaced: () => logs.redraw(),
-    stacksAdded: (message: StacksMessage) => stacks.show(message),
   };
   store.listeners.add(listener);
   listener.viewChanged();
+  stacks.update();
   drawCharts();
   const clock = setInterval(() => header.tick(), 1000);
   el.append(root);

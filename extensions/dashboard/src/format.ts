@@ -12,16 +12,6 @@ function pad(number: number): string {
   return String(number).padStart(2, "0");
 }
 
-/** A size such as "812 B" or "14.6 MB". */
-export function formatBytes(bytes: number): string {
-  let [size, unit] = [bytes, "B"];
-  for (const larger of ["kB", "MB", "GB"]) {
-    if (size < 999.5) break;
-    [size, unit] = [size / 1000, larger];
-  }
-  return `${unit === "B" || size >= 99.95 ? Math.round(size) : Number(size.toPrecision(3))} ${unit}`;
-}
-
 export function plural(count: number, one: string): string {
   return `${count.toLocaleString("en-US")} ${one}${count === 1 ? "" : "s"}`;
 }

@@ -1,77 +1,66 @@
-// The Download button of the logs, and the note below the tools where only a part could be saved.
+// The Download button of the logs: the whole files, from the Jupyter server; or else what this page holds, with a note.
 
 import { element, icon, setText } from "./dom";
-import { Download, fileName, saveAs } from "./download";
-import { formatBytes } from "./format";
 import { textOf } from "./log_lines";
-import type { Model } from "./model";
+import { serverUrl } from "./page";
 import type { Store } from "./store";
-
-/** Of larger files the progress is shown. */
-const LARGE_BYTES = 4e6;
 
 export class LogDownload {
   private readonly label = element("span", {}, "Download");
   readonly button = element("button", { class: "tfos-button", type: "button" }, icon("save"), this.label);
-  readonly note = element("div", { class: "tfos-notice tfos-save-note", role: "note" });
-  private download: Download | null = null;
+  readonly note = element("div", { class: "tfos-notice tfos-save-note", role: "note", hidden: true });
 
-  /** `id` is unique in the page; `nodes` returns those whose files are to be saved. */
+  /** `nodes` returns those whose files are to be saved, and `wholeFile` says where these are. */
   constructor(
     private readonly store: Store,
-    private readonly model: Model,
-    private readonly id: string,
     private readonly nodes: () => string[],
     private readonly wholeFile: () => string,
   ) {
-    this.note.hidden = true;
     this.button.addEventListener("click", () => void this.save());
   }
 
-  close(): void {
-    this.download?.cancel();
-  }
-
-  /** Saves the whole files; pressed again, it cancels. */
   private async save(): Promise<void> {
-    if (this.download) {
-      this.download.cancel();
-      return;
-    }
     const nodes = this.nodes();
-    const name = `${fileName([this.store.view.name, ...(nodes.length === 1 ? nodes : [])].join("-"))}.log`;
-    const page = `${this.id}-${Math.random()}`;
-    const showProgress = (done: number, whole: number) => this.showProgress(done, whole);
-    const download = new Download(this.model, page, nodes, showProgress, this.store.kernelAnswers);
-    this.download = download;
-    this.store.downloads.add(download);
-    this.showNote("");
+    const name = [this.store.view.name, ...(nodes.length === 1 ? nodes : [])].join("-");
+    this.button.disabled = true;
     setText(this.label, "Downloading…");
-    const file = await download.run();
-    this.store.downloads.delete(download);
-    this.download = null;
+    const files = await this.fetchFiles(nodes).catch(() => null);
+    this.button.disabled = false;
     setText(this.label, "Download");
-    if (file) saveAs(file, name);
-    else if (!download.cancelled) this.saveKept(nodes, name);
+    this.note.hidden = files !== null;
+    if (!files) setText(this.note, `The file holds only what this page keeps; ${this.wholeFile()}.`);
+    saveAs(new Blob(files ?? this.keptText(nodes), { type: "text/plain" }), `${name.replace(/[^\w.-]+/g, "-")}.log`);
   }
 
-  private showProgress(done: number, whole: number): void {
-    if (whole > LARGE_BYTES) setText(this.label, `${formatBytes(done)} of ${formatBytes(whole)}, press to cancel`);
+  /** The whole files, each of several below a line with its node. */
+  private async fetchFiles(nodes: string[]): Promise<BlobPart[]> {
+    const files = await Promise.all(nodes.map((node) => this.fetchFile(node)));
+    return nodes.length === 1 ? files : files.flatMap((file, index) => [`==> ${nodes[index]} <==\n`, file, "\n"]);
   }
 
-  /** Saves what this page holds, where the kernel is busy and does not answer. */
-  private saveKept(nodes: string[], name: string): void {
+  private async fetchFile(node: string): Promise<Blob> {
+    const path = this.store.view.rows.find((row) => row.node === node)?.log;
+    const url = path && serverUrl(`files/${path}`);
+    if (!url) throw new Error(`the server does not serve the log of ${node}`);
+    const answer = await fetch(url, { credentials: "same-origin", cache: "no-store" });
+    if (!answer.ok) throw new Error(answer.statusText);
+    return answer.blob();
+  }
+
+  private keptText(nodes: string[]): BlobPart[] {
     const chunks = this.store.chunks.filter((chunk) => nodes.includes(chunk.node));
-    const parts = chunks.map(({ node, runs }) => {
+    return chunks.map(({ node, runs }) => {
       const text = textOf(runs);
       return nodes.length > 1 ? text.replace(/^(?=.)/gm, `[${node}] `) : text;
     });
-    saveAs(new Blob(parts, { type: "text/plain" }), name);
-    this.showNote(`The kernel is busy: the file holds only what this page keeps; ${this.wholeFile()}.`);
   }
+}
 
-  private showNote(text: string): void {
-    this.note.hidden = !text;
-    setText(this.note, text);
-  }
+/** Lets the browser save a file. */
+function saveAs(blob: Blob, name: string): void {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(blob);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }

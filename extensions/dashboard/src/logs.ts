@@ -4,7 +4,6 @@ import { appendRuns, element, icon, setAttribute, setText } from "./dom";
 import { plural } from "./format";
 import { LogDownload } from "./log_download";
 import { ALL, LogLines, type LogSelection } from "./log_lines";
-import type { Model } from "./model";
 import type { KeptChunk, Store } from "./store";
 
 /** When more than this waits for a frame (a hidden page draws none), everything is drawn again instead. */
@@ -53,12 +52,11 @@ export class LogTabs {
   /** `id` is unique in the page. */
   constructor(
     private readonly store: Store,
-    model: Model,
     private readonly id: string,
   ) {
     const wholeFile = () => this.wholeFile();
     this.lines = new LogLines(store, wholeFile);
-    this.download = new LogDownload(store, model, id, () => this.selectedNodes(), wholeFile);
+    this.download = new LogDownload(store, () => this.selectedNodes(), wholeFile);
     this.panel = element(
       "div",
       { class: "tfos-panel", id: `${id}-panel`, role: "tabpanel", tabindex: "0", "aria-live": "off" },
@@ -133,7 +131,6 @@ export class LogTabs {
   }
 
   close(): void {
-    this.download.close();
     cancelAnimationFrame(this.frame);
     this.resizes.disconnect();
   }

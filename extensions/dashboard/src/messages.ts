@@ -34,23 +34,6 @@ export interface HistoryMessage extends LogBatch {
   page: string;
 }
 
-/** A piece of a node's log file, which comes as a buffer; `size` is that of the whole file. */
-export interface FileMessage {
-  kind: "file";
-  page: string;
-  node: string;
-  offset: number;
-  size: number;
-}
-
-/** Where the threads of a node were, as text; or why there is no telling. */
-export interface StacksMessage {
-  kind: "stacks";
-  node: string;
-  text: string;
-  time_s: number;
-}
-
 /** What the document holds in place of the widget `model` while the run goes on. */
 export interface PictureMessage {
   kind: "picture";
@@ -65,20 +48,23 @@ export interface EndMessage {
   bundle: Bundle;
 }
 
-export type PageMessage = LogMessage | HistoryMessage | FileMessage | StacksMessage | PictureMessage | EndMessage;
+export type PageMessage = LogMessage | HistoryMessage | PictureMessage | EndMessage;
 
 export type KernelMessage =
   | { kind: "hello"; page: string }
-  | { kind: "fetch"; page: string; node: string; offset: number }
   | { kind: "stop" }
   | { kind: "stacks"; node: string }
   | { kind: "open"; group: string; open: boolean }
   | { kind: "group_by"; grouping: string };
 
-/** One node that has a row. Its `place` stays when rows change their order: colours and tabs follow it. */
+/**
+ * One node that has a row. Its `place` stays when rows change their order: colours and tabs follow it. `log` is the path
+ * of its log below the server's root, or empty where that does not serve it.
+ */
 export interface Row {
   node: string;
   place: number;
+  log: string;
   state: string;
   ended: boolean;
 }
@@ -103,6 +89,7 @@ export interface Traits {
   nodes: string;
   charts: string;
   shown: string;
+  stacks: string;
   view: View;
   display_key: string;
   blocking: boolean;

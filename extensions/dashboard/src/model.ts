@@ -7,13 +7,11 @@ export interface Model {
   get<Name extends keyof Traits>(name: Name): Traits[Name];
   send(message: KernelMessage): void;
   on(name: `change:${keyof Traits}`, callback: () => void): void;
-  on(name: "msg:custom", callback: MessageHandler): void;
+  on(name: "msg:custom", callback: (message: PageMessage) => void): void;
   off(name: `change:${keyof Traits}`, callback: () => void): void;
-  off(name: "msg:custom", callback: MessageHandler): void;
+  off(name: "msg:custom", callback: (message: PageMessage) => void): void;
   readonly widget_manager?: WidgetManager;
 }
-
-export type MessageHandler = (message: PageMessage, buffers: DataView[]) => void;
 
 export interface WidgetManager {
   readonly kernel?: { readonly id: string };

@@ -4,7 +4,7 @@ import type { Model } from "./model";
 import { morphInto } from "./morph";
 
 /** Their traits. */
-export const PARTS = ["head", "course", "nodes", "charts", "shown"] as const;
+export const PARTS = ["head", "course", "nodes", "charts", "shown", "stacks"] as const;
 
 /** One part, by the name of its trait. */
 export class Part {

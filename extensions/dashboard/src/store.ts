@@ -1,6 +1,6 @@
 // What the page knows of one cluster: its view, and a bounded history of log text.
 
-import type { Chunk, FileMessage, HistoryMessage, LogMessage, Run, StacksMessage, View } from "./messages";
+import type { Chunk, HistoryMessage, LogMessage, Run, View } from "./messages";
 
 /** Lines kept in the browser: of one node, and of all nodes together. The files have all. */
 const KEEP_PER_NODE = 5000;
@@ -21,11 +21,6 @@ export interface Listener {
   partChanged?(): void;
   logsAdded?(chunks: KeptChunk[]): void;
   logsReplaced?(): void;
-  stacksAdded?(message: StacksMessage): void;
-}
-
-export interface FileReceiver {
-  onPiece(message: FileMessage, buffers: DataView[]): void;
 }
 
 export class Store {
@@ -34,15 +29,10 @@ export class Store {
   chunks: KeptChunk[] = [];
   /** The unfinished line of each node. */
   readonly open = new Map<string, Run[]>();
-  /** The last answer of each node that was asked. */
-  readonly stacks = new Map<string, StacksMessage>();
-  readonly downloads = new Set<FileReceiver>();
   readonly listeners = new Set<Listener>();
   stopRequested = false;
   /** Why nobody follows the run any more. */
   lostReason = "";
-  /** Whether the kernel has answered this page, while the cell blocks if it does. */
-  kernelAnswers = false;
   firstSeq = 0;
   /** When the kernel last sent anything, by the browser's clock. */
   lastMessageS = 0;
@@ -116,17 +106,7 @@ export class Store {
     return this.placeOf(node) % HUES;
   }
 
-  addStacks(message: StacksMessage): void {
-    this.stacks.set(message.node, message);
-    for (const listener of this.listeners) listener.stacksAdded?.(message);
-  }
-
   // ---- logs -----------------------------------------------------------------------------------------------------------
-
-  /** Hands a piece of a log file to the download that asked for it. */
-  onFile(message: FileMessage, buffers: DataView[]): void {
-    for (const download of this.downloads) download.onPiece(message, buffers);
-  }
 
   addLogs({ seq, chunks, open }: LogMessage): void {
     this.firstSeq ||= seq;

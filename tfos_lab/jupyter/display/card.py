@@ -13,23 +13,30 @@ from tfos_lab.engine.state.events import ClusterView
 from tfos_lab.engine.state.phases import Span, spans_of
 from tfos_lab.jupyter.display import messages, summary
 from tfos_lab.jupyter.display.feed_lines import feed_lines, feed_progress, feed_shares
+from tfos_lab.jupyter.display.printed_output import Linker, no_link
 from tfos_lab.jupyter.display.table import LiveTable, render_bar, render_state
 from tfos_lab.jupyter.display.throughput import Throughput
 from tfos_lab.texts import format_seconds
 
 
-def traits(view: ClusterView, now_s: float, table: LiveTable, run_dir: str) -> dict[str, Any]:
+def traits(view: ClusterView, now_s: float, table: LiveTable, run_dir: str, log_of: Linker = no_link) -> dict[str, Any]:
     """Return the values of the widget's traits that a view gives: the parts of the card, and ``view``."""
-    return {**parts(view, now_s, table), "view": _beside(view, run_dir, table)}
+    return {**parts(view, now_s, table), "view": _beside(view, run_dir, table, log_of)}
 
 
-def _beside(view: ClusterView, run_dir: str, table: LiveTable) -> messages.View:
+def _beside(view: ClusterView, run_dir: str, table: LiveTable, log_of: Linker) -> messages.View:
     """Return what the page does not show, but goes by."""
     view = summary.with_endings(view)
     places = view.places
     shown = table.listing.of(view).nodes
     rows = [
-        messages.Row(node=one.name, place=places[one.name], state=one.state.value, ended=one.state.ended)
+        messages.Row(
+            node=one.name,
+            place=places[one.name],
+            log=log_of(one.name) or "",
+            state=one.state.value,
+            ended=one.state.ended,
+        )
         for one in shown
     ]
     return {

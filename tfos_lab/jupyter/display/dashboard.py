@@ -9,12 +9,9 @@ to         kind      content
 ========== ========= ==================================================================================================
 front end  log       ``seq``, ``chunks`` of finished lines in order, ``open``: each node's unfinished line
 front end  history   the same, of all that is remembered; ``page`` that asked, or empty for all that missed the start
-front end  file      a piece of a node's log as a buffer; ``page``, ``node``, ``offset``, ``size`` of the whole file
-front end  stacks    where the threads of ``node`` were at ``time_s``, as ``text``
 front end  picture   ``bundle`` that stands in the document for the widget ``model`` while the run goes on
 front end  end       ``bundle`` that replaces the widget ``model``
 kernel     hello     ``page``: a page has loaded; it gets the history and the picture, or the end
-kernel     fetch     ``page`` wants the piece of the log of ``node`` that begins at ``offset``
 kernel     stacks    somebody asks where the threads of ``node`` are
 kernel     open      list the nodes of a group of a large cluster, or only count them
 kernel     group_by  group the nodes of a large cluster by something else
@@ -40,8 +37,8 @@ from tfos_lab.jupyter.display.base import Display, WatchedCluster
 from tfos_lab.jupyter.display.card import traits
 from tfos_lab.jupyter.display.error_messages import render_error
 from tfos_lab.jupyter.display.kernel import current_kernel, kernel_id
-from tfos_lab.jupyter.display.log_files import link_to
-from tfos_lab.jupyter.display.stacks import NodeStacks, StacksReader
+from tfos_lab.jupyter.display.log_files import ServedLogs, link_to
+from tfos_lab.jupyter.display.stacks import NodeStacks, StacksReader, render_stacks
 from tfos_lab.jupyter.display.static_bundle import make_bundle
 from tfos_lab.jupyter.display.table import LiveTable
 from tfos_lab.jupyter.display.updates import Updates
@@ -89,10 +86,14 @@ class Dashboard(Display):
         self._stopper: threading.Thread | None = None
         self._busy = keep_busy(current_kernel())
         subscription = cluster.bus.subscribe()
-        self._stacks = StacksReader(cluster, self._send_stacks)
+        self._stacks = StacksReader(cluster)
+        self._told_stacks: list[NodeStacks] = []
+        self._served = ServedLogs(cluster)
         self._table = LiveTable(can_ask=self._stacks.can_ask)
         self._widget = self._make_widget()
-        self._updates = Updates(cluster, subscription, self._widget, self._table, self._make_bundle)
+        self._updates = Updates(
+            cluster, subscription, self._widget, self._table, served=self._served, make_bundle=self._make_bundle
+        )
         self._widget.receive(self._on_message)
         display(self._widget, display_id=self._id, metadata=self._metadata)  # type: ignore[no-untyped-call]
         self._pump = threading.Thread(target=self._run, name=f"tfos-display-{cluster.id}", daemon=True)
@@ -126,7 +127,7 @@ class Dashboard(Display):
     def _make_widget(self) -> DashboardWidget:
         view = self._cluster.view()
         widget = DashboardWidget(
-            **traits(view, time.time(), self._table, str(self._cluster.run_dir)),
+            **traits(view, time.time(), self._table, str(self._cluster.run_dir), self._served.path_of),
             display_key=self._id,
             blocking=self._blocking,
             kernel_id=kernel_id(),
@@ -167,6 +168,8 @@ class Dashboard(Display):
                 with_charts=period % CHARTS_EVERY == 0,
                 with_picture=with_view and not self._closing.is_set(),
             )
+            if (stacks := self._stacks.answers) != self._told_stacks:
+                self._told_stacks, self._widget.stacks = stacks, render_stacks(stacks)
             if self._busy is not None and period % BUSY_EVERY == 0:
                 self._busy.repeat()
             if period == UNREACHABLE_AFTER and not self._greeted:
@@ -184,8 +187,6 @@ class Dashboard(Display):
         match message:
             case messages.Hello(page=page):
                 self._greet(page)
-            case messages.Fetch(page=page, node=node, offset=offset):
-                self._updates.send_piece(page, node, offset)
             case messages.Stacks(node=node):
                 self._stacks.ask(node)
             case messages.Open() | messages.GroupBy():
@@ -199,12 +200,7 @@ class Dashboard(Display):
             self._updates.send_end(self._end_bundle)
             return
         self._updates.send_history(page)
-        for stacks in self._stacks.answers:
-            self._send_stacks(stacks)
         self._updates.send_picture()
-
-    def _send_stacks(self, stacks: NodeStacks) -> None:
-        self._widget.send_message({"kind": "stacks", "node": stacks.node, "text": stacks.text, "time_s": stacks.time_s})
 
     def _stop_cluster(self) -> None:
         # Stopping may take the nodes' whole grace period: not on the thread that reads messages.

@@ -1,15 +1,13 @@
-"""The nodes' log files: links that open them in JupyterLab, and pieces for pages that download them."""
+"""The nodes' log files at the Jupyter server: links that open them in JupyterLab, and where pages download them."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import quote
 
 from tfos_lab.core import cluster_records
-
-PIECE_BYTES = 1 << 20
+from tfos_lab.jupyter.display.base import WatchedCluster
 
 # The Jupyter server sets it to the path of the notebook that the kernel was started for.
 _NOTEBOOK = "JPY_SESSION_NAME"
@@ -34,18 +32,22 @@ def link_to(path: Path) -> str | None:
     return quote(os.path.relpath(path.resolve(), here))
 
 
-class Piece(NamedTuple):
-    """Some bytes of a file, and the current size of the whole file."""
+class ServedLogs:
+    """Where pages find the log files of a cluster's nodes: below the ``files/`` of their Jupyter server.
 
-    data: bytes
-    size: int
+    Asked several times a second for each node, so it looks at no disk.
+    """
 
+    def __init__(self, cluster: WatchedCluster) -> None:
+        self._cluster = cluster
+        self._root = cluster_records.own_server_root()
 
-def read_piece(path: Path, offset: object) -> Piece:
-    """Return the bytes from ``offset`` on; a file that does not exist (yet) counts as empty."""
-    if not isinstance(offset, int) or offset < 0 or not path.exists():
-        return Piece(b"", 0)
-    with path.open("rb") as file:
-        size = file.seek(0, 2)
-        file.seek(min(offset, size))
-        return Piece(file.read(PIECE_BYTES), size)
+    def path_of(self, node: str) -> str | None:
+        """Return the path of a node's log below the server's root, or None where the server does not serve it."""
+        if not self._root:
+            return None
+        try:
+            path = self._cluster.log_path(node).relative_to(self._root)
+        except (KeyError, ValueError):
+            return None
+        return None if any(part.startswith(".") for part in path.parts) else quote(path.as_posix())

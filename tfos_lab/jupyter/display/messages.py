@@ -31,16 +31,6 @@ class HistoryMessage(LogHistory):
     page: str
 
 
-class FileMessage(TypedDict):
-    """A piece of a node's log file, which comes as a buffer; ``size`` is that of the whole file."""
-
-    kind: Literal["file"]
-    page: str
-    node: str
-    offset: int
-    size: int
-
-
 class PictureMessage(TypedDict):
     """What the document holds in place of the widget ``model`` while the run goes on."""
 
@@ -57,16 +47,7 @@ class EndMessage(TypedDict):
     bundle: Bundle
 
 
-class StacksMessage(TypedDict):
-    """Where the threads of a node were, as text; or why there is no telling."""
-
-    kind: Literal["stacks"]
-    node: str
-    text: str
-    time_s: float
-
-
-PageMessage = LogMessage | HistoryMessage | FileMessage | StacksMessage | PictureMessage | EndMessage
+PageMessage = LogMessage | HistoryMessage | PictureMessage | EndMessage
 
 # ---- page to kernel -------------------------------------------------------------------------------------------------
 
@@ -75,14 +56,6 @@ class Hello(msgspec.Struct, frozen=True, tag_field="kind", tag="hello"):
     """A page has loaded: it gets the history and the picture, or the end."""
 
     page: str
-
-
-class Fetch(msgspec.Struct, frozen=True, tag_field="kind", tag="fetch"):
-    """A page wants the piece of a node's log file that begins at ``offset``."""
-
-    page: str
-    node: str
-    offset: int
 
 
 class Stop(msgspec.Struct, frozen=True, tag_field="kind", tag="stop"):
@@ -108,16 +81,20 @@ class GroupBy(msgspec.Struct, frozen=True, tag_field="kind", tag="group_by"):
     grouping: str
 
 
-KernelMessage = Hello | Fetch | Stop | Stacks | Open | GroupBy
+KernelMessage = Hello | Stop | Stacks | Open | GroupBy
 
 # ---- traits: the state of the cluster -------------------------------------------------------------------------------
 
 
 class Row(TypedDict):
-    """One node that has a row. Its ``place`` stays when rows change their order: colours and tabs follow it."""
+    """One node that has a row. Its ``place`` stays when rows change their order: colours and tabs follow it.
+
+    ``log`` is the path of its log below the Jupyter server's root, or "" where that does not serve it.
+    """
 
     node: str
     place: int
+    log: str
     state: str
     ended: bool
 
@@ -139,7 +116,7 @@ class View(TypedDict):
 class Traits(TypedDict):
     """The widget's traits that the page reads.
 
-    ``head``, ``course``, ``nodes``, ``charts`` and ``shown`` are parts of the card as HTML.
+    ``head``, ``course``, ``nodes``, ``charts``, ``shown`` and ``stacks`` are parts of the card as HTML.
     """
 
     head: str
@@ -147,6 +124,7 @@ class Traits(TypedDict):
     nodes: str
     charts: str
     shown: str
+    stacks: str
     view: View
     display_key: str
     blocking: bool

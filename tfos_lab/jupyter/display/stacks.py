@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from tfos_lab.core.markup import Html, h, join
@@ -36,13 +36,10 @@ class StacksReader:
     ----------
     cluster : object
         The cluster to ask, if it is a `StacksSource`.
-    tell : callable
-        Gets each answer.
     """
 
-    def __init__(self, cluster: object, tell: Callable[[NodeStacks], None]) -> None:
+    def __init__(self, cluster: object) -> None:
         self._source = cluster if isinstance(cluster, StacksSource) else None
-        self._tell = tell
         self._answers: dict[str, NodeStacks] = {}
         self._asking: dict[str, threading.Thread] = {}
 
@@ -75,16 +72,17 @@ class StacksReader:
         except Exception as error:  # noqa: BLE001 - the page waits for whatever it is
             text = str(error)
         self._answers[node] = NodeStacks(node, text or "The node has not answered.", time.time())
-        self._tell(self._answers[node])
 
 
 def render_stacks(stacks: Sequence[NodeStacks]) -> Html:
     """Return the stacks of nodes as HTML to unfold."""
-    return join(*(h("details", h("summary", title_of(one)), _text(one), cls="tfos-stacks") for one in stacks))
+    return join(*map(_answer, stacks))
 
 
-def _text(stacks: NodeStacks) -> Html:
-    return h("pre", stacks.text, cls="tfos-log", tabindex=0)
+def _answer(one: NodeStacks) -> Html:
+    text = h("pre", one.text, cls="tfos-log", tabindex=0)
+    told = {"cls": "tfos-stacks", "data_key": one.node, "data_time": one.time_s}
+    return h("details", h("summary", title_of(one)), text, **told)
 
 
 def title_of(stacks: NodeStacks) -> str:

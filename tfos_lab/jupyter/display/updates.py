@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
@@ -18,7 +17,7 @@ from tfos_lab.jupyter.display.base import WatchedCluster
 from tfos_lab.jupyter.display.card import traits
 from tfos_lab.jupyter.display.listing import is_large
 from tfos_lab.jupyter.display.log_feed import LogFeed
-from tfos_lab.jupyter.display.log_files import read_piece
+from tfos_lab.jupyter.display.log_files import ServedLogs
 from tfos_lab.jupyter.display.metric_charts import render_charts
 from tfos_lab.jupyter.display.series import SeriesBook, series_before
 from tfos_lab.jupyter.display.shown import LIVE_BYTES, render_shown
@@ -53,6 +52,8 @@ class Updates:
         Where the updates go.
     table : LiveTable
         Draws the nodes.
+    served : ServedLogs
+        Where pages find the nodes' log files.
     make_bundle : callable
         Draws the picture for the document.
     """
@@ -63,6 +64,8 @@ class Updates:
         subscription: Subscription,
         widget: DashboardWidget,
         table: LiveTable,
+        *,
+        served: ServedLogs,
         make_bundle: Callable[[], dict[str, str]],
     ) -> None:
         self._cluster = cluster
@@ -70,6 +73,7 @@ class Updates:
         self._widget = widget
         self._make_bundle = make_bundle
         self._table = table
+        self._served = served
         self._followed = FollowedLogs(cluster)
         self._feed = LogFeed()
         self._metrics = SeriesBook(cluster.view().started_s)
@@ -132,7 +136,7 @@ class Updates:
         self._table.throughput.record(view, now_s)
         # The time in the parts goes on second by second, so that the page hears from a live kernel.
         whole_s = view.started_s + int(now_s - view.started_s)
-        shown = traits(view, whole_s, self._table, str(self._cluster.run_dir))
+        shown = traits(view, whole_s, self._table, str(self._cluster.run_dir), self._served.path_of)
         if is_large(view):
             self._followed.choose(row["node"] for row in shown["view"]["rows"])
             self._view_due_s = time.monotonic() + (time.monotonic() - began_s) / VIEW_SHARE
@@ -204,14 +208,6 @@ class Updates:
         else:
             self._table.listing.group_by(message.grouping)
         self._view_due_s = 0.0
-
-    def send_piece(self, page: str, node: str, offset: int) -> None:
-        """Send a piece of a node's log file to a page."""
-        with contextlib.suppress(KeyError):  # not one of our nodes
-            data, size = read_piece(self._cluster.log_path(node), offset)
-            self._widget.send_message(
-                {"kind": "file", "page": page, "node": node, "offset": offset, "size": size}, [data]
-            )
 
     def send_end(self, bundle: dict[str, str]) -> None:
         """Send the output that replaces the widget; no picture follows it."""

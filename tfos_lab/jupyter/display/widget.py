@@ -29,6 +29,7 @@ class DashboardWidget(anywidget.AnyWidget):
     nodes = traitlets.Unicode().tag(sync=True)
     charts = traitlets.Unicode().tag(sync=True)
     shown = traitlets.Unicode().tag(sync=True)
+    stacks = traitlets.Unicode().tag(sync=True)
     view = traitlets.Dict().tag(sync=True)
     display_key = traitlets.Unicode().tag(sync=True)
     blocking = traitlets.Bool(default_value=True).tag(sync=True)
@@ -46,9 +47,9 @@ class DashboardWidget(anywidget.AnyWidget):
         if hasattr(self.comm, "_reply_subshell_for"):
             self.comm._reply_subshell_for = None  # noqa: SLF001 - there is no public way
 
-    def send_message(self, message: PageMessage, buffers: list[bytes] | None = None) -> None:
+    def send_message(self, message: PageMessage) -> None:
         """Send one of the messages that the page knows."""
-        self.send(message, buffers)
+        self.send(message)
 
     def close_with_layout(self) -> None:
         """Close the widget, and the layout that came with it."""
