@@ -8,7 +8,7 @@ export TFOS_LAB_DATA ?= $(abspath ../shared/data)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lab test test-all test-rest tutorials hosts stores sim soak alarms matrix test-tools check format bench scale gallery docs lock clean
+.PHONY: help setup demo lab test test-all test-rest tutorials hosts stores sim soak alarms matrix test-tools check format bench scale gallery golden docs lock clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -67,6 +67,9 @@ alarms: setup  ## runs beside busy processes: is a healthy node ever called lost
 
 matrix: setup  ## a suite with the oldest, newest and other versions, each in its environment: make matrix LEG=spark35
 	$(PYTHON) -m tests.matrix $(LEG)
+
+golden: test-tools  ## write tests/golden anew, the cards of a dozen runs and their pictures: read the difference
+	TFOS_TEST_GOLDEN=write $(PYTHON) -m pytest tests/jupyter/test_golden.py tests/jupyter/test_card.py tests/browser/test_golden.py
 
 test-tools: setup  ## install what the tests need beyond setup: Chromium
 	@.ci/test-tools
