@@ -8,7 +8,7 @@ export TFOS_LAB_DATA ?= $(abspath ../shared/data)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lab test test-all test-rest tutorials hosts stores sim soak alarms matrix test-tools check format bench scale gallery docs lock clean
+.PHONY: help setup demo lab test test-all test-rest tutorials hosts stores sim soak alarms matrix test-tools check format bench scale gallery golden docs lock clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -17,7 +17,7 @@ setup:  ## .venv with the locked dependencies, the built front end, and Java for
 	@.ci/setup
 
 demo: setup  ## train MNIST from the first notebook on local Spark and report
-	@.venv/bin/tfos-lab demo
+	@$(PYTHON) -m tfos_lab.demo
 
 lab: setup  ## JupyterLab with the tutorials
 	@.venv/bin/tfos-lab lab
@@ -68,6 +68,9 @@ alarms: setup  ## runs beside busy processes: is a healthy node ever called lost
 matrix: setup  ## a suite with the oldest, newest and other versions, each in its environment: make matrix LEG=spark35
 	$(PYTHON) -m tests.matrix $(LEG)
 
+golden: test-tools  ## write tests/golden anew, the cards of a dozen runs and their pictures: read the difference
+	TFOS_TEST_GOLDEN=write $(PYTHON) -m pytest tests/jupyter/test_golden.py tests/jupyter/test_card.py tests/browser/test_golden.py
+
 test-tools: setup  ## install what the tests need beyond setup: Chromium
 	@.ci/test-tools
 
@@ -83,10 +86,10 @@ format: setup  ## format the code, and fix what ruff can fix
 	.venv/bin/ruff format
 
 bench: setup  ## benchmarks side by side; writes benchmarks/results.json; or some: make bench ARGS=storage
-	@.venv/bin/tfos-lab bench $(ARGS)
+	@$(PYTHON) -m benchmarks $(ARGS)
 
 scale: setup  ## 512 and 4,096 acted nodes on one driver: what they cost it; writes benchmarks/results.json
-	@.venv/bin/tfos-lab bench scale
+	@$(PYTHON) -m benchmarks scale
 
 gallery: setup  ## the tutorials executed, with their outputs, in gallery/: some minutes; or one: make gallery ARGS=04
 	@$(PYTHON) .ci/gallery.py $(ARGS)

@@ -31,7 +31,7 @@ from tests.rigs.yarn import RigMissing, place_on, yarn_cluster
 from tests.support import leftovers
 from tests.support.connect_server import connect_server
 from tests.support.digits import digits_environ
-from tests.support.spark import SPARK_MODES, Place, SparkSessions, spark_session
+from tests.support.spark import Place, SparkSessions, spark_session
 from tests.support.standalone import standalone_cluster as run_standalone_cluster
 
 # The same examples each time, for as long as they take: neither chance nor a busy machine decides.
@@ -53,15 +53,17 @@ def pytest_configure(config):
 
 @pytest.hookimpl(tryfirst=True)  # the groups must be there when pytest-xdist looks for them
 def pytest_collection_modifyitems(items):
-    """Run quick tests first, then those that share a session, mode by mode, then those that make their own.
+    """Run what one process does for minutes first, then quick tests, then those of a local session.
 
-    The long ones of these, which have a timeout of their own, come before the others: processes then end together.
+    Processes then end together. For minutes go tests that make their own session and have a timeout of their own, and
+    those that share a cluster.
     """
-    order = [None, *SPARK_MODES, "own"]
+    order = ["long", "yarn", "connect", "standalone", None, "local", "own"]
 
     def place(item):
         session = _session_of(item)
-        return order.index(session), session == "own" and item.get_closest_marker("timeout") is None
+        is_long = session == "own" and item.get_closest_marker("timeout") is not None
+        return order.index("long" if is_long else session)
 
     items.sort(key=place)
     for item in items:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 from playwright.sync_api import Frame, FrameLocator, Locator, expect
 
+from tests.support.eventually import eventually
 from tests.support.jupyter_rig import JupyterRig, Notebook
 
 pytestmark = pytest.mark.browser
@@ -99,18 +99,13 @@ def test_its_pages_cannot_act_as_the_user(notebook: Notebook, extended_rig: Jupy
     assert extended_rig.token not in frame.url
 
 
-def wait_for_saved_layout(rig: JupyterRig) -> None:
-    """Wait until JupyterLab has saved its layout: the open panel and the tab of TensorBoard."""
-    deadline = time.monotonic() + 60
-    while True:
-        files = list((rig.notebooks.parent / "workspaces").rglob("*.jupyterlab-workspace"))
-        saved = [json.loads(file.read_text())["data"]["layout-restorer:data"] for file in files]
-        if any(
-            one["left"]["current"] == "tfos-lab-clusters" and "tensorboard" in json.dumps(one["main"]) for one in saved
-        ):
-            return
-        assert time.monotonic() < deadline, saved
-        time.sleep(0.2)
+def saves_its_layout(rig: JupyterRig) -> bool:
+    """Whether JupyterLab has saved its layout: the open panel and the tab of TensorBoard."""
+    files = list((rig.notebooks.parent / "workspaces").rglob("*.jupyterlab-workspace"))
+    saved = [json.loads(file.read_text())["data"]["layout-restorer:data"] for file in files]
+    return any(
+        one["left"]["current"] == "tfos-lab-clusters" and "tensorboard" in json.dumps(one["main"]) for one in saved
+    )
 
 
 def test_the_panel_opens_tensorboard_in_a_tab(notebook: Notebook, extended_rig: JupyterRig) -> None:
@@ -123,7 +118,7 @@ def test_the_panel_opens_tensorboard_in_a_tab(notebook: Notebook, extended_rig: 
     expect(tensorboard_tab(notebook).locator("line-chart").first).to_be_visible()
     notebook.page.wait_for_timeout(500)  # for the picture
     notebook.screenshot("tensorboard-tab")
-    wait_for_saved_layout(extended_rig)
+    eventually(lambda: saves_its_layout(extended_rig))
 
 
 def test_the_panel_stops_a_cluster_after_a_reload_while_the_cell_blocks(notebook: Notebook) -> None:

@@ -68,12 +68,14 @@ class Runner:
                 pytest.fail(f"after {_TIMEOUT_S} s: {path.read_text()[-10_000:]}", pytrace=False)
         return code, path.read_text()
 
-    def run_suites(self, *commands):
-        code, output = self.run(sys.executable, HERE / "run_programs.py", *commands)
+    def run_all(self, *commands, **environ):
+        """Run programs in one process; returns their output."""
+        code, output = self.run(sys.executable, HERE / "run_programs.py", *commands, **environ)
         assert code == 0, output[-10_000:]
         ended = [line for line in output.splitlines() if line.startswith("=== ")]
         names = [Path(command.split()[0]).name for command in commands]
         assert ended == [f"=== {name} ended with 0" for name in names], output[-20_000:]
+        return output
 
 
 @pytest.fixture
@@ -90,34 +92,26 @@ def on_standalone(spark_sessions, standalone, tmp_path):
 
 
 SUITES = ["cluster_suite.py", "pipeline_suite.py", "parallel_suite.py"]
-# What is different where nodes are processes of this machine: who starts them, and where they find rows and models.
-LOCALLY = [
-    "cluster_suite.py ClusterTest.test_inference_answers_each_row ClusterTest.test_parameter_servers_run_on_the_driver",
-    "pipeline_suite.py PipelineTest.test_an_estimator_trains_and_its_model_transforms",
-]
+# What is different where nodes are processes of this machine: who starts them, and where they find rows.
+LOCALLY = (
+    "cluster_suite.py ClusterTest.test_inference_answers_each_row ClusterTest.test_parameter_servers_run_on_the_driver"
+)
 
 
 @pytest.mark.tensorflow
 @pytest.mark.timeout(_TIMEOUT_S + 20)
-def test_suites_and_a_stream_pass_on_local_spark(on_local, tmp_path):
-    on_local.run_suites(*(f"{PROGRAMS}/{part}" for part in LOCALLY), f"{PROGRAMS / 'streaming.py'} --folder {tmp_path}")
+def test_a_suite_passes_and_keras_2_trains_and_infers_on_local_spark(on_local, tmp_path):
+    training = f"{PROGRAMS / 'train_with_keras.py'} --export_dir {tmp_path / 'model'}"
+    output = on_local.run_all(f"{PROGRAMS}/{LOCALLY}", training, TF_USE_LEGACY_KERAS="1")
+    assert "rows predicted: 1000" in output
 
 
 @pytest.mark.tensorflow
 @pytest.mark.timeout(_TIMEOUT_S + 20)
 def test_suites_and_a_stream_pass_on_a_cluster(on_standalone, tmp_path):
-    on_standalone.run_suites(
+    on_standalone.run_all(
         *(str(PROGRAMS / name) for name in SUITES), f"{PROGRAMS / 'streaming.py'} --folder {tmp_path}"
     )
-
-
-@pytest.mark.tensorflow
-@pytest.mark.timeout(_TIMEOUT_S + 20)
-def test_keras_2_trains_and_infers_on_local_spark(on_local, tmp_path):
-    command = [sys.executable, "-m", "tfos_lab.compat", PROGRAMS / "train_with_keras.py"]
-    code, output = on_local.run(*command, "--export_dir", tmp_path / "model", TF_USE_LEGACY_KERAS="1")
-    assert code == 0, output[-10_000:]
-    assert "rows predicted: 1000" in output
 
 
 @pytest.mark.tensorflow

@@ -12,7 +12,7 @@ import pytest
 import tfos_lab
 from tests.support.eventually import eventually
 from tests.support.quick import QUICK_ENV
-from tfos_lab.errors import ConfigError, ParallelFailed, ParallelInterrupted
+from tfos_lab.errors import ParallelFailed, ParallelInterrupted
 
 pytestmark = pytest.mark.leaves_nothing
 
@@ -154,17 +154,6 @@ def test_what_cannot_be_sent_is_refused_before_anything_begins(parallel, tmp_pat
     with pytest.raises(tfos_lab.errors.PayloadError, match="lock"):
         parallel(act, ["a", ("b", lock)])
     assert list(tmp_path.iterdir()) == []
-
-
-def test_bad_options_are_refused_in_one_sentence_each(parallel):
-    with pytest.raises(ConfigError) as caught:
-        parallel(act, ["a"], slots=0, retries=-1, timeout=0)
-    assert [problem.split("=")[0] for problem in caught.value.problems] == ["slots", "retries", "timeout"]
-    with pytest.raises(ConfigError, match="args_list is a str"):
-        parallel(act, "abc")
-    with pytest.raises(ConfigError, match="args_list is a dict"):
-        parallel(act, {"lr": 1})
-    assert list(parallel(act, [])) == []
 
 
 @pytest.mark.back_ends("standalone")

@@ -155,24 +155,6 @@ def test_an_interrupt_stops_all_and_keeps_what_is_there(search, tmp_path):
     assert tfos_lab.search.last.best == found.best
 
 
-@pytest.mark.back_ends("inline", "local")
-def test_what_makes_no_sense_is_refused_before_anything_begins(search, tmp_path):
-    for options, text in [
-        ({"space": {}}, "is empty"),
-        ({"strategy": "grid", "space": {"x": tfos_lab.search.log_uniform(0.1, 1)}}, "no end of values for x"),
-        ({"strategy": "halvin"}, "did you mean 'halving'"),
-        ({"trials": 0}, "trials=0"),
-        ({"cluster_size": "nodes"}, "no parameter of that name; there are x"),
-        ({"args": 3}, "args=3"),
-        ({"epochs": 0, "data": "rows"}, "epochs=0"),
-        ({"retries": -1}, "retries=-1"),
-    ]:
-        with pytest.raises(ConfigError) as caught:
-            search(fit, **{"space": {"x": [1]}, **options})
-        assert text in str(caught.value)
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.back_ends("local", "standalone")
 def test_a_cluster_that_finds_no_slots_is_refused(search, spark):
     with pytest.raises(ConfigError, match="cluster_size=3: a trial needs 3 slots at once, and slots=2 allows no more"):

@@ -50,9 +50,17 @@ def test_the_table_has_a_row_for_each_run_with_its_arguments_in_short(parallel):
     [
         ({"slots": 5000}, r"slots=5000: this machine has room for \d+ runs at once: it has \d+ cores"),
         ({"gpus": 99}, "gpus=99: this machine has "),
+        ({"slots": 0, "retries": -1, "timeout": 0}, "(?s)slots=0.*retries=-1.*timeout=0"),
         ({"slots": 1.5, "retries": True, "timeout": "1"}, "(?s)slots=1.5.*retries=True.*timeout='1'"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_begins(parallel, options, problem):
     with pytest.raises(ConfigError, match=problem):
         parallel([1], local="processes", **options)
+
+
+def test_a_list_of_arguments_is_needed_and_may_be_empty(parallel):
+    for wrong in ("abc", {"lr": 1}):
+        with pytest.raises(ConfigError, match=f"args_list is a {type(wrong).__name__}"):
+            parallel(wrong)
+    assert list(parallel([])) == []

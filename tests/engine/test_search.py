@@ -116,6 +116,7 @@ def test_random_points_are_all_different_within_their_bounds_and_the_same_for_a_
         ({"a": [1]}, {"strategy": "gird"}, "strategy='gird': did you mean 'grid'? there are grid, random, halving"),
         ({"a": [1]}, {"trials": 0}, "trials=0: a whole number from 1 on is needed"),
         ({"a": [1]}, {"mode": "minimum"}, "mode='minimum': did you mean 'min'? there are min, max"),
+        ({"a": [1]}, {"retries": -1}, "retries=-1"),
         ({"a": [1]}, {"reduction": 1}, "reduction=1: a whole number from 2 on is needed"),
         (
             {"a": tfos_lab.search.uniform(0, 1)},
@@ -133,10 +134,11 @@ def test_random_points_are_all_different_within_their_bounds_and_the_same_for_a_
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else "",
 )
-def test_what_makes_no_sense_is_refused_in_a_sentence(search, space, options, text):
+def test_what_makes_no_sense_is_refused_in_a_sentence(search, tmp_path, space, options, text):
     with pytest.raises(ConfigError) as caught:
         search(space, lambda args, ctx: pytest.fail("it began"), **options)
     assert text in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

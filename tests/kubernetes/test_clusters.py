@@ -142,20 +142,6 @@ def test_nodes_are_in_pods_of_their_own_and_each_row_is_read_once(kube, session,
         assert all("-exec-" in found["host"] for found in results)
 
 
-def test_pods_answer_for_rows_in_order(session, run):
-    def double(args, ctx):
-        feed = ctx.data_feed(train_mode=False)
-        while not feed.should_stop():
-            batch = feed.next_batch(10)
-            if batch:
-                feed.batch_results([2 * row[0] for row in batch])
-
-    cluster = run(double, cluster_size=2)
-    answered = cluster.inference(session.range(0, 100, 1, 4).rdd).collect()
-    assert answered == [2 * x for x in range(100)]
-    cluster.stop()
-
-
 def test_tensorboard_and_output_of_a_pod_reach_the_notebook(run):
     def train(args, ctx):
         import threading

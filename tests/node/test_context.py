@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import socket
 import threading
 import time
@@ -114,15 +113,6 @@ def test_reports_without_a_step_count_up():
     for step in (None, None, 10, None):
         rig.ctx.report(step, loss=1)
     assert [report.step for report in rig.sent] == [1, 2, 10, 11]
-
-
-def test_paths_are_resolved_as_hadoop_does(monkeypatch):
-    ctx = Rig(default_fs="hdfs://nn:8020", working_dir="/w").ctx
-    assert ctx.absolute_path("mnist") == f"hdfs://nn:8020/user/{getpass.getuser()}/mnist"
-    assert (ctx.defaultFS, ctx.working_dir) == ("hdfs://nn:8020", "/w")
-    local = Rig().ctx
-    assert local.defaultFS == "file://"
-    assert local.absolute_path("/data") == "file:///data"
 
 
 def test_only_the_chief_saves_to_the_given_path(monkeypatch, tmp_path):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import tfos_lab
 from tests.support.clusters import running_clusters
 from tests.support.tensorflow_process import in_tensorflow
 from tfos_lab.errors import NodeFailed
@@ -230,28 +229,6 @@ def test_the_gpus_of_a_node_share_each_batch_and_their_mean_is_that_over_its_row
         [[3.0], [0.0], [True]],
         [[3.0], [6.0], [False]],
     ]
-
-
-# ---- on fed rows ----------------------------------------------------------------------------------------------------
-
-
-def fit_fed_rows(args, ctx):
-    import keras
-
-    with ctx.strategy().scope():
-        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-        model.compile("sgd", "mse")
-    arrays = np.ones((4, 1)), np.ones((4, 1))
-    return model.fit(ctx.dataset(4, label="y"), epochs=ctx.epochs, validation_data=arrays, verbose=0).history
-
-
-def test_two_nodes_validate_on_arrays_of_their_own_after_each_epoch_of_fed_rows(spark):
-    rows = {"x": np.zeros((12, 1), np.float32), "y": np.zeros(12, np.float32)}
-    with tfos_lab.run(fit_fed_rows, cluster_size=2, spark=spark, name="validating") as cluster:
-        cluster.train(rows, epochs=2)
-        results = cluster.wait(timeout=120)
-    assert len(results["chief:0"]["val_loss"]) == len(results["chief:0"]["loss"]) == 2
-    assert results["chief:0"] == results["worker:0"]
 
 
 # ---- ctx.callbacks() ------------------------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ def test_the_reference_has_all_that_is_public(site):
 
 
 def test_pictures_and_examples_come_along(site):
-    assert (site / "files/notebooks/images/running.png").is_file()
+    assert (site / "files/tests/golden/compute-bound.png").is_file()
     assert list(site.glob("files/examples/mnist/*.py"))
 
 

@@ -10,8 +10,8 @@ from tests.ordinary_models.declare import KERAS, ORDINARY, TF_KERAS
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(900)]
 
-# Number of nodes by Keras; `make matrix` has Keras 3 on two.
-NODES = {KERAS: 3, TF_KERAS: 2}
+# `tests/node/test_keras_exact.py` has three.
+NODES = 2
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def trained(spark_sessions, tmp_path_factory):
     def trained(keras):
         if keras not in found:
             spark, folder = spark_sessions.get("local"), tmp_path_factory.mktemp(keras)
-            found[keras] = train_all(list(ORDINARY), keras, NODES[keras], spark=spark, folder=folder)
+            found[keras] = train_all(list(ORDINARY), keras, NODES, spark=spark, folder=folder)
         return found[keras]
 
     return trained
@@ -48,10 +48,14 @@ def test_an_ordinary_model_trains_as_in_one_process(trained, keras, name):
     assert_as_in_one_process(trained(keras), name)
 
 
-@pytest.mark.parametrize("keras", NODES)
-def test_statistics_of_each_node_are_told_once(trained, keras):
-    told = [log.count("BatchNormalization takes mean and variance over") for log in trained(keras).logs.values()]
-    assert told == [1, *[0] * (len(told) - 1)]
+@pytest.mark.parametrize(
+    ("sentence", "told"),
+    [("BatchNormalization takes mean and variance over", [1, 0]), ("jit_compile=True is taken as False", [1, 1])],
+    ids=["statistics", "jit_compile"],
+)
+@pytest.mark.parametrize("keras", [KERAS, TF_KERAS])
+def test_what_is_done_differently_is_told_once(trained, keras, sentence, told):
+    assert [log.count(sentence) for log in trained(keras).logs.values()] == told
 
 
 def test_the_page_is_what_the_table_writes():

@@ -1,6 +1,6 @@
 """Programs whose driver is in a container of YARN: submitted with docs/storage.md's line and pip's ``spark-submit``.
 
-The history finds what they leave on HDFS. They come after other tests: the cluster has room for one application.
+The history finds what they leave on HDFS.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def driver_log(yarn, application):
 def test_a_submitted_program_leaves_its_runs_on_hdfs_where_the_history_finds_them(
     spark_sessions, yarn, tmp_path, monkeypatch
 ):
-    spark_sessions.close()
+    spark_sessions.close()  # the cluster has room for one application
     monkeypatch.setenv("HADOOP_CONF_DIR", str(yarn.conf_dir))
     before = {*yarn.applications()}
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])

@@ -305,8 +305,7 @@ def run_unchanged(yarn, program, folder, *arguments, **env):
 
 @pytest.mark.timeout(PROGRAM_S + 60)
 def test_a_program_of_tensorflowonspark_runs_unchanged(spark_sessions, yarn, tmp_path):
-    """These come last: the cluster has room for one application."""
-    spark_sessions.close()
+    spark_sessions.close()  # the cluster has room for one application
     assert run_unchanged(yarn, "mnist_on_hdfs.py", tmp_path) == [
         "records: 240",
         "by_files: 240 rows, 240 right",

@@ -103,53 +103,41 @@ def test_a_bucket_for_runs_that_is_not_there_is_one_sentence():
 # ---- keys of the session --------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def run(new_spark, s3, tmp_path):
-    """``tfos_lab.run`` with a session whose settings have the keys; this process' variables do not."""
-    session = new_spark("local[2]", conf=s3.hadoop_conf)
-    with running_clusters({"spark": session}) as start:
-        yield start
-
-
-def write_a_file(args, ctx):
+def write_a_file_and_sum_rows(args, ctx):
     import tensorflow as tf
 
     with tf.io.gfile.GFile(f"{args}/{ctx.node}", "w") as file:
         file.write("here")
-    return tf.io.gfile.GFile(f"{args}/{ctx.node}").read()
+    text = tf.io.gfile.GFile(f"{args}/{ctx.node}").read()
+    sums = [sum(float(batch["x"].numpy() @ batch["sample_weight"].numpy()) for batch in ctx.dataset(4)) for _ in "12"]
+    return text, sums
 
 
-def test_the_session_s_keys_reach_nodes_and_notebook_and_no_log_or_record(run, s3, tmp_path):
+def test_the_session_s_keys_reach_nodes_that_read_files_and_the_notebook_and_no_log_or_record(new_spark, s3, tmp_path):
+    """They are in the session's settings; this process' variables do not have them."""
     folder = f"s3://bucket{tmp_path}/keys"
-    cluster = run(write_a_file, folder, log_dir=f"{folder}/logs")
-    assert {*cluster.wait(PATIENCE_S).values()} == {"here"}
+    with running_clusters({"spark": new_spark("local[2]", conf=s3.hadoop_conf)}) as run:
+        cluster = run(write_a_file_and_sum_rows, folder, log_dir=f"{folder}/logs")
+        system, place = open_path(f"s3a://bucket{tmp_path}/rows")
+        for name, text in (
+            ("a.csv", "x\n1\n2\n4"),
+            ("b.csv", "x\n8.5\n"),
+            ("a.json", '{"x": 1}\n\n{"x": 2}'),
+            ("b.json", ""),
+        ):
+            with system.open_output_stream(f"{place}/{name}") as sink:
+                sink.write(text.encode())
+        for kind in ("csv", "json"):
+            cluster.train(f"s3a://bucket{tmp_path}/rows/*.{kind}")
+        texts, sums = zip(*cluster.wait(PATIENCE_S).values(), strict=True)
+    assert {*texts} == {"here"}
+    assert [sum(node) for node in zip(*sums, strict=True)] == [15.5, 3.0]
     tfos_lab.gfile.register()
     assert sorted(tf.io.gfile.listdir(folder)) == ["chief:0", "logs", "worker:0"]
     kept = [path.read_bytes() for path in Path(cluster.run_dir).rglob("*") if path.is_file()]
     assert kept
     assert not any(s3.secret.encode() in text or s3.key.encode() in text for text in kept)
     assert s3.secret not in repr(cluster)
-
-
-def sum_of_rows(args, ctx):
-    return [sum(float(batch["x"].numpy() @ batch["sample_weight"].numpy()) for batch in ctx.dataset(4)) for _ in "12"]
-
-
-@pytest.mark.usefixtures("keys")
-def test_nodes_read_csv_and_json_on_s3_around_spark(run, tmp_path):
-    system, folder = open_path(f"s3a://bucket{tmp_path}/rows")
-    for name, text in (
-        ("a.csv", "x\n1\n2\n4"),
-        ("b.csv", "x\n8.5\n"),
-        ("a.json", '{"x": 1}\n\n{"x": 2}'),
-        ("b.json", ""),
-    ):
-        with system.open_output_stream(f"{folder}/{name}") as sink:
-            sink.write(text.encode())
-    cluster = run(sum_of_rows)
-    for kind in ("csv", "json"):
-        cluster.train(f"s3a://bucket{tmp_path}/rows/*.{kind}")
-    assert [sum(node) for node in zip(*cluster.wait(PATIENCE_S).values(), strict=True)] == [15.5, 3.0]
 
 
 @pytest.mark.parametrize(
@@ -167,6 +155,6 @@ def test_a_wrong_address_or_key_is_one_sentence_before_anything_starts(wrong, bu
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "runs"))
     with pytest.raises(ConfigError, match=rf"path='s3://{bucket}/logs'.* cannot write to it: .*{words}") as caught:
-        tfos_lab.run(write_a_file, cluster_size=2, log_dir=f"s3://{bucket}/logs")
+        tfos_lab.run(print, cluster_size=2, log_dir=f"s3://{bucket}/logs")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "runs").exists()

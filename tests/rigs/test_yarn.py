@@ -1,6 +1,6 @@
-"""Clusters on a real YARN, with a real HDFS as Spark's default file system: what works there, and what does not yet.
+"""Clusters on a real YARN, with a real HDFS as Spark's default file system: what is different in its containers.
 
-A test that is expected to fail is of what does not: as soon as it works, it is to be made a plain one.
+What is as on every other back end is in `tests/conformance`; whole programs with their files are in `test_programs.py`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.support.clusters import running_clusters
 from tests.support.eventually import eventually
 from tests.support.spark_home import spark_environment
 from tfos_lab.core.runtime_files import scratch_root
-from tfos_lab.data import read_tfrecords, write_tfrecords
+from tfos_lab.data import write_tfrecords
 from tfos_lab.errors import NodeFailed, NoSession
 
 pytestmark = [
@@ -40,19 +40,10 @@ PATIENCE_S = 60.0
 
 
 def read_rows(args, ctx):
-    """Return the rows of each epoch."""
-    epochs = []
-    for _ in range(ctx.epochs):
-        rows = []
-        for batch in ctx.dataset(4):
-            rows += batch["x"].numpy()[batch["sample_weight"].numpy() > 0.0].tolist()
-        epochs.append(rows)
-    return epochs
-
-
-def double(args, ctx):
-    for batch in ctx.dataset(8):
-        ctx.put_results({"double": 2 * batch["x"]})
+    rows = []
+    for batch in ctx.dataset(4):
+        rows += batch["x"].numpy()[batch["sample_weight"].numpy() > 0.0].tolist()
+    return rows
 
 
 def wait_for_the_end(args, ctx):
@@ -78,27 +69,14 @@ def numbers(yarn_spark):
 
 
 @pytest.fixture(scope="module")
-def on_hdfs(yarn, yarn_spark, tmp_path_factory):
-    """Addresses on HDFS: files of a column ``x`` with the numbers below 20, in each format, and a Keras model."""
-    import keras
-
-    folder, here = f"{yarn.hdfs}/data", tmp_path_factory.mktemp("local")
+def on_hdfs(yarn, yarn_spark):
+    """The address of files of a column ``x`` with the numbers below 20, in a folder for each format."""
     frame = yarn_spark.range(0, 20, 1, 2).withColumnRenamed("id", "x")
-    frame.write.parquet(f"{folder}/parquet")
-    frame.write.csv(f"{folder}/csv", header=True, compression="gzip")
-    frame.write.json(f"{folder}/json")
-    # Nothing of ours writes to HDFS yet: Hadoop copies what was written to this machine.
-    write_tfrecords(frame, f"file:{here}/tfrecords")
-    model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1, kernel_initializer="ones")])
-    model.save(here / "model.keras")
-    path = yarn_spark._jvm.org.apache.hadoop.fs.Path
-    system = path(folder).getFileSystem(yarn_spark._jsc.hadoopConfiguration())
-    for name in ("tfrecords", "model.keras"):
-        system.copyFromLocalFile(path(f"file:{here}/{name}"), path(f"{folder}/{name}"))
-    return SimpleNamespace(
-        folder=folder, parquet=f"{folder}/parquet", tfrecords=f"{folder}/tfrecords", model=f"{folder}/model.keras",
-        csv=f"{folder}/csv", json=f"{folder}/json",
-    )  # fmt: skip
+    frame.write.parquet("/data/parquet")
+    frame.write.csv("/data/csv", header=True, compression="gzip")
+    frame.write.json("/data/json")
+    write_tfrecords(frame, "/data/tfrecords")  # as Spark, it finds HDFS where there is no scheme
+    return f"{yarn.hdfs}/data"
 
 
 # ---- nodes ----------------------------------------------------------------------------------------------------------
@@ -115,7 +93,6 @@ def survey(yarn, yarn_spark):
 
         import tfos_lab
 
-        print("hello from", ctx.node)  # noqa: T201 - it is looked for in the log
         return {
             "host": socket.gethostname(),
             "container": os.environ["CONTAINER_ID"],
@@ -154,11 +131,6 @@ def test_a_node_s_temporary_folder_and_code_are_on_its_container_s_disks(survey,
         assert any(Path(result[what]).is_relative_to(folder) for folder in result["local_folders"])
 
 
-def test_what_nodes_print_is_in_their_logs(survey):
-    for node in NODES:
-        assert survey.cluster.logs(node) == f"hello from {node}\n"
-
-
 def test_paths_without_a_scheme_are_on_hdfs(survey, yarn):
     for result in survey.results.values():
         assert result["file_system"] == yarn.hdfs
@@ -186,55 +158,7 @@ def test_the_archive_of_an_environment_is_unpacked_by_yarn_for_all_containers_of
     assert all("/filecache/" in place and names == ["yarn.py"] for place, names in places)
 
 
-# ---- rows and models ------------------------------------------------------------------------------------------------
-
-
-def test_each_row_is_read_once_in_every_epoch_by_nodes_that_hold_all_slots(run, numbers):
-    cluster = run(read_rows)
-    cluster.train(numbers, epochs=2)
-    results = cluster.wait(PATIENCE_S).values()
-    for epoch in (0, 1):
-        shares = [rows[epoch] for rows in results]
-        assert sorted(row for share in shares for row in share) == list(range(50))
-        assert all(shares)
-
-
-def test_rows_that_spark_reads_from_hdfs_are_read_once(run, yarn_spark, on_hdfs):
-    rows = yarn_spark.read.parquet(on_hdfs.parquet)
-    cluster = run(read_rows)
-    cluster.train(rows)
-    assert sorted(row for (share,) in cluster.wait(PATIENCE_S).values() for row in share) == list(range(20))
-
-
-def test_nodes_train_one_model_and_what_the_chief_saves_is_here(run, yarn_spark):
-    def train(args, ctx):
-        import keras
-
-        with ctx.strategy().scope():
-            model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
-            model.compile("sgd", "mse")
-        rows = ctx.dataset(5).map(lambda batch: (batch["x"], 2.0 * batch["x"], batch["sample_weight"]))
-        model.fit(rows, verbose=0)
-        if ctx.is_chief:
-            ctx.save_model(model)
-            Path(ctx.output_dir, "notes.txt").write_text(ctx.node)
-        return [weights.tolist() for weights in model.get_weights()]
-
-    cluster = run(train)
-    cluster.train(yarn_spark.range(20).selectExpr("array(cast(id / 20 as float)) as x"))
-    chief_s, worker_s = cluster.wait(2 * PATIENCE_S).values()
-    assert chief_s == worker_s
-    assert cluster.model_path == cluster.run_dir / "output" / "model.keras"
-    assert (cluster.run_dir / "output" / "notes.txt").read_text() == "chief:0"
-    for ours, theirs in zip(cluster.model().get_weights(), chief_s, strict=True):
-        np.testing.assert_allclose(ours, theirs)
-
-
-def test_every_row_has_its_result_beside_it_in_order(run, numbers):
-    cluster = run(double)
-    answered = cluster.inference(numbers).collect()
-    assert [(row.x, row.double) for row in answered] == [(x, 2 * x) for x in range(50)]
-    cluster.stop()
+# ---- what is left ---------------------------------------------------------------------------------------------------
 
 
 def not_there(paths):
@@ -279,22 +203,6 @@ def test_below_tmp_are_sockets_and_locks_only_while_nodes_work_and_nothing_of_th
 # ---- ends -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_node_that_fails_is_named_with_its_line_and_the_next_cluster_runs(run):
-    def fail(args, ctx):
-        if not ctx.is_chief:
-            raise LookupError(f"no such label on {ctx.node}")
-        if not ctx.wait_for_training(60):
-            raise AssertionError("nobody stopped this node")
-
-    with pytest.raises(NodeFailed) as caught:
-        run(fail).wait(PATIENCE_S)
-    error = caught.value
-    assert (error.node, error.kind, error.message) == ("worker:0", "LookupError", "no such label on worker:0")
-    assert f'File "{__file__}", line' in error.traceback
-    assert 'raise LookupError(f"no such label on {ctx.node}")' in error.traceback
-    assert {*run(lambda: "next").wait(PATIENCE_S).values()} == {"next"}
-
-
 def test_stop_ends_every_process_of_the_nodes_and_leaves_the_containers(run, yarn, yarn_spark):
     cluster = run(wait_for_the_end)
     processes = [process for node in cluster.nodes for process in whole_tree(node.pid)]
@@ -337,75 +245,15 @@ def test_a_killed_container_is_named_with_yarn_s_reason_and_yarn_brings_another(
 # ---- HDFS ----------------------------------------------------------------------------------------------------------
 
 
-def test_tensorflow_lists_and_reads_files_on_hdfs(run, on_hdfs):
-    def read(args, ctx):
-        import tensorflow as tf
-
-        names = [name for name in tf.io.gfile.listdir(args) if name.startswith("part-")]
-        return [len(tf.io.gfile.GFile(f"{args}/{name}", "rb").read()) > 0 for name in names]
-
-    assert {*map(tuple, run(read, on_hdfs.parquet).wait(PATIENCE_S).values())} == {(True, True)}
-
-
-def test_event_files_are_written_to_hdfs(run, yarn_spark, on_hdfs):
-    def write(args, ctx):
-        import tensorflow as tf
-
-        with tf.summary.create_file_writer(ctx.log_dir).as_default():
-            tf.summary.scalar("loss", 1.0, step=1)
-
-    log_dir = f"{on_hdfs.folder}/events"
-    run(write, log_dir=log_dir).wait(PATIENCE_S)
-    assert yarn_spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(log_dir).count() >= 1
-
-
-def test_a_model_is_saved_to_hdfs(run, yarn_spark, on_hdfs):
-    def save(args, ctx):
-        import keras
-
-        model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
-        model.save(ctx.model_dir(args))
-
-    saved = f"{on_hdfs.folder}/saved.keras"
-    run(save, saved).wait(PATIENCE_S)
-    assert yarn_spark.read.format("binaryFile").load(saved).count() == 1
-
-
-def test_nodes_share_the_files_of_a_folder_on_hdfs(run, on_hdfs):
-    def find(args, ctx):
-        return ctx.files(args)
-
-    shares = run(find, on_hdfs.parquet).wait(PATIENCE_S).values()
-    assert all(len(share) == 1 and share[0].startswith(on_hdfs.parquet) for share in shares)
-
-
 @pytest.mark.parametrize("kind", ["parquet", "tfrecords", "csv", "json"])
 def test_nodes_read_their_shares_of_files_on_hdfs_around_spark(run, on_hdfs, kind):
     cluster = run(read_rows)
-    cluster.train(getattr(on_hdfs, kind))
-    assert sorted(row for (share,) in cluster.wait(PATIENCE_S).values() for row in share) == list(range(20))
-
-
-@pytest.mark.parametrize("where", ["address", "no scheme"])
-def test_tfrecords_are_written_to_hdfs(yarn_spark, on_hdfs, where):
-    path = f"{on_hdfs.folder}/written" if where == "address" else "/data/written-without-a-scheme"
-    write_tfrecords(yarn_spark.range(5), path)
-    assert yarn_spark.read.format("binaryFile").load(f"{path}/part-*").count() >= 1
-
-
-def test_tfrecords_are_read_from_hdfs(yarn_spark, on_hdfs):
-    rows = read_tfrecords(yarn_spark, on_hdfs.tfrecords).collect()
-    assert sorted(row.x for row in rows) == list(range(20))
-
-
-def test_predict_takes_a_model_on_hdfs(yarn_spark, on_hdfs):
-    rows = yarn_spark.createDataFrame([([1.0],), ([2.0],)], "x array<float>")
-    scored = tfos_lab.predict(rows, on_hdfs.model, "x").collect()
-    assert sorted((row.x, row.prediction) for row in scored) == [([1.0], 1.0), ([2.0], 2.0)]
+    cluster.train(f"{on_hdfs}/{kind}")
+    assert sorted(row for share in cluster.wait(PATIENCE_S).values() for row in share) == list(range(20))
 
 
 def test_a_task_of_spark_s_own_reads_hdfs_with_tensorflow_after_one_line(yarn_spark, on_hdfs):
-    folder = on_hdfs.tfrecords
+    folder = f"{on_hdfs}/tfrecords"
 
     def count(batches):
         import tensorflow as tf

@@ -1,4 +1,4 @@
-"""A suite for tensorflowonspark.pipeline and dfutil: estimator, model, parameters, TFRecords there and back."""
+"""A suite for tensorflowonspark.pipeline and dfutil: estimator, model, TFRecords there and back."""
 
 import os
 import tempfile
@@ -7,10 +7,9 @@ import unittest
 import numpy as np
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
-from pyspark.sql.types import ArrayType, BinaryType, LongType, StringType, StructField, StructType
 
-from tensorflowonspark import dfutil, gpu_info
-from tensorflowonspark.pipeline import HasBatchSize, HasSteps, Namespace, TFEstimator, TFModel, TFParams, yield_batch
+from tensorflowonspark import dfutil
+from tensorflowonspark.pipeline import TFEstimator, TFModel
 
 WEIGHTS = [3.14, 1.618]
 
@@ -61,40 +60,6 @@ class PipelineTest(unittest.TestCase):
 
     def setUp(self):
         self.folder = tempfile.mkdtemp()
-
-    def test_namespaces_are_made_of_many_things(self):
-        import argparse
-
-        n1 = Namespace({"string": "foo", "integer": 1, "float": 3.14, "array": [1, 2, 3], "map": {"a": 1, "b": 2}})
-        self.assertEqual((n1.string, n1.integer, n1.array, n1.map["b"]), ("foo", 1, [1, 2, 3], 2))
-        self.assertTrue("string" in n1)
-        self.assertFalse("extra" in n1)
-        self.assertEqual(Namespace(n1), n1)
-        self.assertEqual(Namespace(argparse.Namespace(**vars(n1))), n1)
-        argv = ["-foo", "1", "--bar", "xyz"]
-        self.assertEqual(Namespace(argv).argv, argv)
-        self.assertEqual(list(Namespace(argv)), argv)
-        with self.assertRaises(Exception):
-            Namespace(5)
-
-    def test_parameters_override_arguments(self):
-        class Both(TFParams, HasBatchSize, HasSteps):
-            def __init__(self, args):
-                super(Both, self).__init__()
-                self.args = args
-
-        both = Both(Namespace({"batch_size": 1, "other": 1}))
-        both.setBatchSize(10).setSteps(30)
-        merged = both.merge_args_params()
-        self.assertEqual((merged.batch_size, merged.steps, merged.other), (10, 30, 1))
-        self.assertEqual(both.getBatchSize(), 10)
-
-    def test_batches_are_columns(self):
-        rows = [(i, [float(i)], "text %d" % i) for i in range(5)]
-        batches = list(yield_batch(rows, 2, 3))
-        self.assertEqual([len(batch) for batch in batches], [3, 3, 3])
-        self.assertEqual([batch[0] for batch in batches], [[0, 1], [2, 3], [4]])
-        self.assertEqual(batches[2][2], ["text 4"])
 
     def test_an_estimator_trains_and_its_model_transforms(self):
         rows = [(x.tolist(), float(y)) for x, y in zip(self.features, self.labels)]
@@ -147,38 +112,11 @@ class PipelineTest(unittest.TestCase):
             [(1, b"123", "text", [1, 2, 3], 1.5), (2, b"4", "more", [4, 5, 6], 2.5)],
         )
 
-    def test_a_schema_is_inferred_from_an_example(self):
-        import tensorflow as tf
-
-        features = {
-            "blob": tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"\x00"])),
-            "many": tf.train.Feature(int64_list=tf.train.Int64List(value=[1, 2])),
-            "one": tf.train.Feature(int64_list=tf.train.Int64List(value=[1])),
-            "text": tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"a"])),
-        }
-        example = tf.train.Example(features=tf.train.Features(feature=features))
-        self.assertEqual(
-            dfutil.infer_schema(example, ["blob"]),
-            StructType(
-                [
-                    StructField("blob", BinaryType(), True),
-                    StructField("many", ArrayType(LongType()), True),
-                    StructField("one", LongType(), True),
-                    StructField("text", StringType(), True),
-                ]
-            ),
-        )
-        rows = list(dfutil.fromTFExample([(example.SerializeToString(), None)], ["blob"]))
-        self.assertEqual((rows[0].many, rows[0].one, rows[0].text, bytes(rows[0].blob)), ([1, 2], 1, "a", b"\x00"))
-
     def test_examples_are_made_by_tasks(self):
         df = self.spark.createDataFrame([(i, "row %d" % i) for i in range(6)], ["number", "text"])
         examples = df.rdd.mapPartitions(dfutil.toTFExample(df.dtypes))
         back = examples.mapPartitions(dfutil.fromTFExample).collect()
         self.assertEqual([(row.number, row.text) for row in back], [(i, "row %d" % i) for i in range(6)])
-
-    def test_no_gpu_is_not_an_error(self):
-        self.assertIn(gpu_info.is_gpu_available(), (True, False))
 
 
 if __name__ == "__main__":

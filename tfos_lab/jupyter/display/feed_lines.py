@@ -87,9 +87,9 @@ def _amounts(feed: FeedView, throughput: Throughput | None) -> list[str]:
 
 
 def feed_shares(feed: FeedView) -> str:
-    """Return each node's rows, or their range where there are many nodes."""
-    if len(feed.rows) <= _MAX_SHARES:
+    """Return each node's rows, or their range where there are many nodes; equal ones are said once."""
+    low, high = min(feed.rows.values(), default=0), max(feed.rows.values(), default=0)
+    if len(feed.rows) < 2 or (len(feed.rows) <= _MAX_SHARES and low != high):
         return " · ".join(f"{node} {rows:,}" for node, rows in feed.rows.items())
-    low, high = min(feed.rows.values()), max(feed.rows.values())
     each = f"{low:,} rows each" if low == high else f"{low:,} to {high:,} rows"
     return f"{len(feed.rows)} nodes with {each}"

@@ -1,0 +1,52 @@
+"""Pictures of the runs in ``tests/golden``; ``make golden`` takes them anew."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+from PIL import Image
+from playwright.sync_api import Browser, expect
+
+from tests.support.golden_runs import GOLDEN, RUNS, html_of
+from tests.support.jupyter_rig import ARTEFACTS, REPOSITORY
+from tfos_lab.jupyter.display.assets import read_style_sheet
+
+pytestmark = pytest.mark.browser
+
+# Fonts and their edges differ between machines: parts that have moved, gone or changed their colour differ by more.
+LENGTH_MAY_DIFFER, AREA_MAY_DIFFER = 0.03, 0.02
+PANEL_CSS = REPOSITORY / "extensions/jupyterlab/style/base.css"
+# What JupyterLab's light theme says, as far as the panel uses it.
+THEME = """:root { --jp-ui-font-color1: #212121; --jp-ui-font-color2: #616161; --jp-ui-font-color3: #9e9e9e;
+--jp-layout-color1: #fff; --jp-layout-color2: #eee; --jp-border-color1: #bdbdbd; --jp-border-color2: #e0e0e0;
+--jp-border-color3: #eee; --jp-brand-color1: #1976d2; --jp-success-color1: #388e3c; --jp-warn-color1: #f57c00;
+--jp-error-color1: #d32f2f; --jp-ui-font-size1: 13px; --jp-code-font-family: monospace }"""
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_looks_as_it_did(chromium: Browser, name: str) -> None:
+    page = chromium.new_page(viewport={"width": 300 if name == "panel" else 900, "height": 600})
+    style = THEME + PANEL_CSS.read_text() if name == "panel" else read_style_sheet("summary.css")
+    body = f'<div class="tfos-lab-panel">{html_of(name)}</div>' if name == "panel" else html_of(name)
+    page.set_content(f"<style>body {{ margin: 8px; font: 13px sans-serif }} {style}</style><body>{body}")
+    golden = GOLDEN / f"{name}.png"
+    writes = os.environ.get("TFOS_TEST_GOLDEN") == "write"
+    path = golden if writes else ARTEFACTS / f"golden-{name}.png"
+    page.locator("body > *").first.screenshot(path=path)
+    expect(page.locator("script")).to_have_count(0)
+    page.close()
+    if not writes:
+        assert difference(path, golden) is None
+
+
+def difference(path: object, golden: object) -> str | None:
+    """Return how a picture differs from the golden one, if it does."""
+    with Image.open(path) as one, Image.open(golden) as other:
+        if any(abs(a - b) > LENGTH_MAY_DIFFER * b for a, b in zip(one.size, other.size, strict=True)):
+            return f"{one.size} pixels, not {other.size}"
+        small = (other.width // 6, other.height // 6)
+        seen, wanted = (np.asarray(image.convert("RGB").resize(small), int) for image in (one, other))
+    part = (abs(seen - wanted).max(axis=2) > 60).mean()
+    return f"{part:.1%} of it differ" if part > AREA_MAY_DIFFER else None
