@@ -17,7 +17,7 @@ setup:  ## .venv with the locked dependencies, the built front end, and Java for
 	@.ci/setup
 
 demo: setup  ## train MNIST from the first notebook on local Spark and report
-	@.venv/bin/tfos-lab demo
+	@$(PYTHON) -m tfos_lab.demo
 
 lab: setup  ## JupyterLab with the tutorials
 	@.venv/bin/tfos-lab lab
@@ -86,10 +86,10 @@ format: setup  ## format the code, and fix what ruff can fix
 	.venv/bin/ruff format
 
 bench: setup  ## benchmarks side by side; writes benchmarks/results.json; or some: make bench ARGS=storage
-	@.venv/bin/tfos-lab bench $(ARGS)
+	@$(PYTHON) -m benchmarks $(ARGS)
 
 scale: setup  ## 512 and 4,096 acted nodes on one driver: what they cost it; writes benchmarks/results.json
-	@.venv/bin/tfos-lab bench scale
+	@$(PYTHON) -m benchmarks scale
 
 gallery: setup  ## the tutorials executed, with their outputs, in gallery/: some minutes; or one: make gallery ARGS=04
 	@$(PYTHON) .ci/gallery.py $(ARGS)

@@ -1,4 +1,4 @@
-"""Runs the benchmarks, prints a table, and writes ``benchmarks/results.json``: ``tfos-lab bench [NAME ...]``."""
+"""Runs the benchmarks, prints a table, and writes ``benchmarks/results.json``: ``python -m benchmarks [NAME ...]``."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.measure import Row
+from tfos_lab.cli.paths import find_checkout, kernel_environ
 
 SUITES = (
     "importing",
@@ -42,11 +43,12 @@ RESULTS = Path(__file__).with_name("results.json")
 
 def main() -> int:
     """Run the suites named on the command line, all by default."""
-    parser = argparse.ArgumentParser(prog="tfos-lab bench", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("suites", nargs="*", metavar="NAME", help=", ".join(SUITES))
     names = parser.parse_args().suites or SUITES
     if unknown := set(names) - set(SUITES):
         parser.error(f"no such benchmark: {', '.join(sorted(unknown))}; there are {', '.join(SUITES)}")
+    os.environ.update(kernel_environ(os.environ, find_checkout()))
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ["TFOS_LAB_FORK_SERVER"] = "kernel"  # nothing is warm but what a benchmark has warmed itself
     # SIGTERM ends the ``with`` blocks, too, and so the clusters and processes that were started.

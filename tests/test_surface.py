@@ -141,17 +141,17 @@ def test_stages_and_compat_are_there_by_name():
 
 def test_cells_lines_and_the_command_line_know_their_words():
     from tfos_lab import cli
-    from tfos_lab.jupyter.cell.selection import NotebookCells
-    from tfos_lab.jupyter.commands.table import Commands
-    from tfos_lab.jupyter.options.table import BY_NAME, parse_options
+    from tfos_lab.jupyter.cell.export import NotebookCells
+    from tfos_lab.jupyter.commands import Commands
+    from tfos_lab.jupyter.options import BY_NAME, parse_options
 
     assert set(CELL_OPTIONS.split()) <= set(BY_NAME)
     options = parse_options("", {})
     assert (options.data, options.validation, options.args, options.background) == (None, None, None, False)
     assert (options.feed.epochs, options.feed.remainder, options.feed.feed_timeout) == (1, "exact", 600)
     magics = Commands(lambda: NotebookCells([], {}), print)
-    assert set(LINE_MAGICS.split()) <= set(magics.complete([]))
-    assert set(COMMANDS.split()) <= set(cli.COMMANDS)
+    assert set(LINE_MAGICS.split()) == set(magics.complete([]))
+    assert set(COMMANDS.split()) == set(cli.COMMANDS)
 
 
 def test_make_has_its_targets():

@@ -1,8 +1,17 @@
-"""Errors as short text, and what sentences are written with: counts and durations."""
+"""Errors as short text, and what sentences are written with: counts, durations, and what was probably meant."""
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 _MAX_CHARACTERS = 300
+
+
+def nearest(text: str, candidates: Iterable[str]) -> str | None:
+    """Return the candidate most like ``text``, if one is similar enough."""
+    found = difflib.get_close_matches(text, list(candidates), n=1, cutoff=0.55)
+    return found[0] if found else None
 
 
 def format_count(count: int, one: str, many: str = "") -> str:

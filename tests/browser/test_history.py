@@ -21,8 +21,8 @@ get_ipython().register_magics(TfosMagics)"""
 CELLS = {
     "load": LOAD,
     "history": "%tfos history",
-    "compare": "%tfos compare 1f2e 2a3b 3c4d",
-    "open": "%tfos open titanic",
+    "compare": "%tfos history 1f2e 2a3b 3c4d",
+    "open": "%tfos history titanic",
     "table": "import tfos_lab\ntfos_lab.runs()[['name', 'outcome', 'seconds', 'metrics.loss']].head(3)",
 }
 

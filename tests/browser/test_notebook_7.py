@@ -14,7 +14,6 @@ expect.set_options(timeout=60_000)
 # It is raised by Notebook 7.6 while its page loads, without our extension too.
 NOT_OURS = "Cannot read properties of undefined (reading 'schema')"
 
-# Jupyter hides a cell's toolbar where it would cover the first line: that line is short.
 CELLS = {
     "load": """%load_ext tfos_lab
 import threading
@@ -25,7 +24,6 @@ if ctx.is_chief:
     write_events(ctx.log_dir, loss=[1 / (i + 1) for i in range(30)])
 ctx.report(step=1, loss=0.5)
 threading.Event().wait(600)""",
-    "plain": "1 + 1",
 }
 
 
@@ -45,10 +43,6 @@ def card(notebook: Notebook) -> Locator:
     return notebook.page.locator("#tfos-lab-clusters .tfos-lab-card")
 
 
-def run_button(notebook: Notebook) -> Locator:
-    return notebook.page.locator('.jp-cell-toolbar [data-command="tfos-lab:run-cell"]')
-
-
 def test_the_cell_shows_the_table_of_its_nodes(notebook: Notebook) -> None:
     assert notebook.page.evaluate("() => window.jupyterapp.name") == "Jupyter Notebook"
     live = notebook.output(cell("train")).locator(".tfos-live")
@@ -60,20 +54,11 @@ def test_the_cell_shows_the_table_of_its_nodes(notebook: Notebook) -> None:
         expect(row).to_contain_text("0.5")
 
 
-def test_the_button_is_on_cells_that_run_on_a_cluster_only(notebook: Notebook) -> None:
-    notebook.cell(cell("plain")).locator(".jp-InputPrompt").click()
-    expect(notebook.page.locator(".jp-cell-toolbar")).to_be_visible()
-    expect(run_button(notebook)).to_be_hidden()
-    notebook.cell(cell("train")).locator(".jp-InputPrompt").click()
-    expect(run_button(notebook)).to_be_visible()
-
-
 def test_the_panel_of_the_view_menu_opens_tensorboard_in_a_window(notebook: Notebook) -> None:
     notebook.page.get_by_role("menuitem", name="View", exact=True).click()
     notebook.page.get_by_role("menuitem", name="Show Clusters").click()
     expect(card(notebook)).to_contain_text("mnist")
     expect(card(notebook)).to_contain_text("2/2 nodes")
-    expect(run_button(notebook)).to_be_visible()
     notebook.screenshot("notebook-7")
     with notebook.page.expect_popup() as popup:
         card(notebook).get_by_role("button", name="TensorBoard of mnist").click()

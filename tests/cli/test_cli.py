@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import re
 import signal
 import subprocess
 import sys
@@ -12,13 +10,13 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import nbformat
-import pytest
 
 from tests.support.daemon import Daemon
 from tests.support.eventually import eventually
 from tests.support.kernels import Kernels
 from tests.support.quick import QUICK_ENV
-from tfos_lab.cli import COMMANDS, demo, main
+from tfos_lab import demo
+from tfos_lab.cli import COMMANDS, main
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,16 +41,16 @@ def test_without_a_command_all_commands_are_listed(capsys):
 
 def test_an_unknown_command_is_refused_with_a_list_of_commands(capsys):
     assert main(["train"]) == 2
-    there = "doctor, pack, demo, lab, bench, compat, mnist, run-script, history, warm"
+    there = "doctor, lab, run-script, history, pack, warm"
     assert capsys.readouterr().err == f"tfos-lab has no command 'train'; there are {there}\n"
 
 
 def test_an_interrupt_ends_a_command_without_a_traceback(capsys, monkeypatch):
-    def interrupt(_arguments):
+    def interrupt(*_arguments, **_options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(demo, "run", interrupt)
-    assert main(["demo"]) == 130
+    monkeypatch.setattr("tfos_lab.engine.environment.pack.pack", interrupt)
+    assert main(["pack"]) == 130
     assert capsys.readouterr().err == "interrupted\n"
 
 
@@ -81,103 +79,23 @@ def test_lab_reports_a_missing_folder(capsys):
     assert "there is no folder no-such-folder" in capsys.readouterr().err
 
 
-# ---- bench ----------------------------------------------------------------------------------------------------------
-
-
-def bench_in(checkout, code):
-    """Start the command for a checkout whose benchmarks are ``code``."""
-    (checkout / "benchmarks").mkdir()
-    (checkout / "benchmarks" / "__init__.py").touch()
-    (checkout / "benchmarks" / "__main__.py").write_text(code)
-    command = (
-        "import sys; from pathlib import Path; from tfos_lab.cli import bench, main; "
-        "bench.find_checkout = lambda: Path(sys.argv[1]); sys.exit(main(['bench', *sys.argv[2:]]))"
-    )
-    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.Popen([sys.executable, "-c", command, checkout, "7"], env=environ, cwd="/")
-
-
-def test_bench_runs_the_benchmarks_of_the_checkout_and_has_their_exit_code(tmp_path):
-    assert bench_in(tmp_path, "import sys; sys.exit(int(sys.argv[1]))").wait(60) == 7
-
-
-def test_bench_that_is_terminated_leaves_nothing_running(tmp_path):
-    pid = tmp_path / "pid"
-    bench = bench_in(
-        tmp_path,
-        "import os, pathlib, time\n"
-        f"pathlib.Path({str(pid)!r} + '.part').write_text(str(os.getpid()))\n"
-        f"os.rename({str(pid)!r} + '.part', {str(pid)!r})\n"
-        "time.sleep(600)",
-    )
-    eventually(pid.is_file)
-    bench.terminate()
-    bench.wait(60)
-    eventually(lambda: not Path("/proc", pid.read_text()).exists())
-
-
 # ---- demo -----------------------------------------------------------------------------------------------------------
-
-STATE = {
-    "clusters": [
-        {
-            "launcher": "local",
-            "nodes": ["chief:0", "worker:0"],
-            "rows_fed": {"chief:0": 4000, "worker:0": 4000},
-            "rows_read": {"chief:0": 20000, "worker:0": 20000},
-            "timings": {"launched": 0.5, "reserved": 0.75, "released": 0.76, "running": 4.75, "fed": 6.0, "done": 26.0},
-            "model": "runs/mnist/output/model.keras",
-        },
-        {
-            "launcher": "local",
-            "nodes": ["chief:0"],
-            "rows_fed": {},
-            "rows_read": {},
-            "timings": {"running": 0.17},
-            "model": "",
-        },
-    ],
-    "data": "8,000 training and 2,000 test images of 28 × 28: MNIST",
-    "tested": 2000,
-    "accuracy": 0.9765,
-}
-
-
-def test_the_report_has_nodes_rows_accuracy_and_seconds_per_phase():
-    assert re.sub(r"\x1b\[[\d;]*m", "", demo.render_report(STATE)).splitlines() == [
-        "Trained on 2 nodes of this machine.",
-        "  nodes         chief:0, worker:0",
-        "  data          8,000 training and 2,000 test images of 28 × 28: MNIST",
-        "  rows fed      8,000, read 5 times (chief:0 4,000, worker:0 4,000)",
-        "  accuracy      97.7% of 2,000 digits that it had not seen",
-        "  model         runs/mnist/output/model.keras",
-        "  seconds       launch 0.50 · reserve 0.25 · import and start 4.0 · feed 1.2 · train 20.0",
-        "  next cluster  its first line ran 0.17 s after the call",
-    ]
-
-
-def test_demo_executes_a_notebook_and_reads_its_final_state(capsys, tmp_path):
-    path = write_notebook(tmp_path / "tiny.ipynb", "md:## Add", "accuracy = 0.5 + 0.25", "print(accuracy)")
-    assert main(["demo", str(path)]) == 0
-    output = capsys.readouterr().out
-    assert "✓ Add" in output
-    assert "The notebook started no cluster." in output
 
 
 def test_demo_shows_the_failed_cell_and_its_error(capsys, tmp_path):
     path = write_notebook(tmp_path / "wrong.ipynb", "md:## Divide", "a = 1", "b = a - 1\na / b")
-    assert main(["demo", str(path)]) == 1
+    assert demo.main(path) == 1
     output = capsys.readouterr()
     assert "✗ Divide" in output.out
-    assert "Divide: cell 2 failed\n\n    b = a - 1\n    a / b\n" in output.err
+    assert "b = a - 1\na / b\n" in output.err
     assert "ZeroDivisionError: division by zero" in output.err
     assert "\x1b" not in output.err
 
 
 def test_demo_reports_that_the_kernel_died(capsys, tmp_path):
     path = write_notebook(tmp_path / "dies.ipynb", "import os; os._exit(3)")
-    assert main(["demo", str(path)]) == 1
-    assert "the notebook's kernel has gone" in capsys.readouterr().err
+    assert demo.main(path) == 1
+    assert "Kernel died" in capsys.readouterr().err
 
 
 def test_an_interrupt_ends_demo_and_its_kernel(tmp_path):
@@ -190,12 +108,7 @@ def test_an_interrupt_ends_demo_and_its_kernel(tmp_path):
         "time.sleep(60)",
     )
     demo = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "import sys; from tfos_lab.cli import main; sys.exit(main(['demo', sys.argv[1]]))",
-            path,
-        ],
+        [sys.executable, "-m", "tfos_lab.demo", path],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -212,17 +125,16 @@ def test_an_interrupt_ends_demo_and_its_kernel(tmp_path):
 
 def test_demo_reports_missing_java_before_anything_starts(capsys, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", "/no/such/java")
-    assert main(["demo"]) == 1
+    assert demo.main() == 1
     output = capsys.readouterr()
     assert output.out == ""
     assert "Java: JAVA_HOME=/no/such/java is no Java that runs; Spark needs Java 17 or newer" in output.err
 
 
-@pytest.mark.parametrize("arguments", [["no-such.ipynb"], []])
-def test_demo_reports_a_missing_notebook(arguments, capsys, monkeypatch, tmp_path):
+def test_demo_without_its_notebook_says_where_it_is(capsys, monkeypatch):
     monkeypatch.setattr(demo, "find_checkout", lambda: None)
-    assert main(["demo", *arguments]) == 1
-    assert "notebook" in capsys.readouterr().err
+    assert demo.main() == 1
+    assert "run this in a checkout" in capsys.readouterr().err
 
 
 # ---- doctor ---------------------------------------------------------------------------------------------------------

@@ -61,6 +61,8 @@ def test_the_exit_code_is_the_outcome(tmp_path, capsys):
     ("arguments", "problem"),
     [
         (["none.py"], "there is no script"),
+        (["a.py", "--epochs", "two"], "--epochs two: the option takes: whole number"),
+        (["a.py", "--on-hang", "fial"], "on_hang='fial': use one of warn, fail; did you mean fail?"),
         (["a.py", "--node", "boss"], "job_name='boss': there is no such role; use ps, chief"),
         (["a.py", "--node", "worker:lr"], "--node worker"),
         (["a.py", "--node", 'worker:{"lr"}'], "--node worker"),

@@ -42,7 +42,6 @@ def run(*arguments, cwd, command=(sys.executable, "-m", "tfos_lab.compat")):
 ADVICE = "give the path of a Python script, or -m and a module\n"
 ENTRIES = {
     "module": [sys.executable, "-m", "tfos_lab.compat"],
-    "command": [sys.executable, "-c", "import sys; from tfos_lab.cli import main; sys.exit(main())", "compat"],
     "path": [sys.executable, str(Path(__file__).parents[2] / "tfos_lab/compat/__main__.py")],
 }
 

@@ -35,7 +35,8 @@ def test_the_help_of_run_and_of_the_configuration_describes_each_option():
     for documented in (tfos_lab.run, tfos_lab.ClusterConfig):
         names = OPTIONS if documented is tfos_lab.run else inspect.signature(documented).parameters
         assert [name for name in names if f"\n{name} : " not in inspect.getdoc(documented)] == []
-    assert set(inspect.signature(tfos_lab.ClusterConfig).parameters) < set(OPTIONS)
+    # `driver_ps` is for programs of TensorFlowOnSpark.
+    assert set(inspect.signature(tfos_lab.ClusterConfig).parameters) - {"driver_ps"} < set(OPTIONS)
     assert "grace : float, default 10.0\n    Seconds between asking a node to end" in inspect.getdoc(tfos_lab.run)
 
 
@@ -53,10 +54,8 @@ module.__file__ = str(path)
 exec(compile(f"{head}{docstring}    tree: {entry}\\n{rest}", str(path), "exec"), vars(module))
 
 import tfos_lab
-from tfos_lab.jupyter.options.completion import complete_options
-from tfos_lab.jupyter.options.configured import TfosLab
-from tfos_lab.jupyter.options.documents import describe_options, options_markdown
-from tfos_lab.jupyter.options.table import parse_options
+from tfos_lab.jupyter.completion import complete_options
+from tfos_lab.jupyter.options import TfosLab, describe_options, options_markdown, parse_options
 from tfos_lab.ml import TFEstimator
 
 calls = {one.__name__: one for one in (tfos_lab.run, tfos_lab.start, tfos_lab.parallel, tfos_lab.run_script)}
@@ -92,11 +91,11 @@ def test_an_option_is_declared_once_and_is_in_all_calls_cells_params_and_documen
         *(f'{call} {{"oak", "elm"}} oak' for call in ("run", "start", "parallel", "run_script", "search")),
         "attribute elm",
         "check tree='fir': use one of oak, elm",
-        "line tree=el: use one of oak, elm; did you mean elm?",
+        "line tree='el': use one of oak, elm; did you mean elm?",
         "line elm",
         "completion ['tree=']",
         "completion ['oak', 'elm']",
-        "help " + f"{'tree':<20}  kind of tree [oak | elm; oak]",
+        "help " + f"{'tree':<13}  kind of tree [oak | elm; oak]",
         "document | `tree` | kind of tree. Any will. | `oak` |",
         "trait oak",
         "param elm Kind of tree",
@@ -110,7 +109,7 @@ def test_a_call_takes_the_options_that_mean_something_to_it():
 
 
 def test_a_configuration_has_the_defaults_and_cannot_be_changed():
-    config = tfos_lab.ClusterConfig(grace=0, collect="all", output_limit_bytes=0, log_dir=None)
+    config = tfos_lab.ClusterConfig(grace=0, collect="all", log_dir=None)
     assert (config.cluster_size, config.master_node, config.grace, config.name) == (1, "chief", 0, "cluster")
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.cluster_size = 2
@@ -136,10 +135,6 @@ def test_each_option_refuses_nonsense_by_its_name_and_value_and_all_of_them_toge
         ({"cluster_size": 2.0}, "cluster_size=2.0: a whole number is needed"),
         ({"cluster_size": True}, "cluster_size=True: a whole number is needed"),
         ({"num_ps": -1}, "num_ps=-1: cannot be negative"),
-        (
-            {"driver_ps": True},
-            "driver_ps: there is no parameter server to run on the notebook's machine; ask for num_ps=1 or more",
-        ),
         (
             {"restarts": 2, "local": "inline"},
             "restarts=2: inline runs in this very process, which cannot start again",

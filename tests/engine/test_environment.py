@@ -280,7 +280,7 @@ def test_executors_need_only_the_archive(packed, standalone, new_spark, monkeypa
     assert "is stale: absl-py missing there" in findings["environment"].found, "this Python has more"
     executor = next(finding for what, finding in findings.items() if what.startswith("executor "))
     assert "its environment is stale: absl-py missing there" in executor.found
-    assert "%tfos pack" in executor.advice
+    assert "tfos-lab pack" in executor.advice
 
 
 CONTAINER = """

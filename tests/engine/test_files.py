@@ -215,15 +215,22 @@ def test_symbolic_links_are_not_followed(output, tmp_path):
     assert (home / "file").read_text() == "x"
 
 
-def test_the_newest_files_that_fit_are_stored_and_removed_ones_make_room(output):
-    stand = output(output_limit_bytes=10)
+def leave(monkeypatch, size_bytes):
+    """Have the driver's disk have no more room than this."""
+    monkeypatch.setattr("shutil.disk_usage", lambda _folder: SimpleNamespace(total=0, free=size_bytes))
+
+
+def test_the_newest_files_that_fit_are_stored_and_removed_ones_make_room(output, monkeypatch):
+    stand = output()
+    leave(monkeypatch, 10)
     assert stand.bring({"a": b"x" * 6, "b": b"x" * 6}) == (["a"], m.FilesTaken("output", 1, left_out=1))
     assert stand.bring({"b": b"x" * 10}) == (["b"], m.FilesTaken("output", 2))
     assert stand.stored() == {"b"}
 
 
-def test_what_stays_on_the_node_s_host_is_noted_with_its_place(output):
-    stand = output(output_limit_bytes=1_000)
+def test_what_stays_on_the_node_s_host_is_noted_with_its_place(output, monkeypatch):
+    stand = output()
+    leave(monkeypatch, 1_000)
     files = [m.ListedFile("a", 3_000_000_000), m.ListedFile("b", 200_000_000)]
     assert stand.ask(m.FilesListed(0, "output", 1, files, last=True, links=1)) == [
         m.FilesTaken("output", 1, left_out=2)
@@ -231,14 +238,14 @@ def test_what_stays_on_the_node_s_host_is_noted_with_its_place(output):
     stand.ask(m.OutputSettled(rank=0, place="/tmp/there"))
     kept, links = stand.notes
     assert kept == (
-        "output of chief:0: 2 files of 3,200.0 MB were not copied here (output_limit_bytes=1,000 is reached); they are "
+        "output of chief:0: 2 files of 3,200.0 MB were not copied here (the disk is nearly full); they are "
         "on fake in /tmp/there"
     )
     assert links == "output of chief:0: 1 symbolic link was not copied here"
 
 
 def test_a_list_with_a_size_below_zero_ends_its_sender(output):
-    stand = output(output_limit_bytes=10)
+    stand = output()
     stand.nodes.send(m.FilesListed(0, "output", 1, [m.ListedFile("a", -100), m.ListedFile("b", 100)]))
     assert eventually(lambda: stand.cluster.ended)
     assert "FilesListed (a false size)" in str(stand.cluster.head.failure())

@@ -84,16 +84,18 @@ def test_a_full_disk_costs_log_and_nothing_else_and_is_noted_once(log):
 # ---- a log that is not whole ----------------------------------------------------------------------------------------
 
 
-def test_a_limit_leaves_out_the_middle_and_says_how_much(log):
-    lines = [b"".join(f"line {number + of:06d}\n".encode() for of in range(100)) for number in range(0, 20_000, 100)]
+def test_a_full_disk_leaves_out_the_middle_and_says_how_much(log, monkeypatch):
+    line = "x" * 1000
+    lines = [b"".join(f"{line} {number + of:06d}\n".encode() for of in range(100)) for number in range(0, 40_000, 100)]
     whole = b"".join(lines)
-    log = log(log_limit_bytes=50_000)
+    log = log()
+    monkeypatch.setattr("shutil.disk_usage", lambda _folder: SimpleNamespace(total=0, free=0))
     log.write(*lines)
     [note] = log.notes
-    assert "(log_limit_bytes=50,000 is reached): nodes go on, files say how much is missing" in note
+    assert "(the disk is nearly full): nodes go on, files say how much is missing" in note
     begin, missing, end = re.split("\n… ([\\d,]+) bytes are missing here …\n".encode(), log.end())
     assert whole.startswith(begin)
-    assert 45_000 < len(begin) <= 50_000
+    assert 16 << 20 <= len(begin) <= 17 << 20
     assert whole.endswith(end)
     assert len(end) >= 1 << 16
     assert len(begin) + int(missing.replace(b",", b"")) + len(end) == len(whole)

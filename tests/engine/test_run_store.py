@@ -17,7 +17,7 @@ import tfos_lab
 from tests.support.eventually import eventually
 from tests.support.recorded_runs import this_process, write_run
 from tests.support.trials import fit
-from tfos_lab.cli.history import run as history
+from tfos_lab.cli import main
 from tfos_lab.errors import ConfigError, NodeFailed
 
 pytestmark = pytest.mark.leaves_nothing
@@ -82,7 +82,7 @@ def test_the_history_opens_what_is_at_the_address(store, capsys):
         assert (run.output_dir / "notes.txt").read_text() == "kept"
         assert run.metrics["loss"].tolist() == [0.5]
         assert run.event_dir == f"{store}/{run_id}/events"
-    assert history([store]) == history(["first", "--folder", store]) == 0
+    assert main(["history", store]) == main(["history", "first", "--folder", store]) == 0
     assert capsys.readouterr().out.count(f"first {run_id[-4:]}") == 2
 
 

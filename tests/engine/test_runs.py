@@ -26,7 +26,6 @@ def test_every_run_is_a_row(tmp_path):
     assert isinstance(table, pd.DataFrame)
     assert len(table) == 8
     assert table.index.name == "id"
-    assert table.loc["mnist-20260102-120000-2a3b", "pinned"]
     assert set(table["outcome"]) == {"done", "failed", "lost", "running"}
     assert len(table.attrs["unreadable"]) == 2
 
@@ -316,14 +315,13 @@ DAY_S = 86_400.0
 
 @pytest.fixture
 def five(tmp_path, monkeypatch):
-    """A folder with five runs, of the last five days; the oldest one is pinned."""
+    """A folder with five runs, of the last five days; the oldest one is tagged."""
     place = tmp_path / "runs"
     monkeypatch.setenv("TFOS_LAB_RUNS", str(place))
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "jupyter"))
     for number in range(1, 6):
         write_run(place, f"old-{number}", ago_s=(number - 0.5) * DAY_S)
-    (place / "old-5" / ".pinned").touch()
-    assert tfos_lab.runs(place)["old-5"].pinned
+    tfos_lab.runs(place)["old-5"].tag("good")
     return place
 
 
@@ -345,7 +343,7 @@ def test_by_default_all_stay(five):
     assert left(five) == ["new", "old-1", "old-2", "old-3", "old-4", "old-5"]
 
 
-def test_so_many_of_the_newest_stay_and_pinned_ones_and_those_that_go_on(five):
+def test_so_many_of_the_newest_stay_and_tagged_ones_and_those_that_go_on(five):
     write_run(five, "old-6", ago_s=9 * DAY_S, **GOING, process=this_process())
     run(keep_runs=3)
     assert left(five) == ["new", "old-1", "old-2", "old-5", "old-6"]
@@ -361,22 +359,22 @@ def test_the_environment_holds_where_no_option_does(five, monkeypatch):
 
 @pytest.mark.parametrize("text", ["0", "all", "-1", "1.5"])
 def test_a_wrong_limit_in_the_environment_removes_nothing_and_is_told(five, monkeypatch, caplog, text):
-    monkeypatch.setenv("TFOS_LAB_KEEP_DAYS", text)
+    monkeypatch.setenv("TFOS_LAB_KEEP_RUNS", text)
     run()
     assert len(left(five)) == 6
-    assert f"TFOS_LAB_KEEP_DAYS={text}: a whole number, 1 or more, is needed" in caplog.text
+    assert f"TFOS_LAB_KEEP_RUNS={text}: a whole number, 1 or more, is needed" in caplog.text
 
 
 def test_a_search_goes_as_a_whole_and_stays_while_it_goes_on_or_for_the_sake_of_one_trial(place):
     path = write_search(place, ago_s=9 * DAY_S)
-    pin = path / "run-1" / ".pinned"
-    pin.touch()
+    trial = tfos_lab.runs(place)[f"{path.name[-4:]}.1"]
+    trial.tag("good")
     write_search(place, "search-20260101-120000-1f2e", ago_s=9 * DAY_S, **GOING, process=this_process())
-    run(keep_days=1)
+    run(keep_runs=1)
     assert len(left(place)) == 3
-    pin.unlink()
-    run(keep_days=1)
-    assert left(place) == ["new", "new", "search"]
+    trial.untag("good")
+    run(keep_runs=1)
+    assert left(place) == ["new", "search"]
 
 
 def test_a_lost_run_goes_and_what_is_no_run_of_ours_is_left_alone(five, tmp_path):

@@ -425,15 +425,6 @@ def the_evaluator_is_killed(scene):
     lose_the_evaluator(scene, "kill")
 
 
-@fault(
-    'the same, with `on_evaluator_failure="fail"`',
-    fails("evaluator:0", "ValueError", "no checkpoint is there"),
-    page="the evaluator's error | at once | as if any node had raised",
-)
-def a_needed_evaluator_fails(scene):
-    scene.run(train_beside, ("raise", "/no/such/file"), evaluator=True, on_evaluator_failure="fail")
-
-
 elsewhere(
     "a process is stopped (SIGSTOP), or holds Python's lock | `%tfos stacks` says so, or shows the stacks all the same | at once | the process, as it was | tests/node/test_stacks.py::test_a_child_that_is_stopped_says_so_at_once",
     "the kernel is killed | the view says that the kernel is gone |  | no node; fork servers for ten idle minutes, unless `TFOS_LAB_FORK_SERVER=kernel` | tests/faults/test_kernels.py::test_when_the_kernel_is_killed_everything_ends_with_it",
@@ -636,7 +627,7 @@ def the_disk_under_the_logs_is_full(scene):
 
 
 elsewhere(
-    "a log outgrows the disk, or `log_limit_bytes` | training goes on; a note. The file has the beginning, how much is missing, and the end |  | 1 GiB of the disk, or 5 % of a small one | tests/engine/test_logs.py::test_part_of_the_disk_stays_free",
+    "a log outgrows the disk | training goes on; a note. The file has the beginning, how much is missing, and the end |  | 1 GiB of the disk, or 5 % of a small one | tests/engine/test_logs.py::test_part_of_the_disk_stays_free",
     "the disk of a node's host is full of its log | training goes on; the log says how much it lacks |  | what was logged before | tests/node/test_logs.py::test_lines_that_the_disk_has_no_room_for_are_lost_whole_and_told_once",
     "`ctx.report` is called more than 1,000 times a second | the newest reports at each time, and the last; the log says so once |  | the first thousand reports | tests/faults/test_output.py::test_a_flood_of_reports_is_thinned_on_the_node_and_told_once",
 )

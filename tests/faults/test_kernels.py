@@ -51,6 +51,7 @@ _START = """
 import json, os, signal, sys, threading, time
 from pathlib import Path
 import tfos_lab
+from tests.support.clusters import run
 from tests.support.quick import QUICK_ENV
 from tests.support.spark import spark_session
 
@@ -107,7 +108,7 @@ _ON_EXECUTORS = """
 with spark_session(sys.argv[1], Path(sys.argv[2])) as spark:
     slotless = tfos_lab.run(ignore_sigterm, spark=spark, **{**options, "cluster_size": 4})
     slotless.train(spark.range(10))  # no slot is free: they return theirs
-    running = tfos_lab.run(ignore_sigterm, spark=spark, **{**options, "cluster_size": 3}, num_ps=1, driver_ps=True)
+    running = run(ignore_sigterm, spark=spark, **{**options, "cluster_size": 3}, num_ps=1, driver_ps=True)
     tell_of(slotless, running)
     threading.Event().wait()
 """

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -159,15 +160,16 @@ def remove(folder):
     folder.rmdir()
 
 
-def test_files_beyond_the_limit_stay_and_the_cell_says_where(run, remote):
-    cluster = run(write_much, {"large": 3000, "small": 500}, output_limit_bytes=1000)
+def test_files_that_do_not_fit_stay_and_the_cell_says_where(run, remote, monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda _folder: SimpleNamespace(total=0, free=1000))
+    cluster = run(write_much, {"large": 3000, "small": 500})
     hashes = cluster.wait(timeout=120)["chief:0"]
     assert sorted(content(cluster.run_dir / "output")) == ["small"]
     [note] = [note for note in cluster.view().notes if "not copied here" in note]
     told, _, folder = note.rpartition(" in ")
     assert told == (
         "output of chief:0: 1 file of 3,000 bytes was not copied here ("
-        f"output_limit_bytes=1,000 is reached); it is on {cluster.nodes[0].host}"
+        f"the disk is nearly full); it is on {cluster.nodes[0].host}"
     )
     assert hash_of(Path(folder, "large")) == hashes["large"]
     remove(Path(folder))

@@ -378,12 +378,19 @@ def test_a_running_cluster_of_the_same_name_is_not_replaced_silently(run, proble
     old.wait_until_running()
     assert problem("%%tfos local=processes\n1") == (
         "the cluster 'cluster' is still running: wait for it with cluster.wait(), stop it with %tfos stop cluster, "
-        "write `replace` to stop it first, or give this one another name=..."
+        "or give this one another name=..."
     )
     assert dict(run("%%tfos name=other local=processes\n1")) == {"chief:0": 1}
     assert not old.ended
-    assert dict(run("%%tfos replace local=processes\n2")) == {"chief:0": 2}
-    assert (old.state, shell.user_ns["cluster"].state) == ("stopped", "done")
+
+
+def test_a_cell_that_runs_again_replaces_its_own_run(run, shell):
+    cell = f"%%tfos background local=processes\n{WAITS}"
+    run(cell)
+    old = shell.user_ns["cluster"]
+    old.wait_until_running()
+    run(cell)
+    assert (old.state, shell.user_ns["cluster"].ended) == ("stopped", False)
 
 
 def test_a_cell_that_cannot_start_is_refused_without_a_display(run, capsys):

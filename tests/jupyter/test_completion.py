@@ -21,15 +21,14 @@ def tab(run, shell):
 def test_options_are_offered_with_their_equals_sign_and_those_that_are_given_not_again(tab):
     assert tab("%%tfos clu") == ["cluster_size="]
     assert tab("%%tfos cluster_size=4 tens|\nbody") == ["tensorboard"]
-    assert tab("%%tfos --clu") == ["--cluster_size"]
-    assert set(tab("%%tfos re")) == {"remainder=", "replace", "restarts="}
+    assert set(tab("%%tfos re")) == {"remainder=", "restarts="}
     assert "cluster_size=" not in tab("%%tfos cluster_size=4 ")
     assert "num_ps=" in tab("%%tfos cluster_size=4 ")
 
 
 def test_choices_are_offered(tab):
     assert tab("%%tfos local=") == ["auto", "processes", "inline", "off"]
-    assert tab("%%tfos local=in") == tab("%%tfos --local in") == ["inline"]
+    assert tab("%%tfos local=in") == ["inline"]
     assert tab("%%tfos tensorboard=t") == ["true"]
 
 
@@ -42,7 +41,7 @@ def test_names_that_hold_a_fitting_value_are_offered(tab, run):
 
 
 def test_commands_and_their_arguments_are_offered(tab, run):
-    assert tab("%tfos st") == ["status", "start", "stop", "stacks"]
+    assert tab("%tfos st") == ["start", "stop", "stacks"]
     run("%%tfos name=complete_me cluster_size=2 local=processes background\nimport threading\nthreading.Event().wait()")
     for command in ("logs", "stop", "stacks", "profile"):
         assert tab(f"%tfos {command} complete_") == ["complete_me"]
@@ -89,5 +88,7 @@ def test_shift_tab_shows_signature_docstring_and_values(front_end):
     assert "Wait until all training nodes have returned" in front_end.shift_tab("%%tfos\ncluster.wait|()")
     task_index = front_end.shift_tab("%%tfos\nctx.task_index|")
     assert task_index == "task_index : int\n\nNumber of this node within its job, from 0."
-    assert front_end.shift_tab("%%tfos\nctx|").startswith("ctx : NodeContext\n\nOne node's view of the cluster")
+    context = front_end.shift_tab("%%tfos\nctx|")
+    assert "NodeContext" in context
+    assert "One node's view of the cluster" in context
     assert "{'depth': 3}" in front_end.shift_tab("%%tfos args=table\nargs|")

@@ -58,7 +58,7 @@ def test_the_script_is_the_cell_and_the_cells_that_it_depends_on(cells, export):
         "spark = SparkSession.builder.getOrCreate()\n\n"
         "def map_fun(args, ctx=None):\n    model = build()\n    return model.fit(args['lr'])\n\n"
         'if __name__ == "__main__":\n'
-        "    mnist = tfos_lab.run(map_fun, {'lr': RATE}, spark=spark, cluster_size=2, name='mnist', grace=5.0, "
+        "    mnist = tfos_lab.run(map_fun, {'lr': RATE}, spark=spark, cluster_size=2, name='mnist', grace=5, "
         "local='processes', tensorboard=True)\n"
         "    with mnist:\n"
         '        print("TensorBoard:", mnist.tensorboard_url)\n'

@@ -22,7 +22,7 @@ def notebook(kernel):
 def test_names_stay_from_cell_to_cell(notebook):
     assert notebook.run("%%tfos on=cluster\nimport os\nnumber = ctx.worker_num\ndef double(x):\n    return 2 * x") == ""
     assert notebook.run("%%tfos on=cluster\ndouble(number)") == "chief:0: 0\nworker:0: 2\nworker:1: 4"
-    task = notebook.run("%%tfos on=cluster nodes=worker:1\nargs['n'], '\"index\":1' in os.environ['TF_CONFIG']")
+    task = notebook.run("%%tfos on=cluster/worker:1\nargs['n'], '\"index\":1' in os.environ['TF_CONFIG']")
     assert task == "worker:1: (5, True)"
 
 
@@ -30,7 +30,7 @@ def test_what_a_cell_writes_stands_below_it_grouped_where_nodes_agree(notebook):
     assert notebook.run("%%tfos on=cluster\nprint('hello')") == "[all 3 nodes]\nhello\n"
     text = notebook.run("%%tfos on=cluster\nprint('leads' if ctx.is_chief else '10 %\\r20 %')")
     assert text == "[chief:0]\nleads\n[worker:0, worker:1]\n20 %\n"
-    assert notebook.run("%%tfos on=cluster nodes=worker:0\nprint('<b>')") == "<b>\n"
+    assert notebook.run("%%tfos on=cluster/worker:0\nprint('<b>')") == "<b>\n"
     assert "&lt;b&gt;" in next(iter(notebook.shown.values()))["text/html"]
     assert notebook.run("%%tfos on=cluster\n1 + 1;") == ""
     assert notebook.run("%%tfos on=cluster\n'same'") == "all 3 nodes: 'same'"
@@ -38,10 +38,10 @@ def test_what_a_cell_writes_stands_below_it_grouped_where_nodes_agree(notebook):
 
 def test_names_of_the_notebook_arrive_as_they_are_now_unless_the_nodes_have_their_own(notebook):
     notebook.run("rate = 1\ntotal = 100\ndef twice(x):\n    return x * rate * 2")
-    assert notebook.run("%%tfos on=cluster nodes=chief:0\ntotal = total + twice(1)\ntotal") == "chief:0: 102"
+    assert notebook.run("%%tfos on=cluster/chief:0\ntotal = total + twice(1)\ntotal") == "chief:0: 102"
     notebook.run("rate = 2\ntotal = 'a lock' and __import__('threading').Lock()")
-    assert notebook.run("%%tfos on=cluster nodes=chief:0\ntotal += twice(1)\ntotal") == "chief:0: 106"
-    assert "'total' (lock) cannot be sent to the nodes" in notebook.run("%%tfos on=cluster nodes=worker:0\ntotal")
+    assert notebook.run("%%tfos on=cluster/chief:0\ntotal += twice(1)\ntotal") == "chief:0: 106"
+    assert "'total' (lock) cannot be sent to the nodes" in notebook.run("%%tfos on=cluster/worker:0\ntotal")
 
 
 def test_an_exception_shows_the_cells_lines_and_leaves_the_nodes_alive(notebook):
@@ -79,9 +79,11 @@ def test_a_module_beside_the_notebook_is_seen_as_it_is_on_disk(notebook):
     ("line", "sentence"),
     [
         ("on=clutser", "on=clutser: no nodes of that name wait; did you mean cluster?"),
-        ("on=cluster nodes=worker:7", "nodes='worker:7': the cluster 'cluster' has chief:0, worker:0, worker:1"),
-        ("on=cluster cluster_size=2", "cluster_size: belongs to %tfos start; with on=..., a cell takes only nodes=..."),
-        ("nodes=worker:1", "nodes chooses among nodes that wait, and needs on=NAME"),
+        ("on=cluster/worker:7", "nodes='worker:7': the cluster 'cluster' has chief:0, worker:0, worker:1"),
+        (
+            "on=cluster cluster_size=2",
+            "cluster_size: belongs to %tfos start; with on=..., a cell takes no other option",
+        ),
     ],
 )
 def test_a_line_that_does_not_fit_is_refused(notebook, line, sentence):
@@ -103,8 +105,8 @@ def test_a_start_that_does_not_fit_is_refused(notebook, line, sentence):
 
 
 def test_clusters_and_nodes_that_wait_are_offered(notebook):
-    assert notebook.tab("%%tfos on=clu") == ["cluster"]
-    assert notebook.tab("%%tfos on=cluster nodes=w") == ["worker:0", "worker:1"]
+    assert notebook.tab("%%tfos on=clu")[0] == "cluster"
+    assert notebook.tab("%%tfos on=cluster/w") == ["cluster/worker:0", "cluster/worker:1"]
     assert "cluster_size=" in notebook.tab("%tfos start clu")
 
 

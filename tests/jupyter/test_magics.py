@@ -60,9 +60,8 @@ def test_a_version_that_cannot_work_is_one_sentence_when_loading_and_when_runnin
     [
         ("stp", "%tfos has no command 'stp'; did you mean stop?"),
         ("cluster_size=4", "options belong to a cell: write %%tfos cluster_size=4 and the code below it"),
-        ("--tensorboard", "options belong to a cell: write %%tfos --tensorboard and the code below it"),
-        ("status now", "too many arguments: the command is %tfos status"),
-        ("pack a b", "too many arguments: the command is %tfos pack [FILE.tar.gz]"),
+        ("tensorboard=true", "options belong to a cell: write %%tfos tensorboard=true and the code below it"),
+        ("doctor now", "too many arguments: the command is %tfos doctor"),
         ("warm start", "'start': the command is %tfos warm [stop]"),
         ("export", "name the file to write: %tfos export FILE.py"),
         ("export x.py", "there is nothing to export: run a %%tfos cell first"),
@@ -89,7 +88,6 @@ def test_status_lists_the_clusters(run, start, shell):
     assert lines[-2][:3] == ["ended", "✓", "done"]
     assert lines[-1][:4] == ["other", "●", "running", "2/2"]
     assert "<td" in table._repr_html_()
-    assert repr(run("%tfos status")).splitlines()[0] == repr(table).splitlines()[0]
 
 
 def test_stop_stops_the_named_cluster_or_all_or_the_only_one(run, start, problem):
@@ -118,7 +116,7 @@ def test_logs_prints_what_nodes_wrote(run, start, said, problem):
         assert first in printed
         assert printed[-1].startswith("(the last 200 lines at most; all of them are in ")
     assert "did you mean" in problem("%tfos logs aa") or "there are" in problem("%tfos logs aa")
-    assert problem("%tfos logs a ps:0") == "the cluster 'a' has no node 'ps:0'; there are chief:0, worker:0"
+    assert problem("%tfos logs a ps:0").startswith("there is no node in the cluster 'a' called 'ps:0'; ")
 
 
 def test_stacks_and_profile_mean_the_newest_cluster_that_runs_unless_another_is_named(run, start, said, problem):

@@ -1,16 +1,12 @@
-"""Runs notebooks as `tfos-lab demo` does: without a front end, and in the same environment."""
+"""The environment in which notebooks are executed."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-import pytest
-
 from tests.support.digits import digits_environ
 from tests.support.spark_home import QUICK_SUBMIT_ARGS
-from tfos_lab.cli.demo import FINAL
-from tfos_lab.cli.notebook_run import Watcher, run_notebook
 from tfos_lab.cli.paths import find_checkout, kernel_environ
 
 ROOT = Path(__file__).parents[2]
@@ -22,14 +18,3 @@ def notebook_environ(**more: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(FROM_OUTSIDE)}
     ours = {"PYTHONPATH": str(ROOT), "PYSPARK_SUBMIT_ARGS": QUICK_SUBMIT_ARGS}
     return kernel_environ({**ours, **kept, **digits_environ(), **more}, find_checkout())
-
-
-@pytest.fixture
-def execute(tmp_path):
-    """A function that executes a notebook: ``execute(path, **environ)`` returns it with its final state."""
-
-    def execute(path: Path, **environ: str):
-        made = notebook_environ(**environ)
-        return run_notebook(path, folder=tmp_path, environ=made, final=FINAL, watcher=Watcher())
-
-    return execute

@@ -7,9 +7,25 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import tfos_lab
+from tfos_lab.engine.start import make_cluster
+from tfos_lab.jupyter.start import bring_up
 
 if TYPE_CHECKING:
     from tfos_lab.engine.cluster import Cluster
+
+
+def run(map_fun: Callable[..., Any], args: Any = None, **options: Any) -> Cluster:
+    """Start a cluster as ``tfos_lab.run`` does; ``driver_ps`` as programs of TensorFlowOnSpark ask for it."""
+    if not options.get("driver_ps"):
+        return tfos_lab.run(map_fun, args, **options)
+    spark = options.pop("spark", None)
+    cluster = make_cluster(map_fun, args, spark=spark, config=tfos_lab.ClusterConfig(**options))
+    try:
+        bring_up(cluster)
+    except BaseException:
+        cluster.stop(grace=0.0)
+        raise
+    return cluster
 
 
 @contextmanager
@@ -29,7 +45,7 @@ def running_clusters(defaults: Mapping[str, Any], *, ranks: int | None = None) -
         options = {"cluster_size": 2, **defaults, **options}
         if ranks is not None:
             options["cluster_size"] = min(options["cluster_size"], ranks)
-        cluster = tfos_lab.run(map_fun, args, **options)
+        cluster = run(map_fun, args, **options)
         clusters.append(cluster)
         return cluster
 

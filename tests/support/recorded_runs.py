@@ -115,16 +115,13 @@ def failure(node: str = "worker:0", kind: str = "ValueError", message: str = "no
 
 
 def write_some(place: Path) -> None:
-    """Write runs of every kind: well and badly ended, live, lost, pinned, independent ones, and unreadable ones."""
+    """Write runs of every kind: well and badly ended, live, lost, independent ones, and unreadable ones."""
     day_s = 86_400.0
     tuned = {"args.lr": 0.1, "BATCH": 128}
     write_run(place, "mnist-20260101-120000-1f2e", ago_s=3 * day_s)
     better = CODE.replace("64", "128").replace("    model", "    # Wider.\n    model")
     code = CodeRecord(name="map_fun", file="Cell In[5]", line=1, source=better)
-    pinned = write_run(
-        place, "mnist-20260102-120000-2a3b", ago_s=2 * day_s, reports=curve(2.2), inputs=tuned, code=code
-    )
-    RunDir(pinned).pin_mark.touch()
+    write_run(place, "mnist-20260102-120000-2a3b", ago_s=2 * day_s, reports=curve(2.2), inputs=tuned, code=code)
     write_run(
         place, "mnist-20260103-120000-3c4d", ago_s=day_s, reports=curve(0.1, 30, 2.6), inputs={**tuned, "args.lr": 1.0}
     )

@@ -1,4 +1,4 @@
-"""Paths of the checkout with its notebooks, data and benchmarks; and the environment for notebooks."""
+"""Paths of the checkout with its notebooks and data; and the environment for notebooks and for local Spark."""
 
 from __future__ import annotations
 

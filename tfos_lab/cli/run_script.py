@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab.cli.paths import find_checkout, kernel_environ
 from tfos_lab.cli.terminal import echo, echo_error
+from tfos_lab.core.config import RunOptions
+from tfos_lab.core.options import OptionType, options_for
 from tfos_lab.errors import ClusterEnded, ConfigError, TfosError
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ The exit code is 0 if all nodes have run to their end, 1 if one failed, 2 if not
 interrupted."""
 
 FAILED, REFUSED, INTERRUPTED = 1, 2, 130
+
+_OPTIONS = options_for(RunOptions, "run_script")
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -62,13 +66,35 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--files", action="append", default=[], metavar="PATTERN", help="files that travel along, too")
     parser.add_argument("--data", action="append", metavar="PATH", help="rows to share out: path, pattern or table")
     parser.add_argument("--data-format", default="parquet", help="how {data_dir} holds them: parquet, json or arrow")
-    parser.add_argument("--epochs", type=int, default=1, metavar="N", help="how often the rows are read")
     parser.add_argument("--master", help="where Spark runs, such as spark://host:7077 (default: this machine)")
     parser.add_argument("--output-dir", metavar="DIR", help="folder that keeps the output of each run as a version")
     parser.add_argument("--keep-versions", type=int, metavar="N", help="how many of them to keep (default: all)")
     parser.add_argument("--name", help="label of the run")
     parser.add_argument("--quiet", action="store_true", help="write the outcome only")
+    options = parser.add_argument_group("options of the run")
+    for one in _OPTIONS:
+        name, meaning = f"--{one.name.replace('_', '-')}", one.meaning.replace("%", "%%")
+        if one.type is OptionType.FLAG:
+            options.add_argument(name, action="store_const", const="true", help=meaning)
+        else:
+            options.add_argument(name, metavar="|".join(one.choices) or "VALUE", help=meaning)
     return parser
+
+
+def _given_options(given: argparse.Namespace) -> dict[str, Any]:
+    """Return the options of the run that are on the command line."""
+    from tfos_lab.jupyter.options import UnreadableValue, read_value
+
+    values = {}
+    for one in _OPTIONS:
+        text = getattr(given, one.name)
+        if text is None:
+            continue
+        try:
+            values[one.name] = read_value(one, text, {})
+        except UnreadableValue:
+            raise ConfigError([f"--{one.name.replace('_', '-')} {text}: the option takes: {one.type_text}"]) from None
+    return values
 
 
 @contextmanager
@@ -93,7 +119,9 @@ def _session(given: argparse.Namespace) -> Iterator[SparkSession | None]:
 def _run(given: argparse.Namespace, spark: SparkSession | None) -> int:
     from tfos_lab.jupyter.run_script import run_script
 
-    options: dict[str, Any] = {"nodes": nodes} if (nodes := _nodes(given)) is not None else {}
+    options = _given_options(given)
+    if (nodes := _nodes(given)) is not None:
+        options["nodes"] = nodes
     handle = run_script(
         given.path,
         data=given.data,
@@ -102,7 +130,6 @@ def _run(given: argparse.Namespace, spark: SparkSession | None) -> int:
         keep_versions=given.keep_versions,
         output_dir=given.output_dir,
         data_format=given.data_format,
-        epochs=given.epochs,
         spark=spark,
         name=given.name,
         show=not given.quiet,

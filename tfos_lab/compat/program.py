@@ -18,8 +18,7 @@ _WRAPPER = Path(__file__).with_name("__main__.py")
 USAGE = """\
 usage: python -m tfos_lab.compat SCRIPT [ARGUMENTS...]
    or: python -m tfos_lab.compat -m MODULE [ARGUMENTS...]
-   or: tfos-lab compat SCRIPT [ARGUMENTS...]
-   or: spark-submit [OPTIONS] "$(tfos-lab compat --path)" SCRIPT [ARGUMENTS...]
+   or: spark-submit [OPTIONS] "$(python -m tfos_lab.compat --path)" SCRIPT [ARGUMENTS...]
 
 Runs a program that was written for TensorFlowOnSpark, unchanged: `import tensorflowonspark` means tfos_lab.compat.
 

@@ -144,8 +144,8 @@ class NodeOptions(TypedDict, total=False):
             "parameter servers run on the notebook's machine instead of Spark's executors",
             default=False,
             group=OptionGroup.CLUSTER,
-            calls=_CLUSTERS,
-            details="They take none of Spark's task slots. The executors must be able to connect to that machine.",
+            calls=frozenset(),
+            details="They take none of Spark's task slots. Programs of TensorFlowOnSpark ask for it.",
         ),
     ]
     master_node: Annotated[
@@ -255,55 +255,17 @@ class NodeOptions(TypedDict, total=False):
             ),
         ),
     ]
-    output_limit_bytes: Annotated[
-        int,
-        Option(
-            "how many bytes of it are fetched of a node on another host at most",
-            8 << 30,
-            group=OptionGroup.OUTPUT,
-            details=(
-                "The newest files that fit are fetched, the others stay on that host. A node that sees the run's "
-                "folder writes there directly, without a limit."
-            ),
-            default_text="8 GiB",
-            check=whole(needs="a whole number of bytes is needed"),
-        ),
-    ]
-    log_limit_bytes: Annotated[
-        int,
-        Option(
-            "how large each node's log file may become in the run's folder",
-            0,
-            group=OptionGroup.OUTPUT,
-            details=(
-                "By default, as large as the disk allows: 1 GiB of it stays free, or 5 % of a small one. What comes "
-                "later is shown and not kept, but for the end of the log; the file says how much is missing."
-            ),
-            default_text="as the disk allows",
-            check=whole(needs="a whole number of bytes is needed, or 0"),
-        ),
-    ]
     keep_runs: Annotated[
         int | None,
         Option(
             "how many runs stay in the folder of runs when this one has ended: the newest, and this one among them",
             group=OptionGroup.OUTPUT,
             details=(
-                "Older ones go with all their files, models too, as with ``%tfos prune``; pinned runs (``%tfos pin``) "
+                'Older ones go with all their files, models too; tagged runs (``tfos_lab.runs()[NAME].tag("good")``) '
                 "and those that have not ended stay, and do not count."
             ),
             default_text="`$TFOS_LAB_KEEP_RUNS`, else all",
             check=whole(1, too_small="at least this run itself stays"),
-        ),
-    ]
-    keep_days: Annotated[
-        int | None,
-        Option(
-            "for how many days runs stay after their end",
-            group=OptionGroup.OUTPUT,
-            details="With ``keep_runs``, too, a run goes if neither keeps it.",
-            default_text="`$TFOS_LAB_KEEP_DAYS`, else for ever",
-            check=whole(1, too_small="at least one day is needed"),
         ),
     ]
     run_store: Annotated[
@@ -358,17 +320,6 @@ class NodeOptions(TypedDict, total=False):
             "ends with an error that names the node, the metric and the step)",
             "warn",
             group=OptionGroup.FAILURE,
-        ),
-    ]
-    on_evaluator_failure: Annotated[
-        Literal["warn", "fail"],
-        Option(
-            "what the end of the evaluator's function by an error means, or that of its process: `warn` (training goes "
-            "on, and the cell says why), `fail` (the run ends, as for any other node; always so with `%tfos start`, "
-            "whose cells wait for all nodes)",
-            "warn",
-            group=OptionGroup.FAILURE,
-            calls=_CLUSTERS,
         ),
     ]
 
@@ -501,10 +452,6 @@ class ClusterConfig(Settings):
         if self.restarts > 0 and launcher is not None and launcher.runs_inline:
             problems.append(
                 f"restarts={self.restarts}: {launcher.name} runs in this very process, which cannot start again"
-            )
-        if self.driver_ps is True and self.num_ps == 0:
-            problems.append(
-                "driver_ps: there is no parameter server to run on the notebook's machine; ask for num_ps=1 or more"
             )
         training = self.cluster_size - self.num_ps - int(self.evaluator is True)
         if self.cluster_size >= 1 and training < 1:

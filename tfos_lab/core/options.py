@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
+from tfos_lab.texts import nearest
+
 T = TypeVar("T")
 Function = TypeVar("Function", bound=Callable[..., object])
 
@@ -69,7 +71,7 @@ class Option:
     group : OptionGroup
         Under which heading documents list it.
     calls : set of str
-        Which calls take it; all by default.
+        Which calls take it; all by default. What none takes, only a configuration has.
     default_text : str
         How documents show the default, if not by its value.
     type, choices : OptionType, tuple of str
@@ -238,7 +240,7 @@ def whole(at_least: int = 0, *, needs: str = "a whole number is needed", too_sma
 
 def seconds(name: str, value: object) -> Iterable[str]:
     """Require a number of seconds."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
         yield f"{name}={value!r}: a number of seconds is needed"
 
 
@@ -253,7 +255,9 @@ def one_of(*choices: str, none: bool = False) -> Check:
 
     def check(name: str, value: object) -> Iterable[str]:
         if value not in choices:
-            yield f"{name}={value!r}: use one of {', '.join([*choices, 'None'] if none else choices)}"
+            close = nearest(value, choices) if isinstance(value, str) else None
+            hint = f"; did you mean {close}?" if close else ""
+            yield f"{name}={value!r}: use one of {', '.join([*choices, 'None'] if none else choices)}{hint}"
 
     return check
 

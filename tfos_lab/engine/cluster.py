@@ -109,10 +109,12 @@ class Cluster:
     Safe to use from any thread.
     """
 
+    # Whether the run has failed if its evaluator has.
+    needs_evaluator = False
     # What only the rest of the package uses, as it does the attributes: users who press tab see neither.
     _internal = frozenset({
-        "close", "failure", "inputs", "launch", "log_path", "map_fun", "on_over", "reports_after", "wait_a_step",
-        "wait_for_head",
+        "close", "failure", "inputs", "launch", "log_path", "map_fun", "needs_evaluator", "on_over", "reports_after",
+        "wait_a_step", "wait_for_head",
     })  # fmt: skip
 
     def __init__(
@@ -145,9 +147,9 @@ class Cluster:
         self.files = files
         self.history = History(self.called_s)
         self.bus = Bus(self._on_events)
-        self.log_writer = LogWriter(files, self.history.add_note, config.log_limit_bytes)
+        self.log_writer = LogWriter(files, self.history.add_note)
         self.event_files = EventFileReceiver(files.event_home, files.events, self.history.add_note)
-        self.output = OutputReceiver(files, limit_bytes=config.output_limit_bytes, of_all=config.collect == "all")
+        self.output = OutputReceiver(files, of_all=config.collect == "all")
         self.shown = ShownFiles(files.path)
         self.cells = Cells()
         self.restarts = RestartBudget(config.restarts)
@@ -492,8 +494,7 @@ class Cluster:
     def _tell_of_evaluator(self, event: EvaluatorFailed) -> None:
         """Say that training goes on without the evaluator, and write its traceback into its log."""
         text = f"{event.node} failed, and training goes on without it: {event.kind}: {first_line(event.message)}"
-        advice = f'see cluster.logs("{event.node}"); on_evaluator_failure="fail" ends the run in such a case'
-        self.history.add_note(f"{text} ({advice})")
+        self.history.add_note(f'{text} (see cluster.logs("{event.node}"))')
         logger.warning("%s: %s", self.name, text)
         if event.traceback:
             record = LogRecord(event.time_s, "stderr", f"{event.traceback.rstrip()}\n".encode())

@@ -107,7 +107,7 @@ class Head:
         self.state = ClusterState(
             cluster.node_specs,
             grace_s=config.grace,
-            needs_evaluator=config.on_evaluator_failure == "fail",
+            needs_evaluator=cluster.needs_evaluator,
             restarts=cluster.restarts,
             starts_when_asked=cluster.launcher.runs_inline,
             find_lack=self._find_lack,

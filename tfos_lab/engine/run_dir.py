@@ -13,7 +13,6 @@
         backup-<id>/     what a restart continues from, unless ``log_dir`` names another folder
         run-3/           the same of one of several independent runs
         notes.json       tags and a note that the user has given it
-        .pinned          is there if the user wants to keep the run
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ class RunDir:
     ----------
     id : str
         Unique identifier of the run.
-    events, output, record, notes, pin_mark : pathlib.Path
-        Event files, output of the nodes, ``run.json``, what the user says of it, and the empty file that keeps the run.
+    events, output, record, notes : pathlib.Path
+        Event files, output of the nodes, ``run.json``, and what the user says of it.
     log_dir : str
         Where event files belong.
     event_home : str
@@ -59,7 +58,6 @@ class RunDir:
         self.output = path / "output"
         self.record = path / "run.json"
         self.notes = path / "notes.json"
-        self.pin_mark = path / ".pinned"
         self.log_dir = log_dir or str(self.events)
         self.event_home = self.log_dir if is_local(self.log_dir) else str(self.events)
         self._backup_home = log_dir or str(path)
@@ -104,14 +102,6 @@ class RunDir:
             return self.record.exists()
         except PermissionError:
             return True
-
-    @property
-    def is_pinned(self) -> bool:
-        """Whether the user wants to keep the run, as far as this user can see."""
-        try:
-            return self.pin_mark.exists()
-        except PermissionError:
-            return False
 
     def log(self, node: str) -> Path:
         """Return the log file of a node, such as ``"worker:0"``."""

@@ -14,18 +14,19 @@ from tfos_lab import sources
 from tfos_lab.core.lazy_imports import after_import
 from tfos_lab.core.package_versions import misfits
 from tfos_lab.engine.warm import warm_in_background
-from tfos_lab.jupyter.cell import help as cell_help
-from tfos_lab.jupyter.cell.export import FinishedCell
+from tfos_lab.jupyter import completion
+from tfos_lab.jupyter.cell.export import FinishedCell, NotebookCells
 from tfos_lab.jupyter.cell.function import make_map_fun
 from tfos_lab.jupyter.cell.location import cell_number, make_labeller
-from tfos_lab.jupyter.cell.selection import NotebookCells
-from tfos_lab.jupyter.commands.table import Commands
-from tfos_lab.jupyter.display import error_messages, load_in_background, warning_messages
-from tfos_lab.jupyter.options.completion import make_matcher
-from tfos_lab.jupyter.options.configured import read_configuration
-from tfos_lab.jupyter.options.defaults import DEFAULTS
-from tfos_lab.jupyter.options.documents import describe_options
-from tfos_lab.jupyter.options.table import is_for_waiting_nodes, parse_options
+from tfos_lab.jupyter.commands import Commands
+from tfos_lab.jupyter.display import error_messages, load_in_background
+from tfos_lab.jupyter.options import (
+    DEFAULTS,
+    describe_options,
+    is_for_waiting_nodes,
+    parse_options,
+    read_configuration,
+)
 from tfos_lab.jupyter.run import run_cell
 from tfos_lab.node.remote_files import register_file_systems
 
@@ -37,7 +38,7 @@ The cell is a function, ``map_fun(args, ctx)``, that every node runs in a proces
 captured by value; ``return`` works, and the value of a last expression is returned: the cell shows what the nodes
 returned. The cluster is then in the variable ``cluster`` (or ``name``).
 
-Options are ``key=value`` or ``--key value``; values are Python literals, or names and expressions of the notebook.
+Options are ``key=value``; values are Python literals, or names and expressions of the notebook.
 
 {describe_options()}
 
@@ -46,7 +47,7 @@ Options are ``key=value`` or ``--key value``; values are Python literals, or nam
         model = build()
     model.fit(ctx.dataset(64, label='label'), callbacks=ctx.callbacks())
 
-``%tfos start cluster_size=4`` leaves nodes waiting, and ``%%tfos on=cluster`` (or ``on=cluster nodes=worker:1``) runs a
+``%tfos start cluster_size=4`` leaves nodes waiting, and ``%%tfos on=cluster`` (or ``on=cluster/worker:1``) runs a
 cell on them: names stay on the nodes from cell to cell, and ``%tfos stop`` ends them.
 
 Without a cell, ``%tfos`` shows all clusters; ``%tfos stop [name|all]``, ``%tfos logs [name] [node]``,
@@ -55,9 +56,8 @@ Without a cell, ``%tfos`` shows all clusters; ``%tfos stop [name|all]``, ``%tfos
 [NUMBER|NAME ...]`` (the last cell, or these, as a script for spark-submit), ``%tfos warm``, ``%tfos doctor``
 (checks that everything is installed), ``%tfos config [option=value]`` (defaults of options for this notebook).
 
-Runs of earlier kernels: ``%tfos history [name ...]``, ``%tfos open [name]``, ``%tfos compare A B ...``,
-``%tfos pin|unpin NAME`` and ``%tfos prune keep=N days=N``, which removes old runs that are not pinned; with ``dry_run``
-it only says which.
+``%tfos history`` lists the runs of this and earlier kernels; with one name it shows a run again, with several it
+compares them.
 """
 
 
@@ -80,7 +80,7 @@ class TfosMagics(Magics):
         if cell is None:
             return self.commands.run(line)
         if is_for_waiting_nodes(line):
-            from tfos_lab.jupyter.interactive.cell import run_on_nodes
+            from tfos_lab.jupyter.interactive import run_on_nodes
 
             return run_on_nodes(self._notebook, line, cell)
         options = parse_options(line, self._notebook.user_ns)
@@ -95,7 +95,7 @@ class TfosMagics(Magics):
     tfos.__doc__ = _HELP
 
     def _start(self, line: str) -> None:
-        from tfos_lab.jupyter.interactive.start import start_cluster
+        from tfos_lab.jupyter.interactive import start_cluster
 
         start_cluster(self._notebook, line)
 
@@ -112,12 +112,10 @@ def load_ipython_extension(shell: Any) -> None:
     magics = TfosMagics(shell)
     shell.register_magics(magics)
     read_configuration(shell.config)
-    _remove_matchers(shell)
-    shell.Completer.custom_matchers.append(make_matcher(shell, magics.commands.complete, cell_help.complete_names))
-    cell_help.install(shell)
+    completion.install(shell, magics.commands.complete)
     sources.add_labeller(make_labeller(shell))
     error_messages.install(shell)
-    warning_messages.install()
+    error_messages.show_warnings()
     for problem in misfits():
         logger.warning("%s.", problem)
     after_import("tensorflow", register_file_systems)
@@ -129,12 +127,6 @@ def unload_ipython_extension(shell: Any) -> None:
     """Remove the magics and completion; clusters continue."""
     for kind in ("line", "cell"):
         shell.magics_manager.magics[kind].pop("tfos", None)
-    _remove_matchers(shell)
-    cell_help.remove(shell)
+    completion.remove(shell)
     DEFAULTS.clear()
-    warning_messages.remove()
-
-
-def _remove_matchers(shell: Any) -> None:
-    matchers = shell.Completer.custom_matchers
-    matchers[:] = [matcher for matcher in matchers if getattr(matcher, "matcher_identifier", None) != "tfos_lab"]
+    error_messages.hide_warnings()

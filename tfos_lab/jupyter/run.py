@@ -7,10 +7,11 @@ import dataclasses
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from tfos_lab.core.config import train_keywords
 from tfos_lab.core.launchers import LAUNCHERS
@@ -20,18 +21,22 @@ from tfos_lab.engine.feed.splits import check_splits, session_of
 from tfos_lab.engine.parallel.feeder import Feed
 from tfos_lab.engine.start import clusters, make_cluster
 from tfos_lab.errors import ClusterEnded, ClusterInterrupted, ConfigError, WaitTimeout
-from tfos_lab.jupyter import breakpoints
+from tfos_lab.jupyter.cell.location import typed_cell
 from tfos_lab.jupyter.display import open_display
 from tfos_lab.jupyter.display.base import Display
+from tfos_lab.jupyter.display.kernel import current_kernel, takes_input
 from tfos_lab.jupyter.display.tensorboard import show_tensorboard
-from tfos_lab.jupyter.options.table import CellOptions
+from tfos_lab.jupyter.options import CellOptions, is_session
 from tfos_lab.jupyter.start import STEP_S, UNSEEN_S, Task
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+
 # After ■ nobody wants to wait: nodes get no more than this to shut down, whatever `grace` is.
 INTERRUPT_GRACE_S = 1.0
+# Which cell has started a cluster: a cell that runs again replaces its own run.
+_STARTED_BY: WeakKeyDictionary[Cluster, str] = WeakKeyDictionary()
 # How long the display stays open for the end of a function that failed in this very process.
 STOP_SHOWN_S = 1.0
 
@@ -63,13 +68,13 @@ def run_cell(shell: Any, map_fun: FunctionType, options: CellOptions) -> Mapping
 
 def _run(shell: Any, map_fun: FunctionType, options: CellOptions) -> Mapping[str, object] | None:
     __tracebackhide__ = True
-    require_free_name(options)
+    require_free_name(shell, options)
     session = find_session(shell, options)
     feed = options.feed
     data, splits = check_splits(options.data, options.validation, session, columns=feed.columns, objects=feed.objects)
     options = dataclasses.replace(options, data=data, validation=splits)
     cluster = make_cluster(map_fun, options.args, spark=session, config=options.cluster)
-    shell.user_ns[options.cluster.name] = cluster
+    put_into(shell, cluster)
     return run_cluster(cluster, map_fun, options)
 
 
@@ -123,21 +128,31 @@ def run_cluster(
         raise
 
 
-def require_free_name(options: CellOptions) -> None:
-    """Make sure that no cluster with the cell's name lives: refuse, or stop the old one if the user asked for that."""
+def put_into(shell: Any, cluster: Cluster) -> None:
+    """Make the cluster a name of the notebook, and the run of the cell that runs now."""
+    shell.user_ns[cluster.name] = cluster
+    _STARTED_BY[cluster] = typed_cell(shell)
+
+
+def require_free_name(shell: Any, options: CellOptions) -> None:
+    """Make sure that no cluster with the cell's name lives: stop the one that this very cell has started before.
+
+    Raises
+    ------
+    ConfigError
+        If another cell has started it.
+    """
     for cluster in clusters():
         if cluster.name != options.cluster.name or cluster.ended:
             continue
-        if not options.replace:
-            raise ConfigError([_still_there(cluster.name, cluster.state)])
+        if _STARTED_BY.get(cluster) != typed_cell(shell):
+            name = cluster.name
+            problem = (
+                f"the cluster '{name}' is still {cluster.state}: wait for it with {name}.wait(), stop it with "
+                f"%tfos stop {name}, or give this one another name=..."
+            )
+            raise ConfigError([problem])
         cluster.stop(grace=min(options.cluster.grace, INTERRUPT_GRACE_S))
-
-
-def _still_there(name: str, state: str) -> str:
-    return (
-        f"the cluster '{name}' is still {state}: wait for it with {name}.wait(), stop it with "
-        f"%tfos stop {name}, write `replace` to stop it first, or give this one another name=..."
-    )
 
 
 def find_session(shell: Any, options: CellOptions) -> SparkSession | None:
@@ -148,7 +163,6 @@ def find_session(shell: Any, options: CellOptions) -> SparkSession | None:
     if (of_data := session_of(options.data)) is not None:
         return of_data
     from tfos_lab.engine.spark.session import active_session
-    from tfos_lab.jupyter.options.values import is_session
 
     session: SparkSession | None = shell.user_ns.get("spark")
     return session if active_session() is None and is_session(session) else None
@@ -207,7 +221,7 @@ def _run_here(cluster: Cluster, map_fun: Callable[..., Any]) -> Mapping[str, obj
     """Run the function on this thread; its errors have no frames between the cell's line and its own."""
     __tracebackhide__ = True
     try:
-        with breakpoints.stopping():
+        with stopping_at_breakpoints():
             return cluster.wait()
     except Exception as error:  # noqa: BLE001 - whatever the function raises
         deadline = time.monotonic() + STOP_SHOWN_S
@@ -253,3 +267,34 @@ def _continue_in_background(cluster: Cluster, options: CellOptions) -> None:
                 cluster.stop()
 
     threading.Thread(target=work, name=f"tfos-cell-{cluster.id}", daemon=True).start()
+
+
+# ---- breakpoints in a function that runs in this process -------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def stopping_at_breakpoints() -> Iterator[None]:
+    """Make ``breakpoint()`` stop within this context."""
+    before = sys.breakpointhook
+    if not before.__module__.startswith("debugpy"):
+        yield  # somebody chose another debugger
+        return
+
+    def stop(*args: Any, **named: Any) -> Any:
+        kernel = current_kernel()
+        if _debugger_is_on() or kernel is None or not takes_input(kernel):
+            return before(*args, **named)
+        from IPython.core.debugger import set_trace
+
+        return set_trace(sys._getframe(1))  # type: ignore[no-untyped-call]  # noqa: SLF001 - as pdb does
+
+    sys.breakpointhook = stop
+    try:
+        yield
+    finally:
+        sys.breakpointhook = before
+
+
+def _debugger_is_on() -> bool:
+    debugpy = sys.modules.get("debugpy")
+    return debugpy is not None and bool(debugpy.is_client_connected())

@@ -10,7 +10,6 @@ import { ICommandPalette, IThemeManager } from "@jupyterlab/apputils";
 import { INotebookTracker } from "@jupyterlab/notebook";
 
 import { ServerApi } from "./api";
-import { addCellButton } from "./cell_button";
 import { clusterIcon } from "./icon";
 import { ClustersModel } from "./model";
 import { Notebooks } from "./notebooks";
@@ -22,7 +21,7 @@ const SHOW_CLUSTERS = "tfos-lab:show-clusters";
 
 const plugin: JupyterFrontEndPlugin<void> = {
   id: "tfos-lab:plugin",
-  description: "Clusters of all kernels, TensorBoard in a tab, and a button on cells that run on a cluster",
+  description: "Clusters of all kernels, and TensorBoard in a tab",
   autoStart: true,
   optional: [ILabShell, ILayoutRestorer, IThemeManager, INotebookTracker, ICommandPalette],
   activate: (
@@ -35,7 +34,6 @@ const plugin: JupyterFrontEndPlugin<void> = {
   ) => {
     const api = new ServerApi(app.serviceManager.serverSettings);
     addTensorBoardCommand(app, api, labShell, restorer, themes);
-    if (notebooks) addCellButton(app, notebooks);
 
     const model = new ClustersModel(api);
     const open = notebooks && new Notebooks(app, notebooks);

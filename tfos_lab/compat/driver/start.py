@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from tfos_lab.compat import reservation
 from tfos_lab.compat.main_function import NodeSettings, run_main
-from tfos_lab.core.config import ClusterOptions, make_config
+from tfos_lab.core.config import ClusterConfig, ClusterOptions
 from tfos_lab.core.roles import Role
 from tfos_lab.data.frames import default_fs
 from tfos_lab.engine.spark import session as spark_session
@@ -78,7 +78,7 @@ def start_cluster(
     main = functools.partial(run_main, map_fun, settings)
     if (gpus := gpus_wanted(tf_args)) is not None:
         options["gpus"] = gpus
-    cluster = make_cluster(main, tf_args, spark=session, config=make_config(**options))
+    cluster = make_cluster(main, tf_args, spark=session, config=ClusterConfig(**options))
     try:
         cluster.launch()
         with contextlib.suppress(NodeFailed):

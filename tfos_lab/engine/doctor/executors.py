@@ -28,7 +28,7 @@ from tfos_lab.errors import TfosError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PACK = "ship this environment: %tfos pack (or tfos-lab pack) makes the archive, and shows the settings"
+PACK = "ship this environment: tfos-lab pack makes the archive, and shows the settings"
 # A job that waits for more than this, waits for something that does not come.
 JOB_TIMEOUT_S = 60.0
 CLOCK_TOLERANCE_S = 5.0

@@ -1,8 +1,8 @@
 """Fetches what nodes write to ``ctx.output_dir`` and stores it in the run's own folder, and nowhere else.
 
 Nodes that see this machine's folder write there themselves: they recognize it by a file whose name nobody can guess.
-All others list what they have written, also while they work, and are asked for the newest files that fit into the
-limit. The head's thread calls; `OutputReceiver.notes` may be read from any.
+All others list what they have written, also while they work, and are asked for the newest files that fit onto the
+disk. The head's thread calls; `OutputReceiver.notes` may be read from any.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tfos_lab.core.paths import OWN_MARK
 from tfos_lab.core.runtime_files import files_in
 from tfos_lab.engine.files.fetcher import FileFetcher
 from tfos_lab.engine.files.results import ResultReceiver
+from tfos_lab.engine.logs.log_file import room_on_disk
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.state.events import Event, NodeView, OutputProgressed
 from tfos_lab.engine.state.instructions import Instruction, Publish, SendTo
@@ -64,8 +65,6 @@ class OutputReceiver:
     ----------
     run_dir : RunDir
         Where to store it; its folder ``output`` is made with the first file.
-    limit_bytes : int
-        The most that is fetched of a node on another host.
     of_all : bool
         Whether the output of all nodes is fetched, and not the chief's only.
 
@@ -81,9 +80,8 @@ class OutputReceiver:
         Stores what functions return, if it is large.
     """
 
-    def __init__(self, run_dir: RunDir, *, limit_bytes: int, of_all: bool) -> None:
+    def __init__(self, run_dir: RunDir, *, of_all: bool) -> None:
         self.home = run_dir.output
-        self.limit_bytes = limit_bytes
         self.probe = run_dir.make_probe()
         self.notes: tuple[str, ...] = ()
         self.moved_at = 0.0
@@ -131,8 +129,10 @@ class OutputReceiver:
             self._coming[rank] = _Transfer(rank, node, files, place)
 
     def _fetch(self, listed: m.FilesListed, transfer: _Transfer, now_s: float) -> list[Instruction]:
-        """Fetch the newest files that fit into the limit, unless they are here; remove those that are gone."""
-        room, transfer.listed, transfer.fits, transfer.is_answered = self.limit_bytes, listed, {}, False
+        """Fetch the newest files that fit onto the disk, unless they are here; remove those that are gone."""
+        transfer.listed, transfer.fits, transfer.is_answered = listed, {}, False
+        held = sum(file.size_bytes for file in listed.files if not transfer.files.lacks(file))
+        room = held + room_on_disk(self._run_dir.path)
         for file in sorted(listed.files, key=lambda file: (-file.changed_ns, file.name)):
             if file.size_bytes <= room:
                 room -= file.size_bytes
@@ -165,7 +165,7 @@ class OutputReceiver:
         if left:
             files = _files(len(left), sum(file.size_bytes for file in left))
             problems = [why for file, why in transfer.files.problems.items() if file in transfer.fits]
-            why = problems[0] if problems else f"output_limit_bytes={self.limit_bytes:,} is reached"
+            why = problems[0] if problems else "the disk is nearly full"
             were, they = ("was", "it is") if len(left) == 1 else ("were", "they are")
             self._final_notes.append(
                 f"output of {name}: {files} {were} not copied here ({why}); {they} on {host} in {place}"

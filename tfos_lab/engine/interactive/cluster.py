@@ -38,6 +38,8 @@ class InteractiveCluster(Cluster):
     its ``ctx`` and ``TF_CONFIG`` as in any other cluster. An exception ends the cell, not the node.
     """
 
+    needs_evaluator = True  # a cell waits for all nodes
+
     def run_cell(
         self,
         code: str | Callable[..., Any],
@@ -200,8 +202,7 @@ def make_interactive(args: Any, *, spark: SparkSession | None, config: ClusterCo
         )
     if problems:
         raise ConfigError(problems)
-    # Nodes that wait for cells are not hung, and a cell waits for all of them, an evaluator included.
-    config = dataclasses.replace(config, hang_timeout=0.0, on_evaluator_failure="fail")
+    config = dataclasses.replace(config, hang_timeout=0.0)  # nodes that wait for cells are not hung
     cluster = make_cluster(run_cells, args, spark=spark, config=config, kind=InteractiveCluster)
     assert isinstance(cluster, InteractiveCluster)
     return cluster

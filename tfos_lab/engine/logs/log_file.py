@@ -1,4 +1,4 @@
-"""One node's log file on the driver's machine: whole, as long as a limit and the disk allow it.
+"""One node's log file on the driver's machine: whole, as long as the disk allows it.
 
 What comes later is counted. Its end is kept in memory and written when the file is closed, after a line that says how
 much is missing: the last lines are those that say why a node has failed.
@@ -7,12 +7,13 @@ much is missing: the last lines are those that say why a node has failed.
 from __future__ import annotations
 
 import io
+import math
 import os
 import shutil
 from collections import deque
 from pathlib import Path
 
-# What logs leave free of the disk, so that notebooks and models can still be saved: this, or this part of a small disk.
+# What logs and output leave free of the disk, so that notebooks can still be saved: this, or this part of a small disk.
 _FREE_BYTES = 1 << 30
 _FREE_PART = 20
 # How much is written until the disk is looked at again.
@@ -27,13 +28,10 @@ class LogFile:
     ----------
     path : Path
         The file; opened with the first bytes.
-    limit_bytes : int
-        How large it may become; 0 for as large as the disk allows.
     """
 
-    def __init__(self, path: Path, limit_bytes: int = 0) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._limit_bytes = limit_bytes
         self._file: io.FileIO | None = None
         self._size = self._missing = 0
         self._tail: deque[bytes] = deque()
@@ -52,12 +50,14 @@ class LogFile:
 
     def _bound(self, size_bytes: int) -> str:
         """Return why the file may not grow by so many bytes, or ''."""
-        if self._limit_bytes and self._size + size_bytes > self._limit_bytes:
-            return f"log_limit_bytes={self._limit_bytes:,} is reached"
         if self._size + size_bytes < self._looks_at:
             return ""
         self._looks_at = self._size + size_bytes + _LOOK_BYTES
-        return "" if self._size < _LOOK_BYTES or _has_space(self._path.parent) else "the disk is nearly full"
+        return (
+            ""
+            if self._size < _LOOK_BYTES or room_on_disk(self._path.parent) > _LOOK_BYTES
+            else "the disk is nearly full"
+        )
 
     def _keep_end(self, data: bytes) -> None:
         self._tail.append(data[-_TAIL_BYTES:])
@@ -94,9 +94,10 @@ class LogFile:
             self._file = None
 
 
-def _has_space(folder: Path) -> bool:
+def room_on_disk(folder: Path) -> float:
+    """Return how many bytes may still be written to the disk of a folder."""
     try:
         disk = shutil.disk_usage(folder)
     except OSError:  # writing says why
-        return True
-    return disk.free - _LOOK_BYTES > min(_FREE_BYTES, disk.total // _FREE_PART)
+        return math.inf
+    return disk.free - min(_FREE_BYTES, disk.total // _FREE_PART)

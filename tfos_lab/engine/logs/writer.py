@@ -29,15 +29,12 @@ class LogWriter:
         Where the files are.
     notify : callable
         Called once with a sentence if they cannot be written.
-    limit_bytes : int
-        How large each file may become; 0 for as large as the disk allows.
     """
 
-    def __init__(self, run_dir: RunDir, notify: Callable[[str], None], limit_bytes: int = 0) -> None:
+    def __init__(self, run_dir: RunDir, notify: Callable[[str], None]) -> None:
         self._run_dir = run_dir
         self._notify = notify
         self._notified = False
-        self._limit_bytes = limit_bytes
         self._files: dict[str, LogFile] = {}
         self._streams: dict[tuple[str, str], _Stream] = {}
 
@@ -61,7 +58,7 @@ class LogWriter:
     def _append(self, node: str, data: bytes) -> None:
         file = self._files.get(node)
         if file is None:
-            file = self._files[node] = LogFile(self.path(node), self._limit_bytes)
+            file = self._files[node] = LogFile(self.path(node))
         if reason := file.write(data):
             self._notify_once(node, reason)
 

@@ -158,7 +158,7 @@ def read_run(path: Path) -> Run | Unreadable:
         size = files.record.stat().st_size
         if size > _MAX_BYTES:
             return Unreadable(path, f"run.json has {size >> 20} MB, which no run of tfos_lab writes")
-        return Run(decode_header(files.record.read_bytes()), path, pinned=files.pin_mark.exists())
+        return Run(decode_header(files.record.read_bytes()), path)
     except OSError as error:
         return Unreadable(path, f"run.json: {error.strerror or error}")
     except msgspec.ValidationError as error:

@@ -51,8 +51,6 @@ class Run:
         What ``run.json`` says; the metrics are read when they are asked for.
     run_dir : pathlib.Path
         The run's folder.
-    pinned : bool
-        Whether it is kept when old runs are removed.
     address : str
         Where the folder is kept, if that is a store; `run_dir` then holds copies of what has been asked for.
     written_s : float or None
@@ -61,7 +59,6 @@ class Run:
 
     record: RunHeader
     run_dir: Path
-    pinned: bool = False
     address: str = ""
     written_s: float | None = None
 

@@ -58,7 +58,7 @@ def runs(folder: str | os.PathLike[str] | None = None) -> RunTable:
         many there are) and ``rows`` (int64), ``best`` (the parameters of a search's best trial), ``options``,
         ``inputs`` (numbers and texts that the function used, by name), ``metrics`` (the last values) and ``phases``
         (seconds) as dicts, ``code`` (its source), ``error``, ``verdict`` (why it was as slow as it was), ``files``
-        (paths below ``output``), ``tags`` and ``note`` (see `Run.tag`), ``pinned`` and ``folder``. Each metric and
+        (paths below ``output``), ``tags`` and ``note`` (see `Run.tag`), and ``folder``. Each metric and
         phase is a float64 column, too, such as ``metrics.loss`` and ``phases.run``.
         ``attrs["unreadable"]`` has a line for each ``run.json`` that cannot be read.
 
@@ -105,7 +105,6 @@ def runs_frame(found: Sequence[Run]) -> pd.DataFrame:
         "files": _column([[file.path for file in run.record.files] for run in found], ids),
         "tags": _column([list(run.tags) for run in found], ids),
         "note": _column([run.note_text for run in found], ids, "string"),
-        "pinned": _column([run.pinned for run in found], ids, "bool"),
         "folder": _column([run.folder for run in found], ids, "string"),
     }
     columns |= _spread("metrics", [run.last_metrics for run in found], ids)

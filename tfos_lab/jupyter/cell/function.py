@@ -19,9 +19,8 @@ from typing import Any
 from IPython.core.displayhook import DisplayHook
 
 from tfos_lab.errors import ConfigError
-from tfos_lab.jupyter.cell.free_names import early_reads
+from tfos_lab.jupyter.cell.free_names import early_reads, own_nodes
 from tfos_lab.jupyter.cell.location import CellText, register_cell
-from tfos_lab.jupyter.cell.symbols import own_nodes
 from tfos_lab.payload import global_names
 from tfos_lab.unpicklable import unpicklable_kind
 

@@ -51,6 +51,13 @@ def _typed_texts(shell: Any) -> Iterator[str]:
         yield str(shell.history_manager.input_hist_raw[-1])
 
 
+def typed_cell(shell: Any) -> str:
+    """Return what is the same when the cell that runs now runs again: its identity in the front end, else its text."""
+    kernel = getattr(shell, "kernel", None)
+    known = kernel.get_parent().get("metadata", {}).get("cellId", "") if kernel is not None else ""
+    return str(known or next(_typed_texts(shell), ""))
+
+
 def cell_number(shell: Any) -> int:
     """Return the number of the cell that runs now; some versions of IPython have already increased their count."""
     frame = inspect.currentframe()

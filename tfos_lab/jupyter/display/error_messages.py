@@ -1,4 +1,4 @@
-"""How errors of tfos_lab look in a notebook: a sentence for what the user can fix, the remote traceback for failures.
+"""How errors and warnings of tfos_lab look in a notebook: a sentence for what the user can fix, the remote traceback.
 
 The engine raises ordinary exceptions. Loading the extension adds IPython's rendering hook to their classes.
 """
@@ -6,7 +6,10 @@ The engine raises ordinary exceptions. Loading the extension adds IPython's rend
 from __future__ import annotations
 
 import linecache
+import logging
 import re
+import sys
+import threading
 import traceback
 from typing import Any
 
@@ -97,3 +100,32 @@ def _indented(text: str) -> list[str]:
 
 def _listed(names: list[str]) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+# ---- warnings --------------------------------------------------------------------------------------------------------
+
+
+class CellHandler(logging.Handler):
+    """Writes the records of the main thread to the cell, and no others."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record, if it comes from the main thread and no other handler writes it."""
+        if threading.current_thread() is threading.main_thread() and not logging.getLogger().handlers:
+            sys.stderr.write(f"{self.format(record)}\n")
+
+
+def show_warnings() -> None:
+    """Add the handler to our loggers; may be called twice."""
+    hide_warnings()
+    logging.getLogger("tfos_lab").addHandler(CellHandler())
+
+
+def hide_warnings() -> None:
+    """Remove the handler."""
+    logger = logging.getLogger("tfos_lab")
+    for handler in list(logger.handlers):
+        if isinstance(handler, CellHandler):
+            logger.removeHandler(handler)

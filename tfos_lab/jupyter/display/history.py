@@ -99,14 +99,13 @@ class HistoryTable:
 
     def _name_text(self, run: Run) -> str:
         tags = "".join(f" #{tag}" for tag in run.tags)
-        return f"{run.name} {self._ids[run.id]}{' (pinned)' if run.pinned else ''}{tags}"
+        return f"{run.name} {self._ids[run.id]}{tags}"
 
     def _name_html(self, run: Run) -> Html:
         short = self._ids[run.id]
         more = h("details", h("summary", aria_label=f"Details of {run.name} {short}"), cls="tfos-more")
-        pin = h("span", "pinned", cls="tfos-pin") if run.pinned else None
         tags = (h("span", tag, cls="tfos-tag") for tag in run.tags)
-        name = h("span", h("b", run.name), " ", h("code", short, title=run.id), pin, *tags)
+        name = h("span", h("b", run.name), " ", h("code", short, title=run.id), *tags)
         return h("div", more, name, cls="tfos-node")
 
     def _when_text(self, run: Run) -> str:
@@ -162,9 +161,8 @@ class HistoryTable:
 
     def _hint(self) -> Html:
         first, *others = [self._ids[run.id] for run in self.runs]
-        lines = [*[f"%tfos compare {others[0]} {first}" for _ in others[:1]], f"%tfos pin {first}"]
-        shown = (join(" · ", h("code", line)) for line in [*lines, "%tfos prune keep=20"])
-        return join(h("code", f"%tfos open {first}"), *shown)
+        both = [join(" · ", h("code", f"%tfos history {other} {first}")) for other in others[:1]]
+        return join(h("code", f"%tfos history {first}"), *both)
 
     def _html_table(self) -> Html:
         columns = self._columns()
@@ -192,7 +190,7 @@ class HistoryTable:
         facts = {"Why": run.record.view.verdict, "Inputs": inputs, "Phases": phases}
         shown = (h("div", h("dt", name), h("dd", text)) for name, text in facts.items() if text)
         yield h("dl", *shown, cls="tfos-row-facts")
-        yield h("div", "All of it: ", h("code", f"%tfos open {self._ids[run.id]}"), cls="tfos-hint")
+        yield h("div", "All of it: ", h("code", f"%tfos history {self._ids[run.id]}"), cls="tfos-hint")
 
 
 def _metric_column(name: str) -> _Column:

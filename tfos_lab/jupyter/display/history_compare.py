@@ -1,4 +1,4 @@
-"""The output of ``%tfos compare``: curves over each other, the last metrics, and what differs, as HTML and text."""
+"""The output of ``%tfos history A B``: curves over each other, the last metrics, and what differs, as HTML and text."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class Comparison:
 
 def _check(runs: Sequence[Run]) -> None:
     if len(runs) < 2:
-        raise ConfigError(["name at least two runs: %tfos compare A B; %tfos history lists them"])
+        raise ConfigError(["name at least two runs: %tfos history A B"])
     if len(runs) > MAX_RUNS:
         raise ConfigError([f"{len(runs)} runs are too many to compare at once: name {MAX_RUNS} at most"])
     ids = [run.id for run in runs]

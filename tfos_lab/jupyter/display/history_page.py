@@ -1,4 +1,4 @@
-"""The output of ``%tfos open``: a run of the history as its cell showed it, with its options, code and files."""
+"""The output of ``%tfos history NAME``: a run as its cell showed it, with its options, code and files."""
 
 from __future__ import annotations
 
@@ -75,8 +75,7 @@ class RunPage:
     def _commands(self) -> list[str]:
         if self.run.address:
             return [f"%tfos tensorboard {self.run.event_dir}"]
-        pin = "unpin" if self.run.pinned else "pin"
-        return [f"%tfos {command} {self.run.id}" for command in ("tensorboard", "logs", pin)]
+        return [f"%tfos {command} {self.run.id}" for command in ("tensorboard", "logs")]
 
     # ---- HTML -------------------------------------------------------------------------------------------------------
 

@@ -45,8 +45,8 @@ class FolderMethods:
         when the run has ended, from any host. With ``collect="all"`` other nodes' files are too, each node's in its own
         folder, such as ``worker-0``; by default they are removed with the node. Files are also sent if the
         function fails, is stopped or is killed. Those on other hosts are sent while the function works, some seconds
-        after they were last changed, and at its end; symbolic links are not sent, and a node sends
-        ``output_limit_bytes`` at most.
+        after they were last changed, and at its end; symbolic links are not sent, and neither is what the notebook's
+        disk has no room for.
 
         What the function writes by relative paths, such as ``"m.keras"``, goes to the node's working folder, and by
         the same rules to ``work`` in the notebook's folder. Only the chief on the notebook's own machine has no such

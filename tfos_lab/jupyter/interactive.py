@@ -1,32 +1,88 @@
-"""``%%tfos on=NAME``: runs a cell on nodes that wait, and shows below it what they write."""
+"""Interactive clusters in a notebook: ``%tfos start`` leaves nodes waiting, ``%%tfos on=NAME`` runs a cell on them."""
 
 from __future__ import annotations
 
 import ast
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, Self
 
 from IPython.core.displayhook import DisplayHook
 from IPython.display import display
 
+from tfos_lab.core.config import ClusterOptions
 from tfos_lab.core.markup import h, join
 from tfos_lab.engine.cells import RunningCell
-from tfos_lab.engine.interactive.cluster import InteractiveCluster
+from tfos_lab.engine.interactive.cluster import InteractiveCluster, make_interactive
 from tfos_lab.engine.interactive.results import CellResults, grouped, names_of
 from tfos_lab.engine.interactive.source import CompiledCell, compile_statements
 from tfos_lab.engine.start import clusters
-from tfos_lab.errors import ConfigError
+from tfos_lab.errors import ClusterInterrupted, ConfigError
 from tfos_lab.jupyter.cell.free_names import early_reads
 from tfos_lab.jupyter.cell.function import as_cell_error, parse_body, visible_names
 from tfos_lab.jupyter.cell.location import CellText, register_cell
 from tfos_lab.jupyter.display.kernel import current_kernel
 from tfos_lab.jupyter.display.log_text import render_log
-from tfos_lab.jupyter.options.table import OF_WAITING_NODES, CellOptions, parse_options
-from tfos_lab.jupyter.options.values import nearest
+from tfos_lab.jupyter.options import BY_NAME, CellOptions, parse_options
+from tfos_lab.jupyter.run import INTERRUPT_GRACE_S, find_session, put_into, require_free_name, run_cluster
+from tfos_lab.node.interactive.loop import run_cells
 from tfos_lab.node.interactive.namespace import InteractiveCell
+from tfos_lab.texts import nearest
 from tfos_lab.unpicklable import unpicklable_kind
 
 _GIVEN = {"args", "ctx"}
+_NAMES_STYLE = "color:var(--jp-ui-font-color2,#666);font-size:85%"
+_TEXT_STYLE = "margin:0 0 .5em;white-space:pre-wrap"
+
+
+# ---- starting nodes that wait ---------------------------------------------------------------------------------------
+
+
+def start_cluster(shell: Any, line: str) -> None:
+    """Start an interactive cluster; returns when all its nodes wait.
+
+    Raises
+    ------
+    ConfigError
+        For options that do not fit.
+    ClusterInterrupted
+        If the user interrupted the start: no node is left.
+    TfosError
+        If the nodes do not come up.
+    """
+    __tracebackhide__ = True
+    options = parse_options(line, shell.user_ns)
+    _refuse_others(options)
+    require_free_name(shell, options)
+    session = find_session(shell, options)
+    config = options.cluster
+    if "restarts" not in options.given:
+        config = dataclasses.replace(config, restarts=0)  # a default for cells, which does not fit here
+    cluster = make_interactive(options.args, spark=session, config=config)
+    put_into(shell, cluster)
+    try:
+        run_cluster(cluster, run_cells, dataclasses.replace(options, background=True))
+        cluster.wait_until_running()
+    except KeyboardInterrupt:
+        cluster.stop(grace=INTERRUPT_GRACE_S)
+        raise ClusterInterrupted(cluster.name) from None
+    nodes = ", ".join(node.name for node in cluster.nodes)
+    print(f"{nodes} wait for cells: %%tfos on={cluster.name}; %tfos stop {cluster.name} ends them")  # noqa: T201
+
+
+def _refuse_others(options: CellOptions) -> None:
+    known = [name for name in BY_NAME if BY_NAME[name].owner is ClusterOptions or name in ("args", "spark")]
+    problems = []
+    for name in options.given:
+        if name == "data" or BY_NAME[name].group == BY_NAME["data"].group:
+            problems.append(f"{name}: feed rows with {options.cluster.name}.train(...) once the nodes wait")
+        elif name not in known:
+            problems.append(f"{name}: belongs to a cell; %tfos start takes {', '.join(known)}")
+    if problems:
+        raise ConfigError(problems)
+
+
+# ---- running cells on them ------------------------------------------------------------------------------------------
 
 
 def run_on_nodes(shell: Any, line: str, body: str) -> CellResults | None:
@@ -46,8 +102,8 @@ def run_on_nodes(shell: Any, line: str, body: str) -> CellResults | None:
     """
     __tracebackhide__ = True
     options = parse_options(line, shell.user_ns)
-    cluster = _cluster(options)
-    nodes = cluster.choose(options.nodes)
+    cluster, wanted = _cluster(options)
+    nodes = cluster.choose(wanted)
     if not body.strip():
         raise ConfigError(["the cell is empty: write below %%tfos what the nodes are to do"])
     cell = register_cell(shell, line, body)
@@ -61,19 +117,21 @@ def run_on_nodes(shell: Any, line: str, body: str) -> CellResults | None:
     return results if any(value is not None for value in results.values()) else None
 
 
-def _cluster(options: CellOptions) -> InteractiveCluster:
-    """Return the cluster that the line names; raises `ConfigError` for anything else that it says."""
-    others = [name for name in options.given if name not in OF_WAITING_NODES]
+def _cluster(options: CellOptions) -> tuple[InteractiveCluster, str | None]:
+    """Return the cluster that ``on`` names, and its node, job or None; raises `ConfigError` for anything else said."""
+    name, _, node = str(options.on).partition("/")
     waiting = [cluster for cluster in clusters() if isinstance(cluster, InteractiveCluster) and not cluster.ended]
-    found = next((cluster for cluster in waiting if cluster.name == options.on), None)
-    problems = [f"{name}: belongs to %tfos start; with on=..., a cell takes only nodes=..." for name in others]
-    if options.on is None:
-        problems = ["nodes chooses among nodes that wait, and needs on=NAME; for a new cluster write cluster_size=..."]
-    elif found is None:
-        problems.append(_no_such(options.on, [cluster.name for cluster in waiting]))
+    found = next((cluster for cluster in waiting if cluster.name == name), None)
+    problems = [
+        f"{other}: belongs to %tfos start; with on=..., a cell takes no other option"
+        for other in options.given
+        if other != "on"
+    ]
+    if found is None:
+        problems.append(_no_such(name, [cluster.name for cluster in waiting]))
     if problems or found is None:
         raise ConfigError(problems)
-    return found
+    return found, node or None
 
 
 def _no_such(name: str, waiting: list[str]) -> str:
@@ -100,10 +158,6 @@ def _captured(statements: list[ast.stmt], names: Mapping[str, Any], without: fro
     }
     # What may never be read is left out if it could not travel.
     return {name: value for name, value in used.items() if name in reads.certain or unpicklable_kind(value) is None}
-
-
-_NAMES_STYLE = "color:var(--jp-ui-font-color2,#666);font-size:85%"
-_TEXT_STYLE = "margin:0 0 .5em;white-space:pre-wrap"
 
 
 class CellOutput:

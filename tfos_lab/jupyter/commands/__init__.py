@@ -1,1 +1,0 @@
-"""The commands of ``%tfos``: each module has those of one topic; `table` lists all of them."""

@@ -1,1 +1,0 @@
-"""The options of a ``%%tfos`` cell: parsing, evaluation, checks and completion."""
