@@ -79,6 +79,8 @@ def test_the_look_that_was_chosen_stays_when_values_come(stage: Stage) -> None:
     look["By time"].check()
     expect(loss.locator('[data-look="time log"]')).to_be_visible()
     expect(loss.get_by_role("img")).to_have_count(1)
+    loss.get_by_role("img").hover()
+    expect(stage.page.locator(".tfos-tip")).to_contain_text(re.compile(r"^-?[\d.,]+ schief:0[\d.]+"))
     look["Log axis"].uncheck()
     stage.report(reported("chief:0", 11, loss=0.0))  # which has no logarithm
     expect(look["By time"]).to_be_checked()

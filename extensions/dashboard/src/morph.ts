@@ -59,6 +59,8 @@ function morphNode(target: Node, wanted: Node): void {
     if (target.nodeValue !== wanted.nodeValue) target.nodeValue = wanted.nodeValue;
     return;
   }
+  // Most cells of a table stay as they are, which the browser finds out quickest.
+  if (target.isEqualNode(wanted)) return;
   const kept = OF_THE_READER[target.tagName] ?? [];
   for (const { name, value } of wanted.attributes) {
     if (!kept.includes(name) && target.getAttribute(name) !== value) target.setAttribute(name, value);

@@ -96,10 +96,11 @@ function axisOf(svg: Element): { toPixel(x: number): number; toValue(pixel: numb
   return { toPixel: (x) => start + (x - low) * perUnit, toValue: (pixel) => low + (pixel - start) / perUnit };
 }
 
-/** The values of a chart stand in its first look. */
+/** The values of a chart stand in the first look that has its x axis. */
 function linesOf(chart: Element): Line[] {
-  const all = chart.closest("figure") ?? chart;
-  return [...all.querySelectorAll<SVGElement>("[data-points]")].map((el) => {
+  const looks = [...(chart.closest("figure")?.querySelectorAll("svg[data-across]") ?? [chart])];
+  const first = looks.find((look) => look.getAttribute("data-unit") === chart.getAttribute("data-unit"));
+  return [...(first?.querySelectorAll<SVGElement>("[data-points]") ?? [])].map((el) => {
     const points = (el.getAttribute("data-points") ?? "").split(" ").map((point): [number, string] => {
       const [x = "", text = ""] = point.split("=");
       return [Number(x), text];

@@ -124,15 +124,15 @@ class _Chart:
     def _looks(self, smooth: Mapping[str, Sequence[Point]], *, with_values: bool) -> Iterator[Html]:
         """Yield the chart over time and with a logarithmic axis, where these differ from the plain one.
 
-        Values stand beside the lines of the plain one: a page finds them there for all that have its x axis.
+        Values stand beside the lines that are not logarithmic: a page finds them there for those of the same x axis.
         """
         few = {node: _thin(points, _ALIKE_POINTS) for node, points in self._lines.items()}
         for over_time in [False, True] if self._has_steps else [False]:
             for log in [False, True] if self._is_positive else [False]:
                 if over_time or log:
                     look = " ".join(["time"] * over_time + ["log"] * log)
-                    by_step, has_tips = self._has_steps and not over_time, with_values and not over_time
-                    svg = self._draw(few, smooth, by_step=by_step, log=log, plain=False, with_values=has_tips)
+                    by_step = self._has_steps and not over_time
+                    svg = self._draw(few, smooth, by_step=by_step, log=log, plain=False, with_values=with_values)
                     yield h("div", svg, cls="tfos-other-look", data_look=look, data_key=look, hidden=True)
 
     def _best_text(self, last: Sequence[float | None]) -> str:
@@ -163,6 +163,7 @@ class _Chart:
         up = _Scale([y for line in every for _, y in line if y is not None], HEIGHT - BOTTOM, TOP, log=log)
         last = {node: next((y for _, y in reversed(line) if y is not None), None) for node, line in drawn.items()}
         told = ", ".join(f"{node} {_value(last[node])}" for node in list(drawn)[:8])
+        has_points = with_values and not log
         behind = _path(before, across, up)
         return h(
             "svg",
@@ -172,9 +173,7 @@ class _Chart:
             else None,
             _render_band(drawn, across, up),
             *(
-                _render_line(
-                    node, line, across, up, self._places.get(node, 0), with_values=with_values and plain, plain=plain
-                )
+                _render_line(node, line, across, up, self._places.get(node, 0), with_values=has_points, plain=plain)
                 for node, line in drawn.items()
             ),
             *(
