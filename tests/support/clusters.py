@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import tfos_lab
-from tfos_lab.engine.start import make_cluster
-from tfos_lab.jupyter.start import bring_up
 
 if TYPE_CHECKING:
     from tfos_lab.engine.cluster import Cluster
@@ -18,6 +16,10 @@ def run(map_fun: Callable[..., Any], args: Any = None, **options: Any) -> Cluste
     """Start a cluster as ``tfos_lab.run`` does; ``driver_ps`` as programs of TensorFlowOnSpark ask for it."""
     if not options.get("driver_ps"):
         return tfos_lab.run(map_fun, args, **options)
+    # Here, as this module travels with functions to nodes that have neither.
+    from tfos_lab.engine.start import make_cluster
+    from tfos_lab.jupyter.start import bring_up
+
     spark = options.pop("spark", None)
     cluster = make_cluster(map_fun, args, spark=spark, config=tfos_lab.ClusterConfig(**options))
     try:

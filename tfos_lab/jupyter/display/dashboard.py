@@ -118,7 +118,7 @@ class Dashboard(Display):
     def _finish_pump(self) -> None:
         if self._pump is not threading.current_thread():
             self._pump.join(timeout=5.0)
-        self._updates.send(with_view=True, with_charts=True, with_picture=False)
+        self._updates.send_last()
         self._updates.close()
         self._stacks.close()
         if self._stopper is not None:

@@ -112,6 +112,11 @@ class Updates:
         except Exception:
             logger.exception("the dashboard of cluster %s missed an update", self._cluster.id)
 
+    def send_last(self) -> None:
+        """Send what is left, whatever share of the time it takes."""
+        self._view_due_s = self._charts_due_s = self._shown_due_s = 0.0
+        self.send(with_view=True, with_charts=True, with_picture=False)
+
     def close(self) -> None:
         """Take no further events."""
         self._subscription.close()
