@@ -237,6 +237,7 @@ def _shared() -> dict[str, Any]:
     folder = RunDir(Path(_place().name))
     return {
         "id": "simulated",
+        "needs_evaluator": False,
         "called_s": 0.0,
         "working_dir": "",
         "hosts": ("", ""),
@@ -247,7 +248,7 @@ def _shared() -> dict[str, Any]:
         "history": History(0.0),
         "log_writer": LogWriter(folder, _ignore),
         "event_files": EventFileReceiver(folder.event_home, folder.events, _ignore),
-        "output": OutputReceiver(folder, limit_bytes=0, of_all=False),
+        "output": OutputReceiver(folder, of_all=False),
         "cells": Cells(),
         "on_over": _ignore,
     }

@@ -57,9 +57,8 @@ TICK_S = 0.2
 # Of what a node has sent, in the error that it causes.
 _MAX_TEXT = 300
 _LOG_TAIL_LINES = 20
-# How long a node that is gone is waited for: for the rest of what it has sent, and for whoever says why. Spark may take
-# seconds to find out why an executor has ended.
-_REASON_S, _SPARK_REASON_S = 0.5, 4.0
+# How long a node that is gone is waited for: for the rest of what it has sent, and for whoever says why.
+_REASON_S = 0.5
 # What each node sends several times a second does not concern the feed state.
 _FIGURES = frozenset({m.Reported, m.Activity, m.Logs})
 
@@ -352,8 +351,13 @@ class Head:
     def _disconnect(self, connection: int) -> None:
         """Take note that an agent's connection has ended: nothing more comes from it."""
         rank = self._ranks.pop(connection, None)
-        if rank is not None and connection not in self._refused and not self.state.has_drained(rank):
+        if rank is None or connection in self._refused or self.state.has_drained(rank):
+            return
+        if rank in self._gone:
+            self._do(self._lose_gone(time.time()))
+        elif self.state.view_of(rank).executor in ("", THIS_MACHINE):
             self._do(self._take_loss(rank, "", time.time()))
+        # Spark may take seconds to say why an executor has ended, and the node's silence tells the rest.
 
     def _take_loss(self, rank: int, why: str, now_s: float) -> list[Instruction]:
         """A node's agent is gone: whoever has started it says why, its connection only that it is."""
@@ -369,8 +373,7 @@ class Head:
         instructions: list[Instruction] = []
         for rank, (why, since_s) in list(self._gone.items()):
             is_read = self._connections.get(rank) not in self._ranks
-            asks_spark = not why and self.state.view_of(rank).executor not in ("", THIS_MACHINE)
-            if not (is_read and why) and now_s - since_s <= (_SPARK_REASON_S if asks_spark else _REASON_S):
+            if not (is_read and why) and now_s - since_s <= _REASON_S:
                 break
             del self._gone[rank]
             instructions += self.state.lose(rank, why or "its connection to the notebook has ended", now_s)
