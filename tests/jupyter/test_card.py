@@ -236,8 +236,8 @@ def test_every_state_has_its_sign_word_and_colour():
 def test_sixty_four_nodes_have_lines_of_their_own():
     cluster = FakeCluster(nodes=64)
     reports = [
-        MetricsReported(time_s=step, node=node, step=step, total_steps=None, metrics={"loss": 1.0 * step})
-        for node in cluster.nodes
+        MetricsReported(time_s=step, node=node, step=step, total_steps=None, metrics={"loss": 1.0 * step + place})
+        for place, node in enumerate(cluster.nodes)
         for step in range(2)
     ]
     html = drawn(cluster.view(), reports)
@@ -425,9 +425,9 @@ def test_the_failed_node_comes_first_with_its_last_lines_and_a_progress_bar_wher
 
 def charts(*values: float, metric: str = "loss", nodes: tuple[str, ...] = ("chief:0", "worker:0")) -> str:
     reports = [
-        MetricsReported(time_s=float(step), node=node, step=step, total_steps=None, metrics={metric: value})
+        MetricsReported(time_s=float(step), node=node, step=step, total_steps=None, metrics={metric: value * apart})
         for step, value in enumerate(values)
-        for node in nodes
+        for node, apart in zip(nodes, (1.0, 0.99), strict=False)
     ]
     found = re.findall(r"<figure.*?</svg>", drawn(view_of("running", "running", "running"), reports), re.DOTALL)
     return "".join(found)  # as it is first seen
@@ -449,7 +449,7 @@ def test_a_chart_may_be_over_time_and_have_a_log_axis_where_that_can_be():
     assert list(looks_of(html)) == ["", "log", "time", "time log"]
     assert re.search(r'data-look="log".*?d="M46 6L179 58L312 110"', html), "logarithms of powers of ten are in a line"
     assert list(looks_of(render_charts(lines_of(1.0, -1.0), ["chief:0"]))) == ["", "time"]
-    many = [one for at in range(60) for one in lines_of(2.0, 1.0, node=f"worker:{at}")]
+    many = [one for at in range(60) for one in lines_of(2.0 + at, 1.0, node=f"worker:{at}")]
     assert list(looks_of(render_charts(many, [f"worker:{at}" for at in range(60)]))) == [""], "a cell stays small"
 
 
@@ -461,6 +461,38 @@ def test_a_smoothed_line_is_there_for_whoever_wants_it():
     later = heights[len(heights) // 2 :]
     assert len(later) > 5
     assert max(later) - min(later) < 20, "of the 104 between which the values jump"
+
+
+def test_training_and_validation_are_in_one_chart():
+    validation = [SeriesPoints(metric="val_loss", node="chief:0", points=[(1.0, 1, 3.0), (2.0, 2, 2.5)])]
+    html = render_charts([*lines_of(4.0, 3.0, 2.0), *validation], ["chief:0"], with_values=True)
+    assert html.count("<figure") == 1
+    assert "2 · validation 2.5" in words(html)
+    assert 'data-node="chief:0, validation"' in html
+    assert re.search(r'<path d="M179 58L312 84"[^>]* stroke-dasharray="0.1 3.6"', html), "on the axes of both"
+    alone = render_charts([*validation, *lines_of(0.5, metric="accuracy")], ["chief:0"])
+    assert re.findall(r"<b>(\w+)</b>", alone) == ["accuracy", "val_loss"]
+
+
+def test_curves_by_epoch_have_other_ticks():
+    ends = [SeriesPoints(metric="epoch", node="chief:0", points=[(1.0, 10, 1.0), (2.0, 20, 2.0)])]
+    losses = [SeriesPoints(metric="loss", node="chief:0", points=[(float(at), at, 1.0 / (at + 1)) for at in range(21)])]
+    html = render_charts([*losses, *ends], ["chief:0"])
+    ticks, *_ = re.findall(r'<g class="tfos-by-epoch" display="none">(.*?)</g>', html)
+    assert [text for _, text in re.findall(r'x="([\d.]+)"[^>]*>(\w+)<', ticks)] == ["1", "2", "epoch"]
+    assert "By epoch" in words(html)
+    assert "By epoch" not in words(render_charts(losses, ["chief:0"]))
+
+
+def test_nodes_that_agree_have_one_line_together():
+    same = [one for node in ("chief:0", "worker:0") for one in lines_of(2.0, 1.0, node=node)]
+    late = SeriesPoints(metric="loss", node="worker:1", points=[(0.0, 0, 2.0)])
+    html = render_charts([*same, late], ["chief:0", "worker:0", "worker:1"])
+    assert html.count('class="tfos-line tfos-hue-all"') == 2, "one in the chart, one in the legend"
+    assert 'aria-label="loss: all 3 nodes 1"' in html
+    other = SeriesPoints(metric="loss", node="worker:1", points=[(0.0, 0, 2.1)])
+    html = render_charts([*same, other], ["chief:0", "worker:0", "worker:1"])
+    assert "all 3 nodes" not in html
 
 
 def test_the_best_value_is_told_where_it_is_not_the_last_one():
@@ -486,11 +518,11 @@ def test_a_chart_has_a_line_for_each_node_gaps_single_points_and_flat_lines():
     nan = float("nan")
     chart = charts(3.0, 2.0, 1.0)
     assert re.findall(r'class="tfos-line (tfos-hue\d)"', chart) == ["tfos-hue0", "tfos-hue1"]
-    assert 'aria-label="loss: chief:0 1, worker:0 1"' in chart
-    assert '<path d="M46 6L179 58L312 110"' in chart
+    assert 'aria-label="loss: chief:0 1, worker:0 0.99"' in chart
+    assert '<path d="M46 6L179 58L312 110"' in charts(3.0, 2.0, 1.0, nodes=("chief:0",))
     for low, high in [(3e-9, 4e-9), (-1e12, 5e12), (1.0, 1.0001)]:
         assert 4 < charts(low, high, nodes=("chief:0",)).count("tfos-tick") < 20, "round ticks"
     assert re.search(r'd="M[^ML]+L[^ML]+M[^ML]+L[^ML]+"', charts(1.0, 2.0, nan, 2.0, 1.0, nodes=("chief:0",)))
     assert "<circle" in charts(1.0)
     assert "not finite" in charts(nan, nan)
-    assert "L312 58" in charts(5.0, 5.0)
+    assert "L312 58" in charts(5.0, 5.0, nodes=("chief:0",))

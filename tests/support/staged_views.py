@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tests.support.fake_cluster import FakeCluster
 from tfos_lab.engine.state.events import FeedView, MetricsReported, NodeActivity
 
-_STEPS, _TOTAL = 60, 96
+_STEPS, _TOTAL, _STEPS_OF_EPOCH = 60, 96, 12
 
 
 @dataclass(frozen=True)
@@ -83,9 +83,21 @@ def reports_of(cluster: FakeCluster, staged: Staged) -> Iterator[MetricsReported
     started_s = cluster.view().started_s
     for step in range(_STEPS + 1):
         for index, node in enumerate(cluster.nodes):
-            metrics = {name: _value(name, index, step) for name in staged.metrics}
+            metrics = dict(_reported(staged.metrics, index, step))
             time_s = started_s + 4 + step * staged.step_s
             yield MetricsReported(time_s=time_s, node=node, step=step, total_steps=_TOTAL, metrics=metrics)
+
+
+def _reported(names: Sequence[str], index: int, step: int) -> Iterator[tuple[str, float]]:
+    """Yield what a node reports in a step; in the last one of an epoch also validation, of which all report the same."""
+    for name in names:
+        if not name.startswith("val_"):
+            yield name, _value(name, index, step)
+        elif step and step % _STEPS_OF_EPOCH == 0:
+            overfit = 0.1 + 0.3 * (step / _TOTAL) ** 2
+            yield name, _value(name, 0, step) + (overfit if "loss" in name else -overfit / 4)
+    if step and step % _STEPS_OF_EPOCH == 0:
+        yield "epoch", step // _STEPS_OF_EPOCH
 
 
 def make_straggle(cluster: FakeCluster, node: str) -> None:

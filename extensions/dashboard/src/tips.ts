@@ -119,6 +119,7 @@ function rowOf({ el, points }: Line, at: number): HTMLElement {
     at,
   );
   const text = points.find(([one]) => one === x)?.[1] || "not finite";
-  const mark = { class: `tfos-mark ${el.classList[1] ?? ""}`, "data-dash": el.dataset["dash"] ?? "0" };
+  const hue = [...el.classList].find((name) => name.startsWith("tfos-hue"));
+  const mark = { class: `tfos-mark ${hue ?? ""}`, "data-dash": el.dataset["dash"] ?? "0" };
   return element("div", {}, element("span", {}, element("span", mark), el.dataset["node"] ?? ""), element("b", {}, text));
 }

@@ -34,6 +34,13 @@ _MAX_ALIKE = 24
 _SMOOTHING = 0.85
 _LEAST_SMOOTHED = 8
 
+#: What Keras' callbacks count, which is no curve: charts may be read by it.
+EPOCH = "epoch"
+#: What stands before the name of a metric of validation.
+VALIDATION = "val_"
+
+_DOTTED = {"stroke_dasharray": "0.1 3.6", "stroke_linecap": "round", "stroke_width": "2"}
+
 Positions = list[tuple[float, float | None]]
 _LOWER = re.compile(r"loss|err|perplexity|mse|mae|rmse|divergence", re.IGNORECASE)
 _HIGHER = re.compile(r"acc|auc|precision|recall|f1|score|reward|bleu|iou", re.IGNORECASE)
@@ -59,60 +66,127 @@ def render_charts(
     before : list of SeriesPoints
         The same of the previous run of this name, one for each metric, which is drawn behind the others.
     """
-    if not series:
-        return Html("")
-    places = {node: place for place, node in enumerate(nodes)}
     lines: dict[str, dict[str, Sequence[Point]]] = {}
+    places = {node: place for place, node in enumerate(nodes)}
     for one in sorted(series, key=lambda one: places.get(one["node"], len(places))):
         lines.setdefault(one["metric"], {})[one["node"]] = one["points"]
+    epochs = _ends_of_epochs(lines.pop(EPOCH, {}))
+    if not lines:
+        return Html("")
+    is_large = tuple(nodes) == BANDS
+    shown = {name: own if is_large else _as_one(own) for name, own in lines.items()}
     earlier = {one["metric"]: one["points"] for one in before}
-    budget = max(_LINE_POINTS[0], min(_LINE_POINTS[1], _MAX_POINTS // len(series)))
-    has_looks = len(series) <= _MAX_ALIKE and tuple(nodes) != BANDS
+    count = sum(len(own) for own in shown.values())
+    budget = max(_LINE_POINTS[0], min(_LINE_POINTS[1], _MAX_POINTS // count))
+    has_looks = count <= _MAX_ALIKE and not is_large
     charts = [
-        _Chart(name, lines[name], earlier.get(name, ()), places, budget).render(
-            with_values=with_values, has_looks=has_looks
+        _Chart(
+            name,
+            shown[name],
+            validation=shown.get(f"{VALIDATION}{name}", {}),
+            before=earlier.get(name, ()),
+            places=places,
+            epochs=epochs,
+            budget=budget,
         )
-        for name in by_weight(lines)
+        for name in by_weight(shown)
+        if not (name.startswith(VALIDATION) and name.removeprefix(VALIDATION) in shown)
     ]
-    reporting = {one["node"] for one in series}
+    drawn = [chart.render(with_values=with_values, has_looks=has_looks) for chart in charts]
     classes = ["tfos-charts"]
-    classes += ["tfos-many-lines"] if len(reporting) >= _MANY_LINES else []
+    classes += ["tfos-many-lines"] if any(len(own) >= _MANY_LINES for own in shown.values()) else []
     classes += ["tfos-many-charts"] if len(charts) >= _MANY_CHARTS else []
-    legend = _render_legend(nodes, reporting, has_earlier=bool(earlier.keys() & lines.keys()))
-    looks = _render_looks() if has_looks else None
-    grid = h("div", *charts, cls=" ".join(classes))
+    legend = _render_legend(
+        [(places[node], node) for node in nodes if any(node in own for own in shown.values())],
+        together=next((name for own in shown.values() for name in own if name not in places), ""),
+        has_validation=any(chart.has_validation for chart in charts),
+        has_earlier=bool(earlier.keys() & lines.keys()),
+    )
+    looks = _render_looks(has_epochs=bool(epochs)) if has_looks else None
+    grid = h("div", *drawn, cls=" ".join(classes))
     return h("details", h("summary", "Metrics"), looks, legend, grid, cls="tfos-metrics", open=True)
 
 
-def _render_looks() -> Html:
+def _ends_of_epochs(lines: Mapping[str, Sequence[Point]]) -> dict[int, int]:
+    """Return the step with which each epoch has ended, by what the first node that counts epochs has reported."""
+    points = next(iter(lines.values()), ())
+    return {int(epoch): step for _, step, epoch in points if step is not None and epoch is not None}
+
+
+def _as_one(lines: Mapping[str, Sequence[Point]]) -> Mapping[str, Sequence[Point]]:
+    """Return one line in the place of those of nodes that agree in all steps that they have in common."""
+    if len(lines) < 2:
+        return lines
+    values = [{step: value for _, step, value in points} for points in lines.values()]
+    common = set.intersection(*(set(one) for one in values))
+    if None in common or len(common) * 3 < min(len(one) for one in values) or not common:
+        return lines
+    if any(not _is_same(one[step], values[0][step]) for one in values for step in common):
+        return lines
+    return {f"all {len(lines)} nodes": next(iter(lines.values()))}
+
+
+def _is_same(one: float | None, other: float | None) -> bool:
+    return one == other or (one is not None and other is not None and math.isclose(one, other, rel_tol=1e-6))
+
+
+def _render_looks(*, has_epochs: bool) -> Html:
     """Return what readers choose the look of all charts by; without our style sheet it is not shown."""
-    looks = (("log", "Log axis"), ("time", "By time"), ("smooth", "Smooth"))
+    by_epoch = [("epoch", "By epoch")] if has_epochs else []
+    looks = (("log", "Log axis"), *by_epoch, ("time", "By time"), ("smooth", "Smooth"))
     boxes = (h("label", h("input", type="checkbox", cls=f"tfos-look-{key}"), " ", title) for key, title in looks)
     return h("div", *boxes, cls="tfos-looks", role="group", aria_label="Look of the charts", hidden=True)
 
 
 class _Chart:
-    """The chart of one metric, in each look that it has; ``budget`` is how many points of each line are drawn."""
+    """The chart of one metric, in each look that it has.
+
+    Parameters
+    ----------
+    name : str
+        The metric.
+    lines, validation : mapping of str to list of Point
+        Its points, and those of the same metric of validation, by node.
+    before : list of Point
+        Those of the previous run.
+    places : mapping of str to int
+        Where each node stands among all; what is of all nodes has no place.
+    epochs : mapping of int to int
+        The last step of each epoch.
+    budget : int
+        How many points of each line are drawn.
+    """
 
     def __init__(
         self,
         name: str,
         lines: Mapping[str, Sequence[Point]],
+        *,
+        validation: Mapping[str, Sequence[Point]],
         before: Sequence[Point],
         places: Mapping[str, int],
+        epochs: Mapping[int, int],
         budget: int,
     ) -> None:
-        self._name, self._places, self._all = name, places, lines
+        self._name, self._places, self._all, self._epochs = name, places, lines, epochs
+        self._all_validation = validation
         self._lines = {node: _thin(points, budget) for node, points in list(lines.items())[:MAX_LINES]}
+        self._validation = {node: _thin(points, budget) for node, points in list(validation.items())[:MAX_LINES]}
         self._before = _thin(before, _ALIKE_POINTS)
-        every = [*lines.values(), before]
+        every = [*lines.values(), *validation.values(), before]
         self._has_steps = all(steps_go_on(step for _, step, _ in points) for points in every)
         self._is_positive = all(value is None or value > 0 for points in every for _, _, value in points)
 
+    @property
+    def has_validation(self) -> bool:
+        """Whether lines of validation are drawn, too."""
+        return bool(self._validation)
+
     def render(self, *, with_values: bool, has_looks: bool) -> Html:
-        last = [next((y for _, _, y in reversed(points) if y is not None), None) for points in self._all.values()]
-        facts = " · ".join(filter(None, [_range_text(last), self._best_text(last)]))
-        caption = h("figcaption", h("b", self._name), " ", h("span", facts, cls="tfos-facts"))
+        facts = _facts(self._name, self._all)
+        if self._validation:
+            facts += [f"validation {fact}" for fact in _facts(self._name, self._all_validation)]
+        caption = h("figcaption", h("b", self._name), " ", h("span", " · ".join(facts), cls="tfos-facts"))
         looks: Iterable[Html] = ()
         smooth: dict[str, Sequence[Point]] = {}
         if has_looks:
@@ -135,17 +209,6 @@ class _Chart:
                     svg = self._draw(few, smooth, by_step=by_step, log=log, plain=False, with_values=with_values)
                     yield h("div", svg, cls="tfos-other-look", data_look=look, data_key=look, hidden=True)
 
-    def _best_text(self, last: Sequence[float | None]) -> str:
-        """Return the best value, where names say what is better and it is none of the last ones, and its step."""
-        better = min if _LOWER.search(self._name) else max if _HIGHER.search(self._name) else None
-        points = [(value, step) for points in self._all.values() for _, step, value in points if value is not None]
-        if better is None or not points:
-            return ""
-        value, step = better(points, key=lambda point: point[0])
-        if value in last:
-            return ""
-        return f"best {format_metric(value)}" + (f" at step {step:,}" if step is not None else "")
-
     def _draw(
         self,
         lines: Mapping[str, Sequence[Point]],
@@ -157,27 +220,33 @@ class _Chart:
         with_values: bool = False,
     ) -> Html:
         drawn = {node: _positions(points, by_step=by_step) for node, points in lines.items()}
+        validation = {node: _positions(points, by_step=by_step) for node, points in self._validation.items()}
         before = _positions(self._before, by_step=by_step)
-        every = [*drawn.values(), before]
+        every = [*drawn.values(), *validation.values(), before]
         across = _Scale([x for line in every for x, _ in line], LEFT, WIDTH - RIGHT)
         up = _Scale([y for line in every for _, y in line if y is not None], HEIGHT - BOTTOM, TOP, log=log)
         last = {node: next((y for _, y in reversed(line) if y is not None), None) for node, line in drawn.items()}
         told = ", ".join(f"{node} {_value(last[node])}" for node in list(drawn)[:8])
+        epochs = self._epochs if by_step else {}
         has_points = with_values and not log
         behind = _path(before, across, up)
         return h(
             "svg",
-            *_render_axes(across, up, by_step=by_step),
+            *_render_axes(across, up, by_step=by_step, epochs=epochs),
             h("path", d=behind, cls="tfos-before", fill="none", stroke="currentColor", opacity=".3")
             if behind
             else None,
             _render_band(drawn, across, up),
             *(
-                _render_line(node, line, across, up, self._places.get(node, 0), with_values=has_points, plain=plain)
+                _render_line(node, line, across, up, self._places.get(node), with_values=has_points, plain=plain)
                 for node, line in drawn.items()
             ),
             *(
-                _render_smooth(_positions(points, by_step=by_step), across, up, self._places.get(node, 0))
+                _render_validation(node, line, across, up, self._places.get(node), with_values=has_points)
+                for node, line in validation.items()
+            ),
+            *(
+                _render_smooth(_positions(points, by_step=by_step), across, up, self._places.get(node))
                 for node, points in smooth.items()
             ),
             viewBox=f"0 0 {WIDTH} {HEIGHT}",
@@ -187,6 +256,19 @@ class _Chart:
             data_unit=("step" if by_step else "s") if with_values else None,
             data_across=across.told if with_values else None,
         )
+
+
+def _facts(name: str, lines: Mapping[str, Sequence[Point]]) -> list[str]:
+    """Return the last values, and the best one where the name says what is better and it is none of the last ones."""
+    last = [next((y for _, _, y in reversed(points) if y is not None), None) for points in lines.values()]
+    better = min if _LOWER.search(name) else max if _HIGHER.search(name) else None
+    points = [(value, step) for points in lines.values() for _, step, value in points if value is not None]
+    if better is None or not points:
+        return [_range_text(last)]
+    value, step = better(points, key=lambda point: point[0])
+    if value in last:
+        return [_range_text(last)]
+    return [_range_text(last), f"best {format_metric(value)}" + (f" at step {step:,}" if step is not None else "")]
 
 
 def _positions(points: Iterable[Point], *, by_step: bool) -> Positions:
@@ -274,19 +356,27 @@ def _log_ticks(low: float, high: float) -> list[float]:
     return inside[:: math.ceil(len(inside) / 6)]
 
 
-def _render_axes(across: _Scale, up: _Scale, *, by_step: bool) -> Iterator[Html]:
+def _render_axes(across: _Scale, up: _Scale, *, by_step: bool, epochs: Mapping[int, int]) -> Iterator[Html]:
     for value in up.ticks:
         y = up(value)
         yield h("path", cls="tfos-grid", d=f"M{LEFT} {y}H{WIDTH - RIGHT}", stroke="currentColor", opacity=".15")
         yield _render_text(LEFT - 5, y + 3, "end", _tick(value))
-    for value in across.ticks:
-        if not by_step or value == int(value):
-            yield _render_text(across(value), HEIGHT - 6, "middle", _tick(value))
-    yield _render_text(LEFT - 14, HEIGHT - 6, "end", "step" if by_step else "s")
+    ticks = [(across(value), _tick(value)) for value in across.ticks if not by_step or value == int(value)]
+    yield from _render_across(ticks, "step" if by_step else "s")
+    if epochs:
+        wanted = [int(value) for value in round_ticks(min(epochs), max(epochs) + 1) if value in epochs]
+        ticks = [(across(epochs[epoch]), f"{epoch:,}") for epoch in wanted]
+        yield h("g", *_render_across(ticks, "epoch"), cls="tfos-by-epoch", display="none")
 
 
-def _render_text(x: float, y: float, anchor: str, text: str) -> Html:
-    return h("text", text, cls="tfos-tick", x=x, y=y, text_anchor=anchor)
+def _render_across(ticks: Iterable[tuple[float, str]], unit: str) -> Iterator[Html]:
+    for x, text in ticks:
+        yield _render_text(x, HEIGHT - 6, "middle", text, across=True)
+    yield _render_text(LEFT - 14, HEIGHT - 6, "end", unit, across=True)
+
+
+def _render_text(x: float, y: float, anchor: str, text: str, *, across: bool = False) -> Html:
+    return h("text", text, cls="tfos-tick tfos-across" if across else "tfos-tick", x=x, y=y, text_anchor=anchor)
 
 
 def _render_band(lines: Mapping[str, Positions], across: _Scale, up: _Scale) -> Html | None:
@@ -310,12 +400,37 @@ def _path(line: Positions, across: _Scale, up: _Scale) -> str:
     return "".join(path)
 
 
-def _render_smooth(line: Positions, across: _Scale, up: _Scale, place: int) -> Html:
-    return h("g", draw_line(place, _path(line, across, up)), cls=f"tfos-smooth tfos-hue{hue_at(place)}", display="none")
+def _hue(place: int | None) -> str:
+    """Return the class of a node's colour; what all nodes have in common has that of text."""
+    return "tfos-hue-all" if place is None else f"tfos-hue{hue_at(place)}"
+
+
+def _render_smooth(line: Positions, across: _Scale, up: _Scale, place: int | None) -> Html:
+    return h("g", draw_line(place or 0, _path(line, across, up)), cls=f"tfos-smooth {_hue(place)}", display="none")
+
+
+def _render_validation(
+    node: str, line: Positions, across: _Scale, up: _Scale, place: int | None, *, with_values: bool
+) -> Html | None:
+    """Return a node's dotted line of validation."""
+    path = _path(line, across, up)
+    if not path:
+        return None
+    dots = h("path", d=f"{path}h0" if "L" not in path else path, **_DOTTED)
+    name = f"{node}, validation"
+    return h("g", dots, cls=f"tfos-line tfos-validation {_hue(place)}", **_values(name, line, place, told=with_values))
+
+
+def _values(name: str, line: Positions, place: int | None, *, told: bool) -> dict[str, str | int | None]:
+    """Return the attributes by which a page shows the values of a line."""
+    if not told:
+        return {}
+    points = " ".join(f"{x:.10g}={'' if y is None else format_metric(y)}" for x, y in line)
+    return {"data_node": name, "data_dash": dash_at(place or 0), "data_points": points}
 
 
 def _render_line(
-    node: str, line: Positions, across: _Scale, up: _Scale, place: int, *, with_values: bool, plain: bool
+    node: str, line: Positions, across: _Scale, up: _Scale, place: int | None, *, with_values: bool, plain: bool
 ) -> Html | None:
     """Return a node's line, with its mark at the newest value."""
     newest = next(((x, y) for x, y in reversed(line) if y is not None), None)
@@ -324,28 +439,44 @@ def _render_line(
     path = _path(line, across, up)
     return h(
         "g",
-        draw_line(place, path) if "L" in path else None,
-        draw_mark(place, across(newest[0]), up(newest[1])),
-        cls=f"tfos-{'line' if plain else 'line-again'} tfos-hue{hue_at(place)}",
-        data_node=node if with_values else None,
-        data_dash=dash_at(place) if with_values else None,
-        data_points=" ".join(f"{x:.10g}={'' if y is None else format_metric(y)}" for x, y in line)
-        if with_values
-        else None,
+        draw_line(place or 0, path) if "L" in path else None,
+        draw_mark(place or 0, across(newest[0]), up(newest[1])),
+        cls=f"tfos-{'line' if plain else 'line-again'} {_hue(place)}",
+        **_values(node, line, place, told=with_values),
     )
 
 
-def _render_legend(nodes: Sequence[str], reporting: set[str], *, has_earlier: bool) -> Html | None:
-    """Return each node's line beside its name, where there is more than one, and what the grey line is."""
-    shown = [(place, node) for place, node in enumerate(nodes) if node in reporting]
-    if len(shown) < 2:
-        shown = []
-    items = [h("span", draw_sample(place), node, cls="tfos-legend-item") for place, node in shown]
+def _render_legend(
+    nodes: Sequence[tuple[int, str]], *, together: str, has_validation: bool, has_earlier: bool
+) -> Html | None:
+    """Return what each line is, where there is more than one.
+
+    Parameters
+    ----------
+    nodes : list of (int, str)
+        The place and name of each node that has a line of its own.
+    together : str
+        What lines that nodes have in common are called, or "".
+    has_validation, has_earlier : bool
+        Whether there are lines of validation, and of the previous run.
+    """
+    items = [h("span", draw_sample(place), node, cls="tfos-legend-item") for place, node in nodes]
+    if together:
+        items.append(_legend_item(h("path", d="M0 5H30"), together, cls="tfos-line tfos-hue-all"))
+    if len(items) < 2 and not together:
+        items = []
+    if has_validation:
+        dots = h("path", d="M0 5H30", **_DOTTED)
+        items.append(_legend_item(dots, "validation", cls="tfos-line tfos-validation tfos-hue-all"))
     if has_earlier:
-        line = h("path", d="M0 5H30", cls="tfos-before", stroke="currentColor", opacity=".3")
-        sample = h("svg", line, viewBox="0 0 30 10", width=30, height=10, aria_hidden="true")
-        items.append(h("span", sample, "previous run", cls="tfos-legend-item"))
-    return h("div", *items, cls="tfos-legend", role="group", aria_label="Lines of nodes") if items else None
+        items.append(_legend_item(h("path", d="M0 5H30", opacity=".3"), "previous run", cls="tfos-before"))
+    return h("div", *items, cls="tfos-legend", role="group", aria_label="Lines") if items else None
+
+
+def _legend_item(line: Html, text: str, *, cls: str) -> Html:
+    sample = h("svg", h("g", line, cls=cls, stroke="currentColor"), viewBox="0 0 30 10", width=30, height=10,
+               aria_hidden="true")  # fmt: skip
+    return h("span", sample, text, cls="tfos-legend-item")
 
 
 def _tick(value: float) -> str:

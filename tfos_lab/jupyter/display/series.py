@@ -19,8 +19,6 @@ from tfos_lab.engine.state.events import MetricsReported
 # Seconds since the call, step (or None), value (None where it is not finite: JSON knows no nan).
 Point = tuple[float, int | None, float | None]
 
-# Not drawn: the steps show it already.
-UNDRAWN = frozenset({"epoch"})
 MAX_METRICS = 24
 MAX_POINTS = 600
 MAX_ALL_POINTS = 60_000
@@ -67,8 +65,7 @@ class SeriesBook:
         """Add reports."""
         for report in reports:
             for metric, value in report.metrics.items():
-                if metric not in UNDRAWN:
-                    self._add(metric, report, value)
+                self._add(metric, report, value)
 
     def _add(self, metric: str, report: MetricsReported, value: float) -> None:
         if metric not in self._series and len(self._series) >= MAX_METRICS:
