@@ -61,7 +61,7 @@ def _execute(path: Path, environ: Mapping[str, str]) -> None:
     with tempfile.TemporaryDirectory(prefix="tfos-demo-") as private, _kernel_log().open("w") as log:
         # Sockets in a private folder: the kernel cannot be reached over the network.
         manager = AsyncKernelManager(kernel_name="python3", transport="ipc", ip=f"{private}/kernel")
-        client = NotebookClient(notebook, km=manager, timeout=_CELL_TIMEOUT_S)
+        client = NotebookClient(notebook, km=manager, timeout=_CELL_TIMEOUT_S, shutdown_kernel="immediate")
         with client.setup_kernel(cleanup_kc=True, cwd=str(Path.cwd()), env=dict(environ), stdout=log, stderr=log):
             for title, cells in sections:
                 began_s = time.monotonic()

@@ -120,7 +120,7 @@ def test_an_interrupt_ends_demo_and_its_kernel(tmp_path):
     assert demo.returncode == 130
     assert output.endswith("interrupted\n")
     assert "Traceback" not in output
-    assert not Path("/proc", pid.read_text()).exists()
+    eventually(lambda: not Path("/proc", pid.read_text()).exists())
 
 
 def test_demo_reports_missing_java_before_anything_starts(capsys, monkeypatch):

@@ -67,6 +67,15 @@ def test_the_reason_of_a_dead_session_is_named(new_spark):
         spark_session.require_alive(session)
 
 
+def test_spark_tells_how_far_it_is_with_all_that_a_job_takes(spark):
+    assert spark_session.tasks_of(spark, "no such tag") is None
+    with spark_session.tagged(spark, "tfos-test-tasks", "a test"):
+        spark.range(0, 100, numPartitions=3).repartition(2).collect()
+    partitions, ended, total = eventually(lambda: spark_session.tasks_of(spark, "tfos-test-tasks"))
+    assert partitions == 2
+    assert ended == total >= 5
+
+
 @pytest.mark.parametrize("spark_mode", ["standalone"])
 def test_slots_of_running_tasks_are_not_free(spark, tmp_path):
     over = tmp_path / "over"

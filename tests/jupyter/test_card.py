@@ -35,6 +35,7 @@ from tfos_lab.engine.state.events import (
     SearchFacts,
 )
 from tfos_lab.jupyter.display.card import parts, traits
+from tfos_lab.jupyter.display.feed_lines import feed_line
 from tfos_lab.jupyter.display.history_page import RunPage
 from tfos_lab.jupyter.display.metric_charts import render_charts
 from tfos_lab.jupyter.display.series import SeriesPoints
@@ -418,6 +419,13 @@ def test_the_failed_node_comes_first_with_its_last_lines_and_a_progress_bar_wher
     assert '<span class="tfos-fg-red">ValueError</span>' in first
     assert "10%" not in first
     assert "20%" in first
+
+
+def test_a_feed_says_how_far_spark_is_before_the_first_row_comes():
+    waits = FeedView(rows={"chief:0": 0}, total_partitions=4, tasks=(57, 204))
+    assert "0 rows fed · Spark has done 57 of 204 tasks · 0/4 partitions" in feed_line(waits)
+    assert "Spark has" not in feed_line(dataclasses.replace(waits, tasks=(0, 4))), "these are the partitions"
+    assert "Spark has" not in feed_line(dataclasses.replace(waits, partitions=1))
 
 
 # ---- charts ---------------------------------------------------------------------------------------------------------

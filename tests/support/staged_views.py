@@ -89,7 +89,7 @@ def reports_of(cluster: FakeCluster, staged: Staged) -> Iterator[MetricsReported
 
 
 def _reported(names: Sequence[str], index: int, step: int) -> Iterator[tuple[str, float]]:
-    """Yield what a node reports in a step; in the last one of an epoch also validation, of which all report the same."""
+    """Yield what a node reports in a step; with the last one of an epoch also validation, alike on all nodes."""
     for name in names:
         if not name.startswith("val_"):
             yield name, _value(name, index, step)

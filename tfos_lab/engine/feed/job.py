@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tfos_lab import messages as m
 from tfos_lab.core.states import NodeState, RunState
-from tfos_lab.engine.feed.spark_job import ObjectRows, SparkJob
+from tfos_lab.engine.feed.spark_job import ObjectRows, SparkJob, Tasks
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.state.cluster_state import LOST_AFTER_S
 from tfos_lab.engine.state.hangs import Suspicion, doing, find_hung
@@ -208,15 +208,16 @@ class FeedJob:
 
     def _watch(self, job: SparkJob, feed: DriverFeed) -> bool:
         """Wait for the job; return whether a node wants no more rows before the job's end."""
-        moves, moved_s = (0, 0), time.monotonic()
+        moves, moved_s, told = (0, 0), time.monotonic(), Tasks()
         while True:
             has_ended = job.has_ended(_STEP_S)
             self._check_cluster()
             if self._is_unwanted():
                 return True
             tasks = job.tasks()
-            if tasks.partitions is not None and tasks.partitions != feed.foreseen_partitions:
-                self._foresee(feed, tasks.partitions)
+            if tasks != told and tasks.partitions is not None:
+                told = tasks
+                self._foresee(feed, tasks)
             now = (self._feed_state.moves, tasks.ended)
             if now != moves:
                 moves, moved_s = now, time.monotonic()
@@ -225,8 +226,9 @@ class FeedJob:
                 # If all nodes have returned and gone meanwhile, tasks found no node to send rows to.
                 return job.error is not None and self._is_unwanted()
 
-    def _foresee(self, feed: DriverFeed, partitions: int) -> None:
-        self._head.request(lambda now_s: self._feed_state.foresee(feed.number, partitions, now_s))
+    def _foresee(self, feed: DriverFeed, tasks: Tasks) -> None:
+        counts = tasks.ended, tasks.total
+        self._head.request(lambda now_s: self._feed_state.foresee(feed.number, tasks.partitions, now_s, counts))
 
     def _check_patience(self, idle_s: float) -> None:
         if idle_s > self._timeout_s:

@@ -87,10 +87,11 @@ class ObjectRows:
 
 @dataclass(frozen=True)
 class Tasks:
-    """How far Spark is: the partitions that it will produce, if it says so, and the tasks that have ended."""
+    """How far Spark is: the partitions that it will produce, if it says so, and the tasks that have ended, of all."""
 
     partitions: int | None = None
     ended: int = 0
+    total: int = 0
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tfos_lab.core.node_addresses import node_addresses
 from tfos_lab.crossing import own_error_in
@@ -406,23 +406,37 @@ def without_size_warnings(spark: SparkSession) -> Iterator[None]:
                 logger.removeFilter(large)
 
 
-def tasks_of(spark: SparkSession, tag: str) -> tuple[int, int] | None:
-    """Return how many tasks the last stage of a tag's newest job has, and how many tasks of all its jobs have ended.
+def tasks_of(spark: SparkSession, tag: str) -> tuple[int, int, int] | None:
+    """Return how many tasks the last stage of a tag's newest job has, and how many of all its jobs' have ended, of all.
 
     None if Spark does not know (yet).
     """
     with contextlib.suppress(Exception):  # it may be too early, or too late
         if not is_connect(spark):
             tracker = spark.sparkContext._jsc.sc().statusTracker()  # noqa: SLF001 - tags have no Python name
-            stages = {
-                stage: tracker.getStageInfo(stage)
-                for job in tracker.getJobIdsForTag(tag)
-                for stage in tracker.getJobInfo(job).get().stageIds()
-            }
-            # Spark does not track stages that it skips because their rows exist already.
-            ended = sum(info.get().numCompletedTasks() for info in stages.values() if info.isDefined())
-            return int(stages[max(stages)].get().numTasks()), ended
+            last, ended, total = -1, 0, 0
+            for job in sorted(tracker.getJobIdsForTag(tag)):
+                stages = {stage: tracker.getStageInfo(stage) for stage in tracker.getJobInfo(job).get().stageIds()}
+                counts = {stage: _counts_of(info.get()) for stage, info in stages.items() if info.isDefined()}
+                last = counts[max(stages)].total
+                # What an earlier stage has left is not made again: Spark skips it, and goes on with a later one.
+                newest = max((stage for stage, one in counts.items() if one.begun), default=-1)
+                made = [one for stage, one in counts.items() if one.begun or stage > newest]
+                ended += sum(one.ended for one in made)
+                total += sum(one.total for one in made)
+            return (last, ended, total) if last >= 0 else None
     return None
+
+
+class _StageTasks(NamedTuple):
+    begun: bool
+    ended: int
+    total: int
+
+
+def _counts_of(stage: Any) -> _StageTasks:
+    ended = int(stage.numCompletedTasks())
+    return _StageTasks(ended + int(stage.numActiveTasks()) > 0, ended, int(stage.numTasks()))
 
 
 def ui_of(spark: SparkSession) -> str:

@@ -71,6 +71,7 @@ class DriverFeed:
     expected_rows: int | None = None
     expected_partitions: int | None = None
     foreseen_partitions: int | None = None
+    tasks: tuple[int, int] | None = None
     steps: dict[int, int] = field(default_factory=dict)
     read_by: set[int] = field(default_factory=set)
     state: str = "open"
@@ -140,6 +141,7 @@ class DriverFeed:
                     steps=self.steps.get(0),
                     epochs=self.epochs,
                     total_partitions=self.total_partitions,
+                    tasks=self.tasks,
                     source=self.source,
                     stream=self.stream,
                 )

@@ -198,7 +198,8 @@ class FeedProgressed(Event):
     """Rows committed so far; ``complete`` once they add up to the whole DataFrame.
 
     ``source`` is the number of the call of `Cluster.train`, from 0; a ``stream`` has a feed for each micro-batch.
-    ``total_partitions`` is known as soon as Spark reports it, ``steps`` (of an epoch) once the nodes have agreed on it.
+    ``total_partitions`` and ``tasks`` (of Spark's job that have ended, and all) are known once Spark tells, ``steps``
+    (of an epoch) once the nodes have agreed on them.
     """
 
     feed: int
@@ -209,6 +210,7 @@ class FeedProgressed(Event):
     steps: int | None = None
     epochs: int = 1
     total_partitions: int | None = None
+    tasks: tuple[int, int] | None = None
     source: int = 0
     stream: bool = False
 
@@ -275,7 +277,8 @@ class FeedView:
 
     ``kind`` is ``table``, ``stream`` or ``inference``; ``number`` counts those of a kind from 0. ``rows`` maps nodes to
     rows stored, or answered. ``complete`` means that all rows of a table, or of a stream's latest micro-batch, are
-    stored; ``micro_batches`` counts complete ones. Times are seconds since the cluster was called for.
+    stored; ``micro_batches`` counts complete ones. ``tasks`` are those of Spark's job that have ended, and all. Times
+    are seconds since the cluster was called for.
     """
 
     kind: str = "table"
@@ -283,6 +286,7 @@ class FeedView:
     rows: dict[str, int] = field(default_factory=dict)
     partitions: int = 0
     total_partitions: int | None = None
+    tasks: tuple[int, int] | None = None
     size_bytes: int = 0
     complete: bool = False
     epochs: int = 1

@@ -167,10 +167,12 @@ class FeedState:
         self._feeds.append(feed)
         return [SendToAll(feed.ranks, message)]
 
-    def foresee(self, number: int, partitions: int | None, now_s: float) -> list[Instruction]:
-        """Record how many partitions Spark's job will produce, as far as Spark says; this is only shown."""
+    def foresee(
+        self, number: int, partitions: int | None, now_s: float, tasks: tuple[int, int] | None = None
+    ) -> list[Instruction]:
+        """Record how many partitions Spark's job will produce, and its tasks that have ended, and all; to be shown."""
         feed = self._feeds[number]
-        feed.foreseen_partitions = partitions
+        feed.foreseen_partitions, feed.tasks = partitions, tasks
         return feed.progress(now_s) if feed.state == "open" else []
 
     def job_done(self, number: int, rows: int, partitions: int, now_s: float) -> list[Instruction]:

@@ -86,6 +86,7 @@ def _progressed(before: FeedView, event: FeedProgressed, at_s: float) -> FeedVie
         rows=event.rows,
         partitions=event.partitions,
         total_partitions=event.total_partitions,
+        tasks=event.tasks,
         size_bytes=event.size_bytes,
         complete=event.complete,
         epochs=event.epochs,

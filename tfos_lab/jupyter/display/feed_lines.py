@@ -41,7 +41,7 @@ def feed_line(feed: FeedView, throughput: Throughput | None = None, *, alone: bo
     if feed.kind == "stream":
         parts.append(format_count(feed.micro_batches, "micro-batch", "micro-batches"))
     else:
-        parts.append(_partitions_text(feed))
+        parts += [*_spark_text(feed), _partitions_text(feed)]
     if feed.kind != "inference":
         parts += _amounts(feed, throughput)
     if feed.epochs > 1:
@@ -62,6 +62,13 @@ def _short_feed_line(feed: FeedView) -> str:
 
 def _rows_of(feed: FeedView) -> int:
     return sum(feed.rows.values())
+
+
+def _spark_text(feed: FeedView) -> list[str]:
+    """Return how far Spark is with what comes before the first row, such as a join."""
+    done, of_all = feed.tasks or (0, 0)
+    is_before = not feed.partitions and not feed.complete and of_all > (feed.total_partitions or 0)
+    return [f"Spark has done {done:,} of {of_all:,} tasks"] if is_before else []
 
 
 def _partitions_text(feed: FeedView) -> str:
