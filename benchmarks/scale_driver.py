@@ -24,34 +24,27 @@ import psutil
 from benchmarks.acted_cluster import ActedCluster
 from tfos_lab import messages as m
 from tfos_lab.core.states import NodeState, RunState
-from tfos_lab.jupyter.display.dashboard import LOG_PERIOD_S, METRICS_EVERY, VIEW_EVERY
+from tfos_lab.jupyter.display.dashboard import CHARTS_EVERY, LOG_PERIOD_S, VIEW_EVERY
+from tfos_lab.jupyter.display.log_files import ServedLogs
+from tfos_lab.jupyter.display.messages import PageMessage
+from tfos_lab.jupyter.display.table import LiveTable
 from tfos_lab.jupyter.display.updates import Updates
+from tfos_lab.jupyter.display.widget import DashboardWidget
 
 _PARTITIONS = 1_000
 _PATIENCE_S = 300.0
 _STEP_S = 0.02
 
 
-class Page:
-    """What stands for a notebook's page: it takes what the dashboard sends, and counts it."""
-
-    model_id = "page"
+class Page(DashboardWidget):
+    """The widget of a cell without a page: what it would send is counted."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.sizes: list[int] = []
-        self._view: dict[str, Any] = {}
+        self.observe(lambda change: self.sizes.append(len(json.dumps(change.new))))
 
-    @property
-    def view(self) -> dict[str, Any]:
-        """The trait of the widget."""
-        return self._view
-
-    @view.setter
-    def view(self, view: dict[str, Any]) -> None:
-        self._view = view
-        self.sizes.append(len(json.dumps(view)))
-
-    def send_message(self, message: dict[str, Any], _buffers: object = None) -> None:
+    def send_message(self, message: PageMessage) -> None:
         """Count a message."""
         self.sizes.append(len(json.dumps(message)))
 
@@ -63,7 +56,9 @@ class Watcher:
         self.page = Page()
         self.turns_s: list[float] = []
         cluster = acted.cluster
-        self._updates = Updates(cluster, cluster.bus.subscribe(), self.page, dict)  # type: ignore[arg-type]
+        self._updates = Updates(
+            cluster, cluster.bus.subscribe(), self.page, LiveTable(), served=ServedLogs(cluster), make_bundle=dict
+        )
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -73,8 +68,8 @@ class Watcher:
             if self._closing.wait(LOG_PERIOD_S):
                 return
             began_s = time.perf_counter()
-            with_view, with_metrics = period % VIEW_EVERY == 0, period % METRICS_EVERY == 0
-            self._updates.send(with_view=with_view, with_metrics=with_metrics, with_picture=False)
+            with_view, with_charts = period % VIEW_EVERY == 0, period % CHARTS_EVERY == 0
+            self._updates.send(with_view=with_view, with_charts=with_charts, with_picture=False)
             self.turns_s.append(time.perf_counter() - began_s)
 
     def close(self) -> None:
