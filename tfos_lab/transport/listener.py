@@ -37,7 +37,8 @@ PORT_VARIABLE = "TFOS_SERVER_PORT"
 MAX_STRANGERS = 128
 #: How long a connection may take to show one.
 HANDSHAKE_S = 10.0
-# How many messages are handed out before the driver turns to what is due, and how many wait for it.
+# How many messages are handed out before the driver turns to what is due, and how many wait for it; where more do,
+# connections are read a moment later.
 _AT_ONCE = 200
 _MOST_WAITING = 1000
 _FULL_S = 0.01
@@ -91,7 +92,10 @@ class Listener:
         self._token = secrets.token_bytes(TOKEN_BYTES)
         self._waiting: deque[object] = deque()
         self._has_come = threading.Condition()
-        self._writers: dict[int, asyncio.StreamWriter] = {}
+        self._connections: dict[int, _Connection] = {}
+        # What is to be sent, and to whom; whether the loop has been asked to do it.
+        self._outgoing: deque[tuple[list[int], bytes]] = deque()
+        self._is_asked = False
         self._is_closed = False
         self.is_behind = False
         self._port = _join_port(bind_host, listening_ports(), self, nodes)
@@ -122,19 +126,21 @@ class Listener:
             self.is_behind = bool(self._waiting)
         return items
 
-    async def serve(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Receive from an agent that has shown the token, until its connection ends, however that comes."""
-        if self._is_closed:
-            return
-        self._writers[number] = writer
-        try:
-            while (data := await _frame(reader)) is not None:
-                while len(self._waiting) > _MOST_WAITING:  # noqa: ASYNC110 - another thread takes them
-                    await asyncio.sleep(_FULL_S)
-                self.post(AgentData(number, data))
-        finally:
-            del self._writers[number]
-            self.post(AgentData(number, None))
+    @property
+    def is_full(self) -> bool:
+        """Whether so much waits that connections are to be read later."""
+        return len(self._waiting) > _MOST_WAITING
+
+    def join(self, number: int, connection: _Connection) -> bool:
+        """Take an agent's connection that has shown the token; return whether it is not too late."""
+        if not self._is_closed:
+            self._connections[number] = connection
+        return not self._is_closed
+
+    def leave(self, number: int) -> None:
+        """Let go of a connection that has ended."""
+        del self._connections[number]
+        self.post(AgentData(number, None))
 
     def send(self, connection: int, data: bytes) -> None:
         """Send to one agent; nothing happens if its connection has ended."""
@@ -142,42 +148,140 @@ class Listener:
 
     def send_to_all(self, connections: Iterable[int], data: bytes) -> None:
         """Send the same to several agents."""
-        with contextlib.suppress(RuntimeError):  # the loop has ended with this listener
-            self._loop.call_soon_threadsafe(self._write, list(connections), HEADER.pack(len(data)) + data)
+        self._outgoing.append((list(connections), HEADER.pack(len(data)) + data))
+        if not self._is_asked:
+            self._is_asked = True
+            with contextlib.suppress(RuntimeError):  # the loop has ended with this listener
+                self._loop.call_soon_threadsafe(self._write)
 
-    def _write(self, connections: list[int], frame: bytes) -> None:
-        for connection in connections:
-            writer = self._writers.get(connection)
-            if writer is None or writer.is_closing():
-                continue
-            writer.write(frame)
-            if writer.transport.get_write_buffer_size() > _MOST_UNSENT_BYTES:
-                writer.transport.abort()
+    def _write(self) -> None:
+        """Write what is to be sent: all that there is for one agent at once."""
+        self._is_asked = False
+        frames: dict[int, list[bytes]] = {}
+        while self._outgoing:
+            connections, frame = self._outgoing.popleft()
+            for number in connections:
+                frames.setdefault(number, []).append(frame)
+        for number, own in frames.items():
+            if (connection := self._connections.get(number)) is not None:
+                connection.write(b"".join(own))
 
     def close(self) -> None:
         """End all connections, after what was sent; the token is good for nothing any more. May be called twice."""
         if not self._is_closed:
             self._is_closed = True
-            asyncio.run_coroutine_threadsafe(self._farewell(), self._loop)
+            self._loop.call_soon_threadsafe(self._farewell)
 
-    async def _farewell(self) -> None:
+    def _farewell(self) -> None:
+        self._write()
         self._port.leave(self)
-        writers = list(self._writers.values())
-        for writer in writers:
-            writer.close()
-        with contextlib.suppress(TimeoutError):
-            closed = asyncio.gather(*(writer.wait_closed() for writer in writers), return_exceptions=True)
-            await asyncio.wait_for(closed, _FAREWELL_S)
-        leave_loop(self)
+        for connection in self._connections.values():
+            connection.close()
+        self._leave_loop(self._loop.time() + _FAREWELL_S)
+
+    def _leave_loop(self, latest_s: float) -> None:
+        if self._connections and self._loop.time() < latest_s:
+            self._loop.call_later(_FULL_S, self._leave_loop, latest_s)
+        else:
+            leave_loop(self)
 
 
-async def _frame(reader: asyncio.StreamReader) -> bytes | None:
-    """Return the next frame; None at the end of the connection, or where a frame is said to be too large."""
-    with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-        (size,) = HEADER.unpack(await reader.readexactly(HEADER.size))
-        if size <= MAX_FRAME_BYTES:
-            return await reader.readexactly(size)
-    return None
+class _Connection(asyncio.Protocol):
+    """One agent's connection, from its TLS handshake on.
+
+    Attributes
+    ----------
+    is_shown : asyncio.Future
+        Done when it has shown the token; cancelled when it has ended before.
+    """
+
+    def __init__(self, listener: Listener, number: int, is_shown: asyncio.Future[None]) -> None:
+        self._listener, self._number, self.is_shown = listener, number, is_shown
+        self._transport: asyncio.Transport | None = None
+        self._received = bytearray()
+        self._is_agent = self._has_ended = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The handshake is over."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Hand on the messages that are whole now; what says that it is larger than any ends the connection."""
+        self._received += data
+        if not self._is_agent and not self._takes_token():
+            return
+        while (frame := self._next_frame()) is not None:
+            self._listener.post(AgentData(self._number, frame))
+        if self._listener.is_full and self._transport is not None:
+            self._transport.pause_reading()
+            self._go_on()
+
+    def _takes_token(self) -> bool:
+        if len(self._received) < TOKEN_BYTES:
+            return False
+        token = bytes(self._received[:TOKEN_BYTES])
+        del self._received[:TOKEN_BYTES]
+        self._is_agent = secrets.compare_digest(token, self._listener.token) and self._listener.join(self._number, self)
+        if self._is_agent and not self.is_shown.done():
+            self.is_shown.set_result(None)
+        elif not self._is_agent:
+            self.abort()
+        return self._is_agent
+
+    def _next_frame(self) -> bytes | None:
+        if len(self._received) < HEADER.size:
+            return None
+        (size,) = HEADER.unpack_from(self._received)
+        if size > MAX_FRAME_BYTES:
+            self.abort()
+            return None
+        end = HEADER.size + size
+        if len(self._received) < end:
+            return None
+        frame = bytes(self._received[HEADER.size : end])
+        del self._received[:end]
+        return frame
+
+    def _go_on(self) -> None:
+        """Read on as soon as the driver has read what waits."""
+        if self._transport is None or self._has_ended:
+            return
+        if self._listener.is_full:
+            asyncio.get_running_loop().call_later(_FULL_S, self._go_on)
+        else:
+            self._transport.resume_reading()
+
+    def eof_received(self) -> None:
+        """The agent has closed its end: it reads nothing more either."""
+        self._has_ended = True
+
+    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - however it comes
+        """The connection has ended."""
+        self._transport = None
+        self.is_shown.cancel()
+        if self._is_agent:
+            self._is_agent = False
+            self._listener.leave(self._number)
+
+    def write(self, data: bytes) -> None:
+        """Send; an agent that has not taken very much before loses its connection."""
+        if self._transport is not None and not self._has_ended:
+            self._transport.write(data)
+            if self._transport.get_write_buffer_size() > _MOST_UNSENT_BYTES:
+                self.abort()
+
+    def close(self) -> None:
+        """End the connection after what was sent."""
+        self._has_ended = True
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """End the connection at once."""
+        self._has_ended = True
+        if self._transport is not None:
+            self._transport.abort()
 
 
 # ---- the port -------------------------------------------------------------------------------------------------------
@@ -193,22 +297,24 @@ class _Port:
         self._socket = sock
         # By the knock of their nodes.
         self._listeners: dict[bytes, Listener] = {}
+        # Those that have not knocked yet, and those that have not shown a token since; the oldest first.
         self._strangers: dict[asyncio.Task[None], None] = {}
-        self._most_strangers = MAX_STRANGERS
+        self._knocked: dict[asyncio.Task[None], None] = {}
+        self._most = MAX_STRANGERS
         self._numbers = 0
         self._accepting = loop.create_task(self._accept())
 
     def join(self, listener: Listener, nodes: int) -> None:
         self._listeners[knock_of(listener.token)] = listener
-        self._most_strangers = max(self._most_strangers, nodes)
+        self._most = max(self._most, nodes)
 
     def leave(self, listener: Listener) -> None:
         """Forget a listener; the port is closed with the last."""
         self._listeners.pop(knock_of(listener.token), None)
         if not self._listeners:
             self._accepting.cancel()
-            for stranger in self._strangers:
-                stranger.cancel()
+            for task in (*self._strangers, *self._knocked):
+                task.cancel()
             self._socket.close()
 
     @property
@@ -222,37 +328,36 @@ class _Port:
             except OSError:  # no descriptor is left
                 await asyncio.sleep(_NO_DESCRIPTORS_S)
                 continue
-            task = self.loop.create_task(self._greet(connection))
-            self._strangers[task] = None
-            task.add_done_callback(lambda task: self._strangers.pop(task, None))
-            if len(self._strangers) > self._most_strangers:
-                next(iter(self._strangers)).cancel()
+            self._count(self.loop.create_task(self._greet(connection)), self._strangers)
 
-    async def _greet(self, connection: socket.socket) -> None:
-        """Serve a connection once it has shown a token."""
-        reader = asyncio.StreamReader(loop=self.loop)
-        protocol = asyncio.StreamReaderProtocol(reader, loop=self.loop)
-        writer: asyncio.StreamWriter | None = None
+    def _count(self, task: asyncio.Task[None], among: dict[asyncio.Task[None], None]) -> None:
+        """Count a connection among others of its kind, of which the oldest is closed where there are too many."""
+        among[task] = None
+        task.add_done_callback(lambda task: among.pop(task, None))
+        if len(among) > self._most:
+            next(iter(among)).cancel()
+
+    async def _greet(self, sock: socket.socket) -> None:
+        """Have a connection served once it has shown a token, and closed if it does not in time."""
+        connection: _Connection | None = None
         try:
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             async with asyncio.timeout(HANDSHAKE_S):
-                listener = self._listeners[await self._knock(connection)]
-                transport, _ = await self.loop.connect_accepted_socket(
-                    lambda: protocol, connection, ssl=self._context, ssl_shutdown_timeout=_FAREWELL_S
-                )
-                writer = asyncio.StreamWriter(transport, protocol, reader, self.loop)
-                token = await reader.readexactly(TOKEN_BYTES)
-            if secrets.compare_digest(token, listener.token):
-                self._strangers.pop(asyncio.current_task(), None)  # type: ignore[arg-type]
+                listener = self._listeners[await self._knock(sock)]
+                if (task := asyncio.current_task()) is not None:
+                    self._strangers.pop(task, None)
+                    self._count(task, self._knocked)
                 self._numbers += 1
-                await listener.serve(self._numbers, reader, writer)
-        except (OSError, EOFError, KeyError, TimeoutError):
-            pass  # no agent of ours
-        finally:
-            if writer is not None:
-                writer.close()
+                made = connection = _Connection(listener, self._numbers, self.loop.create_future())
+                await self.loop.connect_accepted_socket(
+                    lambda: made, sock, ssl=self._context, ssl_shutdown_timeout=_FAREWELL_S
+                )
+                await connection.is_shown
+        except (OSError, EOFError, KeyError, TimeoutError, asyncio.CancelledError):
+            if connection is None:
+                sock.close()
             else:
-                connection.close()
+                connection.abort()  # what has not come so far, the loop closes
 
     async def _knock(self, connection: socket.socket) -> bytes:
         """Return what a connection says first."""
