@@ -169,6 +169,8 @@ class _Drawing:
                 mark = join(" ", h("span", slower, cls="tfos-straggles")) if slower else None
                 return join(own_step_time_text(node), mark)
         text = column.text(node)
+        if column.key.removeprefix("metric ") in node.nan_since:
+            return h("span", text, cls="tfos-alarm")
         part = progress(node, self._view.feeds) if column.key == self._bar else None
         if part is None or self._view.state.ended:
             return text
