@@ -8,17 +8,22 @@ import hashlib
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
-from tests.node.conftest import start_for
+from tests.node.conftest import launch_spec, start_for
 from tests.support.eventually import PATIENCE_S, eventually
 from tests.support.quick import QUICK_ENV
 from tfos_lab import messages as m
+from tfos_lab.node.driver_link import HUNG, how_ended
 from tfos_lab.payload import pack
+from tfos_lab.transport.listener import Listener
 
 
 def run_forever():
@@ -252,6 +257,34 @@ def test_an_agent_ends_when_its_connection_ends(run):
     node.thread.join(PATIENCE_S)
     assert not node.thread.is_alive()
     assert gone(pid)
+
+
+HANGS = """
+import msgspec, sys, time
+from tfos_lab import messages as m
+from tfos_lab.node.driver_link import DriverLink
+
+spec = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=m.LaunchSpec)
+link = DriverLink(spec, hung_after_s=3.0)
+link.reserve(m.Reserve(0, "h", "h:1", 1, "", []))
+time.sleep(1000)
+"""
+
+
+def test_an_agent_whose_loop_hangs_shows_signs_of_life_for_a_while_and_then_ends():
+    listener = Listener()
+    spec = launch_spec(driver=listener.address)
+    agent = subprocess.Popen([sys.executable, "-c", HANGS], stdin=subprocess.PIPE)
+    agent.communicate(msgspec.msgpack.encode(spec))
+    assert agent.returncode == HUNG
+    items = []
+    eventually(lambda: items.extend(listener.poll(0.1)) or (items and items[-1].data is None))
+    reserved, *signs = [m.decode_from_agent(data) for _, data in items[:-1]]
+    assert isinstance(reserved, m.Reserve)
+    assert signs
+    assert {type(sign) for sign in signs} == {m.Heartbeat}
+    assert "did not go on for 60 s" in how_ended(HUNG)
+    listener.close()
 
 
 def test_an_agent_ends_when_the_driver_is_silent_for_too_long(run):

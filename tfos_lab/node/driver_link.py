@@ -30,6 +30,8 @@ class DriverLink:
     ----------
     spec : LaunchSpec
         Says which node this is, and where the driver listens.
+    hung_after_s : float
+        This process ends when `go_on` was not called for so long.
 
     Raises
     ------
@@ -44,9 +46,10 @@ class DriverLink:
         How much of the node's rows waits; sent with each sign of life.
     """
 
-    def __init__(self, spec: m.LaunchSpec) -> None:
+    def __init__(self, spec: m.LaunchSpec, *, hung_after_s: float = HUNG_AFTER_S) -> None:
         self.host = address_towards(spec.driver.endpoint)
         self._rank = spec.rank
+        self._hung_after_s = hung_after_s
         self._link = Link(spec.driver)
         self.spooled_bytes = 0
         self._heard_at = self._went_on_at = time.monotonic()
@@ -83,7 +86,7 @@ class DriverLink:
 
     def _beat(self) -> None:
         while not self._closing.wait(HEARTBEAT_S):
-            if time.monotonic() - self._went_on_at > HUNG_AFTER_S:
+            if time.monotonic() - self._went_on_at > self._hung_after_s:
                 os._exit(HUNG)
             self._link.send(m.encode(m.Heartbeat(rank=self._rank, spooled_bytes=self.spooled_bytes)))
 
