@@ -10,6 +10,7 @@ from tfos_lab.engine.launchers.this_machine import kernel_environ
 from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.engine.spark.executors import check_executors
 from tfos_lab.engine.spark.slots import slots_of
+from tfos_lab.transport.listener import driver_identity
 
 logger = logging.getLogger(__name__)
 
@@ -64,5 +65,6 @@ def warm_in_background() -> None:
 def _warm_quietly() -> None:
     try:
         warm()
+        driver_identity()  # the first cluster would import what makes certificates
     except Exception as error:  # noqa: BLE001 - the cell that needs the nodes raises it
         logger.info("fork servers could not be started ahead: %s", error)

@@ -1,1 +1,1 @@
-"""Connections: ZeroMQ between driver and agents, frames over unix sockets between processes of one host."""
+"""Connections: TLS between driver and agents, frames over unix sockets between processes of one host."""

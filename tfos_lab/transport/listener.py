@@ -293,7 +293,7 @@ class _Port:
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
         self.loop = loop
         self.number = int(sock.getsockname()[1])
-        self.certificate, self._context = _identity()
+        self.certificate, self._context = driver_identity()
         self._socket = sock
         # By the knock of their nodes.
         self._listeners: dict[bytes, Listener] = {}
@@ -414,8 +414,8 @@ def _bind(host: str, numbers: list[int], nodes: int) -> socket.socket:
 
 
 @functools.cache
-def _identity() -> tuple[str, ssl.SSLContext]:
-    """Return the certificate by which nodes know this kernel, in PEM, and what it serves TLS with."""
+def driver_identity() -> tuple[str, ssl.SSLContext]:
+    """Return the certificate by which nodes know this kernel, in PEM, and what it serves TLS with; made once."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
