@@ -287,6 +287,19 @@ def test_an_agent_whose_loop_hangs_shows_signs_of_life_for_a_while_and_then_ends
     listener.close()
 
 
+def test_an_agent_that_cannot_connect_ends_and_whoever_started_it_can_say_what_to_look_at():
+    program = "import sys; from tfos_lab.node.agent import run; sys.exit(run(sys.stdin.buffer.read(), []))"
+    agent = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE)
+    agent.communicate(msgspec.msgpack.encode(launch_spec(driver=nobody_listens())))
+    assert "could not connect to the notebook: see TFOS_SERVER_PORT" in how_ended(agent.returncode)
+
+
+def nobody_listens():
+    listener = Listener()
+    listener.close()
+    return listener.address
+
+
 def test_an_agent_ends_when_the_driver_is_silent_for_too_long(run):
     node = run(run_forever, driver_timeout_s=5.0)
     pid = node.pid

@@ -25,7 +25,7 @@ from tfos_lab.core.processes import open_pidfd, set_process_name
 from tfos_lab.node.activity.reporter import ActivityReporter
 from tfos_lab.node.addresses import NodePlace
 from tfos_lab.node.child_supervisor import ChildEvents, ChildSupervisor
-from tfos_lab.node.driver_link import GAVE_UP, DriverLink
+from tfos_lab.node.driver_link import GAVE_UP, NO_WAY, DriverLink
 from tfos_lab.node.feed.store import FeedStore
 from tfos_lab.node.files.events import NodeEventFiles
 from tfos_lab.node.files.output import NodeOutput
@@ -56,7 +56,7 @@ def run(body: bytes, fds: list[int]) -> int:
     try:
         driver = DriverLink(spec)
     except OSError:
-        return GAVE_UP
+        return NO_WAY
     agent = Agent(spec, driver, socket.socket(fileno=fds[0]) if fds else None)
     signal.signal(signal.SIGTERM, lambda *_: agent.leave())
     signal.signal(signal.SIGINT, signal.SIG_IGN)

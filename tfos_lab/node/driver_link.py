@@ -18,9 +18,10 @@ from tfos_lab.transport.link import Link, address_towards
 HEARTBEAT_S = 1.0
 # An agent whose loop has not gone on for so long ends.
 HUNG_AFTER_S = 60.0
-# Exit codes of an agent that has waited for the driver in vain, and of one whose loop hangs.
+# Exit codes of an agent that has waited for the driver in vain, one whose loop hangs, and one that cannot connect.
 GAVE_UP = 75
 HUNG = 76
+NO_WAY = 77
 
 
 class DriverLink:
@@ -110,6 +111,11 @@ def how_ended(code: int) -> str:
     """Return how an agent has ended, by its exit code."""
     if code == GAVE_UP:
         return "its agent has given up, as it had not heard of the driver for too long"
+    if code == NO_WAY:
+        return (
+            "its agent could not connect to the notebook: see TFOS_SERVER_PORT and TFOS_SERVER_HOST, and whether a "
+            "firewall is in the way (tfos-lab doctor)"
+        )
     if code == HUNG:
         return f"its agent did not go on for {HUNG_AFTER_S:.0f} s, as on a disk that hangs"
     return f"its agent ended with code {code}"
