@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
@@ -336,8 +337,8 @@ def settings(yarn, tmp_path):
     return spark_environment(tmp_path / "local") | place.env | ours
 
 
-@pytest.fixture
-def doctor(yarn, settings):
+@contextmanager
+def waiting_doctor(yarn, settings):
     """``tfos-lab doctor --master yarn``, which waits: this session's executors have what YARN could grant to it."""
     command = [Path(sys.executable).with_name("tfos-lab"), "doctor", "--master", "yarn"]
     with subprocess.Popen(command, env=settings, stdout=subprocess.PIPE, text=True) as process:
@@ -353,7 +354,7 @@ def doctor(yarn, settings):
 # Of this file, the session ends with it.
 @pytest.mark.timeout(600)
 def test_an_application_that_is_killed_is_named_and_the_next_run_does_not_move_to_this_machine(
-    run, yarn, yarn_spark, doctor
+    run, yarn, yarn_spark, settings
 ):
     cluster = run(wait_for_the_end)
     cluster.wait_until_running()
@@ -362,14 +363,14 @@ def test_an_application_that_is_killed_is_named_and_the_next_run_does_not_move_t
         *(path.resolve().parents[1] for path in scratch_root().glob(f"{cluster.id}-*")),
     ]
     application = yarn_spark.sparkContext.applicationId
-    yarn.kill(application)
     killed = f"YARN has ended it: Application {application} was killed by user"
+    with waiting_doctor(yarn, settings) as doctor:
+        yarn.kill(application)
+        found = doctor.communicate(timeout=5 * PATIENCE_S)[0]  # its executors are granted now
     with pytest.raises(NodeFailed, match=killed):
         cluster.wait(PATIENCE_S)
     with pytest.raises(NoSession, match=rf"{killed}.*\. End it with spark\.stop\(\), and make another"):
         tfos_lab.run(lambda: None, cluster_size=2)
-    # Its executors are granted now.
-    found = doctor.communicate(timeout=5 * PATIENCE_S)[0]
     assert re.search(r"✓ Spark session +yarn, [12] of [12] task slots? free", found), found
     assert "YARN counts that of nodes as their containers'" in found
     # Nothing of its nodes is left on this machine.
