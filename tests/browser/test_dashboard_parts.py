@@ -33,10 +33,12 @@ def chart(stage: Stage, metric: str):
 def test_each_metric_is_a_chart_with_a_line_for_each_node(stage: Stage) -> None:
     expect(stage.page.locator(".tfos-metrics")).to_be_hidden()
     for step in range(5):
-        stage.report(*(reported(node, step, loss=1.0 / (step + 1), accuracy=step / 5) for node in ("chief:0", "ps:0")))
+        stage.report(reported("chief:0", step, loss=1.0 / (step + 1), accuracy=step / 5))
+        stage.report(reported("ps:0", step, loss=2.0 / (step + 1), accuracy=step / 5))
     expect(stage.page.locator(".tfos-chart figcaption b")).to_have_text(["loss", "accuracy"])
     expect(chart(stage, "loss").locator(".tfos-line path")).to_have_count(2)
-    expect(chart(stage, "loss").get_by_role("img")).to_have_attribute("aria-label", "loss: chief:0 0.2, ps:0 0.2")
+    expect(chart(stage, "loss").get_by_role("img")).to_have_attribute("aria-label", "loss: chief:0 0.2, ps:0 0.4")
+    expect(chart(stage, "accuracy").get_by_role("img")).to_have_attribute("aria-label", "accuracy: all 2 nodes 0.8")
     expect(chart(stage, "loss").locator(".tfos-line path").first).to_have_attribute(
         "d", re.compile(r"^M[^ML]+(L[^ML]+){4}$")
     )

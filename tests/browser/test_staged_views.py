@@ -174,8 +174,9 @@ def test_a_hung_node_is_marked_and_tells_its_stacks(staging: Staging, *, dark: b
 def test_forty_nodes_have_a_legend(staging: Staging, *, dark: bool) -> None:
     stage = staging.open(FORTY, dark=dark)
     legend = stage.page.get_by_role("group", name="Lines of nodes")
-    expect(legend.locator(".tfos-legend-item")).to_have_count(40)
-    expect(stage.page.locator(".tfos-chart").first.locator(".tfos-line")).to_have_count(40)
+    expect(legend.locator(".tfos-legend-item")).to_have_count(42)
+    expect(legend).to_contain_text("all 40 nodes")
+    expect(stage.page.locator(".tfos-chart").first.locator(".tfos-line")).to_have_count(41)
     assert violations_in(stage.page, ".tfos") == []
     keep_picture(stage.page.locator(".tfos"), f"live-40-nodes-{'dark' if dark else 'light'}")
 
@@ -190,7 +191,7 @@ def test_saved_output_tells_the_same(staging: Staging, *, dark: bool) -> None:
     saved = show_saved(stage, (NodeStacks("worker:2", STACKS, 1000.0),))
     for text in (STRAGGLER.verdict, "62 % · 31 s left", "2.1× slower", "no step for 64 s", "Stacks of worker:2 at"):
         expect(saved).to_contain_text(text)
-    expect(saved.locator(".tfos-legend-item")).to_have_count(4)
+    expect(saved.locator(".tfos-legend-item")).to_have_count(6)
     expect(saved.locator("dt", has_text="PID")).to_have_count(4)
     assert violations_in(stage.page, ".tfos") == []
     keep_picture(saved, f"saved-straggler-{'dark' if dark else 'light'}")

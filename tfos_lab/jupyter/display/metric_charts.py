@@ -462,20 +462,20 @@ def _render_legend(
     """
     items = [h("span", draw_sample(place), node, cls="tfos-legend-item") for place, node in nodes]
     if together:
-        items.append(_legend_item(h("path", d="M0 5H30"), together, cls="tfos-line tfos-hue-all"))
+        items.append(_legend_item(h("path", d="M0 5H30"), together, cls="tfos-sample tfos-hue-all"))
     if len(items) < 2 and not together:
         items = []
     if has_validation:
         dots = h("path", d="M0 5H30", **_DOTTED)
-        items.append(_legend_item(dots, "validation", cls="tfos-line tfos-validation tfos-hue-all"))
+        items.append(_legend_item(dots, "validation", cls="tfos-sample tfos-validation tfos-hue-all"))
     if has_earlier:
-        items.append(_legend_item(h("path", d="M0 5H30", opacity=".3"), "previous run", cls="tfos-before"))
-    return h("div", *items, cls="tfos-legend", role="group", aria_label="Lines") if items else None
+        items.append(_legend_item(h("path", d="M0 5H30", cls="tfos-before", opacity=".3"), "previous run"))
+    return h("div", *items, cls="tfos-legend", role="group", aria_label="Lines of nodes") if items else None
 
 
-def _legend_item(line: Html, text: str, *, cls: str) -> Html:
-    sample = h("svg", h("g", line, cls=cls, stroke="currentColor"), viewBox="0 0 30 10", width=30, height=10,
-               aria_hidden="true")  # fmt: skip
+def _legend_item(line: Html, text: str, *, cls: str | None = None) -> Html:
+    size = {"viewBox": "0 0 30 10", "width": 30, "height": 10}
+    sample = h("svg", line, **size, cls=cls, stroke="currentColor", aria_hidden="true")
     return h("span", sample, text, cls="tfos-legend-item")
 
 
