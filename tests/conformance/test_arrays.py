@@ -77,7 +77,9 @@ def test_an_inference_of_arrays_is_a_dataframe(run, frame):
 
 
 @pytest.mark.back_ends("local")
-def test_without_a_session_arrays_are_refused_and_what_has_started_for_them_has_failed(run):
+def test_without_a_session_arrays_are_refused_and_what_has_started_for_them_has_failed(run, spark_sessions):
+    spark_sessions.close()  # of the tests before
+
     def wait(args, ctx):
         ctx.wait_for_training(60)
 
