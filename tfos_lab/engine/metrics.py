@@ -27,8 +27,10 @@ _LABELS_IN_A_ROW = 8
 # Matplotlib has ten colours; farther nodes have them again, with other dashes.
 _LINE_COLOURS = 10
 _LINE_STYLES = ("-", "--", ":", "-.")
-# The steps show it already.
-UNPLOTTED = ("epoch",)
+#: What Keras' callbacks count, which is no curve: charts may be read by it.
+EPOCH = "epoch"
+#: What stands before the name of a metric of validation.
+VALIDATION = "val_"
 
 
 def metrics_frame(reports: Sequence[MetricsReported], called_s: float) -> pd.DataFrame:
@@ -55,7 +57,7 @@ def metric_names(reports: Sequence[MetricsReported]) -> list[str]:
 
 def by_weight(names: Iterable[str]) -> list[str]:
     """Return names of metrics in the order in which people read them: the loss first, those of validation last."""
-    return sorted(names, key=lambda name: (name.startswith("val_"), "loss" not in name))
+    return sorted(names, key=lambda name: (name.startswith(VALIDATION), "loss" not in name))
 
 
 def steps_go_on(steps: Iterable[int | None]) -> bool:
@@ -76,7 +78,7 @@ def draw_cluster(view: ClusterView, reports: Sequence[MetricsReported]) -> matpl
     import matplotlib.pyplot as plt
 
     names = by_weight(metric_names(reports))
-    names = [name for name in names if name not in UNPLOTTED] or names
+    names = [name for name in names if name != EPOCH] or names
     nodes = [node.name for node in view.nodes]
     rows = -(-len(names) // _COLUMNS_OF_PLOTS)
     spans = spans_of(view)

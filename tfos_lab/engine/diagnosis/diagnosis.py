@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from tfos_lab.core.markup import h
 from tfos_lab.engine.diagnosis.figures import slower_nodes, trains
 from tfos_lab.engine.diagnosis.verdict import Kind, Verdict, judge
+from tfos_lab.engine.metrics import by_weight
 from tfos_lab.engine.state.events import ClusterView, FeedView, NodeActivity, NodeView, changed
 
 
@@ -191,7 +192,7 @@ def _nan_text(nodes: Sequence[NodeView]) -> str:
     names = dict.fromkeys(name for node in nodes for name in node.nan_since)
     if not names:
         return ""
-    name = min(names, key=lambda name: (name.startswith("val_"), "loss" not in name))
+    name = by_weight(names)[0]
     bad = [node for node in nodes if name in node.nan_since]
     steps = [step for node in bad if (step := node.nan_since[name]) is not None]
     since = f" since step {min(steps):,}" if steps else ""

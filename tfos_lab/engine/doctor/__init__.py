@@ -14,8 +14,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from tfos_lab.engine.doctor.finding import Finding
-from tfos_lab.engine.doctor.front_end import check_fork_servers, check_lab_extension, check_server_extension
-from tfos_lab.engine.doctor.machine import check_gpus, check_runs, check_scratch, check_shared_memory
+from tfos_lab.engine.doctor.front_end import check_lab_extension, check_server_extension
+from tfos_lab.engine.doctor.machine import (
+    check_fork_servers,
+    check_gpus,
+    check_runs,
+    check_scratch,
+    check_shared_memory,
+)
 from tfos_lab.engine.doctor.network import check_ports, check_proxies
 from tfos_lab.engine.doctor.programs import (
     check_java,

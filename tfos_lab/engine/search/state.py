@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tfos_lab.core.states import NodeState
+from tfos_lab.engine.metrics import EPOCH
 from tfos_lab.engine.parallel.state import RunEntry
 from tfos_lab.engine.search.space import Params
 
-# Keras reports it beside the metrics.
-_NO_METRICS = ("epoch",)
 # What a number that a function returns is called, where nothing was reported.
 RETURNED = "value"
 
@@ -115,7 +114,7 @@ class SearchState:
     def _note_names(self, metrics: Iterable[str]) -> None:
         self.reported += [name for name in metrics if name not in self.reported]
         if self.metric is None:
-            self.metric = next((name for name in self.reported if name not in _NO_METRICS), None)
+            self.metric = next((name for name in self.reported if name != EPOCH), None)
 
     def _take_value(self, trial: TrialRecord, step: int, value: float, total_steps: int | None) -> bool:
         if math.isfinite(value):

@@ -5,15 +5,14 @@ A run's curve has a colour, dashes and, at its end, a letter, so that none depen
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from tfos_lab.core.markup import Html, h, join
-from tfos_lab.engine.metrics import UNPLOTTED, by_weight, steps_go_on
+from tfos_lab.engine.metrics import EPOCH, by_weight, steps_go_on
 from tfos_lab.engine.runs.compare import leading_reports
 from tfos_lab.engine.runs.run import Run
 from tfos_lab.jupyter.display.formats import format_metric
-from tfos_lab.jupyter.display.metric_charts import round_ticks
+from tfos_lab.jupyter.display.metric_charts import Positions, Scale, positions, thin
 from tfos_lab.jupyter.display.series import Point, all_series
 
 WIDTH, HEIGHT = 420, 180
@@ -26,14 +25,12 @@ _MAX_POINTS = 200
 _LETTER_HEIGHT = 11.0
 _DASHES = ("", "7 3", "2 3", "9 3 2 3", "5 2", "1 4")
 
-Line = list[tuple[float, float | None]]
-
 
 def render_curves(runs: Sequence[Run], only: Sequence[str] | None = None) -> Html:
     """Return one chart for each metric that a run has reported, or for ``only`` some; nothing where there is none."""
     points = [_points_by_metric(run) for run in runs]
     names = by_weight(dict.fromkeys(key for one in points for key in one))
-    names = [name for name in names if name not in UNPLOTTED and (only is None or name in only)]
+    names = [name for name in names if name != EPOCH and (only is None or name in only)]
     charts = [_render_chart(name, {at: one[name] for at, one in enumerate(points) if name in one}) for name in names]
     more = len(charts) - MAX_CHARTS
     rest = h("div", f"and {more} more metrics", cls="tfos-note") if more > 0 else None
@@ -64,9 +61,9 @@ def _points_by_metric(run: Run) -> dict[str, list[Point]]:
 def _render_chart(name: str, points: Mapping[int, Sequence[Point]]) -> Html:
     by_step = all(steps_go_on(step for _, step, _ in one) for one in points.values())
     most = _MAX_POINTS if len(points) > 1 else _MAX_POINTS // 2
-    lines = {at: _thin(_positions(one, by_step=by_step), most) for at, one in points.items()}
-    across = _Scale([x for line in lines.values() for x, _ in line], LEFT, WIDTH - RIGHT)
-    up = _Scale([y for line in lines.values() for _, y in line if y is not None], HEIGHT - BOTTOM, TOP)
+    lines = {at: positions(thin(one, most), by_step=by_step) for at, one in points.items()}
+    across = Scale([x for line in lines.values() for x, _ in line], LEFT, WIDTH - RIGHT)
+    up = Scale([y for line in lines.values() for _, y in line if y is not None], HEIGHT - BOTTOM, TOP)
     ends = {at: next((y for _, y in reversed(line) if y is not None), None) for at, line in lines.items()}
     told = ", ".join(f"{LETTERS[at]} {'nan' if value is None else format_metric(value)}" for at, value in ends.items())
     unit = "step" if by_step else "seconds"
@@ -83,41 +80,7 @@ def _render_chart(name: str, points: Mapping[int, Sequence[Point]]) -> Html:
     return h("figure", h("figcaption", h("b", name), " ", h("span", f"by {unit}", cls="tfos-facts")), svg)
 
 
-def _positions(points: Sequence[Point], *, by_step: bool) -> Line:
-    return [(float(step) if by_step and step is not None else time_s, value) for time_s, step, value in points]
-
-
-def _thin(line: Line, most: int) -> Line:
-    """Return about so many points as can be seen: the lowest and the highest of each section, and the last."""
-    if len(line) <= most:
-        return line
-    section = math.ceil(2 * len(line) / most)
-    kept: Line = []
-    for start in range(0, len(line), section):
-        part = line[start : start + section]
-        finite = sorted((y, number) for number, (_, y) in enumerate(part) if y is not None)
-        ends = sorted({finite[0][1], finite[-1][1]}) if finite else [0]
-        kept += [part[number] for number in ends]
-    return kept if kept[-1] == line[-1] else [*kept, line[-1]]
-
-
-class _Scale:
-    """Maps values to coordinates, with round ticks."""
-
-    def __init__(self, values: Sequence[float], start: float, end: float) -> None:
-        low, high = (min(values), max(values)) if values else (0.0, 1.0)
-        if low == high:
-            pad = abs(low) * 0.1 or 1.0
-            low, high = low - pad, high + pad
-        self._low, self._start = low, start
-        self._per_unit = (end - start) / (high - low)
-        self.ticks = round_ticks(low, high)
-
-    def __call__(self, value: float) -> float:
-        return round(self._start + (value - self._low) * self._per_unit, 1)
-
-
-def _render_axes(across: _Scale, up: _Scale, *, whole: bool) -> Iterator[Html]:
+def _render_axes(across: Scale, up: Scale, *, whole: bool) -> Iterator[Html]:
     for value in up.ticks:
         y = up(value)
         yield h("path", cls="tfos-grid", d=f"M{LEFT} {y}H{WIDTH - RIGHT}", stroke="currentColor", opacity=".15")
@@ -131,7 +94,7 @@ def _tick(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 and value == int(value) else f"{value:g}"
 
 
-def _render_line(number: int, line: Line, across: _Scale, up: _Scale) -> Html | None:
+def _render_line(number: int, line: Positions, across: Scale, up: Scale) -> Html | None:
     path, pen, drawn = [], "M", 0
     for x, y in line:
         if y is None:
@@ -147,7 +110,7 @@ def _render_line(number: int, line: Line, across: _Scale, up: _Scale) -> Html | 
     return h("path", cls=f"tfos-curve {hue(number)}", d="".join(path), stroke_dasharray=_dashes(number))
 
 
-def _render_letters(ends: Mapping[int, float | None], up: _Scale) -> Iterator[Html]:
+def _render_letters(ends: Mapping[int, float | None], up: Scale) -> Iterator[Html]:
     """Yield each run's letter beside the end of its curve; letters that would cover one another move apart."""
     wanted = sorted((up(value), at) for at, value in ends.items() if value is not None)
     free = TOP - _LETTER_HEIGHT

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from tfos_lab.core.markup import Html, h
-from tfos_lab.engine.metrics import UNPLOTTED, by_weight
+from tfos_lab.engine.metrics import EPOCH, by_weight
 from tfos_lab.engine.runs.run import Run
 from tfos_lab.jupyter.display.assets import read_style_sheet
 from tfos_lab.jupyter.display.formats import format_metric
@@ -71,7 +71,7 @@ def metric_text(value: float | None) -> str:
 
 def common_metrics(runs: Sequence[Run], at_most: int) -> list[str]:
     """Return the metrics that most of the runs have reported, the loss first."""
-    counts = Counter(name for run in runs for name in run.last_metrics if name not in UNPLOTTED)
+    counts = Counter(name for run in runs for name in run.last_metrics if name != EPOCH)
     ranked = sorted(by_weight(counts), key=lambda name: -counts[name])[:at_most]
     return by_weight(ranked)
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tfos_lab.core.markup import Html, h
-from tfos_lab.engine.metrics import by_weight, steps_go_on
+from tfos_lab.engine.metrics import EPOCH, VALIDATION, by_weight, steps_go_on
 from tfos_lab.jupyter.display.bands import BANDS
 from tfos_lab.jupyter.display.formats import format_metric
 from tfos_lab.jupyter.display.marks import dash_at, draw_line, draw_mark, draw_sample, hue_at
@@ -33,11 +33,6 @@ _MAX_ALIKE = 24
 # How much of a smoothed value comes from those before it.
 _SMOOTHING = 0.85
 _LEAST_SMOOTHED = 8
-
-#: What Keras' callbacks count, which is no curve: charts may be read by it.
-EPOCH = "epoch"
-#: What stands before the name of a metric of validation.
-VALIDATION = "val_"
 
 _DOTTED = {"stroke_dasharray": "0.1 3.6", "stroke_linecap": "round", "stroke_width": "2"}
 
@@ -170,9 +165,9 @@ class _Chart:
     ) -> None:
         self._name, self._places, self._all, self._epochs = name, places, lines, epochs
         self._all_validation = validation
-        self._lines = {node: _thin(points, budget) for node, points in list(lines.items())[:MAX_LINES]}
-        self._validation = {node: _thin(points, budget) for node, points in list(validation.items())[:MAX_LINES]}
-        self._before = _thin(before, _ALIKE_POINTS)
+        self._lines = {node: thin(points, budget) for node, points in list(lines.items())[:MAX_LINES]}
+        self._validation = {node: thin(points, budget) for node, points in list(validation.items())[:MAX_LINES]}
+        self._before = thin(before, _ALIKE_POINTS)
         every = [*lines.values(), *validation.values(), before]
         self._has_steps = all(steps_go_on(step for _, step, _ in points) for points in every)
         self._is_positive = all(value is None or value > 0 for points in every for _, _, value in points)
@@ -200,7 +195,7 @@ class _Chart:
 
         Values stand beside the lines that are not logarithmic: a page finds them there for those of the same x axis.
         """
-        few = {node: _thin(points, _ALIKE_POINTS) for node, points in self._lines.items()}
+        few = {node: thin(points, _ALIKE_POINTS) for node, points in self._lines.items()}
         for over_time in [False, True] if self._has_steps else [False]:
             for log in [False, True] if self._is_positive else [False]:
                 if over_time or log:
@@ -219,12 +214,12 @@ class _Chart:
         plain: bool = True,
         with_values: bool = False,
     ) -> Html:
-        drawn = {node: _positions(points, by_step=by_step) for node, points in lines.items()}
-        validation = {node: _positions(points, by_step=by_step) for node, points in self._validation.items()}
-        before = _positions(self._before, by_step=by_step)
+        drawn = {node: positions(points, by_step=by_step) for node, points in lines.items()}
+        validation = {node: positions(points, by_step=by_step) for node, points in self._validation.items()}
+        before = positions(self._before, by_step=by_step)
         every = [*drawn.values(), *validation.values(), before]
-        across = _Scale([x for line in every for x, _ in line], LEFT, WIDTH - RIGHT)
-        up = _Scale([y for line in every for _, y in line if y is not None], HEIGHT - BOTTOM, TOP, log=log)
+        across = Scale([x for line in every for x, _ in line], LEFT, WIDTH - RIGHT)
+        up = Scale([y for line in every for _, y in line if y is not None], HEIGHT - BOTTOM, TOP, log=log)
         last = {node: next((y for _, y in reversed(line) if y is not None), None) for node, line in drawn.items()}
         told = ", ".join(f"{node} {_value(last[node])}" for node in list(drawn)[:8])
         epochs = self._epochs if by_step else {}
@@ -246,7 +241,7 @@ class _Chart:
                 for node, line in validation.items()
             ),
             *(
-                _render_smooth(_positions(points, by_step=by_step), across, up, self._places.get(node))
+                _render_smooth(positions(points, by_step=by_step), across, up, self._places.get(node))
                 for node, points in smooth.items()
             ),
             viewBox=f"0 0 {WIDTH} {HEIGHT}",
@@ -271,7 +266,8 @@ def _facts(name: str, lines: Mapping[str, Sequence[Point]]) -> list[str]:
     return [_range_text(last), f"best {format_metric(value)}" + (f" at step {step:,}" if step is not None else "")]
 
 
-def _positions(points: Iterable[Point], *, by_step: bool) -> Positions:
+def positions(points: Iterable[Point], *, by_step: bool) -> Positions:
+    """Return points as pairs of x, which is the step or the seconds, and value."""
     return [(float(step) if by_step and step is not None else time_s, value) for time_s, step, value in points]
 
 
@@ -286,7 +282,7 @@ def _smooth(line: Sequence[Point]) -> list[Point]:
     return smooth[:: -math.ceil(len(smooth) / _SMOOTH_POINTS) or -1][::-1]
 
 
-def _thin(points: Sequence[Point], at_most: int) -> Sequence[Point]:
+def thin(points: Sequence[Point], at_most: int) -> Sequence[Point]:
     """Return about ``at_most`` points: the lowest and the highest of each section, so that no peak is lost."""
     if len(points) <= at_most:
         return points
@@ -304,7 +300,7 @@ def _height(point: Point) -> float:
     return point[2] or 0.0
 
 
-class _Scale:
+class Scale:
     """Maps values to coordinates, with round ticks; ``log`` ones map positive values by their logarithms."""
 
     def __init__(self, values: Sequence[float], start: float, end: float, *, log: bool = False) -> None:
@@ -325,6 +321,7 @@ class _Scale:
         return f"{self._low!r} {self._start} {self._per_unit!r}"
 
     def __call__(self, value: float) -> float:
+        """Return the coordinate of a value."""
         value = math.log10(value) if self._log else value
         return round(self._start + (value - self._low) * self._per_unit, 1)
 
@@ -356,7 +353,7 @@ def _log_ticks(low: float, high: float) -> list[float]:
     return inside[:: math.ceil(len(inside) / 6)]
 
 
-def _render_axes(across: _Scale, up: _Scale, *, by_step: bool, epochs: Mapping[int, int]) -> Iterator[Html]:
+def _render_axes(across: Scale, up: Scale, *, by_step: bool, epochs: Mapping[int, int]) -> Iterator[Html]:
     for value in up.ticks:
         y = up(value)
         yield h("path", cls="tfos-grid", d=f"M{LEFT} {y}H{WIDTH - RIGHT}", stroke="currentColor", opacity=".15")
@@ -379,7 +376,7 @@ def _render_text(x: float, y: float, anchor: str, text: str, *, across: bool = F
     return h("text", text, cls="tfos-tick tfos-across" if across else "tfos-tick", x=x, y=y, text_anchor=anchor)
 
 
-def _render_band(lines: Mapping[str, Positions], across: _Scale, up: _Scale) -> Html | None:
+def _render_band(lines: Mapping[str, Positions], across: Scale, up: Scale) -> Html | None:
     """Return where the values of all nodes of a large cluster lie."""
     if tuple(lines) != BANDS:
         return None
@@ -388,7 +385,7 @@ def _render_band(lines: Mapping[str, Positions], across: _Scale, up: _Scale) -> 
     return h("path", cls="tfos-band", d=f"{there}L{'L'.join(back)}Z") if there and back else None
 
 
-def _path(line: Positions, across: _Scale, up: _Scale) -> str:
+def _path(line: Positions, across: Scale, up: Scale) -> str:
     """Return an SVG path; a value that is not finite leaves a gap."""
     path, pen = [], "M"
     for x, y in line:
@@ -405,12 +402,12 @@ def _hue(place: int | None) -> str:
     return "tfos-hue-all" if place is None else f"tfos-hue{hue_at(place)}"
 
 
-def _render_smooth(line: Positions, across: _Scale, up: _Scale, place: int | None) -> Html:
+def _render_smooth(line: Positions, across: Scale, up: Scale, place: int | None) -> Html:
     return h("g", draw_line(place or 0, _path(line, across, up)), cls=f"tfos-smooth {_hue(place)}", display="none")
 
 
 def _render_validation(
-    node: str, line: Positions, across: _Scale, up: _Scale, place: int | None, *, with_values: bool
+    node: str, line: Positions, across: Scale, up: Scale, place: int | None, *, with_values: bool
 ) -> Html | None:
     """Return a node's dotted line of validation."""
     path = _path(line, across, up)
@@ -430,7 +427,7 @@ def _values(name: str, line: Positions, place: int | None, *, told: bool) -> dic
 
 
 def _render_line(
-    node: str, line: Positions, across: _Scale, up: _Scale, place: int | None, *, with_values: bool, plain: bool
+    node: str, line: Positions, across: Scale, up: Scale, place: int | None, *, with_values: bool, plain: bool
 ) -> Html | None:
     """Return a node's line, with its mark at the newest value."""
     newest = next(((x, y) for x, y in reversed(line) if y is not None), None)
