@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from tests.support.eventually import eventually
 from tfos_lab.engine.state.events import RowsUnread
-from tfos_lab.errors import FeedError
+from tfos_lab.errors import ConfigError, FeedError
 
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
 
@@ -71,14 +73,23 @@ def test_workers_that_train_separately_share_the_rows(run, frame):
 
 
 @pytest.mark.back_ends("local-session")
-def test_an_evaluator_that_asks_for_rows_is_refused(run, frame):
-    def ask(args, ctx):
-        if ctx.job_name == "evaluator":
-            ctx.dataset(8)
+def test_an_evaluator_that_asks_for_rows_is_refused(run, tmp_path):
+    asked = tmp_path / "asked"
 
-    cluster = run(ask, cluster_size=3, evaluator=True)
-    cluster.wait(timeout=120)
-    assert "ctx.dataset on evaluator:0: rows are fed to the nodes that train" in cluster.view().notes[0]
+    def ask(args, ctx):
+        if ctx.job_name != "evaluator":
+            while not asked.exists():
+                time.sleep(0.02)
+            return None
+        try:
+            ctx.dataset(8)
+        except ConfigError as error:
+            return str(error)
+        finally:
+            asked.touch()
+
+    told = run(ask, cluster_size=3, evaluator=True).wait(timeout=120)["evaluator:0"]
+    assert told.startswith("ctx.dataset on evaluator:0: rows are fed to the nodes that train"), told
 
 
 @pytest.mark.back_ends("inline-session", "local-session", "connect")

@@ -38,6 +38,7 @@ from tfos_lab.jupyter.display.card import parts, traits
 from tfos_lab.jupyter.display.feed_lines import feed_line
 from tfos_lab.jupyter.display.history_page import RunPage
 from tfos_lab.jupyter.display.metric_charts import render_charts
+from tfos_lab.jupyter.display.node_table import metric_names
 from tfos_lab.jupyter.display.series import SeriesPoints
 from tfos_lab.jupyter.display.static_bundle import NodeStacks, make_bundle
 from tfos_lab.jupyter.display.table import LiveTable
@@ -426,6 +427,13 @@ def test_a_feed_says_how_far_spark_is_before_the_first_row_comes():
     assert "0 rows fed · Spark has done 57 of 204 tasks · 0/4 partitions" in feed_line(waits)
     assert "Spark has" not in feed_line(dataclasses.replace(waits, tasks=(0, 4))), "these are the partitions"
     assert "Spark has" not in feed_line(dataclasses.replace(waits, partitions=1))
+
+
+def test_a_column_shows_validation_rather_than_how_many_epochs_there_were():
+    view = view_of("running", "running")
+    metrics = {"accuracy": 0.9, "loss": 0.4, "epoch": 3.0, "val_loss": 0.5}
+    view = dataclasses.replace(view, nodes=tuple(dataclasses.replace(node, metrics=metrics) for node in view.nodes))
+    assert metric_names(view) == ["loss", "accuracy", "val_loss", "epoch"]
 
 
 # ---- charts ---------------------------------------------------------------------------------------------------------

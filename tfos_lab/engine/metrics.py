@@ -56,8 +56,11 @@ def metric_names(reports: Sequence[MetricsReported]) -> list[str]:
 
 
 def by_weight(names: Iterable[str]) -> list[str]:
-    """Return names of metrics in the order in which people read them: the loss first, those of validation last."""
-    return sorted(names, key=lambda name: (name.startswith(VALIDATION), "loss" not in name))
+    """Return names of metrics in the order in which people read them: the loss first, those of validation last.
+
+    Behind them all is the number of epochs, which the steps show already.
+    """
+    return sorted(names, key=lambda name: (name == EPOCH, name.startswith(VALIDATION), "loss" not in name))
 
 
 def steps_go_on(steps: Iterable[int | None]) -> bool:
