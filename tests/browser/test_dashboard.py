@@ -31,11 +31,12 @@ def quick_cell(options: str, body: str) -> str:
     return f"%%tfos {options} cluster_size=2 local=processes env={QUICK_ENV}\n{body}"
 
 
+# The nodes' losses differ: those of nodes that agree would be one line.
 ENDLESS = """\
 import itertools, time
 for step in itertools.count(1):
     print("of the first", step, "<script>document.title = 'owned'</script> is text", flush=True)
-    ctx.report(step=step, loss=1 / step)
+    ctx.report(step=step, loss=(1 + ctx.worker_num) / step)
     if ctx.is_chief and step % 20 == 1:
         ctx.show([[0.0, 1.0], [1.0, 0.0]], "digit <b>", step=step)
     time.sleep(0.05)

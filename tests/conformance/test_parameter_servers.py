@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.support.findings import findings, leave
 from tfos_lab.data import mnist
 
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
@@ -155,10 +156,10 @@ def of_2019():
         if ctx.job_name == "evaluator":
             evaluator = tf.keras.experimental.SidecarEvaluator(model, dataset, folder, max_evaluations=1)
             evaluator.start()
-            return sorted(model.get_metrics_result())
+            return leave(folder, ctx, sorted(model.get_metrics_result()), nodes=2)
         saving = tf.keras.callbacks.ModelCheckpoint(f"{folder}/ckpt-{{epoch}}", save_weights_only=True)
         history = model.fit(dataset.repeat(), epochs=2, steps_per_epoch=4, verbose=0, callbacks=[saving])
-        return history.epoch, type(model).__module__
+        return leave(folder, ctx, [history.epoch, type(model).__module__], nodes=2)
 
     return train
 
@@ -166,9 +167,11 @@ def of_2019():
 @pytest.mark.back_ends("local")
 def test_a_wide_and_deep_program_of_2019_trains_and_is_evaluated_beside(run, tmp_path):
     options = {"cluster_size": 4, "num_ps": 1, "evaluator": True, "env": {"TF_USE_LEGACY_KERAS": "1"}}
-    cluster = run(of_2019(), str(tmp_path / "model"), **options)
-    results = cluster.wait(timeout=200)
-    epochs, module = results["chief:0"]
+    folder = tmp_path / "model"
+    folder.mkdir()
+    run(of_2019(), str(folder), **options).wait(timeout=200)
+    found = findings(folder)
+    epochs, module = found["chief:0"]
     assert epochs == [0, 1]
     assert module.startswith("tf_keras.")
-    assert results["evaluator:0"] == ["accuracy", "loss"]
+    assert found["evaluator:0"] == ["accuracy", "loss"]

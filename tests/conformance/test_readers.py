@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from tests.support.eventually import eventually
+from tests.support.findings import findings, leave
 from tfos_lab.engine.state.events import RowsUnread
 from tfos_lab.errors import ConfigError, FeedError
 
@@ -74,21 +73,19 @@ def test_workers_that_train_separately_share_the_rows(run, frame):
 
 @pytest.mark.back_ends("local-session")
 def test_an_evaluator_that_asks_for_rows_is_refused(run, tmp_path):
-    asked = tmp_path / "asked"
+    def ask(folder, ctx):
+        told = ""
+        if ctx.job_name == "evaluator":
+            try:
+                ctx.dataset(8)
+            except ConfigError as error:
+                told = str(error)
+        leave(folder, ctx, told)
 
-    def ask(args, ctx):
-        if ctx.job_name != "evaluator":
-            while not asked.exists():
-                time.sleep(0.02)
-            return None
-        try:
-            ctx.dataset(8)
-        except ConfigError as error:
-            return str(error)
-        finally:
-            asked.touch()
-
-    told = run(ask, cluster_size=3, evaluator=True).wait(timeout=120)["evaluator:0"]
+    folder = tmp_path / "told"
+    folder.mkdir()
+    run(ask, str(folder), cluster_size=3, evaluator=True).wait(timeout=120)
+    told = findings(folder)["evaluator:0"]
     assert told.startswith("ctx.dataset on evaluator:0: rows are fed to the nodes that train"), told
 
 

@@ -11,6 +11,7 @@ import pytest
 import tfos_lab
 from tests.support.clusters import running_clusters
 from tests.support.fake_gpus import discovery_script, fake_gpus
+from tests.support.findings import findings, leave
 from tests.support.quick import QUICK_ENV
 from tests.support.standalone import standalone_cluster
 from tfos_lab.errors import ConfigError, NotEnoughGpus
@@ -33,12 +34,21 @@ def run(host):
         yield start
 
 
+@pytest.fixture
+def found_in(tmp_path):
+    """An empty folder."""
+    folder = tmp_path / "found"
+    folder.mkdir()
+    return folder
+
+
 def see(args, ctx):
-    """Return what this node may use."""
-    if ctx.job_name == "ps":
-        ctx.wait_for_training()
+    """Return what this node may use; with `args`, leave it in this folder, for nodes that are not waited for."""
     names = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "TF_FORCE_GPU_ALLOW_GROWTH")
-    return ctx.gpus, *(os.environ.get(name) for name in names)
+    found = ctx.gpus, *(os.environ.get(name) for name in names)
+    if args:
+        leave(args, ctx, found)
+    return found
 
 
 def wait(args, ctx):
@@ -50,10 +60,11 @@ def wait(args, ctx):
 # ---- on this machine ------------------------------------------------------------------------------------------------
 
 
-def test_each_node_has_its_own_and_the_table_shows_them(run):
-    cluster = run(see, cluster_size=4, num_ps=1, evaluator=True)
-    found = dict(cluster.wait(timeout=60))
-    assert found["ps:0"][:2] == found["evaluator:0"][:2] == ([], "-1")
+def test_each_node_has_its_own_and_the_table_shows_them(run, found_in):
+    cluster = run(see, str(found_in), cluster_size=4, num_ps=1, evaluator=True)
+    cluster.wait(timeout=60)
+    found = findings(found_in)
+    assert found["ps:0"][:2] == found["evaluator:0"][:2] == [[], "-1"]
     assert sorted([*found["chief:0"][0], *found["worker:0"][0]]) == ["0", "1", "2", "3"]
     for gpus, visible, order, growth in (found["chief:0"], found["worker:0"]):
         assert (visible, order, growth) == (",".join(gpus), "PCI_BUS_ID", "true")
@@ -188,11 +199,12 @@ def start_on(spark, monkeypatch, tmp_path):
     return running_clusters({"spark": spark, "env": QUICK_ENV, "grace": 2.0})
 
 
-def test_spark_s_own_assignment_counts_on_standalone(gpu_cluster, new_spark, monkeypatch, tmp_path):
+def test_spark_s_own_assignment_counts_on_standalone(gpu_cluster, new_spark, monkeypatch, tmp_path, found_in):
     spark = new_spark(gpu_cluster.master_url, conf={**session_resources(), "spark.executor.cores": "2"})
     with start_on(spark, monkeypatch, tmp_path) as start:
-        found = start(see, cluster_size=4, num_ps=1).wait(timeout=120)
-        assert found["ps:0"][:2] == ([], "-1"), "Spark has assigned it one, and it does not use it"
+        start(see, str(found_in), cluster_size=4, num_ps=1).wait(timeout=120)
+        found = findings(found_in)
+        assert found["ps:0"][:2] == [[], "-1"], "Spark has assigned it one, and it does not use it"
         trained = [gpu for node, (gpus, *_) in found.items() if node != "ps:0" for gpu in gpus]
         assert len(set(trained)) == 3
         assert set(trained) < {"4", "5", "6", "7"}
@@ -200,11 +212,14 @@ def test_spark_s_own_assignment_counts_on_standalone(gpu_cluster, new_spark, mon
             start(see, cluster_size=2, gpus=2)
 
 
-def test_executors_deal_out_their_host_s_gpus_where_spark_assigns_none(gpu_cluster, new_spark, monkeypatch, tmp_path):
+def test_executors_deal_out_their_host_s_gpus_where_spark_assigns_none(
+    gpu_cluster, new_spark, monkeypatch, tmp_path, found_in
+):
     host = fake_gpus(tmp_path / "host", 5)
     spark = new_spark(gpu_cluster.master_url, conf={**executor_conf(host), "spark.executor.cores": "2"})
     with start_on(spark, monkeypatch, tmp_path) as start:
-        found = start(see, cluster_size=3, evaluator=True).wait(timeout=120)
+        start(see, str(found_in), cluster_size=3, evaluator=True).wait(timeout=120)
+        found = findings(found_in)
         assert found["evaluator:0"][0] == []
         assert sorted(len(gpus) for gpus, *_ in found.values()) == [0, 2, 2]
         assert len({gpu for gpus, *_ in found.values() for gpu in gpus}) == 4

@@ -8,6 +8,7 @@ import pytest
 
 import tfos_lab
 from tests.support.clusters import running_clusters
+from tests.support.findings import findings, leave
 from tests.support.quick import QUICK_ENV
 from tfos_lab.errors import NotEnoughRoom
 
@@ -59,29 +60,30 @@ def run_beside(spark, monkeypatch, tmp_path):
         yield start
 
 
-def where(args, ctx):
-    """Return where this node is, and where it was told that the parameter servers are."""
+def where(folder, ctx):
+    """Leave where this node is, and where it was told that the parameter servers are."""
     import os
     from pathlib import Path
 
-    if ctx.job_name == "ps":
-        ctx.wait_for_training()
-    return (str(Path.cwd()), ctx.working_dir), ctx.cluster_spec["ps"], ctx.gpus, os.environ.get("CUDA_VISIBLE_DEVICES")
+    folders = str(Path.cwd()), ctx.working_dir
+    leave(folder, ctx, [folders, ctx.cluster_spec["ps"], ctx.gpus, os.environ.get("CUDA_VISIBLE_DEVICES")])
 
 
 @pytest.mark.parametrize("spark_mode", ["standalone"])
-def test_parameter_servers_take_no_slot_and_are_reached_by_the_driver_s_host(run_beside, spark):
-    cluster = run_beside(where)
-    results = cluster.wait(timeout=120)
+def test_parameter_servers_take_no_slot_and_are_reached_by_the_driver_s_host(run_beside, spark, tmp_path):
+    (tmp_path / "found").mkdir()
+    cluster = run_beside(where, str(tmp_path / "found"))
+    cluster.wait(timeout=120)
+    found = findings(tmp_path / "found")
     by_node = {node.name: node for node in cluster.nodes}
     assert list(by_node) == ["ps:0", "ps:1", "chief:0", "worker:0", "worker:1", "worker:2"]
     assert [by_node[ps].executor for ps in ("ps:0", "ps:1")] == ["this machine"] * 2
     assert all(node.executor.isdigit() for node in cluster.nodes[2:])
     host = spark.conf.get("spark.driver.host")
-    assert {address.rpartition(":")[0] for _, spec, _, _ in results.values() for address in spec} == {host}
-    (cwd, working_dir), _, gpus, visible = results["ps:0"]
+    assert {address.rpartition(":")[0] for _, spec, _, _ in found.values() for address in spec} == {host}
+    (cwd, working_dir), _, gpus, visible = found["ps:0"]
     assert (working_dir, gpus, visible) == (str(Path.cwd()), [], "-1")
-    assert len({folders[0] for folders, *_ in results.values()} | {cwd}) == len(results)
+    assert len({folders[0] for folders, *_ in found.values()} | {cwd}) == 6
     assert cluster.view().launcher == "spark"
 
 

@@ -42,7 +42,7 @@ while number < {lines}:
     print("".join(f"{{node}} line {{line:07d}} <b>a</b><script>document.title = 'owned'</script>\\n"
         for line in range(number, due)), end="", flush=True)
     if due // 500 > number // 500:
-        ctx.report(step=due, total_steps={lines}, loss=1000.0 / (due + 500))
+        ctx.report(step=due, total_steps={lines}, loss=ctx.worker_num + 1000.0 / (due + 500))
     number = due
     time.sleep(0.01)
 ended = time.monotonic()
