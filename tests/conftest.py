@@ -55,14 +55,14 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(items):
     """Run what one process does for minutes first, then quick tests, then those of a local session.
 
-    Processes then end together. For minutes go tests that make their own session and have a timeout of their own, and
-    those that share a cluster.
+    Processes then end together. For minutes go tests that have a timeout of their own, and a session or none, and those
+    that share a cluster.
     """
     order = ["long", "yarn", "connect", "standalone", None, "local", "own"]
 
     def place(item):
         session = _session_of(item)
-        is_long = session == "own" and item.get_closest_marker("timeout") is not None
+        is_long = session in ("own", None) and item.get_closest_marker("timeout") is not None
         return order.index("long" if is_long else session)
 
     items.sort(key=place)
@@ -112,8 +112,8 @@ def _is_full(item):
 def _group_of(item):
     """Return which tests run in the same process as this one, as they share what takes seconds to start.
 
-    YARN, the Connect server and JupyterLab start once. A standalone cluster starts once for each folder of tests, as a
-    process would take too long for all of them. Other tests share what their file keeps.
+    YARN, the Connect server, JupyterLab and the kernels of notebooks start once. A standalone cluster starts once for
+    each folder of tests, as a process would take too long for all of them. Other tests share what their file keeps.
     """
     names = set(getattr(item, "fixturenames", ()))
     mode = _session_of(item)
@@ -126,6 +126,8 @@ def _group_of(item):
         return f"standalone, {folder}"
     if folder == "browser":
         return folder
+    if place := getattr(getattr(item, "callspec", None), "params", {}).get("kernel"):
+        return f"{folder}, {place}"
     return f"{item.path}, {mode}"
 
 

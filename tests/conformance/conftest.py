@@ -66,6 +66,9 @@ def pytest_configure(config):
     config.addinivalue_line(
         "markers", "back_ends(*names): where a test of the conformance suite runs; everywhere by default"
     )
+    config.addinivalue_line(
+        "markers", "one_spark: neither behind Spark Connect nor on YARN, whose launcher is a standalone cluster's, too"
+    )
 
 
 def pytest_generate_tests(metafunc):
@@ -79,7 +82,8 @@ def pytest_generate_tests(metafunc):
     # tests of that only where they ask for it; with rows, a function in the kernel is fed as nodes are.
     again = "inline-session" if is_fed else "local-session"
     names = chosen.args if chosen else [back_end.name for back_end in known if is_fed or back_end.name != again]
-    some = [back_end for back_end in known if back_end.name in names]
+    elsewhere = {"connect", "yarn"} if metafunc.definition.get_closest_marker("one_spark") else set()
+    some = [back_end for back_end in known if back_end.name in set(names) - elsewhere]
     values = [
         pytest.param(back_end, back_end.spark_mode, marks=[pytest.mark.full] if back_end.name == again else [])
         for back_end in some

@@ -137,6 +137,7 @@ def test_rows_that_cannot_be_fed_are_refused_and_the_cluster_goes_on(run, frame,
     assert sorted(rows_of(cluster.wait(timeout=200), 0, 0)) == [0, 1, 2]
 
 
+@pytest.mark.one_spark
 def test_a_column_that_is_not_fed_is_named_with_the_nearest_one(run, frame):
     def map_fun(args, ctx):
         ctx.dataset(4, label="labels")

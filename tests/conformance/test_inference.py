@@ -241,6 +241,7 @@ def test_an_rdd_gives_an_rdd_in_the_order_of_its_rows(run, spark):
 
 
 @SOMEWHERE_ELSE
+@pytest.mark.one_spark
 def test_results_of_types_that_spark_lacks_become_wider_ones(back_end, run, frame):
     def infer(args, ctx):
         import tensorflow as tf
@@ -258,6 +259,7 @@ def test_results_of_types_that_spark_lacks_become_wider_ones(back_end, run, fram
 
 
 @SOMEWHERE_ELSE
+@pytest.mark.one_spark
 def test_results_that_change_their_type_are_reported(back_end, run, frame):
     def infer(args, ctx):
         for batch in ctx.dataset(8):

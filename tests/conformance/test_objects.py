@@ -132,6 +132,7 @@ def test_nodes_share_the_rows_evenly_and_the_view_counts_them(fed):
 
 
 @WITH_RDDS
+@pytest.mark.one_spark
 def test_rows_that_could_be_columns_go_as_the_nodes_ask(run, parallelize, frame):
     cluster = run(batches_of(4), cluster_size=2)
     cluster.train(parallelize([(1, "a")], [[2, "b"], (3, None)]))
@@ -140,6 +141,7 @@ def test_rows_that_could_be_columns_go_as_the_nodes_ask(run, parallelize, frame)
 
 @WITH_RDDS
 @pytest.mark.tensorflow
+@pytest.mark.one_spark
 def test_rows_that_could_be_columns_are_columns_for_a_dataset(run, parallelize, frame):
     def read(args, ctx):
         return sorted(x for batch in ctx.dataset(4) for x in batch["_1"].numpy()[batch["sample_weight"] > 0].tolist())
@@ -234,6 +236,7 @@ def test_rows_of_a_queue_that_nobody_reads_are_told(run, parallelize, frame):
 
 
 @WITH_RDDS
+@pytest.mark.one_spark
 def test_terminate_ends_the_feed_on_all_nodes_and_skips_the_rest_of_spark_s_work(run, fifties, frame):
     def read(args, ctx):
         feed = ctx.data_feed()

@@ -200,6 +200,7 @@ def test_the_env_option_applies_before_tensorflow_is_imported(survey, run):
     assert first[2] not in {survey.results[node]["fork_server"] for node in survey.nodes}
 
 
+@pytest.mark.one_spark
 def test_a_second_wait_returns_the_same_results(run):
     cluster = run(lambda: 7)
     assert dict(cluster.wait()) == dict(cluster.wait())
@@ -267,6 +268,7 @@ def test_an_exception_is_raised_with_its_line_and_the_next_cluster_runs(run, spa
 
 
 @pytest.mark.back_ends("local", "local-session", "standalone", "yarn", "connect")
+@pytest.mark.one_spark
 def test_a_wait_that_times_out_leaves_the_cluster_running(run):
     """Inline, a function runs while it is waited for."""
     cluster = run(lambda args, ctx: threading.Event().wait(60))
@@ -290,6 +292,7 @@ def test_stop_ends_every_process_and_may_be_called_twice(run, back_end):
     assert begun == []
 
 
+@pytest.mark.one_spark
 def test_a_cluster_used_with_with_is_stopped_at_the_end(run, back_end):
     with run(lambda args, ctx: threading.Event().wait(60)) as cluster:
         assert not cluster.ended

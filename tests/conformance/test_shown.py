@@ -16,6 +16,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 NASTY = "<img src=x onerror=alert(1)>"
 
 
+@pytest.mark.one_spark
 def test_what_nodes_show_comes_home_and_is_in_the_run(run):
     from tfos_lab.jupyter.display.history_page import RunPage  # nodes need no notebook
 

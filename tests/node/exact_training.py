@@ -107,13 +107,6 @@ def with_loss_scale(keras: Any, inner: Any) -> Any:
 # The gradients that they get are between 0.01 and 1.
 OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
     "plain": lambda keras: keras.optimizers.SGD(0.5),
-    "averages": lambda keras: keras.optimizers.AdamW(
-        keras.optimizers.schedules.ExponentialDecay(0.05, 4, 0.8),
-        weight_decay=0.1,
-        use_ema=True,
-        ema_momentum=0.9,
-        ema_overwrite_frequency=3,
-    ),
     "accumulation": lambda keras: keras.optimizers.Nadam(
         0.05, gradient_accumulation_steps=3, clipnorm=0.05, weight_decay=0.01, use_ema=True, ema_overwrite_frequency=2
     ),

@@ -1,11 +1,14 @@
-"""The environment in which notebooks are executed."""
+"""The kernels in which notebooks are executed, one for each place: Spark and TensorFlow start once there."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
+import pytest
+
 from tests.support.digits import digits_environ
+from tests.support.notebook_kernel import NotebookKernel
 from tests.support.spark_home import QUICK_SUBMIT_ARGS
 from tfos_lab.cli.paths import find_checkout, kernel_environ
 
@@ -18,3 +21,18 @@ def notebook_environ(**more: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(FROM_OUTSIDE)}
     ours = {"PYTHONPATH": str(ROOT), "PYSPARK_SUBMIT_ARGS": QUICK_SUBMIT_ARGS}
     return kernel_environ({**ours, **kept, **digits_environ(), **more}, find_checkout())
+
+
+@pytest.fixture(scope="session")
+def kernel(request, tmp_path_factory):
+    """The kernel in a place, ``"local"`` or ``"cluster"``; there is one at a time."""
+    more = {"SPARK_LOCAL_IP": "127.0.0.1"} if request.param == "cluster" else {}
+    if request.param == "cluster":
+        request.getfixturevalue("spark_sessions").close()  # it may hold the cores of the cluster
+        more["MASTER"] = request.getfixturevalue("standalone")
+    with NotebookKernel(tmp_path_factory.mktemp("notebooks"), notebook_environ(**more), request.param) as kernel:
+        yield kernel
+
+
+# A fixture that is parametrized by the place groups the tests.
+here = pytest.mark.parametrize("kernel", ["local"], indirect=True)

@@ -12,8 +12,7 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 import tfos_lab
-from tests.notebooks.conftest import notebook_environ
-from tests.support.notebook_kernel import NotebookKernel
+from tests.notebooks.conftest import here
 from tfos_lab.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
@@ -37,12 +36,7 @@ def snippets(page: Path, *, run: bool) -> list[str]:
 RUNNABLE = [page for page in PAGES if snippets(page, run=True)]
 
 
-@pytest.fixture(scope="module")
-def kernel(tmp_path_factory):
-    with NotebookKernel(tmp_path_factory.mktemp("pages"), notebook_environ()) as kernel:
-        yield kernel
-
-
+@here
 @pytest.mark.notebook
 @pytest.mark.tensorflow
 @pytest.mark.timeout(600)

@@ -8,8 +8,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from tests.notebooks.conftest import notebook_environ
-from tests.support.notebook_kernel import NotebookKernel
+from tests.notebooks.conftest import here
 from tfos_lab.data import mnist
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "01_mnist_quickstart.ipynb"
@@ -32,11 +31,11 @@ def test_notebooks_are_committed_without_outputs():
             assert cell.get("execution_count") is None, f"{path.name}: {cell.source[:40]}"
 
 
+@here
 @pytest.mark.tensorflow
-def test_four_nodes_learn_to_read_and_nothing_else_is_shown(tmp_path):
-    with NotebookKernel(tmp_path, notebook_environ()) as kernel:
-        done = kernel.execute(NOTEBOOK)
-        state = done.value(STATE)
+def test_four_nodes_learn_to_read_and_nothing_else_is_shown(kernel):
+    done = kernel.execute(NOTEBOOK)
+    state = done.value(STATE)
     assert len(state["nodes"]) == state["readers"] == 4
     assert sum(state["fed"].values()) == min(8_000, len(mnist().x_train))
     assert set(state["fed"]) == set(state["nodes"])

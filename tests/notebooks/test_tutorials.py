@@ -1,8 +1,8 @@
 """The tutorials run unchanged on a laptop and on a cluster, one after the other, and what each of them claims is true.
 
-There is one kernel for each place. It starts Spark and imports TensorFlow once, and a tutorial finds none of the names
-of those before it. Of the tutorials from 02 on, each runs in one of the two places, and all of them run in both with
-``TFOS_TEST_TUTORIALS=cluster``, which is ``make tutorials``.
+There is one kernel for each place, and a tutorial finds none of the names of those before it. Of the tutorials from 02
+on, each runs in one of the two places, and all of them run in both with ``TFOS_TEST_TUTORIALS=cluster``, which is
+``make tutorials``.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ import re
 import nbformat
 import pytest
 
-from tests.notebooks.conftest import ROOT, notebook_environ
-from tests.support.notebook_kernel import NotebookKernel
+from tests.notebooks.conftest import ROOT
 
 NOTEBOOKS = ROOT / "notebooks"
 NUMBERED = sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb"))
@@ -35,17 +34,6 @@ def runs_in(*places):
 def runs_in_one(place):
     """Return the marks of a tutorial's test, which runs in this place, and in the other one if all run in both."""
     return runs_in("local", "cluster") if BOTH else runs_in(place)
-
-
-@pytest.fixture(scope="module")
-def kernel(request, tmp_path_factory):
-    """The kernel in a place; there is one at a time."""
-    more = {"SPARK_LOCAL_IP": "127.0.0.1"} if request.param == "cluster" else {}
-    if request.param == "cluster":
-        request.getfixturevalue("spark_sessions").close()  # it may hold the cores of the cluster
-        more["MASTER"] = request.getfixturevalue("standalone")
-    with NotebookKernel(tmp_path_factory.mktemp("tutorials"), notebook_environ(**more), request.param) as kernel:
-        yield kernel
 
 
 @pytest.fixture

@@ -51,7 +51,7 @@ class Ordinary:
     not_exact : dict of str to str
         Why it is not as in one process, by Keras; "" stands for no reason, and exactness.
     short : bool
-        Whether the short legs of ``make matrix`` train it.
+        Whether the short legs of ``make matrix`` train it, and with tf_keras the tests of this folder.
     """
 
     name: str

@@ -494,6 +494,6 @@ def gradient_accumulation(keras):
     return plain(keras, keras.optimizers.Adam(0.01, gradient_accumulation_steps=2))
 
 
-@ordinary("`jit_compile=True`, taken as False in one sentence of the cell", label="z")
+@ordinary("`jit_compile=True`, taken as False in one sentence of the cell", label="z", short=True)
 def jit_compile(keras):
     return plain(keras, keras.optimizers.Adam(0.01), jit_compile=True)

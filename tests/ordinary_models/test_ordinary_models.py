@@ -14,22 +14,28 @@ pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(900)]
 NODES = 2
 
 
+def chosen(keras):
+    """Return all models of Keras 3, and some of tf_keras; the others are trained by ``make matrix LEG=tf_keras``."""
+    return [one for one in ORDINARY.values() if keras in one.keras and (keras == KERAS or one.short)]
+
+
 @pytest.fixture(scope="module")
 def trained(spark_sessions, tmp_path_factory):
-    """A function that returns what training all models of a Keras has found; they are trained once, in one cluster."""
+    """A function that returns what training models of a Keras has found; they are trained once, in one cluster."""
     found = {}
 
     def trained(keras):
         if keras not in found:
             spark, folder = spark_sessions.get("local"), tmp_path_factory.mktemp(keras)
-            found[keras] = train_all(list(ORDINARY), keras, NODES, spark=spark, folder=folder)
+            names = [ordinary.name for ordinary in chosen(keras)]
+            found[keras] = train_all(names, keras, NODES, spark=spark, folder=folder)
         return found[keras]
 
     return trained
 
 
 def models_of(keras):
-    """Return each model of a Keras; those that are not exact have to be so."""
+    """Return the models of a Keras; those that are not exact have to be so."""
     return [
         pytest.param(
             keras,
@@ -37,8 +43,7 @@ def models_of(keras):
             id=f"{keras}-{ordinary.name}",
             marks=[pytest.mark.xfail(reason=why, raises=AssertionError)] if why else [],
         )
-        for ordinary in ORDINARY.values()
-        if keras in ordinary.keras
+        for ordinary in chosen(keras)
         for why in [ordinary.not_exact.get(keras)]
     ]
 

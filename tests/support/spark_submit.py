@@ -2,55 +2,71 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import socket
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.support.spark_home import QUICK_JVM, spark_environment, spark_home
 
 ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
 PATIENCE_S = 400
 
 
-def make_submit(
-    master: str, folder: Path, programs: Path, more_conf: Mapping[str, str] | None = None
-) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Return a function that runs a program with spark-submit, in a folder that it shares with the cluster.
+class Submit:
+    """Runs programs with spark-submit, in a folder, with two executors of two cores each."""
 
-    It is called with the program, its arguments, and ``cores``: how many tasks run at a time, two on each executor.
-    Executors cost seconds, and so do Python workers that score: each of them imports TensorFlow.
+    def __init__(self, master: str, folder: Path) -> None:
+        self.folder = folder
+        conf = {
+            "spark.cores.max": "4",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.extraJavaOptions": QUICK_JVM,
+            "spark.driver.host": "127.0.0.1",
+            "spark.executor.cores": "2",
+            "spark.executor.extraJavaOptions": QUICK_JVM,
+            "spark.sql.shuffle.partitions": "2",
+            "spark.ui.enabled": "false",
+        }
+        options = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
+        self._submit = [spark_home() / "bin" / "spark-submit", "--master", master, *options]
+        self._env = spark_environment(folder / "local") | {"PYTHONPATH": str(ROOT)}
 
-    Parameters
-    ----------
-    master : str
-        Where Spark runs.
-    folder : path
-        The programs' working directory.
-    programs : path
-        Where they are.
-    more_conf : mapping of str to str, optional
-        Further settings of Spark.
-    """
-    conf = {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": QUICK_JVM,
-        "spark.driver.host": "127.0.0.1",
-        "spark.executor.extraJavaOptions": QUICK_JVM,
-        "spark.ui.enabled": "false",
-        **(more_conf or {}),
-    }
-    options = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
-    env = spark_environment(folder / "local") | {"PYTHONPATH": str(ROOT)}
-    submit = [spark_home() / "bin" / "spark-submit", "--master", master, *options]
-
-    def run(program: str, *arguments: str, cores: int = 2) -> subprocess.CompletedProcess[str]:
-        slots = ("--conf", f"spark.cores.max={cores}", "--conf", f"spark.executor.cores={min(2, cores)}")
-        command = [*submit, *slots, programs / program, *arguments]
+    def run(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a program of the examples to its end."""
+        command = [*self._submit, EXAMPLES / program, *arguments]
         return subprocess.run(
-            command, cwd=folder, env=env, timeout=PATIENCE_S, capture_output=True, text=True, check=False
+            command, cwd=self.folder, env=self._env, timeout=PATIENCE_S, capture_output=True, text=True, check=False
         )
 
-    return run
+    @contextlib.contextmanager
+    def running(self, program: Path, *arguments: str) -> Iterator[None]:
+        """Run a program for as long as the block lasts; it has to end after it."""
+        command = [*self._submit, program, *arguments]
+        with (
+            (self.folder / f"{program.stem}.log").open("w") as log,
+            subprocess.Popen(command, cwd=self.folder, env=self._env, stdout=log, stderr=subprocess.STDOUT) as process,
+        ):
+            yield
+            assert process.wait(PATIENCE_S) == 0, (self.folder / f"{program.stem}.log").read_text()[-3000:]
+
+
+class Programs:
+    """Programs that `runner.py` runs one after another, on the other end of a connection."""
+
+    def __init__(self, connection: socket.socket, folder: Path) -> None:
+        self.folder = folder
+        connection.settimeout(PATIENCE_S)
+        self._wire = connection.makefile("rw")
+
+    def run(self, program: str, *arguments: str) -> str:
+        """Run a program to its end, which has to be a good one; return what it has printed."""
+        self._wire.write(json.dumps([str(EXAMPLES / program), *arguments]) + "\n")
+        self._wire.flush()
+        return succeeded(subprocess.CompletedProcess(program, **json.loads(self._wire.readline())))
 
 
 def succeeded(done: subprocess.CompletedProcess[str]) -> str:
