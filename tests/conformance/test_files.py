@@ -102,7 +102,7 @@ def read_lines(args, ctx):
 def test_lines_are_rows_whatever_there_are_more_of_files_or_nodes(run, back_end, tmp_path, kind):
     ranks = back_end.ranks
     # The first is so large that nodes begin in its middle.
-    large = 1_000_000 if ranks > 1 else 10_000
+    large = 250_000 if ranks > 1 else 10_000
     ends = [0, large, *range(large + 5, large + 5 * (ranks + 2), 5)]
     for number, (start, stop) in enumerate(itertools.pairwise(ends)):
         write_lines(tmp_path / "many" / f"{number}.{kind}{'.gz' * (number % 2)}", start, stop)

@@ -428,7 +428,7 @@ def the_evaluator_is_killed(scene):
 elsewhere(
     "a process is stopped (SIGSTOP), or holds Python's lock | `%tfos stacks` says so, or shows the stacks all the same | at once | the process, as it was | tests/node/test_stacks.py::test_a_child_that_is_stopped_says_so_at_once",
     "the kernel is killed | the view says that the kernel is gone |  | no node; fork servers for ten idle minutes, unless `TFOS_LAB_FORK_SERVER=kernel` | tests/faults/test_kernels.py::test_when_the_kernel_is_killed_everything_ends_with_it",
-    "the session is stopped | the cluster ends |  | no process | tests/faults/test_spark.py::test_stopping_the_session_of_a_cluster_ends_the_cluster",
+    "the session is stopped | the cluster ends |  | no process | tests/faults/test_spark.py::test_nodes_outlive_the_parents_of_spark_s_python_workers_and_end_with_the_session",
 )
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -862,7 +862,7 @@ def the_machine_is_too_small(scene):
 
 elsewhere(
     "nodes do not reserve in time | which | tests/engine/test_driver.py::test_nodes_that_do_not_reserve_in_time_are_named",
-    "a dead session | that it is, and how to make another | tests/faults/test_spark.py::test_a_session_that_was_stopped_is_refused",
+    "a dead session | that it is, and how to make another | tests/faults/test_spark.py::test_nodes_outlive_the_parents_of_spark_s_python_workers_and_end_with_the_session",
 )
 
 

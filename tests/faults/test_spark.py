@@ -22,37 +22,26 @@ pytestmark = pytest.mark.leaves_nothing
 QUICK = {"env": QUICK_ENV, "grace": 1.0}
 
 
-def test_a_session_that_was_stopped_is_refused(new_spark):
-    session = new_spark("local[1]")
-    session.stop()
-    with pytest.raises(NoSession, match=r"the SparkSession was stopped\. Make one"):
-        tfos_lab.run(wait_forever, spark=session)
-
-
-def test_stopping_the_session_of_a_cluster_ends_the_cluster(new_spark, standalone):
-    session = new_spark(standalone)
+def test_nodes_outlive_the_parents_of_spark_s_python_workers_and_end_with_the_session(new_spark, standalone):
+    session = new_spark(standalone)  # idle Python workers are killed too, and shared sessions may use them
     cluster = tfos_lab.run(wait_forever, spark=session, cluster_size=2, **QUICK)
     family = Family.of(cluster)
+    # Spark does this itself when a task is interrupted while its worker is being forked.
+    daemons = [child for executor in executors() for child in executor.children()]
+    assert daemons
+    for daemon in daemons:
+        daemon.terminate()
+    assert gone(daemons)
+    assert session.range(10).count() == 10
+    assert cluster.state == "running"
+
     session.stop()
     with pytest.raises((NodeFailed, ClusterEnded)):
         cluster.wait(timeout=120)
     assert gone(family.nodes)
     cluster.stop()
-
-
-def test_nodes_outlive_the_parents_of_spark_s_python_workers(new_spark, standalone):
-    session = new_spark(standalone)  # idle Python workers are killed too, and shared sessions may use them
-    with tfos_lab.run(wait_forever, spark=session, cluster_size=2, **QUICK) as cluster:
-        family = Family.of(cluster)
-        # Spark does this itself when a task is interrupted while its worker is being forked.
-        daemons = [child for executor in executors() for child in executor.children()]
-        assert daemons
-        for daemon in daemons:
-            daemon.terminate()
-        assert gone(daemons)
-        assert session.range(10).count() == 10
-        assert cluster.state == "running"
-    assert gone(family.nodes)
+    with pytest.raises(NoSession, match=r"the SparkSession was stopped\. Make one"):
+        tfos_lab.run(wait_forever, spark=session)
 
 
 @pytest.fixture

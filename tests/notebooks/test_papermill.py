@@ -7,11 +7,12 @@ import papermill
 import pytest
 
 from tests.notebooks.conftest import ROOT
+from tests.support.quick import QUICK_ENV
 
 CELLS = [
     "%load_ext tfos_lab",
     "factor = 1",
-    """%%tfos cluster_size=2 local=processes name=cluster
+    f"""%%tfos cluster_size=2 local=processes name=cluster env={QUICK_ENV}
 print("multiplies by", factor)
 if factor < 0:
     raise ValueError("a negative factor")
@@ -19,7 +20,7 @@ factor * (1 + ctx.worker_num)""",
     "dict(cluster.wait())",
 ]
 
-pytestmark = [pytest.mark.notebook, pytest.mark.tensorflow]
+pytestmark = pytest.mark.notebook
 
 
 @pytest.fixture
