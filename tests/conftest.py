@@ -58,7 +58,7 @@ def pytest_collection_modifyitems(items):
     Processes then end together. For minutes go tests that have a timeout of their own, and a session or none, and those
     that share a cluster.
     """
-    order = ["long", "yarn", "connect", "standalone", None, "local", "own"]
+    order = ["yarn", "long", "connect", "standalone", None, "local", "own"]
 
     def place(item):
         session = _session_of(item)

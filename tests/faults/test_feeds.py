@@ -21,7 +21,7 @@ on_both = pytest.mark.parametrize("spark_mode", ["local", "standalone"])
 
 
 def slow(spark, tasks, work_s):
-    """Rows of tasks that each work for a while."""
+    """Rows of tasks that each work for a while, before a shuffle."""
 
     def work(batches):
         for table in batches:
@@ -29,33 +29,23 @@ def slow(spark, tasks, work_s):
             yield table
 
     rows_per_batch = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
-    return spark.range(0, tasks * int(rows_per_batch), 1, tasks).selectExpr("id as x").mapInArrow(work, "x long")
+    frame = spark.range(0, tasks * int(rows_per_batch), 1, tasks).selectExpr("id as x")
+    return frame.mapInArrow(work, "x long").repartition(2)
 
 
-def count(step_s, ctx):
+def count(args, ctx):
     feed, taken = ctx.data_feed(), 0
     while not feed.should_stop():
         taken += len(feed.next_batch(500))
-        time.sleep(step_s)
     return taken
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    ("make_rows", "options", "step_s"),
-    [
-        # Each of them takes longer than the feed's patience, with signs of life in it that a busy machine cannot delay.
-        (lambda spark, work_s: slow(spark, 45, work_s).coalesce(1), {}, 0.0),
-        (lambda spark, work_s: slow(spark, 90, work_s).repartition(2), {}, 0.0),
-        (lambda spark, _work_s: many_rows(spark).coalesce(2), {"spool_bytes": SMALL_BYTES}, 1.5),
-    ],
-    ids=["one partition takes long", "Spark works before the first row", "nodes take their time"],
-)
-def test_a_feed_that_is_slow_is_not_taken_for_one_that_is_stuck(scene, spark, make_rows, options, step_s):
-    expected = make_rows(spark, 0.0).count()  # Spark has started its Python by then
-    frame = make_rows(spark, 0.5)
-    scene.run(count, step_s)
-    assert sum(scene.feed(frame, timeout=20.0, **options).values()) == expected
+def test_a_feed_that_is_slow_is_not_taken_for_one_that_is_stuck(scene, spark):
+    """Spark works before the first row, for longer than the feed's patience; that rows move is told by a rule."""
+    expected = slow(spark, 90, 0.0).count()  # Spark has started its Python by then
+    scene.run(count)
+    assert sum(scene.feed(slow(spark, 90, 0.5), timeout=20.0).values()) == expected
 
 
 @on_both

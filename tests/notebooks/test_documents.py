@@ -45,7 +45,10 @@ def test_the_python_in_a_page_runs(page, kernel, tmp_path):
     cells = [nbformat.v4.new_code_cell(code.strip()) for code in snippets(page, run=True)]
     path = tmp_path / f"{page.stem.lower()}.ipynb"
     nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
-    done = kernel.execute(path, new_session=True)
+    try:
+        done = kernel.execute(path, new_session=True)
+    finally:
+        kernel.stop_session()
     shown = [cell.outputs[-1].get("data", {}).get("text/plain", "") for cell in done.notebook.cells if cell.outputs]
     for expected in EXPECTED.get(page.name, ()):
         assert any(re.search(expected, text) for text in shown), f"{expected} is not among {shown}"
