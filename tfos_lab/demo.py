@@ -102,7 +102,8 @@ def report(names: Mapping[str, Any]) -> str:
     phases = {"launched": "launch", "reserved": "reserve", "running": "start", "fed": "feed", "done": "train"}
     ends, begun_s, took = {**cluster.timings, "fed": fed.ended_s}, 0.0, []
     for mark, phase in phases.items():
-        took.append(f"{phase} {ends[mark] - begun_s:.2g}")
+        seconds = ends[mark] - begun_s
+        took.append(f"{phase} {seconds:.{0 if seconds >= 10 else 2}f}")
         begun_s = ends[mark]
     lines = {
         "nodes": ", ".join(nodes),

@@ -44,6 +44,6 @@ def programs(submit: Submit, trained: str) -> Iterator[Programs]:
         listener.listen()
         listener.settimeout(PATIENCE_S)
         with submit.running(Path(__file__).parent / "runner.py", str(address)):
-            connection, _ = listener.accept()
-            with connection:
-                yield Programs(connection, submit.folder)
+            programs = Programs(listener.accept()[0], submit.folder)
+            yield programs
+            programs.end()

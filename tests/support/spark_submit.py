@@ -50,8 +50,11 @@ class Submit:
             (self.folder / f"{program.stem}.log").open("w") as log,
             subprocess.Popen(command, cwd=self.folder, env=self._env, stdout=log, stderr=subprocess.STDOUT) as process,
         ):
-            yield
-            assert process.wait(PATIENCE_S) == 0, (self.folder / f"{program.stem}.log").read_text()[-3000:]
+            try:
+                yield
+                assert process.wait(PATIENCE_S) == 0, (self.folder / f"{program.stem}.log").read_text()[-3000:]
+            finally:
+                process.kill()
 
 
 class Programs:
@@ -60,13 +63,18 @@ class Programs:
     def __init__(self, connection: socket.socket, folder: Path) -> None:
         self.folder = folder
         connection.settimeout(PATIENCE_S)
-        self._wire = connection.makefile("rw")
+        self._connection, self._wire = connection, connection.makefile("rw")
 
     def run(self, program: str, *arguments: str) -> str:
         """Run a program to its end, which has to be a good one; return what it has printed."""
         self._wire.write(json.dumps([str(EXAMPLES / program), *arguments]) + "\n")
         self._wire.flush()
         return succeeded(subprocess.CompletedProcess(program, **json.loads(self._wire.readline())))
+
+    def end(self) -> None:
+        """Ask for no more programs."""
+        self._wire.close()
+        self._connection.close()
 
 
 def succeeded(done: subprocess.CompletedProcess[str]) -> str:
