@@ -13,7 +13,6 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -303,27 +302,34 @@ def test_yarn_counts_the_memory_of_nodes_as_that_of_their_containers(run, yarn):
     assert {node.pid for node in cluster.nodes} <= inside
 
 
+# Two executors that take a whole host each: as long as the application master of this session is on one of the two
+# hosts, YARN cannot grant both, whoever else ends or is replaced meanwhile.
 ANOTHER = """
 import tfos_lab
 from pyspark.sql import SparkSession
 
-builder = SparkSession.builder.master("yarn")
+builder = SparkSession.builder.master("yarn").config("spark.executor.memoryOverhead", "5632m")
 tfos_lab.run(lambda: None, cluster_size=2, spark=builder.getOrCreate())
 """
 
 
-def test_a_run_says_that_yarn_has_granted_no_executor(yarn, yarn_spark, settings):
-    """This session's executors have what YARN could grant; the other one has not been told which Python to run."""
+def test_a_run_says_that_yarn_has_granted_too_few_executors(yarn, yarn_spark, settings):
+    """The other application has not been told which Python to run, either."""
     settings = {name: value for name, value in settings.items() if name != "PYSPARK_PYTHON"}
-    eventually(lambda: yarn_spark.sparkContext._jsc.sc().taskScheduler().runningTasksByExecutors().size() == 2)
+    said, waits_for = [], []
     with subprocess.Popen([sys.executable, "-c", ANOTHER], env=settings, stderr=subprocess.PIPE, text=True) as one:
         try:
-            lines = iter(one.stderr.readline, "")
-            told = list(islice((line for line in lines if "waiting for Spark's executors" in line), 2))
+            for line in one.stderr:
+                said.append(line)
+                waits_for += re.findall(r"waiting for Spark's executors: (.*)", line)
+                if len(waits_for) == 2:
+                    break
         finally:
             one.kill()
-    assert "YARN has granted 0 of 2 executors so far (if no more come, queue 'default' has no room for them" in told[0]
-    assert "PYSPARK_PYTHON is not set, so executors will run the first python3 of their PATH" in told[1]
+    assert len(waits_for) == 2, "".join(said)
+    granted = r"YARN has granted [01] of 2 executors so far \(if no more come, queue 'default' has no room for them"
+    assert re.match(granted, waits_for[0])
+    assert "PYSPARK_PYTHON is not set, so executors will run the first python3 of their PATH" in waits_for[1]
     eventually(lambda: [*yarn.applications().values()].count("RUNNING") == 1)
 
 
