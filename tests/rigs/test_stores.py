@@ -1,4 +1,4 @@
-"""Files on servers of the protocols of S3, Azure and Google: TensorFlow's own calls, keys of the session, wrong ones."""
+"""Files on servers of S3's, Azure's and Google's protocols: TensorFlow's own calls, keys of sessions, wrong ones."""
 
 from __future__ import annotations
 
@@ -142,10 +142,8 @@ def write_files_and_sum_rows(folders, ctx):
         with tf.io.gfile.GFile(f"{folder}/{ctx.node}", "w") as file:
             file.write(f"of {ctx.node}")
     texts = {tf.io.gfile.GFile(f"{folder}/{ctx.node}").read() for folder in folders}
-    sums = []
-    for _ in range(2 * len(folders)):
-        sums.append(sum(float(batch["x"].numpy() @ batch["sample_weight"].numpy()) for batch in ctx.dataset(4)))
-    return texts, sums
+    of_batch = lambda batch: float(batch["x"].numpy() @ batch["sample_weight"].numpy())  # noqa: E731
+    return texts, [sum(map(of_batch, ctx.dataset(4))) for _ in range(2 * len(folders))]
 
 
 ROWS = {
