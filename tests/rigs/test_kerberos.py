@@ -79,8 +79,9 @@ def secured(tmp_path_factory):
 
 @pytest.fixture
 def environ(secured, monkeypatch, tmp_path):
-    """Have this process find the rig as a user's does."""
-    for name, value in (secured.environ | {"TFOS_LAB_RUNS": str(tmp_path / "runs")}).items():
+    """Have this process find the rig as a user's does, and forget at the end what sessions there have told it."""
+    ours = {"TFOS_LAB_RUNS": str(tmp_path / "runs"), "TFOS_LAB_DEFAULT_FS": ""}
+    for name, value in (secured.environ | ours).items():
         monkeypatch.setenv(name, value)
 
 

@@ -189,18 +189,14 @@ def test_the_session_s_keys_reach_nodes_that_read_files_and_the_notebook_and_no_
 
 # ---- what is wrong --------------------------------------------------------------------------------------------------
 
-NOWHERE = {"s3": {"AWS_ENDPOINT_URL": "http://127.0.0.1:9"}}
-
 
 @pytest.mark.usefixtures("keys")
-def test_a_wrong_bucket_key_or_server_is_one_sentence_before_anything_starts(store, monkeypatch, tmp_path):
+def test_a_wrong_bucket_or_key_is_one_sentence_before_anything_starts(store, monkeypatch, tmp_path):
     monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "runs"))
     misspelt, bucket = store.address.format("misspelt"), store.address.format("bucket")
     refused = [(misspelt, {}, "(?i)not.?found|not exist", tf.errors.NotFoundError)]
     if store.wrong:
         refused.append((bucket, store.wrong, "403|ACCESS_DENIED", tf.errors.PermissionDeniedError))
-    if store.name in NOWHERE:
-        refused.append((bucket, store.environ | NOWHERE[store.name], "connect", tf.errors.OpError))
     for address, wrong, words, error in refused:
         for name, value in wrong.items():
             monkeypatch.setenv(name, value)
@@ -212,3 +208,13 @@ def test_a_wrong_bucket_key_or_server_is_one_sentence_before_anything_starts(sto
         with pytest.raises(error), tf.io.gfile.GFile(f"{address}/file", "w") as file:
             file.write("text")
         assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.usefixtures("keys")
+@pytest.mark.parametrize("store", ["s3"], indirect=True)
+def test_a_server_that_is_not_there_is_one_sentence(store, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    address = store.address.format("bucket")
+    with pytest.raises(ConfigError, match=rf"path='{address}/logs'.* cannot write to it: .*connect") as caught:
+        tfos_lab.run(print, cluster_size=2, log_dir=f"{address}/logs")
+    assert "\n" not in str(caught.value)
