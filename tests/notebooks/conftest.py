@@ -25,14 +25,10 @@ def notebook_environ(**more: str) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def kernel(request, tmp_path_factory):
-    """The kernel in a place, ``"local"`` or ``"cluster"``; there is one at a time."""
+    """The kernel of a place: ``"local"``, ``"cluster"``, or ``"pages"``, which is here, too; there is one at a time."""
     more = {"SPARK_LOCAL_IP": "127.0.0.1"} if request.param == "cluster" else {}
     if request.param == "cluster":
         request.getfixturevalue("spark_sessions").close()  # it may hold the cores of the cluster
         more["MASTER"] = request.getfixturevalue("standalone")
     with NotebookKernel(tmp_path_factory.mktemp("notebooks"), notebook_environ(**more), request.param) as kernel:
         yield kernel
-
-
-# A fixture that is parametrized by the place groups the tests.
-here = pytest.mark.parametrize("kernel", ["local"], indirect=True)

@@ -12,7 +12,6 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 import tfos_lab
-from tests.notebooks.conftest import here
 from tfos_lab.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
@@ -36,7 +35,8 @@ def snippets(page: Path, *, run: bool) -> list[str]:
 RUNNABLE = [page for page in PAGES if snippets(page, run=True)]
 
 
-@here
+# A kernel of their own: programs of TensorFlowOnSpark, which are in one of them, set up logging.
+@pytest.mark.parametrize("kernel", ["pages"], indirect=True)
 @pytest.mark.notebook
 @pytest.mark.tensorflow
 @pytest.mark.timeout(600)
@@ -45,10 +45,7 @@ def test_the_python_in_a_page_runs(page, kernel, tmp_path):
     cells = [nbformat.v4.new_code_cell(code.strip()) for code in snippets(page, run=True)]
     path = tmp_path / f"{page.stem.lower()}.ipynb"
     nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
-    try:
-        done = kernel.execute(path, new_session=True)
-    finally:
-        kernel.stop_session()
+    done = kernel.execute(path, new_session=True)
     shown = [cell.outputs[-1].get("data", {}).get("text/plain", "") for cell in done.notebook.cells if cell.outputs]
     for expected in EXPECTED.get(page.name, ()):
         assert any(re.search(expected, text) for text in shown), f"{expected} is not among {shown}"

@@ -8,7 +8,6 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from tests.notebooks.conftest import here
 from tfos_lab.data import mnist
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "01_mnist_quickstart.ipynb"
@@ -31,7 +30,7 @@ def test_notebooks_are_committed_without_outputs():
             assert cell.get("execution_count") is None, f"{path.name}: {cell.source[:40]}"
 
 
-@here
+@pytest.mark.parametrize("kernel", ["local"], indirect=True)
 @pytest.mark.tensorflow
 def test_four_nodes_learn_to_read_and_nothing_else_is_shown(kernel):
     done = kernel.execute(NOTEBOOK)

@@ -84,10 +84,6 @@ class NotebookKernel:
         self._runner.run(self._execute(notebook, _STOP_SESSION if new_session else ""))
         return Executed(notebook, time.monotonic() - began_s, self)
 
-    def stop_session(self) -> None:
-        """Stop the session, so that the next notebook's settings are its own."""
-        self._runner.run(self._run(_STOP_SESSION))
-
     def value(self, expression: str) -> Any:
         """Evaluate an expression in the kernel, by way of JSON."""
         asked = f"__import__('json').dumps({expression})"
