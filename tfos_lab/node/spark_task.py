@@ -219,7 +219,7 @@ def _wait_for_agent(
 
     watched: list[ForkServerConnection | socket.socket] = [connection, slot]
     while True:
-        ready, _, _ = select.select(watched, [], [], _POLL_S if connection.waits_s else None)
+        ready, _, _ = select.select(watched, [], [], _POLL_S if connection.asked_s else None)
         if slot in ready and slot.recv(1):
             connection.keep()
             return "slot given back; the node goes on"
@@ -227,7 +227,7 @@ def _wait_for_agent(
             watched.remove(slot)  # the agent has ended: its fork server says how
             with contextlib.suppress(ConnectionClosed, OSError):
                 connection.ask_status()  # it answers, unless it has been stopped
-        elif connection.waits_s:
+        else:
             fork_server.replace_if_stuck(connection)
         if connection in ready and (ended := _how_it_ended(connection, node, fork_server)):
             return ended

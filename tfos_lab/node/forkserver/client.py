@@ -24,7 +24,7 @@ import msgspec
 
 from tfos_lab.core.runtime_files import package_root, scratch_root, spool_root
 from tfos_lab.node.folder_lock import keeping
-from tfos_lab.node.forkserver.health import SILENT, STOPPED, STOPPED_S, ServerRecord, is_stopped, kill
+from tfos_lab.node.forkserver.health import SILENT, STOPPED, ServerRecord, is_stopped, kill
 from tfos_lab.node.forkserver.process_state import ProcessState
 from tfos_lab.node.forkserver.requests import (
     EndRequest,
@@ -54,12 +54,20 @@ class ForkServerUnavailable(OSError):
 
 
 class ForkServerConnection:
-    """A connection to a fork server: asks for at most one process, which is ended when the connection closes."""
+    """A connection to a fork server: asks for at most one process, which is ended when the connection closes.
+
+    Attributes
+    ----------
+    server_pid : int
+        The fork server.
+    asked_s : float
+        When it was asked what it has not answered yet (``time.monotonic``); 0 if it has.
+    """
 
     def __init__(self, frames: FrameSocket, server_pid: int) -> None:
         self._frames = frames
         self.server_pid = server_pid
-        self._asked_s: float | None = None
+        self.asked_s = 0.0
 
     @classmethod
     def open(cls, path: Path) -> Self | None:
@@ -106,13 +114,8 @@ class ForkServerConnection:
 
     def _send(self, request: ForkServerRequest, fds: Sequence[int] = (), *, is_question: bool = True) -> None:
         if is_question:
-            self._asked_s = time.monotonic()
+            self.asked_s = time.monotonic()
         self._frames.send(msgspec.msgpack.encode(request), list(fds))
-
-    @property
-    def waits_s(self) -> float:
-        """For how many seconds a question has been without an answer."""
-        return time.monotonic() - self._asked_s if self._asked_s is not None else 0.0
 
     def replies(self, wait_s: float = 0.0) -> list[ForkServerReply]:
         """Return the replies that are here or arrive within ``wait_s`` seconds.
@@ -124,7 +127,7 @@ class ForkServerConnection:
         """
         replies = [_reply_decoder.decode(frame.data) for frame in self._frames.available(wait_s)]
         if replies:
-            self._asked_s = None
+            self.asked_s = 0.0
         return replies
 
     def close(self) -> None:
@@ -228,10 +231,12 @@ class ForkServerSpec:
 
     def replace_if_stuck(self, connection: ForkServerConnection) -> None:
         """Kill a fork server that is stopped, or has not answered for a minute; its connections then close."""
+        if not connection.asked_s:
+            return
         record = ServerRecord.read(self.socket_path)
-        if connection.waits_s > STOPPED_S and is_stopped(connection.server_pid):
+        if is_stopped(connection.server_pid):
             self._replace(connection.server_pid, STOPPED)
-        elif record is not None and connection.waits_s > record.longest_s:
+        elif record is not None and record.hangs(connection.asked_s):
             self._replace(connection.server_pid, SILENT)
 
     def _is_stopped(self, connection: ForkServerConnection) -> bool:

@@ -16,7 +16,7 @@ from typing import NamedTuple, Self
 
 from tfos_lab.core.processes import command_line, open_pidfd, state_of
 
-# For this long, a fork server may be stopped, or leave a question without an answer, also while it imports.
+# For this long, a fork server may be stopped, leave a question without an answer, and import.
 STOPPED_S = 1.0
 DEAF_S = 60.0
 IMPORTS_S = 600.0
@@ -58,10 +58,11 @@ class ServerRecord(NamedTuple):
         with contextlib.suppress(OSError):  # a full disk is no reason to end
             os.pwrite(lock, f"{self.pid} {self.began_s:.3f} {self.warm_s:.3f}\n".encode(), 0)
 
-    @property
-    def longest_s(self) -> float:
-        """After how many seconds without an answer it hangs."""
-        return DEAF_S if self.warm_s else IMPORTS_S
+    def hangs(self, asked_s: float) -> bool:
+        """Whether it should have answered by now what it was asked then."""
+        if not self.warm_s:
+            return time.monotonic() - self.began_s > IMPORTS_S
+        return time.monotonic() - max(asked_s, self.began_s + self.warm_s) > DEAF_S
 
 
 def lock_path(socket_path: Path) -> Path:
