@@ -18,7 +18,7 @@ pytestmark = pytest.mark.leaves_nothing
 # README and the guide name these; add to them only what users need.
 NAMES = {
     "diagnose", "ended", "events", "id", "inference", "logs", "metrics", "model", "model_path", "name", "nodes",
-    "output_dir", "plot", "profile", "report", "results", "run_dir", "shutdown", "stacks", "state", "stop",
+    "output_dir", "plot", "profile", "report", "results", "run_dir", "shutdown", "stacks", "state", "stop", "story",
     "tensorboard_url", "timings", "train", "view", "wait", "wait_until_running",
 }  # fmt: skip
 
