@@ -265,11 +265,12 @@ class ClusterState:
             return []
         if self._goes_on_without(node, outcome):
             return self._start_again(node, failure_from(node.spec.node, outcome), now_s)
+        if outcome.kind == "returned" and node.view.state.is_replaceable:
+            return []  # it has not been started
         node.outcome = outcome
         if outcome.kind == "returned":
             # A function that returns at once has run all the same.
-            is_quick = not (node.view.state.is_replaceable or node.view.state.is_up)
-            begun = self._progress(node, NodeState.RUNNING, 0, now_s) if is_quick else []
+            begun = [] if node.view.state.is_up else self._progress(node, NodeState.RUNNING, 0, now_s)
             return begun + self._node_state(node, NodeState.DONE, now_s) + self._when_all_returned(now_s)
         if outcome.kind == "stopped" or self._state.stop_requested or self._finishing:
             return self._node_state(node, NodeState.DONE if self._finishing else NodeState.STOPPED, now_s)
