@@ -38,7 +38,7 @@ from tfos_lab.jupyter.display.feed_lines import feed_line
 from tfos_lab.jupyter.display.history_page import RunPage
 from tfos_lab.jupyter.display.metric_charts import render_charts
 from tfos_lab.jupyter.display.node_table import metric_names
-from tfos_lab.jupyter.display.series import SeriesPoints
+from tfos_lab.jupyter.display.series import SeriesBook, SeriesPoints, all_series
 from tfos_lab.jupyter.display.static_bundle import NodeStacks, make_bundle
 from tfos_lab.jupyter.display.table import LiveTable
 from tfos_lab.messages import NodeActivity
@@ -95,7 +95,7 @@ def staged(name: str) -> dict[str, str]:
             make_straggle(cluster, "worker:0")
             make_hang(cluster, "worker:1")
             stacks = (NodeStacks("worker:1", "in map_fun", 0.0),)
-            return bundle_of(cluster, stacks=stacks, reports=list(reports_of(cluster, STRAGGLER))[-4:])
+            return bundle_of(cluster, stacks=stacks, reports=list(reports_of(cluster, STRAGGLER))[-8:])
         case "failed":
             cluster = FakeCluster(nodes=3)
             for node in cluster.nodes:
@@ -500,15 +500,53 @@ def test_curves_by_epoch_have_other_ticks():
     assert "By epoch" not in words(render_charts(losses, ["chief:0"]))
 
 
+def reported(node: str, step: int, **metrics: float) -> MetricsReported:
+    return MetricsReported(time_s=float(step), node=node, step=step, total_steps=None, metrics=metrics)
+
+
 def test_nodes_that_agree_have_one_line_together():
-    same = [one for node in ("chief:0", "worker:0") for one in lines_of(2.0, 1.0, node=node)]
-    late = SeriesPoints(metric="loss", node="worker:1", points=[(0.0, 0, 2.0)])
-    html = render_charts([*same, late], ["chief:0", "worker:0", "worker:1"])
-    assert html.count('class="tfos-line tfos-hue-all"') == 1
-    assert 'aria-label="loss: all 3 nodes 1"' in html
-    other = SeriesPoints(metric="loss", node="worker:1", points=[(0.0, 0, 2.1)])
-    html = render_charts([*same, other], ["chief:0", "worker:0", "worker:1"])
+    nodes = ["chief:0", "worker:0", "worker:1"]
+    same = [reported(node, step, loss=2.0 / step) for step in range(1, 9) for node in nodes[:2]]
+    for late in ([], [reported("worker:1", 1, loss=2.0)], [reported("worker:1", 9, loss=0.1)]):
+        html = render_charts(all_series([*same, *late], 0.0), nodes)
+        assert html.count('class="tfos-line tfos-hue-all"') == 1, "one that has just begun counts among them"
+        assert f'aria-label="loss: all {3 if late else 2} nodes 0.25"' in html
+    html = render_charts(all_series([*same, reported("worker:1", 1, loss=2.1)], 0.0), nodes)
     assert "all 3 nodes" not in html
+    apart = [reported("worker:1", 100 + step, loss=0.1) for step in range(9)]
+    assert "all 3 nodes" not in render_charts(all_series([*same, *apart], 0.0), nodes)
+
+
+def test_a_line_of_all_nodes_stays_one_however_long_the_run_is():
+    book, nodes = SeriesBook(0.0), ("chief:0", "worker:0", "worker:1")
+    for step in range(1, 4000):
+        # They report after other steps now and then.
+        book.add([reported(node, step, loss=1.0 / step) for at, node in enumerate(nodes) if step % (at + 2)])
+        if step > 6:
+            assert [one["node"] for one in book.series()] == ["all 3 nodes"], step
+
+
+def test_a_curve_of_keras_has_no_spike_where_an_epoch_ends():
+    """Means of some steps make the curve; those of epochs stand in caption and table, and make the curve by epoch."""
+    reports = [reported("chief:0", step, loss=2.0 - step / 100, accuracy=step / 100) for step in range(10, 101, 10)]
+    for epoch in (2, 1):
+        means = {
+            "loss": 2.2 - epoch / 2,
+            "accuracy": epoch / 2 - 0.25,
+            "val_loss": 1.9 - epoch / 2,
+            "epoch": float(epoch),
+        }
+        reports.insert(5 * epoch, reported("chief:0", 50 * epoch, **means))
+    html = render_charts(all_series(reports, 0.0), ["chief:0"], with_values=True)
+    loss = re.search("<figure.*?</figure>", html, re.DOTALL)[0]
+    line, *_ = re.findall(r'class="tfos-line tfos-hue0"[^>]*data-points="([^"]*)"', loss)
+    assert line == " ".join(f"{step}={2 - step / 100:.3g}" for step in range(10, 101, 10))
+    assert re.findall(r'class="tfos-epochs tfos-hue0" [^>]*data-points="([^"]*)"', loss) == ["50=1.7 100=1.2"]
+    assert words(loss).startswith("<figure> loss 1.2 · validation 0.9"), "the epoch's mean, though steps have had less"
+    going_on = [*reports, reported("chief:0", 110, loss=0.9), reported("chief:0", 120, loss=1.3)]
+    assert "loss 1.3 · best 1.2 at step 100 " in words(render_charts(all_series(going_on, 0.0), ["chief:0"]))
+    better = words(render_charts(all_series(going_on[:-1], 0.0), ["chief:0"]))
+    assert "loss 0.9 · validation 0.9" in better, "it is better than any epoch so far"
 
 
 def test_the_best_value_is_told_where_it_is_not_the_last_one():

@@ -73,7 +73,7 @@ def staged_cluster(staged: Staged) -> FakeCluster:
             step=_STEPS,
             total_steps=_TOTAL,
             rows=_STEPS * 64,
-            metrics={name: _value(name, index, _STEPS) for name in staged.metrics},
+            metrics=dict(_of_epoch(staged.metrics, index, _STEPS)),
             activity=_activity(staged, index),
         )
     return cluster
@@ -84,21 +84,24 @@ def reports_of(cluster: FakeCluster, staged: Staged) -> Iterator[MetricsReported
     started_s = cluster.view().started_s
     for step in range(_STEPS + 1):
         for index, node in enumerate(cluster.nodes):
-            metrics = dict(_reported(staged.metrics, index, step))
             time_s = started_s + 4 + step * staged.step_s
+            metrics = {name: _value(name, index, step) for name in staged.metrics if not name.startswith("val_")}
             yield MetricsReported(time_s=time_s, node=node, step=step, total_steps=_TOTAL, metrics=metrics)
+            if step and step % _STEPS_OF_EPOCH == 0:
+                metrics = dict(_of_epoch(staged.metrics, index, step))
+                yield MetricsReported(time_s=time_s, node=node, step=step, total_steps=_TOTAL, metrics=metrics)
 
 
-def _reported(names: Sequence[str], index: int, step: int) -> Iterator[tuple[str, float]]:
-    """Yield what a node reports in a step; with the last one of an epoch also validation, alike on all nodes."""
+def _of_epoch(names: Sequence[str], index: int, step: int) -> Iterator[tuple[str, float]]:
+    """Yield what a node reports at the end of an epoch: means of it, and of validation, which is alike on all nodes."""
+    steps = range(step - _STEPS_OF_EPOCH, step)
     for name in names:
-        if not name.startswith("val_"):
-            yield name, _value(name, index, step)
-        elif step and step % _STEPS_OF_EPOCH == 0:
+        if name.startswith("val_"):
             overfit = 0.1 + 0.3 * (step / _TOTAL) ** 2
             yield name, _value(name, 0, step) + (overfit if "loss" in name else -overfit / 4)
-    if step and step % _STEPS_OF_EPOCH == 0:
-        yield "epoch", step // _STEPS_OF_EPOCH
+        else:
+            yield name, sum(_value(name, index, one) for one in steps) / len(steps)
+    yield "epoch", step // _STEPS_OF_EPOCH
 
 
 def make_straggle(cluster: FakeCluster, node: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.engine.state.events import ClusterView, MetricsReported
@@ -63,6 +64,30 @@ def by_weight(names: Iterable[str]) -> list[str]:
     return sorted(names, key=lambda name: (name == EPOCH, name.startswith(VALIDATION), "loss" not in name))
 
 
+class Curves:
+    """Picks the values of which the curves of metrics are made.
+
+    Keras' callbacks report a metric within an epoch, as the mean of some steps, and at its end, as the mean of all of
+    them. Both in one line would be a line with a spike at each epoch: where there are the former, the latter are apart.
+    """
+
+    def __init__(self) -> None:
+        self._within: set[tuple[str, str]] = set()
+
+    def points(self, report: MetricsReported) -> dict[str, float]:
+        """Return the metrics of a report, the next one in time, that are points of their curves."""
+        if EPOCH not in report.metrics:
+            self._within.update((report.node, name) for name in report.metrics)
+            return report.metrics
+        return {name: value for name, value in report.metrics.items() if (report.node, name) not in self._within}
+
+
+def on_curves(reports: Iterable[MetricsReported]) -> list[MetricsReported]:
+    """Return reports with those of their metrics only that are points of curves."""
+    curves = Curves()
+    return [replace(report, metrics=curves.points(report)) for report in reports]
+
+
 def steps_go_on(steps: Iterable[int | None]) -> bool:
     """Return whether a line can be drawn over a node's steps: all are known, and none is less than the one before.
 
@@ -83,6 +108,7 @@ def draw_cluster(view: ClusterView, reports: Sequence[MetricsReported]) -> matpl
     names = by_weight(metric_names(reports))
     names = [name for name in names if name != EPOCH] or names
     nodes = [node.name for node in view.nodes]
+    reports = on_curves(reports)
     rows = -(-len(names) // _COLUMNS_OF_PLOTS)
     spans = spans_of(view)
     heights = [*[_PLOT_HEIGHT] * rows, _TIMELINE_HEIGHT + _TRACK_HEIGHT * max(span.track for span in spans)]

@@ -96,11 +96,12 @@ function axisOf(svg: Element): { toPixel(x: number): number; toValue(pixel: numb
   return { toPixel: (x) => start + (x - low) * perUnit, toValue: (pixel) => low + (pixel - start) / perUnit };
 }
 
-/** The values of a chart stand in the first look that has its x axis. */
+/** The values of a chart stand in the first look that has its x axis; not all of its lines are in the chosen look. */
 function linesOf(chart: Element): Line[] {
   const looks = [...(chart.closest("figure")?.querySelectorAll("svg[data-across]") ?? [chart])];
   const first = looks.find((look) => look.getAttribute("data-unit") === chart.getAttribute("data-unit"));
-  return [...(first?.querySelectorAll<SVGElement>("[data-points]") ?? [])].map((el) => {
+  const all = [...(first?.querySelectorAll<SVGElement>("[data-points]") ?? [])];
+  return all.filter((el) => getComputedStyle(el).display !== "none").map((el) => {
     const points = (el.getAttribute("data-points") ?? "").split(" ").map((point): [number, string] => {
       const [x = "", text = ""] = point.split("=");
       return [Number(x), text];

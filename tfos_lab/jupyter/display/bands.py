@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from tfos_lab.engine.metrics import EPOCH, on_curves
 from tfos_lab.engine.state.events import ClusterView, MetricsReported
 
 # The names of the lines, in the order of the legend.
@@ -26,7 +27,7 @@ def bands_now(view: ClusterView, now_s: float) -> list[MetricsReported]:
 
 def bands_of(reports: Sequence[MetricsReported]) -> list[MetricsReported]:
     """Return the bands of a whole run, moment by moment."""
-    some = reports[:: max(1, len(reports) // _MAX_REPORTS)]
+    some = on_curves(reports)[:: max(1, len(reports) // _MAX_REPORTS)]
     size = max(1, math.ceil(len(some) / _MOMENTS))
     moments = (some[start : start + size] for start in range(0, len(some), size))
     return [band for moment in moments for band in _of_moment(moment)]
@@ -44,7 +45,7 @@ def _of_moment(reports: Sequence[MetricsReported]) -> list[MetricsReported]:
 def _bands(values: dict[str, list[float]], steps: Sequence[int], now_s: float) -> list[MetricsReported]:
     """Return one report for each band, at the median step."""
     ordered = {name: sorted(filter(math.isfinite, all_values)) for name, all_values in values.items()}
-    ordered = {name: finite for name, finite in ordered.items() if finite}
+    ordered = {name: finite for name, finite in ordered.items() if finite and name != EPOCH}
     at = {"max": _last, "median": _middle, "min": _first}
     return [
         MetricsReported(

@@ -61,15 +61,17 @@ def render_charts(
     before : list of SeriesPoints
         The same of the previous run of this name, one for each metric, which is drawn behind the others.
     """
-    lines: dict[str, dict[str, Sequence[Point]]] = {}
+    shown: dict[str, dict[str, Sequence[Point]]] = {}
+    of_epochs: dict[str, dict[str, Sequence[Point]]] = {}
     places = {node: place for place, node in enumerate(nodes)}
     for one in sorted(series, key=lambda one: places.get(one["node"], len(places))):
-        lines.setdefault(one["metric"], {})[one["node"]] = one["points"]
-    epochs = _ends_of_epochs(lines.pop(EPOCH, {}))
-    if not lines:
+        shown.setdefault(one["metric"], {})[one["node"]] = one["points"]
+        if ends := one.get("epochs"):
+            of_epochs.setdefault(one["metric"], {})[one["node"]] = ends
+    epochs = _ends_of_epochs(shown.pop(EPOCH, {}))
+    if not shown:
         return Html("")
     is_large = tuple(nodes) == BANDS
-    shown = {name: own if is_large else _as_one(own) for name, own in lines.items()}
     earlier = {one["metric"]: one["points"] for one in before}
     count = sum(len(own) for own in shown.values())
     budget = max(_LINE_POINTS[0], min(_LINE_POINTS[1], _MAX_POINTS // count))
@@ -78,16 +80,18 @@ def render_charts(
         _Chart(
             name,
             shown[name],
+            of_epochs=of_epochs.get(name, {}),
             validation=shown.get(f"{VALIDATION}{name}", {}),
             before=earlier.get(name, ()),
             places=places,
             epochs=epochs,
             budget=budget,
+            has_looks=has_looks,
         )
         for name in by_weight(shown)
         if not (name.startswith(VALIDATION) and name.removeprefix(VALIDATION) in shown)
     ]
-    drawn = [chart.render(with_values=with_values, has_looks=has_looks) for chart in charts]
+    drawn = [chart.render(with_values=with_values) for chart in charts]
     classes = ["tfos-charts"]
     classes += ["tfos-many-lines"] if any(len(own) >= _MANY_LINES for own in shown.values()) else []
     classes += ["tfos-many-charts"] if len(charts) >= _MANY_CHARTS else []
@@ -95,7 +99,7 @@ def render_charts(
         [(places[node], node) for node in nodes if any(node in own for own in shown.values())],
         together=next((name for own in shown.values() for name in own if name not in places), ""),
         has_validation=any(chart.has_validation for chart in charts),
-        has_earlier=bool(earlier.keys() & lines.keys()),
+        has_earlier=bool(earlier.keys() & shown.keys()),
     )
     looks = _render_looks(has_epochs=bool(epochs)) if has_looks else None
     grid = h("div", *drawn, cls=" ".join(classes))
@@ -106,23 +110,6 @@ def _ends_of_epochs(lines: Mapping[str, Sequence[Point]]) -> dict[int, int]:
     """Return the step with which each epoch has ended, by what the first node that counts epochs has reported."""
     points = next(iter(lines.values()), ())
     return {int(epoch): step for _, step, epoch in points if step is not None and epoch is not None}
-
-
-def _as_one(lines: Mapping[str, Sequence[Point]]) -> Mapping[str, Sequence[Point]]:
-    """Return one line in the place of those of nodes that agree in all steps that they have in common."""
-    if len(lines) < 2:
-        return lines
-    values = [{step: value for _, step, value in points} for points in lines.values()]
-    common = set.intersection(*(set(one) for one in values))
-    if None in common or len(common) * 3 < min(len(one) for one in values) or not common:
-        return lines
-    if any(not _is_same(one[step], values[0][step]) for one in values for step in common):
-        return lines
-    return {f"all {len(lines)} nodes": next(iter(lines.values()))}
-
-
-def _is_same(one: float | None, other: float | None) -> bool:
-    return one == other or (one is not None and other is not None and math.isclose(one, other, rel_tol=1e-6))
 
 
 def _render_looks(*, has_epochs: bool) -> Html:
@@ -140,8 +127,8 @@ class _Chart:
     ----------
     name : str
         The metric.
-    lines, validation : mapping of str to list of Point
-        Its points, and those of the same metric of validation, by node.
+    lines, of_epochs, validation : mapping of str to list of Point
+        Its points, the means of epochs where these are of parts of them, and validation's points of it; by node.
     before : list of Point
         Those of the previous run.
     places : mapping of str to int
@@ -150,6 +137,8 @@ class _Chart:
         The last step of each epoch.
     budget : int
         How many points of each line are drawn.
+    has_looks : bool
+        Whether readers can choose another look.
     """
 
     def __init__(
@@ -157,18 +146,22 @@ class _Chart:
         name: str,
         lines: Mapping[str, Sequence[Point]],
         *,
+        of_epochs: Mapping[str, Sequence[Point]],
         validation: Mapping[str, Sequence[Point]],
         before: Sequence[Point],
         places: Mapping[str, int],
         epochs: Mapping[int, int],
         budget: int,
+        has_looks: bool,
     ) -> None:
         self._name, self._places, self._all, self._epochs = name, places, lines, epochs
         self._all_validation = validation
+        self._all_of_epochs, self._has_looks = of_epochs, has_looks
+        self._of_epochs = {node: thin(points, _ALIKE_POINTS) for node, points in list(of_epochs.items())[:MAX_LINES]}
         self._lines = {node: thin(points, budget) for node, points in list(lines.items())[:MAX_LINES]}
         self._validation = {node: thin(points, budget) for node, points in list(validation.items())[:MAX_LINES]}
         self._before = thin(before, _ALIKE_POINTS)
-        every = [*lines.values(), *validation.values(), before]
+        every = [*lines.values(), *of_epochs.values(), *validation.values(), before]
         self._has_steps = all(steps_go_on(step for _, step, _ in points) for points in every)
         self._is_positive = all(value is None or value > 0 for points in every for _, _, value in points)
 
@@ -177,14 +170,14 @@ class _Chart:
         """Whether lines of validation are drawn, too."""
         return bool(self._validation)
 
-    def render(self, *, with_values: bool, has_looks: bool) -> Html:
-        facts = _facts(self._name, self._all)
+    def render(self, *, with_values: bool) -> Html:
+        facts = _facts(self._name, self._all, self._all_of_epochs)
         if self._validation:
-            facts += [f"validation {fact}" for fact in _facts(self._name, self._all_validation)]
+            facts += [f"validation {fact}" for fact in _facts(self._name, self._all_validation, {})]
         caption = h("figcaption", h("b", self._name), " ", h("span", " · ".join(facts), cls="tfos-facts"))
         looks: Iterable[Html] = ()
         smooth: dict[str, Sequence[Point]] = {}
-        if has_looks:
+        if self._has_looks:
             smooth = {node: _smooth(line) for node, line in self._all.items() if len(line) >= _LEAST_SMOOTHED}
             looks = self._looks(smooth, with_values=with_values)
         plain = self._draw(self._lines, smooth, by_step=self._has_steps, log=False, with_values=with_values)
@@ -217,12 +210,14 @@ class _Chart:
         drawn = {node: positions(points, by_step=by_step) for node, points in lines.items()}
         validation = {node: positions(points, by_step=by_step) for node, points in self._validation.items()}
         before = positions(self._before, by_step=by_step)
-        every = [*drawn.values(), *validation.values(), before]
+        epochs = self._epochs if by_step else {}
+        of_epochs = self._of_epochs if epochs and self._has_looks else {}
+        means = {node: positions(points, by_step=True) for node, points in of_epochs.items()}
+        every = [*drawn.values(), *means.values(), *validation.values(), before]
         across = Scale([x for line in every for x, _ in line], LEFT, WIDTH - RIGHT)
         up = Scale([y for line in every for _, y in line if y is not None], HEIGHT - BOTTOM, TOP, log=log)
-        last = {node: next((y for _, y in reversed(line) if y is not None), None) for node, line in drawn.items()}
+        last = _newest(self._all, self._all_of_epochs)
         told = ", ".join(f"{node} {_value(last[node])}" for node in list(drawn)[:8])
-        epochs = self._epochs if by_step else {}
         has_points = with_values and not log
         behind = _path(before, across, up)
         return h(
@@ -235,6 +230,10 @@ class _Chart:
             *(
                 _render_line(node, line, across, up, self._places.get(node), with_values=has_points, plain=plain)
                 for node, line in drawn.items()
+            ),
+            *(
+                _render_of_epochs(node, line, across, up, self._places.get(node), with_values=has_points)
+                for node, line in means.items()
             ),
             *(
                 _render_validation(node, line, across, up, self._places.get(node), with_values=has_points)
@@ -253,15 +252,31 @@ class _Chart:
         )
 
 
-def _facts(name: str, lines: Mapping[str, Sequence[Point]]) -> list[str]:
-    """Return the last values, and the best one where the name says what is better and it is none of the last ones."""
-    last = [next((y for _, _, y in reversed(points) if y is not None), None) for points in lines.values()]
+def _newest(lines: Mapping[str, Sequence[Point]], of_epochs: Mapping[str, Sequence[Point]]) -> dict[str, float | None]:
+    """Return each node's last value, which is the mean of an epoch where that has just ended: as in the table."""
+    ends = {
+        node: of_epochs[node] if _has_ended(points, of_epochs.get(node)) else points for node, points in lines.items()
+    }
+    return {node: next((y for _, _, y in reversed(points) if y is not None), None) for node, points in ends.items()}
+
+
+def _has_ended(points: Sequence[Point], of_epochs: Sequence[Point] | None) -> bool:
+    return of_epochs is not None and of_epochs[-1][0] >= points[-1][0]
+
+
+def _facts(name: str, lines: Mapping[str, Sequence[Point]], of_epochs: Mapping[str, Sequence[Point]]) -> list[str]:
+    """Return the last values, and the best one where the name says what is better and it is none of the last ones.
+
+    Once an epoch has ended, the best one is that of an epoch.
+    """
+    last = list(_newest(lines, of_epochs).values())
+    lines = of_epochs or lines
     better = min if _LOWER.search(name) else max if _HIGHER.search(name) else None
     points = [(value, step) for points in lines.values() for _, step, value in points if value is not None]
     if better is None or not points:
         return [_range_text(last)]
     value, step = better(points, key=lambda point: point[0])
-    if value in last:
+    if better([value, *(one for one in last if one is not None)]) in last:
         return [_range_text(last)]
     return [_range_text(last), f"best {format_metric(value)}" + (f" at step {step:,}" if step is not None else "")]
 
@@ -404,6 +419,18 @@ def _hue(place: int | None) -> str:
 
 def _render_smooth(line: Positions, across: Scale, up: Scale, place: int | None) -> Html:
     return h("g", draw_line(place or 0, _path(line, across, up)), cls=f"tfos-smooth {_hue(place)}", display="none")
+
+
+def _render_of_epochs(
+    node: str, line: Positions, across: Scale, up: Scale, place: int | None, *, with_values: bool
+) -> Html:
+    """Return a node's means of epochs, which take the place of its line in the look by epoch."""
+    values = _values(node, line, place, told=with_values)
+    drawn = (
+        draw_line(place or 0, _path(line, across, up)),
+        *(draw_mark(place or 0, across(x), up(y)) for x, y in line[-1:] if y is not None),
+    )
+    return h("g", *drawn, cls=f"tfos-epochs {_hue(place)}", display="none", **values)
 
 
 def _render_validation(

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tfos_lab.node.activity.steps import STEPS
 
 if TYPE_CHECKING:
     import keras
 
+# Within an epoch, a report tells the means of so many steps, and the next one follows after this time or twice it.
+WINDOW_STEPS = 16
 REPORT_INTERVAL_S = 0.2
+
+_Kind = Literal["mean", "value", "other"]
 
 
 def make_callbacks(
@@ -33,7 +40,7 @@ def make_callbacks(
         Whether this node writes the backup.
     """
     keras_module = _keras_module()
-    callbacks = [_progress_callback(keras_module, report)]
+    callbacks = [progress_callback(keras_module, report)]
     if backup_dir:
         callbacks.insert(0, _backup_callback(keras_module, backup_dir, is_chief=is_chief))
     if event_dir is not None:
@@ -74,44 +81,167 @@ def _backup_callback(keras_module: Any, backup_dir: str, *, is_chief: bool) -> k
     return Backup(backup_dir, double_checkpoint=True, delete_checkpoint=is_chief)
 
 
-def _progress_callback(keras_module: Any, report: Callable[..., None]) -> keras.callbacks.Callback:
-    """Return a callback that reports steps (at most five times a second) and each epoch's metrics."""
-    is_tf_keras = keras_module.__name__ == "tf_keras"
+def progress_callback(keras_module: Any, report: Callable[..., None]) -> keras.callbacks.Callback:
+    """Return a callback that reports steps and metrics, within epochs and at the end of each."""
 
-    class Progress(keras_module.callbacks.Callback):  # type: ignore[misc]
+    class Progress(_Progress, keras_module.callbacks.Callback):  # type: ignore[misc]
         """Sends steps and metrics to the notebook."""
-
-        def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002 - Keras names it so
-            # After a restart, the backup has set the epoch to start with.
-            self.step = (getattr(self.model, "_initial_epoch", None) or 0) * (self.params.get("steps") or 0)
-            self.reported_at = 0.0
-            self.has_nan = False
-
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002 - Keras names it so
-            self.step += 1
-            if is_tf_keras:
-                STEPS.take_batch()  # its loop asks for batches within the graph
-            # The step at which a metric stops being a number is reported exactly.
-            had_nan, self.has_nan = self.has_nan, any(value != value for value in (logs or {}).values())  # noqa: PLR0124
-            if self.has_nan > had_nan or time.monotonic() - self.reported_at >= REPORT_INTERVAL_S:
-                self.send(mean_of_sums(self.model, logs or {}) if is_tf_keras else logs)
-
-        def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-            steps = self.params.get("steps") or 0
-            self.step = max(self.step, (epoch + 1) * steps)  # not counted under ParameterServerStrategy
-            self.send({**(logs or {}), "epoch": epoch + 1})
-
-        def send(self, logs: dict[str, Any] | None) -> None:
-            self.reported_at = time.monotonic()
-            steps = self.params.get("steps")
-            total = steps * self.params.get("epochs", 1) if steps else None
-            report(self.step, total_steps=total, **(logs or {}))
 
         def _implements_train_batch_hooks(self) -> bool:
             # Under ParameterServerStrategy, tf_keras refuses callbacks that return True.
-            return not (is_tf_keras and is_coordinated())
+            return not (self.is_tf_keras and is_coordinated())
 
-    return Progress()
+    progress = Progress()
+    progress.report, progress.mean = report, keras_module.metrics.Mean
+    progress.is_tf_keras = keras_module.__name__ == "tf_keras"
+    return progress
+
+
+class _Progress:
+    """What `progress_callback` returns is also a callback of the Keras in use, which sets ``model`` and ``params``."""
+
+    report: Callable[..., None]
+    mean: type
+    is_tf_keras: bool
+    model: Any
+    params: Mapping[str, Any]
+
+    def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002 - Keras names it so
+        # After a restart, the backup has set the epoch to start with.
+        self.step = (getattr(self.model, "_initial_epoch", None) or 0) * (self.params.get("steps") or 0)
+        self.reported_step = -1
+        self.pace = Pace()
+        self.window = Window(self.model, self.mean)
+        self.has_nan = False
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002 - Keras names it so
+        self.first_step = self.step
+        self.window.clear()
+        self.pace.begin()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        logs, steps = logs or {}, self.params.get("steps")
+        done = min(batch + 1, steps or batch + 1)  # the last one of several steps per execution may be beyond the end
+        before, self.step = self.step, self.first_step + done
+        if self.is_tf_keras:
+            STEPS.take_batch()  # its loop asks for batches within the graph
+        # The last batch of an epoch may have fewer rows, and what it weighs is not known here.
+        if done != steps:
+            self.window.take(done, logs)
+        # The step at which a metric stops being a number is reported exactly.
+        bad = {name: value for name, value in logs.items() if value != value}  # noqa: PLR0124
+        had_nan, self.has_nan = self.has_nan, bool(bad)
+        if self.has_nan > had_nan or self.pace.is_due(before, self.step) or done == steps:
+            self._send_window(bad)
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        if self.reported_step != self.step:
+            self._send_window({})
+        steps = self.params.get("steps") or 0
+        self.step = max(self.step, (epoch + 1) * steps)  # not counted under ParameterServerStrategy
+        self._send({**(logs or {}), "epoch": epoch + 1})
+
+    def _send_window(self, bad: Mapping[str, float]) -> None:
+        means = {**self.window.means(), **bad}
+        if means:
+            self._send(mean_of_sums(self.model, means) if self.is_tf_keras else means)
+
+    def _send(self, metrics: Mapping[str, Any]) -> None:
+        self.reported_step = self.step
+        steps = self.params.get("steps")
+        total = steps * self.params.get("epochs", 1) if steps else None
+        self.report(self.step, total_steps=total, **metrics)
+
+
+class Pace:
+    """Decides after which steps to report: a few times a second, and on nodes in lock-step after the same ones."""
+
+    def __init__(self) -> None:
+        self._stride = 1
+        self._reported_s = 0.0
+
+    def begin(self) -> None:
+        """Start the clock anew: what was before the epoch says nothing of the time of steps."""
+        self._reported_s = time.monotonic()
+
+    def is_due(self, before: int, step: int) -> bool:
+        """Return whether to report a step, given the one before it."""
+        if before // self._stride == step // self._stride:
+            return False
+        now_s = time.monotonic()
+        waited_s, self._reported_s = now_s - self._reported_s, now_s
+        # Powers of two: nodes that have not yet come to the same number have every second step in common.
+        if waited_s < REPORT_INTERVAL_S:
+            self._stride *= 2
+        elif waited_s > 4 * REPORT_INTERVAL_S and self._stride > 1:
+            self._stride //= 2
+        return True
+
+
+class Window:
+    """The means of the last steps of an epoch, from the means since its start that Keras keeps.
+
+    Means since the start of an epoch lag behind, and fall off a cliff where the next one begins. Metrics that are no
+    means, such as AUC, have no value of some steps. What a user's own ``train_step`` returns beside metrics is that of
+    the last batch.
+
+    Parameters
+    ----------
+    model : keras.Model
+        The model, which has the metrics.
+    mean : type
+        ``keras.metrics.Mean`` of the Keras in use.
+    """
+
+    def __init__(self, model: Any, mean: type) -> None:
+        self._model, self._mean = model, mean
+        self._kinds: dict[str, _Kind] = {}
+        # Steps since the start of the epoch, and the means over them: at the beginning of the window, and since.
+        self._ends: deque[tuple[int, Mapping[str, float]]] = deque()
+
+    def clear(self) -> None:
+        """Begin an epoch."""
+        self._ends.clear()
+        self._ends.append((0, {}))
+
+    def take(self, steps: int, logs: Mapping[str, float]) -> None:
+        """Take what Keras tells after so many steps of the epoch."""
+        self._ends.append((steps, logs))
+        while steps - self._ends[1][0] >= WINDOW_STEPS:
+            self._ends.popleft()
+
+    def means(self) -> dict[str, float]:
+        """Return the means over the window; none before the first step."""
+        (start, before), (end, logs) = self._ends[0], self._ends[-1]
+        means = {}
+        for name, value in logs.items():
+            kind = self._kinds.get(name) or self._kinds.setdefault(name, self._kind_of(name))
+            if kind == "mean" and math.isfinite(value):
+                means[name] = (value * end - before.get(name, 0.0) * start) / (end - start)
+            elif kind != "other":
+                means[name] = value
+        return means
+
+    def _kind_of(self, name: str) -> _Kind:
+        metrics = [one for metric in self._model.metrics for one in getattr(metric, "metrics", None) or [metric]]
+        # Keras puts the name of an output before that of its metric, and a number behind it if there are several.
+        bare = re.sub(r"_\d+$", "", name)
+        named = [one for one in metrics if one.name == name] or [
+            one for one in metrics if one.name == bare or bare.endswith(f"_{one.name}")
+        ]
+        if not named:
+            return "value"
+        if not isinstance(named[0], self._mean) or type(named[0]).result is not self._mean.result:  # type: ignore[attr-defined]
+            return "other"
+        return "mean" if _has_counted(self._model, named[0]) else "value"
+
+
+def _has_counted(model: Any, metric: Any) -> bool:
+    """Return whether a mean has any value: a user's own ``train_step`` may leave that of the loss alone."""
+    count = getattr(metric.count, "value", metric.count)
+    count = metric.count if callable(count) else count
+    # The sum over all nodes would have to be asked for by all of them at once.
+    return any(float(one) for one in model.distribute_strategy.experimental_local_results(count))
 
 
 def is_coordinated() -> bool:
