@@ -8,7 +8,7 @@ export TFOS_LAB_DATA ?= $(abspath ../shared/data)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lab test test-all test-rest tutorials hosts stores sim soak alarms matrix test-tools check format bench scale gallery golden docs lock clean
+.PHONY: help setup demo lab test test-all test-rest tutorials hosts sim soak alarms matrix test-tools check format bench scale gallery golden docs lock clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -32,7 +32,7 @@ test: setup  ## the core, without cluster, browser or root, in some minutes; or 
 	@$(PYTHON) -m tests.support.class_archive  # with it, Spark's JVMs start with less work
 	$(PYTEST) $(or $(ARGS),-m "not full" --numprocesses=4 $(TOGETHER))
 
-test-all: test test-rest  ## all tests: ML stages, scoring, compat, standalone, Connect, YARN, browser, notebooks, examples, hosts, soak, too
+test-all: test test-rest  ## all tests: ML stages, scoring, compat, standalone, Connect, YARN, stores, browser, notebooks, examples, hosts, soak, too
 
 test-rest: test-tools
 	$(PYTEST) -m full --numprocesses=3 $(TOGETHER)
@@ -42,10 +42,6 @@ tutorials: test-tools  ## the tests of all tutorials, each of them locally and o
 
 hosts: test-tools  ## tests on several hosts, made of namespaces on this machine: some minutes, as root
 	TFOS_TEST_HOSTS=1 $(PYTHON) -m pytest $(or $(ARGS),tests/hosts)
-
-stores: export TFOS_TEST_STORES := 1
-stores: test-tools  ## tests of Azure's and Google's stores, and of HDFS with Kerberos, on real servers: some minutes
-	$(PYTHON) -m pytest -m full --timeout=900 $(or $(ARGS),tests/rigs/test_stores.py tests/rigs/test_kerberos.py)
 
 SEEDS := 60000
 

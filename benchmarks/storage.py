@@ -14,7 +14,7 @@ import tensorflow as tf
 
 import tfos_lab.gfile
 from benchmarks.measure import Row, median, not_measured, seconds_of
-from tests.rigs.s3 import packages, s3_server
+from tests.rigs.stores import packages, s3_server
 from tests.rigs.yarn import RigMissing, yarn_cluster
 from tfos_lab.data.file_systems import open_path
 

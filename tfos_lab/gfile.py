@@ -36,7 +36,7 @@ from typing import Any
 
 from pyarrow import fs as arrow
 
-from tfos_lab.core.paths import OWN_MARK, split_scheme, without_keys
+from tfos_lab.core.paths import OWN_MARK, default_host, split_scheme, without_keys
 from tfos_lab.data.file_systems import answer_of, fsspec_of, known_schemes, make_folder, move_file, open_path
 from tfos_lab.errors import ConfigError
 
@@ -398,7 +398,7 @@ class _Writer:
 
 
 @functools.lru_cache(maxsize=64)
-def _opened(root: str, _pid: int, _keys: object) -> Store:
+def _opened(root: str, _pid: int, _settings: object) -> Store:
     """Return the store of an address, once for each process: connections and threads do not cross a fork."""
     return Store(root)
 
@@ -406,9 +406,11 @@ def _opened(root: str, _pid: int, _keys: object) -> Store:
 def store_of(address: str) -> tuple[Store, str]:
     """Return the store of an address, opened at its first use, and the path in it."""
     scheme, host, path = split_scheme(address)
-    # The next session may have other keys.
-    keys = scheme.startswith(_WITH_KEYS) and tuple(item for item in os.environ.items() if item[0].startswith(_KEYS))
-    return _opened(f"{scheme}://{host}", os.getpid(), keys), path or "/"
+    # The next session may have other keys, or another Hadoop.
+    settings: tuple[object, ...] = (os.environ.get("HADOOP_CONF_DIR"), host or default_host(scheme))
+    if scheme.startswith(_WITH_KEYS):
+        settings = tuple(item for item in os.environ.items() if item[0].startswith(_KEYS))
+    return _opened(f"{scheme}://{host}", os.getpid(), settings), path or "/"
 
 
 # ---- calls that end -------------------------------------------------------------------------------------------------

@@ -114,10 +114,8 @@ def kerberos(folder: Path) -> Iterator[Kerberos]:
     Raises
     ------
     RigMissing
-        If there is none on this machine, and in all runs but ``make stores``: the tests take minutes.
+        If there is none on this machine.
     """
-    if not os.environ.get("TFOS_TEST_STORES"):
-        raise RigMissing("tests of a secured HDFS take minutes: `make stores` runs them")
     missing = [name for name in ("krb5kdc", "kadmin.local", "kdb5_util", "kinit") if not shutil.which(name, path=_PATH)]
     if missing:
         raise RigMissing(f"no Kerberos ({', '.join(missing)}): apt-get install krb5-kdc krb5-admin-server krb5-user")

@@ -1,4 +1,4 @@
-"""An S3 server of Python (moto) that accepts the keys of one user only; run by `s3`.
+"""An S3 server of Python (moto) that accepts the keys of one user only; run by `stores.s3_server`.
 
 Prints its address and the user's keys, then serves until it is ended.
 """

@@ -1,8 +1,8 @@
-"""Servers on this machine, over HTTP on loopback, that speak the protocols of Azure's and of Google's stores.
+"""Servers on this machine, over HTTP on loopback, that speak the protocols of S3, of Azure's store and of Google's.
 
-Azure's is Azurite, which npm brings in seconds; it refuses wrong keys. Google's is fake-gcs-server, which Go builds in
-minutes, and only for ``make stores``; it knows no keys. Both are kept beside the other rigs' parts, and keep files in
-memory.
+S3's is moto and Google's gcp-storage-emulator, both of Python and brought by pip; Azure's is Azurite, which npm brings.
+None is a part of our environment: they are brought once, in seconds, and kept beside the other rigs' parts. They keep
+files in memory. The first and the last refuse wrong keys; Google's knows none.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import secrets
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,12 +25,13 @@ from pyarrow import fs
 from tests.rigs.yarn import JARS, RigMissing
 from tests.support.daemon import Daemon
 
+_MOTO = ("moto==5.2.5", "flask", "flask-cors")
 _AZURITE = "azurite@3.37.0"
-_GOOGLE = "github.com/fsouza/fake-gcs-server@v1.56.1"
-_ALL = "TFOS_TEST_STORES"
+_GOOGLE = ("gcp-storage-emulator==2026.7.19",)
 _FETCH_TIMEOUT_S = 240
 _START_TIMEOUT_S = 60
 _ACCOUNT = "ada"
+_HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -39,13 +41,15 @@ class StoreServer:
     Parameters
     ----------
     name : str
-        ``"azure"`` or ``"google"``.
+        ``"s3"``, ``"azure"`` or ``"google"``.
     address : str
         Of a bucket, with ``{}`` for its name.
     environ, hadoop_conf : dict of str to str
         The variables by which clients, and the settings by which Spark, find the server and the key.
     wrong : dict of str to str
         The variables with a wrong key; empty where the server knows no keys, and so are ``secrets``.
+    secrets : sequence of str
+        What no log and no record may show.
     """
 
     name: str
@@ -53,7 +57,37 @@ class StoreServer:
     environ: dict[str, str]
     hadoop_conf: dict[str, str]
     wrong: dict[str, str] = field(default_factory=dict)
-    secrets: tuple[str, ...] = ()
+    secrets: Sequence[str] = ()
+
+
+@contextmanager
+def s3_server(folder: Path) -> Iterator[StoreServer]:
+    """Run moto until the block ends, or this process; its log is in ``folder``.
+
+    Raises
+    ------
+    RigMissing
+        If pip cannot bring it.
+    """
+    command, env = [sys.executable, "-S", str(_HERE / "s3_server.py")], {"PYTHONPATH": str(packages(*_MOTO))}
+    with Daemon("S3", command, log=folder / "s3.log", env=env) as daemon:
+        ready = daemon.wait_for(r"ready: (\S+) (\S+) (\S+)", timeout_s=_START_TIMEOUT_S)
+        url, key, secret = ready.groups()
+        wrong = {"AWS_SECRET_ACCESS_KEY": "wrong"}
+        environ = {
+            "AWS_ENDPOINT_URL": url,
+            "AWS_ACCESS_KEY_ID": key,
+            "AWS_SECRET_ACCESS_KEY": secret,
+            "AWS_DEFAULT_REGION": "us-east-1",
+        }
+        conf = {
+            "spark.hadoop.fs.s3a.endpoint": url,
+            "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
+            "spark.hadoop.fs.s3a.path.style.access": "true",
+            "spark.hadoop.fs.s3a.access.key": key,
+            "spark.hadoop.fs.s3a.secret.key": secret,
+        }
+        yield StoreServer("s3", "s3://{}", environ, conf, wrong, (key, secret))
 
 
 @contextmanager
@@ -65,15 +99,14 @@ def azure_server(folder: Path) -> Iterator[StoreServer]:
     RigMissing
         If npm cannot bring it.
     """
-    place = _kept(_AZURITE, ["npm", "install", "--no-audit", "--no-fund", "--prefix", ".", _AZURITE])
-    key = base64.b64encode(secrets.token_bytes(48)).decode()
-    program = place / "node_modules" / ".bin" / "azurite-blob"
+    install = ["npm", "install", "--no-audit", "--no-fund", "--prefix", ".", _AZURITE]
+    program = _kept(_AZURITE, install) / "node_modules" / ".bin" / "azurite-blob"
     options = ["--blobPort", "0", "--inMemoryPersistence", "--silent", "--skipApiVersionCheck", "--disableTelemetry"]
-    patch = Path(__file__).with_name("azurite.js")
+    key = base64.b64encode(secrets.token_bytes(48)).decode()
     env = {
         "PATH": os.environ["PATH"],
         "AZURITE_ACCOUNTS": f"{_ACCOUNT}:{key}",
-        "NODE_OPTIONS": f'--require "{patch}"',
+        "NODE_OPTIONS": f'--require "{_HERE / "azurite.js"}"',
     }
     with Daemon("Azurite", [str(program), *options], log=folder / "azurite.log", env=env) as daemon:
         server = daemon.wait_for(r"listens on http://(\S+)", timeout_s=_START_TIMEOUT_S)[1]
@@ -97,37 +130,44 @@ def azure_server(folder: Path) -> Iterator[StoreServer]:
 
 @contextmanager
 def google_server(folder: Path) -> Iterator[StoreServer]:
-    """Run fake-gcs-server until the block ends, or this process; its log is in ``folder``.
+    """Run gcp-storage-emulator until the block ends, or this process; its log is in ``folder``.
 
     Raises
     ------
     RigMissing
-        If Go has not built it yet, and ``make stores`` does not run, or cannot build it.
+        If pip cannot bring it.
     """
-    if not (os.environ.get(_ALL) or _home(_GOOGLE).exists()):
-        raise RigMissing("Go takes minutes to build fake-gcs-server: `make stores` does it")
-    place = _kept(_GOOGLE, ["go", "install", "-ldflags=-s -w", _GOOGLE])
     with socket.create_server(("127.0.0.1", 0)) as held:
         port = held.getsockname()[1]
-    server = f"127.0.0.1:{port}"
-    command = [str(place / "fake-gcs-server"), "-backend", "memory", "-scheme", "http", "-host", "127.0.0.1"]
-    command += ["-port", str(port), "-public-host", server]
-    with Daemon("fake-gcs-server", command, log=folder / "google.log") as daemon:
-        url = daemon.wait_for_url(r"server started at (http://[\d.:]+)", timeout_s=_START_TIMEOUT_S)
+    command = [sys.executable, "-S", str(_HERE / "google_server.py"), str(port)]
+    env = {"PYTHONPATH": str(packages(*_GOOGLE))}
+    with Daemon("gcp-storage-emulator", command, log=folder / "google.log", env=env) as daemon:
+        daemon.wait_for("ready", timeout_s=_START_TIMEOUT_S)
+        server = f"127.0.0.1:{port}"
         store = fs.GcsFileSystem(anonymous=True, scheme="http", endpoint_override=server, project_id="tests")
         store.create_dir("bucket")
+        url = f"http://{server}"
         # TensorFlow's own gs:// knows no other servers than Google's.
         conf = {"spark.hadoop.fs.gs.storage.root.url": url}
         yield StoreServer("google", "gcs://{}", {"STORAGE_EMULATOR_HOST": url}, conf)
 
 
-def _home(what: str) -> Path:
-    return JARS / what.rpartition("/")[2]
+def packages(*wanted: str) -> Path:
+    """Return a folder with Python packages that are no part of our environment; pip brings them if they are not there.
+
+    Raises
+    ------
+    RigMissing
+        If they cannot be installed.
+    """
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--target", ".", *wanted]
+    return _kept(f"{wanted[0].replace('==', '-')}-{version}", install)
 
 
 def _kept(what: str, command: list[str]) -> Path:
     """Return the folder with what a package client has brought, or brings now, into its working folder."""
-    home = _home(what)
+    home = JARS / what
     if not home.exists():
         program = shutil.which(command[0])
         if program is None:
@@ -136,12 +176,11 @@ def _kept(what: str, command: list[str]) -> Path:
         with tempfile.TemporaryDirectory(dir=JARS) as part:
             place = Path(part, "place")
             place.mkdir()
-            env = {**os.environ, "GOBIN": str(place), "GOTOOLCHAIN": "local"}
+            command = [program, *command[1:]]
             try:
                 subprocess.run(
-                    [program, *command[1:]],
+                    command,
                     cwd=place,
-                    env=env,
                     stdin=subprocess.DEVNULL,
                     capture_output=True,
                     timeout=_FETCH_TIMEOUT_S,

@@ -101,6 +101,7 @@ def test_a_submitted_program_leaves_its_runs_on_hdfs_where_the_history_finds_the
 ):
     spark_sessions.close()  # the cluster has room for one application
     monkeypatch.setenv("HADOOP_CONF_DIR", str(yarn.conf_dir))
+    monkeypatch.setenv("TFOS_LAB_DEFAULT_FS", "")  # that of an earlier session
     before = {*yarn.applications()}
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}

@@ -142,18 +142,21 @@ def test_a_log_dir_of_another_user_is_refused_before_anything_starts(base, tmp_p
     assert gfile.listdir(base) == []
 
 
-def test_an_address_without_a_host_is_on_the_file_system_of_hadoop_s_settings(yarn, base):
+def test_an_address_without_a_host_is_on_the_file_system_of_hadoop_s_settings(yarn, base, monkeypatch, tmp_path):
+    """Those of the variable as it is now, which a notebook may set again for another session."""
     write(f"{base}/f", "text")
-    path = base.removeprefix(yarn.hdfs)
-    done = in_a_process(
-        f"""
-        import tensorflow as tf, tfos_lab.gfile
-        tfos_lab.gfile.register()
-        print(tf.io.gfile.GFile("hdfs://{path}/f").read())
-        """,
-        HADOOP_CONF_DIR=str(yarn.conf_dir),
-    )
-    assert done.stdout == "text\n", done.stderr
+    address = f"hdfs://{base.removeprefix(yarn.hdfs)}/f"
+    other = "<property><name>fs.defaultFS</name><value>hdfs://127.0.0.1:1</value></property>"
+    (tmp_path / "core-site.xml").write_text(f"<configuration>{other}</configuration>")
+    monkeypatch.setenv("TFOS_LAB_DEFAULT_FS", "")  # that of a session
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    with pytest.raises(tf.errors.OpError):
+        read(address)
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(yarn.conf_dir))
+    assert read(address) == "text"
+    monkeypatch.setenv("TFOS_LAB_DEFAULT_FS", "hdfs://127.0.0.1:1")
+    with pytest.raises(tf.errors.OpError):
+        read(address)
 
 
 def test_a_namenode_that_is_not_there_is_one_sentence():

@@ -12,8 +12,6 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -25,6 +23,7 @@ import tfos_lab
 from tests.rigs.yarn import place_on
 from tests.support.clusters import running_clusters
 from tests.support.eventually import eventually
+from tests.support.quick import QUICK_ENV
 from tests.support.spark_home import spark_environment
 from tfos_lab.core.runtime_files import scratch_root
 from tfos_lab.data import write_tfrecords
@@ -37,13 +36,15 @@ pytestmark = [
 ]
 
 NODES = ["chief:0", "worker:0"]
+KINDS = ["parquet", "tfrecords", "csv", "json"]
 PATIENCE_S = 60.0
 
 
-def read_rows(args, ctx):
-    rows = []
-    for batch in ctx.dataset(4):
-        rows += batch["x"].numpy()[batch["sample_weight"].numpy() > 0.0].tolist()
+def read_rows(kinds, ctx):
+    rows = {kind: [] for kind in kinds}
+    for kind in kinds:
+        for batch in ctx.dataset(4):
+            rows[kind] += batch["x"].numpy()[batch["sample_weight"].numpy() > 0.0].tolist()
     return rows
 
 
@@ -204,10 +205,13 @@ def test_below_tmp_are_sockets_and_locks_only_while_nodes_work_and_nothing_of_th
 # ---- ends -----------------------------------------------------------------------------------------------------------
 
 
-def test_stop_ends_every_process_of_the_nodes_and_leaves_the_containers(run, yarn, yarn_spark):
+def test_nodes_are_in_containers_where_stop_ends_every_process_of_theirs_and_leaves_the_others(run, yarn, yarn_spark):
     cluster = run(wait_for_the_end)
     processes = [process for node in cluster.nodes for process in whole_tree(node.pid)]
-    containers = [process for process in yarn.container_processes() if process.name() == "java"]
+    inside = yarn.container_processes()
+    containers = [process for process in inside if process.name() == "java"]
+    # YARN counts their memory as that of their containers.
+    assert {node.pid for node in cluster.nodes} <= {process.pid for process in inside}
     cluster.stop()
     assert have_ended(processes)
     assert cluster.state == "stopped"
@@ -219,38 +223,17 @@ def test_stop_ends_every_process_of_the_nodes_and_leaves_the_containers(run, yar
     assert yarn_spark.range(10).count() == 10
 
 
-def test_a_killed_container_is_named_with_yarn_s_reason_and_yarn_brings_another(run, yarn):
-    cluster = run(wait_for_the_end)
-    victim = next(node for node in cluster.nodes if node.name == "worker:0")
-    processes = [*whole_tree(victim.pid), psutil.Process(victim.pid).parent()]  # the last one is the fork server
-    (executor,) = (
-        process
-        for process in yarn.container_processes()
-        if process.name() == "java" and f"--executor-id {victim.executor} " in " ".join(process.cmdline())
-    )
-    executor.kill()
-    with pytest.raises(NodeFailed) as caught:
-        cluster.wait(PATIENCE_S)
-    assert (caught.value.node, caught.value.kind) == ("worker:0", "Lost")
-    assert caught.value.message.startswith(
-        f"the node on {victim.host} (executor {victim.executor}) is gone: Spark has lost its executor: Container from "
-        "a bad node: container_"
-    )
-    assert "Exit status: 137" in caught.value.message
-    assert have_ended(processes)
-    again = run(lambda: "again")
-    assert victim.executor not in {node.executor for node in again.nodes}
-    assert {*again.wait(PATIENCE_S).values()} == {"again"}
-
-
 # ---- HDFS ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["parquet", "tfrecords", "csv", "json"])
-def test_nodes_read_their_shares_of_files_on_hdfs_around_spark(run, on_hdfs, kind):
-    cluster = run(read_rows)
-    cluster.train(f"{on_hdfs}/{kind}")
-    assert sorted(row for share in cluster.wait(PATIENCE_S).values() for row in share) == list(range(20))
+def test_nodes_read_their_shares_of_files_on_hdfs_around_spark(run, on_hdfs):
+    cluster = run(read_rows, KINDS)
+    for kind in KINDS:
+        cluster.train(f"{on_hdfs}/{kind}")
+    shares = cluster.wait(PATIENCE_S).values()
+    assert len(shares) == 2
+    for kind in KINDS:
+        assert sorted(row for share in shares for row in share[kind]) == list(range(20))
 
 
 def test_a_task_of_spark_s_own_reads_hdfs_with_tensorflow_after_one_line(yarn_spark, on_hdfs):
@@ -296,86 +279,105 @@ def test_a_node_that_takes_more_memory_than_its_container_has_is_told_as_that_wi
     assert "spark.executor.memoryOverhead" in failed.value.message
 
 
-def test_yarn_counts_the_memory_of_nodes_as_that_of_their_containers(run, yarn):
+def test_a_killed_container_is_named_with_yarn_s_reason_and_yarn_brings_another(run, yarn):
     cluster = run(wait_for_the_end)
-    inside = {process.pid for process in yarn.container_processes()}
-    cluster.stop()
-    assert {node.pid for node in cluster.nodes} <= inside
+    victim = next(node for node in cluster.nodes if node.name == "worker:0")
+    processes = [*whole_tree(victim.pid), psutil.Process(victim.pid).parent()]  # the last one is the fork server
+    (executor,) = (
+        process
+        for process in yarn.container_processes()
+        if process.name() == "java" and f"--executor-id {victim.executor} " in " ".join(process.cmdline())
+    )
+    executor.kill()
+    with pytest.raises(NodeFailed) as caught:
+        cluster.wait(PATIENCE_S)
+    assert (caught.value.node, caught.value.kind) == ("worker:0", "Lost")
+    assert caught.value.message.startswith(
+        f"the node on {victim.host} (executor {victim.executor}) is gone: Spark has lost its executor: Container from "
+        "a bad node: container_"
+    )
+    assert "Exit status: 137" in caught.value.message
+    assert have_ended(processes)
+    again = run(lambda: "again")
+    assert victim.executor not in {node.executor for node in again.nodes}
+    assert {*again.wait(PATIENCE_S).values()} == {"again"}
 
 
+# ---- another application --------------------------------------------------------------------------------------------
+
+# It asks for executors that take a whole host each: as long as this session lives, YARN has no room for two of them,
+# whoever else ends or is replaced meanwhile. It has not been told which Python to run.
 ANOTHER = """
+import os
+import sys
+
 import tfos_lab
 from pyspark.sql import SparkSession
+from tfos_lab.cli import main
 
-builder = SparkSession.builder.master("yarn")
-tfos_lab.run(lambda: None, cluster_size=2, spark=builder.getOrCreate())
+SparkSession.builder.master("yarn").config("spark.executor.memoryOverhead", "5632m").getOrCreate()
+try:
+    tfos_lab.run(lambda: None, cluster_size=2, start_timeout=10)
+except tfos_lab.errors.TfosError as error:
+    print("given up:", error, flush=True)
+os.environ["PYSPARK_PYTHON"] = sys.executable
+main(["doctor", "--master", "yarn"])
 """
 
 
-def test_a_run_says_that_yarn_has_granted_no_executor(yarn, yarn_spark, settings):
-    """This session's executors have what YARN could grant; the other one has not been told which Python to run."""
-    settings = {name: value for name, value in settings.items() if name != "PYSPARK_PYTHON"}
-    eventually(lambda: yarn_spark.sparkContext._jsc.sc().taskScheduler().runningTasksByExecutors().size() == 2)
-    with subprocess.Popen([sys.executable, "-c", ANOTHER], env=settings, stderr=subprocess.PIPE, text=True) as one:
-        try:
-            lines = iter(one.stderr.readline, "")
-            told = list(islice((line for line in lines if "waiting for Spark's executors" in line), 2))
-        finally:
-            one.kill()
-    assert "YARN has granted 0 of 2 executors so far (if no more come, queue 'default' has no room for them" in told[0]
-    assert "PYSPARK_PYTHON is not set, so executors will run the first python3 of their PATH" in told[1]
-    eventually(lambda: [*yarn.applications().values()].count("RUNNING") == 1)
-
-
-@pytest.fixture
-def settings(yarn, tmp_path):
-    """The environment of another driver with sessions as these tests have them."""
+@pytest.fixture(scope="module")
+def killed(yarn, yarn_spark, tmp_path_factory):
+    """A cluster whose application is killed while another one waits for room; the session ends with it."""
+    folder = tmp_path_factory.mktemp("another")
     place = place_on(yarn)
-    settings = "".join(f"{name} {value}\n" for name, value in place.conf.items())
-    (tmp_path / "spark-defaults.conf").write_text(settings)
-    ours = {"SPARK_CONF_DIR": str(tmp_path), "TFOS_LAB_RUNS": str(tmp_path / "runs")}
-    return spark_environment(tmp_path / "local") | place.env | ours
+    (folder / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in place.conf.items()))
+    env = spark_environment(folder / "local") | place.env
+    env |= {"SPARK_CONF_DIR": str(folder), "TFOS_LAB_RUNS": str(folder / "runs")}
+    del env["PYSPARK_PYTHON"]
+    with running_clusters({"spark": yarn_spark}) as run:
+        cluster = run(wait_for_the_end)
+        cluster.wait_until_running()
+        left = [
+            *fork_servers_of(cluster),
+            *(path.resolve().parents[1] for path in scratch_root().glob(f"{cluster.id}-*")),
+        ]
+        command, pipe = [sys.executable, "-c", ANOTHER], subprocess.PIPE
+        with subprocess.Popen(command, env=env, stdout=pipe, stderr=subprocess.STDOUT, text=True) as other:
+            try:
+                said = []
+                for line in other.stdout:
+                    said.append(line)
+                    if line.startswith("given up:"):
+                        yarn.kill(yarn_spark.sparkContext.applicationId)
+            finally:
+                other.kill()
+        yield SimpleNamespace(cluster=cluster, left=left, said="".join(said))
 
 
-@contextmanager
-def waiting_doctor(yarn, settings):
-    """``tfos-lab doctor --master yarn``, which waits: this session's executors have what YARN could grant to it."""
-    command = [Path(sys.executable).with_name("tfos-lab"), "doctor", "--master", "yarn"]
-    with subprocess.Popen(command, env=settings, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            # A driver starts, with a JVM: beside busy processes, that has taken a minute and a half.
-            eventually(lambda: [*yarn.applications().values()].count("RUNNING") == 2, 5 * PATIENCE_S)
-            time.sleep(12)  # Executors of an idle cluster are there by now.
-            yield process
-        finally:
-            process.kill()
+# Drivers start, with their JVMs: beside busy processes, that has taken minutes.
+@pytest.mark.timeout(900)
+def test_a_run_says_that_yarn_has_not_granted_its_executors(killed):
+    granted = r"YARN has granted [01] of 2 executors so far \(if no more come, queue 'default' has no room for them"
+    assert re.search(f"waiting for Spark's executors: {granted}", killed.said), killed.said
+    assert re.search(f"given up: .*{granted}", killed.said), killed.said
+    what = "PYSPARK_PYTHON is not set, so executors will run the first python3 of their PATH"
+    assert f"waiting for Spark's executors: {what}" in killed.said, killed.said
 
 
-# Of this file, the session ends with it.
-@pytest.mark.timeout(600)
-def test_an_application_that_is_killed_is_named_and_the_next_run_does_not_move_to_this_machine(
-    run, yarn, yarn_spark, settings
-):
-    cluster = run(wait_for_the_end)
-    cluster.wait_until_running()
-    left = [
-        *fork_servers_of(cluster),
-        *(path.resolve().parents[1] for path in scratch_root().glob(f"{cluster.id}-*")),
-    ]
-    application = yarn_spark.sparkContext.applicationId
-    killed = f"YARN has ended it: Application {application} was killed by user"
-    with waiting_doctor(yarn, settings) as doctor:
-        yarn.kill(application)
-        found = doctor.communicate(timeout=5 * PATIENCE_S)[0]  # its executors are granted now
-    with pytest.raises(NodeFailed, match=killed):
-        cluster.wait(PATIENCE_S)
-    with pytest.raises(NoSession, match=rf"{killed}.*\. End it with spark\.stop\(\), and make another"):
+def test_the_doctor_waits_until_yarn_has_granted_executors(killed):
+    assert re.search(r"✓ Spark session +yarn, [12] of [12] task slots? free", killed.said), killed.said
+    assert "YARN counts that of nodes as their containers'" in killed.said
+
+
+def test_an_application_that_is_killed_is_named_and_the_next_run_does_not_move_to_this_machine(killed, yarn_spark):
+    named = f"YARN has ended it: Application {yarn_spark.sparkContext.applicationId} was killed by user"
+    with pytest.raises(NodeFailed, match=named):
+        killed.cluster.wait(PATIENCE_S)
+    with pytest.raises(NoSession, match=rf"{named}.*\. End it with spark\.stop\(\), and make another"):
         tfos_lab.run(lambda: None, cluster_size=2)
-    assert re.search(r"✓ Spark session +yarn, [12] of [12] task slots? free", found), found
-    assert "YARN counts that of nodes as their containers'" in found
     # Nothing of its nodes is left on this machine.
-    assert len(left) > 2
-    eventually(lambda: not_there(left))
+    assert len(killed.left) > 2
+    eventually(lambda: not_there(killed.left))
 
 
 def test_without_the_setting_nodes_count_while_the_tasks_run_that_have_started_them(yarn, new_spark, tmp_path):
@@ -383,7 +385,7 @@ def test_without_the_setting_nodes_count_while_the_tasks_run_that_have_started_t
     assert place.conf.pop("spark.python.daemon.module") == "tfos_lab.spark_daemon"
     session = new_spark(place.master, conf=place.conf, env=place.env)
     with running_clusters({"spark": session}) as run:
-        cluster = run(take_memory, (6 << 30, tmp_path / "go"), cluster_size=2)
+        cluster = run(take_memory, (6 << 30, tmp_path / "go"), cluster_size=2, env=QUICK_ENV)
         cluster.wait_until_running()
         inside = {process.pid for process in yarn.container_processes()}
         assert {node.pid for node in cluster.nodes} <= inside

@@ -177,6 +177,8 @@ def place_on(cluster: YarnCluster) -> Place:
     found_by = {f"spark.executorEnv.{name}": os.environ[name] for name in ("PATH", "TFOS_LAB_TEST_RUN")}
     here = {
         "spark.driver.host": "127.0.0.1",
+        "spark.driver.extraJavaOptions": QUICK_JVM,
+        "spark.executor.extraJavaOptions": QUICK_JVM,
         "spark.executor.instances": "2",
         # A host has room for one executor: 4.5 of the 6 GB that YARN thinks it has; the application master takes 0.9.
         # In a session of many tests, executors have several warm processes with TensorFlow, and tasks that import it.

@@ -19,12 +19,14 @@ def eventually(fact: Callable[[], T], patience_s: float = PATIENCE_S) -> T:
     """
     deadline = time.monotonic() + patience_s
     while True:
+        began = time.monotonic()
         try:
             if value := fact():
                 return value
             failure = AssertionError(f"it never became true: {fact.__qualname__} returned {value!r}")
         except AssertionError as error:
             failure = error
-        if time.monotonic() > deadline:
+        now = time.monotonic()
+        if now > deadline:
             raise failure
-        time.sleep(0.01)
+        time.sleep(min(max(0.01, 2 * (now - began)), 1.0))  # what is asked has work of its own to do

@@ -95,7 +95,8 @@ def open_path(path: str) -> tuple[fs.FileSystem, str]:
     known = _ALIASES.get(scheme, scheme)
     if known in ("hdfs", "viewfs") and _is_installed("hdfs_native"):
         with readable_errors(path):
-            return _open_hdfs(known, host or default_host(known), os.getpid()), rest or "/"
+            system = _open_hdfs(known, host or default_host(known), os.environ.get("HADOOP_CONF_DIR", ""), os.getpid())
+        return system, rest or "/"
     if scheme.startswith("wasb"):
         host = host.replace(".blob.", ".dfs.")  # Azure has two host names for one account; abfss needs this one
     ours = _google_uri(host, rest) if known == "gs" else f"{known}://{host}{quote(rest)}"
@@ -252,8 +253,8 @@ def _open_azure(scheme: str, host: str, rest: str) -> Opened | None:
 
 
 @functools.lru_cache(maxsize=16)
-def _open_hdfs(scheme: str, host: str, _pid: int) -> fs.FileSystem:
-    """Open an HDFS; its connections are this process' own."""
+def _open_hdfs(scheme: str, host: str, settings: str, pid: int) -> fs.FileSystem:
+    """Open an HDFS, with Hadoop's settings of a folder; its connections are this process' own."""
     from hdfs_native.fsspec import HdfsFileSystem, ViewfsFileSystem
 
     # A Spark application on YARN acts for its user, not for the one whose process a container is.
@@ -275,7 +276,7 @@ def _open_hdfs(scheme: str, host: str, _pid: int) -> fs.FileSystem:
             if "No NameNode hosts" not in str(error):
                 raise
             _require_host(name)  # which is no service
-            return _open_hdfs(scheme, f"{name}:{_NAMENODE_PORT}", _pid)
+            return _open_hdfs(scheme, f"{name}:{_NAMENODE_PORT}", settings, pid)
     return fs.PyFileSystem(fs.FSSpecHandler(system))
 
 
@@ -301,7 +302,7 @@ def _with_plain_paths(base: type[Any]) -> type[Any]:
     """Return a class whose paths are no addresses, renames replace files, and flushes reach other readers."""
 
     class Hdfs(base):  # type: ignore[misc]
-        cachable = False  # it is kept by address and process, by `_open_hdfs`
+        cachable = False  # it is kept by address, settings and process, by `_open_hdfs`
 
         @classmethod
         def _strip_protocol(cls, path: str) -> str:
