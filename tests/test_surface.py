@@ -40,6 +40,7 @@ CALLS = {
     "Cluster.stacks": "self, node=None",
     "Cluster.profile": "self, node=None, seconds=5.0",
     "Cluster.diagnose": "self",
+    "Cluster.story": "self",
     "Cluster.plot": "self",
     "Cluster.model": "self",
     "NodeContext.strategy": "self",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -315,45 +316,46 @@ class FreeSlot(ToAgent, frozen=True):
 # ---- what a node does ------------------------------------------------------------------------------------------------
 
 
-class Activity(FromAgent, frozen=True):
-    """What a node has done lately; sent about once a second.
-
-    The child sends what it knows of its steps, the agent adds the figures of the processes and the host. Shares are of
-    the last seconds, 0 to 1; together they are 1, or 0 before there are any.
+@dataclass(frozen=True, kw_only=True)
+class NodeActivity:
+    """What one node has done in the last seconds; measured on the node, about once a second.
 
     Attributes
     ----------
     step : int or None
-        Steps taken so far, of all loops together.
+        Steps taken so far, as they were counted; `NodeView.step` is what the function has reported.
     step_s : float or None
-        Seconds of a step of training: the mean in this epoch of Keras' `fit`, else the median of the last ones.
-    waits_rows, waits_data, waits_peers : float
-        Share of the time spent waiting for rows of a feed, for the function's own ``tf.data`` pipeline, and for other
-        nodes.
-    computes, python : float
-        Share spent in TensorFlow, and in Python of the function and its libraries.
+        Seconds of a step of training: the mean in this epoch of Keras' `fit`, else the median of the last ones; None
+        before there are any.
+    waits_rows, waits_data, waits_peers, computes, python : float
+        Shares of the time, 0 to 1: waiting for fed rows, for the function's own ``tf.data``, for other nodes; in
+        TensorFlow, and in Python. All are 0 where nothing is known.
     rows_s : float
         Rows taken from feeds, per second.
     where : str
-        What the function's thread does, such as ``"train, Cell In[3], line 12"``.
+        What the function's thread does now.
     has_gpu_peers : bool
-        Whether waiting for peers cannot be told from computing, since that happens on GPUs.
+        Whether waiting for peers counts as computing, since that happens on GPUs.
     cpu : float
-        CPU seconds per second of the child and its processes.
+        Cores in use by the node's processes.
     memory_bytes : int
-        Resident memory of them.
+        Their resident memory.
     host_cpu, host_memory : float
-        Share of the host's CPU and memory that is in use, by anyone.
+        Share of the host's CPU and memory in use, 0 to 1.
     host_cores : int
-        The host's cores.
-    gpu, gpu_memory_bytes
-        Use (0 to 1) and used memory of the node's GPUs; None without one.
+        The host's cores; 0 where not known.
+    gpu : float or None
+        Use of the node's GPUs, 0 to 1; None without one.
+    gpu_memory_bytes : int or None
+        Memory in use on them.
     trains_alone : bool
-        Whether Keras' `fit` has last trained a model that no strategy shares with other nodes.
+        Whether Keras' `fit` trains a model that no strategy shares with other nodes.
     idle_s : float
-        Seconds since the last sign of the function.
+        Seconds since the last sign.
     last_sign : str
-        What that was: ``"step 41"``, ``"took rows"``, ``"printed"``, ``"reported"`` or ``"began"``.
+        That sign, such as ``"step 41"``.
+    slower : float or None
+        How many times slower than its peers it is, where it holds them up; else None.
     """
 
     step: int | None = None
@@ -376,6 +378,21 @@ class Activity(FromAgent, frozen=True):
     trains_alone: bool = False
     idle_s: float = 0.0
     last_sign: str = ""
+    slower: float | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there are shares."""
+        return self.waits_rows + self.waits_data + self.waits_peers + self.computes + self.python > 0
+
+
+class Activity(FromAgent, frozen=True):
+    """What a node does; sent about once a second.
+
+    The child sends what it knows of its steps, the agent adds the figures of the processes and the host.
+    """
+
+    seen: NodeActivity = NodeActivity()
 
 
 # ---- what its function writes ----------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from tests.support.axe import violations_in
 from tests.support.jupyter_rig import JupyterRig, Notebook
 from tests.support.quick import QUICK_ENV
 from tfos_lab.engine.record.format import ErrorRecord
-from tfos_lab.engine.state.events import NodeActivity
+from tfos_lab.messages import NodeActivity
 
 pytestmark = pytest.mark.browser
 

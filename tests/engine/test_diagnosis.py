@@ -37,7 +37,7 @@ def training(start, nodes):
         for _ in range(updates):
             for rank in ranks:
                 if activities[rank] is not None:
-                    nodes.send(m.Activity(rank, **activities[rank]))
+                    nodes.send(m.Activity(rank, m.NodeActivity(**activities[rank])))
                 nodes.settle(rank)
             cluster.view()
         return cluster
@@ -335,7 +335,7 @@ def test_no_time_is_left_while_a_node_hangs(training):
 def test_a_run_that_is_over_keeps_what_was_known(training, nodes):
     cluster = training(activity(0.5, computes=0.95, python=0.05))
     assert cluster.diagnose().kind == "compute"
-    nodes.send(m.Activity(0, **activity(0.5, computes=0.0, python=1.0, where="save")))
+    nodes.send(m.Activity(0, m.NodeActivity(**activity(0.5, computes=0.0, python=1.0, where="save"))))
     nodes.end(0)
     cluster.wait(timeout=60)
     assert cluster.diagnose().verdict.startswith("Compute bound")
@@ -345,7 +345,7 @@ def test_the_last_figures_of_nodes_that_end_one_after_the_other_change_nothing(t
     cluster = training(activity(0.5, computes=0.95, python=0.05), activity(0.5, computes=0.95, python=0.05))
     verdict = cluster.diagnose().verdict
     nodes.end(0)
-    nodes.send(m.Activity(1, **activity(0.5, computes=0.1, waits_peers=0.9)))
+    nodes.send(m.Activity(1, m.NodeActivity(**activity(0.5, computes=0.1, waits_peers=0.9))))
     nodes.settle(1)
     assert cluster.diagnose().verdict == cluster.view().verdict == verdict
 
@@ -354,7 +354,7 @@ def test_a_node_that_was_slower_is_marked_in_what_is_kept_of_the_run(training, n
     cluster = training(activity(waits_peers=0.6), activity())
     assert cluster.diagnose().kind == "straggler"
     for rank in range(2):
-        nodes.send(m.Activity(rank, **activity()))
+        nodes.send(m.Activity(rank, m.NodeActivity(**activity())))
         nodes.end(rank)
     cluster.wait(timeout=60)
     found = cluster.diagnose()

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.leaves_nothing
 # README and the guide name these; add to them only what users need.
 NAMES = {
     "diagnose", "ended", "events", "id", "inference", "logs", "metrics", "model", "model_path", "name", "nodes",
-    "output_dir", "plot", "profile", "report", "results", "run_dir", "shutdown", "stacks", "state", "stop",
+    "output_dir", "plot", "profile", "report", "results", "run_dir", "shutdown", "stacks", "state", "stop", "story",
     "tensorboard_url", "timings", "train", "view", "wait", "wait_until_running",
 }  # fmt: skip
 
@@ -110,7 +110,7 @@ NOT_SENT = [
     (m.encode(m.Heartbeat(rank=0)), "Heartbeat (in the name of rank 0)"),
     (m.encode(m.Heartbeat(rank=2**40)), "Heartbeat (there is no rank 1099511627776)"),
     (m.encode(m.Reserve(0, "host", "host:0", 1, "e0", [])), "Reserve (in the name of rank 0)"),
-    (m.encode(m.Activity(1, cpu=float("nan"))), "Activity (the number nan"),
+    (m.encode(m.Activity(1, m.NodeActivity(cpu=float("nan")))), "Activity (the number nan"),
     (m.encode(m.Progressed(1, "dancing")), "Progressed (the state 'dancing'"),
     (m.encode(m.Heartbeat(1, spooled_bytes=-7)), "Heartbeat (the number -7"),
     (b"\xc1 nonsense", "a message that cannot be decoded"),

@@ -42,7 +42,8 @@ class Rig:
         return self.names.index(node)
 
     def says(self, node, idle_s, *, step=None, sign="step 41"):
-        self.state.handle(m.Activity(rank=self.rank(node), step=step, idle_s=idle_s, last_sign=sign), self.now)
+        seen = m.NodeActivity(step=step, idle_s=idle_s, last_sign=sign)
+        self.state.handle(m.Activity(self.rank(node), seen), self.now)
 
     def tick(self):
         self.now += 1.0
@@ -211,7 +212,7 @@ def peer_error(rig, node="chief:0", message="task is silent"):
 def test_a_process_that_does_not_answer_is_the_cause_of_its_peers_errors(condition):
     rig = Rig(timeout_s=0.0)
     both_idle(rig)
-    rig.state.handle(m.Activity(rank=1, step=4, idle_s=13.0, last_sign="step 4"), rig.now)
+    rig.state.handle(m.Activity(1, m.NodeActivity(step=4, idle_s=13.0, last_sign="step 4")), rig.now)
     peer_error(rig)
     rig.answers(rig.ask(), worker_0=condition)
     assert (rig.state.causes.first.node, rig.state.causes.first.kind) == ("worker:0", "Hung")
@@ -301,7 +302,7 @@ class Fed:
     def at(self, passed_s, *, idle_s=None):
         """Let time go on; the worker has shown no sign for as long, or for ``idle_s``."""
         self.now = START_S + passed_s
-        self.receive(m.Activity(rank=1, idle_s=passed_s if idle_s is None else idle_s, last_sign="began"))
+        self.receive(m.Activity(1, m.NodeActivity(idle_s=passed_s if idle_s is None else idle_s, last_sign="began")))
         return self.watch.tick(self.now)
 
     def warnings(self, instructions):

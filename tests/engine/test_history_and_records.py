@@ -29,6 +29,8 @@ from tfos_lab.engine.history import History
 from tfos_lab.engine.state.events import (
     FeedProgressed,
     FeedView,
+    MetricsReported,
+    NodeChanged,
     StateChanged,
 )
 
@@ -52,6 +54,20 @@ def test_each_phase_has_its_seconds_since_the_call():
     seconds = {phase: round(value, 3) for phase, value in history.timings.items()}
     assert seconds == {"launched": 0.2, "reserved": 0.5, "released": 0.6, "running": 1.0, "done": 5.0}
     assert history.ended_s == 105.0
+
+
+def test_the_story_is_a_line_for_each_change_of_the_run_and_its_nodes():
+    history = History(CALLED_S)
+    history.record(
+        state("running", 101.0), MetricsReported(time_s=101.5, node="chief:0", step=1, total_steps=2, metrics={})
+    )
+    history.record(NodeChanged(time_s=109.25, node="worker:1", state="lost", detail="not heard of for 5 s"))
+    history.record(StateChanged(time_s=109.25, state="failed", reason="worker:1: Lost: it is gone"))
+    assert history.story().splitlines() == [
+        "    1.000 s  running",
+        "    9.250 s  worker:1 lost: not heard of for 5 s",
+        "    9.250 s  failed: worker:1: Lost: it is gone",
+    ]
 
 
 def test_what_is_waited_for_may_take_a_lock_under_which_events_are_recorded():

@@ -29,7 +29,6 @@ from tfos_lab.engine.state.events import (
     ClusterView,
     FeedView,
     MetricsReported,
-    NodeActivity,
     NodeView,
     RunFacts,
     SearchFacts,
@@ -42,6 +41,7 @@ from tfos_lab.jupyter.display.node_table import metric_names
 from tfos_lab.jupyter.display.series import SeriesBook, SeriesPoints, all_series
 from tfos_lab.jupyter.display.static_bundle import NodeStacks, make_bundle
 from tfos_lab.jupyter.display.table import LiveTable
+from tfos_lab.messages import NodeActivity
 
 GOLDEN = Path(__file__).parent / "golden"
 DASHBOARD = Path(__file__).parents[2] / "extensions/dashboard"

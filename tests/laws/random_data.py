@@ -53,7 +53,7 @@ def _strategy(info: Any) -> st.SearchStrategy[Any]:
     if type(info) in _LEAVES:
         return _LEAVES[type(info)]
     match info:
-        case inspect.StructType() | inspect.NamedTupleType():
+        case inspect.StructType() | inspect.DataclassType() | inspect.NamedTupleType():
             fields = {field.name: _strategy(field.type) for field in info.fields}
             return st.builds(info.cls, **fields)
         case inspect.UnionType():

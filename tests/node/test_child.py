@@ -292,9 +292,9 @@ def test_an_agent_reports_what_its_child_does_also_while_it_is_stopped(run):
         threading.Event().wait()
 
     node = run(map_fun)
-    node.wait_for(m.Activity, lambda activity: activity.memory_bytes > 0 and activity.host_memory > 0)
+    node.wait_for(m.Activity, lambda told: told.seen.memory_bytes > 0 and told.seen.host_memory > 0)
     os.kill(node.pid, signal.SIGSTOP)
-    stopped = node.wait_for(m.Activity, lambda activity: activity.idle_s > 1.5)
+    stopped = node.wait_for(m.Activity, lambda told: told.seen.idle_s > 1.5).seen
     assert stopped.last_sign in ("began", "printed")
     assert stopped.step is None
     node.send(m.Stop(grace_s=0.0))
@@ -311,9 +311,11 @@ def loop(args, ctx):
 
 def test_steps_and_the_line_of_a_loop_in_python_are_seen(run):
     node = run(loop)
-    seen = node.wait_for(
-        m.Activity, lambda seen: seen.step and seen.step > 20 and seen.python > 0.9 and seen.cpu > 0.05
-    )
+
+    def is_seen(told):
+        return (told.seen.step or 0) > 20 and told.seen.python > 0.9 and told.seen.cpu > 0.05
+
+    seen = node.wait_for(m.Activity, is_seen).seen
     assert seen.last_sign.startswith("step ")
     assert 0.01 < seen.step_s < 1.0
     assert re.match(r"loop, test_child.py, line \d+", seen.where)
@@ -326,7 +328,7 @@ def wait_for_rows(args, ctx):
 
 def test_waiting_for_rows_is_seen(run):
     node = run(wait_for_rows)
-    seen = node.wait_for(m.Activity, lambda activity: activity.waits_rows > 0.8)
+    seen = node.wait_for(m.Activity, lambda told: told.seen.waits_rows > 0.8).seen
     assert seen.where.startswith("wait_for_rows, test_child.py, line ")
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from tests.support.eventually import eventually
 from tests.support.quick import QUICK_ENV
+from tfos_lab.node.forkserver.health import ServerRecord
 
 
 @pytest.fixture
@@ -120,6 +121,15 @@ def test_fork_servers_that_end_together_leave_nothing(short_folder):
         options = ["--kind", "plain", "--socket", str(folder / f"{name}.sock"), "--idle-s", "0.1"]
         subprocess.run([sys.executable, "-c", code, *options], check=True, cwd=Path.cwd())
     eventually(lambda: not folder.exists())
+
+
+@pytest.mark.parametrize(
+    ("began_s_ago", "imports_took_s", "hangs"),
+    [(300.0, 0.0, False), (300.0, 290.0, False), (300.0, 200.0, True), (700.0, 0.0, True)],
+)
+def test_a_fork_server_has_a_minute_to_answer_from_the_end_of_its_imports_on(began_s_ago, imports_took_s, hangs):
+    began_s = time.monotonic() - began_s_ago
+    assert ServerRecord(1, began_s, imports_took_s).hangs(asked_s=began_s + 1.0) == hangs
 
 
 def test_a_process_dies_with_its_fork_server_which_is_replaced_for_the_next_one(run, owner):

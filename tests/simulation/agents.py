@@ -116,7 +116,7 @@ class Agent:
             self.send(heartbeat)
             return
         idle_s = self.world.now_s - child.worked_s
-        activity = m.Activity(rank=self.rank, idle_s=idle_s, last_sign="step 1")
+        activity = m.Activity(self.rank, m.NodeActivity(idle_s=idle_s, last_sign="step 1"))
         for message in (heartbeat, activity, *child.figures()):
             self.send(message)
 

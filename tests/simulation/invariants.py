@@ -10,7 +10,7 @@ from tests.simulation.agents import Agent
 from tests.simulation.plan import GRACE_S
 from tests.simulation.run import PATIENCE_S, Run
 from tests.simulation.world import EPOCH_S
-from tfos_lab.core.states import RunState
+from tfos_lab.core.states import RUN_TRANSITIONS, RunState
 from tfos_lab.engine.state.instructions import Failure
 
 # From the last fault on: nodes work, are lost, asked for their stacks, stopped and drained, once for each start.
@@ -33,17 +33,6 @@ _UNREACHABLE = {
     "kill the kernel",
     "slow",
     "stop the child",
-}
-
-_LAST = {RunState.STOPPING, RunState.RESTARTING, RunState.FAILED}
-# What may follow a state of the run.
-_AFTER = {
-    RunState.LAUNCHING: {RunState.RESERVING, *_LAST},
-    RunState.RESERVING: {RunState.STARTING, *_LAST},
-    RunState.STARTING: {RunState.RUNNING, RunState.DONE, *_LAST},
-    RunState.RUNNING: {RunState.DONE, *_LAST},
-    RunState.RESTARTING: {RunState.RESERVING, RunState.STOPPED, *_LAST},
-    RunState.STOPPING: {RunState.STOPPED},
 }
 
 
@@ -130,7 +119,7 @@ def states_follow_one_another(run: Run) -> Iterator[str]:
     """A run goes on from one state to the next, and never back but by a restart."""
     states = [RunState.LAUNCHING, *(state for _, state, _ in run.seen.states)]
     for state, following in itertools.pairwise(states):
-        if following not in _AFTER.get(state, ()):
+        if following not in RUN_TRANSITIONS[state]:
             yield f"{following} follows {state}"
 
 

@@ -159,3 +159,36 @@ class RunState(_State):
     def stop_requested(self) -> bool:
         """Whether the user has stopped the cluster."""
         return _Trait.STOP_REQUESTED in self.traits
+
+
+_GONE = frozenset({NodeState.DONE, NodeState.FAILED, NodeState.LOST, NodeState.STOPPED})
+_UNDONE = frozenset({RunState.STOPPING, RunState.RESTARTING, RunState.FAILED})
+
+#: The table of transitions: what may follow each state of a node. Anything else is late news, and changes nothing. From
+#: one that runs back to its import goes a worker that serves others, when it is started again alone; the agent of one
+#: that has ended may still be lost.
+NODE_TRANSITIONS: dict[NodeState, frozenset[NodeState]] = {
+    NodeState.WAITING: _GONE | {NodeState.RESERVED},
+    NodeState.RESERVED: _GONE | {NodeState.IMPORTING, NodeState.STARTING, NodeState.RUNNING, NodeState.SERVING},
+    NodeState.IMPORTING: _GONE | {NodeState.STARTING, NodeState.RUNNING, NodeState.SERVING},
+    NodeState.STARTING: _GONE | {NodeState.IMPORTING, NodeState.RUNNING, NodeState.SERVING},
+    NodeState.RUNNING: _GONE | {NodeState.IMPORTING, NodeState.SERVING},
+    NodeState.SERVING: _GONE | {NodeState.IMPORTING},
+    NodeState.DONE: frozenset({NodeState.LOST}),
+    NodeState.FAILED: frozenset({NodeState.LOST}),
+    NodeState.STOPPED: frozenset({NodeState.LOST}),
+    NodeState.LOST: frozenset(),
+}
+
+#: What may follow each state of a run. After ``RESTARTING`` comes the next start of its nodes.
+RUN_TRANSITIONS: dict[RunState, frozenset[RunState]] = {
+    RunState.LAUNCHING: _UNDONE | {RunState.RESERVING},
+    RunState.RESERVING: _UNDONE | {RunState.STARTING},
+    RunState.STARTING: _UNDONE | {RunState.RUNNING, RunState.DONE},
+    RunState.RUNNING: _UNDONE | {RunState.DONE},
+    RunState.RESTARTING: _UNDONE | {RunState.RESERVING, RunState.STOPPED},
+    RunState.STOPPING: frozenset({RunState.STOPPED}),
+    RunState.DONE: frozenset(),
+    RunState.FAILED: frozenset(),
+    RunState.STOPPED: frozenset(),
+}

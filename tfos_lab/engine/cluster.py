@@ -313,6 +313,13 @@ class Cluster:
         """What has happened, oldest first; for log text, see `logs`."""
         return self.history.events
 
+    def story(self) -> str:
+        """Return how the cluster came to be where it is: a line for each change of its state and its nodes'.
+
+        Each with the seconds since the cluster was asked for, oldest first: what to send along with a question.
+        """
+        return self.history.story()
+
     @property
     def tensorboard_url(self) -> str | None:
         """Where a browser shows TensorBoard, also when the cluster has ended; None without ``tensorboard=True``.

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.engine.state.events import (
+    EvaluatorFailed,
     Event,
     FeedProgressed,
     FeedView,
@@ -17,6 +18,8 @@ from tfos_lab.engine.state.events import (
     LogText,
     MetricsReported,
     NodeChanged,
+    NodeHung,
+    NodeStartedAgain,
     StateChanged,
 )
 from tfos_lab.engine.state.feed_views import FeedViews
@@ -112,6 +115,11 @@ class History:
         if event.state is RunState.RESTARTING:
             self._restarts.append((at_s, None))
 
+    def story(self) -> str:
+        """Return how the cluster and its nodes came to be where they are: a line for each change, oldest first."""
+        lines = [(event.time_s, told) for event in self.events if (told := _told(event))]
+        return "\n".join(f"{max(0.0, time_s - self._called_s):9.3f} s  {text}" for time_s, text in lines)
+
     def mark_released(self, time_s: float) -> None:
         """Record that the first node was sent its start message."""
         with self._changed:
@@ -181,3 +189,19 @@ class History:
                 while self._recorded == recorded:
                     if not self._changed.wait(max(0.0, deadline_s - time.monotonic())):
                         return False
+
+
+def _told(event: Event) -> str:
+    match event:
+        case StateChanged(state=state, reason=reason):
+            return f"{state}{reason and ': '}{reason}"
+        case NodeChanged(node=node, state=state, detail=detail):
+            return f"{node} {state}{detail and ': '}{detail}"
+        case NodeHung(node=node, text=text):
+            return f"{node} hangs: {text}" if text else f"{node} goes on"
+        case NodeStartedAgain(node=node, reason=reason):
+            return f"{node} is started again: {reason}"
+        case EvaluatorFailed(node=node, kind=kind, message=message):
+            return f"{node} has failed, and training goes on: {kind}: {message}"
+        case _:
+            return ""

@@ -14,16 +14,13 @@ import msgspec
 
 from tfos_lab.core.runtime_files import files_in, scratch_root
 from tfos_lab.node.forkserver.client import USER_OWNER, ForkServerConnection
-from tfos_lab.node.forkserver.health import STOPPED, ServerRecord
+from tfos_lab.node.forkserver.health import STOPPED, ServerRecord, is_stopped, kill
 from tfos_lab.node.forkserver.requests import FailedReply, StatusReply
 from tfos_lab.transport.frames import ConnectionClosed
 
 _ANSWER_S = 5.0
-# One that does not answer when it is asked to end is killed: soon if it imports, is stopped or hangs, and later if it
-# may only be late on a busy machine, or first ends what nodes have left.
-_END_S = 2.0
-_LATE_S = 20.0
-_TURN_S = 0.1
+# One that does not end when it is asked to is killed; on a busy machine it may be late.
+_END_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -103,17 +100,17 @@ def _kind(path: Path) -> str:
 
 
 def _look_at(path: Path, record: ServerRecord) -> WarmServer:
-    reply = _ask(path) if record.warm_s and not record.symptom else None
-    status = reply or StatusReply(processes=0, users=[])
+    symptom = STOPPED if is_stopped(record.pid) else ""
+    status = None if symptom or not record.warm_s else _ask(path)
     return WarmServer(
         kind=_kind(path),
         pid=record.pid,
         age_s=time.monotonic() - record.began_s,
         warm_s=record.warm_s,
         memory_bytes=_memory(record.pid),
-        processes=status.processes,
-        users=tuple(status.users),
-        symptom=record.symptom,
+        processes=status.processes if status else 0,
+        users=tuple(status.users) if status else (),
+        symptom=symptom,
     )
 
 
@@ -130,28 +127,21 @@ def _ask(path: Path) -> StatusReply | None:
 
 
 def _end(path: Path, record: ServerRecord) -> str:
-    """End a fork server, by force if it does not work; return "", or why it goes on."""
+    """End a fork server, by force if it is stopped, imports or hangs; return "", or why it goes on."""
     connection = ForkServerConnection.open(path)
-    if connection is None:
-        record.kill()
+    if connection is None or not record.warm_s or is_stopped(record.pid):
+        kill(record.pid)
         return ""
-    with connection, contextlib.suppress(ConnectionClosed, OSError):
-        connection.end()
-        asked_s = time.monotonic()
-        while time.monotonic() - asked_s < (_LATE_S if _may_be_late(path, record) else _END_S):
-            for reply in connection.replies(_TURN_S):
-                if isinstance(reply, FailedReply):
-                    return reply.reason
-        record.kill()
+    with connection:
+        try:
+            connection.end()
+            replies = connection.replies(_END_S)
+        except (ConnectionClosed, OSError):
+            return ""  # it ends, and first what nodes have left
+    if refusals := [reply.reason for reply in replies if isinstance(reply, FailedReply)]:
+        return refusals[0]
+    kill(record.pid)
     return ""
-
-
-def _may_be_late(path: Path, record: ServerRecord) -> bool:
-    """Whether a fork server works, or is about to end: then it has given its socket away, and writes no record."""
-    now = ServerRecord.read(path)
-    if now is None or now.pid != record.pid or not path.exists():
-        return record.is_alive and record.symptom != STOPPED
-    return bool(now.warm_s and not now.symptom)
 
 
 def _memory(pid: int) -> int:

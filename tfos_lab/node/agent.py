@@ -33,8 +33,6 @@ from tfos_lab.node.files.payload import PayloadFile
 from tfos_lab.node.files.remote_log import RemoteLog
 from tfos_lab.node.files.result import NodeResult
 from tfos_lab.node.files.shared_folder import SavedPaths, SharedFolder
-from tfos_lab.node.forkserver.client import ForkServerSpec
-from tfos_lab.node.forkserver.health import end_abandoned
 from tfos_lab.node.gpus import NodeGpus
 from tfos_lab.node.logs import LogSender, LogSpool
 from tfos_lab.node.profile import is_of_trace, trace_piece
@@ -108,7 +106,6 @@ class Agent:
         self._payload = PayloadFile(spec.rank, self._scratch.path, send, on_ready=self._start, on_problem=self._refuse)
         self._saved_paths = SavedPaths(spec, self._output.working_folder.path.resolve(), send)
         self._watched_pidfd = open_pidfd(spec.watched_pid)
-        self._fork_server = ForkServerSpec.plain(spec.owner, spec.environ, spec.watched_pid)
         self._start_folder = spec.cwd
         self._leaving = False
         self._given_up = False
@@ -288,7 +285,6 @@ class Agent:
     def _on_watched_exit(self) -> None:
         assert self._watched_pidfd is not None
         self._loop.unwatch(self._watched_pidfd)
-        end_abandoned(self._fork_server.socket_path.parent)
         if self._spec.executor:
             self._driver.send(m.ExecutorGone(rank=self._rank))
         self.leave()

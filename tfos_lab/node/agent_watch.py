@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
-import struct
 import time
 
 from tfos_lab.core.processes import state_of
@@ -14,15 +12,6 @@ from tfos_lab.core.processes import state_of
 CHECK_S = 1.0
 # The driver has called the node lost by then.
 STOPPED_S = 6.0
-_CREDENTIALS = struct.Struct("3i")
-
-
-def peer_of(sock: socket.socket) -> int:
-    """Return the process that has made a pair of sockets; 0 if the system does not tell."""
-    with contextlib.suppress(OSError, AttributeError):
-        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        return int(_CREDENTIALS.unpack(credentials)[0])
-    return 0
 
 
 class AgentWatch:

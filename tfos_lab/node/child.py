@@ -20,11 +20,11 @@ from tfos_lab.core.descendants import MARK, wear_mark
 from tfos_lab.core.processes import set_process_name
 from tfos_lab.errors import PayloadError
 from tfos_lab.node import keyboard
-from tfos_lab.node.agent_watch import AgentWatch, peer_of
+from tfos_lab.node.agent_watch import AgentWatch
 from tfos_lab.node.files.working_folder import FOLDER, own_what_is_written
 from tfos_lab.node.forkserver.requests import ChildSpec
 from tfos_lab.node.stacks import register_dump
-from tfos_lab.transport.frames import FrameSocket
+from tfos_lab.transport.frames import FrameSocket, peer_of
 
 if TYPE_CHECKING:
     from tfos_lab.node.session import NodeSession

@@ -76,7 +76,6 @@ class ChildSupervisor:
         self._logs = logs
         self._events = events
         self._fork_server = ForkServerSpec.tensorflow(spec.owner, spec.environ, spec.watched_pid, spec.extra_env)
-        self._fork_server_watch = self._fork_server.watch()
         self._asked_again = False
         self._child: ChildLink | None = None
         self._start: m.Start | None = None
@@ -285,7 +284,7 @@ class ChildSupervisor:
         for pipe in self._pipes:
             pipe.release(self._logs, LINE_PATIENCE_S)
         if self._child is not None and not self._child.pid and not self.exited:
-            self._fork_server.replace_if_stuck(self._fork_server_watch)  # it could neither fork it nor say so
+            self._fork_server.replace_if_stuck(self._child.fork_server)  # it could neither fork it nor say so
         if self._starts_again and self.exited and self.drain():
             self._replace_child()
 

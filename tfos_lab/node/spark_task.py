@@ -215,18 +215,20 @@ def _ignoring_hangups() -> Iterator[None]:
 def _wait_for_agent(
     connection: ForkServerConnection, slot: socket.socket, node: str, fork_server: ForkServerSpec
 ) -> str:
+    from tfos_lab.transport.frames import ConnectionClosed
+
     watched: list[ForkServerConnection | socket.socket] = [connection, slot]
-    watch = fork_server.watch()
     while True:
-        has_agent = slot in watched
-        ready, _, _ = select.select(watched, [], [], None if has_agent else _POLL_S)
+        ready, _, _ = select.select(watched, [], [], _POLL_S if connection.asked_s else None)
         if slot in ready and slot.recv(1):
             connection.keep()
             return "slot given back; the node goes on"
         if slot in ready:
-            watched.remove(slot)  # the agent has ended: its fork server will say how, unless it has been stopped
-        elif not has_agent:
-            fork_server.replace_if_stuck(watch)
+            watched.remove(slot)  # the agent has ended: its fork server says how
+            with contextlib.suppress(ConnectionClosed, OSError):
+                connection.ask_status()  # it answers, unless it has been stopped
+        else:
+            fork_server.replace_if_stuck(connection)
         if connection in ready and (ended := _how_it_ended(connection, node, fork_server)):
             return ended
 

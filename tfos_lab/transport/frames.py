@@ -10,6 +10,7 @@ from collections import deque
 from typing import NamedTuple, Self
 
 _HEADER = struct.Struct("!I")
+_CREDENTIALS = struct.Struct("3i")  # pid, user and group
 _MAX_FDS = 8
 _MOST_BYTES = (1 << 32) - 1
 
@@ -155,6 +156,12 @@ def frame_pair() -> tuple[FrameSocket, socket.socket]:
     """Return a connected pair: one end for this process, and the raw other end for a process that is forked."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
     return FrameSocket(ours), theirs
+
+
+def peer_of(sock: socket.socket) -> int:
+    """Return the process that listens at the other end of a unix socket, or has made the pair."""
+    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return int(_CREDENTIALS.unpack(credentials)[0])
 
 
 def close_all(fds: list[int]) -> None:

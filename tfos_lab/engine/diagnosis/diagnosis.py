@@ -11,7 +11,8 @@ from tfos_lab.core.markup import h
 from tfos_lab.engine.diagnosis.figures import slower_nodes, trains
 from tfos_lab.engine.diagnosis.verdict import Kind, Verdict, judge
 from tfos_lab.engine.metrics import by_weight
-from tfos_lab.engine.state.events import ClusterView, FeedView, NodeActivity, NodeView, changed
+from tfos_lab.engine.state.events import ClusterView, FeedView, NodeView, changed
+from tfos_lab.messages import NodeActivity
 
 
 @dataclass(frozen=True)

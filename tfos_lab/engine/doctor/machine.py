@@ -12,7 +12,7 @@ import msgspec
 from tfos_lab.core.runtime_files import files_in, scratch_root, spool_root
 from tfos_lab.engine.doctor.finding import Finding
 from tfos_lab.node.forkserver.client import ForkServerConnection
-from tfos_lab.node.forkserver.health import SILENT, STOPPED, ServerRecord
+from tfos_lab.node.forkserver.health import SILENT, STOPPED, ServerRecord, is_stopped
 from tfos_lab.node.forkserver.requests import FailedReply
 from tfos_lab.node.gpus import free_gpus, visible_gpus
 from tfos_lab.transport.frames import ConnectionClosed
@@ -98,7 +98,7 @@ def check_runs(environ: Mapping[str, str]) -> Finding:
 
 _TIMEOUT_S = 0.3
 # One that has imported everything answers, if late on a busy machine.
-_LATE_S = 3.0
+_LATE_S = 20.0
 _STUCK = (STOPPED, SILENT)
 
 
@@ -128,8 +128,8 @@ def check_fork_servers() -> Finding:
 def ask_fork_server(path: Path) -> str:
     """Return ``"warm"``, ``"importing"``, ``"gone"``, what it suffers from, or why it failed to import."""
     record = ServerRecord.read(path)
-    if record is not None and record.symptom:
-        return record.symptom
+    if record is not None and is_stopped(record.pid):
+        return STOPPED
     connection = ForkServerConnection.open(path)  # `connect` would start one where none runs
     if connection is None:
         return "gone"
@@ -139,6 +139,6 @@ def ask_fork_server(path: Path) -> str:
             replies = connection.replies(_LATE_S if record is not None and record.warm_s else _TIMEOUT_S)
         except (ConnectionClosed, OSError, msgspec.DecodeError):
             return "gone"
-    if not replies:
-        return "importing"  # it answers when it has imported everything
+    if not replies:  # one that imports answers when it has imported everything
+        return SILENT if record is not None and record.warm_s else "importing"
     return replies[0].reason if isinstance(replies[0], FailedReply) else "warm"

@@ -106,12 +106,11 @@ class LocalLauncher(Launcher):
 
     def _watch(self) -> None:
         """Report agents that end before they have sent all they had."""
-        watch = self._fork_server.watch()
         while not self._closing.is_set() and self._selector.get_map():
             for key, _ in self._selector.select(timeout=0.2):
                 self._receive(key.data, self._connections[key.data])
             if self._awaited:
-                self._fork_server.replace_if_stuck(watch)
+                self._fork_server.replace_if_stuck(self._connections[next(iter(self._awaited))])
         is_anyone_there = bool(self._selector.get_map())
         for frames in self._connections.values():
             frames.close()

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from tfos_lab import messages as m
 from tfos_lab.core.roles import NodeSpec
 from tfos_lab.core.states import NodeState
-from tfos_lab.engine.state.events import MetricsReported, NodeActivity, NodeView, changed
+from tfos_lab.engine.state.events import MetricsReported, NodeView, changed
 from tfos_lab.engine.state.instructions import Failure
 
 
@@ -56,7 +56,7 @@ class ClusterNode:
         if isinstance(told, m.RowsTaken):
             self.view = changed(self.view, rows=told.rows)
         else:
-            self.view = changed(self.view, activity=NodeActivity.from_message(told))
+            self.view = changed(self.view, activity=changed(told.seen, slower=None))
 
     def take_report(self, report: m.Reported, now_s: float) -> MetricsReported:
         """Take the metrics that the function reports; return the event."""

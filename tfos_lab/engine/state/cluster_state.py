@@ -1,7 +1,7 @@
 """The state machine of a cluster: which nodes have reserved, run and ended, and what follows from it.
 
 Messages, ticks and requests go in; instructions come out, and the server carries them out. There are no sockets,
-threads or clocks: time is an argument.
+threads or clocks: time is an argument. What may follow what is a table in `core.states`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from tfos_lab import messages as m
 from tfos_lab.core.launchers import THIS_MACHINE
 from tfos_lab.core.roles import NodeSpec, Role, chief_of, cluster_spec
-from tfos_lab.core.states import NodeState, RunState
+from tfos_lab.core.states import NODE_TRANSITIONS, RUN_TRANSITIONS, NodeState, RunState
 from tfos_lab.engine.state.causes import CONSEQUENCE_PATIENCE_S, Causes, failure_from, in_terms_of_steps, summary
 from tfos_lab.engine.state.cluster_node import ClusterNode
 from tfos_lab.engine.state.events import (
@@ -232,10 +232,7 @@ class ClusterState:
         node.view = replace(node.view, pid=pid or node.view.pid)
         if state is NodeState.SERVING:
             node.serves, node.loss = True, None
-        # The fork server's reply that a child has been forked may arrive after the child's own first message.
-        is_late = state.order < node.view.state.order
-        instructions = [] if is_late else self._node_state(node, state, now_s)
-        instructions += self._when_all_started(now_s)
+        instructions = self._node_state(node, state, now_s) + self._when_all_started(now_s)
         return instructions + (self._when_all_returned(now_s) if state is NodeState.SERVING else [])
 
     def _when_all_started(self, now_s: float) -> list[Instruction]:
@@ -268,11 +265,12 @@ class ClusterState:
             return []
         if self._goes_on_without(node, outcome):
             return self._start_again(node, failure_from(node.spec.node, outcome), now_s)
+        if outcome.kind == "returned" and node.view.state.is_replaceable:
+            return []  # it has not been started
         node.outcome = outcome
         if outcome.kind == "returned":
             # A function that returns at once has run all the same.
-            is_quick = not (node.view.state.is_replaceable or node.view.state.is_up)
-            begun = self._progress(node, NodeState.RUNNING, 0, now_s) if is_quick else []
+            begun = [] if node.view.state.is_up else self._progress(node, NodeState.RUNNING, 0, now_s)
             return begun + self._node_state(node, NodeState.DONE, now_s) + self._when_all_returned(now_s)
         if outcome.kind == "stopped" or self._state.stop_requested or self._finishing:
             return self._node_state(node, NodeState.DONE if self._finishing else NodeState.STOPPED, now_s)
@@ -389,7 +387,7 @@ class ClusterState:
 
     def fail(self, failure: Failure, now_s: float) -> list[Instruction]:
         """End the cluster for a cause that the launcher or a feed has found."""
-        if self._state.is_settled or self._over or self._finishing:
+        if self._state.is_ending or self._over or self._finishing:
             return []
         return [*self._fail(failure, now_s, consequence=False), *self._when_drained(now_s)]
 
@@ -516,13 +514,13 @@ class ClusterState:
         return [SendTo(node.spec.rank, stop) for node in self._nodes if not node.drained]
 
     def _node_state(self, node: ClusterNode, state: NodeState, now_s: float, detail: str = "") -> list[Instruction]:
-        if node.view.state == state:
+        if state not in NODE_TRANSITIONS[node.view.state]:
             return []
         node.view = replace(node.view, state=state, detail=detail)
         return [Publish(NodeChanged(time_s=now_s, node=node.spec.node, state=state, detail=detail))]
 
     def _cluster_state(self, state: RunState, now_s: float) -> list[Instruction]:
-        if self._state == state:
+        if state not in RUN_TRANSITIONS[self._state]:
             return []
         self._state = state
         return [Publish(StateChanged(time_s=now_s, state=state, reason=self._reason))]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
+from dataclasses import fields
 
 import msgspec
 
@@ -26,8 +27,8 @@ _BEFORE_START = frozenset({RunState.LAUNCHING, RunState.RESERVING})
 _PNG = b"\x89PNG\r\n\x1a\n"
 _STREAMS = frozenset({"stdout", "stderr"})
 
-# All but the step, which is the user's own, and texts.
-_activity_numbers = operator.attrgetter(*(set(m.Activity.__struct_fields__) - {"rank", "step", "where", "last_sign"}))
+_OWN_OR_TEXT = {"step", "where", "last_sign"}  # a step is the user's own
+_numbers_of_activity = operator.attrgetter(*({one.name for one in fields(m.NodeActivity)} - _OWN_OR_TEXT))
 
 _OfFeed = m.FeedReady | m.AttemptStored | m.FilesFound | m.FeedRead
 
@@ -121,8 +122,8 @@ def _numbers_of(message: m.FromAgent) -> tuple[object, ...]:
             return (message.time_s,)  # a step is the user's own
         case m.Stacks():
             return (abs(message.request),)  # requests that nobody waits for have numbers below 0
-        case m.Activity():
-            return _activity_numbers(message)
+        case m.Activity(seen=seen):
+            return _numbers_of_activity(seen)
         case _:
             return msgspec.structs.astuple(message)
 

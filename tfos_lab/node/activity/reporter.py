@@ -7,9 +7,9 @@ import ctypes
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-
-import msgspec
+from typing import Any
 
 from tfos_lab import messages as m
 from tfos_lab.core.processes import stat_of
@@ -49,7 +49,8 @@ class ActivityReporter:
         self._group = group
         self._gpu = GpuUse(gpus)
         self._machine: Machine | None = None
-        self._latest = m.Activity(rank)
+        self._rank = rank
+        self._seen = m.NodeActivity()
         self._rows = 0
         self._sent_s = 0.0
         self._sign, self._sign_s = "", 0.0
@@ -65,15 +66,15 @@ class ActivityReporter:
                 self._rows = rows
                 # Of a step and its rows, which of the two is heard of last says nothing: the step tells more.
                 self._note(self._sign if self._sign.startswith("step ") else "took rows")
-            case m.Activity():
-                if message.step not in (None, self._latest.step):
-                    self._note(f"step {message.step}")
-                self._latest = message
+            case m.Activity(seen=seen):
+                if seen.step not in (None, self._seen.step):
+                    self._note(f"step {seen.step}")
+                self._seen = seen
 
     def _begin(self, pid: int) -> None:
         self._machine = Machine(pid, group=self._group)
         self._machine.read(time.monotonic())
-        self._latest, self._rows = m.Activity(self._latest.rank), 0
+        self._seen, self._rows = m.NodeActivity(), 0
         self._sent_s = time.monotonic()
         self._note("began")
 
@@ -91,17 +92,16 @@ class ActivityReporter:
         if (output_at := self._output_at()) > self._sign_s:
             self._sign, self._sign_s = "printed", output_at
         gpu, gpu_memory_bytes = self._gpu.read()
-        self._send(
-            msgspec.structs.replace(
-                self._latest,
-                **machine.read(now),
-                host_cores=os.cpu_count() or 0,
-                gpu=gpu,
-                gpu_memory_bytes=gpu_memory_bytes,
-                idle_s=now - self._sign_s,
-                last_sign=self._sign,
-            )
+        seen = replace(
+            self._seen,
+            **machine.read(now),
+            host_cores=os.cpu_count() or 0,
+            gpu=gpu,
+            gpu_memory_bytes=gpu_memory_bytes,
+            idle_s=now - self._sign_s,
+            last_sign=self._sign,
         )
+        self._send(m.Activity(self._rank, seen))
 
     def end(self) -> None:
         """Send the last figures: the function has ended."""
@@ -198,8 +198,8 @@ class Machine:
         self._seconds: dict[int, float] = {}
         self._host = (0.0, 0.0)
 
-    def read(self, now_s: float) -> dict[str, float]:
-        """Return the figures as of now, by their names in `Activity`; ``now_s`` is of a clock that never goes back.
+    def read(self, now_s: float) -> dict[str, Any]:
+        """Return the figures as of now, by their names in `NodeActivity`; ``now_s`` is of a clock that never goes back.
 
         CPU in use (cores) and resident memory of the processes; shares of the host's CPU and memory, 0 to 1.
         """

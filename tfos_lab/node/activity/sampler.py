@@ -141,22 +141,20 @@ class ActivitySampler:
         self._counts.append(Counter())
         step, step_s = STEPS.read()
         self._note_where()
-        self._send(
-            m.Activity(
-                rank=self._rank,
-                step=step,
-                step_s=step_s,
-                waits_rows=share.get(Doing.ROWS, 0.0),
-                waits_data=share.get(Doing.DATA, 0.0),
-                waits_peers=share.get(Doing.PEERS, 0.0),
-                computes=share.get(Doing.TENSORFLOW, 0.0),
-                python=share.get(Doing.PYTHON, 0.0),
-                rows_s=(last - first) / max(last_s - first_s, 1e-3),
-                where=self._where,
-                has_gpu_peers=self._has_gpus and self._in_lock_step,
-                trains_alone=FITS.is_alone,
-            )
+        seen = m.NodeActivity(
+            step=step,
+            step_s=step_s,
+            waits_rows=share.get(Doing.ROWS, 0.0),
+            waits_data=share.get(Doing.DATA, 0.0),
+            waits_peers=share.get(Doing.PEERS, 0.0),
+            computes=share.get(Doing.TENSORFLOW, 0.0),
+            python=share.get(Doing.PYTHON, 0.0),
+            rows_s=(last - first) / max(last_s - first_s, 1e-3),
+            where=self._where,
+            has_gpu_peers=self._has_gpus and self._in_lock_step,
+            trains_alone=FITS.is_alone,
         )
+        self._send(m.Activity(self._rank, seen))
 
 
 def _has_gpus() -> bool:

@@ -1,7 +1,8 @@
 """The client of fork servers: `ForkServerSpec` says which one is meant, and starts it where it does not run yet.
 
 Sockets are in a folder that only the user can open: ``<tmp>/tfos_lab-<uid>/<owner>/<kind>-<import environment>.sock``,
-where owner and import environment are hashes. A fork server that is stopped or hangs is killed, and another one starts.
+where owner and import environment are hashes. A fork server that is stopped, or has not answered for a minute, is
+killed, and another one starts.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import msgspec
 
 from tfos_lab.core.runtime_files import package_root, scratch_root, spool_root
 from tfos_lab.node.folder_lock import keeping
-from tfos_lab.node.forkserver.health import ServerRecord, Watch
+from tfos_lab.node.forkserver.health import SILENT, STOPPED, ServerRecord, is_stopped, kill
 from tfos_lab.node.forkserver.process_state import ProcessState
 from tfos_lab.node.forkserver.requests import (
     EndRequest,
@@ -34,14 +35,15 @@ from tfos_lab.node.forkserver.requests import (
     SpawnRequest,
     StatusRequest,
 )
-from tfos_lab.transport.frames import ConnectionClosed, FrameSocket
+from tfos_lab.transport.frames import ConnectionClosed, FrameSocket, peer_of
 
 # Owners that begin with this are a user's: their fork servers outlive kernels.
 USER_OWNER = "user-"
 _START_TIMEOUT_S = 20.0
 # A process that holds the lock listens within milliseconds, or is about to end.
 _LISTEN_TIMEOUT_S = 3.0
-_REPLY_TURN_S = 60.0
+_POLL_S = 0.005
+_REPLY_TURN_S = 1.0
 
 logger = logging.getLogger(__name__)
 _reply_decoder = msgspec.msgpack.Decoder(ForkServerReply)
@@ -52,10 +54,20 @@ class ForkServerUnavailable(OSError):
 
 
 class ForkServerConnection:
-    """A connection to a fork server: asks for at most one process, which is ended when the connection closes."""
+    """A connection to a fork server: asks for at most one process, which is ended when the connection closes.
 
-    def __init__(self, frames: FrameSocket) -> None:
+    Attributes
+    ----------
+    server_pid : int
+        The fork server.
+    asked_s : float
+        When it was asked what it has not answered yet (``time.monotonic``); 0 if it has.
+    """
+
+    def __init__(self, frames: FrameSocket, server_pid: int) -> None:
         self._frames = frames
+        self.server_pid = server_pid
+        self.asked_s = 0.0
 
     @classmethod
     def open(cls, path: Path) -> Self | None:
@@ -66,7 +78,7 @@ class ForkServerConnection:
         except (FileNotFoundError, ConnectionRefusedError):
             sock.close()
             return None
-        return cls(FrameSocket(sock))
+        return cls(FrameSocket(sock), peer_of(sock))
 
     def fileno(self) -> int:
         """Return the file descriptor, for poll loops."""
@@ -90,7 +102,7 @@ class ForkServerConnection:
 
     def keep(self) -> None:
         """Let the process outlive this connection."""
-        self._send(KeepRequest())
+        self._send(KeepRequest(), is_question=False)
 
     def ask_status(self) -> None:
         """Ask for a `StatusReply`."""
@@ -100,7 +112,9 @@ class ForkServerConnection:
         """Ask the fork server to end, if nothing runs that was forked from it; see `EndRequest`."""
         self._send(EndRequest())
 
-    def _send(self, request: ForkServerRequest, fds: Sequence[int] = ()) -> None:
+    def _send(self, request: ForkServerRequest, fds: Sequence[int] = (), *, is_question: bool = True) -> None:
+        if is_question:
+            self.asked_s = time.monotonic()
         self._frames.send(msgspec.msgpack.encode(request), list(fds))
 
     def replies(self, wait_s: float = 0.0) -> list[ForkServerReply]:
@@ -111,7 +125,10 @@ class ForkServerConnection:
         ConnectionClosed
             If the fork server has ended.
         """
-        return [_reply_decoder.decode(frame.data) for frame in self._frames.available(wait_s)]
+        replies = [_reply_decoder.decode(frame.data) for frame in self._frames.available(wait_s)]
+        if replies:
+            self.asked_s = 0.0
+        return replies
 
     def close(self) -> None:
         """Close the connection, which ends the process unless it is kept; may be called twice."""
@@ -191,7 +208,7 @@ class ForkServerSpec:
     def connect(self) -> ForkServerConnection:
         """Return a connection to the fork server, which may still be importing; start it first if need be.
 
-        One that is stopped or hangs is replaced within five seconds.
+        One that is stopped is replaced.
 
         Raises
         ------
@@ -205,57 +222,50 @@ class ForkServerSpec:
             if connection is None:
                 status = self._start(path)
                 connection = None if status else self._wait_for_listener(path)
-            if connection is not None and self._answers(connection):
+            if connection is not None and not self._is_stopped(connection):
                 return connection
         log = self.log_path
         tail = log.read_text(errors="replace")[-600:] if log.exists() else ""
         how = f"ended with status {status}" if status else f"did not start within {_START_TIMEOUT_S:g} s"
         raise ForkServerUnavailable(f"the fork server {how}; its log {log} ends: {tail}")
 
-    def watch(self) -> Watch:
-        """Return a watch of the fork server, for one who waits for it."""
-        return Watch(self.socket_path)
+    def replace_if_stuck(self, connection: ForkServerConnection) -> None:
+        """Kill a fork server that is stopped, or has not answered for a minute; its connections then close."""
+        if not connection.asked_s:
+            return
+        record = ServerRecord.read(self.socket_path)
+        if is_stopped(connection.server_pid):
+            self._replace(connection.server_pid, STOPPED)
+        elif record is not None and record.hangs(connection.asked_s):
+            self._replace(connection.server_pid, SILENT)
 
-    def replace_if_stuck(self, watch: Watch) -> None:
-        """Kill the fork server if it has been stopped, or has hung, for a while; its connections then close."""
-        if (symptom := watch.symptom()) and watch.record is not None:
-            self._replace(watch.record, symptom)
-
-    def _answers(self, connection: ForkServerConnection) -> bool:
-        """Whether a fork server answers, or still imports; one that does neither is replaced."""
-        watch = self.watch()
-        try:
-            symptom = watch.wait_for_answer(connection.ask_status, lambda wait_s: bool(connection.replies(wait_s)))
-        except (ConnectionClosed, OSError):
-            connection.close()  # it was about to end
-            return False
-        if symptom and watch.record is not None:
+    def _is_stopped(self, connection: ForkServerConnection) -> bool:
+        if is_stopped(connection.server_pid):
             connection.close()
-            self._replace(watch.record, symptom)
-        return not symptom
+            self._replace(connection.server_pid, STOPPED)
+            return True
+        return False
 
     def _wait_for_listener(self, path: Path) -> ForkServerConnection | None:
         """Connect to the one that has been started, or to the one of another process that won the race to start it.
 
         One that holds the lock and does not listen has lost its socket: it is ended, and None returned.
         """
-        until = time.monotonic() + _LISTEN_TIMEOUT_S
-        holder = ServerRecord.read(path)
-        while time.monotonic() < until:
+        until, holder = time.monotonic() + _LISTEN_TIMEOUT_S, ServerRecord.read(path)
+        while holder is not None and time.monotonic() < until:
             if (connection := ForkServerConnection.open(path)) is not None:
                 return connection
-            if holder is None or not holder.is_alive:
-                return None  # it was about to end
-            time.sleep(0.005)
+            time.sleep(_POLL_S)
+            holder = ServerRecord.read(path)  # None where it was about to end
         if holder is not None:
-            self._replace(holder, "had lost its socket")
+            self._replace(holder.pid, "had lost its socket")
         return None
 
-    def _replace(self, record: ServerRecord, symptom: str) -> None:
+    def _replace(self, pid: int, symptom: str) -> None:
         """Kill a fork server that is of no use any more, and say so."""
         which = "TensorFlow's" if self.kind == "tensorflow" else "the agents'"
-        self.tell(f"{which} fork server (process {record.pid}) {symptom}: it has been replaced by another one")
-        record.kill()
+        self.tell(f"{which} fork server (process {pid}) {symptom}: it has been replaced by another one")
+        kill(pid)
 
     def spawn(self, target: str, body: bytes, fds: Sequence[int] = ()) -> ForkServerConnection:
         """Ask for a process, and return the connection that holds it; see `SpawnRequest`.
@@ -293,7 +303,7 @@ class ForkServerSpec:
             connection.ask_if_warm()
             try:
                 while not (replies := connection.replies(wait_s=_REPLY_TURN_S)):
-                    pass
+                    self.replace_if_stuck(connection)
             except (ConnectionClosed, OSError) as error:
                 raise ForkServerUnavailable("the fork server ended before it was warm") from error
         if isinstance(replies[0], FailedReply):

@@ -2,8 +2,8 @@
 
 An agent that ends removes its folder. One that is killed cannot, and its spool may hold gigabytes: the next agent of
 the same user on this host removes it, and ends processes that the node has started, if any are left. It also removes
-the locks and logs of fork servers that have ended, and what else is old; and it kills fork servers that are stopped
-while nobody uses them any more. All of that may happen in several processes at once, and while others start.
+the locks and logs of fork servers that have ended, and what else is old. All of that may happen in several processes at
+once, and while others start.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from tfos_lab.core.descendants import signal_marked
 from tfos_lab.core.runtime_files import files_in
 from tfos_lab.node import failure_note
 from tfos_lab.node.folder_lock import lock
-from tfos_lab.node.forkserver.health import end_abandoned
 
 #: The files of an agent's folder by which the processes of its children are found; see `core.descendants`.
 MARK_PREFIX = "child-"
@@ -88,8 +87,6 @@ def _remove_agent(folder: Path, agent: int) -> None:
 
 def _remove_if_old(path: Path) -> None:
     is_owner = _OWNER.fullmatch(path.name) is not None
-    if is_owner:
-        end_abandoned(path)
     if _age_s(path) <= (_OWNER_LIFETIME_S if is_owner else _OLD_S):
         return
     if not path.is_dir():

@@ -9,12 +9,13 @@ import importlib
 import os
 import socket
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 
 from tfos_lab.core.processes import adopt_orphans, die_with_parent
-from tfos_lab.node.forkserver.health import ServerLog, lock_path
+from tfos_lab.node.forkserver.health import ServerRecord, lock_path
 from tfos_lab.node.forkserver.requests import SpawnRequest
 from tfos_lab.node.forkserver.server import IDLE_S, Endpoint, Forked, ForkServer, Lifetime
 
@@ -40,15 +41,15 @@ def main() -> None:
     parser.add_argument("--idle-s", type=float, default=IDLE_S)
     parser.add_argument("--outlives", action="store_true", help="stay when those have ended that use it")
     options = parser.parse_args()
-    endpoint = _listen(options.socket)
+    endpoint = _bind(options.socket)
     if endpoint is None:
         os._exit(0)
-    log = _detach(endpoint)
+    began_s = _detach(endpoint)
     if options.kind == "tensorflow":
         adopt_orphans()  # of children; agents start nothing that needs it
     failure = _preload(options.kind)
-    log.warm()
-    fork_server = ForkServer(endpoint, log, Lifetime(options.idle_s, options.outlives), failure=failure)
+    ServerRecord(os.getpid(), began_s, time.monotonic() - began_s).write(endpoint.lock)
+    fork_server = ForkServer(endpoint, Lifetime(options.idle_s, options.outlives), failure=failure)
     if options.kind == "plain":
         fork_server.look_for_orphans()
     try:
@@ -63,20 +64,22 @@ def main() -> None:
     os._exit(_run_target(request, fds, parent))
 
 
-def _detach(endpoint: Endpoint) -> ServerLog:
-    """Go on in a process of its own, and let whoever started this one connect as soon as that one has a record."""
-    has_record = os.pipe()
+def _detach(endpoint: Endpoint) -> float:
+    """Go on in a process of its own, and let whoever started this one go on once that one listens; return when."""
+    listens = os.pipe()
     if os.fork():
-        os.close(has_record[1])
-        os.read(has_record[0], 1)
+        os.close(listens[1])
+        os.read(listens[0], 1)
         os._exit(0)
-    log = ServerLog(endpoint.lock)
-    for descriptor in has_record:
+    began_s = time.monotonic()
+    ServerRecord(os.getpid(), began_s, 0.0).write(endpoint.lock)
+    endpoint.listener.listen(256)  # a client is told the process that has called this
+    for descriptor in listens:
         os.close(descriptor)
-    return log
+    return began_s
 
 
-def _listen(path: Path) -> Endpoint | None:
+def _bind(path: Path) -> Endpoint | None:
     """Bind the socket and hold its lock; return None if another fork server already serves it."""
     lock = _take_lock(lock_path(path))
     if lock is None:
@@ -85,7 +88,6 @@ def _listen(path: Path) -> Endpoint | None:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(str(path))
     path.chmod(0o600)
-    listener.listen(256)
     _shorten_log()
     return Endpoint(listener, path, lock)
 

@@ -29,7 +29,7 @@ import msgspec
 from tfos_lab.core.processes import open_pidfd, reset_signals
 from tfos_lab.node.folder_lock import lock
 from tfos_lab.node.forkserver.endings import Endings
-from tfos_lab.node.forkserver.health import ServerLog, end_abandoned, lock_path
+from tfos_lab.node.forkserver.health import lock_path
 from tfos_lab.node.forkserver.requests import (
     EndRequest,
     ExitedReply,
@@ -88,9 +88,8 @@ class Lifetime(NamedTuple):
 class ForkServer:
     """Forks processes on request and reports when they end; single-threaded, so that forking is safe."""
 
-    def __init__(self, endpoint: Endpoint, log: ServerLog, lifetime: Lifetime, *, failure: str = "") -> None:
+    def __init__(self, endpoint: Endpoint, lifetime: Lifetime, *, failure: str = "") -> None:
         self._listener, self._path, self._lock = endpoint
-        self._log = log
         self._lifetime = lifetime
         self._failure = failure
         self._clients: set[_Client] = set()
@@ -116,11 +115,9 @@ class ForkServer:
         try:
             while not (self._is_over() and self._withdraw()):
                 for key, _ in self._selector.select(timeout=self._endings.timeout_s):
-                    self._log.beat()
                     key.data(key.fileobj)
                 self._refuse_to_end()
                 self._endings.tick()
-                self._log.beat()
         except SystemExit:
             pass
         self._end_all()
@@ -290,14 +287,11 @@ class ForkServer:
             if pidfd is not None:
                 self._watched_pids[watched_pid] = pidfd
                 self._selector.register(pidfd, selectors.EVENT_READ, lambda _: self._on_watched_exit(watched_pid))
-                self._log.used_by(self._watched_pids)
 
     def _on_watched_exit(self, watched_pid: int) -> None:
         pidfd = self._watched_pids.pop(watched_pid)
         self._selector.unregister(pidfd)
         os.close(pidfd)
-        self._log.used_by(self._watched_pids)
-        end_abandoned(self._path.parent)
 
     def close_in_child(self) -> None:
         """Close, in a forked process, whatever belongs to the parent."""
