@@ -13,7 +13,27 @@ from tests.support.stage import Stage
 pytestmark = pytest.mark.browser
 
 
+def test_nodes_that_agree_have_one_row_which_unfolds_by_key_and_stays_so(stage: Stage) -> None:
+    for node in stage.cluster.nodes:
+        stage.change(node, state="running", step=3, total_steps=12)
+    together = stage.page.locator("tr.tfos-together")
+    expect(together).to_contain_text("all 4 nodes")
+    expect(together.get_by_role("progressbar")).to_have_attribute("aria-valuenow", "25")
+    expect(stage.row("worker:1")).to_be_hidden()
+    together.locator("summary").focus()
+    stage.page.keyboard.press("Enter")
+    expect(stage.row("worker:1")).to_be_visible()
+    stage.change("chief:0", step=4)
+    expect(together).to_contain_text("3 – 4/12")
+    expect(stage.row("worker:1")).to_be_visible()
+    expect(together.locator("summary")).to_be_focused()
+    stage.change("worker:1", state="failed", detail="ValueError: label 11")
+    expect(together).to_contain_text("3 nodes")
+    expect(stage.row("worker:1")).to_contain_text("failed")
+
+
 def test_a_row_changes_cell_by_cell(stage: Stage) -> None:
+    stage.unfold()
     rows = "Object.fromEntries([...document.querySelectorAll('tbody tr')].map((row) => [row.dataset.key, row]))"
     stage.page.evaluate(f"() => {{ window.before = {rows}; }}")
     stage.change("chief:0", state="reserved")
@@ -34,6 +54,7 @@ def test_a_failed_node_shows_the_reason_below_its_row(stage: Stage) -> None:
 
 
 def test_a_late_heartbeat_is_marked(stage: Stage) -> None:
+    stage.unfold()
     started = stage.cluster.view().started_s
     stage.change("chief:0", state="running", last_heartbeat_s=started - 42)
     stage.change("worker:0", state="running", last_heartbeat_s=started + 1000)
@@ -75,6 +96,7 @@ def test_arrow_keys_move_between_tabs(stage: Stage) -> None:
     stage.page.keyboard.press("End")
     stage.has_lines("of the last")
     assert stage.page.locator("[role=tab][tabindex='0']").count() == 1
+    stage.unfold()
     stage.row("chief:0").get_by_role("button").press("Enter")
     stage.has_lines("of the chief")
 

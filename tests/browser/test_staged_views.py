@@ -99,6 +99,7 @@ def test_the_verdict_and_the_shares_say_what_a_run_waits_for(
 ) -> None:
     stage = staging.open(staged, dark=dark)
     expect(stage.page.locator(".tfos-verdict")).to_have_text(staged.verdict)
+    stage.unfold()
     expect(stage.row("chief:0").get_by_role("img")).to_have_attribute("aria-label", re.compile(f"^{share}"))
     expect(stage.page.get_by_role("progressbar", name="Progress of the training")).to_have_attribute(
         "aria-valuenow", "62"
@@ -207,6 +208,7 @@ def test_what_has_no_column_is_among_the_details(staging: Staging) -> None:
         expect(titles.filter(has_text=title).filter(visible=True)).to_have_count(0)
     details = stage.page.locator("tr.tfos-more-row:visible")
     expect(details).to_have_count(0)
+    stage.unfold()
     stage.page.get_by_label("Details of worker:0").click()
     expect(details).to_contain_text(re.compile(r"val_accuracy.*Memory1.24 GB.*PID41217", re.DOTALL))
     expect(details).not_to_contain_text("exec-1", use_inner_text=True)

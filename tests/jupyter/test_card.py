@@ -23,7 +23,7 @@ import tfos_lab
 from tests.support.fake_cluster import TRACEBACK, FakeCluster
 from tests.support.outline import Outline, words
 from tests.support.recorded_runs import this_process, write_run
-from tests.support.staged_views import INPUT, STRAGGLER, make_hang, make_straggle, reports_of, staged_cluster
+from tests.support.staged_views import COMPUTE, INPUT, STRAGGLER, make_hang, make_straggle, reports_of, staged_cluster
 from tfos_lab.core.markup import h
 from tfos_lab.engine.state.events import (
     ClusterView,
@@ -40,7 +40,7 @@ from tfos_lab.jupyter.display.metric_charts import render_charts
 from tfos_lab.jupyter.display.node_table import metric_names
 from tfos_lab.jupyter.display.series import SeriesBook, SeriesPoints, all_series
 from tfos_lab.jupyter.display.static_bundle import NodeStacks, make_bundle
-from tfos_lab.jupyter.display.table import LiveTable
+from tfos_lab.jupyter.display.table import LiveTable, range_of, render_table
 from tfos_lab.messages import NodeActivity
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -434,6 +434,42 @@ def test_a_column_shows_validation_rather_than_how_many_epochs_there_were():
     metrics = {"accuracy": 0.9, "loss": 0.4, "epoch": 3.0, "val_loss": 0.5}
     view = dataclasses.replace(view, nodes=tuple(dataclasses.replace(node, metrics=metrics) for node in view.nodes))
     assert metric_names(view) == ["loss", "accuracy", "val_loss", "epoch"]
+
+
+def test_nodes_that_agree_have_one_row_which_unfolds_to_theirs():
+    cluster = staged_cluster(COMPUTE)
+
+    def rows() -> tuple[list[str], list[str]]:
+        """Return the first row of each body, and the nodes of the folded one."""
+        html = render_table(cluster.view(), cluster.view().places)
+        folded = re.search('<tbody class="tfos-members".*?</tbody>', html, re.DOTALL)
+        shown = html.replace(folded[0], "") if folded else html
+        names = re.findall(r'<tr [^>]*data-key="([^" ]*)"', folded[0]) if folded else []
+        return re.findall(r'class="tfos-node">.*?</details>(?:<[^>]*>)*([^<]+)<', shown), names
+
+    assert rows() == (["all 4 nodes"], cluster.nodes), "its own log and stacks are a click away"
+    make_straggle(cluster, "worker:1")
+    assert rows() == (["3 nodes", "worker:1"], ["chief:0", "worker:0", "worker:2"])
+    make_straggle(cluster, "worker:1")
+    cluster.change("worker:2", nan_since={"loss": 12})
+    assert rows() == (cluster.nodes, []), "two that agree are no crowd"
+
+
+@pytest.mark.parametrize(
+    ("texts", "together"),
+    [
+        (["0.5", "0.5"], "0.5"),
+        (["62 %", "58 %", "", "60 %"], "58 – 62 %"),
+        (["9/96", "10/96"], "9 – 10/96"),
+        (["1,024", "998"], "998 – 1,024"),
+        (["nan", "0.5"], "nan, 0.5"),
+        (["1e-05", "2e-04"], "1e-05 – 2e-04"),
+        (["990 MB", "1.2 GB"], "990 MB – 1.2 GB"),
+        ([], ""),
+    ],
+)
+def test_what_nodes_report_apart_is_a_range(texts, together):
+    assert range_of(texts) == together
 
 
 # ---- charts ---------------------------------------------------------------------------------------------------------

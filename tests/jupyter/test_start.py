@@ -32,3 +32,24 @@ def test_a_cluster_is_shown_where_somebody_watches_and_if_asked_for(notebook):
     refused = notebook.run("tfos_lab.run(print, name='refused', cluster_size=0)")
     assert "ConfigError: cluster_size=0: at least one node is needed" in refused
     assert not any(shown.startswith("tfos-refused-") for shown in notebook.shown)
+
+
+BARS = r"""
+import sys, time
+from tfos_lab.jupyter.display.kernel import NoProgressBars, current_kernel
+
+def write():
+    bars = "\r[Stage 0:====>      (3 + 2) / 8][Stage 1:>    (0 + 1) / 2]"
+    for text in (bars, "\r" + " " * 80 + "\r", "a warning\n"):
+        print(text, end="", file=sys.stderr, flush=True)  # as IPython does with what the JVM writes
+        time.sleep(0.3)
+"""
+
+
+def test_a_cell_with_a_card_has_no_empty_strip_where_spark_s_progress_bar_was(tmp_path):
+    with Kernel(tmp_path) as kernel:
+        kernel.run(BARS)
+        kernel.run("bars = NoProgressBars(current_kernel())\nwrite()\nbars.close()")
+        assert kernel.printed == "a warning\n"
+        kernel.run("write()")
+        assert "[Stage 0:" in kernel.printed, "other cells keep it"

@@ -127,3 +127,7 @@ class Stage:
 
     def row(self, node: str):
         return self.page.get_by_role("row").filter(has=self.page.get_by_role("button", name=node, exact=True))
+
+    def unfold(self) -> None:
+        """Show the rows of the nodes that have one together."""
+        self.page.locator("tr.tfos-together summary").click()

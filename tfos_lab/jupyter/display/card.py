@@ -6,6 +6,7 @@ widgets show the whole card, and the saved cell keeps the last one.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from tfos_lab.core.markup import Html, h, join
@@ -17,6 +18,9 @@ from tfos_lab.jupyter.display.printed_output import Linker, no_link
 from tfos_lab.jupyter.display.table import LiveTable, render_bar, render_state
 from tfos_lab.jupyter.display.throughput import Throughput
 from tfos_lab.texts import format_seconds
+
+# Where a note says that a run's output is.
+_OUTPUT = re.compile(r" in \S*?([^/\s]+)/output$")
 
 
 def traits(view: ClusterView, now_s: float, table: LiveTable, run_dir: str, log_of: Linker = no_link) -> dict[str, Any]:
@@ -105,12 +109,18 @@ def course(view: ClusterView, now_s: float, throughput: Throughput | None = None
     """Return why the run ended, what there is to know of it, where its seconds went, and what was fed."""
     return join(
         h("div", view.reason, cls="tfos-reason") if view.reason else None,
-        *(h("div", note, cls="tfos-note") for note in view.notes),
+        *map(_note, view.notes),
         h("div", view.alarm, cls="tfos-alarm", role="alert") if view.alarm else None,
         _verdict(view),
         _timeline(view, now_s),
         _feeds(view, throughput),
     )
+
+
+def _note(note: str) -> Html:
+    """Return a note in which the run's folder is named as the run is; what it is in full is said on hovering."""
+    short = _OUTPUT.sub(r" in \1/output", note)
+    return h("div", short, cls="tfos-note", title=note if short != note else None)
 
 
 def _verdict(view: ClusterView) -> Html | None:

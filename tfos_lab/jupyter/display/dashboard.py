@@ -36,7 +36,7 @@ from tfos_lab.jupyter.display import messages
 from tfos_lab.jupyter.display.base import Display, WatchedCluster
 from tfos_lab.jupyter.display.card import traits
 from tfos_lab.jupyter.display.error_messages import render_error
-from tfos_lab.jupyter.display.kernel import current_kernel, kernel_id
+from tfos_lab.jupyter.display.kernel import NoProgressBars, current_kernel, kernel_id
 from tfos_lab.jupyter.display.log_files import ServedLogs, link_to
 from tfos_lab.jupyter.display.stacks import NodeStacks, StacksReader, render_stacks
 from tfos_lab.jupyter.display.static_bundle import make_bundle
@@ -85,6 +85,7 @@ class Dashboard(Display):
         self._end_bundle: dict[str, str] | None = None
         self._stopper: threading.Thread | None = None
         self._busy = keep_busy(current_kernel())
+        self._no_bars = NoProgressBars(current_kernel()) if blocking else None
         subscription = cluster.bus.subscribe()
         self._stacks = StacksReader(cluster)
         self._told_stacks: list[NodeStacks] = []
@@ -114,6 +115,8 @@ class Dashboard(Display):
             )
             self._updates.send_end(self._end_bundle)
             retire(self._widget)
+            if self._no_bars is not None:
+                self._no_bars.close()
 
     def _finish_pump(self) -> None:
         if self._pump is not threading.current_thread():

@@ -1,13 +1,17 @@
-"""The kernel that this code runs in, if any, and whether somebody watches its cells."""
+"""The kernel that this code runs in, if any, whether somebody watches its cells, and what Spark writes below them."""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 NONINTERACTIVE = "TFOS_LAB_NONINTERACTIVE"
+
+# Spark's progress bar for consoles: bars, each over the one before it, and blanks over the last one.
+_BARS = re.compile(r"\r?(?:\[Stage \d+:[=> ]*\(\d+ \+ \d+\) / \d+\] *)+\r?|\r +\r")
 
 
 def current_kernel() -> Any | None:
@@ -50,3 +54,40 @@ def takes_input(kernel: Any) -> bool:
     except (AttributeError, KeyError, LookupError, TypeError):
         return True
     return bool(content.get("allow_stdin", True))
+
+
+class NoProgressBars:
+    """Leaves out what Spark's progress bar writes below the cell that runs now, until it is closed.
+
+    The card counts Spark's tasks. The bar is wiped away with blanks at its end: they would be an empty red strip.
+    """
+
+    def __init__(self, kernel: Any) -> None:
+        self._stream = sys.stderr if hasattr(sys.stderr, "register_hook") else None
+        self._cell = _cell_of(kernel)
+        self._change("register_hook")
+
+    def close(self) -> None:
+        """Let everything through again."""
+        self._change("unregister_hook")
+
+    def _change(self, name: str) -> None:
+        # Hooks belong to the thread that sends.
+        if self._stream is not None and self._cell:
+            stream: Any = self._stream
+            stream.flush()
+            stream.pub_thread.schedule(lambda: getattr(stream, name)(self._filter))
+
+    def _filter(self, message: dict[str, Any]) -> dict[str, Any] | None:
+        if message.get("parent_header", {}).get("msg_id") != self._cell:
+            return message
+        content = message["content"]
+        rest = _BARS.sub("", content["text"])
+        return {**message, "content": {**content, "text": rest}} if rest.strip("\r") else None
+
+
+def _cell_of(kernel: Any) -> str:
+    try:
+        return str(kernel.get_parent("shell")["header"]["msg_id"])
+    except (AttributeError, KeyError, LookupError, TypeError):
+        return ""

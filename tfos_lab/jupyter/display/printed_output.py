@@ -78,7 +78,8 @@ def render_where(view: ClusterView, run_dir: str | Path | None, link_of: Linker 
     names = [node.name for node in view.nodes[:_MAX_FILES]]
     files = [(name, link) for name, link in zip(names, map(link_of, names), strict=True) if link]
     links = [part for name, link in files for part in (" · ", h("a", name, href=link))]
-    return h("div", "Logs: ", h("span", run_dir, cls="tfos-path"), *links, cls="tfos-where")
+    name = str(run_dir).rstrip("/").rpartition("/")[2]
+    return h("div", "Logs: ", h("span", name, cls="tfos-path", title=run_dir), *links, cls="tfos-where")
 
 
 def _read_all(view: ClusterView, read_tail: TailReader, link_of: Linker) -> list[_Printed | None]:

@@ -1,8 +1,13 @@
-"""The nodes of a run as a table; what failed and hung ones did, and on a click the rest, stands below their rows."""
+"""The nodes of a run as a table; what failed and hung ones did, and on a click the rest, stands below their rows.
+
+Nodes that agree have one row together, which unfolds to theirs: those that differ stand out.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tfos_lab.core.markup import Html, h, join
@@ -16,7 +21,7 @@ from tfos_lab.jupyter.display.activity_text import (
     shares,
     straggler_text,
 )
-from tfos_lab.jupyter.display.listing import GROUPINGS, Group, Listed, Listing
+from tfos_lab.jupyter.display.listing import GROUPINGS, Group, Listed, Listing, severity
 from tfos_lab.jupyter.display.marks import dash_at, hue_at
 from tfos_lab.jupyter.display.node_table import Column, node_columns, progress, progress_column
 from tfos_lab.jupyter.display.throughput import Throughput
@@ -25,6 +30,10 @@ from tfos_lab.jupyter.display.throughput import Throughput
 _LATE_S = 5.0
 # Columns that are never made wider for their longest text: it is long, or does not change.
 _ANY_WIDTH = frozenset({"node", "args", "host", "shares"})
+# So many nodes that agree have one row together.
+_LEAST_TOGETHER = 3
+_NUMBER = re.compile(r"-?[\d.,]+(?:e[+-]?\d+)?")
+_UNITS = {"ms": 1e-3, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 # A bar, and the space beside a text, in pixels.
 _BAR, _SPACE = 64, 12
 
@@ -91,28 +100,79 @@ class _Drawing:
         self._bar = progress_column(view)
         self._broken = dict(summary.broken_nodes(view))
         self._width = len(self._columns) + (live is not None)
+        self._together: Sequence[NodeView] = ()
 
     def table(self, listed: Listed) -> Html:
+        self._together = () if listed.groups else agreeing(self._view, self._now_s)
         titles = [*map(self._title, self._columns), _heartbeat_title() if self._live else None]
-        rows = [*self._rows_of(listed, "")]
+        folded = {node.name for node in self._together}
+        rows = [*self._rows_of(listed, "", but=folded)]
         for group in listed.groups:
             rows += [_group_row(group, self._width), *self._rows_of(listed, group.key)]
         caption = h("caption", f"Nodes of {self._view.name}", cls="tfos-hidden") if self._live else None
-        table = h("table", caption, h("thead", h("tr", *titles)), h("tbody", *rows), cls="tfos-table")
+        head, body = h("thead", h("tr", *titles)), h("tbody", *rows) if rows else None
+        table = h("table", caption, head, *self._bodies_together(), body, cls="tfos-table")
         return h("div", table, cls="tfos-table-box", role="region", aria_label="Nodes", tabindex=0)
 
     def _title(self, column: Column) -> Html:
         width = None
         if self._live is not None and column.key not in _ANY_WIDTH:
-            longest = max((len(column.text(node)) for node in self._view.nodes), default=0)
+            texts = [column.text(node) for node in self._view.nodes]
+            texts += [range_of([column.text(node) for node in self._together])] if self._together else []
+            longest = max(map(len, texts), default=0)
             longest = self._live.widths[column.key] = max(self._live.widths.get(column.key, 0), longest)
             width = f"min-width:calc({longest} * var(--tfos-digit) + {_BAR if column.key == self._bar else _SPACE}px)"
         return h("th", column.title, scope="col", cls=_class_of(column), data_key=column.key, style=width)
 
-    def _rows_of(self, listed: Listed, group: str) -> Iterator[Html]:
+    def _rows_of(self, listed: Listed, group: str, *, but: frozenset[str] | set[str] = frozenset()) -> Iterator[Html]:
         for node, key in listed.rows:
-            if key == group:
+            if key == group and node.name not in but:
                 yield from self._rows(node)
+
+    # ---- nodes that agree -------------------------------------------------------------------------------------------
+
+    def _bodies_together(self) -> Iterator[Html]:
+        """Yield the row of the nodes that agree, and theirs, which it unfolds."""
+        if not self._together:
+            return
+        cells = [self._cell_together(column) for column in self._columns]
+        heartbeat = (
+            self._heartbeat(max(self._together, key=lambda node: _silent_s(node, self._now_s))) if self._live else None
+        )
+        row = h("tr", *cells, heartbeat, cls="tfos-together tfos-hue-all", data_key="together")
+        yield h("tbody", row, data_key="together")
+        rows = (row for node in self._together for row in self._rows(node))
+        yield h("tbody", *rows, cls="tfos-members", hidden=True, data_key="members")
+
+    def _cell_together(self, column: Column) -> Html:
+        nodes = self._together
+        texts = [column.text(node) for node in nodes]
+        match column.key:
+            case "node":
+                name = f"{'all ' * (len(nodes) == len(self._view.nodes))}{len(nodes)} nodes"
+                more = h("details", h("summary", aria_label=f"Rows of {name}"), cls="tfos-more")
+                return h("th", h("div", more, name, cls="tfos-node"), scope="row")
+            case "state":
+                counts = Counter(node.state for node in nodes)
+                told = [
+                    join(f"{count} " if len(counts) > 1 else "", render_state(one)) for one, count in counts.items()
+                ]
+                content: Html | str = join(told[0], *(join(", ", one) for one in told[1:]))
+            case "shares":
+                content = _shares(nodes[0], texts[0])
+            case "step_time":
+                content = range_of([own_step_time_text(node) for node in nodes])
+            case "host" if len(set(texts)) > 1:
+                content = f"{len(set(texts))} hosts"
+            case _:
+                content = range_of(texts)
+        parts = [part for node in nodes if (part := progress(node, self._view.feeds)) is not None]
+        if column.key == self._bar and parts and not self._view.state.ended:
+            bar = render_bar(min(parts), "Progress of the nodes")
+            content = h("span", bar, h("span", content), cls="tfos-progress")
+        return h("td", content, cls=_class_of(column))
+
+    # ---- one node ---------------------------------------------------------------------------------------------------
 
     def _rows(self, node: NodeView) -> Iterator[Html]:
         place, name = self._places[node.name], node.name
@@ -180,7 +240,7 @@ class _Drawing:
     def _heartbeat(self, node: NodeView) -> Html:
         age_s, late = None, None
         if node.last_heartbeat_s is not None and node.state.is_present and not self._view.state.ended:
-            age_s = max(0.0, self._now_s - node.last_heartbeat_s)
+            age_s = _silent_s(node, self._now_s)
             late = " tfos-late" if age_s >= _LATE_S else None
         text = "" if age_s is None else f"{summary.whole_seconds(age_s)} ago" if late else "now"
         return h("td", text, cls=f"tfos-rank1 tfos-heartbeat{late or ''}")
@@ -209,6 +269,52 @@ def _shares(node: NodeView, text: str) -> Html | str:
         " ",
         h("span", f"{SHARE_KINDS[kind].short} {share * 100:.0f} %", cls="tfos-share-words", aria_hidden="true"),
     )
+
+
+def agreeing(view: ClusterView, now_s: float) -> tuple[NodeView, ...]:
+    """Return the nodes that have one row together: those of one kind with which all is well, if there are enough."""
+    if view.of_runs:
+        return ()
+    late = {node.name for node in view.nodes if not view.state.ended and _silent_s(node, now_s) >= _LATE_S}
+    well = [node for node in view.nodes if severity(node) is None and not node.nan_since and node.name not in late]
+    trains = [node for node in well if node.job_name in ("chief", "worker")]
+    return tuple(trains) if len(trains) >= _LEAST_TOGETHER else ()
+
+
+def range_of(texts: Sequence[str]) -> str:
+    """Return what the texts of several nodes have in common, from the lowest to the highest number.
+
+    Examples
+    --------
+    >>> range_of(["62 %", "58 %", "60 %"])
+    '58 – 62 %'
+    >>> range_of(["GPU 0", "GPU 0"])
+    'GPU 0'
+    """
+    told = list(dict.fromkeys(text for text in texts if text))
+    numbers = [_NUMBER.match(text) for text in told]
+    if len(told) < 2 or not all(numbers):
+        return ", ".join(told[:3]) + ", …" * (len(told) > 3)
+    ordered = sorted(told, key=_amount)
+    low, high = ordered[0], ordered[-1]
+    number = _NUMBER.match(low)
+    rest = low[number.end() :] if number else ""
+    return f"{low.removesuffix(rest) if rest and high.endswith(rest) else low} – {high}"
+
+
+def _amount(text: str) -> float:
+    number = _NUMBER.match(text)
+    if number is None:
+        return 0.0
+    unit, *_ = [*text[number.end() :].split(), ""]
+    return float(number[0].replace(",", "")) * _UNITS.get(unit, 1.0)
+
+
+def _silent_s(node: NodeView, now_s: float) -> float:
+    """Return how long ago a node has given its last sign; 0 where none is awaited."""
+    if node.last_heartbeat_s is None or not node.state.is_present:
+        return 0.0
+    return max(0.0, now_s - node.last_heartbeat_s)
 
 
 def _class_of(column: Column) -> str | None:
