@@ -414,13 +414,15 @@ def test_options_metrics_and_tags_are_logged_to_the_active_run(mlflow, start, no
     cluster.wait_until_running()
     for step in range(3):
         nodes.send(report(0, step, loss=1.0))
+    nodes.send(report(0, 2, loss=0.8, val_loss=0.9, epoch=1))
     nodes.send(report(1, 2, loss=0.5))
-    eventually(lambda: cluster.reports_after()[1] == 4)
+    eventually(lambda: cluster.reports_after()[1] == 5)
     finish(cluster, nodes)
     asked = {"name": "mnist", "restarts": "1", "cluster_size": "2", "env": "['SECRET']", "grace": "1.0"}
     assert mlflow.params == asked
     assert [(one.key, one.value, one.step) for one in mlflow.metrics] == [
-        ("loss", 1.0, 0), ("loss", 1.0, 1), ("loss", 1.0, 2), ("worker-0/loss", 0.5, 2),
+        ("loss", 1.0, 0), ("loss", 1.0, 1), ("loss", 1.0, 2),
+        ("epoch_loss", 0.8, 2), ("val_loss", 0.9, 2), ("epoch", 1.0, 2), ("worker-0/loss", 0.5, 2),
     ]  # fmt: skip
     assert mlflow.metrics[0].timestamp == 1_000_000
     assert mlflow.tags["tfos_lab.run"] == cluster.id

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tfos_lab.core.config import ClusterConfig
+from tfos_lab.engine.metrics import Curves
 from tfos_lab.engine.state.events import MetricsReported
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ class MlflowLogger:
         self._run_id = run_id
         self._run = run
         self._sent = 0
+        self._curves = Curves()
         self._prefix = ""
         self._finished = threading.Event()
         self._thread: threading.Thread | None = None
@@ -129,10 +131,14 @@ class MlflowLogger:
             self._client.log_batch(self._run_id, metrics=batch)
 
     def _metrics(self, report: MetricsReported, chief: str) -> Iterator[Any]:
-        """Yield the metrics of a report: the chief's by their names, those of others below the name of the node."""
+        """Yield the metrics of a report: the chief's by their names, those of others below the name of the node.
+
+        Where there are means of steps, those of an epoch are beside them, as Keras' TensorBoard callback names them.
+        """
         node = "" if report.node == chief else f"{report.node.replace(':', '-')}/"
+        points = self._curves.points(report)
         for name, value in report.metrics.items():
-            key = self._key(f"{node}{name}")
+            key = self._key(f"{node}{name}" if name in points else f"{node}epoch_{name}")
             yield self._entities.Metric(key, float(value), int(1000 * report.time_s), report.step or 0)
 
     def _log_end(self) -> None:

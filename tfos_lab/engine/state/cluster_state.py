@@ -265,12 +265,13 @@ class ClusterState:
             return []
         if self._goes_on_without(node, outcome):
             return self._start_again(node, failure_from(node.spec.node, outcome), now_s)
-        if outcome.kind == "returned" and node.view.state.is_replaceable:
-            return []  # it has not been started
+        if outcome.kind == "returned" and self._state in (RunState.LAUNCHING, RunState.RESERVING):
+            return []  # no node has been started
         node.outcome = outcome
         if outcome.kind == "returned":
             # A function that returns at once has run all the same.
-            begun = [] if node.view.state.is_up else self._progress(node, NodeState.RUNNING, 0, now_s)
+            is_quick = not (node.view.state.is_replaceable or node.view.state.is_up)
+            begun = self._progress(node, NodeState.RUNNING, 0, now_s) if is_quick else []
             return begun + self._node_state(node, NodeState.DONE, now_s) + self._when_all_returned(now_s)
         if outcome.kind == "stopped" or self._state.stop_requested or self._finishing:
             return self._node_state(node, NodeState.DONE if self._finishing else NodeState.STOPPED, now_s)
