@@ -36,14 +36,13 @@ from tfos_lab.engine.history import History
 from tfos_lab.engine.launchers.base import Launcher, make_launcher
 from tfos_lab.engine.logs.writer import LogWriter
 from tfos_lab.engine.metrics import draw_cluster, metrics_frame
-from tfos_lab.engine.models import find_run_model, load_run_model
 from tfos_lab.engine.profile.profiles import NO_TRACE
 from tfos_lab.engine.publisher import make_publisher
 from tfos_lab.engine.record.inputs import Plain, plain_inputs
 from tfos_lab.engine.record.mlflow import MlflowLogger, make_logger
 from tfos_lab.engine.record.recorder import RunRecorder
 from tfos_lab.engine.record.snapshot import take_snapshot
-from tfos_lab.engine.results import Results
+from tfos_lab.engine.results import Results, find_run_model, load_run_model
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.runs.keep import keep_newest
 from tfos_lab.engine.runs.run import Run

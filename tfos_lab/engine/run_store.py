@@ -25,7 +25,7 @@ from tfos_lab.data.frames import is_connect
 from tfos_lab.data.session_stores import stores_of
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.errors import ConfigError
-from tfos_lab.node.files.found import FoundFile, files_in
+from tfos_lab.node.files.listed import FoundFile, files_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,9 +13,15 @@ from IPython.display import display
 from tfos_lab.core.config import ClusterOptions
 from tfos_lab.core.markup import h, join
 from tfos_lab.engine.cells import RunningCell
-from tfos_lab.engine.interactive.cluster import InteractiveCluster, make_interactive
-from tfos_lab.engine.interactive.results import CellResults, grouped, names_of
-from tfos_lab.engine.interactive.source import CompiledCell, compile_statements
+from tfos_lab.engine.interactive.cluster import (
+    CellResults,
+    CompiledCell,
+    InteractiveCluster,
+    compile_statements,
+    grouped,
+    make_interactive,
+    names_of,
+)
 from tfos_lab.engine.start import clusters
 from tfos_lab.errors import ClusterInterrupted, ConfigError
 from tfos_lab.jupyter.cell.free_names import early_reads

@@ -1,21 +1,36 @@
-"""Chooses the ``tf.distribute`` strategy that fits the shape of the cluster; see `NodeContext.strategy`."""
+"""The ``tf.distribute`` strategy that fits the shape of the cluster, and a node's ``tf.distribute.Server``.
+
+Before TensorFlow waits for peers in silence, nodes are asked whether they can be reached: firewalls, networks apart.
+"""
 
 from __future__ import annotations
 
 import os
+import socket
+import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
 
+from tfos_lab.core.node_addresses import NODE_NETWORK_VARIABLE, NODE_PORTS_VARIABLE
 from tfos_lab.core.roles import Role, count_training, tf_cluster_spec
 from tfos_lab.errors import ConfigError
+from tfos_lab.node.invoke import NodeServed
 from tfos_lab.node.keras.versions import warn_of_misfit
-from tfos_lab.node.peers import require_peers
-from tfos_lab.node.server import start_server
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
+
 ClusterSpec = Mapping[str, list[str]]
+
+
+# Longer than a link may be down, and longer than a lost peer goes untold.
+_PATIENCE_S = 20.0
+_AGAIN_S = 0.5
+# In a large cluster a node asks those that follow it; all of them together ask everybody.
+_MAX_ASKED = 16
+_THIS_HOST = ("127.0.0.1", "localhost", "[::1]")
 
 
 def strategy_for(
@@ -82,3 +97,94 @@ def _parameter_server(
         spec, task_type=Role.CHIEF.value, task_id=0, rpc_layer="grpc"
     )
     return tf.distribute.ParameterServerStrategy(resolver)
+
+
+def start_server(
+    cluster_spec: Mapping[str, list[str]],
+    job_name: str,
+    task_index: int,
+    serve: Callable[[], None],
+    *,
+    protocol: str = "grpc",
+    config: Any = None,
+) -> tf.distribute.Server:
+    """Return the node's server, which runs; its ``join()`` calls ``serve()`` and then ends the node's function.
+
+    ``serve()`` reports that the node serves, and waits until training has ended.
+    """
+    import tensorflow as tf
+
+    node = f"{job_name}:{task_index}"
+    if not Role(job_name).in_tf_cluster:
+        advice = "it works beside the cluster that trains: read checkpoints or saved models there"
+        raise ConfigError([f"ctx.start_server() on {node}: TensorFlow's cluster has no such node; {advice}"])
+    require_peers(cluster_spec, job_name, task_index)
+    spec = tf.train.ClusterSpec(tf_cluster_spec(cluster_spec))
+    try:
+        server = tf.distribute.Server(spec, job_name=job_name, task_index=task_index, protocol=protocol, config=config)
+    except tf.errors.OpError as error:
+        raise ConfigError([_refusal(node, cluster_spec[job_name][task_index], error)]) from error
+    server.join = lambda: _join(serve)
+    return server
+
+
+def _refusal(node: str, address: str, error: tf.errors.OpError) -> str:
+    advice = (
+        "a node has one server only: ctx.strategy() and MultiWorkerMirroredStrategy start their own, and keep what an "
+        "earlier ctx.start_server() has returned"
+    )
+    return f"ctx.start_server() on {node}: TensorFlow could not serve at {address} ({error.message}); {advice}"
+
+
+def _join(serve: Callable[[], None]) -> None:
+    """Serve until training has ended. TensorFlow's own ``join`` never returns, and programs rely on that."""
+    serve()
+    raise NodeServed
+
+
+def require_peers(cluster_spec: Mapping[str, list[str]], job_name: str, task_index: int) -> None:
+    """Raise `ConfigError` if a node of TensorFlow's cluster cannot be reached from here.
+
+    Whoever refuses a connection is reached: its TensorFlow has not begun to listen.
+    """
+    at = {
+        f"{job}:{index}": address
+        for job, addresses in tf_cluster_spec(cluster_spec).items()
+        for index, address in enumerate(addresses)
+    }
+    node, names = f"{job_name}:{task_index}", list(at)
+    own = names.index(node) if node in at else 0
+    others = [name for name in (*names[own + 1 :], *names[:own]) if name != node][:_MAX_ASKED]
+    asked = [name for name in others if at[name].rpartition(":")[0] not in _THIS_HOST]
+    if not asked:
+        return
+    deadline = time.monotonic() + _PATIENCE_S
+    with ThreadPoolExecutor(len(asked), thread_name_prefix="tfos-peers") as pool:
+        reasons = dict(zip(asked, pool.map(lambda name: _why_not(at[name], deadline), asked), strict=True))
+    missed = [f"{name} at {at[name]} ({reason})" for name, reason in reasons.items() if reason]
+    if missed:
+        raise ConfigError([_problem(node, missed)])
+
+
+def _why_not(address: str, deadline: float) -> str:
+    """Return why an address cannot be reached until the deadline; "" if it can."""
+    host, _, port = address.rpartition(":")
+    while True:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), max(0.1, deadline - time.monotonic())).close()
+        except ConnectionRefusedError:
+            return ""
+        except OSError as error:
+            if time.monotonic() + _AGAIN_S > deadline:
+                return error.strerror or str(error)
+            time.sleep(_AGAIN_S)
+        else:
+            return ""
+
+
+def _problem(node: str, missed: list[str]) -> str:
+    return (
+        f"{node} on {socket.gethostname()} cannot connect to {', '.join(missed)}. Open the nodes' ports between all "
+        f"hosts of the cluster ({NODE_PORTS_VARIABLE}=20000-20099 fixes a range), or name the network on which they "
+        f"reach one another ({NODE_NETWORK_VARIABLE}=10.2.0.0/16)"
+    )

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import linecache
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from types import CodeType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tfos_lab import messages as m
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.engine.cells import RunningCell
 from tfos_lab.engine.cluster import Cluster
-from tfos_lab.engine.interactive.results import CellResults, failure_of_cell
-from tfos_lab.engine.interactive.source import compile_text
+from tfos_lab.engine.results import Results
 from tfos_lab.engine.start import choose_launcher, make_cluster
 from tfos_lab.engine.state.instructions import SendTo, SendToAll
-from tfos_lab.errors import CellInterrupted, ClusterEnded, ConfigError, PayloadError, WaitTimeout
+from tfos_lab.errors import CellFailed, CellInterrupted, ClusterEnded, ConfigError, PayloadError, WaitTimeout
+from tfos_lab.messages import Outcome
 from tfos_lab.node.interactive.loop import run_cells
 from tfos_lab.node.interactive.namespace import InteractiveCell
 from tfos_lab.payload import pack
@@ -24,7 +26,6 @@ from tfos_lab.payload import pack
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tfos_lab.engine.results import Results
 
 _STEP_S = 0.2
 # How long an interrupted cell may take to end before the caller gets control back.
@@ -206,3 +207,90 @@ def make_interactive(args: Any, *, spark: SparkSession | None, config: ClusterCo
     cluster = make_cluster(run_cells, args, spark=spark, config=config, kind=InteractiveCluster)
     assert isinstance(cluster, InteractiveCluster)
     return cluster
+
+
+class CompiledCell(NamedTuple):
+    """The code of a cell; either part may be missing."""
+
+    body: CodeType | None
+    last: CodeType | None
+
+
+def compile_statements(
+    statements: list[ast.stmt], filename: str, *, flags: int = 0, shows_last: bool = True
+) -> CompiledCell:
+    """Compile parsed statements; raises SyntaxError for what only a function may contain, such as ``return``."""
+    last = statements[-1] if shows_last and statements and isinstance(statements[-1], ast.Expr) else None
+    first = statements[:-1] if last is not None else statements
+    body = ast.Module(body=first, type_ignores=[])
+    return CompiledCell(
+        compile(body, filename, "exec", flags, dont_inherit=True) if first else None,
+        compile(ast.Expression(last.value), filename, "eval", flags, dont_inherit=True) if last else None,
+    )
+
+
+def compile_text(text: str, filename: str = "<cell>") -> CompiledCell:
+    """Compile a cell's text."""
+    return compile_statements(ast.parse(text, filename).body, filename)
+
+
+class CellResults(Results):
+    """Maps a node to the value of a cell there, which may be None.
+
+    Attributes
+    ----------
+    output : dict of str to str
+        What the cell has written, by node.
+    """
+
+    def __init__(self, cell: RunningCell) -> None:
+        super().__init__(lambda: {node: cell.outcomes[node] for node in cell.nodes.values()})
+        self.output = {node: cell.text_of(node) for node in cell.nodes.values()}
+
+    def __repr__(self) -> str:
+        groups = grouped({node: repr(value) for node, value in self.items() if value is not None})
+        return "\n".join(f"{names_of(nodes, len(self))}: {text}" for text, nodes in groups.items())
+
+
+def grouped(texts: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the nodes by what they agree on, in order."""
+    groups: dict[str, list[str]] = {}
+    for node, text in texts.items():
+        groups.setdefault(text, []).append(node)
+    return groups
+
+
+def names_of(nodes: list[str], count: int) -> str:
+    """Return the nodes in words; ``count`` is how many there are in all."""
+    return f"all {count} nodes" if len(nodes) == count > 1 else ", ".join(nodes)
+
+
+def failure_of_cell(cell: RunningCell) -> CellFailed | None:
+    """Return the error of the first node on which a cell failed, or None if it failed on none."""
+    failed = {node: cell.outcomes[node] for node in cell.nodes.values() if cell.outcomes[node].kind != "returned"}
+    if not failed:
+        return None
+    first, outcome = next(iter(failed.items()))
+    also = [node for node, other in failed.items() if node != first and _same(other, outcome)]
+    others = [f"{node}: {_sentence(other)}" for node, other in failed.items() if node != first and node not in also]
+    last = outcome.traceback or _sentence(outcome)
+    return CellFailed(
+        node=first,
+        kind=_kind(outcome),
+        message=outcome.message,
+        traceback="\n".join([*others, "", last] if others else [last]),
+        also=also,
+    )
+
+
+def _same(one: Outcome, other: Outcome) -> bool:
+    return (_kind(one), one.message) == (_kind(other), other.message)
+
+
+def _kind(outcome: Outcome) -> str:
+    return outcome.error or "SystemExit"
+
+
+def _sentence(outcome: Outcome) -> str:
+    text = outcome.message or (str(outcome.exit_code) if outcome.exit_code else "")
+    return f"{_kind(outcome)}: {text}" if text else _kind(outcome)

@@ -20,11 +20,10 @@ from tfos_lab.engine.parallel.state import ParallelState
 from tfos_lab.engine.parallel.tries import InlineCut
 from tfos_lab.engine.run_dir import RunDir
 from tfos_lab.engine.run_store import with_store
-from tfos_lab.engine.search.halving import Halving
 from tfos_lab.engine.search.inputs import ClusterSize, Sizes, check_args, make_feed, merge_args
 from tfos_lab.engine.search.optuna_study import OptunaStudy, open_study
 from tfos_lab.engine.search.plan import GRID, HALVING, OPTUNA, SearchPlan
-from tfos_lab.engine.search.policy import SearchPolicy
+from tfos_lab.engine.search.policy import Halving, SearchPolicy
 from tfos_lab.engine.search.runs import SearchRuns
 from tfos_lab.engine.search.space import Params, Space, make_space
 from tfos_lab.engine.search.state import SearchState

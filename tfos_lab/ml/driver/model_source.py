@@ -15,7 +15,7 @@ from tfos_lab.core.paths import is_local, split_scheme
 from tfos_lab.data.file_systems import open_path, readable_errors
 from tfos_lab.data.frames import default_fs, model_path
 from tfos_lab.data.model_files import package_that_wrote
-from tfos_lab.engine.models import load_run_model
+from tfos_lab.engine.results import load_run_model
 from tfos_lab.engine.spark.session import active_session
 from tfos_lab.errors import ConfigError, NoModel
 from tfos_lab.scoring.description import KERAS_SUFFIXES, ModelSource

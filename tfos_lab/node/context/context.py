@@ -180,7 +180,7 @@ class NodeContext(RowMethods, ReportMethods, FolderMethods, ShareMethods):
         ...     with tf.compat.v1.train.MonitoredTrainingSession(server.target, is_chief=ctx.is_chief) as session:
         ...         ...
         """
-        from tfos_lab.node.server import start_server
+        from tfos_lab.node.strategy import start_server
 
         serve, spec = self._serve, self.cluster_spec
         # The context holds it: a server ends with the last reference to it.

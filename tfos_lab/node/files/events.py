@@ -17,8 +17,7 @@ from stat import S_ISREG
 
 from tfos_lab import messages as m
 from tfos_lab.core.paths import split_scheme
-from tfos_lab.node.files.found import FoundFile
-from tfos_lab.node.files.listed import ListedFolder
+from tfos_lab.node.files.listed import FoundFile, ListedFolder
 
 # TensorBoard looks for new lines about as often.
 _PERIOD_S = 2.0

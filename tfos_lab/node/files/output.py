@@ -18,8 +18,7 @@ from pathlib import Path
 import msgspec
 
 from tfos_lab import messages as m
-from tfos_lab.node.files.found import FoundFile, files_in
-from tfos_lab.node.files.listed import ListedFolder
+from tfos_lab.node.files.listed import FoundFile, ListedFolder, files_in
 from tfos_lab.node.files.working_folder import WorkingFolder
 
 # While the function works, files that have not changed for this long are fetched; the folder is searched as often.

@@ -18,7 +18,7 @@ import msgspec
 
 from tfos_lab import messages as m
 from tfos_lab.core.paths import is_local, remember_default_fs, without_keys
-from tfos_lab.node.files.found import FoundFile, files_in
+from tfos_lab.node.files.listed import FoundFile, files_in
 from tfos_lab.node.files.output import is_shared
 
 # Pauses between two rounds: short at first, as files are small and a store that refuses them should show.

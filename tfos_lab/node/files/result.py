@@ -14,8 +14,7 @@ import msgspec
 
 from tfos_lab import messages as m
 from tfos_lab.errors import ResultNotStored
-from tfos_lab.node.files.found import FoundFile
-from tfos_lab.node.files.listed import ListedFolder
+from tfos_lab.node.files.listed import FoundFile, ListedFolder
 from tfos_lab.node.files.output import is_shared
 
 NAME = "result"

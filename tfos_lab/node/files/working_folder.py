@@ -18,7 +18,7 @@ from typing import Any
 
 from tfos_lab import messages as m
 from tfos_lab.core.paths import OWN_MARK
-from tfos_lab.node.files.found import FoundFile, files_in
+from tfos_lab.node.files.listed import FoundFile, files_in
 
 # The name of the folder, and of its copy in the output of the node.
 FOLDER = "work"

@@ -25,13 +25,13 @@ import msgspec
 from tfos_lab.core.runtime_files import package_root, scratch_root, spool_root
 from tfos_lab.node.folder_lock import keeping
 from tfos_lab.node.forkserver.health import SILENT, STOPPED, ServerRecord, is_stopped, kill
-from tfos_lab.node.forkserver.process_state import ProcessState
 from tfos_lab.node.forkserver.requests import (
     EndRequest,
     FailedReply,
     ForkServerReply,
     ForkServerRequest,
     KeepRequest,
+    ProcessState,
     SpawnRequest,
     StatusRequest,
 )
