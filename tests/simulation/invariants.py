@@ -119,7 +119,8 @@ def states_follow_one_another(run: Run) -> Iterator[str]:
     """A run goes on from one state to the next, and never back but by a restart."""
     states = [RunState.LAUNCHING, *(state for _, state, _ in run.seen.states)]
     for state, following in itertools.pairwise(states):
-        if following not in RUN_TRANSITIONS[state]:
+        is_next_start = state is following is RunState.RESTARTING
+        if following not in RUN_TRANSITIONS[state] and not is_next_start:
             yield f"{following} follows {state}"
 
 

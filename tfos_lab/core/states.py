@@ -180,13 +180,13 @@ NODE_TRANSITIONS: dict[NodeState, frozenset[NodeState]] = {
     NodeState.LOST: frozenset(),
 }
 
-#: What may follow each state of a run. After ``RESTARTING`` comes the next start of its nodes.
+#: What may follow each state of a run. After ``RESTARTING`` comes the next start of its nodes, which may be lost, too.
 RUN_TRANSITIONS: dict[RunState, frozenset[RunState]] = {
     RunState.LAUNCHING: _UNDONE | {RunState.RESERVING},
     RunState.RESERVING: _UNDONE | {RunState.STARTING},
     RunState.STARTING: _UNDONE | {RunState.RUNNING, RunState.DONE},
     RunState.RUNNING: _UNDONE | {RunState.DONE},
-    RunState.RESTARTING: _UNDONE | {RunState.RESERVING, RunState.STOPPED},
+    RunState.RESTARTING: frozenset({RunState.RESERVING, RunState.STOPPING, RunState.FAILED, RunState.STOPPED}),
     RunState.STOPPING: frozenset({RunState.STOPPED}),
     RunState.DONE: frozenset(),
     RunState.FAILED: frozenset(),
