@@ -32,7 +32,7 @@ _CONF = {
 }
 _OPTIONS = [word for name, value in _CONF.items() for word in ("--conf", f"{name}={value}")]
 _OPTIONS += ["--py-files", str(PROGRAMS / "line_trainer.py")]
-_TIMEOUT_S = 420
+_TIMEOUT_S = 900
 
 
 class Runner:

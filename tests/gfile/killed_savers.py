@@ -1,8 +1,8 @@
 """Saves models and checkpoints at an address in processes that are killed while they do: what is left must be whole.
 
-``python -m tests.gfile.killed_savers ADDRESS KILLS`` forks one process after the other. Each one checks what the one
-before has left, saves a number in all weights in one way after the other, and is killed in the middle of its first way.
-It prints how many were killed in the middle of which way.
+``python -m tests.gfile.killed_savers ADDRESS KILLS`` forks one process after the other. Each one checks what those
+before have left, saves a number in all weights in one way after the other, and is killed in the middle. It prints how
+many were killed in the middle of which way.
 """
 
 from __future__ import annotations
@@ -84,11 +84,11 @@ class Saver:
         return self.tf.saved_model.contains_saved_model(folder)
 
 
-def work(base, before, touched, ways, say):
-    """Check what is there of the ways that were touched against what was begun and done, then save until the end."""
+def work(base, before, say):
+    """Check what is there against what was begun and done of each way, then save until the end."""
     saver = Saver(base)
     saver.tf.io.gfile.makedirs(base)
-    for way in touched:
+    for way in WAYS:
         begun, done = before.get(way, (0, 0))
         found = saver.saved(way)
         assert found in (begun, done), f"{way}: {found} is there; {begun} was begun last, and {done} done"
@@ -97,25 +97,23 @@ def work(base, before, touched, ways, say):
     while True:
         number += 1
         saver.fill(number)
-        for way in ways:
+        for way in WAYS:
             say(f"begin {way} {number}")
             saver.save(way, number)
             say(f"done {way} {number}")
 
 
-def kill_one(base, before, touched, way, *, took_s, share):
+def kill_one(base, before, way, took_s, share):
     """Fork a process that works, and kill it when it has begun to save that way; return what it has said.
 
     That is ``share`` of the time later that such a save takes, which ``took_s`` knows once one has been done.
     """
-    first = WAYS.index(way)
-    ways = WAYS[first:] + WAYS[:first]
     ours, theirs = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
             os.close(ours)
-            work(base, before, touched, ways, lambda text: os.write(theirs, f"{text}\n".encode()))
+            work(base, before, lambda text: os.write(theirs, f"{text}\n".encode()))
         except BaseException:  # noqa: BLE001 - the parent fails for it
             traceback.print_exc()
         os._exit(1)
@@ -150,12 +148,10 @@ def main(base, kills):
 
     tfos_lab.gfile.register()
     chance = random.Random(kills)
-    before, took_s, middle, touched = {}, {}, collections.Counter(), WAYS
+    before, took_s, middle = {}, {}, collections.Counter()
     for kill in range(kills):
         way = WAYS[kill % len(WAYS)]
-        said = kill_one(base, before, touched, way, took_s=took_s, share=chance.random())
-        touched = [of for of in WAYS if ("begin", of) in {words[:2] for words in said}]
-        for what, of, number in said:
+        for what, of, number in kill_one(base, before, way, took_s, chance.random()):
             done = before.get(of, (0, 0))[1]
             before[of] = int(number), done if what == "begin" else int(number)
         middle[way] += before[way][0] != before[way][1]

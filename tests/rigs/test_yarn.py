@@ -315,7 +315,9 @@ import tfos_lab
 from pyspark.sql import SparkSession
 from tfos_lab.cli import main
 
-SparkSession.builder.master("yarn").config("spark.executor.memoryOverhead", "5632m").getOrCreate()
+# Without pages: Spark adds YARN's filter to them while it still adds pages, and sometimes fails for it.
+builder = SparkSession.builder.master("yarn").config("spark.ui.enabled", "false")
+builder.config("spark.executor.memoryOverhead", "5632m").getOrCreate()
 try:
     tfos_lab.run(lambda: None, cluster_size=2, start_timeout=10)
 except tfos_lab.errors.TfosError as error:

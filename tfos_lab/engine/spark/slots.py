@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
     from tfos_lab.engine.head import Head
 
-# A new session may have no executors yet; they are complete when their number has not changed for a while.
-_NEW_SESSION_S = 20.0
+# A new session may have no executors yet, and their JVMs take long on busy hosts; they are complete when their number
+# has not changed for a while.
+_NEW_SESSION_S = 60.0
 _SETTLED_S = 5.0
 _LEAVING_S = 3.0
 # No job runs any more but ours that look at executors: what holds slots ends, and takes longer on a busy machine.
