@@ -108,6 +108,11 @@ def state_of(pid: int) -> str:
     return "".join(stat_of(pid)[:1])
 
 
+def lives(pid: int) -> bool:
+    """Whether a process is there and has not ended; one that has may still wait for its parent to take note."""
+    return state_of(pid) not in ("", "Z", "X")
+
+
 def catches(pid: int, number: int) -> bool:
     """Whether a process has a handler for a signal, which would end it otherwise."""
     with contextlib.suppress(OSError, ValueError):

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from tfos_lab import messages as m
-from tfos_lab.core.processes import state_of
+from tfos_lab.core.processes import lives
 from tfos_lab.core.roles import role_of
 from tfos_lab.core.states import NodeState
 from tfos_lab.node.child_link import ChildLink
@@ -236,7 +236,7 @@ class ChildSupervisor:
         """Ask for a child again, once, if the fork server ended before it was forked; return whether it was."""
         if child.pid or child.stopping or self._asked_again or outcome.kind != "exited":
             return False
-        if not state_of(self._spec.watched_pid):
+        if not lives(self._spec.watched_pid):
             return False  # the fork server has ended with the kernel or executor, as this agent is about to
         self._asked_again = True
         self._replace_child()

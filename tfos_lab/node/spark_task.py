@@ -235,7 +235,7 @@ def _wait_for_agent(
 
 def _how_it_ended(connection: ForkServerConnection, node: str, fork_server: ForkServerSpec) -> str:
     """Return that the agent has ended, or "" if it has not; raise if it could not be started, or has failed."""
-    from tfos_lab.core.processes import state_of
+    from tfos_lab.core.processes import lives
     from tfos_lab.node.driver_link import how_ended
     from tfos_lab.node.forkserver.requests import ExitedReply, FailedReply
     from tfos_lab.transport.frames import ConnectionClosed
@@ -245,7 +245,7 @@ def _how_it_ended(connection: ForkServerConnection, node: str, fork_server: Fork
     except ConnectionClosed:
         # The next one ends what nodes have left whose agents have ended, too. With the executor, its folder goes.
         with contextlib.suppress(OSError):
-            if state_of(fork_server.watched_pid):
+            if lives(fork_server.watched_pid):
                 fork_server.warm()
         raise _lost(node, "the process that its agent was forked from has ended") from None
     for reply in replies:

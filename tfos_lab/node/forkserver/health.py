@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from tfos_lab.core.processes import command_line, open_pidfd, state_of
+from tfos_lab.core.processes import command_line, lives, open_pidfd, state_of
 
 # For this long, a fork server may be stopped, leave a question without an answer, and import.
 STOPPED_S = 1.0
@@ -49,7 +49,7 @@ class ServerRecord(NamedTuple):
         """Return the record of the fork server behind a socket; None if there is none, or its process is gone."""
         with contextlib.suppress(OSError, ValueError):
             pid, began_s, warm_s = lock_path(socket_path).read_text().split()
-            if str(socket_path) in command_line(int(pid)) and state_of(int(pid)) not in ("", "Z", "X"):
+            if str(socket_path) in command_line(int(pid)) and lives(int(pid)):
                 return cls(int(pid), float(began_s), float(warm_s))
         return None
 
