@@ -15,12 +15,12 @@ ROWS = 1600
 TRAINING = ("--cluster-size", "2", "--epochs", "4", "--batch-size", "25")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def submit(standalone: str, tmp_path_factory: pytest.TempPathFactory) -> Submit:
     return Submit(standalone, tmp_path_factory.mktemp("examples"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def data(submit: Submit) -> Path:
     """The folder with the images, written as CSV by a program of its own."""
     options = ("--format", "csv", "--output", "mnist/csv", "--rows", str(ROWS), "--num-partitions", "2")
@@ -28,14 +28,14 @@ def data(submit: Submit) -> Path:
     return submit.folder / "mnist" / "csv"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def trained(submit: Submit, data: Path) -> str:
     """What `train_spark.py` has printed, which trains and exports as a program of its own."""
     places = ("--model-dir", "models", "--export-dir", "models/export")
     return succeeded(submit.run("mnist/train_spark.py", "--data", "mnist/csv", *TRAINING, *places))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def programs(submit: Submit, trained: str) -> Iterator[Programs]:
     """The programs that share a session; it holds the cluster's cores, so that those of their own come before it."""
     address = submit.folder / "programs"

@@ -23,7 +23,7 @@ def notebook_environ(**more: str) -> dict[str, str]:
     return kernel_environ({**ours, **kept, **digits_environ(), **more}, find_checkout())
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def kernel(request, tmp_path_factory):
     """The kernel of a place: ``"local"``, ``"cluster"``, or ``"pages"``, which is here, too; there is one at a time."""
     more = {"SPARK_LOCAL_IP": "127.0.0.1"} if request.param == "cluster" else {}

@@ -14,6 +14,7 @@ import nbformat
 import pytest
 
 from tests.notebooks.conftest import ROOT
+from tests.support.notebook_kernel import ALREADY_LOADED
 
 NOTEBOOKS = ROOT / "notebooks"
 NUMBERED = sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb"))
@@ -162,7 +163,7 @@ class Test06Titanic:
         model, rule = (float(number) for number in re.findall(r"(\d+\.\d)%", done.printed("score")))
         assert model == pytest.approx(100 * done.value("float(accuracy)"), abs=0.1)
         assert model > max(75.0, rule)
-        assert done.outputs("session") == []
+        assert done.printed("session") in ("", ALREADY_LOADED)
         for picture in ("look", "curve", "predictions"):
             assert done.shown(picture) == ["display_data"]
         assert done.printed("files").count("part-") == 5

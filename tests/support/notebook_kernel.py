@@ -16,6 +16,8 @@ from jupyter_client import AsyncKernelManager
 from nbclient import NotebookClient
 
 CELL_TIMEOUT_S = 300
+# What IPython prints where another notebook has been before.
+ALREADY_LOADED = "The tfos_lab extension is already loaded. To reload it, use:\n  %reload_ext tfos_lab\n"
 _STOP_SESSION = """from pyspark.sql import SparkSession
 if session := SparkSession.getActiveSession():
     session.stop()"""
