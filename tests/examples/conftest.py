@@ -16,7 +16,8 @@ TRAINING = ("--cluster-size", "2", "--epochs", "4", "--batch-size", "25")
 
 
 @pytest.fixture(scope="package")
-def submit(standalone: str, tmp_path_factory: pytest.TempPathFactory) -> Submit:
+def submit(request: pytest.FixtureRequest, standalone: str, tmp_path_factory: pytest.TempPathFactory) -> Submit:
+    request.getfixturevalue("spark_sessions").close()  # one may hold the cores of the cluster
     return Submit(standalone, tmp_path_factory.mktemp("examples"))
 
 

@@ -13,7 +13,7 @@ from tests.support.spark_home import QUICK_SUBMIT_ARGS
 from tfos_lab.cli.paths import find_checkout, kernel_environ
 
 ROOT = Path(__file__).parents[2]
-FROM_OUTSIDE = ("MASTER", "SPARK_", "PYSPARK_", "TFOS_LAB_")
+FROM_OUTSIDE = ("MASTER", "SPARK_", "PYSPARK_", "HADOOP_", "YARN_", "TFOS_LAB_")
 
 
 def notebook_environ(**more: str) -> dict[str, str]:

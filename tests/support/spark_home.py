@@ -25,7 +25,7 @@ def spark_home() -> Path:
 
 
 def spark_environment(local_dir: Path, *, python: Path | None = None, home: Path | None = None) -> dict[str, str]:
-    """Return our environment without the machine's Spark settings, for a Spark on loopback only.
+    """Return our environment without settings of Spark and Hadoop, for a Spark on loopback only.
 
     Parameters
     ----------
@@ -36,7 +36,8 @@ def spark_environment(local_dir: Path, *, python: Path | None = None, home: Path
     home : path, optional
         Another Spark's folder; None means `spark_home`.
     """
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
+    outside = ("SPARK_", "PYSPARK_", "HADOOP_", "YARN_")  # a session on YARN may be alive in this process
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(outside)}
     return kept | {
         "SPARK_HOME": str(home or spark_home()),
         "SPARK_LOCAL_IP": "127.0.0.1",
