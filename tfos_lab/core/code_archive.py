@@ -21,8 +21,8 @@ _MODULES = (
 )
 # What only the driver needs of these packages, among it what shows clusters to other processes of its machine.
 _AT_HOME = {
-    *("__pycache__", "driver", "cluster_records.py", "recorded_cluster.py"),
-    *("__main__.py", "compat/program.py", "listener.py", "unix_server.py", "unproven.py"),
+    *("__pycache__", "driver", "cluster_records.py"),
+    *("__main__.py", "compat/program.py", "listener.py", "unix_server.py"),
     *("data/prepare.py", "data/session_stores.py"),
     *(f"scoring/{name}.py" for name in ("input_columns", "mapped", "output_types", "predict")),
 }

@@ -117,7 +117,7 @@ class History:
 
     def story(self) -> str:
         """Return how the cluster and its nodes came to be where they are: a line for each change, oldest first."""
-        lines = [(event.time_s, told) for event in self.events if (told := _told(event))]
+        lines = [(event.time_s, told) for event in self.events if (told := _line_of(event))]
         return "\n".join(f"{max(0.0, time_s - self._called_s):9.3f} s  {text}" for time_s, text in lines)
 
     def mark_released(self, time_s: float) -> None:
@@ -191,7 +191,7 @@ class History:
                         return False
 
 
-def _told(event: Event) -> str:
+def _line_of(event: Event) -> str:
     match event:
         case StateChanged(state=state, reason=reason):
             return f"{state}{reason and ': '}{reason}"

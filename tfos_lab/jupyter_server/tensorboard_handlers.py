@@ -1,6 +1,6 @@
 """TensorBoard of a run: a logged-in user gets a ticket, and with it TensorBoard's pages.
 
-The pages are sandboxed (see `engine.tensorboard.sandbox`), so the browser sends no cookies for what they load: the
+The pages are sandboxed (see `engine.tensorboard.pages`), so the browser sends no cookies for what they load: the
 ticket in their address replaces the login. It is valid for one run, as long as this server lives.
 """
 

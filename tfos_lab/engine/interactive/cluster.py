@@ -1,4 +1,4 @@
-"""The handle on an interactive cluster, whose nodes wait for cells."""
+"""The handle on an interactive cluster, whose nodes wait for cells; how cells are compiled, and what they return."""
 
 from __future__ import annotations
 

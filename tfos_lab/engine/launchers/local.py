@@ -109,8 +109,8 @@ class LocalLauncher(Launcher):
         while not self._closing.is_set() and self._selector.get_map():
             for key, _ in self._selector.select(timeout=0.2):
                 self._receive(key.data, self._connections[key.data])
-            if self._awaited:
-                self._fork_server.replace_if_stuck(self._connections[next(iter(self._awaited))])
+            for rank in [*self._awaited][:1]:  # all of them wait for the same fork server
+                self._fork_server.replace_if_stuck(self._connections[rank])
         is_anyone_there = bool(self._selector.get_map())
         for frames in self._connections.values():
             frames.close()

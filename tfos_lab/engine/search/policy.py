@@ -17,6 +17,13 @@ from tfos_lab.engine.search.state import SearchState
 from tfos_lab.engine.state.events import MetricsReported
 from tfos_lab.errors import ConfigError, TfosError
 
+_WHOLE = 1.0
+# Quotients are not exact.
+_TINY = 1e-9
+
+# What a rung of successive halving counts, and its number.
+Rung = tuple[str, int]
+
 
 class SearchPolicy(RunPolicy):
     """Carries out what the search's state decides.
@@ -78,15 +85,6 @@ class SearchPolicy(RunPolicy):
         """Tell the sampler that no trial goes on."""
         if self._study is not None:
             self._study.close()
-
-
-_WHOLE = 1.0
-# Quotients are not exact.
-_TINY = 1e-9
-
-
-# What it counts, and its number.
-Rung = tuple[str, int]
 
 
 class Halving:

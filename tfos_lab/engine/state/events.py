@@ -356,11 +356,6 @@ def changed(value: _Value, **fields: Any) -> _Value:
 
     The fields are taken as they are: neither ``__init__`` nor ``__post_init__`` runs.
     """
-    return made_of(type(value), value.__dict__ | fields)
-
-
-def made_of(kind: type[_Value], fields: dict[str, Any]) -> _Value:
-    """Return a frozen dataclass that consists of these fields, which must be all of its own; they are not copied."""
-    made = object.__new__(kind)
-    object.__setattr__(made, "__dict__", fields)
-    return made
+    copy = object.__new__(type(value))
+    object.__setattr__(copy, "__dict__", value.__dict__ | fields)
+    return copy

@@ -28,6 +28,73 @@ _FIRST_PAGE = "/"
 _LISTING = "/data/plugins_listing"
 _UNAVAILABLE = 503
 
+_POLICY = (
+    "sandbox allow-scripts allow-downloads allow-modals; default-src 'self' data: blob: 'unsafe-inline' 'unsafe-eval'; "
+    "frame-ancestors 'self'; form-action 'none'; object-src 'none'; base-uri 'none'"
+)
+
+# Headers that describe content; all others are dropped.
+_CONTENT_HEADERS = (
+    "Content-Type",
+    "Content-Encoding",
+    "Content-Disposition",
+    "Cache-Control",
+    "Expires",
+    "ETag",
+    "Last-Modified",
+    "Vary",
+)
+
+SAFE_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    # Distinguishes our responses from those of a server without this extension.
+    "X-Tfos-Lab": "1",
+    # The origin of a sandboxed page. Access is controlled by the ticket or token in the address.
+    "Access-Control-Allow-Origin": "null",
+}
+
+# TensorBoard draws in a worker if OffscreenCanvas exists, but a sandboxed page cannot start workers.
+_SHIM = b"""<script>
+(() => {
+  const makeStorage = (entries) => {
+    const kept = new Map(entries);
+    return {
+      getItem: (key) => kept.get(String(key)) ?? null,
+      setItem: (key, value) => void kept.set(String(key), String(value)),
+      removeItem: (key) => void kept.delete(String(key)),
+      clear: () => kept.clear(),
+      key: (index) => [...kept.keys()][index] ?? null,
+      get length() { return kept.size; },
+    };
+  };
+  // Frames are small: hide the settings pane at first; and reload charts automatically.
+  const settings = { timeSeriesSettingsPaneOpened: false, autoReload: true, autoReloadPeriodInMs: 15000 };
+  const local = makeStorage([["_tb_global_settings", JSON.stringify(settings)]]);
+  Object.defineProperty(window, "localStorage", { value: local, configurable: true });
+  Object.defineProperty(window, "sessionStorage", { value: makeStorage(), configurable: true });
+  Object.defineProperty(document, "cookie", { get: () => "", set: () => {}, configurable: true });
+  delete window.OffscreenCanvas;
+})();
+</script>"""
+
+# TensorBoard sends its first page when it has read the event files.
+_TIMEOUT_S = 120.0
+_MAX_BYTES = 256 << 20
+
+# Headers about the page. Those about the user, such as cookies, are not sent to a node.
+_FORWARDED_HEADERS = (
+    "Accept",
+    "Accept-Encoding",
+    "Content-Type",
+    "If-Modified-Since",
+    "If-None-Match",
+    "Range",
+    "X-Tensorboard-Feature-Flags",
+    "X-Xsrf-Protected",
+)
+
 
 async def send_page(handler: web.RequestHandler, socket_path: str, path: str) -> None:
     """Pass the handler's request on to ``path`` of the TensorBoard at ``socket_path``, and send its response.
@@ -95,58 +162,6 @@ def send_message(handler: web.RequestHandler, status: int, sentence: str, *, ret
     handler.finish(message_page(sentence, retry=retry))
 
 
-_POLICY = (
-    "sandbox allow-scripts allow-downloads allow-modals; default-src 'self' data: blob: 'unsafe-inline' 'unsafe-eval'; "
-    "frame-ancestors 'self'; form-action 'none'; object-src 'none'; base-uri 'none'"
-)
-
-# Headers that describe content; all others are dropped.
-_CONTENT_HEADERS = (
-    "Content-Type",
-    "Content-Encoding",
-    "Content-Disposition",
-    "Cache-Control",
-    "Expires",
-    "ETag",
-    "Last-Modified",
-    "Vary",
-)
-
-SAFE_HEADERS = {
-    "Content-Security-Policy": _POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    # Distinguishes our responses from those of a server without this extension.
-    "X-Tfos-Lab": "1",
-    # The origin of a sandboxed page. Access is controlled by the ticket or token in the address.
-    "Access-Control-Allow-Origin": "null",
-}
-
-# TensorBoard draws in a worker if OffscreenCanvas exists, but a sandboxed page cannot start workers.
-_SHIM = b"""<script>
-(() => {
-  const makeStorage = (entries) => {
-    const kept = new Map(entries);
-    return {
-      getItem: (key) => kept.get(String(key)) ?? null,
-      setItem: (key, value) => void kept.set(String(key), String(value)),
-      removeItem: (key) => void kept.delete(String(key)),
-      clear: () => kept.clear(),
-      key: (index) => [...kept.keys()][index] ?? null,
-      get length() { return kept.size; },
-    };
-  };
-  // Frames are small: hide the settings pane at first; and reload charts automatically.
-  const settings = { timeSeriesSettingsPaneOpened: false, autoReload: true, autoReloadPeriodInMs: 15000 };
-  const local = makeStorage([["_tb_global_settings", JSON.stringify(settings)]]);
-  Object.defineProperty(window, "localStorage", { value: local, configurable: true });
-  Object.defineProperty(window, "sessionStorage", { value: makeStorage(), configurable: true });
-  Object.defineProperty(document, "cookie", { get: () => "", set: () => {}, configurable: true });
-  delete window.OffscreenCanvas;
-})();
-</script>"""
-
-
 def protect(response: Response) -> Response:
     """Return a response of TensorBoard that is safe to pass on."""
     status, body = response.status, response.body
@@ -163,23 +178,6 @@ def protect(response: Response) -> Response:
 def _adapt_page(page: bytes) -> bytes:
     """Return TensorBoard's page with the shim before its scripts, and with fonts that are found below any path."""
     return page.replace(b"<head>", b"<head>" + _SHIM, 1).replace(b"url(/font-roboto/", b"url(font-roboto/")
-
-
-# TensorBoard sends its first page when it has read the event files.
-_TIMEOUT_S = 120.0
-_MAX_BYTES = 256 << 20
-
-# Headers about the page. Those about the user, such as cookies, are not sent to a node.
-_FORWARDED_HEADERS = (
-    "Accept",
-    "Accept-Encoding",
-    "Content-Type",
-    "If-Modified-Since",
-    "If-None-Match",
-    "Range",
-    "X-Tensorboard-Feature-Flags",
-    "X-Xsrf-Protected",
-)
 
 
 @dataclass(frozen=True)

@@ -222,8 +222,11 @@ class ForkServerSpec:
             if connection is None:
                 status = self._start(path)
                 connection = None if status else self._wait_for_listener(path)
-            if connection is not None and not self._is_stopped(connection):
+            if connection is not None and not is_stopped(connection.server_pid):
                 return connection
+            if connection is not None:
+                connection.close()
+                self._replace(connection.server_pid, STOPPED)
         log = self.log_path
         tail = log.read_text(errors="replace")[-600:] if log.exists() else ""
         how = f"ended with status {status}" if status else f"did not start within {_START_TIMEOUT_S:g} s"
@@ -238,13 +241,6 @@ class ForkServerSpec:
             self._replace(connection.server_pid, STOPPED)
         elif record is not None and record.hangs(connection.asked_s):
             self._replace(connection.server_pid, SILENT)
-
-    def _is_stopped(self, connection: ForkServerConnection) -> bool:
-        if is_stopped(connection.server_pid):
-            connection.close()
-            self._replace(connection.server_pid, STOPPED)
-            return True
-        return False
 
     def _wait_for_listener(self, path: Path) -> ForkServerConnection | None:
         """Connect to the one that has been started, or to the one of another process that won the race to start it.
