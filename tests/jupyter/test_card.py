@@ -547,6 +547,8 @@ def test_nodes_that_agree_have_one_line_together():
         html = render_charts(all_series([*same, *late], 0.0), nodes)
         assert html.count('class="tfos-line tfos-hue-all"') == 1, "one that has just begun counts among them"
         assert f'aria-label="loss: all {3 if late else 2} nodes 0.25"' in html
+    further = [*same, reported("worker:0", 9, loss=0.1)]
+    assert 'aria-label="loss: all 2 nodes 0.1"' in render_charts(all_series(further, 0.0), nodes)
     html = render_charts(all_series([*same, reported("worker:1", 1, loss=2.1)], 0.0), nodes)
     assert "all 3 nodes" not in html
     apart = [reported("worker:1", 100 + step, loss=0.1) for step in range(9)]

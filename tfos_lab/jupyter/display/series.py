@@ -68,6 +68,11 @@ class _Series:
         """Return the points, and the newest one in any case."""
         return [*self.points, *([self.last] if self.last else [])]
 
+    @property
+    def newest_s(self) -> float:
+        """When the newest point was reported."""
+        return (self.last or self.points[-1])[0]
+
 
 class _Metric:
     """The series of one metric by node, and whether they are the same."""
@@ -102,6 +107,12 @@ class _Metric:
         if self._differ or not self._met or BANDS[0] in self.curves:
             return False
         return all(node in self._met or len(series.points) < _JUST_BEGUN for node, series in self.curves.items())
+
+    @property
+    def furthest(self) -> str:
+        """Of the nodes with which others agree, the one that has reported last: it tells the most."""
+        both = (pair for kind in (self.curves, self.epochs) for pair in kind.items() if pair[0] in self._met)
+        return max(both, key=lambda pair: pair[1].newest_s)[0]
 
 
 class SeriesBook:
@@ -139,13 +150,11 @@ class SeriesBook:
 
 
 def _series_of(name: str, metric: _Metric) -> Iterator[SeriesPoints]:
-    count = len(metric.curves)
-    for node, curve in metric.curves.items():
+    agree = metric.agree
+    for node in [metric.furthest] if agree else metric.curves:
         epochs = metric.epochs[node].all() if node in metric.epochs else []
-        whose = f"all {count} nodes" if metric.agree else node
-        yield SeriesPoints(metric=name, node=whose, points=curve.all(), epochs=epochs)
-        if metric.agree:
-            return
+        whose = f"all {len(metric.curves)} nodes" if agree else node
+        yield SeriesPoints(metric=name, node=whose, points=metric.curves[node].all(), epochs=epochs)
 
 
 def all_series(reports: Sequence[MetricsReported], called_s: float) -> list[SeriesPoints]:
