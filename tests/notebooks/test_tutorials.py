@@ -127,8 +127,7 @@ class Test04WatchingARun:
         assert {"launched", "running", "fed", "done"} <= set(done.value("watched.timings"))
         assert done.value("own.metrics.groupby('node').step.max().to_dict()") == {"chief:0": 40, "worker:0": 40}
         assert done.value("diagnosis.kind") in ("python", "straggler")
-        # The place is that of the last look, which may find the node between two of its rows.
-        assert re.search(r"in Python \((turn_and_blur, )?Cell In\[\d+\], line \d+\)", done.printed("diagnose"))
+        assert "turn_and_blur" in done.printed("diagnose")
         assert {"chief-0/train", "chief-0/validation"} <= set(re.findall(r"chief-0/\w+", done.printed("event-files")))
         assert done.value("record['view']['state']") == "done"
 

@@ -66,6 +66,8 @@ class ActivitySampler:
         self._counts: deque[Counter[Doing]] = deque([Counter()], maxlen=_REPORTS)
         self._rows_at: deque[tuple[float, int]] = deque(maxlen=_REPORTS + 1)
         self._busy = BusyThreads()
+        # Where the thread has been seen since the last report: one look may find it between two of its steps.
+        self._places: Counter[str] = Counter()
         self._where = ""
 
     def start(self) -> None:
@@ -104,6 +106,7 @@ class ActivitySampler:
         threads.pop(threading.get_ident(), None)
         if frame is not None:
             self._counts[-1][self._doing(frame, threads)] += 1
+            self._places[where(frame)] += 1
 
     def _doing(self, frame: FrameType, others: Mapping[int, FrameType]) -> Doing:
         doing = what_it_does(frame)
@@ -126,11 +129,6 @@ class ActivitySampler:
         context = module.context_safe() if module is not None else None
         return getattr(context, "_collective_ops_server_def", None) is not None
 
-    def _note_where(self) -> None:
-        frame = sys._current_frames().get(self._thread_id)  # noqa: SLF001 - as above
-        if frame is not None and not self._over.is_set():
-            self._where = where(frame)
-
     def _report(self) -> None:
         self._busy.look()
         self._rows_at.append((time.perf_counter(), self._rows()))
@@ -140,7 +138,8 @@ class ActivitySampler:
         share = {doing: count / counts.total() for doing, count in counts.items()}
         self._counts.append(Counter())
         step, step_s = STEPS.read()
-        self._note_where()
+        self._where = next((place for place, _ in self._places.most_common(1)), self._where)
+        self._places.clear()
         seen = m.NodeActivity(
             step=step,
             step_s=step_s,
