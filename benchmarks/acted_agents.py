@@ -118,10 +118,12 @@ class ActedAgent:
             self.send(self._activity())
 
     def _activity(self) -> m.Activity:
-        return m.Activity(
-            self._rank, self._step, 0.2, 0.05, 0.0, 0.2, 0.7, 0.05, where="fit, train.py, line 41", cpu=1.5,
-            memory_bytes=1_240_000_000, host_cpu=0.5, host_memory=0.4, idle_s=0.1, last_sign=f"step {self._step}",
+        seen = m.NodeActivity(
+            step=self._step, step_s=0.2, waits_rows=0.05, waits_peers=0.2, computes=0.7, python=0.05,
+            where="fit, train.py, line 41", cpu=1.5, memory_bytes=1_240_000_000, host_cpu=0.5, host_memory=0.4,
+            idle_s=0.1, last_sign=f"step {self._step}",
         )  # fmt: skip
+        return m.Activity(self._rank, seen)
 
     def _log(self, now_s: float) -> None:
         self._lines += (now_s - self._logged_s) * self._cast.lines_per_s
