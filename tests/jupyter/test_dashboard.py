@@ -276,6 +276,36 @@ def test_in_the_background_it_closes_itself_and_explains_the_failure(browser, cl
     eventually(lambda: not threads_of(cluster))
 
 
+# ---- without widgets ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def drawn(browser, monkeypatch):
+    """The pictures of a front end that is said to have no widgets."""
+    monkeypatch.setenv("TFOS_LAB_WIDGETS", "0")
+    return browser.outputs
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+def test_a_card_without_widgets_is_drawn_again_while_the_run_goes_on(browser, drawn, cluster, *, blocking):
+    made = open_display(cluster, interactive=True, blocking=blocking)
+    cluster.change("chief:0", state="running", step=7)
+    eventually(lambda: ">7</td>" in drawn[-1].data["text/html"])
+    cluster.set_state("failed", "worker:0: ValueError: no")
+    if blocking:
+        made.close()
+    eventually(lambda: not threads_of(cluster))
+    first, *rest = drawn
+    assert not first.update
+    assert all((one.update, one.id) == (True, first.id) for one in rest)
+    assert all(set(one.data) == {"text/html", "text/plain"} for one in drawn)
+    assert not browser.comms
+    last = drawn[-1].data
+    assert "Seen at" in first.data["text/html"]
+    assert "Seen at" not in last["text/html"]
+    assert ("Cell In[1], line 2" in last["text/html"]) is not blocking, "a cell that waits raises it itself"
+
+
 @pytest.fixture
 def linked(browser, tmp_path, monkeypatch):
     """The picture of a run in a folder, in a notebook ``work/a.ipynb`` of a Jupyter server."""

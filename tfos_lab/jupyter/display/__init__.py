@@ -1,4 +1,4 @@
-"""The output of a cell: a live dashboard in a notebook, lines of text elsewhere.
+"""The output of a cell: a live dashboard in a notebook, or pictures without widgets; lines of text elsewhere.
 
     display = open_display(cluster)
     try:
@@ -8,7 +8,7 @@
         display.close()
 
 The main thread calls ``poll`` while it waits. The text display writes then, because other threads must not print: their
-output would appear below whichever cell runs. The dashboard has its own thread and needs no poll.
+output would appear below whichever cell runs. The others have a thread of their own and need no poll.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import logging
 import threading
 
 from tfos_lab.jupyter.display.base import Display, WatchedCluster
-from tfos_lab.jupyter.display.kernel import current_kernel, has_front_end
+from tfos_lab.jupyter.display.kernel import current_kernel, has_front_end, may_use_widgets
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ def open_display(cluster: WatchedCluster, *, interactive: bool | None = None, bl
     cluster : Cluster
         The cluster to watch; it may not be launched yet.
     interactive : bool, optional
-        True for the live dashboard, False for lines of text; by default, what fits (see `has_front_end`).
+        True for the live card, False for lines of text; by default, what fits (see `has_front_end`).
     blocking : bool
         Whether the cell waits for the cluster. If not (``background``), nobody polls: the dashboard closes itself when
         the cluster has ended, and the text display only says where to look.
@@ -42,12 +42,16 @@ def open_display(cluster: WatchedCluster, *, interactive: bool | None = None, bl
         To be polled while waiting, and closed at the end.
     """
     if has_front_end() if interactive is None else interactive:
-        try:
-            from tfos_lab.jupyter.display.dashboard import Dashboard
+        if may_use_widgets():
+            try:
+                from tfos_lab.jupyter.display.dashboard import Dashboard
 
-            return Dashboard(cluster, blocking=blocking)
-        except ImportError as error:
-            logger.warning("no live dashboard (%s); lines of text instead", error)
+                return Dashboard(cluster, blocking=blocking)
+            except ImportError as error:
+                logger.warning("no live dashboard (%s); pictures instead", error)
+        from tfos_lab.jupyter.display.redrawn import RedrawnCard
+
+        return RedrawnCard(cluster, blocking=blocking)
     from tfos_lab.jupyter.display.text import TextDisplay
 
     return TextDisplay(cluster, blocking=blocking)

@@ -35,11 +35,10 @@ from IPython.display import display, update_display
 from tfos_lab.jupyter.display import messages
 from tfos_lab.jupyter.display.base import Display, WatchedCluster
 from tfos_lab.jupyter.display.card import traits
-from tfos_lab.jupyter.display.error_messages import render_error
 from tfos_lab.jupyter.display.kernel import NoProgressBars, current_kernel, kernel_id
-from tfos_lab.jupyter.display.log_files import ServedLogs, link_to
+from tfos_lab.jupyter.display.log_files import ServedLogs
 from tfos_lab.jupyter.display.stacks import NodeStacks, StacksReader, render_stacks
-from tfos_lab.jupyter.display.static_bundle import make_bundle
+from tfos_lab.jupyter.display.static_bundle import bundle_of
 from tfos_lab.jupyter.display.table import LiveTable
 from tfos_lab.jupyter.display.updates import Updates
 from tfos_lab.jupyter.display.widget import DashboardWidget, retire
@@ -139,25 +138,7 @@ class Dashboard(Display):
         return widget
 
     def _make_bundle(self) -> dict[str, str]:
-        reports, _ = self._cluster.reports_after(0)
-        view = self._cluster.view()
-        # A cell that waits raises the error itself.
-        error = "" if self._blocking or view.state != "failed" else "\n".join(render_error(self._cluster.failure()))
-        return make_bundle(
-            view,
-            self._read_tail,
-            self._cluster.run_dir,
-            reports,
-            error,
-            link_of=self._link_to_log,
-            stacks=self._stacks.answers,
-        )
-
-    def _read_tail(self, node: str, lines: int) -> str:
-        return self._cluster.logs(node, tail=lines)
-
-    def _link_to_log(self, node: str) -> str | None:
-        return link_to(self._cluster.log_path(node))
+        return bundle_of(self._cluster, raises=self._blocking, stacks=self._stacks.answers)
 
     # ---- the thread -------------------------------------------------------------------------------------------------
 

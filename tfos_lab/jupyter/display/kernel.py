@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 NONINTERACTIVE = "TFOS_LAB_NONINTERACTIVE"
+WIDGETS = "TFOS_LAB_WIDGETS"
 
 # Spark's progress bar for consoles: bars, each over the one before it, and blanks over the last one.
 _BARS = re.compile(r"\r?(?:\[Stage \d+:[=> ]*\(\d+ \+ \d+\) / \d+\] *)+\r?|\r +\r")
@@ -35,7 +36,7 @@ def kernel_id() -> str:
 
 
 def has_front_end() -> bool:
-    """Return whether somebody looks at this cell through a front end that can show widgets.
+    """Return whether somebody looks at this cell.
 
     There is none when ``TFOS_LAB_NONINTERACTIVE`` is set (to anything but ``0``), outside a Jupyter kernel (a script, a
     terminal), and where the kernel's client does not take input: nbclient, and therefore papermill and ``nbconvert
@@ -45,6 +46,11 @@ def has_front_end() -> bool:
         return False
     kernel = current_kernel()
     return kernel is not None and takes_input(kernel)
+
+
+def may_use_widgets() -> bool:
+    """Return whether the front end is not said to have no widgets, by ``TFOS_LAB_WIDGETS=0``: it cannot be asked."""
+    return os.environ.get(WIDGETS, "1") != "0"
 
 
 def takes_input(kernel: Any) -> bool:

@@ -18,7 +18,10 @@ from tfos_lab.engine.state.events import ClusterView, MetricsReported
 from tfos_lab.jupyter.display import card, summary
 from tfos_lab.jupyter.display.assets import inline_script, read_style_sheet
 from tfos_lab.jupyter.display.bands import BANDS, bands_of
+from tfos_lab.jupyter.display.base import WatchedCluster
+from tfos_lab.jupyter.display.error_messages import render_error
 from tfos_lab.jupyter.display.listing import is_large, only_notable
+from tfos_lab.jupyter.display.log_files import link_to
 from tfos_lab.jupyter.display.log_text import render_log
 from tfos_lab.jupyter.display.metric_charts import render_charts
 from tfos_lab.jupyter.display.printed_output import Linker, TailReader, no_link, render_printed, render_where
@@ -31,7 +34,44 @@ from tfos_lab.jupyter.display.table import render_table
 
 _MAX_LINE_CHARS = 1_000
 
+# The picture of a run that goes on is drawn at this interval.
+PICTURE_EVERY_S = 3.0
+# Drawing pictures may take this share of the time, however large the cluster is.
+PICTURE_SHARE = 0.05
+# So much of the connection to a page is for pictures, and as much for charts, and for what nodes show.
+PICTURE_BYTES_PER_S = 60_000
+
 _numbers = itertools.count(1)
+
+
+def bundle_of(cluster: WatchedCluster, *, raises: bool, stacks: Sequence[NodeStacks] = ()) -> dict[str, str]:
+    """Return the MIME bundle of a cluster as it is now.
+
+    Parameters
+    ----------
+    cluster : WatchedCluster
+        The cluster to draw.
+    raises : bool
+        Whether the cell itself raises the error of a failed cluster; if not, the picture has it.
+    stacks : list of NodeStacks
+        Where the threads of nodes were when somebody asked.
+    """
+    reports, _ = cluster.reports_after(0)
+    view = cluster.view()
+    return make_bundle(
+        view,
+        lambda node, lines: cluster.logs(node, tail=lines),
+        cluster.run_dir,
+        reports,
+        "" if raises or view.state != "failed" else "\n".join(render_error(cluster.failure())),
+        link_of=lambda node: link_to(cluster.log_path(node)),
+        stacks=stacks,
+    )
+
+
+def pause_after(began_s: float, size: int) -> float:
+    """Return the seconds until the next picture: one of so many characters was begun then, and is done now."""
+    return max(PICTURE_EVERY_S, (time.monotonic() - began_s) / PICTURE_SHARE, size / PICTURE_BYTES_PER_S)
 
 
 def make_bundle(

@@ -12,8 +12,7 @@ from typing import TextIO
 
 from tfos_lab.jupyter.display.base import Display, WatchedCluster
 from tfos_lab.jupyter.display.kernel import current_kernel
-from tfos_lab.jupyter.display.log_files import link_to
-from tfos_lab.jupyter.display.static_bundle import make_bundle
+from tfos_lab.jupyter.display.static_bundle import bundle_of
 from tfos_lab.jupyter.display.static_text import render_text
 from tfos_lab.jupyter.display.text_lines import TextLines
 
@@ -71,20 +70,12 @@ class TextDisplay(Display):
         self._write_summary()
 
     def _write_summary(self) -> None:
-        view = self._cluster.view()
         if current_kernel() is None:
-            self._write([render_text(view, self._cluster.run_dir)])
+            self._write([render_text(self._cluster.view(), self._cluster.run_dir)])
             return
         from IPython.display import display
 
-        bundle = make_bundle(
-            view,
-            lambda node, lines: self._cluster.logs(node, tail=lines),
-            self._cluster.run_dir,
-            self._cluster.reports_after(0)[0],
-            link_of=lambda node: link_to(self._cluster.log_path(node)),
-        )
-        display(bundle, raw=True)  # type: ignore[no-untyped-call]
+        display(bundle_of(self._cluster, raises=True), raw=True)  # type: ignore[no-untyped-call]
 
     def _write(self, lines: list[str]) -> None:
         if lines:

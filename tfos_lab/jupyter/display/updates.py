@@ -21,15 +21,11 @@ from tfos_lab.jupyter.display.log_files import ServedLogs
 from tfos_lab.jupyter.display.metric_charts import render_charts
 from tfos_lab.jupyter.display.series import SeriesBook, series_before
 from tfos_lab.jupyter.display.shown import LIVE_BYTES, render_shown
+from tfos_lab.jupyter.display.static_bundle import pause_after
 from tfos_lab.jupyter.display.table import LiveTable
 from tfos_lab.jupyter.display.widget import DashboardWidget
 
 logger = logging.getLogger(__name__)
-
-# The picture in the document follows a run at this interval; a change of the run's state is drawn at once.
-PICTURE_EVERY_S = 3.0
-# Drawing pictures may take this share of the time, however large the cluster is.
-PICTURE_SHARE = 0.05
 
 # Views and charts may take this share of the time: views of four nodes go five times a second, those of 64 twice.
 VIEW_SHARE = 0.05
@@ -197,9 +193,7 @@ class Updates:
             self._pictured_state, self._changed = self.shown_state, False
             bundle = self._make_bundle()
             self._widget.send_message({"kind": "picture", "model": self._widget.model_id, "bundle": bundle})
-            ended_s = time.monotonic()
-            sending_s = len(bundle["text/html"]) / CHARTS_BYTES_PER_S
-            self._picture_due_s = ended_s + max(PICTURE_EVERY_S, (ended_s - began_s) / PICTURE_SHARE, sending_s)
+            self._picture_due_s = time.monotonic() + pause_after(began_s, len(bundle["text/html"]))
 
     def send_history(self, page: str) -> None:
         """Send all remembered log text to a page, or to all pages if ``page`` is empty."""
