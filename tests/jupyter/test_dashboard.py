@@ -302,6 +302,7 @@ def test_a_card_without_widgets_is_drawn_again_while_the_run_goes_on(browser, dr
     assert not browser.comms
     last = drawn[-1].data
     assert "Seen at" in first.data["text/html"]
+    assert "<script" not in first.data["text/html"], "the next picture tells what is new"
     assert "Seen at" not in last["text/html"]
     assert ("Cell In[1], line 2" in last["text/html"]) is not blocking, "a cell that waits raises it itself"
 

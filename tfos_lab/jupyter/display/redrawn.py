@@ -71,4 +71,4 @@ class RedrawnCard(Display):
         return len(bundle["text/html"])
 
     def _bundle(self) -> dict[str, str]:
-        return bundle_of(self._cluster, raises=self._blocking)
+        return bundle_of(self._cluster, raises=self._blocking, asks=False)

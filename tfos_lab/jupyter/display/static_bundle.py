@@ -44,7 +44,9 @@ PICTURE_BYTES_PER_S = 60_000
 _numbers = itertools.count(1)
 
 
-def bundle_of(cluster: WatchedCluster, *, raises: bool, stacks: Sequence[NodeStacks] = ()) -> dict[str, str]:
+def bundle_of(
+    cluster: WatchedCluster, *, raises: bool, stacks: Sequence[NodeStacks] = (), asks: bool = True
+) -> dict[str, str]:
     """Return the MIME bundle of a cluster as it is now.
 
     Parameters
@@ -55,6 +57,8 @@ def bundle_of(cluster: WatchedCluster, *, raises: bool, stacks: Sequence[NodeSta
         Whether the cell itself raises the error of a failed cluster; if not, the picture has it.
     stacks : list of NodeStacks
         Where the threads of nodes were when somebody asked.
+    asks : bool
+        Whether the picture of a run that goes on asks the Jupyter server for the current state.
     """
     reports, _ = cluster.reports_after(0)
     view = cluster.view()
@@ -66,6 +70,7 @@ def bundle_of(cluster: WatchedCluster, *, raises: bool, stacks: Sequence[NodeSta
         "" if raises or view.state != "failed" else "\n".join(render_error(cluster.failure())),
         link_of=lambda node: link_to(cluster.log_path(node)),
         stacks=stacks,
+        asks=asks,
     )
 
 
@@ -84,6 +89,7 @@ def make_bundle(
     link_of: Linker = no_link,
     stacks: Sequence[NodeStacks] = (),
     files: Path | None = None,
+    asks: bool = True,
 ) -> dict[str, str]:
     """Return the MIME bundle that replaces the live dashboard.
 
@@ -105,31 +111,16 @@ def make_bundle(
         Where the threads of nodes were when somebody asked.
     files : pathlib.Path, optional
         Where the run's files are on this machine, if not in ``run_dir``.
+    asks : bool
+        Whether the picture of a run that goes on asks the Jupyter server for the current state.
 
     Returns
     -------
     dict
-        ``text/html`` and ``text/plain``; never a widget, which would be missing in a reopened notebook.
+        ``text/html``, one self-contained ``<div>``, and ``text/plain``; never a widget, which would be missing in a
+        reopened notebook.
     """
     view = summary.with_endings(view)
-    return {
-        "text/html": render_html(view, read_tail, run_dir, reports, error, link_of=link_of, stacks=stacks, files=files),
-        "text/plain": "\n".join([render_text(view, run_dir), *([_plain_error(error)] if error else [])]),
-    }
-
-
-def render_html(
-    view: ClusterView,
-    read_tail: TailReader,
-    run_dir: str | Path | None = None,
-    reports: Sequence[MetricsReported] = (),
-    error: str = "",
-    *,
-    link_of: Linker = no_link,
-    stacks: Sequence[NodeStacks] = (),
-    files: Path | None = None,
-) -> str:
-    """Return the cluster as one self-contained ``<div>``."""
     shown, is_banded, now_s = only_notable(view), is_large(view), time.time()
     drawn = bands_of(reports) if is_banded else reports
     lines = BANDS if is_banded else sorted(view.places, key=view.places.__getitem__)
@@ -137,7 +128,7 @@ def render_html(
         f"<style>{read_style_sheet('summary.css')}</style>",
         f'<div class="tfos tfos-static" data-state="{view.state}">',
         card.head(view, now_s),
-        _seen(view),
+        _seen(view, asks=asks),
         card.course(shown, now_s),
         render_table(shown, view.places),
         render_stacks(stacks),
@@ -148,13 +139,18 @@ def render_html(
         render_where(shown, run_dir, link_of),
         "</div>",
     ]
-    return "\n".join(part for part in parts if part)
+    return {
+        "text/html": "\n".join(part for part in parts if part),
+        "text/plain": "\n".join([render_text(view, run_dir), *([_plain_error(error)] if error else [])]),
+    }
 
 
-def _seen(view: ClusterView) -> str:
+def _seen(view: ClusterView, *, asks: bool) -> str:
     """Return when the picture of a run that goes on was taken, with a script that asks for the current state."""
     if view.state.ended:
         return ""
+    if not asks:
+        return h("div", seen_text(), cls="tfos-seen")
     element = f"tfos-seen-{os.getpid()}-{next(_numbers)}"
     script = inline_script("seen_note.js", {"element": element, "run": view.cluster_id})
     return f'<div class="tfos-seen" id="{element}">{seen_text()}</div>{script}'
