@@ -133,9 +133,14 @@ STOPPED = (
     "W0000 00:00:1795318248.977981    6158 preemption_notifier.cc:90] SIGTERM caught at "
     "2026-11-22T03:30:48.977979253+00:00\n"
 )
+ABORTED = (
+    "E0000 00:00:1795746267.670476    4566 base_collective_executor.cc:252] BaseCollectiveExecutor::StartAbort "
+    "FAILED_PRECONDITION: FeedError: worker:0 has returned while chief:0 still trains: give all nodes equally many "
+    "steps, or wrap the dataset in ctx.even(dataset) [tfos_lab:FeedError:eJwtiksOwjAMRK8yygokhFj3NlYzkIjiFNttqVD]\n"
+)
 
 
-@pytest.mark.parametrize("noise", [SHUFFLE, NO_GPU, GENERATOR, STOPPED])
+@pytest.mark.parametrize("noise", [SHUFFLE, NO_GPU, GENERATOR, STOPPED, ABORTED])
 def test_misleading_lines_are_left_out_of_the_view_and_their_neighbours_are_not(log, noise):
     log = log()
     whole = f"Epoch 1/2\n{noise}  two spaces\n".encode()

@@ -133,6 +133,9 @@ _NOISE = (
     ("SIGTERM caught", re.compile(r"preemption_notifier\.cc:\d+\] SIGTERM caught at")),
     # This is the generator that reads the node's spool; there is nothing to optimize in it.
     ("GeneratorDatasetOp", re.compile(r"Input of GeneratorDatasetOp::Dataset will not be optimized because")),
+    # Nobody may take part in collectives with a node that has returned: one that waits raises this itself, and where
+    # none does, nothing is wrong.
+    ("StartAbort", re.compile(r"StartAbort FAILED_PRECONDITION: FeedError: .*\[tfos_lab:FeedError:")),
 )
 _WORDS = tuple(word for word, _ in _NOISE)
 # Python's warnings are followed by the line of source that caused them.
