@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from tfos_lab.engine.state.events import ClusterView, NodeView
@@ -11,6 +12,7 @@ from tfos_lab.jupyter.display.feed_lines import feed_lines
 from tfos_lab.jupyter.display.listing import only_notable
 from tfos_lab.jupyter.display.node_table import Column, shown_columns
 from tfos_lab.jupyter.display.shown import shown_names
+from tfos_lab.jupyter.display.table import agreeing, text_together
 
 
 def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
@@ -18,7 +20,10 @@ def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
     shown = only_notable(view)
     columns = shown_columns(shown)
     rows = [[column.title.lower() for column in columns]]
-    rows += [[_cell_text(column, node) for column in columns] for node in shown.nodes]
+    together = agreeing(shown)
+    if together:
+        rows += [[_text_together(column, together, len(view.nodes)) for column in columns]]
+    rows += [[_cell_text(column, node) for column in columns] for node in shown.nodes if node not in together]
     lines = [
         _headline_text(view),
         *([] if view.state.ended else [seen_text()]),
@@ -47,6 +52,12 @@ def _cell_text(column: Column, node: NodeView) -> str:
     if column.key == "state" and summary.hangs(node):
         return f"{summary.HANGS_SIGN} hangs"
     return f"{node.state.look.sign} {text}" if column.key == "state" else text
+
+
+def _text_together(column: Column, nodes: Sequence[NodeView], of_all: int) -> str:
+    text = text_together(column, nodes, of_all)
+    is_one_state = column.key == "state" and len({node.state for node in nodes}) == 1
+    return f"{nodes[0].state.look.sign} {text}" if is_one_state else text
 
 
 def _aligned(rows: list[list[str]], numeric: list[bool]) -> list[str]:

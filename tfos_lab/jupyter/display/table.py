@@ -146,10 +146,10 @@ class _Drawing:
 
     def _cell_together(self, column: Column) -> Html:
         nodes = self._together
-        texts = [column.text(node) for node in nodes]
+        text = text_together(column, nodes, len(self._view.nodes))
         match column.key:
             case "node":
-                name = f"{'all ' * (len(nodes) == len(self._view.nodes))}{len(nodes)} nodes"
+                name = text
                 more = h("details", h("summary", aria_label=f"Rows of {name}"), cls="tfos-more")
                 return h("th", h("div", more, name, cls="tfos-node"), scope="row")
             case "state":
@@ -159,13 +159,9 @@ class _Drawing:
                 ]
                 content: Html | str = join(told[0], *(join(", ", one) for one in told[1:]))
             case "shares":
-                content = _shares(nodes[0], texts[0])
-            case "step_time":
-                content = range_of([own_step_time_text(node) for node in nodes])
-            case "host" if len(set(texts)) > 1:
-                content = f"{len(set(texts))} hosts"
+                content = _shares(nodes[0], text)
             case _:
-                content = range_of(texts)
+                content = text
         parts = [part for node in nodes if (part := progress(node, self._view.feeds)) is not None]
         if column.key == self._bar and parts and not self._view.state.ended:
             bar = render_bar(min(parts), "Progress of the nodes")
@@ -271,14 +267,36 @@ def _shares(node: NodeView, text: str) -> Html | str:
     )
 
 
-def agreeing(view: ClusterView, now_s: float) -> tuple[NodeView, ...]:
-    """Return the nodes that have one row together: those of one kind with which all is well, if there are enough."""
+def agreeing(view: ClusterView, now_s: float = 0.0) -> tuple[NodeView, ...]:
+    """Return the nodes that have one row together: those of one kind with which all is well, if there are enough.
+
+    Those that have been silent for a while at a time are not among them; a picture has no time.
+    """
     if view.of_runs:
         return ()
     late = {node.name for node in view.nodes if not view.state.ended and _silent_s(node, now_s) >= _LATE_S}
     well = [node for node in view.nodes if severity(node) is None and not node.nan_since and node.name not in late]
     trains = [node for node in well if node.job_name in ("chief", "worker")]
     return tuple(trains) if len(trains) >= _LEAST_TOGETHER else ()
+
+
+def text_together(column: Column, nodes: Sequence[NodeView], of_all: int) -> str:
+    """Return what a column says of nodes that agree, out of so many."""
+    texts = [column.text(node) for node in nodes]
+    match column.key:
+        case "node":
+            return f"{'all ' * (len(nodes) == of_all)}{len(nodes)} nodes"
+        case "state":
+            counts = Counter(texts)
+            return ", ".join(f"{count} {one}" if len(counts) > 1 else one for one, count in counts.items())
+        case "shares":
+            return texts[0]
+        case "step_time":
+            return range_of([own_step_time_text(node) for node in nodes])
+        case "host" if len({*texts} - {""}) > 1:
+            return f"{len({*texts} - {''})} hosts"
+        case _:
+            return range_of(texts)
 
 
 def range_of(texts: Sequence[str]) -> str:
