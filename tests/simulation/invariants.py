@@ -188,10 +188,13 @@ def an_evaluator_is_spared(run: Run) -> Iterator[str]:
 
 
 def restarts_are_within_budget(run: Run) -> Iterator[str]:
-    """No more starts than the budget has."""
+    """No more starts than the budget has, and each is told once."""
     if run.budget.used > run.budget.total or len(run.heads) - 1 + run.seen.alone > run.budget.used:
         counted = f"{run.budget.used} of {run.budget.total}"
         yield f"{len(run.heads)} starts, {run.seen.alone} of single nodes, where {counted} were counted"
+    told = sum(state is RunState.RESTARTING for _, state, _ in run.seen.states)
+    if told > run.budget.used:
+        yield f"{told} restarts were told, where {run.budget.used} of {run.budget.total} were counted"
 
 
 def it_starts_again_for_a_node_that_is_gone(run: Run) -> Iterator[str]:
