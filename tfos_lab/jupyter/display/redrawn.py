@@ -34,19 +34,17 @@ class RedrawnCard(Display):
         self._blocking = blocking
         self._id = f"tfos-{cluster.id}-drawn-{next(_numbers)}"
         self._closing = threading.Event()
-        self._closed = threading.Lock()
+        # No picture of the running cluster comes behind that of its end.
+        self._drawing = threading.Lock()
         self._no_bars = NoProgressBars(current_kernel()) if blocking else None
         display(self._bundle(), raw=True, display_id=self._id)  # type: ignore[no-untyped-call]
-        self._painter = threading.Thread(target=self._run, name=f"tfos-display-{cluster.id}", daemon=True)
-        self._painter.start()
+        threading.Thread(target=self._run, name=f"tfos-display-{cluster.id}", daemon=True).start()
 
     def close(self) -> None:
         """Draw the cluster as it has ended; no other picture follows."""
-        if not self._closed.acquire(blocking=False):
+        if self._closing.is_set():
             return
         self._closing.set()
-        if self._painter is not threading.current_thread():
-            self._painter.join(timeout=5.0)
         self._draw()
         if self._no_bars is not None:
             self._no_bars.close()
@@ -55,20 +53,23 @@ class RedrawnCard(Display):
         pause_s = 0.0
         while not self._closing.wait(pause_s):
             began_s = time.monotonic()
-            size = self._draw()
+            size = self._draw(goes_on=True)
             if not self._blocking and self._cluster.view().state.ended:
                 self.close()
             pause_s = pause_after(began_s, size)
 
-    def _draw(self) -> int:
+    def _draw(self, *, goes_on: bool = False) -> int:
         """Draw the cluster as it is now, and return the picture's size; an error is logged and loses this one only."""
-        try:
-            bundle = self._bundle()
-            update_display(bundle, raw=True, display_id=self._id)  # type: ignore[no-untyped-call]
-        except Exception:
-            logger.exception("cluster %s was not drawn", self._cluster.id)
-            return 0
-        return len(bundle["text/html"])
+        with self._drawing:
+            if goes_on and self._closing.is_set():
+                return 0
+            try:
+                bundle = self._bundle()
+                update_display(bundle, raw=True, display_id=self._id)  # type: ignore[no-untyped-call]
+            except Exception:
+                logger.exception("cluster %s was not drawn", self._cluster.id)
+                return 0
+            return len(bundle["text/html"])
 
     def _bundle(self) -> dict[str, str]:
         return bundle_of(self._cluster, raises=self._blocking, asks=False)

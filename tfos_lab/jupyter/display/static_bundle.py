@@ -38,8 +38,8 @@ _MAX_LINE_CHARS = 1_000
 PICTURE_EVERY_S = 3.0
 # Drawing pictures may take this share of the time, however large the cluster is.
 PICTURE_SHARE = 0.05
-# So much of the connection to a page is for pictures, and as much for charts, and for what nodes show.
-PICTURE_BYTES_PER_S = 60_000
+# So much of the connection to a page is for pictures; for charts, and for what nodes show, there is as much.
+PAGE_BYTES_PER_S = 60_000
 
 _numbers = itertools.count(1)
 
@@ -76,7 +76,7 @@ def bundle_of(
 
 def pause_after(began_s: float, size: int) -> float:
     """Return the seconds until the next picture: one of so many characters was begun then, and is done now."""
-    return max(PICTURE_EVERY_S, (time.monotonic() - began_s) / PICTURE_SHARE, size / PICTURE_BYTES_PER_S)
+    return max(PICTURE_EVERY_S, (time.monotonic() - began_s) / PICTURE_SHARE, size / PAGE_BYTES_PER_S)
 
 
 def make_bundle(

@@ -21,7 +21,7 @@ from tfos_lab.jupyter.display.log_files import ServedLogs
 from tfos_lab.jupyter.display.metric_charts import render_charts
 from tfos_lab.jupyter.display.series import SeriesBook, series_before
 from tfos_lab.jupyter.display.shown import LIVE_BYTES, render_shown
-from tfos_lab.jupyter.display.static_bundle import pause_after
+from tfos_lab.jupyter.display.static_bundle import PAGE_BYTES_PER_S, pause_after
 from tfos_lab.jupyter.display.table import LiveTable
 from tfos_lab.jupyter.display.widget import DashboardWidget
 
@@ -29,8 +29,6 @@ logger = logging.getLogger(__name__)
 
 # Views and charts may take this share of the time: views of four nodes go five times a second, those of 64 twice.
 VIEW_SHARE = 0.05
-# So much of the connection to a page is for charts, and for what nodes show.
-CHARTS_BYTES_PER_S = 60_000
 
 
 class Updates:
@@ -165,7 +163,7 @@ class Updates:
         self._metrics.add(reports)
         before = series_before(self._cluster.run_dir, view.name)
         self._widget.charts = render_charts(self._metrics.series(), lines, with_values=True, before=before)
-        pause_s = max((time.monotonic() - began_s) / VIEW_SHARE, len(self._widget.charts) / CHARTS_BYTES_PER_S)
+        pause_s = max((time.monotonic() - began_s) / VIEW_SHARE, len(self._widget.charts) / PAGE_BYTES_PER_S)
         self._charts_due_s = time.monotonic() + pause_s
 
     def _send_shown(self) -> None:
@@ -174,7 +172,7 @@ class Updates:
             return
         self._drawn = view.shown
         self._widget.shown = render_shown(view.shown, self._cluster.run_dir, LIVE_BYTES)
-        self._shown_due_s = time.monotonic() + len(self._widget.shown) / CHARTS_BYTES_PER_S
+        self._shown_due_s = time.monotonic() + len(self._widget.shown) / PAGE_BYTES_PER_S
 
     def _picture_is_due(self) -> bool:
         state = self.shown_state
