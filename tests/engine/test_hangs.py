@@ -264,7 +264,7 @@ def test_a_node_that_fails_for_no_other_is_blamed_once_the_others_have_answered(
     both_idle(rig)
     peer_error(rig)
     rig.answers(rig.ask(), worker_0=BUSY)
-    rig.state.tick(rig.now + 1.5)
+    rig.state.tick(rig.now + 3.0)
     assert rig.state.causes.first.node == "chief:0"
 
 

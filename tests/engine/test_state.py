@@ -19,7 +19,7 @@ from tfos_lab.engine.state.events import MetricsReported, NodeStartedAgain, Stat
 from tfos_lab.engine.state.instructions import Failure, Finished, Publish, SendTo, StartAll
 
 GRACE_S = 3.0
-CONSEQUENCE_PATIENCE_S = 1.2  # for as long an error that others may have caused waits for its cause
+CONSEQUENCE_PATIENCE_S = 2.5  # for as long an error that others may have caused waits for its cause
 BOOM = m.Outcome(kind="raised", error="ValueError", message="boom\nsecond line", traceback="File x, line 1")
 ECHO = m.Outcome(kind="raised", error="UnavailableError", message="Collective aborted", consequence=True)
 KILLED = m.Outcome(kind="exited", exit_code=-9)

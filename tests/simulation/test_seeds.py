@@ -62,6 +62,8 @@ MENDED = [
     ),
     # A node that never reserved was waited for as long as nobody waited: the time-out was that of a caller.
     Plan(faults=(Fault("lost task", at_s=0.0, node="worker:0"),)),
+    # Another node's error was the cause before the killed one, which was still starting, had been silent for long.
+    Plan(seed=8, nodes=4, spark=True, barrier=False, faults=(Fault("kill the agent", at_s=1.68, node="worker:0"),)),
 ]
 
 # Rules that few seeds meet.

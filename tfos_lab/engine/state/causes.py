@@ -15,8 +15,10 @@ from tfos_lab.engine.state.instructions import Failure
 from tfos_lab.node.lock_step import ADVICE, uneven_text
 from tfos_lab.texts import first_line
 
-# An error that may be caused by another node's end waits this long for that node's own error.
-CONSEQUENCE_PATIENCE_S = 1.2
+# While a node has been silent for so long, its loss may explain the errors of others.
+SILENT_S = 2.0
+# An error that may be caused by another node's end waits this long for that node's own error, or for its silence.
+CONSEQUENCE_PATIENCE_S = SILENT_S + 0.5
 # Where it tells of a mismatch of collectives, as long for the first error of another node.
 MISMATCH_PATIENCE_S = 4.0
 # TensorFlow's lists of tasks that have stopped sending heartbeats, or have not come to a barrier.

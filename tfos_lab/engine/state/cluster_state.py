@@ -13,7 +13,7 @@ from tfos_lab import messages as m
 from tfos_lab.core.launchers import THIS_MACHINE
 from tfos_lab.core.roles import NodeSpec, Role, chief_of, cluster_spec
 from tfos_lab.core.states import NODE_TRANSITIONS, RUN_TRANSITIONS, NodeState, RunState
-from tfos_lab.engine.state.causes import CONSEQUENCE_PATIENCE_S, Causes, failure_from, in_terms_of_steps, summary
+from tfos_lab.engine.state.causes import SILENT_S, Causes, failure_from, in_terms_of_steps, summary
 from tfos_lab.engine.state.cluster_node import ClusterNode
 from tfos_lab.engine.state.events import (
     EvaluatorFailed,
@@ -40,8 +40,8 @@ LOST_AFTER_S = 4.5
 ORPHAN_PATIENCE_S = 3.0
 # Where the end of an executor is reported, its loss is told so much later at most, with Spark's reason.
 LEAVING_PATIENCE_S = 7.0
-# While a node has been silent for so long, its loss may explain the errors of others.
-SILENT_S = 2.0
+# Spark ends the tasks of all nodes within so long of the loss of one.
+_SPARK_ENDS_ALL_S = 1.2
 # After the end, nodes have this long to send the rest of their logs.
 DRAIN_TIMEOUT_S = 10.0
 # A lost node may still send its output: its agent sometimes outlives its executor.
@@ -479,12 +479,12 @@ class ClusterState:
         # Spark ends the tasks of all nodes if it loses that of one, even where nobody waits for that one any more: its
         # loss is why they are lost.
         first, lost_s = self._earlier_loss or (failure, now_s)
-        cause = first if now_s - lost_s < CONSEQUENCE_PATIENCE_S else failure
+        cause = first if now_s - lost_s < _SPARK_ENDS_ALL_S else failure
         return self._fail(cause, now_s, consequence=False)
 
     def _lose_early(self, node: ClusterNode, failure: Failure, now_s: float) -> None:
         """Remember the first loss of a node that nobody waits for, in case Spark ends the others for it."""
-        is_recent = self._earlier_loss is not None and now_s - self._earlier_loss[1] < CONSEQUENCE_PATIENCE_S
+        is_recent = self._earlier_loss is not None and now_s - self._earlier_loss[1] < _SPARK_ENDS_ALL_S
         if not is_recent and node.view.executor not in ("", THIS_MACHINE):
             self._earlier_loss = failure, now_s
 
