@@ -6,6 +6,8 @@ import json
 import re
 import time
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import nbconvert
@@ -229,19 +231,30 @@ def test_a_picture_of_a_run_whose_kernel_ended_unseen_is_not_shown_as_running(
     notebook.run_cell(cell("load"))
     notebook.run_cell(cell("background"))
     saved(notebook, extended_rig, "background", "2/2 nodes running")
+    with away(notebook, extended_rig):
+        [kernel] = kernels(extended_rig)
+        ask(extended_rig, f"api/kernels/{kernel['id']}/restart", method="POST")
+        again = extended_rig.open_notebook(notebook.name)
+        seen = picture(again, "background")
+        expect(seen).to_contain_text(
+            "It is not followed any more: the run has ended since, or its kernel has. Seen at "
+        )
+        expect(seen.locator('.tfos-state[data-state="running"]')).to_have_count(0)
+        folder = seen.locator(".tfos-where .tfos-path")
+        expect(folder).to_have_attribute("title", re.compile(re.escape(str(extended_rig.notebooks / "runs"))))
+        again.screenshot("kernel-lost-unseen", again.output(cell("background")))
+        again.close()
+
+
+@contextmanager
+def away(notebook: Notebook, rig: JupyterRig) -> Iterator[None]:
+    """Show another page meanwhile; those that follow need the notebook, whatever has failed."""
     notebook.page.goto("about:blank")
-    [kernel] = kernels(extended_rig)
-    ask(extended_rig, f"api/kernels/{kernel['id']}/restart", method="POST")
-    again = extended_rig.open_notebook(notebook.name)
-    seen = picture(again, "background")
-    expect(seen).to_contain_text("It is not followed any more: the run has ended since, or its kernel has. Seen at ")
-    expect(seen.locator('.tfos-state[data-state="running"]')).to_have_count(0)
-    folder = seen.locator(".tfos-where .tfos-path")
-    expect(folder).to_have_attribute("title", re.compile(re.escape(str(extended_rig.notebooks / "runs"))))
-    again.screenshot("kernel-lost-unseen", again.output(cell("background")))
-    again.close()
-    notebook.page.goto(f"{extended_rig.url}lab/tree/{notebook.name}?token={extended_rig.token}")
-    notebook.wait_until_ready()
+    try:
+        yield
+    finally:
+        notebook.page.goto(f"{rig.url}lab/tree/{notebook.name}?token={rig.token}")
+        notebook.wait_until_ready()
 
 
 def test_a_blocking_cell_shows_after_a_reload_that_it_still_runs(notebook: Notebook, extended_rig: JupyterRig) -> None:
