@@ -1,4 +1,4 @@
-"""The output of a cell: a live dashboard in a notebook, or pictures without widgets; lines of text elsewhere.
+"""The output of a cell: in a notebook a live dashboard, or pictures where there are no widgets; else lines of text.
 
     display = open_display(cluster)
     try:

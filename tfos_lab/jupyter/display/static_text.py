@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 from tfos_lab.engine.state.events import ClusterView, NodeView
@@ -22,7 +21,7 @@ def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
     rows = [[column.title.lower() for column in columns]]
     together = agreeing(shown)
     if together:
-        rows += [[_text_together(column, together, len(view.nodes)) for column in columns]]
+        rows += [[text_together(column, together, len(view.nodes)) for column in columns]]
     rows += [[_cell_text(column, node) for column in columns] for node in shown.nodes if node not in together]
     lines = [
         _headline_text(view),
@@ -52,12 +51,6 @@ def _cell_text(column: Column, node: NodeView) -> str:
     if column.key == "state" and summary.hangs(node):
         return f"{summary.HANGS_SIGN} hangs"
     return f"{node.state.look.sign} {text}" if column.key == "state" else text
-
-
-def _text_together(column: Column, nodes: Sequence[NodeView], of_all: int) -> str:
-    text = text_together(column, nodes, of_all)
-    is_one_state = column.key == "state" and len({node.state for node in nodes}) == 1
-    return f"{nodes[0].state.look.sign} {text}" if is_one_state else text
 
 
 def _aligned(rows: list[list[str]], numeric: list[bool]) -> list[str]:

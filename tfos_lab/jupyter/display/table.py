@@ -270,7 +270,7 @@ def _shares(node: NodeView, text: str) -> Html | str:
 def agreeing(view: ClusterView, now_s: float = 0.0) -> tuple[NodeView, ...]:
     """Return the nodes that have one row together: those of one kind with which all is well, if there are enough.
 
-    Those that have been silent for a while at a time are not among them; a picture has no time.
+    Live, those that have been silent for a while by ``now_s`` are not among them; a picture leaves out none for that.
     """
     if view.of_runs:
         return ()
@@ -287,7 +287,7 @@ def text_together(column: Column, nodes: Sequence[NodeView], of_all: int) -> str
         case "node":
             return f"{'all ' * (len(nodes) == of_all)}{len(nodes)} nodes"
         case "state":
-            counts = Counter(texts)
+            counts = Counter(f"{node.state.look.sign} {text}" for node, text in zip(nodes, texts, strict=True))
             return ", ".join(f"{count} {one}" if len(counts) > 1 else one for one, count in counts.items())
         case "shares":
             return texts[0]
