@@ -28,7 +28,7 @@ lab: setup  ## JupyterLab with the tutorials
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(PYTHON) -m pytest
 TOGETHER := --dist=loadgroup --no-loadscope-reorder --durations=30
 
-test: setup  ## the core, without cluster, browser or root, in some minutes; or some tests: make test ARGS="tests/engine -k state"
+test: setup  ## the core, without cluster, browser or root, in some minutes; or some tests: make test ARGS="tests/driver -k state"
 	@$(PYTHON) -m tests.support.class_archive  # with it, Spark's JVMs start with less work
 	$(PYTEST) $(or $(ARGS),-m "not full" --numprocesses=4 $(TOGETHER))
 

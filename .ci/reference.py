@@ -18,9 +18,9 @@ sys.path.insert(0, str(ROOT))
 PACKAGES = ("tfos_lab", "tfos_lab.data", "tfos_lab.ml", "tfos_lab.errors")
 # Classes of what public functions return, which nobody makes by name.
 RETURNED = (
-    "tfos_lab.engine.interactive.cluster.InteractiveCluster",
-    "tfos_lab.engine.diagnosis.diagnosis.Diagnosis",
-    "tfos_lab.engine.runs.run.Run",
+    "tfos_lab.driver.interactive.cluster.InteractiveCluster",
+    "tfos_lab.driver.diagnosis.diagnosis.Diagnosis",
+    "tfos_lab.driver.runs.run.Run",
 )
 _SECTION = re.compile(r"^(\w[\w ]*)\n-{3,}\n", re.MULTILINE)
 _QUOTED = re.compile(r": '([^']*)'")

@@ -12,11 +12,11 @@ import msgspec
 from benchmarks.acted_agents import Cast, parts_of
 from tfos_lab.core.config import ClusterConfig, assign_roles
 from tfos_lab.core.launchers import LauncherTraits
-from tfos_lab.engine.cluster import Cluster
-from tfos_lab.engine.head import Head
-from tfos_lab.engine.launchers.base import Launcher
-from tfos_lab.engine.launchers.capacity import allow_files_for
-from tfos_lab.engine.run_dir import RunDir
+from tfos_lab.driver.cluster import Cluster
+from tfos_lab.driver.head import Head
+from tfos_lab.driver.run_dir import RunDir
+from tfos_lab.launchers.base import Launcher
+from tfos_lab.launchers.capacity import allow_files_for
 
 _TRAITS = LauncherTraits(name="acted", option="acted", factory="", place="acted processes")
 _REPOSITORY = Path(__file__).parent.parent

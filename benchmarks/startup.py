@@ -20,7 +20,7 @@ _FIRST = (
     f"c = tfos_lab.run(lambda args, ctx: None, cluster_size={_NODES}, local='processes');"
     "print(time.perf_counter() - t); c.stop()"
 )
-_END = "from tfos_lab.engine.warm_servers import end_warm_servers; end_warm_servers()"
+_END = "from tfos_lab.driver.warm_servers import end_warm_servers; end_warm_servers()"
 # In a kernel, the magics have imported the package before the first cell.
 _RESTARTED = (
     "import time, tfos_lab; tfos_lab.run; t = time.perf_counter();"

@@ -21,7 +21,7 @@ import tfos_lab
 from benchmarks.measure import Row, median
 from tests.support.hostile_peers import attacking, resident_bytes
 from tests.support.quick import QUICK_ENV
-from tfos_lab.engine.cluster import Cluster
+from tfos_lab.driver.cluster import Cluster
 
 _ATTACKS = {"floods": ("flood", 6), "half-open connections": ("idle", 1100), "garbage": ("garbage", 20)}
 _SECONDS, _RUNS, _MOST_MB = 3.0, 5, 50.0

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from benchmarks.measure import Row, median
 from tests.support.hostile_peers import attacking
-from tfos_lab.engine.feed.certificates import make_identities
+from tfos_lab.driver.feed.certificates import make_identities
 from tfos_lab.messages import TlsIdentity
 from tfos_lab.node.feed.flight_endpoint import PutTicket
 from tfos_lab.node.feed.plan import connect

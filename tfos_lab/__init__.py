@@ -18,9 +18,9 @@ from tfos_lab.core.version import __version__
 
 if TYPE_CHECKING:
     from tfos_lab.core.config import ClusterConfig
-    from tfos_lab.engine.cluster import Cluster
-    from tfos_lab.engine.runs.table import runs
-    from tfos_lab.engine.start import clusters
+    from tfos_lab.driver.cluster import Cluster
+    from tfos_lab.driver.runs.table import runs
+    from tfos_lab.driver.start import clusters
     from tfos_lab.errors import TfosError
     from tfos_lab.jupyter.parallel import parallel
     from tfos_lab.jupyter.run_script import run_script, scripts
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 
 # Public name → the module it lives in.
 _HOMES = {
-    "Cluster": "tfos_lab.engine.cluster",
+    "Cluster": "tfos_lab.driver.cluster",
     "ClusterConfig": "tfos_lab.core.config",
     "NodeContext": "tfos_lab.node.context.context",
     "TfosError": "tfos_lab.errors",
-    "clusters": "tfos_lab.engine.start",
+    "clusters": "tfos_lab.driver.start",
     "local_context": "tfos_lab.node.context.local",
     "parallel": "tfos_lab.jupyter.parallel",
     "predict": "tfos_lab.scoring.predict",
     "run": "tfos_lab.jupyter.start",
     "run_script": "tfos_lab.jupyter.run_script",
-    "runs": "tfos_lab.engine.runs.table",
+    "runs": "tfos_lab.driver.runs.table",
     "scripts": "tfos_lab.jupyter.run_script",
     "search": "tfos_lab.jupyter.search",
     "start": "tfos_lab.jupyter.start",

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Route, expect
 from tests.support.axe import violations_in
 from tests.support.fake_cluster import FakeCluster
 from tests.support.stage import Stage
-from tfos_lab.engine.state.events import FeedView, MetricsReported
+from tfos_lab.driver.state.events import FeedView, MetricsReported
 
 pytestmark = pytest.mark.browser
 

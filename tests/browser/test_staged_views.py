@@ -25,7 +25,7 @@ from tests.support.staged_views import (
     staged_cluster,
 )
 from tfos_lab import messages as m
-from tfos_lab.engine.shown import ShownFiles
+from tfos_lab.driver.shown import ShownFiles
 from tfos_lab.jupyter.display.static_bundle import NodeStacks, make_bundle, render_stacks
 from tfos_lab.node.context.shown import content_of
 

@@ -15,7 +15,7 @@ from tests.support.fake_cluster import FakeCluster
 from tests.support.jupyter_rig import ARTEFACTS
 from tests.support.stage import Stage
 from tests.support.staged_views import COMPUTE, make_hang, make_straggle, staged_cluster
-from tfos_lab.engine.state.events import MetricsReported
+from tfos_lab.driver.state.events import MetricsReported
 
 pytestmark = pytest.mark.browser
 

@@ -132,7 +132,7 @@ def test_requests_that_cannot_be_answered_are_refused(run, frame):
 
 @pytest.mark.back_ends("local-session")
 def test_a_function_that_puts_no_results_is_reported(run, frame, monkeypatch):
-    monkeypatch.setattr("tfos_lab.engine.feed.inference._PROBE_NOTE_S", 0.5)
+    monkeypatch.setattr("tfos_lab.driver.feed.inference._PROBE_NOTE_S", 0.5)
 
     def look(args, ctx):
         for _ in ctx.dataset(8):

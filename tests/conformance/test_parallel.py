@@ -187,6 +187,6 @@ def _hold_slots(spark, over):
 
 
 def _free_slots(spark):
-    from tfos_lab.engine.spark.slots import slots_of
+    from tfos_lab.launchers.spark.slots import slots_of
 
     return slots_of(spark).free

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.eventually import eventually
 from tests.support.findings import findings, leave
-from tfos_lab.engine.state.events import RowsUnread
+from tfos_lab.driver.state.events import RowsUnread
 from tfos_lab.errors import ConfigError, FeedError
 
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]

@@ -63,7 +63,7 @@ def train(args, ctx):
 def test_event_files_are_shown_while_they_are_written_and_are_complete_at_the_address(run, back_end, address, tmp_path):
     # Nodes import this file, and do not have these modules.
     from tfos_lab.core import cluster_records
-    from tfos_lab.engine.publisher import show_folder
+    from tfos_lab.driver.publisher import show_folder
 
     go_on = f"{address}/go-on" if back_end.name == "yarn" else str(tmp_path / "go-on")
     cluster = run(train, {"go_on": go_on}, tensorboard=True, log_dir=f"{address}/logs")

@@ -17,7 +17,7 @@ import pytest
 
 from tests.support.eventually import PATIENCE_S, eventually
 from tests.support.hostile_peers import attacking, resident_bytes
-from tfos_lab.engine.feed.certificates import make_identities
+from tfos_lab.driver.feed.certificates import make_identities
 from tfos_lab.errors import ConfigError
 from tfos_lab.messages import DriverAddress
 from tfos_lab.transport.link import Link, address_towards, knock_of

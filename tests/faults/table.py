@@ -302,7 +302,7 @@ elsewhere(
     "the master of a standalone cluster is lost | `Spark's master at spark://… does not answer (Connection refused)`, in every error that follows from it: too few slots, an executor that nobody starts again |  | what runs | tests/faults/test_spark.py::test_a_lost_master_is_told_where_something_fails_for_want_of_it",
     "the server of Spark Connect is killed | the server as the cause: `the Spark Connect server at sc://… does not answer (Connection refused), and its nodes have ended with it`, and how to make another session; the next cell says so at once |  | nothing: its executors, and nodes on them, end with it | tests/faults/test_kernels.py::test_a_connect_server_that_is_killed_is_the_first_that_is_told",
     "Spark takes an executor back | the same, with why |  | the session | tests/faults/test_spark.py::test_a_node_whose_executor_spark_takes_all_the_same_says_so_and_why",
-    "a host cannot be reached | the node and its host, as lost | 5 s without a heartbeat | as above | tests/engine/test_state.py::test_a_silent_node_is_lost_and_named_with_its_host",
+    "a host cannot be reached | the node and its host, as lost | 5 s without a heartbeat | as above | tests/driver/test_state.py::test_a_silent_node_is_lost_and_named_with_its_host",
     "a host's link is down for a moment, such as 2 s | nothing |  | the run goes on | tests/hosts/test_two_hosts.py::test_a_link_that_is_cut_for_two_seconds_is_survived",
     "the clocks of hosts differ by minutes | nothing: what nodes report has the driver's time |  | everything | tests/hosts/test_clocks.py::test_what_nodes_report_has_the_driver_s_time",
     "a firewall or routing keeps nodes apart | which nodes cannot be connected to, at which address, and what to set (`TFOS_NODE_PORTS`, `TFOS_NODE_NETWORK`) | 20 s, in `ctx.strategy()` | as above | tests/hosts/test_two_hosts.py::test_a_firewall_between_nodes_is_told_with_what_to_do",
@@ -627,7 +627,7 @@ def the_disk_under_the_logs_is_full(scene):
 
 
 elsewhere(
-    "a log outgrows the disk | training goes on; a note. The file has the beginning, how much is missing, and the end |  | 1 GiB of the disk, or 5 % of a small one | tests/engine/test_logs.py::test_part_of_the_disk_stays_free",
+    "a log outgrows the disk | training goes on; a note. The file has the beginning, how much is missing, and the end |  | 1 GiB of the disk, or 5 % of a small one | tests/driver/test_logs.py::test_part_of_the_disk_stays_free",
     "the disk of a node's host is full of its log | training goes on; the log says how much it lacks |  | what was logged before | tests/node/test_logs.py::test_lines_that_the_disk_has_no_room_for_are_lost_whole_and_told_once",
     "`ctx.report` is called more than 1,000 times a second | the newest reports at each time, and the last; the log says so once |  | the first thousand reports | tests/faults/test_output.py::test_a_flood_of_reports_is_thinned_on_the_node_and_told_once",
 )
@@ -751,7 +751,7 @@ def a_result_cannot_be_sent(scene):
 
 elsewhere(
     "the results of many nodes are large | as above: each may take 2 GiB, and all of them 16 GiB; four nodes send at a time |  | the run's files | tests/node/test_outcomes.py::test_results_of_many_nodes_may_take_less_each",
-    "the disk of a node's host, or of the notebook's machine, has no space for a large result | `ResultNotStored`: the folder and host, the size, the room there is, and what to do |  | the run's files | tests/engine/test_files.py::test_a_result_that_the_disk_has_no_space_for_is_refused_with_both_numbers",
+    "the disk of a node's host, or of the notebook's machine, has no space for a large result | `ResultNotStored`: the folder and host, the size, the room there is, and what to do |  | the run's files | tests/driver/test_files.py::test_a_result_that_the_disk_has_no_space_for_is_refused_with_both_numbers",
     "the arguments are large (1 GiB at most) | nothing: they are sent piece by piece, to each node |  |  | tests/faults/test_output.py::test_large_arguments_arrive_whole_and_leave_no_file",
     "a host has no disk for them | their size, the folder, and what to do |  | other clusters | tests/node/test_agent.py::test_a_full_disk_is_named_with_the_size",
 )
@@ -861,7 +861,7 @@ def the_machine_is_too_small(scene):
 
 
 elsewhere(
-    "nodes do not reserve in time | which | tests/engine/test_driver.py::test_nodes_that_do_not_reserve_in_time_are_named",
+    "nodes do not reserve in time | which | tests/driver/test_driver.py::test_nodes_that_do_not_reserve_in_time_are_named",
     "a dead session | that it is, and how to make another | tests/faults/test_spark.py::test_nodes_outlive_the_parents_of_spark_s_python_workers_and_end_with_the_session",
 )
 

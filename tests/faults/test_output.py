@@ -44,7 +44,7 @@ def remote(monkeypatch):
 
 
 def make_remote(monkeypatch):
-    monkeypatch.setattr("tfos_lab.engine.run_dir.RunDir.make_probe", lambda run_dir: run_dir.path / "no-such-file")
+    monkeypatch.setattr("tfos_lab.driver.run_dir.RunDir.make_probe", lambda run_dir: run_dir.path / "no-such-file")
 
 
 def checkpoint_and(args, ctx):
@@ -183,7 +183,7 @@ def test_a_second_stop_does_not_wait_for_files(run, remote, monkeypatch, tmp_pat
         stuck.set()
         return []
 
-    monkeypatch.setattr("tfos_lab.engine.files.fetcher.FileFetcher.take", keep_nothing)
+    monkeypatch.setattr("tfos_lab.driver.files.fetcher.FileFetcher.take", keep_nothing)
     cluster = run(checkpoint_and, ("wait", "chief:0", tmp_path / "never"))
     eventually(kept_by(cluster).joinpath("ready").exists)
     first = threading.Thread(target=cluster.stop)
@@ -208,7 +208,7 @@ def write_scalars(args, ctx):
 
 @pytest.mark.parametrize("lost", ["child", "agent"])
 def test_event_files_of_all_generations_are_copied_here_and_kept_apart(scene, monkeypatch, tmp_path, lost):
-    monkeypatch.setattr("tfos_lab.engine.files.events._sees", lambda _path: False)
+    monkeypatch.setattr("tfos_lab.driver.files.events._sees", lambda _path: False)
     far, written = tmp_path / "far", tmp_path / "written"  # an event file is there before its events are in it
     cluster = scene.run(
         write_scalars, (write_events, written), restarts=1, tensorboard=True, log_dir=str(far), cluster_size=1

@@ -9,8 +9,8 @@ import pytest
 from tests.hosts.functions import answer_rows, take_rows, told_to_end, wait_until_told, work_until_told
 from tests.hosts.host import HostPlan
 from tests.support.eventually import eventually
-from tfos_lab.engine.spark.slots import slots_of
 from tfos_lab.errors import NodeFailed
+from tfos_lab.launchers.spark.slots import slots_of
 
 pytestmark = [pytest.mark.minutes, pytest.mark.timeout(600)]
 

@@ -25,7 +25,7 @@ from tests.support.outline import Outline, words
 from tests.support.recorded_runs import this_process, write_run
 from tests.support.staged_views import COMPUTE, INPUT, STRAGGLER, make_hang, make_straggle, reports_of, staged_cluster
 from tfos_lab.core.markup import h
-from tfos_lab.engine.state.events import (
+from tfos_lab.driver.state.events import (
     ClusterView,
     FeedView,
     MetricsReported,

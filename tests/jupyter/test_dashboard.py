@@ -19,7 +19,7 @@ from tests.jupyter.kernel import REPOSITORY
 from tests.support.eventually import eventually
 from tests.support.fake_cluster import FakeCluster
 from tests.support.quick import QUICK_ENV
-from tfos_lab.engine.state.events import MetricsReported
+from tfos_lab.driver.state.events import MetricsReported
 from tfos_lab.jupyter.display import open_display
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfos_lab.engine.state.events import LogText
+from tfos_lab.driver.state.events import LogText
 from tfos_lab.jupyter.display.log_feed import LogFeed
 
 # A Keras 3 progress bar as it is written to a pipe: backspaces, a carriage return, colours.

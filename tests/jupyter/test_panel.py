@@ -12,9 +12,9 @@ from tests.support.outline import Outline, words
 from tests.support.recorded_runs import failure, make_record, this_process
 from tests.support.staged_views import COMPUTE, INPUT, make_hang, make_straggle, staged_cluster
 from tfos_lab.core.markup import Html
-from tfos_lab.engine.record.format import RunRecord
-from tfos_lab.engine.runs.run import Run
-from tfos_lab.engine.state.events import ClusterView, RunFacts, SearchFacts
+from tfos_lab.driver.record.format import RunRecord
+from tfos_lab.driver.runs.run import Run
+from tfos_lab.driver.state.events import ClusterView, RunFacts, SearchFacts
 from tfos_lab.jupyter.display.card import parts
 from tfos_lab.jupyter.display.table import LiveTable
 from tfos_lab.jupyter_server.panel import Listed, end_note, ended_html, live_html

@@ -10,8 +10,8 @@ from IPython.core.formatters import DisplayFormatter
 import tfos_lab
 from tests.support.html import tags_of, text_of
 from tests.support.recorded_runs import write_run
-from tfos_lab.engine.record.format import CodeRecord
-from tfos_lab.engine.state.events import ShownView
+from tfos_lab.driver.record.format import CodeRecord
+from tfos_lab.driver.state.events import ShownView
 from tfos_lab.errors import ConfigError
 
 CODE = """def train(args, ctx):

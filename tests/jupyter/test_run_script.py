@@ -1,4 +1,4 @@
-"""`tfos_lab.run_script`, on real nodes with a quick TensorFlow; what it refuses is in `tests/engine`."""
+"""`tfos_lab.run_script`, on real nodes with a quick TensorFlow; what it refuses is in `tests/driver`."""
 
 from __future__ import annotations
 

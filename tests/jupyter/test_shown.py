@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.laws.random_data import fuzzed, values_of
 from tests.support.html import tags_of, text_of
 from tfos_lab import messages as m
-from tfos_lab.engine.shown import ShownFiles
+from tfos_lab.driver.shown import ShownFiles
 from tfos_lab.jupyter.display.shown import render_shown
 
 NASTY = st.sampled_from(["<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "</style><b>", "a"])

@@ -16,9 +16,9 @@ from tests.support.acted_cluster import process_of_test
 from tests.support.hostile_tensorboard import PAGE, Node, hostile_tensorboard
 from tests.support.outline import words
 from tfos_lab.core import cluster_records
-from tfos_lab.engine.record.format import RunRecord, encode
-from tfos_lab.engine.run_dir import RunDir
-from tfos_lab.engine.state.events import ClusterView, NodeView
+from tfos_lab.driver.record.format import RunRecord, encode
+from tfos_lab.driver.run_dir import RunDir
+from tfos_lab.driver.state.events import ClusterView, NodeView
 
 
 @pytest.fixture

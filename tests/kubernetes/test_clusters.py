@@ -108,7 +108,7 @@ def test_nodes_wait_for_pods_that_come_late_and_tell_so(kube, session, run, monk
         if text.startswith("waiting"):
             kube.why_pending = lambda pod: None  # an autoscaler has found a host
 
-    from tfos_lab.engine.history import History
+    from tfos_lab.driver.history import History
 
     add_note = History.add_note
     monkeypatch.setattr(History, "add_note", note)

@@ -10,9 +10,9 @@ from tfos_lab import ClusterConfig
 from tfos_lab import messages as m
 from tfos_lab.core.config import assign_roles
 from tfos_lab.core.states import NodeState, RunState
-from tfos_lab.engine.state.cluster_state import DRAIN_TIMEOUT_S, ClusterState, RestartBudget
-from tfos_lab.engine.state.events import StateChanged
-from tfos_lab.engine.state.instructions import Failure, Finished, Publish, SendTo
+from tfos_lab.driver.state.cluster_state import DRAIN_TIMEOUT_S, ClusterState, RestartBudget
+from tfos_lab.driver.state.events import StateChanged
+from tfos_lab.driver.state.instructions import Failure, Finished, Publish, SendTo
 
 GRACE_S = 1.0
 TICK_S = 0.2

@@ -8,8 +8,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.laws.random_data import fuzzed
 from tests.support.instructions import sends
 from tfos_lab import messages as m
-from tfos_lab.engine.state.feed_state import FeedState
-from tfos_lab.engine.state.instructions import Publish, SendTo, SendToAll
+from tfos_lab.driver.state.feed_state import FeedState
+from tfos_lab.driver.state.instructions import Publish, SendTo, SendToAll
 
 NOW_S = 50.0
 PARTITIONS = st.integers(0, 4)

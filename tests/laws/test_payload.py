@@ -122,7 +122,7 @@ def hollow(path):
         (lambda: hollow("pyspark.sql.connect.dataframe.DataFrame"), ["rows live in Spark", "data=thing", "collect()"]),
         (lambda: hollow("pyspark.core.rdd.RDD"), ["rows live in Spark", "data=thing", "collect()"]),
         (lambda: hollow("py4j.java_gateway.JavaObject"), ["Spark's JVM"]),
-        (lambda: hollow("tfos_lab.engine.cluster.Cluster"), ["only the notebook can control", "thing.results"]),
+        (lambda: hollow("tfos_lab.driver.cluster.Cluster"), ["only the notebook can control", "thing.results"]),
         (lambda: hollow("IPython.core.interactiveshell.InteractiveShell"), ["the nodes have none"]),
     ],
 )

@@ -18,7 +18,7 @@ from tests.node.feeding import SCHEMA
 from tests.support.eventually import PATIENCE_S, eventually
 from tests.support.hostile_peers import attacking, resident_bytes
 from tfos_lab import messages as m
-from tfos_lab.engine.feed.certificates import make_identities
+from tfos_lab.driver.feed.certificates import make_identities
 from tfos_lab.errors import FeedError, NodeUnreachable
 from tfos_lab.node.feed.store import FeedStore
 from tfos_lab.node.feed.task import FeedPlan, PartitionSender
@@ -46,7 +46,7 @@ for _ in range(3):
 FAILED_HANDSHAKES = """
 import os, socket, threading
 from pyarrow import flight
-from tfos_lab.engine.feed.certificates import make_identities
+from tfos_lab.driver.feed.certificates import make_identities
 from tfos_lab.node.preload import preload
 preload("plain")
 tls = make_identities().nodes
@@ -342,7 +342,7 @@ TOLD_TO_END = """
 import os, signal, sys, time
 from pathlib import Path
 from pyarrow import flight
-from tfos_lab.engine.feed.certificates import make_identities
+from tfos_lab.driver.feed.certificates import make_identities
 from tfos_lab.node.feed.endpoints import Endpoints, any_port
 
 class Endpoint(flight.FlightServerBase):

@@ -142,8 +142,8 @@ LISTENERS = {
     "node/agent.py": "TensorFlow's server (gRPC)",
     "node/forkserver/main.py": "fork servers",
     "node/tensorboard.py": "TensorBoard of a kernel's clusters",
-    "engine/tensorboard/http_server.py": "`cluster.tensorboard_url`",
-    "engine/doctor/network.py": "doctor",
+    "driver/tensorboard/http_server.py": "`cluster.tensorboard_url`",
+    "driver/doctor/network.py": "doctor",
     "compat/reservation.py": "`reservation.Server`",
     "compat/TFManager.py": "`TFManager.start",
 }

@@ -1,4 +1,4 @@
-"""A modelled feed: the thread that runs it, as `tfos_lab.engine.feed.job` does, and Spark's tasks, which may fail."""
+"""A modelled feed: the thread that runs it, as `tfos_lab.driver.feed.job` does, and Spark's tasks, which may fail."""
 
 from __future__ import annotations
 

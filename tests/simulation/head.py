@@ -20,17 +20,17 @@ from tests.simulation.world import World
 from tfos_lab.core.launchers import LAUNCHERS
 from tfos_lab.core.states import RunState
 from tfos_lab.data.session_stores import SessionStores
-from tfos_lab.engine import head as driver
-from tfos_lab.engine.bus import Bus
-from tfos_lab.engine.cells import Cells
-from tfos_lab.engine.files.events import EventFileReceiver
-from tfos_lab.engine.files.output import OutputReceiver
-from tfos_lab.engine.history import History
-from tfos_lab.engine.logs.writer import LogWriter
-from tfos_lab.engine.run_dir import RunDir
-from tfos_lab.engine.state.cluster_state import RestartBudget
-from tfos_lab.engine.state.events import Event, NodeView
-from tfos_lab.engine.state.instructions import Failure, Instruction
+from tfos_lab.driver import head as driver
+from tfos_lab.driver.bus import Bus
+from tfos_lab.driver.cells import Cells
+from tfos_lab.driver.files.events import EventFileReceiver
+from tfos_lab.driver.files.output import OutputReceiver
+from tfos_lab.driver.history import History
+from tfos_lab.driver.logs.writer import LogWriter
+from tfos_lab.driver.run_dir import RunDir
+from tfos_lab.driver.state.cluster_state import RestartBudget
+from tfos_lab.driver.state.events import Event, NodeView
+from tfos_lab.driver.state.instructions import Failure, Instruction
 
 # Messages that are read before the driver turns to what is due.
 _AT_ONCE = 200

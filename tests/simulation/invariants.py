@@ -11,7 +11,7 @@ from tests.simulation.plan import GRACE_S
 from tests.simulation.run import PATIENCE_S, Run
 from tests.simulation.world import EPOCH_S
 from tfos_lab.core.states import RUN_TRANSITIONS, RunState
-from tfos_lab.engine.state.instructions import Failure
+from tfos_lab.driver.state.instructions import Failure
 
 # From the last fault on: nodes work, are lost, asked for their stacks, stopped and drained, once for each start.
 _START_S = 4.0

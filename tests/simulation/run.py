@@ -14,14 +14,14 @@ from tests.simulation.world import EPOCH_S, Host, World
 from tfos_lab import messages as m
 from tfos_lab.core.launchers import THIS_MACHINE
 from tfos_lab.core.states import RunState
-from tfos_lab.engine.state.cluster_state import RestartBudget
-from tfos_lab.engine.state.events import FeedProgressed, LogText, MetricsReported, NodeChanged, StateChanged
+from tfos_lab.driver.state.cluster_state import RestartBudget
+from tfos_lab.driver.state.events import FeedProgressed, LogText, MetricsReported, NodeChanged, StateChanged
 from tfos_lab.node.driver_link import how_ended
 
 if TYPE_CHECKING:
     from tests.simulation.faults import Done
     from tests.simulation.reading import Reader, Row
-    from tfos_lab.engine.state.events import Event
+    from tfos_lab.driver.state.events import Event
 
 RESERVATION_S = 20.0
 STOP_EXTRA_S = 5.0

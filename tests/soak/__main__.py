@@ -143,7 +143,7 @@ def _round(stage, rng: random.Random, kind, fault) -> str:
     from pyspark.errors import PySparkException
 
     from tests.soak.faults import done_to
-    from tfos_lab.engine import start
+    from tfos_lab.driver import start
     from tfos_lab.errors import TfosError
 
     options = fault.chaos_options if fault else {}

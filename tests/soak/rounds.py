@@ -16,7 +16,7 @@ from tests.support.quick import QUICK_ENV
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tfos_lab.engine.cluster import Cluster
+    from tfos_lab.driver.cluster import Cluster
 
 NODES = 3
 # The longest that anything in a round may take on a busy machine.

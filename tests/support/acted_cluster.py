@@ -19,9 +19,9 @@ import pytest
 from tests.support.eventually import eventually
 from tests.support.fake_cluster import FakeCluster
 from tfos_lab.core import cluster_records
-from tfos_lab.engine.record.format import ProcessRecord, RunRecord, encode
-from tfos_lab.engine.run_dir import RunDir
-from tfos_lab.engine.state.events import ClusterView, NodeView
+from tfos_lab.driver.record.format import ProcessRecord, RunRecord, encode
+from tfos_lab.driver.run_dir import RunDir
+from tfos_lab.driver.state.events import ClusterView, NodeView
 
 
 def process_of_test(notebook: Path | None = None) -> ProcessRecord:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import tfos_lab
 
 if TYPE_CHECKING:
-    from tfos_lab.engine.cluster import Cluster
+    from tfos_lab.driver.cluster import Cluster
 
 
 def run(map_fun: Callable[..., Any], args: Any = None, **options: Any) -> Cluster:
@@ -17,7 +17,7 @@ def run(map_fun: Callable[..., Any], args: Any = None, **options: Any) -> Cluste
     if not options.get("driver_ps"):
         return tfos_lab.run(map_fun, args, **options)
     # Here, as this module travels with functions to nodes that have neither.
-    from tfos_lab.engine.start import make_cluster
+    from tfos_lab.driver.start import make_cluster
     from tfos_lab.jupyter.start import bring_up
 
     spark = options.pop("spark", None)

@@ -13,9 +13,9 @@ from typing import Any
 from tfos_lab.core.config import ClusterConfig, assign_roles
 from tfos_lab.core.roles import chief_of
 from tfos_lab.core.states import RunState
-from tfos_lab.engine.bus import Bus
-from tfos_lab.engine.history import History
-from tfos_lab.engine.state.events import (
+from tfos_lab.driver.bus import Bus
+from tfos_lab.driver.history import History
+from tfos_lab.driver.state.events import (
     ClusterView,
     LogText,
     MetricsReported,

@@ -29,9 +29,9 @@ from tests.support.staged_views import (
     reports_of,
     staged_cluster,
 )
-from tfos_lab.engine.record.format import RunRecord
-from tfos_lab.engine.runs.run import Run
-from tfos_lab.engine.state.events import FeedView, RunFacts, SearchFacts
+from tfos_lab.driver.record.format import RunRecord
+from tfos_lab.driver.runs.run import Run
+from tfos_lab.driver.state.events import FeedView, RunFacts, SearchFacts
 from tfos_lab.jupyter.display.stacks import NodeStacks
 from tfos_lab.jupyter.display.static_bundle import make_bundle
 from tfos_lab.jupyter_server.panel import Listed, ended_html, live_html

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from tfos_lab import messages as m
-from tfos_lab.engine.state.instructions import Instruction, SendTo, SendToAll
+from tfos_lab.driver.state.instructions import Instruction, SendTo, SendToAll
 
 
 def sends(instructions: Iterable[Instruction]) -> Iterator[tuple[int, m.ToAgent]]:

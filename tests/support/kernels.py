@@ -19,7 +19,7 @@ _PRELUDE = f"""
 import json, os, sys, time
 from pathlib import Path
 import tfos_lab
-from tfos_lab.engine.warm_servers import warm_servers
+from tfos_lab.driver.warm_servers import warm_servers
 
 def run(function, args=None, **options):
     return tfos_lab.run(function, args, cluster_size=1, local="processes", env={QUICK_ENV!r}, **options)

@@ -13,9 +13,9 @@ import msgspec
 
 from tfos_lab.core import cluster_records
 from tfos_lab.core.config import ClusterConfig
-from tfos_lab.engine.record.format import CodeRecord, ErrorRecord, FileRecord, ProcessRecord, RunRecord, encode
-from tfos_lab.engine.run_dir import RunDir
-from tfos_lab.engine.state.events import ClusterView, FeedView, MetricsReported, NodeView
+from tfos_lab.driver.record.format import CodeRecord, ErrorRecord, FileRecord, ProcessRecord, RunRecord, encode
+from tfos_lab.driver.run_dir import RunDir
+from tfos_lab.driver.state.events import ClusterView, FeedView, MetricsReported, NodeView
 
 NODES = ("chief:0", "worker:0")
 # A process that cannot be there, on this machine.

@@ -10,7 +10,7 @@ from typing import Any
 from playwright.sync_api import Page, expect
 
 from tests.support.fake_cluster import FakeCluster
-from tfos_lab.engine.state.events import LogText, MetricsReported
+from tfos_lab.driver.state.events import LogText, MetricsReported
 from tfos_lab.jupyter.display.bands import BANDS
 from tfos_lab.jupyter.display.card import traits
 from tfos_lab.jupyter.display.listing import is_large

@@ -22,7 +22,7 @@ from tfos_lab.errors import ConfigError
 from tfos_lab.texts import first_line
 
 if TYPE_CHECKING:
-    from tfos_lab.engine.doctor.finding import Finding
+    from tfos_lab.driver.doctor.finding import Finding
 
 # Well below the ten idle minutes after which a fork server ends.
 _PING_S = 60.0
@@ -62,8 +62,8 @@ def _usage() -> str:
 
 def _doctor(arguments: Sequence[str]) -> int:
     """Print what is installed and what is missing; returns 1 if there is a problem."""
-    from tfos_lab.engine.doctor import examine
-    from tfos_lab.engine.doctor.finding import render_text
+    from tfos_lab.driver.doctor import examine
+    from tfos_lab.driver.doctor.finding import render_text
 
     parser = argparse.ArgumentParser(
         prog="tfos-lab doctor", description="Check that everything a cluster needs is there, and what to do if not."
@@ -80,8 +80,8 @@ def _doctor(arguments: Sequence[str]) -> int:
 
 
 def _examine_at(master: str) -> list[Finding]:
-    from tfos_lab.engine.doctor import examine, examine_machine
-    from tfos_lab.engine.doctor.network import check_master
+    from tfos_lab.driver.doctor import examine, examine_machine
+    from tfos_lab.driver.doctor.network import check_master
 
     unreachable = check_master(master)
     if unreachable is not None:
@@ -101,7 +101,7 @@ def _examine_at(master: str) -> list[Finding]:
 
 def _lab(arguments: Sequence[str]) -> int:
     """Replace this process by JupyterLab; returns an exit code if that is impossible."""
-    from tfos_lab.engine.doctor.programs import check_java
+    from tfos_lab.driver.doctor.programs import check_java
 
     if arguments and arguments[0] in ("-h", "--help"):
         echo(_LAB_HELP)
@@ -138,7 +138,7 @@ def _run_script(arguments: Sequence[str]) -> int:
 
 def _history(arguments: Sequence[str]) -> int:
     """List the runs; returns 1 if there is no such run or folder."""
-    from tfos_lab.engine.runs.read import name_place, read_runs
+    from tfos_lab.driver.runs.read import name_place, read_runs
     from tfos_lab.jupyter.display.history import SHOWN, HistoryTable
 
     parser = argparse.ArgumentParser(
@@ -166,7 +166,7 @@ def _history(arguments: Sequence[str]) -> int:
 
 def _pack(arguments: Sequence[str]) -> int:
     """Pack, and print how to use the archive; returns 1 if the environment cannot be packed."""
-    from tfos_lab.engine.environment.pack import pack
+    from tfos_lab.driver.environment.pack import pack
 
     parser = argparse.ArgumentParser(
         prog="tfos-lab pack",
@@ -192,7 +192,7 @@ def _pack(arguments: Sequence[str]) -> int:
 
 def _warm(arguments: Sequence[str]) -> int:
     """Keep the fork servers of this environment warm until Ctrl-C, or end them."""
-    from tfos_lab.engine.warm_servers import end_warm_servers
+    from tfos_lab.driver.warm_servers import end_warm_servers
 
     parser = argparse.ArgumentParser(
         prog="tfos-lab warm",
@@ -211,9 +211,9 @@ def _warm(arguments: Sequence[str]) -> int:
 
 
 def _keep_warm() -> int:
-    from tfos_lab.engine.launchers.this_machine import FORK_SERVER, outlives_kernels
-    from tfos_lab.engine.warm import wait_until_warm, warm
-    from tfos_lab.engine.warm_servers import describe, warm_servers
+    from tfos_lab.driver.warm import wait_until_warm, warm
+    from tfos_lab.driver.warm_servers import describe, warm_servers
+    from tfos_lab.launchers.this_machine import FORK_SERVER, outlives_kernels
 
     if not outlives_kernels():
         echo_error(f"{FORK_SERVER}=kernel: fork servers end with their kernel, so none can be kept. Unset it first.")

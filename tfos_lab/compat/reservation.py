@@ -1,6 +1,6 @@
 """A meeting point for processes: each registers what it has to say, and gets what all have said once all are there.
 
-It works by itself, for programs that use it. The nodes of our clusters do not: the engine has its own server. A
+It works by itself, for programs that use it. The nodes of our clusters do not: the driver has a server of its own. A
 `TFCluster` has a `Server` that holds its nodes' data, and through which streams are stopped from elsewhere::
 
     client = reservation.Client((host, port))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-# What tasks and nodes import. Driver-side packages (engine, jupyter, cli) stay at home.
+# What tasks and nodes import. Driver-side packages (driver, launchers, jupyter, cli) stay at home.
 _PACKAGES = ("compat", "core", "data", "ml", "node", "scoring", "transport")
 _MODULES = (
     *("__init__", "crossing", "errors", "gfile", "messages"),

@@ -1,7 +1,7 @@
 """The launchers that there are, and what each of them can do.
 
 A launcher starts the nodes of a cluster somewhere. The rest of the package never compares names of launchers: it asks
-for these traits. To add one, write a class derived from `tfos_lab.engine.launchers.base.Launcher` in a module of its
+for these traits. To add one, write a class derived from `tfos_lab.launchers.base.Launcher` in a module of its
 own, and add an entry here.
 """
 
@@ -16,7 +16,7 @@ THIS_MACHINE = "this machine"
 
 @dataclass(frozen=True, kw_only=True)
 class LauncherTraits:
-    """What the engine and the notebook have to know of a launcher before they use it.
+    """What the driver and the notebook have to know of a launcher before they use it.
 
     Attributes
     ----------
@@ -25,8 +25,7 @@ class LauncherTraits:
     option : str
         The value of the option ``local`` that asks for it.
     factory : str
-        Its class, as ``"module:class"``; imported when it is first used, and called with a `LaunchPlan`. A module
-        without a package is one of `engine/launchers`.
+        Its class, as ``"module:class"``; imported when it is first used, and called with the head of the nodes.
     place : str
         Where its nodes run, in words.
     needs_session : bool
@@ -56,14 +55,14 @@ class LauncherTraits:
 _ON_THIS_MACHINE = LauncherTraits(
     name="local",
     option="processes",
-    factory="local:LocalLauncher",
+    factory="tfos_lab.launchers.local:LocalLauncher",
     place=THIS_MACHINE,
     checks_capacity=True,
 )
 _INLINE = LauncherTraits(
     name="inline",
     option="inline",
-    factory="inline:InlineLauncher",
+    factory="tfos_lab.launchers.inline:InlineLauncher",
     place="this process",
     runs_inline=True,
     max_nodes=1,
@@ -71,7 +70,7 @@ _INLINE = LauncherTraits(
 _ON_SPARK = LauncherTraits(
     name="spark",
     option="off",
-    factory="spark:SparkLauncher",
+    factory="tfos_lab.launchers.spark.launcher:SparkLauncher",
     place="Spark's executors",
     needs_session=True,
     spans_hosts=True,

@@ -1,6 +1,6 @@
 """The states of nodes and of clusters: what each one means, and how it is drawn.
 
-This is the only list of states. The engine asks a state for its traits; displays and style sheets take the same
+This is the only list of states. The driver asks a state for its traits; displays and style sheets take the same
 table. States are strings, so messages and JSON hold plain words.
 """
 

@@ -13,17 +13,16 @@ from IPython.core.getipython import get_ipython
 
 from tfos_lab.core.config import ClusterOptions
 from tfos_lab.core.plain_table import PlainTable
-from tfos_lab.engine.cluster import Cluster
-from tfos_lab.engine.doctor import examine
-from tfos_lab.engine.doctor.finding import render_text
-from tfos_lab.engine.launchers.this_machine import outlives_kernels
-from tfos_lab.engine.profile.profiles import Profile
-from tfos_lab.engine.runs.find import choose_run, fitting, may_mean
-from tfos_lab.engine.runs.read import name_place, read_runs
-from tfos_lab.engine.runs.run import Run
-from tfos_lab.engine.start import clusters
-from tfos_lab.engine.warm import warm
-from tfos_lab.engine.warm_servers import describe, end_warm_servers, warm_servers
+from tfos_lab.driver.cluster import Cluster
+from tfos_lab.driver.doctor import examine
+from tfos_lab.driver.doctor.finding import render_text
+from tfos_lab.driver.profile.profiles import Profile
+from tfos_lab.driver.runs.find import choose_run, fitting, may_mean
+from tfos_lab.driver.runs.read import name_place, read_runs
+from tfos_lab.driver.runs.run import Run
+from tfos_lab.driver.start import clusters
+from tfos_lab.driver.warm import warm
+from tfos_lab.driver.warm_servers import describe, end_warm_servers, warm_servers
 from tfos_lab.errors import ConfigError, NoRun
 from tfos_lab.jupyter.cell.export import NotebookCells, export, write
 from tfos_lab.jupyter.display import summary
@@ -33,6 +32,7 @@ from tfos_lab.jupyter.display.history_page import RunPage
 from tfos_lab.jupyter.display.history_text import short_ids
 from tfos_lab.jupyter.display.tensorboard import TensorBoardView, view_cluster, view_folder
 from tfos_lab.jupyter.options import BY_NAME, CONFIGURABLE, DEFAULTS, SESSION, problems_with, read_line, split_line
+from tfos_lab.launchers.this_machine import outlives_kernels
 from tfos_lab.texts import format_seconds, nearest
 
 # Last lines of each node; the files have all of them.

@@ -16,9 +16,9 @@ from IPython.core.guarded_eval import EvaluationContext, guarded_eval
 
 from tfos_lab.core.markup import h
 from tfos_lab.core.options import Option, OptionType
-from tfos_lab.engine.cluster import Cluster
-from tfos_lab.engine.interactive.cluster import InteractiveCluster
-from tfos_lab.engine.start import clusters
+from tfos_lab.driver.cluster import Cluster
+from tfos_lab.driver.interactive.cluster import InteractiveCluster
+from tfos_lab.driver.start import clusters
 from tfos_lab.jupyter.options import BY_NAME, OPTIONS, UnreadableValue, read_value, split_line
 from tfos_lab.node.context.context import NodeContext
 

@@ -12,8 +12,8 @@ from IPython.display import display
 
 from tfos_lab.core.config import ClusterOptions
 from tfos_lab.core.markup import h, join
-from tfos_lab.engine.cells import RunningCell
-from tfos_lab.engine.interactive.cluster import (
+from tfos_lab.driver.cells import RunningCell
+from tfos_lab.driver.interactive.cluster import (
     CellResults,
     CompiledCell,
     InteractiveCluster,
@@ -22,7 +22,7 @@ from tfos_lab.engine.interactive.cluster import (
     make_interactive,
     names_of,
 )
-from tfos_lab.engine.start import clusters
+from tfos_lab.driver.start import clusters
 from tfos_lab.errors import ClusterInterrupted, ConfigError
 from tfos_lab.jupyter.cell.free_names import early_reads
 from tfos_lab.jupyter.cell.function import as_cell_error, parse_body, visible_names

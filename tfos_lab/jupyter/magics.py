@@ -1,6 +1,6 @@
 """The magics: ``%%tfos`` runs a cell on a cluster, ``%tfos`` manages clusters.
 
-They parse, call the engine and show results. ``%load_ext tfos_lab`` comes here.
+They parse, call the driver and show results. ``%load_ext tfos_lab`` comes here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_exp
 from tfos_lab import sources
 from tfos_lab.core.lazy_imports import after_import
 from tfos_lab.core.package_versions import misfits
-from tfos_lab.engine.warm import warm_in_background
+from tfos_lab.driver.warm import warm_in_background
 from tfos_lab.jupyter import completion
 from tfos_lab.jupyter.cell.export import FinishedCell, NotebookCells
 from tfos_lab.jupyter.cell.function import make_map_fun

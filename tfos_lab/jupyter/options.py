@@ -1,6 +1,6 @@
 """The options of a ``%%tfos`` cell: its line, the defaults that hold where it says nothing, and the documents of both.
 
-Options that the engine has too are declared in `tfos_lab.core.config`; those that only a cell has are declared here.
+Options that the driver has too are declared in `tfos_lab.core.config`; those that only a cell has are declared here.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ T = TypeVar("T")
 
 
 def _check_rows(name: str, value: object) -> Iterable[str]:
-    from tfos_lab.engine.feed.arrays import is_in_memory
-    from tfos_lab.engine.feed.files.names import names_files
+    from tfos_lab.driver.feed.arrays import is_in_memory
+    from tfos_lab.driver.feed.files.names import names_files
 
     is_sparks = _class_names(value, "pyspark") & {"DataFrame", "RDD", "DStream"}
     if value is None or is_sparks or is_in_memory(value) or names_files(value):
@@ -136,7 +136,7 @@ class CellOptions(Settings):
     Attributes
     ----------
     cluster, feed : ClusterConfig, FeedConfig
-        What the engine is asked for.
+        What the driver is asked for.
     given : mapping of str to object
         The options that are on the line, by name, with their values as read.
     defaults : mapping of str to object
@@ -402,7 +402,7 @@ def _problems_of_name(name: object) -> list[str]:
 
 
 def _build(kind: type[T], given: Mapping[str, Any], problems: list[str]) -> T | None:
-    """Return what the engine is asked for, or add the problems."""
+    """Return what the driver is asked for, or add the problems."""
     try:
         return kind(**given)
     except ConfigError as error:

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from tfos_lab.core.config import NodeOptions
 from tfos_lab.core.options import takes_options
-from tfos_lab.engine.parallel.results import ParallelResults
-from tfos_lab.engine.parallel.start import ParallelPlan, make_runs
+from tfos_lab.driver.parallel.results import ParallelResults
+from tfos_lab.driver.parallel.start import ParallelPlan, make_runs
 from tfos_lab.errors import ParallelFailed
 from tfos_lab.jupyter.display import is_shown, open_display, render_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tfos_lab.engine.parallel.runner import Runner
-    from tfos_lab.engine.parallel.runs import ParallelRuns
+    from tfos_lab.driver.parallel.runner import Runner
+    from tfos_lab.driver.parallel.runs import ParallelRuns
 
 
 @takes_options(NodeOptions, "parallel")

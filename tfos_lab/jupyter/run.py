@@ -16,10 +16,10 @@ from weakref import WeakKeyDictionary
 from tfos_lab.core.config import train_keywords
 from tfos_lab.core.launchers import LAUNCHERS
 from tfos_lab.core.states import RunState
-from tfos_lab.engine.cluster import Cluster
-from tfos_lab.engine.feed.splits import check_splits, session_of
-from tfos_lab.engine.parallel.feeder import Feed
-from tfos_lab.engine.start import clusters, make_cluster
+from tfos_lab.driver.cluster import Cluster
+from tfos_lab.driver.feed.splits import check_splits, session_of
+from tfos_lab.driver.parallel.feeder import Feed
+from tfos_lab.driver.start import clusters, make_cluster
 from tfos_lab.errors import ClusterEnded, ClusterInterrupted, ConfigError, WaitTimeout
 from tfos_lab.jupyter.cell.location import typed_cell
 from tfos_lab.jupyter.display import open_display
@@ -162,7 +162,7 @@ def find_session(shell: Any, options: CellOptions) -> SparkSession | None:
         return given
     if (of_data := session_of(options.data)) is not None:
         return of_data
-    from tfos_lab.engine.spark.session import active_session
+    from tfos_lab.launchers.spark.session import active_session
 
     session: SparkSession | None = shell.user_ns.get("spark")
     return session if active_session() is None and is_session(session) else None
@@ -261,7 +261,7 @@ def _continue_in_background(cluster: Cluster, options: CellOptions) -> None:
             _feed_data(cluster, options)
             if options.data is not None or LAUNCHERS[cluster.view().launcher].runs_inline:
                 cluster.wait()  # without data, another cell may still feed the nodes
-        except Exception as error:  # noqa: BLE001 - `cluster.wait` and the display report what the engine knows
+        except Exception as error:  # noqa: BLE001 - `cluster.wait` and the display report what the driver knows
             if not cluster.ended:
                 cluster.history.add_note(f"stopped: {error}")  # a print would go to whichever cell runs
                 cluster.stop()

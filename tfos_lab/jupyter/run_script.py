@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 from tfos_lab.core.config import RunOptions
 from tfos_lab.core.options import takes_options
 from tfos_lab.core.plain_table import PlainTable
-from tfos_lab.engine.script.nodes import ONE_WORKER
-from tfos_lab.engine.script.run import ScriptRun
-from tfos_lab.engine.script.start import ScriptRequest, make_script_run, script_runs
+from tfos_lab.driver.script.nodes import ONE_WORKER
+from tfos_lab.driver.script.run import ScriptRun
+from tfos_lab.driver.script.start import ScriptRequest, make_script_run, script_runs
 from tfos_lab.jupyter.display import is_shown, open_display, render_errors, summary
 from tfos_lab.jupyter.display.kernel import has_front_end
 from tfos_lab.texts import format_seconds

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any, Unpack
 from tfos_lab.core.config import RunOptions
 from tfos_lab.core.options import takes_options
 from tfos_lab.core.states import NodeState
-from tfos_lab.engine.parallel.start import ParallelPlan
-from tfos_lab.engine.search import domains
-from tfos_lab.engine.search.inputs import ClusterSize
-from tfos_lab.engine.search.plan import SearchPlan
-from tfos_lab.engine.search.results import SearchResults
-from tfos_lab.engine.search.start import SearchRequest, make_search
+from tfos_lab.driver.parallel.start import ParallelPlan
+from tfos_lab.driver.search import domains
+from tfos_lab.driver.search.inputs import ClusterSize
+from tfos_lab.driver.search.plan import SearchPlan
+from tfos_lab.driver.search.results import SearchResults
+from tfos_lab.driver.search.start import SearchRequest, make_search
 from tfos_lab.jupyter.display import is_shown, open_display, render_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tfos_lab.engine.parallel.runner import Runner
-    from tfos_lab.engine.search.runs import SearchRuns
+    from tfos_lab.driver.parallel.runner import Runner
+    from tfos_lab.driver.search.runs import SearchRuns
 
 
 class Search:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from tfos_lab.core.config import ClusterOptions, FedClusterOptions, make_config, make_configs, train_keywords
 from tfos_lab.core.options import takes_options
-from tfos_lab.engine.cluster import Cluster
-from tfos_lab.engine.feed.splits import check_splits, session_of
-from tfos_lab.engine.interactive.cluster import InteractiveCluster, make_interactive
-from tfos_lab.engine.start import make_cluster
+from tfos_lab.driver.cluster import Cluster
+from tfos_lab.driver.feed.splits import check_splits, session_of
+from tfos_lab.driver.interactive.cluster import InteractiveCluster, make_interactive
+from tfos_lab.driver.start import make_cluster
 from tfos_lab.errors import NodeFailed
 from tfos_lab.jupyter.display import open_display, render_errors
 from tfos_lab.jupyter.display.base import Display

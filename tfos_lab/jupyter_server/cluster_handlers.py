@@ -19,7 +19,7 @@ from jupyter_server.base.handlers import APIHandler
 from tornado import web
 
 from tfos_lab.core import cluster_records
-from tfos_lab.engine.runs.run import Run
+from tfos_lab.driver.runs.run import Run
 from tfos_lab.jupyter_server import panel
 from tfos_lab.jupyter_server.panel import Listed
 from tfos_lab.jupyter_server.recorded_runs import RecordedRuns

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from tfos_lab.core.markup import Html, h, join
 from tfos_lab.core.states import NodeState, RunState, Tone
-from tfos_lab.engine.runs.run import Run
-from tfos_lab.engine.state.events import ClusterView, NodeView
+from tfos_lab.driver.runs.run import Run
+from tfos_lab.driver.state.events import ClusterView, NodeView
 from tfos_lab.jupyter.display import history_text, summary
 from tfos_lab.jupyter.display.activity_text import straggler_text
 from tfos_lab.jupyter.display.formats import format_metric, format_metrics

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from tfos_lab.core import cluster_records
 from tfos_lab.core.cluster_records import ClusterRecord
-from tfos_lab.engine.run_dir import RunDir
-from tfos_lab.engine.runs.read import read_run
-from tfos_lab.engine.runs.run import Run
+from tfos_lab.driver.run_dir import RunDir
+from tfos_lab.driver.runs.read import read_run
+from tfos_lab.driver.runs.run import Run
 
 
 class _Found(NamedTuple):

@@ -1,6 +1,6 @@
 """TensorBoard of a run: a logged-in user gets a ticket, and with it TensorBoard's pages.
 
-The pages are sandboxed (see `engine.tensorboard.pages`), so the browser sends no cookies for what they load: the
+The pages are sandboxed (see `driver.tensorboard.pages`), so the browser sends no cookies for what they load: the
 ticket in their address replaces the login. It is valid for one run, as long as this server lives.
 """
 
@@ -17,7 +17,7 @@ from jupyter_server.base.handlers import JupyterHandler
 from tornado import web
 
 from tfos_lab.core import cluster_records
-from tfos_lab.engine.tensorboard.pages import NO_ANSWER, send_cors_headers, send_message, send_page
+from tfos_lab.driver.tensorboard.pages import NO_ANSWER, send_cors_headers, send_message, send_page
 
 _UNKNOWN = (
     "This run is no longer known here: its kernel has ended. "

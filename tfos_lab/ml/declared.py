@@ -13,13 +13,13 @@ from tfos_lab.core.options import Option, options_for
 from tfos_lab.ml import param_values as v
 from tfos_lab.ml.params import Declaration
 
-# The options of the engine that are params, by the name of the param.
-ENGINE_OPTIONS: dict[str, Option] = {
+# The options of clusters that are params, by the name of the param.
+CLUSTER_OPTIONS: dict[str, Option] = {
     v.camel_case(one.name): one for owner in (ClusterOptions, FeedOptions) for one in options_for(owner, "fit")
 }
 
 
-def _of_engine(name: str, one: Option) -> Declaration:
+def _of_cluster(name: str, one: Option) -> Declaration:
     doc = re.sub(r"[`*]+", "", f"{one.meaning[0].upper()}{one.meaning[1:]}")
     return Declaration(name=name, doc=doc, convert=v.of_option(one), default=one.default, optional=one.optional)
 
@@ -140,7 +140,7 @@ TRAINING = (
         convert=v.flag,
         default=True,
     ),
-    *(_of_engine(name, one) for name, one in ENGINE_OPTIONS.items()),
+    *(_of_cluster(name, one) for name, one in CLUSTER_OPTIONS.items()),
 )
 
 # ---- scoring --------------------------------------------------------------------------------------------------------

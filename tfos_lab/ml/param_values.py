@@ -87,7 +87,7 @@ def arguments(name: str, value: Any) -> dict[str, Any]:
 
 
 def of_option(option: Option) -> Convert:
-    """Take what an option of the engine takes; see `tfos_lab.core.config`."""
+    """Take what an option of a cluster takes; see `tfos_lab.core.config`."""
 
     def convert(name: str, value: Any) -> Any:
         kept = whole_number(value) if option.type is OptionType.WHOLE else plain(value)

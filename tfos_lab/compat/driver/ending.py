@@ -13,7 +13,7 @@ from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.errors import ShutdownTimeout, TfosError
 
 if TYPE_CHECKING:
-    from tfos_lab.engine.cluster import Cluster
+    from tfos_lab.driver.cluster import Cluster
 
 logger = logging.getLogger(__name__)
 

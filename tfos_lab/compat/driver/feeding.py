@@ -7,11 +7,11 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.states import RunState
-from tfos_lab.engine.state.instructions import Failure
+from tfos_lab.driver.state.instructions import Failure
 from tfos_lab.errors import ClusterEnded, FeedTimeout
 
 if TYPE_CHECKING:
-    from tfos_lab.engine.cluster import Cluster
+    from tfos_lab.driver.cluster import Cluster
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""Runs the instances that `TFParallel.run` asks for, as independent runs of the engine."""
+"""Runs the instances that `TFParallel.run` asks for, as independent runs of ours."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tfos_lab.compat.driver.start import default_fs_of, gpus_wanted, session_of
 from tfos_lab.compat.instance_function import InstanceSettings, run_instance
 from tfos_lab.core.options import is_int
-from tfos_lab.engine.parallel.start import ParallelPlan
+from tfos_lab.driver.parallel.start import ParallelPlan
 from tfos_lab.errors import ConfigError
 from tfos_lab.jupyter.parallel import run_all
 

@@ -15,16 +15,16 @@ from tfos_lab.compat.main_function import NodeSettings, run_main
 from tfos_lab.core.config import ClusterConfig, ClusterOptions
 from tfos_lab.core.roles import Role
 from tfos_lab.data.frames import default_fs
-from tfos_lab.engine.spark import session as spark_session
-from tfos_lab.engine.start import make_cluster
+from tfos_lab.driver.start import make_cluster
 from tfos_lab.errors import ConfigError, NodeFailed, NoSession
+from tfos_lab.launchers.spark import session as spark_session
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    from tfos_lab.engine.cluster import Cluster
-    from tfos_lab.engine.state.events import NodeView
+    from tfos_lab.driver.cluster import Cluster
+    from tfos_lab.driver.state.events import NodeView
 
 
 def session_of(sc: SparkContext) -> SparkSession:

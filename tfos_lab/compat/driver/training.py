@@ -1,4 +1,4 @@
-"""What `tfos_lab.compat.MirroredStrategyRunner` does on the driver, with the engine. Nodes do without this package."""
+"""What `tfos_lab.compat.MirroredStrategyRunner` does on the driver, with `tfos_lab.driver`. Nodes do without this package."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from tfos_lab.core.config import ClusterOptions
 from tfos_lab.data.frames import is_connect
-from tfos_lab.engine.spark import session as spark_session
 from tfos_lab.errors import ConfigError
 from tfos_lab.jupyter.start import run as run_cluster
+from tfos_lab.launchers.spark import session as spark_session
 from tfos_lab.node.train_fn import TrainFnSettings, checked_gpus, run_train_fn
 
 if TYPE_CHECKING:

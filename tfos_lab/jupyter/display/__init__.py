@@ -78,7 +78,7 @@ def load_in_background() -> None:
 
 
 def _load() -> None:
-    for module in ("tfos_lab.engine.start", "tfos_lab.jupyter.display.dashboard"):
+    for module in ("tfos_lab.driver.start", "tfos_lab.jupyter.display.dashboard"):
         try:
             importlib.import_module(module)
         except (ImportError, FileNotFoundError) as error:  # the cell that needs it will report it

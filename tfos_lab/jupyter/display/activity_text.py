@@ -8,7 +8,7 @@ from tfos_lab.jupyter.display.formats import format_bytes
 from tfos_lab.texts import format_step
 
 if TYPE_CHECKING:
-    from tfos_lab.engine.state.events import NodeView
+    from tfos_lab.driver.state.events import NodeView
     from tfos_lab.messages import NodeActivity
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tfos_lab.engine.metrics import EPOCH, on_curves
-from tfos_lab.engine.state.events import ClusterView, MetricsReported
+from tfos_lab.driver.metrics import EPOCH, on_curves
+from tfos_lab.driver.state.events import ClusterView, MetricsReported
 
 # The names of the lines, in the order of the legend.
 BANDS = ("max", "median", "min")

@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Protocol, Self
 
-from tfos_lab.engine.bus import Bus
-from tfos_lab.engine.state.events import ClusterView, MetricsReported
+from tfos_lab.driver.bus import Bus
+from tfos_lab.driver.state.events import ClusterView, MetricsReported
 
 
 class WatchedCluster(Protocol):

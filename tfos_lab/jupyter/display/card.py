@@ -10,8 +10,8 @@ import re
 from typing import Any
 
 from tfos_lab.core.markup import Html, h, join
-from tfos_lab.engine.state.events import ClusterView
-from tfos_lab.engine.state.phases import Span, spans_of
+from tfos_lab.driver.state.events import ClusterView
+from tfos_lab.driver.state.phases import Span, spans_of
 from tfos_lab.jupyter.display import messages, summary
 from tfos_lab.jupyter.display.feed_lines import feed_lines, feed_progress, feed_shares
 from tfos_lab.jupyter.display.printed_output import Linker, no_link

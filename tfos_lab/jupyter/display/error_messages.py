@@ -1,6 +1,6 @@
 """How errors and warnings of tfos_lab look in a notebook: a sentence for what the user can fix, the remote traceback.
 
-The engine raises ordinary exceptions. Loading the extension adds IPython's rendering hook to their classes.
+The driver raises ordinary exceptions. Loading the extension adds IPython's rendering hook to their classes.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tfos_lab.engine.state.events import ClusterView, FeedView
-from tfos_lab.engine.state.feed_views import feed_name, recent_feeds
+from tfos_lab.driver.state.events import ClusterView, FeedView
+from tfos_lab.driver.state.feed_views import feed_name, recent_feeds
 from tfos_lab.jupyter.display.formats import format_bytes, format_rate
 from tfos_lab.jupyter.display.throughput import Throughput
 from tfos_lab.texts import format_count, format_seconds

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tfos_lab.engine.metrics import by_weight
+from tfos_lab.driver.metrics import by_weight
 
 
 def format_rate(per_s: float) -> str:

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 from tfos_lab.core.markup import Html, h, join
 from tfos_lab.core.plain_table import PlainTable
-from tfos_lab.engine.runs.find import fitting
-from tfos_lab.engine.runs.read import Runs
-from tfos_lab.engine.runs.run import Run
+from tfos_lab.driver.runs.find import fitting
+from tfos_lab.driver.runs.read import Runs
+from tfos_lab.driver.runs.run import Run
 from tfos_lab.jupyter.display import history_text as texts
 from tfos_lab.jupyter.display.assets import inline_script
 from tfos_lab.jupyter.display.history_charts import render_curves

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from tfos_lab.core.markup import Html, h, join
-from tfos_lab.engine.metrics import EPOCH, by_weight, steps_go_on
-from tfos_lab.engine.runs.compare import leading_reports
-from tfos_lab.engine.runs.run import Run
+from tfos_lab.driver.metrics import EPOCH, by_weight, steps_go_on
+from tfos_lab.driver.runs.compare import leading_reports
+from tfos_lab.driver.runs.run import Run
 from tfos_lab.jupyter.display.formats import format_metric
 from tfos_lab.jupyter.display.metric_charts import Positions, Scale, positions, thin
 from tfos_lab.jupyter.display.series import Point, all_series

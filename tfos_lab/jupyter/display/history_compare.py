@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tfos_lab.core.markup import Html, h
 from tfos_lab.core.plain_table import PlainTable
-from tfos_lab.engine.runs.compare import code_diff, differences, last_metrics, phase_seconds
-from tfos_lab.engine.runs.run import Run
+from tfos_lab.driver.runs.compare import code_diff, differences, last_metrics, phase_seconds
+from tfos_lab.driver.runs.run import Run
 from tfos_lab.errors import ConfigError
 from tfos_lab.jupyter.display import history_text as texts
 from tfos_lab.jupyter.display.formats import format_metric

@@ -8,7 +8,7 @@ import msgspec
 
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.core.markup import Html, h, join
-from tfos_lab.engine.runs.run import Run
+from tfos_lab.driver.runs.run import Run
 from tfos_lab.jupyter.display import history_text as texts
 from tfos_lab.jupyter.display.formats import format_bytes
 from tfos_lab.jupyter.display.log_files import link_to

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from tfos_lab.core.markup import Html, h
-from tfos_lab.engine.metrics import EPOCH, by_weight
-from tfos_lab.engine.runs.run import Run
+from tfos_lab.driver.metrics import EPOCH, by_weight
+from tfos_lab.driver.runs.run import Run
 from tfos_lab.jupyter.display.assets import read_style_sheet
 from tfos_lab.jupyter.display.formats import format_metric
 from tfos_lab.texts import format_count, format_seconds

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from tfos_lab.core.states import NodeState
-from tfos_lab.engine.state.events import ClusterView, NodeView
+from tfos_lab.driver.state.events import ClusterView, NodeView
 from tfos_lab.jupyter.display.summary import hangs
 from tfos_lab.texts import format_count
 

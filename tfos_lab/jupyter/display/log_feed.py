@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TypedDict
 
-from tfos_lab.engine.state.events import Event, LogText
+from tfos_lab.driver.state.events import Event, LogText
 from tfos_lab.jupyter.display.log_text import LineBuffer
 from tfos_lab.jupyter.display.runs import Run, count_lines, last_lines, merge_runs
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tfos_lab.core.markup import Html, h
-from tfos_lab.engine.metrics import EPOCH, VALIDATION, by_weight, steps_go_on
+from tfos_lab.driver.metrics import EPOCH, VALIDATION, by_weight, steps_go_on
 from tfos_lab.jupyter.display.bands import BANDS
 from tfos_lab.jupyter.display.formats import format_metric
 from tfos_lab.jupyter.display.marks import dash_at, draw_line, draw_mark, draw_sample, hue_at

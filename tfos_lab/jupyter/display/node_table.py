@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tfos_lab.core.states import NodeState
-from tfos_lab.engine.metrics import by_weight
-from tfos_lab.engine.state.events import ClusterView, FeedView, NodeView
+from tfos_lab.driver.metrics import by_weight
+from tfos_lab.driver.state.events import ClusterView, FeedView, NodeView
 from tfos_lab.jupyter.display.activity_text import (
     cpu_text,
     gpu_text,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfos_lab.core.markup import Html, h, join
-from tfos_lab.engine.state.events import ClusterView, NodeView
+from tfos_lab.driver.state.events import ClusterView, NodeView
 from tfos_lab.jupyter.display.log_text import render_log
 from tfos_lab.jupyter.display.marks import hue_at
 from tfos_lab.jupyter.display.runs import Run, count_lines, html_text, last_lines, plain_text

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from tfos_lab.core.markup import Html, h, join
 from tfos_lab.core.paths import without_keys
-from tfos_lab.engine.record.inputs import hide_secrets
-from tfos_lab.engine.runs.run import Run
+from tfos_lab.driver.record.inputs import hide_secrets
+from tfos_lab.driver.runs.run import Run
 from tfos_lab.errors import ConfigError
 from tfos_lab.jupyter.display.history_page import RunPage
 

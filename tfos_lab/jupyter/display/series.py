@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
-from tfos_lab.engine.metrics import Curves
-from tfos_lab.engine.runs.compare import leading_reports
-from tfos_lab.engine.runs.find import previous_run
-from tfos_lab.engine.state.events import MetricsReported
+from tfos_lab.driver.metrics import Curves
+from tfos_lab.driver.runs.compare import leading_reports
+from tfos_lab.driver.runs.find import previous_run
+from tfos_lab.driver.state.events import MetricsReported
 from tfos_lab.jupyter.display.bands import BANDS
 
 # Seconds since the call, step (or None), value (None where it is not finite: JSON knows no nan).

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tfos_lab import messages as m
 from tfos_lab.core.markup import Html, h, join
-from tfos_lab.engine.shown import Content, read_shown
-from tfos_lab.engine.state.events import ShownView
+from tfos_lab.driver.shown import Content, read_shown
+from tfos_lab.driver.state.events import ShownView
 from tfos_lab.jupyter.display.formats import format_bytes, format_metric
 from tfos_lab.texts import format_count
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tfos_lab.core.markup import h
-from tfos_lab.engine.state.events import ClusterView, MetricsReported
+from tfos_lab.driver.state.events import ClusterView, MetricsReported
 from tfos_lab.jupyter.display import card, summary
 from tfos_lab.jupyter.display.assets import inline_script, read_style_sheet
 from tfos_lab.jupyter.display.bands import BANDS, bands_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from tfos_lab.engine.state.events import ClusterView, NodeView
+from tfos_lab.driver.state.events import ClusterView, NodeView
 from tfos_lab.jupyter.display import summary
 from tfos_lab.jupyter.display.feed_lines import feed_lines
 from tfos_lab.jupyter.display.listing import only_notable

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tfos_lab.core.states import NodeState, RunState
-from tfos_lab.engine.state.events import ClusterView, NodeView, SearchFacts, changed
+from tfos_lab.driver.state.events import ClusterView, NodeView, SearchFacts, changed
 from tfos_lab.jupyter.display.formats import format_metric, format_metrics
 from tfos_lab.jupyter.display.node_table import step_text
 from tfos_lab.texts import format_count, format_left, format_seconds

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from tfos_lab.core.markup import Html, h, join
 from tfos_lab.core.states import NodeState, RunState
-from tfos_lab.engine.state.events import ClusterView, NodeView
+from tfos_lab.driver.state.events import ClusterView, NodeView
 from tfos_lab.jupyter.display import summary
 from tfos_lab.jupyter.display.activity_text import (
     SHARE_KINDS,

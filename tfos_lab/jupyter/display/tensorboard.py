@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfos_lab.core.markup import h, join
-from tfos_lab.engine.publisher import show_folder
+from tfos_lab.driver.publisher import show_folder
 from tfos_lab.errors import ConfigError
 from tfos_lab.jupyter.display.assets import inline_script
 
 if TYPE_CHECKING:
-    from tfos_lab.engine.cluster import Cluster
+    from tfos_lab.driver.cluster import Cluster
 
 _numbers = itertools.count(1)
 

@@ -9,7 +9,7 @@ import re
 from collections import deque
 from collections.abc import Callable
 
-from tfos_lab.engine.state.events import Event, LogText, MetricsReported, NodeChanged, StateChanged
+from tfos_lab.driver.state.events import Event, LogText, MetricsReported, NodeChanged, StateChanged
 from tfos_lab.jupyter.display import summary
 from tfos_lab.jupyter.display.base import WatchedCluster
 from tfos_lab.jupyter.display.formats import format_metrics

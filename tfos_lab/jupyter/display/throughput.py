@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from tfos_lab.engine.state.events import ClusterView
+from tfos_lab.driver.state.events import ClusterView
 
 WINDOW_S = 5.0
 _MIN_SPAN_S = 0.5

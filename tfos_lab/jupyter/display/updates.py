@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from tfos_lab.core.states import RunState
-from tfos_lab.engine.bus import Subscription
-from tfos_lab.engine.state.events import ClusterView, Event, LogText, ShownView
+from tfos_lab.driver.bus import Subscription
+from tfos_lab.driver.state.events import ClusterView, Event, LogText, ShownView
 from tfos_lab.jupyter.display import messages
 from tfos_lab.jupyter.display.bands import BANDS, bands_now
 from tfos_lab.jupyter.display.base import WatchedCluster

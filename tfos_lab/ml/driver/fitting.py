@@ -15,12 +15,12 @@ from tfos_lab.core.config import ClusterConfig, FeedConfig, FeedOptions, NodeOpt
 from tfos_lab.core.options import part_of
 from tfos_lab.data.frames import path_in_full
 from tfos_lab.data.model_files import package_of
-from tfos_lab.engine.spark.slots import slots_of
-from tfos_lab.engine.start import choose_launcher, make_cluster
+from tfos_lab.driver.start import choose_launcher, make_cluster
 from tfos_lab.errors import ClusterEnded, ClusterInterrupted, ConfigError, NotEnoughSlots
 from tfos_lab.jupyter.display.base import Display
 from tfos_lab.jupyter.options import CellOptions
 from tfos_lab.jupyter.run import run_cluster
+from tfos_lab.launchers.spark.slots import slots_of
 from tfos_lab.ml import keras_training
 from tfos_lab.ml.declared import ENGINE_OPTIONS
 from tfos_lab.ml.driver.columns import fed_columns, require_frame, training_inputs
@@ -30,7 +30,7 @@ from tfos_lab.ml.train_args import TrainArgs
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from tfos_lab.engine.cluster import Cluster
+    from tfos_lab.driver.cluster import Cluster
     from tfos_lab.ml.stages import ScoringStage, TrainingStage
 
 
@@ -166,7 +166,7 @@ def _options(estimator: TrainingStage, df: DataFrame, values: Mapping[str, Any])
 
 
 def _as_params(problem: str) -> str:
-    """Return a problem of the engine with the names of the params in it."""
+    """Return a problem of an option with the names of the params in it."""
     for name, option in ENGINE_OPTIONS.items():
         problem = re.sub(rf"\b{option.name}\b(?=[=:\[ ])", name, problem)
     return problem

@@ -15,9 +15,9 @@ from tfos_lab.core.paths import is_local, split_scheme
 from tfos_lab.data.file_systems import open_path, readable_errors
 from tfos_lab.data.frames import default_fs, model_path
 from tfos_lab.data.model_files import package_that_wrote
-from tfos_lab.engine.results import load_run_model
-from tfos_lab.engine.spark.session import active_session
+from tfos_lab.driver.results import load_run_model
 from tfos_lab.errors import ConfigError, NoModel
+from tfos_lab.launchers.spark.session import active_session
 from tfos_lab.scoring.description import KERAS_SUFFIXES, ModelSource
 from tfos_lab.scoring.model_files import Stamp, stamp_of
 from tfos_lab.scoring.predict import with_content
@@ -25,7 +25,7 @@ from tfos_lab.scoring.predict import with_content
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tfos_lab.engine.cluster import Cluster
+    from tfos_lab.driver.cluster import Cluster
     from tfos_lab.ml.stages import ScoringStage
 
 _SAVED_MODEL = ("saved_model.pb", "saved_model.pbtxt")

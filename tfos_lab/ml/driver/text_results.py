@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from tfos_lab.engine.state.events import MetricsReported
+from tfos_lab.driver.state.events import MetricsReported
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,14 +15,14 @@ from tfos_lab.core.config import ClusterConfig, ClusterOptions, FeedConfig, make
 from tfos_lab.core.paths import absolute
 from tfos_lab.core.roles import Role
 from tfos_lab.data.prepare import prepare
-from tfos_lab.engine.cluster import Cluster
-from tfos_lab.engine.feed.request import FeedRequest
-from tfos_lab.engine.feed.spark_job import ObjectRows
-from tfos_lab.engine.parallel.feeder import Feed
-from tfos_lab.engine.parallel.results import ParallelResults
-from tfos_lab.engine.parallel.runs import ParallelRuns
-from tfos_lab.engine.parallel.start import ParallelPlan, make_runs
-from tfos_lab.engine.start import make_cluster
+from tfos_lab.driver.cluster import Cluster
+from tfos_lab.driver.feed.request import FeedRequest
+from tfos_lab.driver.feed.spark_job import ObjectRows
+from tfos_lab.driver.parallel.feeder import Feed
+from tfos_lab.driver.parallel.results import ParallelResults
+from tfos_lab.driver.parallel.runs import ParallelRuns
+from tfos_lab.driver.parallel.start import ParallelPlan, make_runs
+from tfos_lab.driver.start import make_cluster
 from tfos_lab.errors import ConfigError, ParallelFailed
 from tfos_lab.jupyter.display import render_errors
 from tfos_lab.jupyter.options import CellOptions

@@ -1,0 +1,311 @@
+"""A packed environment works elsewhere and is made once; executors that have Python and nothing else run from it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import venv
+from importlib.metadata import distribution
+from pathlib import Path
+
+import pytest
+
+from tests.support.clusters import running_clusters
+from tests.support.spark_home import spark_home
+from tfos_lab.driver import doctor
+from tfos_lab.driver.environment.pack import Inventory, pack
+from tfos_lab.errors import ConfigError
+
+LIB = Path(f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages")
+
+
+def install(site_packages, name, version, files):
+    """Install a distribution as pip does: its files, and its metadata."""
+    info = site_packages / f"{name}-{version}.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    for file, text in files.items():
+        (site_packages / file).parent.mkdir(parents=True, exist_ok=True)
+        (site_packages / file).write_text(text)
+    recorded = [*files, f"{info.name}/METADATA", f"{info.name}/RECORD"]
+    (info / "RECORD").write_text("".join(f"{file},,\n" for file in recorded))
+
+
+@pytest.fixture
+def prefix(tmp_path):
+    """An environment with `installed` 1.0, `spare` 2.0, and the editable packages `flat` and `found`."""
+    prefix = tmp_path / "env"
+    venv.create(prefix, symlinks=True)
+    site_packages = prefix / LIB
+    install(site_packages, "installed", "1.0", {"installed/__init__.py": "import sys\ndef main(): print(sys.prefix)\n"})
+    install(site_packages, "spare_parts", "2.0", {"spare/__init__.py": ""})
+    script = prefix / "bin/say-prefix"
+    script.write_text(f"#!{prefix}/bin/python\nimport installed\ninstalled.main()\n")
+    script.chmod(0o755)
+    project = tmp_path / "flat-project"
+    (project / "flat").mkdir(parents=True)
+    (project / "flat/__init__.py").write_text("PLACE = __file__\n")
+    (project / "pyproject.toml").write_text("")
+    (project / "docs").mkdir()
+    (site_packages / "_flat.pth").write_text(f"{project}\n")
+    other = tmp_path / "other/src/found"
+    other.mkdir(parents=True)
+    (other / "__init__.py").write_text("PLACE = __file__\n")
+    (other / "data.txt").write_text("data")
+    (site_packages / "__editable___found_1_0_finder.py").write_text(
+        f"import sys\nMAPPING: dict[str, str] = {{'found': {str(other)!r}}}\nNAMESPACES: dict[str, list[str]] = {{}}\n"
+    )
+    (site_packages / "__editable__.found-1.0.pth").write_text(
+        "import __editable___found_1_0_finder; __editable___found_1_0_finder.install()\n"
+    )
+    return prefix
+
+
+@pytest.fixture
+def inventory(prefix):
+    """What is in that environment."""
+    return Inventory(prefix, prefix / LIB)
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch, tmp_path):
+    """A cache of the test's own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def python_in(tmp_path):
+    """A function that unpacks an archive, and runs code with the Python in it."""
+
+    def run(archive, *arguments):
+        folder = tmp_path / "elsewhere/environment"
+        folder.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["tar", "-xzf", archive, "-C", folder], check=True)
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        command = [folder / "bin" / arguments[0], *arguments[1:]]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, cwd="/", env=environ)
+        return done.stdout.strip(), folder
+
+    return run
+
+
+LOOK = "import flat, found, installed; print(flat.PLACE, found.PLACE, installed.__file__, sep='|')"
+
+
+def names_in(archive):
+    with tarfile.open(archive) as opened:
+        return opened.getnames()
+
+
+def test_it_works_where_it_is_unpacked(inventory, python_in, tmp_path):
+    packed = pack(inventory=inventory)
+    for project in ("flat-project", "other"):
+        (tmp_path / project).rename(tmp_path / f"{project}-moved")
+    places, folder = python_in(packed.path, "python", "-c", LOOK)
+    assert all(Path(place).is_relative_to(folder / LIB) for place in places.split("|"))
+    assert (folder / LIB / "found/data.txt").read_text() == "data"
+
+
+def test_its_scripts_start_its_own_python(inventory, python_in):
+    said, folder = python_in(pack(inventory=inventory).path, "say-prefix")
+    assert said == str(folder)
+
+
+def test_it_has_no_traces_of_the_folder_that_it_comes_from(inventory, tmp_path):
+    packed = pack(inventory=inventory)
+    names = names_in(packed.path)
+    assert names[0] == ".tfos_lab_environment.json"
+    assert not [name for name in names if "editable" in name or name.endswith("_flat.pth") or "docs" in name]
+    with tarfile.open(packed.path) as opened:
+        links = {member.name: member.linkname for member in opened if member.issym()}
+    assert Path(links.pop("bin/python")).is_absolute()
+    assert set(links.values()) == {"python"}
+
+
+def test_what_was_packed_is_used_again_until_a_package_changes(inventory, prefix, tmp_path):
+    first = pack(inventory=inventory)
+    again = pack(inventory=inventory)
+    assert (again.path, again.seconds) == (first.path, None)
+    os.utime(tmp_path / "other/src/found/__init__.py", ns=(1, 1))
+    edited = pack(inventory=inventory)
+    assert edited.seconds is not None
+    install(prefix / LIB, "another", "3.0", {"another.py": ""})
+    assert len({first.path, edited.path, pack(inventory=inventory).path}) == 3
+
+
+def test_the_settings_that_use_it_are_told(inventory):
+    packed = pack(inventory=inventory)
+    told = packed.describe()
+    assert told.startswith(f"{packed.path} (0 MB, packages: {len(packed.environment.packages)}, packed in ")
+    for name, value in [
+        ("spark.archives", f"{packed.path}#environment"),
+        ("spark.yarn.dist.archives", f"{packed.path}#environment"),
+        ("spark.pyspark.python", "./environment/bin/python"),
+    ]:
+        assert f'.config("{name}", "{value}")' in told
+    assert f"spark-submit --archives {packed.path}#environment" in told
+
+
+def test_packages_can_be_left_out(inventory):
+    smaller = Inventory(inventory.prefix, inventory.site_packages, ["spare-*"])
+    packed = pack(inventory=smaller)
+    assert list(packed.environment.packages) == ["installed"]
+    assert not [name for name in names_in(packed.path) if "spare" in name]
+    with pytest.raises(ConfigError, match="exclude: nothing is not installed in"):
+        pack(inventory=Inventory(inventory.prefix, inventory.site_packages, ["nothing"]))
+
+
+def test_an_environment_that_sees_others_is_refused(inventory, prefix):
+    settings = prefix / "pyvenv.cfg"
+    settings.write_text(settings.read_text().replace("site-packages = false", "site-packages = true"))
+    with pytest.raises(ConfigError, match="also sees packages of the Python below it, which an archive would lack"):
+        pack(inventory=inventory)
+
+
+def test_a_file_can_be_named(inventory, tmp_path):
+    target = tmp_path / "mine.tar.gz"
+    packed = pack(target, inventory=inventory)
+    assert packed.path == target
+    assert packed.conf == {
+        "spark.archives": f"{target}#environment",
+        "spark.pyspark.python": "./environment/bin/python",
+    }
+    with pytest.raises(ConfigError, match="is a folder; name a file"):
+        pack(tmp_path, inventory=inventory)
+    with pytest.raises(ConfigError, match="there is no folder"):
+        pack(tmp_path / "no/mine.tar.gz", inventory=inventory)
+
+
+def test_executors_may_have_python_elsewhere(inventory):
+    packed = pack(inventory=inventory, python="/opt/python/bin/python3")
+    with tarfile.open(packed.path) as opened:
+        assert opened.getmember("bin/python").linkname == "/opt/python/bin/python3"
+        assert b"home = /opt/python/bin\n" in opened.extractfile("pyvenv.cfg").read()
+
+
+# ---- on executors ----------------------------------------------------------------------------------------------------
+
+
+ROOT = Path(__file__).parents[2]
+# What nodes and feed tasks import, beside TensorFlow: a stand-in for that is packed, which has the size of a test.
+NEEDED = ["cffi", "cloudpickle", "cryptography", "msgspec", "numpy", "pandas", "pyarrow", "pycparser", "pytz"]
+
+
+NEEDED += ["python-dateutil", "six", "tzdata"]
+
+
+@pytest.fixture(scope="session")
+def packed(tmp_path_factory):
+    """An archive of an environment with what is needed, tfos_lab among it as an editable package."""
+    folder = tmp_path_factory.mktemp("packed")
+    venv.create(folder / "env", symlinks=True)
+    site_packages = folder / "env" / LIB
+    for name in NEEDED:
+        for top in sorted(tops_of(name)):
+            link(top, site_packages / top.name)
+    (site_packages / "editable.pth").write_text(f"{ROOT}\n{ROOT / 'tests/support/quick_tensorflow'}\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+        yield pack(inventory=Inventory(folder / "env", site_packages))
+
+
+def tops_of(name: str) -> set[Path]:
+    """Return what a distribution has installed right into site-packages."""
+    found = distribution(name)
+    return {Path(found.locate_file(file.parts[0])) for file in found.files if file.parts[0] != ".."}
+
+
+def link(source: Path, target: Path) -> None:
+    """Link the files of a package, but for those that only its own developers need."""
+    if source.is_dir():
+        left_out = shutil.ignore_patterns("tests", "include", "*.pyx", "*.pxd")
+        shutil.copytree(source, target, ignore=left_out, copy_function=os.symlink, dirs_exist_ok=True)
+    else:
+        target.symlink_to(source)
+
+
+def pyspark_path() -> str:
+    """Return the Python path that Spark gives to the containers of YARN."""
+    return os.pathsep.join(str(path) for path in sorted((spark_home() / "python/lib").glob("*.zip"), reverse=True))
+
+
+def map_funs():
+    """Return functions that are pickled by value: the archive has no tests.
+
+    One sums up the rows of a feed, and says where its packages are; the other answers rows with their squares.
+    """
+
+    def add(args, ctx):
+        import sys
+
+        import msgspec
+        import numpy as np
+        import pyarrow as pa
+
+        feed, total = ctx.data_feed(), 0
+        while not feed.should_stop():
+            total += sum(row[0] for row in feed.next_batch(16))
+        return total, sys.prefix, [str(module.__file__) for module in (np, pa, msgspec)]
+
+    def square(args, ctx):
+        feed = ctx.data_feed(train_mode=False)
+        while not feed.should_stop():
+            feed.batch_results([row[0] ** 2 for row in feed.next_batch(16)])
+
+    return add, square
+
+
+def test_executors_need_only_the_archive(packed, standalone, new_spark, monkeypatch, tmp_path):
+    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "runs"))
+    conf = {**packed.conf, "spark.executorEnv.PYTHONPATH": pyspark_path(), "spark.cores.max": "2"}
+    spark = new_spark(standalone, conf=conf, python=Path(packed.conf["spark.pyspark.python"]))
+    add, square = map_funs()
+    with running_clusters({"spark": spark, "grace": 2.0}) as start:
+        cluster = start(add, cluster_size=2)
+        cluster.train(spark.range(100), objects=True)
+        results = dict(cluster.wait(timeout=120))
+        cluster = start(square, cluster_size=2)
+        squares = cluster.inference(spark.range(10), objects=True).collect()
+        cluster.wait(timeout=120)
+    assert sorted(squares) == [number**2 for number in range(10)]
+    assert sum(total for total, *_ in results.values()) == sum(range(100))
+    for _, prefix, files in results.values():
+        assert prefix.endswith("/environment")
+        assert all(file.startswith(prefix) for file in files)
+    findings = {finding.what: finding for finding in doctor.examine(spark)}
+    assert "is stale: absl-py missing there" in findings["environment"].found, "this Python has more"
+    executor = next(finding for what, finding in findings.items() if what.startswith("executor "))
+    assert "its environment is stale: absl-py missing there" in executor.found
+    assert "tfos-lab pack" in executor.advice
+
+
+CONTAINER = """
+import tfos_lab, pyspark
+def where(args, ctx):
+    import sys
+    return sys.prefix, ctx.node
+if __name__ == "__main__":
+    with tfos_lab.run(where, cluster_size=2, local="processes") as cluster:
+        print(*(prefix for prefix, _ in cluster.wait(timeout=60).values()), pyspark.__file__, sep="|")
+"""
+
+
+def test_it_works_through_the_link_that_yarn_makes_in_a_container(packed, tmp_path):
+    container, unpacked = tmp_path / "container_01", tmp_path / "filecache/11/env.tar.gz"
+    container.mkdir()
+    unpacked.mkdir(parents=True)
+    subprocess.run(["tar", "-xzf", packed.path, "-C", unpacked], check=True)
+    (container / "environment").symlink_to(unpacked)
+    (container / "main.py").write_text(CONTAINER)
+    ours = {"TFOS_LAB_RUNS": str(tmp_path / "runs"), "TFOS_LAB_FORK_SERVER": "kernel"}
+    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": pyspark_path()} | ours
+    command = ["./environment/bin/python", "main.py"]
+    done = subprocess.run(command, cwd=container, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    first, second, pyspark = done.stdout.strip().split("|")
+    assert first == second == str(container / "environment")
+    assert "pyspark.zip" in pyspark

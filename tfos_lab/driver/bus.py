@@ -1,0 +1,128 @@
+"""A bounded publish-subscribe bus between the driver and its observers.
+
+The driver publishes without waiting; each subscriber takes events as fast as it can. A slow one loses its oldest
+events, and can ask how many it has lost.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Self
+
+from tfos_lab.driver.state.events import Event, LogText
+
+# Log text that waits for one subscriber; a node can print faster than a notebook can show it.
+MAX_CHARS = 16_000_000
+
+
+class Subscription:
+    """One subscriber's queue of events, bounded in their number and in their text."""
+
+    def __init__(self, bus: Bus, capacity: int) -> None:
+        self._bus = bus
+        self._events: deque[Event] = deque()
+        self._chars = 0
+        self._capacity = capacity
+        self._ready = threading.Condition()
+        self._dropped = 0
+        self._closed = False
+
+    def offer(self, events: Iterable[Event]) -> None:
+        """Append events, and drop the oldest ones if the queue is full; for the bus."""
+        with self._ready:
+            for event in events:
+                size = _chars_of(event)
+                while self._events and (len(self._events) >= self._capacity or self._chars + size > MAX_CHARS):
+                    self._pop()
+                    self._dropped += 1
+                self._events.append(event)
+                self._chars += size
+            self._ready.notify()
+
+    def take(self, timeout_s: float = 0.0, at_most: int = 10_000) -> list[Event]:
+        """Return waiting events, oldest first; wait up to ``timeout_s`` seconds for the first one."""
+        with self._ready:
+            if not self._events and not self._closed and timeout_s > 0:
+                self._ready.wait(timeout_s)
+            count = min(at_most, len(self._events))
+            return [self._pop() for _ in range(count)]
+
+    def _pop(self) -> Event:
+        event = self._events.popleft()
+        self._chars -= _chars_of(event)
+        return event
+
+    def take_dropped(self) -> int:
+        """Return how many events were lost since the last call."""
+        with self._ready:
+            dropped, self._dropped = self._dropped, 0
+            return dropped
+
+    @property
+    def closed(self) -> bool:
+        """Whether no more events will come; waiting ones can still be taken."""
+        return self._closed
+
+    def close(self) -> None:
+        """Unsubscribe; may be called twice."""
+        self._bus.forget(self)
+        with self._ready:
+            self._closed = True
+            self._ready.notify_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def _chars_of(event: Event) -> int:
+    return len(event.text) if isinstance(event, LogText) else 0
+
+
+class Bus:
+    """Hands each event to every subscription, in the order of publishing.
+
+    Parameters
+    ----------
+    tap : callable, optional
+        Called with the events first, by the thread that publishes them: at once with those published together.
+    """
+
+    def __init__(self, tap: Callable[..., None] | None = None) -> None:
+        self._tap = tap
+        self._lock = threading.Lock()
+        self._subscriptions: list[Subscription] = []
+
+    def subscribe(self, capacity: int = 10_000) -> Subscription:
+        """Return a new subscription that holds at most ``capacity`` events."""
+        subscription = Subscription(self, capacity)
+        with self._lock:
+            self._subscriptions.append(subscription)
+        return subscription
+
+    def publish(self, *events: Event) -> None:
+        """Offer events to every subscription; never blocks."""
+        if not events:
+            return
+        if self._tap is not None:
+            self._tap(*events)
+        with self._lock:
+            for subscription in self._subscriptions:
+                subscription.offer(events)
+
+    def close(self) -> None:
+        """End all subscriptions; waiting events can still be taken."""
+        with self._lock:
+            subscriptions = list(self._subscriptions)
+        for subscription in subscriptions:
+            subscription.close()
+
+    def forget(self, subscription: Subscription) -> None:
+        """Remove a subscription."""
+        with self._lock:
+            if subscription in self._subscriptions:
+                self._subscriptions.remove(subscription)

@@ -1,0 +1,202 @@
+"""What `Cluster.diagnose` returns: figures of all nodes, and what follows from them."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from tfos_lab.core.markup import h
+from tfos_lab.driver.diagnosis.figures import slower_nodes, trains
+from tfos_lab.driver.diagnosis.verdict import Kind, Verdict, judge
+from tfos_lab.driver.metrics import by_weight
+from tfos_lab.driver.state.events import ClusterView, FeedView, NodeView, changed
+from tfos_lab.messages import NodeActivity
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """Why training is as slow as it is.
+
+    Attributes
+    ----------
+    kind : str
+        What limits it: ``"separate"`` (each node trains a model of its own), ``"rows"``, ``"tf.data"``,
+        ``"straggler"``, ``"cores"``, ``"peers"``, ``"compute"``, ``"python"``, ``"healthy"``, or ``"unknown"``.
+    verdict : str
+        The same in words, with the figures and what to do; "" where it is not known.
+    nodes : dict of str to NodeActivity
+        What each node does; only those that have sent figures.
+    progress : float or None
+        Which part of the training is done, 0 to 1.
+    seconds_left : float or None
+        How long the rest will take.
+    """
+
+    kind: str = Kind.UNKNOWN.value
+    verdict: str = ""
+    nodes: dict[str, NodeActivity] = field(default_factory=dict)
+    progress: float | None = None
+    seconds_left: float | None = None
+
+    def __str__(self) -> str:
+        return self.verdict or "why training is as slow as it is cannot be told (yet)"
+
+    def _repr_html_(self) -> str:
+        return h("p", str(self))
+
+
+# A node is called slower when it was in so many of its figures, one after the other.
+_UPDATES = 3
+
+
+class Stragglers:
+    """Judges which nodes are slower than their peers, from moment to moment: the one judgement that displays show.
+
+    A node's figures come about once a second.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, NodeActivity | None] = {}
+        self._updates: dict[str, int] = {}
+
+    def note(self, nodes: Sequence[NodeView]) -> dict[str, float]:
+        """Return those that hold their peers up, with how many times slower than they they are."""
+        found, updates = slower_nodes(nodes), {}
+        for node in nodes:
+            if node.name in found:
+                is_new = self._seen.get(node.name) is not node.activity
+                updates[node.name] = self._updates.get(node.name, 0) + is_new
+        self._updates, self._seen = updates, {node.name: node.activity for node in nodes}
+        return {node: found[node] for node, count in updates.items() if count >= _UPDATES}
+
+
+class Assessor:
+    """Judges a cluster from moment to moment, and remembers the last verdict. Safe from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._time_left = TimeLeft()
+        self._stragglers = Stragglers()
+        self._slower: dict[str, float] = {}
+        self._last = Verdict(Kind.UNKNOWN)
+
+    def assess(self, view: ClusterView, now_s: float) -> ClusterView:
+        """Return the view, with what its nodes' figures tell; of a run that is over, what they told last."""
+        is_over = _is_over(view)
+        progress = progress_of(view.nodes, view.feeds)
+        with self._lock:
+            is_kept = is_over and self._last.kind is not Kind.UNKNOWN
+            self._slower = self._slower if is_kept else self._stragglers.note(view.nodes)
+            nodes = tuple(
+                changed(node, activity=changed(node.activity, slower=self._slower[node.name]))
+                if node.name in self._slower
+                else node
+                for node in view.nodes
+            )
+            verdict = self._judge(replace(view, nodes=nodes), is_over=is_over)
+            # How long a node will hang, nobody knows.
+            is_known = not view.state.is_settled and not any(node.hung and node.state.is_present for node in view.nodes)
+            left_s = self._time_left.note(progress if is_known else None, now_s)
+        return replace(
+            view,
+            nodes=nodes,
+            progress=progress,
+            seconds_left=left_s,
+            verdict=verdict.text,
+            alarm=_nan_text(nodes),
+        )
+
+    def _judge(self, view: ClusterView, *, is_over: bool) -> Verdict:
+        if is_over and self._last.kind is not Kind.UNKNOWN:
+            return self._last
+        verdict = judge(view.nodes, view.feeds)
+        if verdict.kind is not Kind.UNKNOWN:
+            self._last = verdict
+        return verdict
+
+    def diagnose(self, view: ClusterView) -> Diagnosis:
+        """Return what an assessed view tells."""
+        with self._lock:
+            verdict = self._judge(view, is_over=_is_over(view))
+        return Diagnosis(
+            kind=verdict.kind.value,
+            verdict=verdict.text,
+            nodes={node.name: node.activity for node in view.nodes if node.activity is not None},
+            progress=view.progress,
+            seconds_left=view.seconds_left,
+        )
+
+
+def _is_over(view: ClusterView) -> bool:
+    """Whether nodes have begun to end: their last figures are of how they save and wait, too."""
+    return view.state.is_settled or any(node.state.ended for node in view.nodes if trains(node))
+
+
+# The speed is that of the last half minute: the first steps are slow, as TensorFlow traces functions.
+_WINDOW_S = 30.0
+_SAMPLE_EVERY_S = 1.0
+# Of less than this, no speed can be told.
+_SHORTEST_S = 2.0
+
+
+def progress_of(nodes: Sequence[NodeView], feeds: Sequence[FeedView] = ()) -> float | None:
+    """Return which part of the training is done, 0 to 1, or None if that is not known.
+
+    By steps where nodes that train have said how many there will be, else by rows where all of them have arrived.
+    """
+    training = [node for node in nodes if trains(node)]
+    parts = [_part(node.step or 0, node.total_steps) for node in training if node.total_steps]
+    if parts:
+        # Nodes that do not report are as far as the others: often only the chief does.
+        return sum(parts) / len(parts)
+    rows = sum(sum(feed.rows.values()) * feed.epochs for feed in feeds)
+    if not rows or not all(feed.kind == "table" and feed.complete for feed in feeds):
+        return None
+    return _part(sum(node.rows for node in training), rows)
+
+
+def _part(done: int, total: int) -> float:
+    return max(0.0, min(1.0, done / total))
+
+
+class TimeLeft:
+    """Tells from the progress of the last seconds how long the rest will take."""
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[float, float]] = deque()
+
+    def note(self, progress: float | None, now_s: float) -> float | None:
+        """Record the progress at a time; return the seconds that are left, or None if that is not known."""
+        if progress is None:
+            self._samples.clear()
+            return None
+        if self._samples and progress < self._samples[-1][1]:
+            self._samples.clear()  # the nodes have started again
+        if not self._samples or now_s - self._samples[-1][0] >= _SAMPLE_EVERY_S:
+            self._samples.append((now_s, progress))
+        while len(self._samples) > 2 and now_s - self._samples[1][0] >= _WINDOW_S:
+            self._samples.popleft()
+        return _left(progress, now_s, self._samples[0])
+
+
+def _left(progress: float, now_s: float, first: tuple[float, float]) -> float | None:
+    elapsed_s, done = now_s - first[0], progress - first[1]
+    if progress >= 1.0:
+        return 0.0
+    return (1.0 - progress) * elapsed_s / done if elapsed_s >= _SHORTEST_S and done > 0 else None
+
+
+def _nan_text(nodes: Sequence[NodeView]) -> str:
+    """Return a sentence on the loss that is NaN, or another metric: ``"loss is NaN since step 12"``; or nothing."""
+    names = dict.fromkeys(name for node in nodes for name in node.nan_since)
+    if not names:
+        return ""
+    name = by_weight(names)[0]
+    bad = [node for node in nodes if name in node.nan_since]
+    steps = [step for node in bad if (step := node.nan_since[name]) is not None]
+    since = f" since step {min(steps):,}" if steps else ""
+    reporting = sum(name in node.metrics for node in nodes)
+    whose = "" if len(bad) == reporting else f" of {bad[0].name}" if len(bad) == 1 else f" of {len(bad)} nodes"
+    return f"{name}{whose} is NaN{since}"

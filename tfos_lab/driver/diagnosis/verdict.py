@@ -1,0 +1,238 @@
+"""Why training is as slow as it is, in words, from what the nodes have measured. Pure: figures go in.
+
+Where the figures allow no certain answer, there is none. A verdict has at most fifteen words, and at most one piece of
+advice: what to try first. The order of the rules is that of what helps most: one slow node explains the waiting of all
+others, and waiting explains why nodes compute little.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tfos_lab.driver.diagnosis.figures import BUSY_HOST, Figures, figures_of, trains
+from tfos_lab.driver.state.events import FeedView, NodeView
+from tfos_lab.texts import format_step
+
+# Waiting for less than this share of the time is not worth a word, and for less than the first one no verdict.
+_MUCH = 0.3
+_LITTLE = 0.2
+_MOSTLY = 0.5
+_NEARLY_ALWAYS = 0.8
+_BUSY_GPU = 0.8
+# Nobody asks why shorter steps are slow.
+_SHORT_STEP_S = 0.05
+# A table of fewer partitions for each node is delivered by fewer tasks than could.
+_PARTITIONS = 2
+
+
+class Kind(StrEnum):
+    """What limits the speed of training."""
+
+    SEPARATE = "separate"
+    ROWS = "rows"
+    DATA = "tf.data"
+    STRAGGLER = "straggler"
+    CORES = "cores"
+    PEERS = "peers"
+    COMPUTE = "compute"
+    PYTHON = "python"
+    HEALTHY = "healthy"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What limits training, and the same in words with what to do; unknown is silent."""
+
+    kind: Kind
+    text: str = ""
+
+
+def judge(nodes: Sequence[NodeView], feeds: Sequence[FeedView] = ()) -> Verdict:
+    """Return what limits training, or that it is not what was meant."""
+    if _train_apart(nodes):
+        text = "Each node trains a model of its own. Build it under ctx.strategy().scope()."
+        return Verdict(Kind.SEPARATE, text)
+    figures = figures_of(nodes, feeds)
+    if figures is None:
+        return Verdict(Kind.UNKNOWN)
+    rules: tuple[Callable[[Figures], Verdict | None], ...]
+    rules = (_straggler, _rows, _data, _cores, _peers, _python, _compute, _healthy)
+    found = (verdict for rule in rules if (verdict := rule(figures)) is not None)
+    return next(found, Verdict(Kind.UNKNOWN))
+
+
+def _train_apart(nodes: Sequence[NodeView]) -> bool:
+    """Whether several nodes train, and each of them a model that the others know nothing of; independent runs may."""
+    training = [node for node in nodes if trains(node) and node.job_name != "run"]
+    return len(training) > 1 and all(node.activity is not None and node.activity.trains_alone for node in training)
+
+
+# ---- one node -------------------------------------------------------------------------------------------------------
+
+
+def _straggler(figures: Figures) -> Verdict | None:
+    slow = [node for node in figures.nodes if _slower(node)]
+    others = [node for node in figures.nodes if not _slower(node)]
+    if not slow or not others:
+        return None
+    slowest = max(slow, key=_slower)
+    if len(slow) > 1:
+        names = " and ".join(node.name for node in slow) if len(slow) == 2 else f"{len(slow)} nodes"
+        return Verdict(Kind.STRAGGLER, f"{names} are up to {_slower(slowest):.1f}× slower than the others.")
+    return Verdict(Kind.STRAGGLER, f"{slowest.name} is {_slower(slowest):.1f}× slower{_why_slow(slowest, others)}")
+
+
+def _slower(node: NodeView) -> float:
+    return node.activity.slower or 0.0 if node.activity is not None else 0.0
+
+
+def _has_busiest_host(node: NodeView, others: list[NodeView]) -> bool:
+    """Whether a node's host is busy and those of the others are not; nodes measure one host at different moments."""
+    elsewhere = [_host_cpu(other) for other in others if other.host != node.host]
+    return bool(elsewhere) and _host_cpu(node) >= BUSY_HOST and statistics.median(elsewhere) < BUSY_HOST - 0.1
+
+
+def _why_slow(node: NodeView, others: list[NodeView]) -> str:
+    activity = node.activity
+    assert activity is not None
+    if _has_busiest_host(node, others):
+        return f": its host {node.host} is at {_percent(activity.host_cpu)} CPU."
+    if activity.waits_rows >= _MUCH:
+        return ": it waits for rows. Repartition the DataFrame evenly."
+    if activity.waits_data >= _MUCH:
+        return ": it waits for its tf.data pipeline. Look at its disk."
+    if activity.python >= _MOSTLY:
+        return f", in Python ({activity.where}). Try %tfos profile {node.name}."
+    equal = "hosts and batches" if any(other.host != node.host for other in others) else "batches"
+    return f": it computes longer. Give all nodes equal {equal}."
+
+
+# ---- all nodes ------------------------------------------------------------------------------------------------------
+
+
+def _rows(figures: Figures) -> Verdict | None:
+    waits = figures.mean("waits_rows")
+    if waits < _MUCH or waits < figures.mean("waits_data"):
+        return None
+    feeds = [feed for feed in figures.feeds if feed.kind != "inference"]
+    if feeds and feeds[-1].kind == "stream":
+        return Verdict(Kind.HEALTHY, f"Keeps up with the stream: waits for its rows {_percent(waits)} of the time.")
+    what = f"Waits for rows {_percent(waits)} of the time"
+    if feeds and feeds[-1].complete:
+        return Verdict(Kind.ROWS, f"{what}, though all have arrived. Raise batch_size.")
+    partitions = feeds[-1].total_partitions if feeds else None
+    cure = "Use more partitions." if (partitions or 0) < _PARTITIONS * len(figures.nodes) else "Cache the DataFrame."
+    rate = f": Spark delivers {_number(figures.rows_s)} rows/s" if figures.rows_s > 0 else ""
+    return Verdict(Kind.ROWS, f"{what}{rate}. {cure}")
+
+
+def _data(figures: Figures) -> Verdict | None:
+    waits = figures.mean("waits_data")
+    if waits < _MUCH:
+        return None
+    what = f"Waits for its tf.data pipeline {_percent(waits)} of the time"
+    if max(map(_host_cpu, figures.nodes)) >= BUSY_HOST:
+        return Verdict(Kind.DATA, f"{what}, on busy cores. Try cache().")
+    return Verdict(Kind.DATA, f"{what}. Try num_parallel_calls=tf.data.AUTOTUNE.")
+
+
+def _cores(figures: Figures) -> Verdict | None:
+    """Find nodes that share too few cores: that makes them wait for one another, and slow."""
+    hosts: dict[str, list[NodeView]] = {}
+    for node in figures.nodes:
+        hosts.setdefault(node.host, []).append(node)
+    crowded = [host for host, nodes in hosts.items() if _is_crowded(nodes)]
+    if not crowded:
+        return None
+    nodes = hosts[crowded[0]]
+    cores = _host_cores(nodes[0])
+    what = f"{len(nodes)} nodes share {cores} busy {'core' if cores == 1 else 'cores'}"
+    if len(hosts) > 1:
+        return Verdict(Kind.CORES, f"{what} of {crowded[0]}. Fewer nodes per host would be as fast.")
+    if any(node.job_name == "run" for node in nodes):
+        return Verdict(Kind.CORES, f"{what}.")
+    return Verdict(Kind.CORES, f"{what}. cluster_size={cores + figures.helpers} would be as fast.")
+
+
+def _is_crowded(nodes: list[NodeView]) -> bool:
+    """Whether the nodes of a host are more than its cores, and keep these busy themselves."""
+    activities = [node.activity for node in nodes if node.activity is not None]
+    cores = _host_cores(nodes[0])
+    if not 0 < cores < len(nodes) or any(activity.gpu is not None for activity in activities):
+        return False
+    is_busy = statistics.fmean(activity.host_cpu for activity in activities) >= BUSY_HOST
+    return is_busy and sum(activity.cpu for activity in activities) >= _MOSTLY * cores
+
+
+def _peers(figures: Figures) -> Verdict | None:
+    waits = figures.mean("waits_peers")
+    if waits < _MUCH:
+        return None
+    what = f"The nodes wait for one another {_percent(waits)} of the time"
+    return Verdict(Kind.PEERS, f"{what}. Try larger batches.")
+
+
+def _python(figures: Figures) -> Verdict | None:
+    share = figures.mean("python")
+    if share < _MOSTLY or figures.step_s < _SHORT_STEP_S:
+        return None
+    where = next((activity.where for activity in figures.activities if activity.where), "")
+    at = f" ({where})" if where else ""
+    return Verdict(Kind.PYTHON, f"Spends {_percent(share)} of its time in Python{at}. Try tf.function.")
+
+
+def _compute(figures: Figures) -> Verdict | None:
+    share = figures.mean("computes")
+    gpus = [activity.gpu for activity in figures.activities if activity.gpu is not None]
+    # GPUs are busy while they wait for those of other nodes.
+    if any(activity.has_gpu_peers for activity in figures.activities):
+        return None
+    if share < _NEARLY_ALWAYS or figures.step_s < _SHORT_STEP_S:
+        return None
+    if gpus and statistics.fmean(gpus) < _BUSY_GPU:
+        return None
+    what = f"Compute bound: {_percent(share)} of each step of {format_step(figures.step_s)}"
+    if gpus:
+        return Verdict(Kind.COMPUTE, f"{what}, GPUs at {_percent(statistics.fmean(gpus))}. More would help.")
+    if statistics.fmean(map(_host_cpu, figures.nodes)) >= BUSY_HOST:
+        return Verdict(Kind.COMPUTE, f"{what}, on busy cores.")
+    return Verdict(Kind.COMPUTE, f"{what}. More nodes would help.")
+
+
+def _healthy(figures: Figures) -> Verdict | None:
+    waits, works = figures.mean("waits_rows", "waits_data", "waits_peers"), figures.mean("computes")
+    is_short = figures.step_s < _SHORT_STEP_S
+    if waits >= _LITTLE or any(activity.has_gpu_peers for activity in figures.activities):
+        return None
+    if not is_short:
+        text = f"Healthy: computes {_percent(works)} of the time."
+        return Verdict(Kind.HEALTHY, text) if works >= _MOSTLY else None
+    text = f"Healthy: steps of {format_step(figures.step_s)}"
+    if figures.mean("python") < _NEARLY_ALWAYS:
+        return Verdict(Kind.HEALTHY, f"{text}.")
+    return Verdict(Kind.HEALTHY, f"{text}, mostly Python. Larger batches take more rows per second.")
+
+
+# ---- words ----------------------------------------------------------------------------------------------------------
+
+
+def _host_cpu(node: NodeView) -> float:
+    return node.activity.host_cpu if node.activity is not None else 0.0
+
+
+def _host_cores(node: NodeView) -> int:
+    return node.activity.host_cores if node.activity is not None else 0
+
+
+def _percent(share: float) -> str:
+    return f"{100 * min(share, 1.0):.0f} %"
+
+
+def _number(value: float) -> str:
+    """Return a number in two significant digits, as more are not measured."""
+    rounded = float(f"{value:.2g}")
+    return f"{rounded:,.0f}" if rounded >= 10 else f"{rounded:g}"

@@ -1,0 +1,91 @@
+"""Checks that everything a cluster needs is installed and working, and says what to do if not.
+
+`examine` returns a `Finding` for each check; ``tfos-lab doctor`` and ``%tfos doctor`` show them. The checks change
+nothing and do not import TensorFlow. Executors are checked only if there is a session already. Each module checks one
+place: what is installed (`programs`), folders and devices (`machine`), `network`, what Jupyter loads (`front_end`),
+`fork_servers`, the `session` and the `executors`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from tfos_lab.driver.doctor.finding import Finding
+from tfos_lab.driver.doctor.front_end import check_lab_extension, check_server_extension
+from tfos_lab.driver.doctor.machine import (
+    check_fork_servers,
+    check_gpus,
+    check_runs,
+    check_scratch,
+    check_shared_memory,
+)
+from tfos_lab.driver.doctor.network import check_ports, check_proxies
+from tfos_lab.driver.doctor.programs import (
+    check_java,
+    check_keras,
+    check_pyspark,
+    check_python,
+    check_spark_python,
+    check_tensorflow,
+    check_versions,
+)
+from tfos_lab.driver.doctor.session import check_session
+from tfos_lab.launchers.spark import session as spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def _machine_checks(*, nodes_run_here: bool) -> Sequence[Callable[[], Finding]]:
+    """Return the checks of this machine, in the order in which problems are best fixed."""
+    return (
+        check_python,
+        lambda: check_java(os.environ),
+        check_pyspark,
+        lambda: check_spark_python(os.environ),
+        lambda: check_tensorflow(needed=nodes_run_here),
+        lambda: check_keras(needed=nodes_run_here),
+        check_versions,
+        check_gpus,
+        check_scratch,
+        check_shared_memory,
+        lambda: check_runs(os.environ),
+        lambda: check_proxies(os.environ),
+        check_ports,
+        check_lab_extension,
+        check_server_extension,
+        check_fork_servers,
+    )
+
+
+def examine(spark: SparkSession | None = None) -> list[Finding]:
+    """Run all checks; returns the findings in the order in which problems are best fixed.
+
+    Every check has a limit of its own, and those of this machine run side by side, so that all are done in half a
+    minute whatever hangs. YARN and Kubernetes have a minute to grant executors.
+
+    Parameters
+    ----------
+    spark : pyspark.sql.SparkSession, optional
+        The session whose executors are checked; the active one of this process by default.
+    """
+    session = spark if spark is not None else spark_session.active_session()
+    nodes_run_here = session is None or spark_session.is_local(session)
+    return _examine(lambda: check_session(session), nodes_run_here=nodes_run_here)
+
+
+def examine_machine() -> list[Finding]:
+    """Run the checks of this machine."""
+    return _examine(list, nodes_run_here=True)
+
+
+def _examine(meanwhile: Callable[[], list[Finding]], *, nodes_run_here: bool) -> list[Finding]:
+    """Run the checks of this machine on threads, and others on this one; returns the findings of both."""
+    checks = _machine_checks(nodes_run_here=nodes_run_here)
+    with ThreadPoolExecutor(len(checks), thread_name_prefix="tfos-doctor") as pool:
+        findings = pool.map(lambda check: check(), checks)
+        others = meanwhile()
+        return [*findings, *others]

@@ -1,0 +1,197 @@
+"""All feeds of a cluster: one at a time, and all of them once more for nodes that are started again."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from tfos_lab.driver.state.instructions import Failure
+from tfos_lab.errors import ConfigError, FeedError, NoSession, RecordError
+
+if TYPE_CHECKING:
+    from tfos_lab.driver.cluster import Cluster
+    from tfos_lab.driver.feed.identities import Identities
+    from tfos_lab.driver.feed.request import FeedRequest
+    from tfos_lab.driver.head import Head
+    from tfos_lab.driver.state.driver_feed import DriverFeed
+
+logger = logging.getLogger(__name__)
+
+# How rows are refused.
+UNFED = (ConfigError, FeedError, NoSession, RecordError)
+# A stream ends at once, unless Spark is in trouble.
+_SETTLE_S = 10.0
+# How long the state may take to show a failure.
+_FAILED_S = 2.0
+
+
+class Stream(Protocol):
+    """A stream that has begun."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no more rows will come."""
+        ...
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for its end."""
+
+
+class DeferredFeed(threading.Thread):
+    """A feed on a thread of its own; where it fails, it has failed the cluster."""
+
+    def __init__(self, work: Callable[[], None], on_over: Callable[[], None]) -> None:
+        super().__init__(name="tfos-feed-later", daemon=True)
+        self._work = work
+        self._on_over = on_over
+        self.is_over = False
+        self.error: FeedError | None = None
+
+    def run(self) -> None:
+        """Feed."""
+        try:
+            self._work()
+        except FeedError as error:
+            self.error = error
+        except Exception:
+            logger.debug("a feed has ended", exc_info=True)  # it has failed the cluster, or that has ended
+        finally:
+            self.is_over = True
+            self._on_over()
+
+
+class Feeding:
+    """The feeds of one cluster; safe to use from any thread.
+
+    Attributes
+    ----------
+    lock : threading.Lock
+        Held while a feed is under way.
+    streams : list of Stream
+        Streams that have begun.
+    splits : set of str
+        The splits that have been fed, beside the rows to train on.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._requests: list[FeedRequest] = []
+        self._sources = itertools.count()
+        self._ended = False
+        self._identities: Identities | None = None
+        self.lock = threading.Lock()
+        self.streams: list[Stream] = []
+        self.splits: set[str] = set()
+        self._deferred: list[DeferredFeed] = []
+
+    def next_source(self) -> int:
+        """Return the number of a new call of `Cluster.train`."""
+        return next(self._sources)
+
+    def feed(self, request: FeedRequest) -> None:
+        """Feed rows to all training nodes; return when they have stored all of them."""
+        from tfos_lab.driver.feed.job import HeadLost
+
+        if (request.is_open_choice and self._runs_inline) or not all(each.is_over for each in self._deferred):
+            self._feed_later(request)
+            return
+        is_kept = False
+        while True:
+            self._cluster.wait_until_running()
+            head = self._cluster.head
+            try:
+                self.catch_up(head)
+                with self.lock:
+                    if not is_kept:
+                        self._requests.append(request)
+                        is_kept = True
+                self.catch_up(head)
+                return
+            except HeadLost:
+                self._cluster.wait_for_head(head.number + 1)
+
+    @property
+    def _runs_inline(self) -> bool:
+        return self._cluster.launcher.runs_inline
+
+    def _feed_later(self, request: FeedRequest) -> None:
+        """Feed when the function asks for rows: it runs on this very thread, once nothing more is fed."""
+        self._requests.append(request)
+        head = self._cluster.head
+        deferred = DeferredFeed(lambda: self.catch_up(head), lambda: self.pass_on_end(head))
+        self._deferred.append(deferred)
+        self.streams.append(deferred)
+        deferred.start()
+
+    def catch_up(self, head: Head) -> None:
+        """Give nodes all feeds that they have not been given yet.
+
+        Raises
+        ------
+        HeadLost
+            If a node is lost meanwhile, and all of them are started again.
+        """
+        with self.lock:
+            while head.feeds < len(self._requests):
+                request = self._requests[head.feeds]
+                self.run_job(head, request)
+                head.feeds += 1
+            head.caught_up = True
+            self.pass_on_end(head)
+
+    def run_job(self, head: Head, request: FeedRequest) -> DriverFeed:
+        """Run one feed; call it with `lock` held."""
+        from tfos_lab.driver.feed.file_job import FileJob
+        from tfos_lab.driver.feed.job import FeedJob
+
+        if request.files is not None:
+            return FileJob(self._cluster, head, request, None).run()
+        return FeedJob(self._cluster, head, request, self.identities()).run()
+
+    def end(self) -> None:
+        """Tell the nodes that no more rows will come; they can still read what was fed."""
+        self._ended = True
+        self.pass_on_end(self._cluster.head)
+
+    def pass_on_end(self, head: Head) -> None:
+        """Tell nodes that no more rows will come, once they have been fed all there are."""
+        if self._ended and head.caught_up and all(stream.is_over for stream in self.streams):
+            with contextlib.suppress(OSError):
+                head.request(lambda _now_s: head.feed_state.end())
+
+    def settle(self) -> None:
+        """Wait until the streams have ended; they end with the cluster.
+
+        Raises
+        ------
+        FeedError
+            Why rows could not be fed, where that has not been raised before.
+        """
+        for stream in self.streams:
+            stream.join(_SETTLE_S)
+        for deferred in self._deferred:
+            if deferred.error is not None:
+                raise deferred.error
+
+    def fail(self, error: Exception) -> None:
+        """End the nodes for rows that could not be fed, unless they have ended: they would wait for them for ever."""
+        if not self._cluster.ended:
+            self._cluster.head.fail(Failure("feed", type(error).__name__, str(error)))
+            self._cluster.history.wait_for(lambda: self._cluster.ended, _FAILED_S)
+
+    def identities(self) -> Identities | None:
+        """Return the certificates of the nodes and of Spark's tasks; made on first use.
+
+        None where the nodes are on this machine: unix sockets reach them.
+        """
+        if not self._cluster.launcher.spans_hosts:
+            return None
+        if self._identities is None:
+            from tfos_lab.driver.feed.certificates import make_identities
+
+            self._identities = make_identities()
+        return self._identities

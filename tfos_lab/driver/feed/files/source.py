@@ -1,0 +1,254 @@
+"""The rows of files that a cluster is fed: found and checked before anything starts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from tfos_lab.core.paths import is_local
+from tfos_lab.data.file_systems import open_path
+from tfos_lab.data.prepare import choose_fields
+from tfos_lab.data.schema import column_specs
+from tfos_lab.data.tfrecords.options import ReadOptions
+from tfos_lab.data.tfrecords.paths import Found, partition_of
+from tfos_lab.data.tfrecords.reading import infer_fields
+from tfos_lab.driver.feed.files.listing import find_format, list_files
+from tfos_lab.driver.feed.files.names import is_table, paths_of, text_of
+from tfos_lab.driver.feed.files.parquet import fields_of, read_footers
+from tfos_lab.driver.feed.files.shares import Block, FoundFile, deal_rows
+from tfos_lab.errors import ConfigError, FeedError, NoSession, RecordError
+from tfos_lab.launchers.spark import session as spark_session
+from tfos_lab.messages import DataFile, FilePart
+from tfos_lab.node.feed.files.lines import LineFile, unify
+from tfos_lab.node.feed.files.opened import JSON, PARQUET, TFRECORD, readable
+from tfos_lab.node.feed.files.read import find_shapes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tfos_lab.driver.feed.files.spark_schema import SparkField
+
+
+# How many records inference reads, spread over the files.
+_SAMPLE = 10_000
+_THREADS = 16
+
+
+@dataclass
+class FileRows:
+    """Rows of files; kept, so that the nodes of a further start need not count them again.
+
+    Attributes
+    ----------
+    what : str
+        How messages call the data.
+    format : str
+        That of all files.
+    schema : str
+        Of the columns wanted, as Spark writes it in JSON; fields may have a ``path`` through structs.
+    files : list of FoundFile
+        In the order of their rows.
+    shapes : dict of str to list of int
+        The lengths of array columns; empty while they are not known.
+    """
+
+    what: str
+    format: str
+    schema: str
+    files: list[FoundFile]
+    shapes: dict[str, list[int]] = field(default_factory=dict)
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether it is known how many rows each file has."""
+        return all(file.blocks is not None for file in self.files)
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of all files."""
+        return sum(file.file.size_bytes for file in self.files)
+
+    def record(self, blocks: Mapping[int, Sequence[Block]]) -> None:
+        """Take what nodes have counted, by the number of the file."""
+        self.files = [replace(file, blocks=blocks[number]) for number, file in enumerate(self.files)]
+
+    def deal(self, nodes: int) -> list[list[FilePart]]:
+        """Return what each node reads; finds out the lengths of array columns, if that has not been done."""
+        if not self.shapes:
+            self.shapes = find_shapes(
+                self.format, (part for parts in deal_rows(self.files, 1) for part in parts), self.schema
+            )
+        return deal_rows(self.files, nodes)
+
+
+def find_rows(
+    data: Any, columns: Sequence[str] | None, session: SparkSession | None, before_spark: Callable[[], None]
+) -> FileRows:
+    """Return the rows of the files that ``data`` names.
+
+    Parameters
+    ----------
+    data : str, os.PathLike or list of them
+        Files, folders, patterns, or a table's name.
+    columns : sequence of str, optional
+        Which columns; all by default.
+    session : pyspark.sql.SparkSession, optional
+        Knows tables, and the file system of paths without a scheme.
+    before_spark : callable
+        Called before Spark works.
+
+    Raises
+    ------
+    ConfigError
+        If there are no such files, or they cannot be fed; names each problem.
+    NoSession
+        For the name of a table, where there is no session.
+    """
+    if is_table(data):
+        if session is None:
+            raise NoSession(
+                reason=f"data={data!r}: there is no such file, and no SparkSession that knows a table of this name"
+            )
+        before_spark()
+        return _of_table(data, columns, session)
+    files = list_files(text_of(data), paths_of(data), session)
+    try:
+        return _of_files(text_of(data), columns, files)
+    except (FeedError, RecordError) as error:
+        raise ConfigError([f"{text_of(data)}: {error}"]) from error
+
+
+def _of_table(name: str, columns: Sequence[str] | None, session: SparkSession) -> FileRows:
+    what = text_of(name)
+    files, fields = table_files(session, name)
+    try:
+        footers = read_footers(files)
+        stored = {field["name"] for field in fields_of(what, files, [footer.schema for footer in footers])}
+    except FeedError as error:
+        raise ConfigError([f"{what}: {error}"]) from error
+    chosen = choose_fields(fields, columns)
+    if missing := [field["name"] for field in chosen if field.get("path", [field["name"]])[0] not in stored]:
+        problem = f"{what}: the table's files lack its column '{missing[0]}', which Spark fills with nulls"
+        raise ConfigError([f"{problem}: choose others with columns=..., or feed data=spark.table({name!r})"])
+    counted = [replace(file, blocks=footer.blocks) for file, footer in zip(files, footers, strict=True)]
+    return FileRows(what, PARQUET, _schema(chosen), counted)
+
+
+def _of_files(what: str, columns: Sequence[str] | None, files: list[FoundFile]) -> FileRows:
+    format_ = find_format(what, files)
+    if format_ == PARQUET:
+        footers = read_footers(files)
+        fields = fields_of(what, files, [footer.schema for footer in footers])
+        files = [replace(file, blocks=footer.blocks) for file, footer in zip(files, footers, strict=True)]
+    elif format_ == TFRECORD:
+        fields = _record_fields(what, files)
+    else:
+        fields = _line_fields(what, format_, files)
+    return FileRows(what, format_, _schema(choose_fields(fields, columns)), files)
+
+
+def _record_fields(what: str, files: Sequence[FoundFile]) -> list[SparkField]:
+    """Infer the columns of TFRecords. Strings are bytes: tensors hold the same, and not all bytes are text."""
+    systems = {root: open_path(root)[0] for root in {file.file.root for file in files}}
+    found = [
+        (systems[file.file.root], Found(file.file.path, file.file.size_bytes, file.partition))
+        for file in files
+        if file.file.size_bytes
+    ]
+    try:
+        fields = infer_fields(ReadOptions(paths=(what,), sample=_SAMPLE), found)
+    except ConfigError as error:
+        raise ConfigError([f"{what}: the files hold no records with values, so there are no rows to feed"]) from error
+    folders = {name for file in files for name in file.partition}
+    return [each if each["name"] in folders else {**each, "type": _as_bytes(each["type"])} for each in fields]
+
+
+def _line_fields(what: str, format_: str, files: Sequence[FoundFile]) -> list[SparkField]:
+    """Infer the columns of CSV or JSON, by the first rows of all files."""
+
+    def schema_of(file: DataFile) -> pa.Schema | None:
+        with readable(file):
+            return LineFile(format_, file).schema()
+
+    with ThreadPoolExecutor(_THREADS, "tfos-heads") as pool:
+        schemas = list(pool.map(schema_of, [file.file for file in files]))
+    there = [schema for schema in schemas if schema is not None]
+    if not there:
+        raise ConfigError([f"{what}: the files hold no rows, so there is nothing to feed"])
+    for file, schema in zip(files, schemas, strict=True):
+        names = [] if schema is None else schema.names
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            problem = f"{what}: the first line of {file.file.path} names '{twice}' twice"
+            raise ConfigError(
+                [f"{problem}: it has to be a header; have Spark read a file without, and feed the DataFrame"]
+            )
+    kinds = unify(format_, there)
+    whole = pa.schema(list(kinds.items()))
+    # Each file has its own header, while an object of JSON may leave any column out.
+    own = [
+        whole if schema is None or format_ == JSON else pa.schema([(name, kinds[name]) for name in schema.names])
+        for schema in schemas
+    ]
+    return fields_of(what, files, own)
+
+
+def _as_bytes(kind: Any) -> Any:
+    if isinstance(kind, dict):
+        return {**kind, "elementType": _as_bytes(kind["elementType"])}
+    return "binary" if kind == "string" else kind
+
+
+def _schema(fields: Sequence[SparkField]) -> str:
+    column_specs({"fields": fields})
+    return json.dumps({"type": "struct", "fields": list(fields)})
+
+
+_DETAILS = "# Detailed Table Information"
+
+
+def table_files(session: SparkSession, name: str) -> tuple[list[FoundFile], list[SparkField]]:
+    """Return the files of a table, and its columns as Spark writes them in JSON.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such table, or it is no plain table of Parquet files.
+    """
+    details = _details(session, name)
+    is_parquet = details.get("provider") == "parquet" or "parquet" in details.get("serde library", "")
+    if details.get("type") == "VIEW" or not is_parquet:
+        kind = details.get("provider") or "a view"
+        problem = f"data={name!r}: this table is {kind}, and nodes read the files of Parquet tables only"
+        raise ConfigError([f"{problem}: feed the DataFrame, as in data=spark.table({name!r})"])
+    table = session.table(name)
+    fields = table.schema.jsonValue()["fields"]
+    names = {field["name"] for field in fields}
+    files = [_found(unquote(uri), names) for uri in sorted(table.inputFiles())]
+    if not files:
+        raise ConfigError([f"data={name!r}: this table has no files, so there are no rows to feed"])
+    return files, fields
+
+
+def _details(session: SparkSession, name: str) -> dict[str, str]:
+    """Return what the catalog says of a table, by the names of the entries in lower case."""
+    try:
+        rows = session.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
+    except Exception as error:
+        problem = f"data={name!r}: there is no such file, and no such table ({spark_session.cause_of(error):.200})"
+        raise ConfigError([f"{problem}; write './{name}' for a file"]) from error
+    entries = [(str(row["col_name"]), str(row["data_type"])) for row in rows]
+    begin = next((number for number, (key, _) in enumerate(entries) if key == _DETAILS), len(entries))
+    return {key.lower(): value if key == "Type" else value.lower() for key, value in entries[begin:]}
+
+
+def _found(uri: str, columns: set[str]) -> FoundFile:
+    system, path = open_path(uri)
+    size: Any = system.get_file_info(path).size
+    partition = {name: value for name, value in partition_of(path).items() if name in columns}
+    return FoundFile(DataFile("/" if is_local(uri) else uri, path, size or 0), None, partition)

@@ -1,0 +1,200 @@
+"""Inference: has a cluster's nodes compute results for rows, and returns them, as a DataFrame or an RDD.
+
+What is returned is lazy. Rows travel when Spark computes it: each task sends its rows to a node, on its own host if
+there is one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tfos_lab.core.code_archive import make_task
+from tfos_lab.core.config import FeedOptions
+from tfos_lab.core.options import problems_in
+from tfos_lab.core.states import RunState
+from tfos_lab.data.prepare import map_batches, prepare, taken_names, widen
+from tfos_lab.data.spark_versions import parsed_schema
+from tfos_lab.driver.feed.answering import AnsweringNodes
+from tfos_lab.driver.feed.arrays import is_in_memory
+from tfos_lab.driver.feed.request import as_frame, check_objects, check_queue, is_rows, no_rows
+from tfos_lab.errors import ClusterEnded, ConfigError
+from tfos_lab.launchers.spark import session as spark_session
+from tfos_lab.node.feed.inference_task import InferencePlan
+from tfos_lab.node.feed.object_rows import COLUMN, OBJECTS_SCHEMA
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from tfos_lab.driver.cluster import Cluster
+    from tfos_lab.driver.feed.feeding import Feeding
+
+# A model may take long to answer its first row; a function that never answers looks the same from here.
+_PROBE_NOTE_S = 20.0
+_PROBE_NOTE = (
+    "inference has waited for the results of a single row for a while: see whether map_fun calls ctx.put_results for "
+    "every batch of its dataset"
+)
+
+
+class Inference:
+    """The inferences of one cluster; those of columns are all of the same ones."""
+
+    def __init__(self, cluster: Cluster, feeding: Feeding) -> None:
+        self._cluster = cluster
+        self._nodes = AnsweringNodes(cluster, feeding)
+        self._lock = threading.Lock()
+        self._columns = ""
+        self._results = b""
+        self._numbers = itertools.count()
+
+    def of(
+        self,
+        data: Any,
+        columns: list[str] | None,
+        schema: Any,
+        *,
+        objects: bool | None = None,
+        queue: str,
+        timeout_s: float,
+    ) -> Any:
+        """Return the results for ``data``; see `Cluster.inference`."""
+        _check(data, columns, schema, objects=objects, queue=queue, timeout_s=timeout_s)
+        if is_in_memory(data):
+            data = as_frame(self._cluster, data)
+        is_frame = hasattr(data, "mapInArrow")
+        if is_frame:
+            spark_session.require_alive(data.sparkSession)
+        self._require_nodes()
+        open_choice = not is_frame and objects is None and columns is None and schema is None
+        if objects or (open_choice and self._nodes.want_objects(timeout_s)):
+            return self._of_objects(data.rdd if is_frame else data, queue, timeout_s)
+        plan = InferencePlan(queue=queue, timeout_s=timeout_s)
+        if is_frame:
+            return self._frame(data, columns, schema, plan)[0]
+        frame, results = self._frame(as_frame(self._cluster, data), columns, schema, plan)
+        return frame.select(*(f"`{name}`" for name in results)).rdd.map(lambda row: row[0] if len(row) == 1 else row)
+
+    def _require_nodes(self) -> None:
+        cluster = self._cluster
+        if cluster.launcher.runs_inline:
+            raise ConfigError(
+                ["inference: inline answers on the very thread that computes the results; use local='processes'"]
+            )
+        cluster.wait_until_running()
+        if cluster.ended:
+            raise ClusterEnded(cluster=cluster.name, state=cluster.state, asked="answer rows")
+
+    def _of_objects(self, rdd: Any, queue: str, timeout_s: float) -> Any:
+        plan = InferencePlan(
+            schema=OBJECTS_SCHEMA, asked=[0], names=[COLUMN], objects=True, queue=queue, timeout_s=timeout_s
+        )
+        with self._lock:
+            plan = self._nodes.open(plan)
+            self._cluster.head.launcher.free_slots()
+            plan = msgspec.structs.replace(plan, inference=next(self._numbers))
+        encoded = msgspec.msgpack.encode(plan)
+        return rdd.mapPartitions(make_task("tfos_lab.node.feed.inference_task", "object_task", encoded))
+
+    def _frame(
+        self, df: DataFrame, columns: list[str] | None, schema: Any, plan: InferencePlan
+    ) -> tuple[DataFrame, list[str]]:
+        spark_session.require_alive(df.sparkSession)
+        asked = prepare(df, columns)
+        with self._lock:
+            plan, wide = self._plan(df, columns, asked, plan)
+            self._cluster.head.launcher.free_slots()
+            wanted = self._wanted(wide, plan, schema)
+            plan = msgspec.structs.replace(plan, inference=next(self._numbers))
+        return _results(df, wide, plan, wanted), list(wanted.names)
+
+    def _plan(
+        self, df: DataFrame, columns: list[str] | None, asked: DataFrame, plan: InferencePlan
+    ) -> tuple[InferencePlan, DataFrame]:
+        """Open the nodes' endpoints; return the tasks' plan, and the DataFrame with all columns that they need."""
+        described = ", ".join(f"{field.name}: {field.dataType.simpleString()}" for field in asked.schema)
+        if self._columns and described != self._columns:
+            first = f"the nodes of '{self._cluster.name}' answer for ({self._columns}), these rows are ({described})"
+            raise ConfigError([f"columns: {first}; choose with columns=[...], or start another cluster for them"])
+        self._columns = described
+        wide, positions = widen(df, columns)
+        plan = msgspec.structs.replace(
+            plan, schema=asked.schema.json(), asked=positions, names=asked.columns, kept=len(df.columns)
+        )
+        return self._nodes.open(plan), wide
+
+    # ---- the type of results ----------------------------------------------------------------------------------------
+
+    def _wanted(self, wide: DataFrame, plan: InferencePlan, schema: Any) -> Any:
+        """Return the Arrow schema of the results: as given, as before, or as found with a single row."""
+        import pyarrow as pa
+
+        if schema is not None:
+            return _arrow_schema(schema)
+        if not self._results:
+            self._results = self._probe(wide, plan)
+        return pa.ipc.read_schema(pa.py_buffer(self._results))
+
+    def _probe(self, wide: DataFrame, plan: InferencePlan) -> bytes:
+        if wide.isStreaming:
+            raise ConfigError(["schema: a streaming DataFrame needs one, such as schema='prediction float'"])
+        task = make_task("tfos_lab.node.feed.inference_task", "probe_task", msgspec.msgpack.encode(plan))
+        tag = f"tfos-probe-{self._cluster.id}"
+        note = threading.Timer(_PROBE_NOTE_S, self._cluster.history.add_note, [_PROBE_NOTE])
+        note.name, note.daemon = f"tfos-probe-note-{self._cluster.id}", True
+        note.start()
+        try:
+            with spark_session.tagged(wide.sparkSession, tag, f"tfos_lab: one row for '{self._cluster.name}'"):
+                rows = map_batches(wide.limit(1), task, "results binary").collect()
+        except Exception as error:
+            if self._cluster.state is RunState.FAILED:
+                raise self._cluster.failure() from error
+            raise spark_session.job_error(error, schema=wide.schema.json())  # noqa: B904 - Spark's error is its cause already
+        finally:
+            note.cancel()
+        if not rows:
+            raise ConfigError(
+                ["schema: there is no row to find the type of results with; give schema='prediction float', say"]
+            )
+        return bytes(rows[0]["results"])
+
+
+def _check(
+    data: Any, columns: list[str] | None, schema: Any, *, objects: bool | None, queue: str, timeout_s: float
+) -> None:
+    """Refuse what cannot be answered."""
+    problems = problems_in(FeedOptions, {"objects": objects})
+    problems += [*check_objects(data, columns, objects), *check_queue(queue)]
+    if objects and schema is not None:
+        problems.append(f"schema={schema!r}: results of objects have any type; leave schema out, or objects=True")
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not timeout_s > 0:
+        problems.append(f"timeout={timeout_s!r}: a number of seconds above 0 is needed")
+    if not is_rows(data):
+        problems.append(no_rows(data))
+    if problems:
+        raise ConfigError(problems)
+
+
+def _results(df: DataFrame, wide: DataFrame, plan: InferencePlan, wanted: Any) -> DataFrame:
+    """Return the lazy DataFrame: the columns of ``df``, and the results."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+    from pyspark.sql.types import StructField, StructType
+
+    if taken := taken_names(df, wanted.names):
+        raise ConfigError(
+            [f"put_results: the rows have a column '{taken[0]}' already; give the results another name, as in a dict"]
+        )
+    plan = msgspec.structs.replace(plan, results=wanted.serialize().to_pybytes())
+    fields = [*df.schema.fields, *from_arrow_schema(wanted).fields]
+    numbered = [StructField(f"c{i}", field.dataType, nullable=True) for i, field in enumerate(fields)]
+    task = make_task("tfos_lab.node.feed.inference_task", "inference_task", msgspec.msgpack.encode(plan))
+    return map_batches(wide, task, StructType(numbered)).toDF(*df.columns, *wanted.names)
+
+
+def _arrow_schema(schema: Any) -> Any:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(parsed_schema(schema) if isinstance(schema, str) else schema)

@@ -1,0 +1,349 @@
+"""Feeds a DataFrame to the nodes: opens their endpoints, runs Spark's job, and checks that all rows have arrived."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tfos_lab import messages as m
+from tfos_lab.core.states import NodeState, RunState
+from tfos_lab.driver.feed.spark_job import ObjectRows, SparkJob, Tasks
+from tfos_lab.driver.state.cluster_state import LOST_AFTER_S
+from tfos_lab.driver.state.hangs import Suspicion, doing, find_hung
+from tfos_lab.driver.state.instructions import Failure
+from tfos_lab.driver.state.readers import NOBODY_READS, NOTHING_READ, never_asked, not_open
+from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, FeedTimeout, NodeUnreachable, RecordError
+from tfos_lab.launchers.spark import session as spark_session
+from tfos_lab.messages import Condition
+from tfos_lab.node.feed.plan import FeedPlan
+
+if TYPE_CHECKING:
+    from tfos_lab.driver.cluster import Cluster
+    from tfos_lab.driver.feed.identities import Identities
+    from tfos_lab.driver.feed.request import FeedRequest
+    from tfos_lab.driver.head import Head
+    from tfos_lab.driver.state.driver_feed import DriverFeed
+    from tfos_lab.driver.state.events import NodeView
+    from tfos_lab.driver.state.instructions import Instruction
+
+
+_STEP_S = 0.1
+_OPEN_TIMEOUT_S = 30.0
+_OPEN_STEP_S = 0.005
+_SETTLE_TIMEOUT_S = 2.0
+_CAUSE_PATIENCE_S = 2.0
+# A node that cannot be reached is lost, as a rule, which takes longer to be told.
+_LOSS_PATIENCE_S = LOST_AFTER_S + 1.5
+# In what Spark says of tasks that have met a node that is gone.
+_OF_LOST_NODES = ("Flight", NodeUnreachable.__name__)
+# What fails the cluster, too: its nodes would wait for rows that never come.
+_FAILURES = (FeedError, RecordError, ConfigError)
+
+
+class HeadLost(Exception):
+    """A node was lost in the middle of a feed, and the nodes are started again."""
+
+
+class FeedJob:
+    """One feed to the nodes of one start, from the opening of their endpoints to its end.
+
+    Parameters
+    ----------
+    cluster, head : Cluster, Head
+        Whose nodes are fed.
+    request : FeedRequest
+        What they are fed.
+    identities : Identities or None
+        The certificates of the nodes and of Spark's tasks, where nodes are on other hosts.
+    """
+
+    def __init__(self, cluster: Cluster, head: Head, request: FeedRequest, identities: Identities | None) -> None:
+        self._cluster = cluster
+        self._head = head
+        self._feed_state = head.feed_state
+        self._request = request
+        self._timeout_s = request.config.feed_timeout
+        self._token = secrets.token_hex(16)
+        self._identities = identities
+        self._stuck = Stuck()
+        self._given_up = False
+
+    def run(self) -> DriverFeed:
+        """Feed, and wait until every row that Spark has produced is committed."""
+        feed = self._open()
+        try:
+            self._run_job(feed)
+            self._wait_until_complete(feed)
+            return feed
+        except BaseException as error:
+            self._give_up(feed, error)
+            if isinstance(error, _FAILURES):
+                self._settle()
+            raise
+
+    def _give_up(self, feed: DriverFeed, error: BaseException) -> None:
+        """Tell the nodes that no more rows come, and why; may be called twice."""
+        reason, stuck = _reason_for_readers(error), self._stuck
+        failure = Failure(stuck.node or "feed", type(error).__name__, reason, traceback=stuck.stacks)
+        fails = isinstance(error, _FAILURES) and not self._given_up
+        self._given_up = self._given_up or fails
+
+        def give_up(now_s: float) -> list[Instruction]:
+            # At once: a node that hears of the feed's end fails for it, and would be taken for the cause.
+            aborted = self._feed_state.abort(feed.number, reason)
+            return [*aborted, *self._head.state.fail(failure, now_s)] if fails else aborted
+
+        self._head.request(give_up)
+
+    def _settle(self) -> None:
+        """Wait until the cluster's state shows the failure, too."""
+        deadline = time.monotonic() + _SETTLE_TIMEOUT_S
+        while not self._cluster.ended and time.monotonic() < deadline:
+            time.sleep(_OPEN_STEP_S)
+
+    # ---- opening the nodes' endpoints -------------------------------------------------------------------------------
+
+    def _open(self) -> DriverFeed:
+        """Open every node's endpoint and wait for all of them."""
+        feed_state, request = self._feed_state, self._request
+        before = feed_state.current
+        self._wait_for_readers()
+        message = self._message()
+        self._head.request(lambda _now_s: feed_state.open(message, request.source, self._timeout_s))
+        until_s = self._head.state.attended_s + _OPEN_TIMEOUT_S  # a notebook that is paused is no fault of theirs
+        while self._head.state.attended_s < until_s:
+            feed = feed_state.current
+            if feed is not None and feed is not before and len(feed.locations) == len(feed.ranks):
+                return feed
+            self._check_cluster()
+            self._refuse_if_nobody_reads()
+            time.sleep(_OPEN_STEP_S)
+        feed = feed_state.current
+        late = feed_state.names if feed is None or feed is before else feed.late
+        raise FeedTimeout(reason=f"{not_open(late, _OPEN_TIMEOUT_S)}{find_stuck(self._head).text}")
+
+    def _message(self) -> m.FeedOpen:
+        request = self._request
+        self._rows = rows = request.rows_as(objects=bool(self._feed_state.wants_objects))
+        return m.FeedOpen(
+            feed=-1,
+            epochs=request.config.epochs,
+            remainder=request.config.remainder,
+            schema=rows.schema,
+            token=self._token,
+            tls=self._identities.nodes if self._identities else None,
+            stream=request.stream,
+            spool_bytes=request.config.spool_bytes or 0,
+            objects=isinstance(rows, ObjectRows),
+            advice=rows.advice if isinstance(rows, ObjectRows) else "",
+            queue=request.queue,
+        )
+
+    def _wait_for_readers(self) -> None:
+        """Wait until it is known which nodes read: with parameter servers, workers may serve the chief instead.
+
+        Where rows can go as columns or as objects, also wait until a node has asked for one or the other.
+        """
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            self._check_cluster()
+            undecided = self._feed_state.undecided
+            if self._request.is_open_choice and self._feed_state.wants_objects is None:
+                if self._feed_state.returned:
+                    raise FeedError(reason=NOTHING_READ)
+                undecided = undecided or self._feed_state.names
+            self._refuse_if_nobody_reads()
+            if not undecided:
+                break
+            if time.monotonic() > deadline:
+                raise FeedTimeout(reason=never_asked(undecided, self._timeout_s))
+            time.sleep(_OPEN_STEP_S)
+        if not self._feed_state.ranks:
+            raise FeedError(reason=NOBODY_READS)
+
+    def _refuse_if_nobody_reads(self) -> None:
+        """Raise if some of the rows would not be read by any node; a feed that is under way ends early instead."""
+        if returned := self._feed_state.returned:
+            state = "done" if self._head.state.state is RunState.DONE else f"half done ({', '.join(returned)} returned)"
+            raise ClusterEnded(cluster=self._cluster.name, state=state, asked="feed rows")
+
+    # ---- Spark's job ------------------------------------------------------------------------------------------------
+
+    def _run_job(self, feed: DriverFeed) -> None:
+        self._head.launcher.free_slots()
+        job = self._start_job(feed)
+        feed_state, head = self._feed_state, self._head
+        head.request(lambda now_s: feed_state.foresee(feed.number, None, now_s))
+        try:
+            is_unwanted = self._watch(job, feed)
+        except BaseException as error:
+            # Nodes that know why no more rows come let go of Spark's tasks, which can be cancelled at once then.
+            self._give_up(feed, error)
+            job.cancel()
+            raise
+        if is_unwanted:
+            job.cancel()
+            head.request(lambda now_s: feed_state.cut(feed.number, now_s))
+            self._record_early_end(feed)
+            return
+        if job.error is not None:
+            self._look_for_a_cause(job.error)
+            raise spark_session.job_error(job.error, schema=job.schema)
+        rows, partitions = job.produced.rows, job.produced.partitions
+        head.request(lambda now_s: feed_state.job_done(feed.number, rows, partitions, now_s))
+
+    def _start_job(self, feed: DriverFeed) -> SparkJob:
+        plan = FeedPlan(
+            feed=feed.number,
+            token=self._token,
+            locations=feed.locations,
+            schema=self._rows.schema,
+            tls=self._identities.tasks if self._identities else None,
+        )
+        label, description = f"tfos-feed-{self._cluster.id}", f"tfos_lab: rows for '{self._cluster.name}'"
+        return SparkJob(self._rows, plan, label=label, description=description)
+
+    def _watch(self, job: SparkJob, feed: DriverFeed) -> bool:
+        """Wait for the job; return whether a node wants no more rows before the job's end."""
+        moves, moved_s, told = (0, 0), time.monotonic(), Tasks()
+        while True:
+            has_ended = job.has_ended(_STEP_S)
+            self._check_cluster()
+            if self._is_unwanted():
+                return True
+            tasks = job.tasks()
+            if tasks != told and tasks.partitions is not None:
+                told = tasks
+                self._foresee(feed, tasks)
+            now = (self._feed_state.moves, tasks.ended)
+            if now != moves:
+                moves, moved_s = now, time.monotonic()
+            self._check_patience(time.monotonic() - moved_s)
+            if has_ended:
+                # If all nodes have returned and gone meanwhile, tasks found no node to send rows to.
+                return job.error is not None and self._is_unwanted()
+
+    def _foresee(self, feed: DriverFeed, tasks: Tasks) -> None:
+        counts = tasks.ended, tasks.total
+        self._head.request(lambda now_s: self._feed_state.foresee(feed.number, tasks.partitions, now_s, counts))
+
+    def _check_patience(self, idle_s: float) -> None:
+        if idle_s > self._timeout_s:
+            queue = self._request.queue
+            its = "its rows" if queue == m.INPUT_QUEUE else f"the rows of the queue '{queue}'"
+            self._stuck = find_stuck(self._head)
+            raise FeedTimeout(
+                reason=f"nothing has moved for {self._timeout_s:g} s: Spark ended no task, and no node got or took "
+                f"a row; see whether map_fun reads {its}, or raise feed_timeout (timeout of cluster.train)"
+                f"{self._stuck.text}"
+            )
+
+    def _look_for_a_cause(self, error: Exception) -> None:
+        """Wait a moment for a node's failure: a node that is gone fails Spark's job, too, and is reported later."""
+        text, began_s = str(error), time.monotonic()
+        patience_s = _LOSS_PATIENCE_S if NodeUnreachable.__name__ in text else _CAUSE_PATIENCE_S
+        while any(word in text for word in _OF_LOST_NODES) and time.monotonic() - began_s < patience_s:
+            self._check_cluster()
+            time.sleep(0.02)
+
+    def _is_unwanted(self) -> bool:
+        """Whether a node wants no more rows: it has said so, or its function has returned."""
+        return self._feed_state.stopped_by is not None or bool(self._feed_state.returned)
+
+    def _record_early_end(self, feed: DriverFeed) -> None:
+        if self._feed_state.stopped_by is None and not self._request.stream:
+            done, names = len(feed.committed), ", ".join(self._feed_state.returned)
+            self._cluster.history.add_note(f"the feed ended early, after {done} of its partitions, as {names} returned")
+
+    # ---- the end ----------------------------------------------------------------------------------------------------
+
+    def _wait_until_complete(self, feed: DriverFeed) -> None:
+        deadline = time.monotonic() + self._timeout_s
+        while feed.state == "open" and self._head.state.state is not RunState.DONE:
+            self._check_cluster()
+            if time.monotonic() > deadline:
+                self._stuck = find_stuck(self._head)
+                done, all_done = len(feed.committed), feed.expected_partitions
+                raise FeedTimeout(
+                    reason=f"rows were stored but not committed within {self._timeout_s:g} s ({done} of {all_done} "
+                    f"partitions were){self._stuck.text}"
+                )
+            time.sleep(_OPEN_STEP_S)
+        if feed.total_rows != feed.expected_rows and not self._is_unwanted():
+            raise FeedError(
+                reason=f"Spark produced {feed.expected_rows} rows, {feed.total_rows} were committed: "
+                "a fault of tfos_lab, please report it"
+            )
+
+    def _check_cluster(self) -> None:
+        """Raise if the cluster has failed, is restarted, or was stopped."""
+        state = self._head.state.state
+        if state is RunState.RESTARTING:
+            raise HeadLost(self._head.state.reason)
+        if state is RunState.FAILED:
+            raise self._cluster.failure()
+        if state.stop_requested:
+            raise ClusterEnded(cluster=self._cluster.name, state=state, asked="feed rows")
+
+
+def _reason_for_readers(error: BaseException) -> str:
+    """Return what a node that is in the middle of a feed reads: why no more rows come."""
+    if isinstance(error, KeyboardInterrupt):
+        return "cluster.train was interrupted before all rows had come: start another cluster to read them"
+    return str(error) or type(error).__name__
+
+
+# How long nodes have to say where they are.
+_STACKS_S = 2.0
+# An agent sends a heartbeat each second.
+_QUIET_S = 3.0
+
+
+@dataclass(frozen=True)
+class Stuck:
+    """Why no row moves: sentences, and the node that is stuck with its stacks, where one is known to be."""
+
+    text: str = ""
+    node: str = ""
+    stacks: str = ""
+
+
+def find_stuck(head: Head) -> Stuck:
+    """Ask nodes for their stacks where some leave rows where they are, and return what follows from them."""
+    with head.lock:
+        views, with_rows = list(head.state.views), head.feed_state.with_rows
+    ranks = {rank for rank, view in enumerate(views) if view.state is NodeState.RUNNING}
+    answers = head.stacks.answers(ranks, _STACKS_S) if with_rows and ranks else {}
+    suspicions = {
+        rank: Suspicion(
+            views[rank],
+            answers.get(rank) or m.Stacks(rank, 0, Condition.AWAY, ""),
+            idle=views[rank].name in with_rows,
+            expected=True,
+        )
+        for rank in ranks
+    }
+    stuck = [suspicions[rank] for rank in find_hung(suspicions)]
+    hung = [f"{view.name} hangs: {view.hung}" for view in views if view.hung]
+    doings = hung or [f"{one.view.name} takes none: {doing(one.stacks)}" for one in stuck]
+    told = [_holders(views, with_rows), *doings, unheard(views, time.time())]
+    text = "".join(f". {sentence}" for sentence in told if sentence)
+    return Stuck(text, stuck[0].view.name, stuck[0].stacks.text) if stuck else Stuck(text)
+
+
+def _holders(views: Sequence[NodeView], with_rows: Sequence[str]) -> str:
+    holding = [f"{view.name} (has taken {view.rows:,})" for view in views if view.name in with_rows]
+    return f"Rows wait for {', '.join(holding)}" if holding else ""
+
+
+def unheard(views: Sequence[NodeView], now_s: float) -> str:
+    """Return a sentence on nodes whose agents have sent no heartbeat for some seconds; "" if there is none."""
+    silent = {
+        view.name: now_s - view.last_heartbeat_s
+        for view in views
+        if view.state.is_present and view.last_heartbeat_s is not None and now_s - view.last_heartbeat_s > _QUIET_S
+    }
+    return "; ".join(f"{node} has not been heard of for {silent_s:.0f} s" for node, silent_s in silent.items())

@@ -1,0 +1,179 @@
+"""Spark's side of a feed: the job whose tasks send their rows to the nodes."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from tfos_lab.core.code_archive import make_task
+from tfos_lab.data.prepare import map_batches
+from tfos_lab.launchers.spark import session as spark_session
+from tfos_lab.node.feed.object_rows import OBJECTS_SCHEMA
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tfos_lab.node.feed.plan import FeedPlan
+
+# What `tfos_lab.node.feed.task` yields.
+_SCHEMA = "partition long, attempt string, rows long"
+_ASK_INTERVAL_S = 0.5
+_CANCEL_TIMEOUT_S = 5.0
+_CANCEL_AGAIN_S = 0.5
+
+
+class SparkRows(Protocol):
+    """Rows that Spark can send to the nodes."""
+
+    @property
+    def session(self) -> SparkSession:
+        """Whose job sends them."""
+        ...
+
+    @property
+    def schema(self) -> str:
+        """Of the columns in which they travel, as Spark writes it in JSON."""
+        ...
+
+    def send(self, plan: bytes) -> list[int]:
+        """Run the job; return the number of rows of each partition."""
+        ...
+
+
+@dataclass(frozen=True)
+class FrameRows:
+    """The rows of a DataFrame, as columns."""
+
+    frame: DataFrame
+
+    @property
+    def session(self) -> SparkSession:
+        """The DataFrame's own."""
+        return self.frame.sparkSession
+
+    @property
+    def schema(self) -> str:
+        """The DataFrame's own."""
+        return str(self.frame.schema.json())
+
+    def send(self, plan: bytes) -> list[int]:
+        """Run the job; return the number of rows of each partition."""
+        task = make_task("tfos_lab.node.feed.task", "feed_task", plan)
+        return [row["rows"] for row in map_batches(self.frame, task, _SCHEMA).collect()]
+
+
+@dataclass(frozen=True)
+class ObjectRows:
+    """The elements of an RDD, as they are; ``advice`` is for nodes that want columns."""
+
+    rdd: Any
+    session: SparkSession
+    advice: str
+
+    @property
+    def schema(self) -> str:
+        """That of pickled objects."""
+        return OBJECTS_SCHEMA
+
+    def send(self, plan: bytes) -> list[int]:
+        """Run the job; return the number of rows of each partition."""
+        return list(self.rdd.mapPartitions(make_task("tfos_lab.node.feed.task", "object_task", plan)).collect())
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """How far Spark is: the partitions that it will produce, if it says so, and the tasks that have ended, of all."""
+
+    partitions: int | None = None
+    ended: int = 0
+    total: int = 0
+
+
+@dataclass(frozen=True)
+class Produced:
+    """What Spark's job has produced."""
+
+    rows: int
+    partitions: int
+
+
+class SparkJob:
+    """One job, on a thread of its own, so that an interrupt or a failing node can cancel it.
+
+    Parameters
+    ----------
+    rows : SparkRows
+        What is sent.
+    plan : FeedPlan
+        Where the tasks send them.
+    label : str
+        Names the thread, and tags Spark's jobs.
+    description : str
+        Shown in Spark's own UI.
+
+    Attributes
+    ----------
+    error : Exception or None
+        Why it failed.
+    produced : Produced
+        Known when the job has ended without an error.
+    """
+
+    def __init__(self, rows: SparkRows, plan: FeedPlan, *, label: str, description: str) -> None:
+        self._rows = rows
+        self._plan = plan
+        self._tag = f"{label}-{secrets.token_hex(3)}"
+        self._description = description
+        self._tasks = Tasks()
+        self._cancelled = False
+        self._ask_s = 0.0
+        self.error: Exception | None = None
+        self.produced = Produced(0, 0)
+        self._thread = threading.Thread(target=self._run, name=label, daemon=True)
+        self._thread.start()
+
+    @property
+    def schema(self) -> str:
+        """That of the rows, as Spark writes it in JSON."""
+        return self._rows.schema
+
+    def has_ended(self, timeout_s: float) -> bool:
+        """Return whether the job has ended within this time, well or badly."""
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def tasks(self) -> Tasks:
+        """Return how far Spark is; it is asked now and then only, as it may work long before the first row."""
+        if time.monotonic() >= self._ask_s:
+            self._ask_s = time.monotonic() + _ASK_INTERVAL_S
+            counts = spark_session.tasks_of(self._rows.session, self._tag)
+            self._tasks = self._tasks if counts is None else Tasks(*counts)
+        return self._tasks
+
+    def cancel(self) -> None:
+        """Cancel the job, and wait a moment for its end; Spark may not know it yet, and is asked again."""
+        self._cancelled = True
+        until = time.monotonic() + _CANCEL_TIMEOUT_S
+        while self._thread.is_alive() and time.monotonic() < until:
+            if not spark_session.cancel_tagged(self._rows.session, self._tag):
+                return
+            self._thread.join(_CANCEL_AGAIN_S)
+
+    def _run(self) -> None:
+        try:
+            session = self._rows.session
+            with (
+                spark_session.tagged(session, self._tag, self._description),
+                spark_session.without_size_warnings(session),
+            ):
+                if self._cancelled:
+                    return
+                rows = self._rows.send(msgspec.msgpack.encode(self._plan))
+            self.produced = Produced(sum(rows), len(rows))
+        except Exception as error:  # noqa: BLE001 - the thread that waits for this one raises it
+            self.error = error

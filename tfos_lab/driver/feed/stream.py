@@ -1,0 +1,153 @@
+"""Feeds a streaming DataFrame to the nodes: each micro-batch is a feed, and is done when the nodes have read its rows.
+
+Only then does Spark write the micro-batch into its checkpoint, so a stream that is started again continues with the
+first rows that nobody has read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from tfos_lab.core.states import RunState
+from tfos_lab.data.frames import is_connect
+from tfos_lab.driver.feed.micro_batches import STEP_S, MicroBatches
+from tfos_lab.driver.state.instructions import Failure
+from tfos_lab.errors import ClusterEnded, ConfigError, FeedError
+from tfos_lab.launchers.spark import session as spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from tfos_lab.driver.cluster import Cluster
+    from tfos_lab.driver.feed.feeding import Feeding
+    from tfos_lab.driver.feed.request import FeedRequest
+
+logger = logging.getLogger(__name__)
+
+
+class StreamFeed(MicroBatches):
+    """A stream that is being fed; what `Cluster.train` returns for a streaming DataFrame.
+
+    Attributes
+    ----------
+    query : pyspark.sql.streaming.StreamingQuery
+        Spark's own handle. To end it, call `stop` of this object, which waits for the rows under way.
+    """
+
+    def __init__(self, cluster: Cluster, feeding: Feeding, request: FeedRequest) -> None:
+        super().__init__(cluster, feeding)
+        assert request.frame is not None
+        self._request, self._frame = request, request.frame
+        self._done_batch = -1
+        self.query: Any = None
+
+    def __repr__(self) -> str:
+        state = "active" if self.is_active else "ended"
+        return f"<stream to cluster {self._cluster.name!r}: {state}, micro-batch {self._done_batch}>"
+
+    def start(self, checkpoint: str) -> None:
+        """Start the query; Spark calls `_feed` from a thread of its own."""
+        writer = self._frame.writeStream.foreachBatch(self._feed).option("checkpointLocation", checkpoint)
+        self.query = writer.start()
+        threading.Thread(target=self._watch, name=f"tfos-stream-{self._cluster.id}", daemon=True).start()
+
+    @property
+    def is_active(self) -> bool:
+        """Whether rows may still come."""
+        return self.query is None or bool(self.query.isActive)
+
+    def stop(self, timeout_s: float = 60.0) -> None:
+        """Feed no more rows, after the micro-batch under way has been read. May be called twice."""
+        deadline = time.monotonic() + timeout_s
+        self._wait_until_idle(timeout_s)
+        try:
+            while self.is_active and self._committed() < self._done_batch and time.monotonic() < deadline:
+                time.sleep(STEP_S)
+        finally:
+            self.query.stop()
+
+    def _committed(self) -> int:
+        """Return the last micro-batch in the checkpoint, by Spark's own commit log; -1 for none.
+
+        The query's progress would not do: while it idles, it names the next batch (seen on Spark 4.3).
+        """
+        latest = self.query._jsq.streamingQuery().commitLog().getLatestBatchId()  # noqa: SLF001 - there is no public API for it
+        return int(latest.get()) if latest.isDefined() else -1
+
+    # ---- Spark's thread ---------------------------------------------------------------------------------------------
+
+    def _feed(self, rows: DataFrame, batch: int) -> None:
+        """Feed one micro-batch and wait until the nodes have read it."""
+        self._begin()
+        try:
+            if batch > self._done_batch:
+                self._feed_rows(replace(self._request, frame=rows))
+                self._done_batch = batch
+        except ClusterEnded:
+            self._ending.set()  # the query ends with this error, which is no failure of the stream
+            raise
+        finally:
+            self._end()
+
+    # ---- the watcher ------------------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        """End the query when nobody wants its rows; fail the cluster when the query fails."""
+        try:
+            while self.is_active:
+                head = self._cluster.head
+                if head.state.state is not RunState.RESTARTING and self._is_unwanted(head):
+                    self._ending.set()
+                    self.query.stop()
+                time.sleep(STEP_S * 2)
+            self._feed_columns()
+        finally:
+            self._over.set()
+        self._feeding.pass_on_end(self._cluster.head)
+        error = self.query.exception()
+        if error is not None and not self._ending.is_set():
+            own = spark_session.job_error(error, "the stream failed")
+            self._cluster.head.fail(Failure("feed", type(own).__name__, str(own)))
+
+    def _feed_columns(self) -> None:
+        """Show the nodes the columns of a stream that has ended before its first row, by an empty feed."""
+        if self._has_fed or self._cluster.ended or self.query.exception() is not None:
+            return
+        frame = self._frame
+        with contextlib.suppress(Exception):  # the cluster has ended, or Spark has
+            self._feed_rows(replace(self._request, frame=frame.sparkSession.createDataFrame([], frame.schema)))
+
+
+def feed_stream(cluster: Cluster, feeding: Feeding, request: FeedRequest, *, checkpoint: str) -> StreamFeed:
+    """Feed a streaming DataFrame; see `Cluster.train`."""
+    if is_connect(request.rows_as(objects=False).session):
+        raise ConfigError(["data: streaming DataFrames need a classic session; through Spark Connect, feed tables"])
+    cluster.wait_until_running()
+    if cluster.ended:
+        raise ClusterEnded(cluster=cluster.name, state=cluster.state, asked="feed rows")
+    stream = StreamFeed(cluster, feeding, request)
+    feeding.streams.append(stream)
+    try:
+        stream.start(checkpoint)
+    except BaseException as error:
+        feeding.streams.remove(stream)
+        if isinstance(error, Exception):
+            raise FeedError(reason=f"the stream could not be started: {spark_session.cause_of(error)}") from error
+        raise
+    return stream
+
+
+class _OwnEnding(logging.Filter):
+    """Drops the error that ends a micro-batch that nobody wants: py4j would print a traceback of it."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether to log the record."""
+        return not (record.exc_info and isinstance(record.exc_info[1], ClusterEnded))
+
+
+logging.getLogger("py4j.clientserver").addFilter(_OwnEnding())

@@ -1,0 +1,191 @@
+"""Fetches files of a node, piece by piece, into one folder of this machine; whoever receives asks for what comes next.
+
+Nothing that a node sends is trusted: a name may lead out of the folder, and nothing is stored that was not asked for.
+The connection is ordered. Where a part of it was lost, the node lists its files again, and what is not complete is
+fetched anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tfos_lab import messages as m
+from tfos_lab.driver.state.instructions import Instruction, SendTo
+
+logger = logging.getLogger(__name__)
+
+# What is on its way from one node; a piece costs more than its bytes, so that many small files fill the window too.
+WINDOW_BYTES = 1 << 22
+_PIECE_COST = 1 << 9
+_MAX_DEPTH = 32
+# The longest that file systems take.
+_MAX_NAME = 255
+
+
+class _Question(NamedTuple):
+    """A piece of a file that is asked for, and where the file belongs."""
+
+    file: m.ListedFile
+    path: Path
+    wanted: m.PieceWanted
+
+
+class FileFetcher:
+    """Fetches files of one folder of one node; pure but for the files that it writes.
+
+    Parameters
+    ----------
+    folder : str
+        The folder's name in messages.
+    home : pathlib.Path
+        Where files are stored; made with the first one.
+    part : pathlib.Path, optional
+        The file, on the same file system, that holds what has arrived of the next one: files appear when they are
+        complete. Without it, they grow in their places, and what is there of them is not fetched again.
+
+    Attributes
+    ----------
+    held : dict of str to ListedFile
+        The files that are here, as they were on the node.
+    problems : dict of str to str
+        Why others are not, of those that were asked for last.
+    """
+
+    def __init__(self, folder: str, home: Path, part: Path | None = None) -> None:
+        self._folder = folder
+        self._home = home
+        self._part = part
+        self._rank = 0
+        self._questions: Iterator[_Question] = iter(())
+        self._asked: deque[_Question] = deque()
+        self.held: dict[str, m.ListedFile] = {}
+        self.problems: dict[str, str] = {}
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything has come that was asked for."""
+        return not self._asked
+
+    @property
+    def held_bytes(self) -> int:
+        """How much is here."""
+        return sum(file.size_bytes for file in self.held.values())
+
+    def lacks(self, file: m.ListedFile) -> bool:
+        """Whether a file is not here as it is on the node."""
+        held = self.held.get(file.name)
+        return held is None or (held.size_bytes, held.changed_ns) != (file.size_bytes, file.changed_ns)
+
+    def fetch(self, rank: int, files: Iterable[m.ListedFile]) -> list[Instruction]:
+        """Ask for these files of a node, in this order, and for nothing else any more."""
+        self.drop()
+        self.problems = {}
+        self._rank = rank
+        self._questions = itertools.chain.from_iterable(map(self._questions_of, files))
+        return self._ask()
+
+    def take(self, piece: m.FilePiece) -> list[Instruction]:
+        """Store a piece; return what to ask for next. One that is not the next of its node is dropped."""
+        if not self._asked or (piece.name, piece.offset) != (self._asked[0].wanted.name, self._asked[0].wanted.offset):
+            return []
+        question = self._asked.popleft()
+        name = question.wanted.name
+        if name not in self.problems and (problem := self._store(question, piece)):
+            logger.warning("%r is not taken: %s", name, problem)
+            self.problems[name] = problem
+        return self._ask()
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove files that were stored here; other names are ignored."""
+        for name in names:
+            path = path_below(self._home, name)
+            if path is not None and self.held.pop(name, None) is not None:
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
+                    self._remove_empty(path.parent)
+
+    def _remove_empty(self, folder: Path) -> None:
+        while folder != self._home and not any(folder.iterdir()):
+            folder.rmdir()
+            folder = folder.parent
+
+    def drop(self) -> None:
+        """Ask for nothing more, and drop the file that is not complete yet."""
+        self._questions = iter(())
+        self._asked.clear()
+        if self._part is not None:
+            with contextlib.suppress(OSError):
+                self._part.unlink(missing_ok=True)
+
+    def _questions_of(self, file: m.ListedFile) -> Iterator[_Question]:
+        path = path_below(self._home, file.name)
+        if path is None:
+            self.problems[file.name] = "it was not to come"
+            return
+        offset = self._held_of(file)
+        while file.name not in self.problems:
+            size = min(m.PIECE_BYTES, file.size_bytes - offset)
+            changed_ns = 0 if self._part is None else file.changed_ns
+            yield _Question(file, path, m.PieceWanted(self._folder, file.name, offset, size, changed_ns))
+            offset += size
+            if offset >= file.size_bytes:
+                return
+
+    def _held_of(self, file: m.ListedFile) -> int:
+        """How much of a file is here that is not fetched again."""
+        held = self.held.get(file.name) if self._part is None else None
+        return held.size_bytes if held else 0
+
+    def _ask(self) -> list[Instruction]:
+        room = WINDOW_BYTES - sum(_PIECE_COST + question.wanted.size_bytes for question in self._asked)
+        answers: list[Instruction] = []
+        while room > 0 and (question := next(self._questions, None)) is not None:
+            self._asked.append(question)
+            room -= _PIECE_COST + question.wanted.size_bytes
+            answers.append(SendTo(self._rank, question.wanted))
+        return answers
+
+    def _store(self, question: _Question, piece: m.FilePiece) -> str:
+        """Write a piece; return why that was not possible, or ""."""
+        file, path, wanted = question
+        if piece.problem or len(piece.data) != wanted.size_bytes:
+            return piece.problem or "it changed while it was read"
+        end = wanted.offset + wanted.size_bytes
+        try:
+            (self._part or path).parent.mkdir(parents=True, exist_ok=True)
+            begin = os.O_APPEND if wanted.offset else os.O_TRUNC
+            flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | begin
+            with os.fdopen(os.open(self._part or path, flags, 0o600), "wb") as stored:
+                stored.write(piece.data)
+            if self._part is not None and end == file.size_bytes:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                self._part.replace(path)
+        except OSError as error:
+            return f"it cannot be kept in {self._home} ({error.strerror})"
+        if self._part is None or end == file.size_bytes:
+            self.held[file.name] = m.ListedFile(file.name, end, file.changed_ns)
+        return ""
+
+
+def path_below(home: Path, name: str) -> Path | None:
+    """Return the path of a file of this name in a folder, or None for a name that leads out of it."""
+    parts = name.split("/")
+    if len(parts) > _MAX_DEPTH or any(not _is_plain(part) for part in parts):
+        return None
+    folder = home
+    for part in parts[:-1]:
+        folder = folder / part
+        if folder.is_symlink():
+            return None
+    return folder / parts[-1]
+
+
+def _is_plain(part: str) -> bool:
+    return part not in ("", ".", "..") and "\0" not in part and len(part.encode(errors="replace")) <= _MAX_NAME

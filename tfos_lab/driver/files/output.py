@@ -1,0 +1,270 @@
+"""Fetches what nodes write to ``ctx.output_dir`` and stores it in the run's own folder, and nowhere else.
+
+Nodes that see this machine's folder write there themselves: they recognize it by a file whose name nobody can guess.
+All others list what they have written, also while they work, and are asked for the newest files that fit onto the
+disk. The head's thread calls; `OutputReceiver.notes` may be read from any.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from tfos_lab import messages as m
+from tfos_lab.core.paths import OWN_MARK
+from tfos_lab.core.runtime_files import files_in
+from tfos_lab.driver.files.fetcher import FileFetcher
+from tfos_lab.driver.files.results import ResultReceiver
+from tfos_lab.driver.logs.log_file import room_on_disk
+from tfos_lab.driver.run_dir import RunDir
+from tfos_lab.driver.state.events import Event, NodeView, OutputProgressed
+from tfos_lab.driver.state.instructions import Instruction, Publish, SendTo
+from tfos_lab.texts import format_count
+
+# Often enough for a progress bar.
+_EVENT_S = 0.25
+
+
+class _Transfer:
+    """The output of one node on another host, which lies there in ``origin``."""
+
+    def __init__(self, rank: int, node: NodeView, files: FileFetcher, origin: str) -> None:
+        self.node = node
+        self.files = files
+        self.origin = origin
+        self.listed = m.FilesListed(rank, "output", 0, [])
+        self.fits: dict[str, m.ListedFile] = {}
+        self.is_answered = True
+        self.size_bytes = self.total_bytes = 0
+        self.published_s = 0.0
+
+    def progress(self, now_s: float) -> OutputProgressed:
+        self.published_s = now_s
+        return OutputProgressed(
+            time_s=now_s,
+            node=self.node.name,
+            files=len(self.files.held),
+            size_bytes=self.size_bytes,
+            total_bytes=self.total_bytes,
+        )
+
+    @property
+    def left_out(self) -> list[m.ListedFile]:
+        """The files that were listed last and are not here."""
+        return [file for file in self.listed.files if self.files.lacks(file)]
+
+
+class OutputReceiver:
+    """Stores the output of one cluster's nodes.
+
+    Parameters
+    ----------
+    run_dir : RunDir
+        Where to store it; its folder ``output`` is made with the first file.
+    of_all : bool
+        Whether the output of all nodes is fetched, and not the chief's only.
+
+    Attributes
+    ----------
+    probe : pathlib.Path
+        The file by which nodes find out that they see the run's folder.
+    notes : tuple of str
+        Sentences on what was received and what is missing.
+    moved_at : float
+        When something was received last, by `time.monotonic`.
+    results : ResultReceiver
+        Stores what functions return, if it is large.
+    """
+
+    def __init__(self, run_dir: RunDir, *, of_all: bool) -> None:
+        self.home = run_dir.output
+        self.probe = run_dir.make_probe()
+        self.notes: tuple[str, ...] = ()
+        self.moved_at = 0.0
+        self.results = ResultReceiver(run_dir)
+        self._run_dir = run_dir
+        self._of_all = of_all
+        self._final_notes: list[str] = []
+        self._coming: dict[int, _Transfer] = {}
+        self._is_used = False
+        self._is_concluded = False
+
+    @property
+    def awaited(self) -> tuple[int, ...]:
+        """The ranks of nodes on other hosts whose output is not all here yet."""
+        return tuple(self._coming)
+
+    def folder_of(self, node: str, *, is_chief: bool) -> Path | None:
+        """Return where a node's output is stored, or None if it is not wanted."""
+        if is_chief:
+            return self.home
+        return self._run_dir.output_of(node) if self._of_all else None
+
+    def handle(self, message: m.FromAgent, node: NodeView, now_s: float) -> list[Instruction]:
+        """Handle an agent's message; return what to do."""
+        match message:
+            case m.OutputOpened(rank=rank, place=place):
+                self._open(rank, node, place)
+            case m.FilesListed(rank=rank, folder="output") if rank in self._coming:
+                return self._fetch(message, self._coming[rank], now_s)
+            case m.FilePiece(rank=rank, folder="output") if rank in self._coming:
+                return self._take(message, self._coming[rank], now_s)
+            case m.OutputSettled(rank=rank, place=place) if rank in self._coming:
+                return self._finish(self._coming.pop(rank), place, now_s)
+            case m.OutputSettled(dropped=files, dropped_bytes=size_bytes) if files and not self._of_all:
+                self._note_dropped(node, files, size_bytes)
+        return []
+
+    def _open(self, rank: int, node: NodeView, place: str) -> None:
+        home = self.folder_of(node.name, is_chief=node.is_chief)
+        if home is None:
+            return
+        self._is_used = True
+        if place and rank not in self._coming:
+            files = FileFetcher("output", home, self._run_dir.partial_output(rank))
+            self._coming[rank] = _Transfer(rank, node, files, place)
+
+    def _fetch(self, listed: m.FilesListed, transfer: _Transfer, now_s: float) -> list[Instruction]:
+        """Fetch the newest files that fit onto the disk, unless they are here; remove those that are gone."""
+        transfer.listed, transfer.fits, transfer.is_answered = listed, {}, False
+        held = sum(file.size_bytes for file in listed.files if not transfer.files.lacks(file))
+        room = held + room_on_disk(self._run_dir.path)
+        for file in sorted(listed.files, key=lambda file: (-file.changed_ns, file.name)):
+            if file.size_bytes <= room:
+                room -= file.size_bytes
+                transfer.fits[file.name] = file
+        files = transfer.files
+        files.remove([name for name in files.held if name not in transfer.fits])
+        due = [file for file in transfer.fits.values() if files.lacks(file) and (file.settled or listed.last)]
+        transfer.total_bytes = transfer.size_bytes + sum(file.size_bytes for file in due)
+        return [*files.fetch(listed.rank, due), *self._when_taken(transfer, now_s)]
+
+    def _take(self, piece: m.FilePiece, transfer: _Transfer, now_s: float) -> list[Instruction]:
+        self.moved_at = time.monotonic()
+        transfer.size_bytes = min(transfer.total_bytes, transfer.size_bytes + len(piece.data))
+        return [*transfer.files.take(piece), *self._when_taken(transfer, now_s)]
+
+    def _when_taken(self, transfer: _Transfer, now_s: float) -> list[Instruction]:
+        self._update_notes()
+        is_taken = transfer.files.is_idle and not transfer.is_answered
+        is_due = transfer.size_bytes and (is_taken or now_s - transfer.published_s >= _EVENT_S)
+        instructions: list[Instruction] = [Publish(transfer.progress(now_s))] if is_due else []
+        if is_taken:
+            listed, transfer.is_answered = transfer.listed, True
+            taken = m.FilesTaken("output", listed.number, left_out=len(transfer.left_out))
+            instructions.append(SendTo(listed.rank, taken))
+        return instructions
+
+    def _finish(self, transfer: _Transfer, place: str, now_s: float) -> list[Instruction]:
+        transfer.files.drop()
+        name, host, left = transfer.node.name, transfer.node.host, transfer.left_out
+        if left:
+            files = _files(len(left), sum(file.size_bytes for file in left))
+            problems = [why for file, why in transfer.files.problems.items() if file in transfer.fits]
+            why = problems[0] if problems else "the disk is nearly full"
+            were, they = ("was", "it is") if len(left) == 1 else ("were", "they are")
+            self._final_notes.append(
+                f"output of {name}: {files} {were} not copied here ({why}); {they} on {host} in {place}"
+            )
+        if transfer.listed.links:
+            links = format_count(transfer.listed.links, "symbolic link was", "symbolic links were")
+            self._final_notes.append(f"output of {name}: {links} not copied here")
+        self._update_notes()
+        return [Publish(transfer.progress(now_s))]
+
+    def _note_dropped(self, node: NodeView, files: int, size_bytes: int) -> None:
+        what = f"{node.name} has written {_files(files, size_bytes)} by relative paths"
+        note = f"{what}, removed with the node: collect='all' copies them here"
+        if not node.is_chief and note not in self._final_notes:
+            self._final_notes.append(note)
+            self._update_notes()
+
+    def _update_notes(self) -> None:
+        coming = [
+            f"output of {one.node.name}: {_size(one.size_bytes)} of {_size(one.total_bytes)} copied here"
+            for one in self._coming.values()
+            if one.size_bytes < one.total_bytes
+        ]
+        self.notes = (*self._final_notes, *coming)
+
+    def conclude(self, now_s: float, *, is_last: bool) -> Sequence[Event]:
+        """Handle the end of the nodes, which is the last one unless others follow; return what to publish."""
+        for transfer in self._coming.values():
+            transfer.files.drop()
+            node = transfer.node
+            what = f"{node.name} was lost before all of its output had been copied here"
+            self._final_notes.append(f"{what}: what is missing may be on {node.host} in {transfer.origin}")
+        self._coming.clear()
+        self.results.clear()
+        events: Sequence[Event] = ()
+        if is_last:
+            self._tidy()
+            if self._is_used:
+                events = [self._sum(now_s)]
+        self._update_notes()
+        self._is_concluded = is_last
+        return events
+
+    def _tidy(self) -> None:
+        """Remove files of our own, also those that a killed node left half-written."""
+        with contextlib.suppress(OSError):
+            self.probe.unlink(missing_ok=True)
+        for path in files_in([self.home, *files_in([self.home], "*-*")], f"{OWN_MARK}*"):
+            with contextlib.suppress(OSError):
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+
+    def notes_at_the_end(self) -> tuple[str, ...]:
+        """Return `notes` and a summary of the output, for a run that has ended though some of its nodes still live."""
+        if self._is_concluded or not self._is_used:
+            return self.notes
+        return (*self.notes, *self._summary(_sizes_below(self.home)))
+
+    def _summary(self, sizes: Sequence[int]) -> list[str]:
+        return [f"output: {_files(len(sizes), sum(sizes))} in {self.home}"] if sizes else []
+
+    def _sum(self, now_s: float) -> Event:
+        sizes = _sizes_below(self.home)
+        self._final_notes += self._summary(sizes)
+        return OutputProgressed(
+            time_s=now_s, node="", files=len(sizes), size_bytes=sum(sizes), total_bytes=sum(sizes), complete=True
+        )
+
+
+def saving_note(saving: m.SavesTo, chief: NodeView) -> str:
+    """Return a sentence if the chief saves its model where this machine will not find it, or else nothing."""
+    problems = []
+    is_elsewhere = saving.mark != "" and not Path(saving.mark).exists()
+    if is_elsewhere:
+        problems.append("where this machine does not see it")
+    if saving.vanishes:
+        problems.append("in Spark's folder for the job, which Spark removes")
+    if not problems:
+        return ""
+    folder = ", or give ctx.model_dir the full path of a folder that is shared" if is_elsewhere else ""
+    return (
+        f"{chief.name} saves to {saving.path} on {chief.host}, {' and '.join(problems)}: use ctx.save_model or "
+        f"ctx.output_dir to have it here{folder}"
+    )
+
+
+def _sizes_below(folder: Path) -> list[int]:
+    sizes = []
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                sizes.append((Path(parent) / name).lstat().st_size)
+    return sizes
+
+
+def _files(count: int, size_bytes: int) -> str:
+    return f"{format_count(count, 'file')} of {_size(size_bytes)}"
+
+
+def _size(size_bytes: int) -> str:
+    if size_bytes >= 1e5:
+        return f"{size_bytes / 1e6:,.1f} MB"
+    return format_count(size_bytes, "byte")

@@ -1,0 +1,558 @@
+"""One start of all nodes of a cluster, on the driver's side: their connections, their state, and what it asks for.
+
+A cluster has one head, and another for each restart after a lost node: with new keys, a new state, and nothing of the
+old one but its files. One thread does everything, one message at a time; whatever else wants to change something asks
+it to (`Head.request`). What follows from a message is decided by the state machines, which have no sockets, threads or
+clocks; the head does what they ask for.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tfos_lab import messages as m
+from tfos_lab.core.launchers import THIS_MACHINE
+from tfos_lab.core.roles import chief_of
+from tfos_lab.core.states import RunState
+from tfos_lab.driver.files.output import saving_note
+from tfos_lab.driver.profile.profiles import Profiles
+from tfos_lab.driver.stacks import StackAnswers
+from tfos_lab.driver.state.cluster_state import ClusterState
+from tfos_lab.driver.state.events import NodeView
+from tfos_lab.driver.state.feed_state import FeedState
+from tfos_lab.driver.state.hangs import Hangs
+from tfos_lab.driver.state.instructions import (
+    Failure,
+    Finished,
+    Instruction,
+    Overdue,
+    Publish,
+    SendTo,
+    SendToAll,
+    StartAll,
+)
+from tfos_lab.driver.state.silence import Backlog
+from tfos_lab.driver.state.unread import UnreadWatch
+from tfos_lab.driver.state.wrong_messages import WrongMessage, check
+from tfos_lab.errors import NodeFailed, ReservationTimeout, TfosError, WaitTimeout
+from tfos_lab.launchers.gpus import shortage, uneven
+from tfos_lab.messages import PIECE_BYTES
+
+if TYPE_CHECKING:
+    from tfos_lab.driver.cluster import Cluster
+    from tfos_lab.transport.listener import AgentData
+
+logger = logging.getLogger(__name__)
+
+TICK_S = 0.2
+# Of what a node has sent, in the error that it causes.
+_MAX_TEXT = 300
+_LOG_TAIL_LINES = 20
+# How long a node that is gone is waited for: for the rest of what it has sent, and for whoever says why.
+_REASON_S = 0.5
+# What each node sends several times a second does not concern the feed state.
+_FIGURES = frozenset({m.Reported, m.Activity, m.Logs})
+
+
+class Head:
+    """The nodes of one start. Safe to use from any thread: read the states under `lock`, change them with `request`.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        Whose nodes they are.
+    number : int
+        0 for the first start, and one more for each restart.
+
+    Attributes
+    ----------
+    state, feed_state : ClusterState, FeedState
+        The nodes, and the rows that they were fed.
+    lock : threading.RLock
+        Held while they change.
+    over : threading.Event
+        Set when these nodes will send nothing more.
+    launcher : Launcher
+        What starts the nodes.
+    address : DriverAddress
+        Where they reach the driver, and the keys.
+    stacks, profiles : StackAnswers, Profiles
+        What nodes answer when they are asked for their stacks, and when they are profiled.
+    launch_error : TfosError or None
+        The first error with which the launcher gave up.
+    feeds : int
+        How many of the cluster's feeds these nodes have been given.
+    caught_up : bool
+        Whether they have been given all that the nodes before them had.
+    """
+
+    def __init__(self, cluster: Cluster, number: int) -> None:
+        config = cluster.config
+        self.cluster = cluster
+        self.number = number
+        self.lock = threading.RLock()
+        self.over = threading.Event()
+        self.launch_error: TfosError | None = None
+        self.feeds = 0
+        self.caught_up = number == 0
+        self.state = ClusterState(
+            cluster.node_specs,
+            grace_s=config.grace,
+            needs_evaluator=cluster.needs_evaluator,
+            restarts=cluster.restarts,
+            starts_when_asked=cluster.launcher.runs_inline,
+            find_lack=self._find_lack,
+        )
+        fed = {spec.rank: spec.node for spec in cluster.node_specs if spec.role.is_fed}
+        self.feed_state = FeedState(fed, lock_step=config.num_ps == 0, resumes=number > 0)
+        # A function in the kernel is watched by its user, who may be at a breakpoint.
+        hang_s = 0.0 if cluster.launcher.runs_inline else config.hang_timeout
+        fails = config.on_hang == "fail"
+        self._hangs = Hangs(self.state, lambda: self.feed_state.with_rows, timeout_s=hang_s, fails=fails)
+        self._unread = UnreadWatch(self.state, self.feed_state, warn_s=hang_s)
+        self.stacks = StackAnswers(self.request, self.over)
+        self.profiles = Profiles(self.request, self.over)
+        self._payload = PayloadSender(cluster.payload)
+        # Each rank's connection, ended or not; the rank of each that has not; of agents that are gone, why and since
+        # when.
+        self._connections: dict[int, int] = {}
+        self._ranks: dict[int, int] = {}
+        self._gone: dict[int, tuple[str, float]] = {}
+        self._refused: set[int] = set()
+        self._thread: threading.Thread | None = None
+        self._listener = cluster.make_listener(*cluster.hosts, len(cluster.node_specs))
+        self.address: m.DriverAddress = self._listener.address
+        try:
+            self.launcher = cluster.make_launcher(self)
+        except BaseException:
+            self._listener.close()
+            raise
+
+    @property
+    def shared_dir(self) -> str:
+        """A folder that nodes on several hosts must all see, or ""."""
+        return self.cluster.files.backup_home if self.cluster.config.restarts else ""
+
+    # ---- for other threads ------------------------------------------------------------------------------------------
+
+    def listen(self) -> None:
+        """Start to receive what the nodes send (thread ``tfos-server-<cluster>``); may be called twice."""
+        with self.lock:
+            if self._thread is None:
+                name = f"tfos-server-{self.cluster.id}"
+                self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+                self._thread.start()
+
+    def request(self, change: Callable[[float], list[Instruction]]) -> None:
+        """Have the thread call ``change(now_s)`` and do what it returns; does not wait for that."""
+        self._listener.post(change)
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the thread's end."""
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+
+    def fail(self, failure: Failure) -> None:
+        """End the nodes for a reason that none of them has reported."""
+        self.request(lambda now_s: self.state.fail(failure, now_s))
+
+    def fail_launch(self, error: TfosError | None, reason: str) -> None:
+        """End the nodes because they cannot be started, or because Spark took them away."""
+        self.launch_error = self.launch_error or error
+        self.fail(Failure("launcher", "LaunchFailed", reason))
+
+    def lose(self, rank: int, why: str) -> None:
+        """Record that a node's agent is gone."""
+        self.request(lambda now_s: self._take_loss(rank, why, now_s))
+
+    def lose_executor(self, executor: str, why: str) -> None:
+        """Record that an executor is gone, and all nodes on it."""
+        with self.lock:
+            ranks = [rank for rank, view in enumerate(self.state.views) if view.executor == executor]
+        for rank in ranks:
+            self.lose(rank, why)
+        if not ranks:
+            self.fail(Failure("launcher", "LaunchFailed", why, gone=True))
+
+    def executors(self) -> set[str]:
+        """Return the executors that have live nodes."""
+        with self.lock:
+            return {view.executor for view in self.state.views if view.executor and not view.state.ended}
+
+    def missing(self) -> list[str]:
+        """Return the nodes that have not reserved, by name."""
+        with self.lock:
+            return self.state.missing
+
+    def free_slots(self) -> None:
+        """Have all agents give their Spark task slots back."""
+        everyone = tuple(range(self.state.size))
+        self.request(lambda _now_s: [SendToAll(everyone, m.FreeSlot())])
+
+    def await_start(self, limit_s: float) -> None:
+        """Have the nodes fail if they do not run within so many seconds from now."""
+        self.request(lambda _now_s: self.state.await_start(limit_s))
+
+    def _on_overdue(self, waited_s: float) -> None:
+        # Spark is asked for a hint, which may take a while.
+        name = f"tfos-overdue-{self.cluster.id}"
+        threading.Thread(target=self._fail_overdue, args=(waited_s,), name=name, daemon=True).start()
+
+    def _fail_overdue(self, waited_s: float) -> None:
+        hint = self.launcher.hint()
+        with self.lock:
+            missing, views = self.state.missing, self.state.views
+        late = [view.name for view in views if view.state.is_present and not view.state.is_up]
+        error: TfosError = WaitTimeout(waited_s=waited_s, still_running=late)
+        if missing:
+            reserved = len(views) - len(missing)
+            error = ReservationTimeout(
+                reserved=reserved, wanted=len(views), waited_s=waited_s, missing=missing, hint=hint
+            )
+        self.fail_launch(error, str(error))
+
+    def failure(self) -> TfosError | None:
+        """Return the error that says why the nodes failed, or None if they did not."""
+        if self.launch_error is not None:
+            return self.launch_error
+        with self.lock:
+            causes = self.state.causes
+            failure, also, consequences = causes.first, list(causes.also), dict(causes.consequences)
+        if failure is None:
+            return None
+        is_of_node = ":" in failure.node
+        return NodeFailed(
+            node=failure.node,
+            kind=failure.kind,
+            message=failure.message,
+            traceback=failure.traceback,
+            also=also,
+            consequences=consequences,
+            log_tail=self.cluster.log_writer.read(failure.node, _LOG_TAIL_LINES) if is_of_node else "",
+        )
+
+    # ---- the thread -------------------------------------------------------------------------------------------------
+
+    def _serve(self) -> None:
+        last_tick_s, backlog = 0.0, Backlog()
+        try:
+            while not self.over.is_set():
+                for item in self._listener.poll(TICK_S):
+                    with self.lock:
+                        self._take(item)
+                backlog.note(is_behind=self._listener.is_behind)
+                if time.monotonic() - last_tick_s >= TICK_S:  # whatever the clock is set to
+                    last_tick_s = time.monotonic()
+                    with self.lock:
+                        self._tick(time.time(), behind=backlog.take())
+        except Exception as error:  # of ours: nobody would hear the nodes any more
+            logger.exception("the driver of %s could not go on", self.cluster.id)
+            failure, now_s = Failure("driver", type(error).__name__, str(error)), time.time()
+            with self.lock:
+                self._do([*self.state.fail(failure, now_s), *self.state.give_up(now_s)])
+        finally:
+            self.over.set()
+            self.cluster.log_writer.close()
+            self._listener.close()
+            self.launcher.close()
+            self.cluster.on_over(self)
+
+    def _tick(self, now_s: float, *, behind: bool) -> None:
+        self._do(self._lose_gone(now_s))
+        self._do(self.state.tick(now_s, behind=behind))
+        for machine in (self._hangs, self._unread):
+            self._do(machine.tick(now_s))
+
+    def _take(self, item: Any) -> None:
+        """Take a request or an agent's message; an error of our own fails the nodes, which would otherwise hang."""
+        try:
+            if callable(item):
+                self._do(item(time.time()))
+            else:
+                self._take_data(item)
+        except Exception as error:
+            logger.exception("the driver could not handle %r", item)
+            self._do(self.state.fail(Failure("driver", type(error).__name__, str(error)), time.time()))
+
+    # ---- what agents send -------------------------------------------------------------------------------------------
+
+    def _take_data(self, item: AgentData) -> None:
+        """Handle an agent's message; one that no agent sends ends its sender."""
+        connection, data = item
+        if data is None:
+            self._disconnect(connection)
+            return
+        if connection in self._refused:
+            return
+        try:
+            message = m.decode_from_agent(data)
+        except msgspec.DecodeError as error:
+            self._refuse(connection, f"a message that cannot be decoded ({error})")
+            return
+        try:
+            self._admit(connection, message)
+        except WrongMessage as error:
+            self._refuse(connection, str(error))
+        except Exception as error:
+            logger.exception("a message of connection %s cannot be handled", connection)
+            self._refuse(connection, f"{type(message).__name__} ({type(error).__name__}: {error})")
+
+    def _refuse(self, connection: int, what: str) -> None:
+        logger.warning("connection %s was refused; it had sent %s", connection, what)
+        rank = self._ranks.get(connection)
+        if rank is None:
+            self._send_away(connection)
+            return
+        self._refused.add(connection)
+        self._do(self.state.refuse(rank, what[:_MAX_TEXT], time.time()))
+
+    def _send_away(self, connection: int) -> None:
+        """End an agent whose rank is another's."""
+        self._listener.send(connection, m.encode(m.Stop(grace_s=0.0)))
+        self._listener.send(connection, m.encode(m.Shutdown()))
+
+    def _admit(self, connection: int, message: m.FromAgent) -> None:
+        """Handle a message whose sender has its rank, or may have it from now on."""
+        is_known = self._connections.get(message.rank) == connection
+        if not is_known:
+            if not 0 <= message.rank < self.state.size:
+                raise WrongMessage(f"{type(message).__name__} (there is no rank {message.rank})")
+            if connection in self._ranks:
+                raise WrongMessage(f"{type(message).__name__} (in the name of rank {message.rank})")
+        check(message, self.state.state, self.feed_state)
+        if isinstance(message, m.Reserve):
+            self._reserve(connection, message)
+        elif is_known:
+            self._handle(connection, message, time.time())
+        else:
+            self._send_away(connection)  # an agent of an earlier start, or one that came too late
+
+    def _reserve(self, connection: int, message: m.Reserve) -> None:
+        known = self._connections.get(message.rank)
+        if known not in (None, connection):
+            if not self.state.may_replace(message.rank):
+                self._send_away(connection)
+                return
+            self._ranks.pop(known, None)
+        self._gone.pop(message.rank, None)
+        self._connections[message.rank] = connection
+        self._ranks[connection] = message.rank
+        self._do(self.state.handle(message, time.time()))
+
+    def _disconnect(self, connection: int) -> None:
+        """Take note that an agent's connection has ended: nothing more comes from it."""
+        rank = self._ranks.pop(connection, None)
+        if rank is None or connection in self._refused or self.state.has_drained(rank):
+            return
+        if rank in self._gone:
+            self._do(self._lose_gone(time.time()))
+        elif self.state.view_of(rank).executor in ("", THIS_MACHINE):
+            self._do(self._take_loss(rank, "", time.time()))
+        # Spark may take seconds to say why an executor has ended, and the node's silence tells the rest.
+
+    def _take_loss(self, rank: int, why: str, now_s: float) -> list[Instruction]:
+        """A node's agent is gone: whoever has started it says why, its connection only that it is."""
+        known, since_s = self._gone.get(rank, ("", now_s))
+        self._gone[rank] = known or why, since_s
+        return self._lose_gone(now_s)
+
+    def _lose_gone(self, now_s: float) -> list[Instruction]:
+        """Lose nodes whose agents are gone, in that order: each when all it has sent was read, and why is known.
+
+        What does not come within a moment is not waited for.
+        """
+        instructions: list[Instruction] = []
+        for rank, (why, since_s) in list(self._gone.items()):
+            is_read = self._connections.get(rank) not in self._ranks
+            if not (is_read and why) and now_s - since_s <= _REASON_S:
+                break
+            del self._gone[rank]
+            instructions += self.state.lose(rank, why or "its connection to the notebook has ended", now_s)
+        return instructions
+
+    def _handle(  # noqa: C901 - one case for each kind
+        self, connection: int, message: m.FromAgent, now_s: float
+    ) -> None:
+        """Hand a message to whatever it concerns."""
+        cluster, view = self.cluster, self.state.view_of(message.rank)
+        match message:
+            case m.Logs():
+                self.state.record_logs(message.rank, now_s)
+                self._write_logs(connection, message)
+                return
+            case m.SavesTo():
+                if note := saving_note(message, view):
+                    cluster.history.add_note(note)
+                return
+            case m.Shown():
+                cluster.shown.take(message, view.name)
+                return
+            case m.ExecutorGone():
+                self.state.expect_loss(now_s)
+                self.launcher.on_executor_end(view.executor)
+                return
+        self._do(self.state.handle(message, now_s))
+        if type(message) in _FIGURES:
+            return
+        self._do(self.feed_state.handle(message, now_s))
+        match message:
+            case m.PayloadWanted():
+                self._do(self._payload.handle(message, now_s))
+            case m.Stacks():
+                self._do(self._hangs.handle(message, now_s))
+                self._do(self._unread.handle(message, now_s))
+                self.stacks.take(message)
+            case m.Profiled():
+                self.profiles.take(message)
+            case m.CellWrote() | m.CellEnded():
+                cluster.cells.handle(message)
+            case m.FilesListed() | m.FilePiece() | m.OutputOpened() | m.OutputSettled() | m.EventFilesPut() | m.Ended():
+                if isinstance(message, m.FilePiece):
+                    self.profiles.take(message)
+                self._do(cluster.event_files.handle(message))
+                self._do(cluster.output.handle(message, self.state.view_of(message.rank), now_s))
+                self._do(cluster.output.results.handle(message, view.name, now_s))
+
+    def _write_logs(self, connection: int, logs: m.Logs) -> None:
+        """Store a part of a node's log, and give credit for it."""
+        node = self.state.view_of(logs.rank).name
+        self.cluster.bus.publish(*self.cluster.log_writer.write(node, logs.records))
+        self._listener.send(connection, m.encode(m.LogCredit(sequence=logs.sequence)))
+
+    # ---- what the state machines ask for ----------------------------------------------------------------------------
+
+    def _do(self, instructions: list[Instruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case SendTo(rank=rank, message=message):
+                    self._send(rank, message)
+                case SendToAll(ranks=ranks, message=message):
+                    self._send_to_all(ranks, message)
+                case StartAll(spec=spec):
+                    self._start_all(spec)
+                case Publish(event=event):
+                    self.cluster.bus.publish(event)
+                case Overdue(waited_s=waited_s):
+                    self._on_overdue(waited_s)
+                case Finished():
+                    is_last = self.state.state is not RunState.RESTARTING
+                    if is_last:
+                        self.cluster.event_files.conclude()
+                    self.cluster.bus.publish(*self.cluster.output.conclude(time.time(), is_last=is_last))
+                    self.over.set()
+
+    def _send(self, rank: int, message: m.ToAgent) -> None:
+        connection = self._connections.get(rank)
+        if connection is not None:
+            self._listener.send(connection, m.encode(message))
+
+    def _send_to_all(self, ranks: Iterable[int], message: m.ToAgent) -> None:
+        connections = [self._connections[rank] for rank in ranks if rank in self._connections]
+        self._listener.send_to_all(connections, m.encode(message))
+
+    def _start_all(self, spec: dict[str, list[str]]) -> None:
+        """Send all start messages."""
+        self.cluster.history.mark_released(time.time())
+        for rank in list(self._connections):
+            self._send(rank, self._start_of(rank, spec))
+        if self.feed_state.ended:
+            self._send_to_all(self._connections, m.FeedsEnded())
+
+    def _start_of(self, rank: int, cluster_spec: dict[str, list[str]]) -> m.Start:
+        """Return the start message of a node."""
+        cluster, config, files = self.cluster, self.cluster.config, self.cluster.files
+        spec = cluster.node_specs[rank]
+        is_chief = spec == chief_of(cluster.node_specs)
+        start = m.Start(
+            cluster_id=cluster.id,
+            rank=rank,
+            cluster_spec=cluster_spec,
+            job_name=spec.job_name,
+            task_index=spec.task_index,
+            is_chief=is_chief,
+            payload=b"",
+            env=cluster.stores.env,
+            log_dir=files.log_dir,
+            events_dir=files.event_home,
+            backup_dir=files.backup if config.restarts else "",
+            default_fs=cluster.stores.default_fs,
+            working_dir=cluster.working_dir,
+            grace_s=config.grace,
+            stop_on_nan=config.on_nan == "stop",
+            restart=self.number,
+            age_s=max(0.0, time.time() - cluster.called_s),
+            output_dir=str(cluster.output.folder_of(spec.node, is_chief=is_chief) or ""),
+            output_probe=str(cluster.output.probe),
+            result_path=str(files.result(spec.node)),
+        )
+        return self._payload.add_to(start)
+
+    def _find_lack(self, views: tuple[NodeView, ...]) -> str:
+        """Return why nodes that have reserved cannot start: too few GPUs; what is merely uneven becomes a note."""
+        config, node_specs = self.cluster.config, self.cluster.node_specs
+        if note := uneven(config, node_specs, views):
+            self.cluster.history.add_note(note)
+        self.launch_error = self.launch_error or shortage(config, node_specs, views)
+        return str(self.launch_error or "")
+
+
+# Larger payloads are asked for. Every node is sent a start message at once, whose copies wait for the network.
+INLINE_BYTES = 1 << 15
+# All pieces that are on their way to nodes: 16 MiB.
+_MAX_PIECES = 64
+# A piece that was not acknowledged for so long is lost, or its node is: it is not waited for.
+_LOST_S = 10.0
+
+
+class PayloadSender:
+    """Sends the payload to nodes that ask for it: one copy here, and only a few pieces on their way at a time. Pure.
+
+    A small one is within the start message. Of a large one, nodes ask for pieces, and say with each question how much
+    they have: so the driver's memory does not grow with the number of nodes, however slow their network is.
+    """
+
+    def __init__(self, payload: bytes) -> None:
+        self._payload = payload
+        self._sent: dict[tuple[int, int], float] = {}
+        self._waiting: deque[m.PayloadWanted] = deque()
+
+    @property
+    def is_inline(self) -> bool:
+        """Whether start messages contain the payload."""
+        return len(self._payload) <= INLINE_BYTES
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """The payload's SHA-256, in hexadecimal."""
+        return hashlib.sha256(self._payload).hexdigest()
+
+    def add_to(self, start: m.Start) -> m.Start:
+        """Return a node's start message with the payload, or with what the node needs to ask for it."""
+        if self.is_inline:
+            return msgspec.structs.replace(start, payload=self._payload)
+        return msgspec.structs.replace(start, payload_bytes=len(self._payload), payload_digest=self.digest)
+
+    def handle(self, message: m.PayloadWanted, now_s: float) -> list[Instruction]:
+        """Handle a node's question; return the pieces that may be sent now, to whichever nodes wait for them."""
+        for key in [key for key in self._sent if key[0] == message.rank and key[1] < message.taken]:
+            del self._sent[key]
+        if 0 <= message.offset < len(self._payload):
+            self._waiting.append(message)
+        if len(self._sent) >= _MAX_PIECES:
+            self._sent = {key: sent_s for key, sent_s in self._sent.items() if now_s - sent_s < _LOST_S}
+        answers: list[Instruction] = []
+        while self._waiting and len(self._sent) < _MAX_PIECES:
+            wanted = self._waiting.popleft()
+            self._sent[wanted.rank, wanted.offset] = now_s
+            data = self._payload[wanted.offset : wanted.offset + PIECE_BYTES]
+            answers.append(SendTo(wanted.rank, m.PayloadPiece(offset=wanted.offset, data=data)))
+        return answers

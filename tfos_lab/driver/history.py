@@ -1,0 +1,207 @@
+"""What has happened to a cluster so far: events, phases with their seconds, metrics and notes."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+from tfos_lab.core.states import NodeState, RunState
+from tfos_lab.driver.state.events import (
+    EvaluatorFailed,
+    Event,
+    FeedProgressed,
+    FeedView,
+    InferenceProgressed,
+    LogText,
+    MetricsReported,
+    NodeChanged,
+    NodeHung,
+    NodeStartedAgain,
+    StateChanged,
+)
+from tfos_lab.driver.state.feed_views import FeedViews
+
+# The cluster's states, and the phase that each one completes.
+_PHASES = {RunState.RESERVING: "launched", RunState.STARTING: "reserved", RunState.RUNNING: "running"}
+_MAX_EVENTS = 10_000
+_MAX_METRICS = 200_000
+
+
+class History:
+    """Records every event of one cluster's bus; safe to read from any thread.
+
+    Parameters
+    ----------
+    called_s : float
+        When the cluster was asked for, in seconds since the epoch: phases count from there.
+    """
+
+    def __init__(self, called_s: float) -> None:
+        self._called_s = called_s
+        self._changed = threading.Condition()
+        self._recorded = 0
+        self._numbers = itertools.count()
+        # A plain dict would look past all that were removed to find its first one.
+        self._events: OrderedDict[object, Event] = OrderedDict()
+        self._metrics: list[MetricsReported] = []
+        self._metrics_count = 0
+        self._notes: list[str] = []
+        self._last_import_s: float | None = None
+        self.timings: dict[str, float] = {}
+        self._restarts: list[tuple[float, float | None]] = []
+        self._feeds = FeedViews(called_s)
+        self.ended_s: float | None = None
+
+    def record(self, *events: Event) -> None:
+        """Record events. Log text is left out: the log files hold all of it."""
+        with self._changed:
+            self._recorded += 1
+            for event in events:
+                if not isinstance(event, LogText):
+                    self._record(event)
+            self._changed.notify_all()
+
+    def _record(self, event: Event) -> None:
+        # Of a feed's progress, which names all nodes each time, the newest is kept.
+        key = ("feed", event.feed) if isinstance(event, FeedProgressed) else next(self._numbers)
+        self._events.pop(key, None)
+        self._events[key] = event
+        if len(self._events) > _MAX_EVENTS:
+            self._events.popitem(last=False)
+        if isinstance(event, MetricsReported):  # most are
+            self._record_metrics(event)
+        elif isinstance(event, StateChanged):
+            self._record_state(event)
+        elif isinstance(event, NodeChanged) and event.state is NodeState.STARTING:
+            self._last_import_s = event.time_s
+        elif isinstance(event, FeedProgressed):
+            self._record_feed(event)
+        elif isinstance(event, InferenceProgressed):
+            self._feeds.record(event)
+
+    def _record_feed(self, event: FeedProgressed) -> None:
+        self._feeds.record(event)
+        self._mark("feeding", event.time_s)
+        if event.complete:
+            self._mark("fed", event.time_s)
+        else:
+            self.timings.pop("fed", None)  # a further feed has begun
+
+    def _record_metrics(self, event: MetricsReported) -> None:
+        self._metrics.append(event)
+        self._metrics_count += 1
+        if len(self._metrics) > _MAX_METRICS:
+            del self._metrics[1 : _MAX_METRICS // 2 : 2]
+
+    def _record_state(self, event: StateChanged) -> None:
+        phase = _PHASES.get(event.state)
+        self._record_restart(event)
+        if event.state is RunState.RUNNING and self._last_import_s is not None:
+            self._mark("imported", self._last_import_s)
+        if phase is not None:
+            self._mark(phase, event.time_s)
+        if event.state.ended and self.ended_s is None:
+            self.ended_s = event.time_s
+            self._mark("done", event.time_s)
+
+    def _record_restart(self, event: StateChanged) -> None:
+        at_s = max(0.0, event.time_s - self._called_s)
+        is_over = event.state.is_settled or event.state is RunState.RUNNING
+        if is_over and self._restarts and self._restarts[-1][1] is None:
+            self._restarts[-1] = self._restarts[-1][0], at_s
+        if event.state is RunState.RESTARTING:
+            self._restarts.append((at_s, None))
+
+    def story(self) -> str:
+        """Return how the cluster and its nodes came to be where they are: a line for each change, oldest first."""
+        lines = [(event.time_s, told) for event in self.events if (told := _line_of(event))]
+        return "\n".join(f"{max(0.0, time_s - self._called_s):9.3f} s  {text}" for time_s, text in lines)
+
+    def mark_released(self, time_s: float) -> None:
+        """Record that the first node was sent its start message."""
+        with self._changed:
+            self._mark("released", time_s)
+
+    def _mark(self, phase: str, time_s: float) -> None:
+        self.timings.setdefault(phase, max(0.0, time_s - self._called_s))
+
+    def add_note(self, text: str) -> None:
+        """Add a sentence that the cell shows beside the table."""
+        with self._changed:
+            self._notes.append(text)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """The sentences that were added, oldest first."""
+        with self._changed:
+            return tuple(self._notes)
+
+    @property
+    def events(self) -> list[Event]:
+        """All events but log text, oldest first (at most 10,000); of a feed, how far it is now."""
+        with self._changed:
+            return list(self._events.values())
+
+    @property
+    def feeds(self) -> tuple[FeedView, ...]:
+        """The calls of `Cluster.train` and `Cluster.inference` so far."""
+        with self._changed:
+            return self._feeds.views
+
+    @property
+    def restarts(self) -> tuple[tuple[float, float | None], ...]:
+        """When nodes began to start again, and when all of them ran again, in seconds since the call."""
+        with self._changed:
+            return tuple(self._restarts)
+
+    @property
+    def metrics(self) -> list[MetricsReported]:
+        """The reported metrics, oldest first. Above 200,000, every second one of the older half is dropped."""
+        with self._changed:
+            return list(self._metrics)
+
+    def sample_metrics(self, at_most: int) -> list[MetricsReported]:
+        """Return at most so many of the reported metrics, evenly spread, the newest among them; oldest first."""
+        with self._changed:
+            stride = -(-len(self._metrics) // at_most) or 1
+            return self._metrics[::-stride][::-1]
+
+    def metrics_after(self, count: int) -> tuple[list[MetricsReported], int]:
+        """Return the metrics that came after the first ``count`` ones, and how many there have been in all."""
+        with self._changed:
+            new = self._metrics_count - count
+            return (self._metrics[-new:] if new > 0 else []), self._metrics_count
+
+    def wait_for(self, predicate: Callable[[], bool], timeout_s: float) -> bool:
+        """Wait until ``predicate()`` is true after some event; return whether it is.
+
+        The predicate is called without the history's lock: it may take those under which events are published.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            recorded = self._recorded
+            if predicate():
+                return True
+            with self._changed:
+                while self._recorded == recorded:
+                    if not self._changed.wait(max(0.0, deadline_s - time.monotonic())):
+                        return False
+
+
+def _line_of(event: Event) -> str:
+    match event:
+        case StateChanged(state=state, reason=reason):
+            return f"{state}{reason and ': '}{reason}"
+        case NodeChanged(node=node, state=state, detail=detail):
+            return f"{node} {state}{detail and ': '}{detail}"
+        case NodeHung(node=node, text=text):
+            return f"{node} hangs: {text}" if text else f"{node} goes on"
+        case NodeStartedAgain(node=node, reason=reason):
+            return f"{node} is started again: {reason}"
+        case EvaluatorFailed(node=node, kind=kind, message=message):
+            return f"{node} has failed, and training goes on: {kind}: {message}"
+        case _:
+            return ""

@@ -1,0 +1,185 @@
+"""Writes the nodes' logs into the run's folder, whole, and passes them on as text without noise.
+
+A full disk costs log and nothing else: the nodes go on, their text is shown, and the file says how many bytes it lacks
+(`tfos_lab.driver.logs.log_file`).
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from tfos_lab.driver.logs.log_file import LogFile
+from tfos_lab.driver.run_dir import RunDir
+from tfos_lab.driver.state.events import LogText
+from tfos_lab.messages import LogRecord
+
+# What is read at once of a log.
+_MOST_BYTES = 256 << 20
+
+
+class LogWriter:
+    """One file per node; bytes are kept as they came, events carry them as text.
+
+    Parameters
+    ----------
+    run_dir : RunDir
+        Where the files are.
+    notify : callable
+        Called once with a sentence if they cannot be written.
+    """
+
+    def __init__(self, run_dir: RunDir, notify: Callable[[str], None]) -> None:
+        self._run_dir = run_dir
+        self._notify = notify
+        self._notified = False
+        self._files: dict[str, LogFile] = {}
+        self._streams: dict[tuple[str, str], _Stream] = {}
+
+    def path(self, node: str) -> Path:
+        """Return the node's log file."""
+        return self._run_dir.log(node)
+
+    def write(self, node: str, records: list[LogRecord]) -> list[LogText]:
+        """Append the records to the node's file, and return them as text, one event for each run of the same stream."""
+        self._append(node, b"".join(record.data for record in records))
+        events: list[LogText] = []
+        for record in records:
+            text = self._stream(node, record.stream).take(record.data)
+            if events and events[-1].stream == record.stream:
+                last = events.pop()
+                events.append(LogText(time_s=last.time_s, node=node, stream=record.stream, text=last.text + text))
+            elif text:
+                events.append(LogText(time_s=record.time_s, node=node, stream=record.stream, text=text))
+        return events
+
+    def _append(self, node: str, data: bytes) -> None:
+        file = self._files.get(node)
+        if file is None:
+            file = self._files[node] = LogFile(self.path(node))
+        if reason := file.write(data):
+            self._notify_once(node, reason)
+
+    def _notify_once(self, node: str, reason: str) -> None:
+        if not self._notified:
+            self._notified = True
+            self._notify(
+                f"logs cannot be written to {self.path(node)} ({reason}): nodes go on, files say how much is missing"
+            )
+
+    def _stream(self, node: str, stream: str) -> _Stream:
+        key = (node, stream)
+        if key not in self._streams:
+            self._streams[key] = _Stream()
+        return self._streams[key]
+
+    def read(self, node: str, tail: int | None = None) -> str:
+        """Return the node's log as text, the end of a very large one, or its last ``tail`` lines without noise."""
+        path = self.path(node)
+        if not path.exists():
+            return ""
+        if tail is None:
+            return _whole_text(path)
+        return "\n".join(_last_lines(path, tail)) if tail > 0 else ""
+
+    def read_all(self, nodes: Iterable[str], tail: int | None = None) -> str:
+        """Return the logs of several nodes as text, with their names before each line."""
+        return "\n".join(f"[{node}] {line}" for node in nodes for line in self.read(node, tail).splitlines())
+
+    def close(self) -> None:
+        """Close the files; may be called twice."""
+        for file in self._files.values():
+            file.close()
+
+
+class _Stream:
+    """Makes text of one stream of one node, which arrives in pieces."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._noise = NoiseFilter()
+
+    def take(self, data: bytes) -> str:
+        """Return the text without misleading lines."""
+        return self._noise.take(self._decoder.decode(data))
+
+
+def _whole_text(path: Path) -> str:
+    """Return a file's text; of one that this process might have no memory for, the end."""
+    with path.open("rb") as file:
+        left_out = file.seek(0, 2) - _MOST_BYTES
+        file.seek(max(0, left_out))
+        text = file.read(_MOST_BYTES).decode(errors="replace")
+    return f"… {left_out:,} bytes before this are in {path} …\n{text}" if left_out > 0 else text
+
+
+def _last_lines(path: Path, count: int, at_most_bytes: int = 1 << 20) -> list[str]:
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - at_most_bytes))
+        return without_noise(file.read().decode(errors="replace")).removesuffix("\n").split("\n")[-count:]
+
+
+# A substring of each line, which is quick to look for, and the line.
+_NOISE = (
+    # The dataset of `ctx.dataset(shuffle=True)` is shuffled in each epoch; it is `fit` whose default is ignored.
+    ("`shuffle=True` was passed", re.compile(r"UserWarning: `shuffle=True` was passed, but will be ignored since")),
+    # There is no driver (303) or no GPU (100), and the user asked for none. Other CUDA errors are shown.
+    ("cuInit", re.compile(r"failed call to cuInit: .*(\(303\)|CUDA_ERROR_NO_DEVICE|no CUDA-capable device)")),
+    ("cuda drivers", re.compile(r"Could not find cuda drivers on your machine, GPU will not be used")),
+    # Nodes are stopped by SIGTERM, which TensorFlow takes for the end of a rented machine.
+    ("SIGTERM caught", re.compile(r"preemption_notifier\.cc:\d+\] SIGTERM caught at")),
+    # This is the generator that reads the node's spool; there is nothing to optimize in it.
+    ("GeneratorDatasetOp", re.compile(r"Input of GeneratorDatasetOp::Dataset will not be optimized because")),
+    # Nobody may take part in collectives with a node that has returned: one that waits raises this itself, and where
+    # none does, nothing is wrong.
+    ("StartAbort", re.compile(r"StartAbort FAILED_PRECONDITION: FeedError: .*\[tfos_lab:FeedError:")),
+)
+_WORDS = tuple(word for word, _ in _NOISE)
+# Python's warnings are followed by the line of source that caused them.
+_SHOWS_SOURCE = "UserWarning"
+
+
+class NoiseFilter:
+    """Removes misleading lines from one stream of one node, which arrives in pieces; only whole lines are removed."""
+
+    def __init__(self) -> None:
+        self._within_line = False
+        self._source_follows = False
+
+    def take(self, text: str) -> str:
+        """Return the text without misleading lines."""
+        if not text:
+            return text
+        quiet = not self._source_follows and not _may_have_noise(text)
+        shown = text if quiet else "".join(self._worth_showing(text.splitlines(keepends=True)))
+        self._within_line = not text.endswith("\n")
+        return shown
+
+    def _worth_showing(self, lines: Iterable[str]) -> Iterator[str]:
+        for line in lines:
+            is_source, self._source_follows = self._source_follows and line.startswith("  "), False
+            whole = not self._within_line and line.endswith("\n")
+            self._within_line = not line.endswith("\n")
+            if whole and (is_source or _is_noise(line)):
+                self._source_follows = not is_source and _SHOWS_SOURCE in line
+            else:
+                yield line
+
+
+def without_noise(text: str) -> str:
+    """Return whole text without misleading lines."""
+    return NoiseFilter().take(text)
+
+
+def _may_have_noise(text: str) -> bool:
+    for word in _WORDS:  # noqa: SIM110 - quicker than `any`, for thousands of nodes that print
+        if word in text:
+            return True
+    return False
+
+
+def _is_noise(line: str) -> bool:
+    return any(word in line and pattern.search(line) for word, pattern in _NOISE)

@@ -1,0 +1,223 @@
+"""How many independent runs may go on at once: on this machine, on Spark's executors, or in this very process."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from tfos_lab.core.gpu_shares import GpuOption, gpus_wanted
+from tfos_lab.core.launchers import LauncherTraits
+from tfos_lab.core.roles import Role
+from tfos_lab.data.frames import is_connect
+from tfos_lab.errors import ConfigError
+from tfos_lab.launchers.capacity import cores, room
+from tfos_lab.launchers.spark import session as spark_session
+from tfos_lab.launchers.spark.executors import inspect_executors
+from tfos_lab.launchers.spark.slots import await_slots, gpus_per_task, slots_of
+from tfos_lab.node.gpus import VISIBLE, GpuLocks, devices_in, free_gpus, visible_gpus
+from tfos_lab.texts import format_count
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Slots(ABC):
+    """Where runs find a slot.
+
+    Parameters
+    ----------
+    limit : int or None
+        The most runs at once; None for as many as there are slots.
+
+    Attributes
+    ----------
+    is_waiting : bool
+        Whether the last call of `free` found that others hold the slots.
+    total : int
+        The number of slots, as far as it is known.
+    """
+
+    def __init__(self, limit: int | None, total: int) -> None:
+        self.limit = limit
+        self.is_waiting = False
+        self.total = total
+
+    def free(self, taken: int, launching: int, wanted: int = 1) -> int:
+        """Return how many slots are free for runs that begin now.
+
+        Parameters
+        ----------
+        taken : int
+            How many slots the runs that go on take.
+        launching : int
+            How many of these they may not have taken yet.
+        wanted : int
+            How many the next run needs.
+        """
+        free = self._free(taken, launching, wanted)
+        self.is_waiting = free < wanted and taken == 0
+        return max(0, free if self.limit is None else min(free, self.limit - taken))
+
+    @abstractmethod
+    def _free(self, taken: int, launching: int, wanted: int) -> int: ...
+
+    def most(self) -> int | None:
+        """Return how many slots one run may take at most; None if their number changes, or is not known."""
+        return self.total if self.limit is None else min(self.total, self.limit)
+
+    def environ(self, index: int, slots: int = 1) -> dict[str, str]:  # noqa: ARG002 - a hook
+        """Return further environment variables for a run that begins, which takes what they stand for."""
+        return {}
+
+    def release(self, index: int) -> None:  # noqa: B027 - a hook
+        """A run has ended, and gives back what it took."""
+
+
+class MachineSlots(Slots):
+    """This machine: a slot for each core, or for each task slot of a local session; and GPUs, if each run has some.
+
+    Parameters
+    ----------
+    limit : int or None
+        The most runs at once.
+    default : int or None
+        The number of slots without a limit; the number of cores if None.
+    gpus : int or None
+        GPUs of each run, which no other has at the same time; None leaves all GPUs visible to each.
+    largest : int
+        The most nodes of a run: there are so many slots at least, as nodes may share cores.
+
+    Raises
+    ------
+    ConfigError
+        If the machine has no room for so many runs, or too few GPUs for one.
+    """
+
+    def __init__(
+        self,
+        limit: int | None,
+        default: int | None,
+        gpus: int | None = None,
+        *,
+        largest: int = 1,
+    ) -> None:
+        fits, why = room()
+        if limit is not None and limit > fits:
+            raise ConfigError([f"slots={limit}: this machine has room for {format_count(fits, 'run')} at once: {why}"])
+        super().__init__(limit, min(fits, limit or max(default or cores(), largest)))
+        self._gpus = visible_gpus() if gpus else []
+        self._per_run = gpus or 0
+        self._taken: dict[int, GpuLocks] = {}
+        if gpus:
+            if gpus > len(self._gpus):
+                raise ConfigError(
+                    [f"gpus={gpus}: this machine has {len(self._gpus)} for all runs; ask for fewer, or leave it out"]
+                )
+            self.total = min(self.total, len(self._gpus) // gpus)
+
+    def _free(self, taken: int, launching: int, wanted: int) -> int:
+        free = self.total - taken
+        if not self._per_run:
+            return free
+        # Others may hold some, and those that launch may not have taken theirs yet, unless `environ` has.
+        return min(free, len(free_gpus(self._gpus)) // self._per_run - (launching if wanted > 1 else 0))
+
+    def environ(self, index: int, slots: int = 1) -> dict[str, str]:
+        """Take GPUs for a run of one node; the nodes of a larger one take theirs themselves."""
+        if not self._per_run or slots > 1:
+            return {}
+        self._taken[index] = locks = GpuLocks(os.environ)
+        return {VISIBLE: ",".join(locks.claim(self._per_run, self._gpus))}
+
+    def release(self, index: int) -> None:
+        """Give a run's GPUs to others."""
+        if index in self._taken:
+            self._taken.pop(index).close()
+
+
+class SparkSlots(Slots):
+    """The free task slots of a session; others may hold some, and under dynamic allocation their number changes.
+
+    Parameters
+    ----------
+    limit : int or None
+        The most runs at once.
+    spark : SparkSession
+        The session.
+    gpu_runs : int or None
+        For how many runs the executors' GPUs are enough; None where that does not matter.
+    """
+
+    def __init__(self, limit: int | None, spark: SparkSession, gpu_runs: int | None = None) -> None:
+        super().__init__(limit, 0)
+        self._spark = spark
+        self._gpu_runs = gpu_runs
+        self._dynamic = spark_session.allocates_dynamically(spark)
+
+    def most(self) -> int | None:
+        """Return the number of slots, unless executors come and go."""
+        slots = None if self._dynamic else await_slots(self._spark, 1)
+        if slots is None:
+            return self.limit
+        self.total = slots.total if self._gpu_runs is None else min(slots.total, self._gpu_runs)
+        return super().most()
+
+    def _free(self, taken: int, launching: int, wanted: int) -> int:
+        free = self._free_tasks(taken, launching, wanted)
+        return free if self._gpu_runs is None else min(free, self._gpu_runs - taken)
+
+    def _free_tasks(self, taken: int, launching: int, wanted: int) -> int:
+        slots = slots_of(self._spark)
+        if slots is None:
+            self.total = self.total or self._count_partitions()
+            return self.total - taken
+        self.total = slots.total
+        # Tasks of runs that launch are not among Spark's running ones yet.
+        free = slots.free - launching
+        if self._dynamic:
+            # A task that waits makes Spark ask for another executor.
+            return max(free, wanted - launching)
+        # Nodes that are fed may have given their slots back, for Spark's feed tasks.
+        return min(free, slots.total - taken)
+
+    def _count_partitions(self) -> int:
+        """Return how many slots a Connect server has, which it does not tell: it makes a partition for each."""
+        numbers = self._spark.range(1 << 16).selectExpr("spark_partition_id() as number")
+        row = numbers.agg({"number": "max"}).first()
+        return int(row[0]) + 1 if row is not None else 1
+
+
+class InlineSlots(Slots):
+    """This very process, which runs one after the other."""
+
+    def __init__(self) -> None:
+        super().__init__(1, 1)
+
+    def _free(self, taken: int, launching: int, wanted: int) -> int:  # noqa: ARG002
+        return 1 - taken
+
+
+def slots_for(
+    launcher: LauncherTraits, spark: SparkSession | None, *, limit: int | None, gpus: GpuOption, largest: int = 1
+) -> Slots:
+    """Return the slots of a launcher, for runs of up to ``largest`` nodes; see `MachineSlots` for errors."""
+    if launcher.runs_inline:
+        return InlineSlots()
+    of_run = None if gpus is None else gpus_wanted(gpus, Role.CHIEF, {})
+    if launcher.spans_hosts and spark is not None:
+        return SparkSlots(limit, spark, _gpu_runs(spark, of_run or 0))
+    slots = None if spark is None or is_connect(spark) else slots_of(spark)
+    return MachineSlots(limit, slots.total if slots is not None else None, of_run, largest=largest)
+
+
+def _gpu_runs(spark: SparkSession, per_run: int) -> int | None:
+    """Return for how many nodes the executors' GPUs are enough; None if they want none, or Spark assigns them."""
+    if not per_run or gpus_per_task(spark) is not None:
+        return None
+    there = {fact["host"]: len(devices_in(fact["gpus"])) for fact in inspect_executors(spark, 1, {})}
+    runs = sum(count // per_run for count in there.values())
+    if not runs:
+        hosts = ", ".join(f"{host} has {count}" for host, count in sorted(there.items()))
+        raise ConfigError([f"gpus={per_run}: no host of Spark's executors has so many for a run ({hosts})"])
+    return runs

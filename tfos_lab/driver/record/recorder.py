@@ -1,0 +1,145 @@
+"""Keeps a run's ``run.json`` up to date, on a thread of its own so that no node waits for the disk.
+
+The thread goes on while a cell keeps the kernel busy. So it is also the one that hears when another process, such as
+the Jupyter server, asks for the run's end.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import threading
+import time
+from collections.abc import Callable
+
+from tfos_lab.core import cluster_records
+from tfos_lab.driver.record.format import encode
+from tfos_lab.driver.record.snapshot import RecordedRun, take_snapshot
+from tfos_lab.driver.run_dir import RunDir
+from tfos_lab.driver.run_store import KeptRun
+from tfos_lab.driver.state.events import ClusterView, Event, NodeChanged, NodeHung, OutputProgressed, StateChanged
+
+logger = logging.getLogger(__name__)
+
+# Changes come in bursts; one write tells all of them. Figures change all the time: JupyterLab's panel reads them here.
+CHANGE_S = 0.5
+FIGURES_S = 2.0
+# Writing, on a slow disk or for many nodes, may take this share of the time, but no change waits longer than that.
+WRITING_SHARE = 0.05
+LONGEST_S = 5.0
+# The first write waits so long: it must not compete with the start of the nodes, of which people count milliseconds.
+START_DELAY_S = 0.2
+# How soon somebody who asks for the end from another process is heard.
+LISTEN_S = 0.25
+
+
+class RunRecorder:
+    """Writes ``run.json`` of one run, from `start` to `finish` (thread ``tfos-record-<cluster>``).
+
+    Parameters
+    ----------
+    run_dir : RunDir
+        Where to write.
+    run : RecordedRun
+        What to write about.
+    on_end : callable, optional
+        Called on the thread once the last record has been written; raises nothing.
+    """
+
+    def __init__(self, run_dir: RunDir, run: RecordedRun, on_end: Callable[[], None] = lambda: None) -> None:
+        self._run_dir = run_dir
+        self._run = run
+        self._on_end = on_end
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._due_s = math.inf
+        self._written_s = math.inf  # until the first write, which no event brings forward
+        self._written: ClusterView | None = None
+        self._finished = False
+        self._rest_s = 0.0
+        self._warned = False
+        self._stop_mark = None if run_dir.is_part else cluster_records.stop_mark(run_dir.id)
+        self._kept: KeptRun | None = None
+        store = run.config.run_store
+        if store and not run_dir.is_part:
+            self._kept = KeptRun(run_dir, store, run.history.add_note)
+
+    def start(self) -> None:
+        """Start the thread, which soon writes for the first time; may be called twice."""
+        with self._changed:
+            if self._thread is None:
+                self._due_s = time.monotonic() + START_DELAY_S
+                name = f"tfos-record-{self._run_dir.id}"
+                self._thread = threading.Thread(target=self._write_until_finished, name=name, daemon=True)
+                self._thread.start()
+                if self._kept is not None:
+                    self._kept.start()
+
+    def on_event(self, event: Event) -> None:
+        """Plan a write if ``event`` changes the state of something; called by the thread that publishes it."""
+        if not isinstance(event, StateChanged | NodeChanged | NodeHung | OutputProgressed):
+            return
+        with self._changed:
+            due_s = self._written_s + max(CHANGE_S, self._rest_s)
+            if due_s < self._due_s:
+                self._due_s = due_s
+                self._changed.notify()
+
+    def finish(self) -> None:
+        """Have the last record written, and the thread end; may be called twice."""
+        with self._changed:
+            self._finished = True
+            self._changed.notify()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait until the last record has been written; then until the run's store has the folder, if it has one."""
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+        if self._kept is not None:
+            self._kept.join()
+
+    def _write_until_finished(self) -> None:
+        try:
+            while self._write_when_due():
+                pass
+        finally:
+            if self._kept is not None:
+                self._kept.finish()
+            self._on_end()
+
+    def _write_when_due(self) -> bool:
+        """Wait until a write is due, and write; return whether another one follows."""
+        while not self._is_due():
+            if self._stop_mark is not None and os.path.exists(self._stop_mark):  # noqa: PTH110 - no error is of interest
+                self._stop_mark.unlink(missing_ok=True)
+                # It may take as long as the nodes' grace period.
+                threading.Thread(target=self._run.stop, name=f"tfos-stop-{self._run_dir.id}", daemon=True).start()
+        with self._changed:
+            is_last = self._finished
+            self._written_s = time.monotonic()
+            self._due_s = self._written_s + max(FIGURES_S, self._rest_s)
+        self._write(is_last=is_last)
+        return not is_last
+
+    def _is_due(self) -> bool:
+        """Wait until a write is due, or it is time to listen again; return whether one is."""
+        with self._changed:
+            wait_s = self._due_s - time.monotonic()
+            if not self._finished and wait_s > 0:
+                self._changed.wait(wait_s if self._stop_mark is None else min(wait_s, LISTEN_S))
+            return self._finished or time.monotonic() >= self._due_s
+
+    def _write(self, *, is_last: bool) -> None:
+        """Write the record as of now, if it has changed; a full disk costs the record, not the run."""
+        began_s, record = time.monotonic(), take_snapshot(self._run_dir, self._run)
+        if record.view == self._written and not is_last:
+            return
+        try:
+            self._run_dir.write_record(encode(record))
+            self._written = record.view
+            self._rest_s = min(LONGEST_S, (time.monotonic() - began_s) / WRITING_SHARE)
+        except OSError as error:
+            if not self._warned:
+                self._warned = True
+                logger.warning("%s cannot be written: %s", self._run_dir.record, error)

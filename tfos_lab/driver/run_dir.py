@@ -1,0 +1,180 @@
+"""The folder of one run on this machine: the only module that knows what lies where in it.
+
+::
+
+    runs/mnist-20260101-120000-1f2e/
+        run.json         what the run was and how it went; see `tfos_lab.driver.record.format`
+        chief-0.log      one whole log for each node
+        events/          event files for TensorBoard, unless ``log_dir`` names another folder of this machine
+        output/          what the nodes wrote to ``ctx.output_dir``
+        shown/           pictures and tables of ``ctx.show``
+        results/         large results that nobody has looked at yet
+        checkpoint-0/    how far Spark has read the first stream
+        backup-<id>/     what a restart continues from, unless ``log_dir`` names another folder
+        run-3/           the same of one of several independent runs
+        notes.json       tags and a note that the user has given it
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import os
+import secrets
+import socket
+from pathlib import Path
+
+from tfos_lab.core.paths import is_local
+
+
+class RunDir:
+    """The folder of one run.
+
+    Parameters
+    ----------
+    path : pathlib.Path
+        The folder, which exists.
+    log_dir : str, optional
+        Where the user wants event files and backups: another folder, or an address such as ``"gs://bucket/logs"``.
+    run_id : str, optional
+        Unique identifier of the run; the name of the folder by default.
+
+    Attributes
+    ----------
+    id : str
+        Unique identifier of the run.
+    events, output, record, notes : pathlib.Path
+        Event files, output of the nodes, ``run.json``, and what the user says of it.
+    log_dir : str
+        Where event files belong.
+    event_home : str
+        The folder that the nodes write them to, and TensorBoard shows: that one, or `events` if it is remote.
+    """
+
+    def __init__(self, path: Path, log_dir: str | None = None, *, run_id: str = "") -> None:
+        self.path = path
+        self.id = run_id or path.name
+        self.events = path / "events"
+        self.output = path / "output"
+        self.record = path / "run.json"
+        self.notes = path / "notes.json"
+        self.log_dir = log_dir or str(self.events)
+        self.event_home = self.log_dir if is_local(self.log_dir) else str(self.events)
+        self._backup_home = log_dir or str(path)
+
+    @classmethod
+    def make(cls, name: str, log_dir: str | None = None) -> RunDir:
+        """Make the folder of a new run.
+
+        It is below ``$TFOS_LAB_RUNS``, by default ``runs/`` in the working directory, or in the user's cache where that
+        folder cannot be written. Only the user can open it: logs and records show code, data and paths.
+
+        Raises
+        ------
+        PermissionError
+            If neither can be written.
+        """
+        run = f"{_label(name)}-{dt.datetime.now().astimezone():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+        bases = run_bases()
+        for base in bases:
+            with contextlib.suppress(OSError):
+                folder = base / run
+                base.mkdir(parents=True, exist_ok=True)
+                folder.mkdir(mode=0o700)
+                return cls(folder, log_dir)
+        raise PermissionError(f"no run folder can be made in {' or '.join(map(str, bases))} on {socket.gethostname()}")
+
+    def make_part(self, name: str) -> RunDir:
+        """Make the folder of one of several independent runs within this one; it may be there already."""
+        folder = self.path / f"run-{name}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        return RunDir(folder, run_id=f"{self.id}.{name}")
+
+    @property
+    def is_part(self) -> bool:
+        """Whether it is the folder of one of several independent runs."""
+        return self.id != self.path.name
+
+    @property
+    def may_hold_run(self) -> bool:
+        """Whether there is a ``run.json``, or cannot be seen: the folder is another user's."""
+        try:
+            return self.record.exists()
+        except PermissionError:
+            return True
+
+    def log(self, node: str) -> Path:
+        """Return the log file of a node, such as ``"worker:0"``."""
+        return self.path / f"{_file_name(node)}.log"
+
+    def output_of(self, node: str) -> Path:
+        """Return where the output of a node other than the chief goes."""
+        return self.output / _file_name(node)
+
+    def partial_output(self, rank: int) -> Path:
+        """Return the file that holds what has arrived of the output file that a node is sending."""
+        return self.path / f".output-{rank}.part"
+
+    def result(self, node: str) -> Path:
+        """Return the file with a node's result, if that was large and nobody has looked at it."""
+        return self.path / "results" / _file_name(node)
+
+    def make_probe(self) -> Path:
+        """Make an empty file of a name that nobody can guess: a node that finds it sees this very folder."""
+        probe = self.path / f".home-{secrets.token_hex(16)}"
+        probe.touch(mode=0o600)
+        return probe
+
+    def checkpoint(self, stream: int) -> str:
+        """Return the address of the folder in which Spark records how far it has read a stream."""
+        return (self.path / f"checkpoint-{stream}").as_uri()
+
+    @property
+    def backup_home(self) -> str:
+        """The folder, which all nodes must see, that holds their backups."""
+        return self._backup_home
+
+    @property
+    def backup(self) -> str:
+        """The folder in which the nodes keep what a restart continues from."""
+        return f"{self._backup_home.rstrip('/')}/backup-{self.id}"
+
+    def write_record(self, data: bytes) -> None:
+        """Replace ``run.json``, readable by the user only; a reader sees the old file or the new one.
+
+        Raises
+        ------
+        OSError
+            If it cannot be written.
+        """
+        self._replace(self.record, data)
+
+    def write_notes(self, data: bytes) -> None:
+        """Replace ``notes.json`` in the same way; raises the same errors."""
+        self._replace(self.notes, data)
+
+    def _replace(self, file: Path, data: bytes) -> None:
+        partial = self.path / f".{file.name}.part"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(partial, flags, 0o600), "wb") as opened:
+            opened.write(data)
+        partial.replace(file)
+
+
+def run_bases() -> list[Path]:
+    """Return where runs are made, the first choice first: ``runs/`` here, and the user's cache."""
+    here = Path(os.environ.get("TFOS_LAB_RUNS", "runs")).absolute()
+    return [here, Path.home() / ".cache" / "tfos_lab" / "runs"]
+
+
+def parts_of(folder: Path) -> list[Path]:
+    """Return the folders of independent runs within a run's folder, or none."""
+    return sorted(folder.glob("run-*"), key=lambda path: [(len(part), part) for part in path.name.split(".")])
+
+
+def _label(name: str) -> str:
+    return "".join(char if char.isalnum() or char in "-_" else "-" for char in name)[:40]
+
+
+def _file_name(node: str) -> str:
+    return node.replace(":", "-")

@@ -1,0 +1,277 @@
+"""Keeps the folders of runs at an address, too, where the history finds them from any machine.
+
+`KeptRun` copies one run's folder there: its record and logs while it goes on, so that a driver that is killed leaves a
+trace, and all of it at the end. For the history, `fetch_records` and `fetch` copy back what is asked for, into a folder
+that goes with this process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfos_lab.core.config import ClusterConfig
+from tfos_lab.core.paths import hadoop_path, is_local, without_keys
+from tfos_lab.data.frames import is_connect
+from tfos_lab.data.session_stores import stores_of
+from tfos_lab.driver.run_dir import RunDir
+from tfos_lab.errors import ConfigError
+from tfos_lab.node.files.listed import FoundFile, files_in
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tfos_lab.gfile import Store
+
+logger = logging.getLogger(__name__)
+
+RUN_STORE = "TFOS_LAB_RUN_STORE"
+#: A run that goes on is copied at least so often; one that has not been for much longer has lost its driver.
+LONGEST_PAUSE_S = 30.0
+_FIRST_PAUSE_S = 0.5
+# While a run goes on, larger logs are not copied again and again.
+_SMALL_BYTES = 16 << 20
+# The end of a run waits for a store for as long as that takes something.
+_PATIENCE_S = 60.0
+_STEP_S = 0.1
+# Below the user's home.
+_DEFAULT_FOLDER = "tfos_lab/runs"
+_RECORD = "run.json"
+# Of the run's folder: marks and unfinished files of ours, and backups, which are for restarts of this very run.
+_NOT_KEPT = (".", "backup-")
+_READERS = 16
+_BLOCK = 4 << 20
+
+
+def with_store(config: ClusterConfig, session: SparkSession | None) -> ClusterConfig:
+    """Return the configuration with the address, in full, at which its run is to be kept, if any.
+
+    That is ``run_store``, or else what `RUN_STORE` says. Without either, it is on the session's default file system
+    where the driver is in a container of the cluster, whose disk goes with it.
+
+    Raises
+    ------
+    ConfigError
+        If no files can be written where the user wants them.
+    """
+    asked = config.run_store if config.run_store is not None else os.environ.get(RUN_STORE)
+    in_container = _in_container(session)
+    if asked == "" or (asked is None and not in_container):
+        return config
+    from tfos_lab.data.file_systems import require_folder
+
+    if asked is not None:
+        config = dataclasses.replace(config, run_store=asked)  # checks that of the environment
+    store = hadoop_path(asked or _DEFAULT_FOLDER, stores_of(session).default_fs, "/").rstrip("/")
+    problem = "Spark's default file system is this host's own" if is_local(store) else ""
+    try:
+        if not problem:
+            require_folder(store)
+    except ConfigError as error:
+        if asked is not None:
+            raise
+        problem = str(error)
+    if problem:
+        logger.warning("the run's folder goes with this container's disk: %s; run_store= names an address", problem)
+        return config
+    if in_container:  # its log is all that there is to see
+        logger.warning("the run's folder is kept in %s", without_keys(store))
+    return dataclasses.replace(config, run_store=store)
+
+
+def _in_container(session: SparkSession | None) -> bool:
+    """Whether this process is a driver that was submitted with ``--deploy-mode cluster``."""
+    if session is None or is_connect(session):
+        return False
+    conf = session.sparkContext.getConf()
+    # On Kubernetes, the container submits once more, as a client.
+    return conf.get("spark.submit.deployMode") == "cluster" or conf.get("spark.kubernetes.submitInDriver") == "true"
+
+
+class KeptRun:
+    """Copies a run's folder to a store, from `start` to `finish` (thread ``tfos-store-<run>``).
+
+    Parameters
+    ----------
+    run_dir : RunDir
+        The folder.
+    store : str
+        The address that holds the folders of runs.
+    note : callable
+        Takes a sentence that the cell shows.
+    """
+
+    def __init__(self, run_dir: RunDir, store: str, note: Callable[[str], None]) -> None:
+        self._folder = run_dir.path
+        self._address = f"{store}/{run_dir.path.name}"
+        self._note = note
+        self._thread = threading.Thread(target=self._work, name=f"tfos-store-{run_dir.id}", daemon=True)
+        self._ending = threading.Event()
+        self._put: dict[str, FoundFile] = {}
+        self._moved_s = 0.0
+
+    def start(self) -> None:
+        """Start to copy, and show where to."""
+        self._note(f"The run's folder is kept at {without_keys(self._address)}")
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Have all that has changed be copied a last time."""
+        self._moved_s = time.monotonic()
+        self._ending.set()
+
+    def join(self) -> None:
+        """Wait until that is done, for as long as the store takes something."""
+        if not self._ending.is_set():
+            return
+        while self._thread.is_alive():
+            if time.monotonic() - self._moved_s > _PATIENCE_S:
+                self._tell(f"no answer for {_PATIENCE_S:g} s")
+                return
+            self._thread.join(_STEP_S)
+
+    def _work(self) -> None:
+        pause_s, is_last, told = _FIRST_PAUSE_S, False, False
+        while not is_last:
+            is_last = self._ending.wait(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            try:
+                self._copy(whole=is_last)
+            except Exception as error:  # noqa: BLE001 - a store may raise anything; the next round tries again
+                if is_last or not told:
+                    self._tell(" ".join(str(error).split()) or type(error).__name__)
+                told = True
+
+    def _copy(self, *, whole: bool) -> None:
+        from tfos_lab.gfile import store_of
+
+        store, root = store_of(self._address)
+        files = files_in(self._folder)[0]
+        # Whoever reads in the record that the run has ended finds the rest.
+        for name in sorted(files, key=lambda name: name.endswith(_RECORD)):
+            file = files[name]
+            # The record is a sign of life, too.
+            if _is_kept(file, whole=whole) and (self._put.get(name) != file or name == _RECORD):
+                store.put(file.path, f"{root}/{name}", self._moved)
+                self._put[name] = file
+
+    def _moved(self) -> None:
+        self._moved_s = time.monotonic()
+
+    def _tell(self, why: str) -> None:
+        text = without_keys(f"not all of the run's folder {self._folder} is at {self._address}: {why}")
+        logger.warning("%s", text)
+        self._note(text)
+
+
+def _is_kept(file: FoundFile, *, whole: bool) -> bool:
+    parts = file.name.split("/")
+    own = parts[1:] if parts[0].startswith("run-") else parts  # of an independent run
+    if own[:1] == [] or own[0].startswith(_NOT_KEPT):
+        return False
+    is_text = len(own) == 1 and (own[0] == _RECORD or own[0].endswith(".log"))
+    return whole or (is_text and file.size <= _SMALL_BYTES)
+
+
+# ---- for the history ------------------------------------------------------------------------------------------------
+
+_copies: dict[str, tempfile.TemporaryDirectory[str]] = {}
+_copying = threading.Lock()
+
+
+def fetch_records(address: str) -> tuple[Path, dict[str, float]]:
+    """Copy the records of all runs that are kept at an address.
+
+    Returns
+    -------
+    (pathlib.Path, dict of str to float)
+        A folder of this machine that holds the runs' folders, with nothing but their records so far; and when each
+        record was last written to the store, in seconds since the epoch, by the folder's name.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such folder, or it cannot be read.
+    """
+    from tfos_lab.data.file_systems import readable_errors
+    from tfos_lab.gfile import store_of
+
+    with _copying, readable_errors(address, "read"):
+        if address not in _copies:
+            _copies[address] = tempfile.TemporaryDirectory(prefix="tfos-runs-")
+        place = Path(_copies[address].name)
+        store, root = store_of(address)
+        if store.kind(root) != "directory":
+            raise ConfigError([f"{address}: there is no such folder; name the one that holds the folders of runs"])
+
+        def fetch_record(name: str) -> float | None:
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                return _fetch_file(store, f"{root}/{name}/{_RECORD}", place / name / _RECORD)
+            return None
+
+        names = _children(store, root)
+        with ThreadPoolExecutor(_READERS, "tfos-records") as pool:
+            written = dict(zip(names, pool.map(fetch_record, names), strict=True))
+    return place, {name: written_s for name, written_s in written.items() if written_s is not None}
+
+
+def fetch(address: str, place: Path) -> None:
+    """Copy a file or a folder of a kept run to this machine, as far as it is not there; nothing if there is none.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be read.
+    """
+    from tfos_lab.data.file_systems import readable_errors
+    from tfos_lab.gfile import store_of
+
+    with readable_errors(address, "read"), contextlib.suppress(FileNotFoundError):
+        store, path = store_of(address)
+        _fetch_below(store, path, place)
+
+
+def _fetch_below(store: Store, path: str, place: Path) -> None:
+    if not store.is_directory(path):
+        _fetch_file(store, path, place)
+        return
+    place.mkdir(parents=True, exist_ok=True)
+    for name in _children(store, path):
+        _fetch_below(store, f"{path}/{name}", place / name)
+
+
+def _children(store: Store, path: str) -> list[str]:
+    # Object stores may hold names that lead out of a folder of this machine.
+    return [name for name in store.children(path) if name not in {".", ".."}]
+
+
+def _fetch_file(store: Store, path: str, place: Path) -> float:
+    """Copy a file unless it has been copied as it is; return when it was written."""
+    info = store.info(path)
+    written_ns = info.mtime_ns or 0
+    with contextlib.suppress(OSError):
+        here = place.stat()
+        if (here.st_size, here.st_mtime_ns) == (info.size, written_ns):
+            return written_ns / 1e9
+    place.parent.mkdir(parents=True, exist_ok=True)
+    partial = place.with_name(f"{place.name}.part")
+    reader, offset = store.reader(path), 0
+    with contextlib.closing(reader), partial.open("wb") as file:
+        while True:
+            block, begin, count = reader.read(offset, _BLOCK)
+            if count <= 0:
+                break
+            file.write(block[begin : begin + count])
+            offset += count
+    os.utime(partial, ns=(written_ns, written_ns))
+    partial.replace(place)
+    return written_ns / 1e9

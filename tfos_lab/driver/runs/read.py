@@ -1,0 +1,169 @@
+"""Reads the runs below a folder. A file that cannot be read is told in one line, and the others are there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from tfos_lab.core.paths import is_local
+from tfos_lab.driver.record.format import decode_header
+from tfos_lab.driver.run_dir import RunDir, parts_of, run_bases
+from tfos_lab.driver.runs.run import Run
+from tfos_lab.errors import ConfigError
+
+# A record with 2,000 reports has some hundred kilobytes.
+_MAX_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A folder, or its address, whose ``run.json`` cannot be read, and why."""
+
+    path: Path | str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """A folder below ``runs/``: one run, or the independent runs of one call of `tfos_lab.parallel` or `search`.
+
+    ``runs`` are all that have a record in it. ``whole`` is the one that tells of all independent runs; kernels of
+    earlier versions have left none.
+    """
+
+    path: Path
+    runs: tuple[Run, ...]
+    unreadable: tuple[Unreadable, ...] = ()
+
+    @property
+    def whole(self) -> Run | None:
+        """The run that tells of all independent runs in the folder, or the only one."""
+        return next((run for run in self.runs if run.run_dir == self.path), None)
+
+
+@dataclass(frozen=True)
+class Runs:
+    """What was found: runs, newest first, and what cannot be read; ``places`` are the folders that were searched."""
+
+    runs: tuple[Run, ...]
+    unreadable: tuple[Unreadable, ...]
+    places: tuple[Path | str, ...]
+
+
+def read_runs(folder: str | os.PathLike[str] | None = None) -> Runs:
+    """Read all runs; the independent runs of one call are one run, if a record tells of all of them.
+
+    Parameters
+    ----------
+    folder : path, optional
+        Where the runs are, such as ``"elsewhere/runs"`` or the address of a ``run_store``; by default where this
+        process would make new ones.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such folder, or the address cannot be read.
+    """
+    if folder is not None and not is_local(os.fspath(folder)):
+        return _read_store(os.fspath(folder).rstrip("/"))
+    places = places_of(folder)
+    found = [one for place in places for one in read_folders(place, with_parts=False)]
+    runs = [run for one in found for run in one.runs]
+    return Runs(_newest_first(runs), tuple(bad for one in found for bad in one.unreadable), tuple(places))
+
+
+def _newest_first(runs: list[Run]) -> tuple[Run, ...]:
+    return tuple(sorted(runs, key=lambda run: run.started_s, reverse=True))
+
+
+def _read_store(address: str) -> Runs:
+    """Read the runs that are kept at an address; of each there is nothing here but its record."""
+    from tfos_lab.data.session_stores import stores_of
+    from tfos_lab.driver.run_store import fetch_records
+    from tfos_lab.launchers.spark.session import active_session
+
+    stores_of(active_session())  # it may know the host that an address leaves out, and has keys
+    place, written = fetch_records(address)
+    found = [read_run(place / name) for name in written]
+    runs = [
+        replace(run, address=f"{address}/{run.run_dir.name}", written_s=written[run.run_dir.name])
+        for run in found
+        if isinstance(run, Run)
+    ]
+    bad = [Unreadable(f"{address}/{Path(one.path).name}", one.reason) for one in found if isinstance(one, Unreadable)]
+    return Runs(_newest_first(runs), tuple(bad), (address,))
+
+
+def name_place(names: Sequence[str], folder: str | None) -> tuple[list[str], str | None]:
+    """Return names of runs without the address that may stand among them, and that instead of no folder."""
+    addresses = [name for name in names if not is_local(name)]
+    return [name for name in names if is_local(name)], folder or (addresses[0] if addresses else None)
+
+
+def places_of(folder: str | os.PathLike[str] | None = None) -> list[Path]:
+    """Return the folders that hold runs; raises `ConfigError` if the one that is named is not there."""
+    if folder is None:
+        return list(dict.fromkeys(base for base in run_bases() if base.is_dir()))
+    path = Path(folder).expanduser().absolute()
+    if not path.is_dir():
+        raise ConfigError([f"{folder}: there is no such folder; name the one that holds the folders of runs"])
+    return [path]
+
+
+def read_folders(place: Path, *, with_parts: bool = True) -> Iterator[RunFolder]:
+    """Yield each folder of ``place`` that holds a run, or several.
+
+    Without ``with_parts``, independent runs that have a record of all of them are not read themselves.
+    """
+    try:
+        children = sorted(child for child in place.iterdir() if not child.name.startswith("."))
+    except OSError as error:
+        yield RunFolder(place, (), (Unreadable(place, error.strerror or str(error)),))
+        return
+    for child in children:
+        found = list(_read_all(child, with_parts=with_parts))
+        if found:
+            runs = tuple(one for one in found if isinstance(one, Run))
+            yield RunFolder(child, runs, tuple(one for one in found if isinstance(one, Unreadable)))
+
+
+def _read_all(folder: Path, *, with_parts: bool) -> Iterator[Run | Unreadable]:
+    whole = read_run(folder) if RunDir(folder).may_hold_run else None
+    if whole is not None:
+        yield whole
+    if with_parts or not isinstance(whole, Run) or not whole.record.view.of_runs:
+        yield from (read_run(path) for path in parts_of(folder) if RunDir(path).may_hold_run)
+
+
+def read_part(whole: Run, name: str) -> Run | Unreadable | None:
+    """Return one of the independent runs in the folder of all, such as ``"run-3"``; None if it is not there."""
+    folder = whole.here(f"{name}/{RunDir(whole.run_dir).record.name}").parent
+    part = read_run(folder) if RunDir(folder).may_hold_run else None
+    if not isinstance(part, Run) or not whole.address:
+        return part
+    return replace(part, address=f"{whole.address}/{name}", written_s=whole.written_s)
+
+
+def read_run(path: Path) -> Run | Unreadable:
+    """Return the run in a folder, or why it cannot be read."""
+    files = RunDir(path)
+    try:
+        size = files.record.stat().st_size
+        if size > _MAX_BYTES:
+            return Unreadable(path, f"run.json has {size >> 20} MB, which no run of tfos_lab writes")
+        return Run(decode_header(files.record.read_bytes()), path)
+    except OSError as error:
+        return Unreadable(path, f"run.json: {error.strerror or error}")
+    except msgspec.ValidationError as error:
+        return Unreadable(path, f"run.json is not that of a run of tfos_lab ({error})")
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return Unreadable(path, f"run.json is damaged ({error})")
+    except (ValueError, RecursionError) as error:
+        return Unreadable(path, str(error))

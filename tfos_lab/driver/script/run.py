@@ -1,0 +1,239 @@
+"""`ScriptRun`: a script on its nodes, as its user holds it; a thread follows it to its end."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from tfos_lab.core.config import FeedConfig, train_keywords
+from tfos_lab.core.states import RunState
+from tfos_lab.driver.cluster import Cluster
+from tfos_lab.driver.results import Results
+from tfos_lab.driver.script.versions import Versions
+from tfos_lab.errors import ClusterEnded, NoSession, WaitTimeout
+from tfos_lab.launchers.spark import session as spark_session
+from tfos_lab.launchers.spark.session import lost_connect_server
+
+if TYPE_CHECKING:
+    from tfos_lab.driver.state.events import ClusterView
+
+# How often the thread looks whether Spark still lives.
+_WATCH_S = 0.5
+# Short, so that an interrupt and the display are quick.
+_STEP_S = 0.05
+# Nobody waits for nodes whose session is gone.
+_GONE_GRACE_S = 1.0
+
+
+@dataclass(frozen=True)
+class ScriptRows:
+    """What the nodes of a script are fed, and how."""
+
+    data: Any
+    config: FeedConfig
+
+
+class ScriptRun:
+    """One run of a script. Made by `tfos_lab.run_script`; usable with ``with``, which stops it at the end.
+
+    Safe to use from any thread.
+
+    Attributes
+    ----------
+    cluster : Cluster
+        Its nodes: logs, metrics, results, the run's folder.
+    path : pathlib.Path
+        The script.
+    version : pathlib.Path or None
+        Where its output is kept, once it is done: ``version-0001``, ….
+    """
+
+    def __init__(
+        self, cluster: Cluster, path: Path, *, rows: ScriptRows | None = None, versions: Versions | None = None
+    ) -> None:
+        self.cluster = cluster
+        self.path = path
+        self.version: Path | None = None
+        self._rows = rows
+        self._versions = versions
+        self._error: BaseException | None = None
+        self._over = threading.Event()
+        self._poll: Callable[[], None] = lambda: None
+        self._close: Callable[[], None] = lambda: None
+
+    def __repr__(self) -> str:
+        view = self.view()
+        up = sum(node.state.is_up for node in view.nodes)
+        kept = f", {self.version.name}" if self.version else ""
+        return f"<ScriptRun {self.name!r}: {self.state}, {up}/{len(view.nodes)} nodes{kept}>"
+
+    # ---- what it is -------------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The label of the run."""
+        return self.cluster.name
+
+    @property
+    def state(self) -> RunState:
+        """The state of its cluster, such as ``"running"``, ``"done"``, ``"failed"`` or ``"stopped"``."""
+        return self.cluster.state
+
+    @property
+    def ended(self) -> bool:
+        """Whether all is over: the nodes have ended, and the output is in its place."""
+        return self._over.is_set()
+
+    @property
+    def cause(self) -> str:
+        """Why it failed or ended early, in one line; "" where it did not."""
+        if isinstance(self._error, ClusterEnded):
+            return "it was stopped"
+        if isinstance(self._error, NoSession):
+            return self._error.reason
+        return str(self._error).partition("\n")[0] if self._error is not None else ""
+
+    @property
+    def results(self) -> Results:
+        """What the nodes' functions have returned so far: ``results["worker:0"]``; None for a whole script."""
+        return self.cluster.results
+
+    @property
+    def run_dir(self) -> Path:
+        """The run's folder on this machine: logs, ``run.json`` and ``output``."""
+        return self.cluster.run_dir
+
+    @property
+    def output_dir(self) -> Path:
+        """Where the nodes' output is: the kept version, or ``output`` in the run's folder."""
+        return self.version or self.run_dir / "output"
+
+    def view(self) -> ClusterView:
+        """Return all that can be seen of its nodes now, as one value."""
+        return self.cluster.view()
+
+    def logs(self, node: str | None = None, tail: int | None = None) -> str:
+        """Return what a node has written, or all nodes; see `Cluster.logs`."""
+        return self.cluster.logs(node, tail)
+
+    # ---- wait and stop ----------------------------------------------------------------------------------------------
+
+    def wait(self, timeout: float | None = None) -> Results:
+        """Wait until the script has run on all nodes, and return what its functions returned.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Give up waiting after so many seconds; the script goes on.
+
+        Raises
+        ------
+        NodeFailed
+            With the remote traceback of the first node that failed.
+        FeedError, ReservationTimeout
+            If it could not be fed, or its nodes did not come up.
+        NoSession
+            If the SparkSession was stopped meanwhile.
+        ClusterEnded
+            If it was stopped.
+        WaitTimeout
+            If it still runs after ``timeout``.
+        """
+        __tracebackhide__ = True
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self._over.wait(_STEP_S):
+            self._poll()
+            if deadline is not None and time.monotonic() > deadline:
+                running = [view.name for view in self.cluster.nodes if not view.state.ended]
+                raise WaitTimeout(waited_s=float(timeout or 0), still_running=running)
+        self._close()
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+        return self.results
+
+    def stop(self, *, grace: float | None = None) -> None:
+        """End it: SIGTERM to all nodes, SIGKILL after ``grace`` seconds; nothing happens if it has ended."""
+        if not self.cluster.ended:
+            self.cluster.stop(grace=grace)
+        self._over.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    def watch(self, poll: Callable[[], None], close: Callable[[], None]) -> None:
+        """Have a display updated while `wait` waits, and closed at its end."""
+        self._poll, self._close = poll, close
+
+    # ---- the thread -------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the nodes, and follow them on a thread; what cannot be started raises here."""
+        try:
+            self.cluster.launch()
+        except BaseException as error:
+            self._error = error
+            self._over.set()
+            self.cluster.stop(grace=0.0)
+            raise
+        threading.Thread(target=self._follow, name=f"tfos-script-{self.cluster.id}", daemon=True).start()
+
+    def _follow(self) -> None:
+        try:
+            self._run_to_its_end()
+            self.version = self._keep_output()
+        except BaseException as error:  # noqa: BLE001 - `wait` raises it
+            self._error = self._cause_of(error)
+            if not self.cluster.ended:
+                self.cluster.history.add_note(f"stopped: {self.cause}")
+                self.cluster.stop(grace=_GONE_GRACE_S)
+        finally:
+            self._over.set()
+
+    def _run_to_its_end(self) -> None:
+        self.cluster.wait_until_running()
+        if self._rows is not None:
+            self.cluster.train(self._rows.data, **train_keywords(vars(self._rows.config)))
+        while True:
+            with contextlib.suppress(WaitTimeout):
+                self.cluster.wait(timeout=_WATCH_S)
+                return
+            self._require_session()
+
+    def _keep_output(self) -> Path | None:
+        output = self.run_dir / "output"
+        if self._versions is None or not output.is_dir():
+            return None
+        try:
+            version = self._versions.add(output)
+        except OSError as error:
+            raise OSError(
+                f"{self.name} is done, but {self._versions.folder} could not take its output: {error}"
+            ) from error
+        self.cluster.history.add_note(f"the output is kept as {version}")
+        return version
+
+    def _require_session(self) -> None:
+        session = self.cluster.spark
+        # Where a Spark Connect server is lost, the nodes tell whether they have gone with it.
+        death = None if session is None or lost_connect_server(session) else spark_session.death_of(session)
+        if session is not None and death is not None:
+            reason = f"{death} while {self.path.name} ran, and its nodes were stopped with it"
+            raise NoSession(reason=reason, advice=spark_session.advice_for(session))
+
+    def _cause_of(self, error: BaseException) -> BaseException:
+        """Return the first cause: nodes are lost and feeds fail once the session is gone."""
+        try:
+            self._require_session()
+        except NoSession as gone:
+            if error is not gone:
+                gone.__cause__ = error
+            return gone
+        return error

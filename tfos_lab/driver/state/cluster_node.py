@@ -1,0 +1,110 @@
+"""One rank of a cluster, as the cluster state keeps it: its view, its end, and what it tells of itself. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from tfos_lab import messages as m
+from tfos_lab.core.roles import NodeSpec
+from tfos_lab.core.states import NodeState
+from tfos_lab.driver.state.events import MetricsReported, NodeView, changed
+from tfos_lab.driver.state.instructions import Failure
+
+
+class ClusterNode:
+    """One rank; ``sends_output`` says that its output is still to come from another host.
+
+    ``orphan`` is the end of a child whose fork server has ended, and when that was told: where the executor has ended,
+    too, that is the cause. ``serves`` says that its function has begun to serve others. After a worker was lost and
+    until it serves again, ``loss`` says how it was lost.
+    """
+
+    def __init__(self, spec: NodeSpec, *, is_chief: bool) -> None:
+        self.spec = spec
+        self.trains = spec.role.trains
+        self.view = NodeView(name=spec.node, job_name=spec.job_name, task_index=spec.task_index, is_chief=is_chief)
+        self.outcome: m.Outcome | None = None
+        self.drained = False
+        self.sends_output = False
+        self.lost_s = 0.0
+        self.orphan: tuple[m.Outcome, float] | None = None
+        self.serves = False
+        self.loss: Failure | None = None
+        self._clock = NodeClock()
+
+    @property
+    def awaited(self) -> bool:
+        """Whether the run goes on until this node's function has ended."""
+        return self.trains and not self.serves
+
+    @property
+    def has_returned(self) -> bool:
+        """Whether its function has returned."""
+        return self.outcome is not None and self.outcome.kind == "returned"
+
+    def may_start_alone(self, failure: Failure) -> bool:
+        """Whether the others go on while it is started again: a worker that serves has no state of its own."""
+        return self.trains and self.serves and (self.view.state is NodeState.SERVING or failure.gone)
+
+    def heard_at(self, now_s: float) -> None:
+        """The node has sent a message."""
+        self.view = changed(self.view, last_heartbeat_s=now_s)
+
+    def take(self, told: m.RowsTaken | m.Activity) -> None:
+        """Take what the node tells of its rows, or of its work."""
+        if isinstance(told, m.RowsTaken):
+            self.view = changed(self.view, rows=told.rows)
+        else:
+            self.view = changed(self.view, activity=changed(told.seen, slower=None))
+
+    def take_report(self, report: m.Reported, now_s: float) -> MetricsReported:
+        """Take the metrics that the function reports; return the event."""
+        self.view = changed(
+            self.view,
+            metrics={**self.view.metrics, **report.metrics},
+            nan_since=_nan_since(self.view.nan_since, report.step, report.metrics),
+            step=report.step,
+            total_steps=report.total_steps or self.view.total_steps,
+        )
+        return MetricsReported(
+            time_s=self._clock.to_driver_s(report.time_s, now_s),
+            node=self.view.name,
+            step=report.step,
+            total_steps=report.total_steps,
+            metrics=report.metrics,
+        )
+
+
+# A message may be on its way for a while; clocks that are off by less are taken for right.
+_TOLERANCE_S = 5.0
+# A clock that is off by more was never set: certificates are not good on such a host either, and nothing is made right.
+_MOST_S = 86_400.0
+
+
+def _nan_since(
+    before: Mapping[str, int | None], step: int | None, metrics: Mapping[str, float]
+) -> dict[str, int | None]:
+    """Return which metrics are NaN, and since which step, after a report."""
+    since = {name: at for name, at in before.items() if name not in metrics}
+    for name, value in metrics.items():
+        if math.isnan(value):
+            since[name] = before.get(name, step)
+    return since
+
+
+class NodeClock:
+    """What is known of one node's clock, from the times in its messages and those of their arrival."""
+
+    def __init__(self) -> None:
+        self._ahead_s = -math.inf
+
+    def to_driver_s(self, time_s: float, now_s: float) -> float:
+        """Return a time of the node's clock, in a message that arrives now, as one of the driver's clock.
+
+        The message that was quickest says how far the clock is ahead; it is never too far by more than that took.
+        """
+        self._ahead_s = max(self._ahead_s, time_s - now_s)
+        if -_TOLERANCE_S <= self._ahead_s <= _TOLERANCE_S:
+            return time_s
+        return time_s - self._ahead_s if abs(self._ahead_s) < _MOST_S else time_s

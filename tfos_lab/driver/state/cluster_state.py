@@ -1,0 +1,538 @@
+"""The state machine of a cluster: which nodes have reserved, run and ended, and what follows from it.
+
+Messages, ticks and requests go in; instructions come out, and the server carries them out. There are no sockets,
+threads or clocks: time is an argument. What may follow what is a table in `core.states`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from tfos_lab import messages as m
+from tfos_lab.core.launchers import THIS_MACHINE
+from tfos_lab.core.roles import NodeSpec, Role, chief_of, cluster_spec
+from tfos_lab.core.states import NODE_TRANSITIONS, RUN_TRANSITIONS, NodeState, RunState
+from tfos_lab.driver.state.causes import SILENT_S, Causes, failure_from, in_terms_of_steps, summary
+from tfos_lab.driver.state.cluster_node import ClusterNode
+from tfos_lab.driver.state.events import (
+    EvaluatorFailed,
+    NodeChanged,
+    NodeHung,
+    NodeStartedAgain,
+    NodeView,
+    StateChanged,
+)
+from tfos_lab.driver.state.instructions import (
+    Failure,
+    Finished,
+    Instruction,
+    Overdue,
+    Publish,
+    SendTo,
+    StartAll,
+)
+from tfos_lab.driver.state.silence import Silence
+
+# A node without heartbeats for this long is lost.
+LOST_AFTER_S = 4.5
+# The loss of an executor is told so much later at most than that children have ended with its fork server.
+ORPHAN_PATIENCE_S = 3.0
+# Where the end of an executor is reported, its loss is told so much later at most, with Spark's reason.
+LEAVING_PATIENCE_S = 7.0
+# Spark ends the tasks of all nodes within so long of the loss of one.
+_SPARK_ENDS_ALL_S = 1.2
+# After the end, nodes have this long to send the rest of their logs.
+DRAIN_TIMEOUT_S = 10.0
+# A lost node may still send its output: its agent sometimes outlives its executor.
+FAREWELL_S = 5.0
+
+
+@dataclass
+class RestartBudget:
+    """The option ``restarts``, shared by all starts of a cluster's nodes.
+
+    A restart of all nodes counts as one, and so does that of a single worker.
+
+    Attributes
+    ----------
+    total, used : int
+        How many there may be, and how many there have been.
+    """
+
+    total: int = 0
+    used: int = 0
+
+    @property
+    def has_left(self) -> bool:
+        """Whether another one may follow."""
+        return self.used < self.total
+
+    def spend(self) -> int:
+        """Count one more; return its number, from 1."""
+        self.used += 1
+        return self.used
+
+
+class ClusterState:
+    """The state of one cluster, and the rules by which it changes.
+
+    Parameters
+    ----------
+    node_specs : list of NodeSpec
+        The nodes, in rank order.
+    grace_s : float
+        Seconds between SIGTERM and SIGKILL when nodes are ended.
+    needs_evaluator : bool
+        Whether the failure of an evaluator is that of the cluster.
+    restarts : RestartBudget, optional
+        How often nodes may be started again: a worker that serves others alone, or all of them.
+    starts_when_asked : bool
+        Whether a node that is to start does so only when somebody waits for it: then it is never overdue.
+    find_lack : callable, optional
+        Given the views of all nodes once they have reserved, returns why they cannot start, or "".
+    """
+
+    def __init__(
+        self,
+        node_specs: list[NodeSpec],
+        *,
+        grace_s: float,
+        needs_evaluator: bool = False,
+        restarts: RestartBudget | None = None,
+        starts_when_asked: bool = False,
+        find_lack: Callable[[tuple[NodeView, ...]], str] = lambda _views: "",
+    ) -> None:
+        chief = chief_of(node_specs)
+        self._nodes = [ClusterNode(spec, is_chief=spec == chief) for spec in node_specs]
+        self._grace_s = self._patience_s = grace_s
+        self._needs_evaluator = needs_evaluator
+        self._restarts = restarts or RestartBudget()
+        self._starts_when_asked = starts_when_asked
+        self._find_lack = find_lack
+        # When all nodes have to run, in attended seconds, and how long they were given.
+        self._start_by: tuple[float, float] | None = None
+        self._state = RunState.LAUNCHING
+        self._reason = ""
+        self.causes = Causes()
+        self._earlier_loss: tuple[Failure, float] | None = None
+        self._leaving_until_s = 0.0
+        self._ended_s: float | None = None
+        self._output_at_s = 0.0
+        self._finishing = False
+        self._over = False
+        self._silence = Silence(len(node_specs))
+
+    # ---- queries ----------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> RunState:
+        """The state of the cluster as a whole."""
+        return self._state
+
+    @property
+    def reason(self) -> str:
+        """One sentence on why the cluster is in this state, or empty."""
+        return self._reason
+
+    @property
+    def size(self) -> int:
+        """The number of nodes."""
+        return len(self._nodes)
+
+    @property
+    def attended_s(self) -> float:
+        """Seconds so far in which the driver was running, and would have heard the nodes."""
+        return self._silence.attended_s
+
+    @property
+    def views(self) -> tuple[NodeView, ...]:
+        """All nodes, in rank order."""
+        return tuple(node.view for node in self._nodes)
+
+    def view_of(self, rank: int) -> NodeView:
+        """Return one node."""
+        return self._nodes[rank].view
+
+    def has_drained(self, rank: int) -> bool:
+        """Whether a node has sent all it had: its agent may leave."""
+        return self._nodes[rank].drained
+
+    def may_replace(self, rank: int) -> bool:
+        """Whether another process may still take a node's place: the others have not been told the address of this."""
+        is_told = self._state in (RunState.STARTING, RunState.RUNNING)
+        return self._nodes[rank].view.state.is_replaceable and not is_told
+
+    @property
+    def outcomes(self) -> dict[str, m.Outcome]:
+        """How nodes have ended, by name; only those that have."""
+        return {node.spec.node: node.outcome for node in self._nodes if node.outcome is not None}
+
+    @property
+    def missing(self) -> list[str]:
+        """Nodes that have not reserved."""
+        return [node.spec.node for node in self._nodes if node.view.state is NodeState.WAITING]
+
+    # ---- messages ---------------------------------------------------------------------------------------------------
+
+    def handle(self, message: m.FromAgent, now_s: float) -> list[Instruction]:
+        """Handle an agent's message; return what must now be done."""
+        node = self._nodes[message.rank] if 0 <= message.rank < len(self._nodes) else None
+        if node is None:
+            return []
+        self._silence.broken_by(message.rank, now_s)
+        node.heard_at(now_s)
+        match message:
+            case m.Reserve():
+                return self._reserve(node, message, now_s)
+            case m.Progressed(state=state, pid=pid):
+                return self._progress(node, NodeState(state), pid, now_s)
+            case m.Heartbeat():
+                return [SendTo(message.rank, m.HeartbeatAck())]
+            case m.Reported():
+                return [Publish(node.take_report(message, now_s))]
+            case m.RowsTaken() | m.Activity():
+                node.take(message)
+            case m.Ended(outcome=outcome):
+                return self._end(node, outcome, now_s)
+            case m.OutputOpened() | m.FilePiece() | m.EventFilesPut() | m.OutputSettled():
+                return self._record_output(node, message, now_s)
+            case m.Drained():
+                node.drained = True
+                return [SendTo(message.rank, m.Shutdown()), *self._when_drained(now_s)]
+        return []
+
+    def _reserve(self, node: ClusterNode, message: m.Reserve, now_s: float) -> list[Instruction]:
+        if not self.may_replace(message.rank):
+            # Spark retried a task whose node had already started: two processes cannot share a rank.
+            return [SendTo(message.rank, m.Stop(grace_s=0.0)), SendTo(message.rank, m.Shutdown())]
+        # Spark may retry a task: the newer address replaces the lost one.
+        node.view = replace(
+            node.view,
+            host=message.host,
+            executor=message.executor,
+            address=message.address,
+            gpus=tuple(message.gpus),
+            gpu_count=message.gpu_count,
+        )
+        instructions = self._node_state(node, NodeState.RESERVED, now_s)
+        if self._state.is_ending:
+            return [*instructions, SendTo(message.rank, m.Stop(grace_s=0.0))]
+        instructions += self._cluster_state(RunState.RESERVING, now_s)
+        if self.missing:
+            return instructions
+        if lacking := self._find_lack(self.views):
+            return instructions + self.fail(Failure("launcher", "LaunchFailed", lacking), now_s)
+        spec = cluster_spec([n.spec for n in self._nodes], {n.spec.rank: n.view.address for n in self._nodes})
+        return [*instructions, StartAll(spec), *self._cluster_state(RunState.STARTING, now_s)]
+
+    def _progress(self, node: ClusterNode, state: NodeState, pid: int, now_s: float) -> list[Instruction]:
+        if node.view.state.ended:
+            return []
+        node.view = replace(node.view, pid=pid or node.view.pid)
+        if state is NodeState.SERVING:
+            node.serves, node.loss = True, None
+        instructions = self._node_state(node, state, now_s) + self._when_all_started(now_s)
+        return instructions + (self._when_all_returned(now_s) if state is NodeState.SERVING else [])
+
+    def _when_all_started(self, now_s: float) -> list[Instruction]:
+        if self._state is not RunState.STARTING:
+            return []
+        are_up = all(node.view.state.is_up or node.view.state.ended for node in self._nodes)
+        return self._cluster_state(RunState.RUNNING, now_s) if are_up else []
+
+    def _record_output(
+        self,
+        node: ClusterNode,
+        message: m.OutputOpened | m.FilePiece | m.EventFilesPut | m.OutputSettled,
+        now_s: float,
+    ) -> list[Instruction]:
+        match message:
+            case m.OutputOpened(place=place):
+                node.sends_output = bool(place)
+            case m.FilePiece() | m.EventFilesPut():
+                self._output_at_s = now_s
+            case m.OutputSettled():
+                node.sends_output = False
+                shutdown = [SendTo(node.spec.rank, m.Shutdown())] if node.view.state is NodeState.LOST else []
+                return [*shutdown, *self._when_drained(now_s)]
+        return []
+
+    # ---- endings ----------------------------------------------------------------------------------------------------
+
+    def _end(self, node: ClusterNode, outcome: m.Outcome, now_s: float) -> list[Instruction]:
+        if node.outcome is not None or node.view.state.ended or self._may_be_lost(node, outcome, now_s):
+            return []
+        if self._goes_on_without(node, outcome):
+            return self._start_again(node, failure_from(node.spec.node, outcome), now_s)
+        if outcome.kind == "returned" and self._state in (RunState.LAUNCHING, RunState.RESERVING):
+            return []  # no node has been started
+        node.outcome = outcome
+        if outcome.kind == "returned":
+            # A function that returns at once has run all the same.
+            is_quick = not (node.view.state.is_replaceable or node.view.state.is_up)
+            begun = self._progress(node, NodeState.RUNNING, 0, now_s) if is_quick else []
+            return begun + self._node_state(node, NodeState.DONE, now_s) + self._when_all_returned(now_s)
+        if outcome.kind == "stopped" or self._state.stop_requested or self._finishing:
+            return self._node_state(node, NodeState.DONE if self._finishing else NodeState.STOPPED, now_s)
+        failure = failure_from(node.spec.node, outcome)
+        instructions = self._node_state(node, NodeState.FAILED, now_s, detail=summary(failure))
+        if self._is_spared(node):
+            return [*instructions, _told(failure, now_s), *self._when_all_started(now_s)]
+        losses = [lost.loss for lost in self._nodes if outcome.consequence and lost.loss is not None]
+        explained = [i for loss in losses for i in self._fail(loss, now_s, consequence=False)]
+        return instructions + explained + self._fail(failure, now_s, consequence=outcome.consequence)
+
+    def _may_be_lost(self, node: ClusterNode, outcome: m.Outcome, now_s: float) -> bool:
+        """Whether to wait for the loss of a node's executor, which ends fork servers, and their children with them."""
+        if not outcome.orphaned or node.view.executor in ("", THIS_MACHINE):
+            return False
+        node.orphan = node.orphan or (outcome, now_s)
+        return now_s <= max(node.orphan[1] + ORPHAN_PATIENCE_S, self._leaving_until_s)
+
+    def _is_spared(self, node: ClusterNode) -> bool:
+        """Whether training goes on though this node has failed: no other waits for an evaluator."""
+        return node.spec.role is Role.EVALUATOR and not self._needs_evaluator
+
+    def _goes_on_without(self, node: ClusterNode, outcome: m.Outcome) -> bool:
+        """Whether a worker has failed that can be started again while training goes on."""
+        if outcome.kind not in ("raised", "exited") or outcome.consequence or not self._restarts.has_left:
+            return False
+        if self._state.is_ending or self._finishing or self.causes.has_unexplained:
+            return False
+        return node.may_start_alone(failure_from(node.spec.node, outcome))
+
+    def _start_again(self, node: ClusterNode, failure: Failure, now_s: float) -> list[Instruction]:
+        node.loss, node.orphan = failure, None
+        node.view = replace(node.view, pid=0)
+        number, reason = self._restarts.spend(), summary(failure)
+        event = NodeStartedAgain(
+            time_s=now_s, node=node.spec.node, reason=reason, restart=number, restarts=self._restarts.total
+        )
+        state = self._node_state(node, NodeState.IMPORTING, now_s, detail=reason)
+        return [Publish(event), *state, SendTo(node.spec.rank, m.StartAgain())]
+
+    def _fail(self, failure: Failure, now_s: float, *, consequence: bool) -> list[Instruction]:
+        others_alive = any(not node.view.state.ended for node in self._nodes)
+        is_cause = self.causes.add(failure, now_s, consequence=consequence, others_alive=others_alive)
+        return self._fail_for(failure, now_s) if is_cause else []
+
+    def _fail_for(self, failure: Failure, now_s: float) -> list[Instruction]:
+        """The first real cause is known: stop all nodes."""
+        steps = {
+            node.spec.node: -1 if node.view.step is None else node.view.step for node in self._nodes if node.trains
+        }
+        failure = self.causes.first = in_terms_of_steps(failure, self.outcomes, steps)
+        self._reason = f"{failure.node}: {summary(failure)}"
+        self._ended_s = now_s
+        state = RunState.FAILED
+        if failure.gone and self._restarts.has_left:
+            self._restarts.spend()
+            state = RunState.RESTARTING
+        reason = self._reason if state is RunState.FAILED else ""
+        return [*self._cluster_state(state, now_s), *self._stop_nodes(self._grace_s, reason)]
+
+    def _when_all_returned(self, now_s: float) -> list[Instruction]:
+        """All training nodes have returned: parameter servers and the evaluator may end too."""
+        if self._finishing or self._state.is_ending:
+            return []
+        awaited = [node for node in self._nodes if node.awaited]
+        if not awaited or not all(node.has_returned for node in awaited):
+            return []
+        self._ended_s = now_s
+        self._finishing = True
+        return [SendTo(node.spec.rank, m.Finish(grace_s=self._grace_s)) for node in self._nodes]
+
+    def record_logs(self, rank: int, now_s: float) -> None:
+        """Record that a node sends its log: it is alive, and at its end it may take longer for as long as it does."""
+        self._silence.broken_by(rank, now_s)
+        self._output_at_s = now_s
+
+    def _when_drained(self, now_s: float) -> list[Instruction]:
+        if self._over or any(self._is_present(node, now_s) for node in self._nodes):
+            return []
+        if self._finishing:
+            return self._conclude(RunState.DONE, now_s)
+        return self._conclude(_final(self._state), now_s) if self._state.is_ending else []
+
+    def _is_present(self, node: ClusterNode, now_s: float) -> bool:
+        if node.view.state is NodeState.LOST and node.sends_output:
+            return now_s - max(node.lost_s, self._output_at_s) <= FAREWELL_S
+        return not node.drained and node.view.state.has_agent
+
+    def _conclude(self, state: RunState, now_s: float) -> list[Instruction]:
+        self._over = True
+        never_came = [node for node in self._nodes if node.view.state is NodeState.WAITING]
+        gone = [change for node in never_came for change in self._node_state(node, NodeState.STOPPED, now_s)]
+        late = [SendTo(node.spec.rank, m.Shutdown()) for node in self._nodes if node.sends_output]
+        return [*gone, *late, *self._cluster_state(state, now_s), Finished()]
+
+    # ---- requests and time ------------------------------------------------------------------------------------------
+
+    def stop(self, now_s: float, *, grace_s: float | None = None, reason: str = "") -> list[Instruction]:
+        """End all nodes: the user has asked for it."""
+        grace_s = self._grace_s if grace_s is None else grace_s
+        if self._over:
+            return []
+        if self._state.ended or self._finishing:
+            return self._stop_nodes(grace_s)
+        self._reason = reason
+        self._ended_s = now_s
+        self._patience_s = max(self._patience_s, grace_s)
+        instructions = [*self._cluster_state(RunState.STOPPING, now_s), *self._stop_nodes(grace_s)]
+        return instructions + self._when_drained(now_s)
+
+    def abandon(self, now_s: float, state: RunState = RunState.STOPPED) -> list[Instruction]:
+        """Start nothing in the place of lost nodes: the user has stopped the cluster meanwhile, or nothing can be."""
+        return self._cluster_state(state, now_s) if self._state is RunState.RESTARTING else []
+
+    def fail(self, failure: Failure, now_s: float) -> list[Instruction]:
+        """End the cluster for a cause that the launcher or a feed has found."""
+        if self._state.is_ending or self._over or self._finishing:
+            return []
+        return [*self._fail(failure, now_s, consequence=False), *self._when_drained(now_s)]
+
+    def await_start(self, limit_s: float) -> list[Instruction]:
+        """All agents are on their way: their nodes have so long to run."""
+        self._start_by = self._silence.attended_s + limit_s, limit_s
+        return []
+
+    def _when_overdue(self) -> list[Instruction]:
+        if self._start_by is None or self._silence.attended_s < self._start_by[0]:
+            return []
+        limit_s, self._start_by = self._start_by[1], None
+        waits = self._state is RunState.STARTING and not self._starts_when_asked
+        return [Overdue(limit_s)] if waits or self._state in (RunState.LAUNCHING, RunState.RESERVING) else []
+
+    def tick(self, now_s: float, *, behind: bool = False) -> list[Instruction]:
+        """Do what is due: lost nodes, errors without a better explanation, nodes that do not drain.
+
+        ``behind`` says that at no moment since the last tick all messages had been handled that had arrived.
+        """
+        instructions: list[Instruction] = []
+        self._silence.tick(now_s, behind=behind)
+        for rank, silent_s in self._silence.longer_than(LOST_AFTER_S):
+            instructions += self.lose(rank, f"not heard of for {silent_s:.0f} s", now_s)
+        for node in self._nodes:
+            if node.orphan is not None:
+                instructions += self._end(node, node.orphan[0], now_s)
+                instructions += self._when_drained(now_s)  # all may have drained while this one's end was not believed
+        is_due = not self._state.is_ending and not self._may_be_explained(now_s)
+        if is_due and (unexplained := self.causes.overdue(now_s)) is not None:
+            instructions += self._fail_for(unexplained, now_s)
+        instructions += self._when_overdue()
+        if any(node.sends_output and node.view.state is NodeState.LOST for node in self._nodes):
+            instructions += self._when_drained(now_s)
+        patience_s = self._patience_s + DRAIN_TIMEOUT_S
+        # A node may take longer for as long as it sends files or its log.
+        silent_since_s = max(self._ended_s or 0.0, self._output_at_s)
+        if self._ended_s is not None and now_s - silent_since_s > patience_s:
+            instructions += self.give_up(now_s)
+        return instructions
+
+    def _may_be_explained(self, now_s: float) -> bool:
+        """Whether the loss of a node may come soon, and be why others have failed."""
+        silent = (self._nodes[rank] for rank, _ in self._silence.longer_than(SILENT_S))
+        is_missed = any(node.orphan is not None and not node.view.state.ended for node in self._nodes)
+        return now_s <= self._leaving_until_s or is_missed or any(not node.view.state.ended for node in silent)
+
+    def give_up(self, now_s: float) -> list[Instruction]:
+        """Wait for no node any longer, whatever was still to come."""
+        return [] if self._over else self._conclude(RunState.DONE if self._finishing else _final(self._state), now_s)
+
+    def expect_loss(self, now_s: float) -> None:
+        """A node's executor has ended, which its loss will tell: nothing that follows from it becomes the cause."""
+        self._leaving_until_s = now_s + LEAVING_PATIENCE_S
+
+    def lose(self, rank: int, why: str, now_s: float) -> list[Instruction]:
+        """A node has gone without reporting its end: its agent, its executor or its host is lost."""
+        node = self._nodes[rank]
+        if node.drained or node.view.state is NodeState.LOST:
+            if self._earlier_loss is not None and self._earlier_loss[0].node == node.spec.node:
+                # It has been silent for longer, and Spark ends the others only now.
+                self._earlier_loss = self._earlier_loss[0], now_s
+            return []
+        self._leaving_until_s = 0.0
+        had_ended = node.view.state.ended
+        if pause_s := self._silence.pause_s(now_s):
+            why += f"; the notebook's machine or kernel had not run for {pause_s:.0f} s"
+        instructions = self._node_state(node, NodeState.LOST, now_s, detail=why)
+        # Its agent may be alive but unreachable: then it has to leave.
+        node.lost_s = now_s
+        instructions.append(SendTo(rank, m.Stop(grace_s=0.0)))
+        if not node.sends_output:
+            instructions.append(SendTo(rank, m.Shutdown()))
+        if not self._state.is_ending and not self._finishing:
+            place = f" on {node.view.host}" if node.view.host else ""
+            executor = f" (executor {node.view.executor})" if node.view.executor else ""
+            failure = Failure(node.spec.node, "Lost", f"the node{place}{executor} is gone: {why}", gone=True)
+            if had_ended:
+                self._lose_early(node, failure, now_s)
+            else:
+                instructions += self._fail_for_lost(node, failure, now_s)
+        return instructions + self._when_drained(now_s)
+
+    def _fail_for_lost(self, node: ClusterNode, failure: Failure, now_s: float) -> list[Instruction]:
+        if self._is_spared(node):
+            self._lose_early(node, failure, now_s)
+            return [_told(failure, now_s), *self._when_all_started(now_s)]
+        # Spark ends the tasks of all nodes if it loses that of one, even where nobody waits for that one any more: its
+        # loss is why they are lost.
+        first, lost_s = self._earlier_loss or (failure, now_s)
+        cause = first if now_s - lost_s < _SPARK_ENDS_ALL_S else failure
+        return self._fail(cause, now_s, consequence=False)
+
+    def _lose_early(self, node: ClusterNode, failure: Failure, now_s: float) -> None:
+        """Remember the first loss of a node that nobody waits for, in case Spark ends the others for it."""
+        is_recent = self._earlier_loss is not None and now_s - self._earlier_loss[1] < _SPARK_ENDS_ALL_S
+        if not is_recent and node.view.executor not in ("", THIS_MACHINE):
+            self._earlier_loss = failure, now_s
+
+    def refuse(self, rank: int, what: str, now_s: float) -> list[Instruction]:
+        """A node has sent what no node sends: nothing more is taken from it, and it has failed unless it had ended."""
+        node = self._nodes[rank]
+        had_ended = node.view.state.ended
+        node.drained, node.sends_output = True, False
+        instructions: list[Instruction] = [SendTo(rank, m.Stop(grace_s=0.0)), SendTo(rank, m.Shutdown())]
+        if not had_ended:
+            text = f"{node.spec.node} sent what no node sends: {what}; it was refused"
+            instructions += self._node_state(node, NodeState.FAILED, now_s, detail=text)
+            if not self._state.is_ending:
+                instructions += self._fail(Failure(node.spec.node, "Refused", text), now_s, consequence=False)
+        return instructions + self._when_drained(now_s)
+
+    def mark_hung(self, rank: int, text: str, now_s: float) -> list[Instruction]:
+        """Say that a node hangs, or with an empty text that it goes on."""
+        node = self._nodes[rank]
+        is_news = bool(node.view.hung) != bool(text)
+        node.view = replace(node.view, hung=text)
+        return [Publish(NodeHung(time_s=now_s, node=node.spec.node, text=text))] if is_news else []
+
+    # ---- helpers ----------------------------------------------------------------------------------------------------
+
+    def _stop_nodes(self, grace_s: float, reason: str = "") -> list[Instruction]:
+        stop = m.Stop(grace_s=grace_s, reason=reason)
+        return [SendTo(node.spec.rank, stop) for node in self._nodes if not node.drained]
+
+    def _node_state(self, node: ClusterNode, state: NodeState, now_s: float, detail: str = "") -> list[Instruction]:
+        if state not in NODE_TRANSITIONS[node.view.state]:
+            return []
+        node.view = replace(node.view, state=state, detail=detail)
+        return [Publish(NodeChanged(time_s=now_s, node=node.spec.node, state=state, detail=detail))]
+
+    def _cluster_state(self, state: RunState, now_s: float) -> list[Instruction]:
+        if state not in RUN_TRANSITIONS[self._state]:
+            return []
+        self._state = state
+        return [Publish(StateChanged(time_s=now_s, state=state, reason=self._reason))]
+
+
+def _told(failure: Failure, now_s: float) -> Publish:
+    event = EvaluatorFailed(
+        time_s=now_s, node=failure.node, kind=failure.kind, message=failure.message, traceback=failure.traceback
+    )
+    return Publish(event)
+
+
+def _final(state: RunState) -> RunState:
+    return state if state.is_settled else RunState.STOPPED

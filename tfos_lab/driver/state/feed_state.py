@@ -1,0 +1,387 @@
+"""The rules of feeding: which rows count, and when a feed is complete.
+
+A pure state machine beside the cluster state, called by the head's thread. Each partition is committed once, by the
+first attempt that has stored all its rows. When Spark's job is over, what was committed must add up to what Spark
+produced. `EpochPlanner` then agrees on the steps of an epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from tfos_lab import messages as m
+from tfos_lab.driver.state.driver_feed import DriverFeed
+from tfos_lab.driver.state.epoch_planner import EpochPlanner
+from tfos_lab.driver.state.even_steps import EvenSteps
+from tfos_lab.driver.state.events import InferenceProgressed
+from tfos_lab.driver.state.instructions import Instruction, Publish, SendTo, SendToAll
+from tfos_lab.driver.state.readers import NOTHING_READ, Readers, queue_unread
+from tfos_lab.node.feed.schedule import share_of
+
+
+@dataclass(frozen=True)
+class Untouched:
+    """Rows of a node that has read none at all: since when all have come, and how long they may lie still.
+
+    ``fails`` says whether the run fails then.
+    """
+
+    rows: int
+    since_s: float
+    timeout_s: float
+    fails: bool
+
+
+class FeedState:
+    """All feeds of one cluster, one open at a time.
+
+    Parameters
+    ----------
+    names : dict of int to str
+        The nodes that train, by rank: those that are fed, unless they only serve others.
+    lock_step : bool
+        Whether they must all take the same number of steps (not under parameter servers).
+    resumes : bool
+        Whether these nodes were started again: their functions may continue after epochs that earlier nodes have read.
+
+    Attributes
+    ----------
+    moves : int
+        Grows whenever rows arrive at a node, are committed, or are taken.
+    stopped_by : str or None
+        The node that wants no more rows.
+    answering : dict of int to list of str
+        Flight locations of the nodes that answer inferences, by rank.
+    ended : bool
+        Whether no further feed will come.
+    caller_waits : bool
+        Whether the one who feeds waits until the rows are taken, and fails the run where they are not.
+    """
+
+    def __init__(self, names: dict[int, str], *, lock_step: bool, resumes: bool = False) -> None:
+        self._names = names
+        self._resumes = resumes
+        self._lock_step = lock_step
+        self._readers = Readers(names, all_read=lock_step)
+        self._planner = EpochPlanner(self._readers, lock_step=lock_step)
+        self._even_steps = EvenSteps(names if lock_step else {})
+        self._feeds: list[DriverFeed] = []
+        self._inferences = Inferences(names)
+        self._served: set[tuple[str, bool]] = set()
+        self.ended = False
+        self.caller_waits = False
+        self._amounts: dict[tuple[type[m.FromAgent], int], int] = {}
+        self.moves = 0
+        self._unread_published = False
+        self.stopped_by: str | None = None
+        self.answering: dict[int, list[str]] = {}
+
+    @property
+    def ranks(self) -> list[int]:
+        """The nodes that are fed."""
+        return self._readers.ranks
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the nodes that are fed."""
+        return [self._names[rank] for rank in self.ranks]
+
+    @property
+    def undecided(self) -> list[str]:
+        """The nodes of which it is not known yet whether they read; until it is, no feed is opened."""
+        return self._readers.undecided
+
+    @property
+    def wants_objects(self) -> bool | None:
+        """Whether nodes want rows as Python objects, by what was asked for last; None until a node asks for rows."""
+        return bool(self._readers.objects) if self._readers.has_asked else None
+
+    @property
+    def nothing_read(self) -> str:
+        """A sentence if there are rows for the nodes, and no node has taken any, nor said that it wants none.
+
+        Also if so for the rows of one queue; else nothing.
+        """
+        if self.stopped_by is not None or self.answering or self._resumes:
+            return ""
+        fed = [feed for feed in self._feeds if feed.is_to_be_read and (feed.total_rows or feed.is_cut)]
+        if fed and not self._readers.has_read:
+            return NOTHING_READ if {feed.queue for feed in fed} == {m.INPUT_QUEUE} else queue_unread(fed[0].queue)
+        read = {feed.queue for feed in self._feeds if feed.stream or self._readers.has_read_of(feed.number)}
+        return next((queue_unread(feed.queue) for feed in fed if feed.queue not in read and not feed.is_cut), "")
+
+    @property
+    def with_rows(self) -> list[str]:
+        """The nodes that hold rows which they have not taken, and may yet take: their function has not returned."""
+        if self.stopped_by is not None:
+            return []
+        held = {}
+        for feed in self._feeds:
+            held.update(self._readers.left(feed.number, feed.epochs, feed.rows) if feed.is_to_be_read else {})
+        return [self._names[rank] for rank in held if rank not in self._readers.returned]
+
+    @property
+    def untouched(self) -> dict[int, Untouched]:
+        """The nodes that have taken no row at all though all rows of a feed have come, by rank."""
+        if self.stopped_by is not None or self._resumes:
+            return {}
+        found: dict[int, Untouched] = {}
+        for rank in self._readers.never_read:
+            for feed in self._feeds:
+                if feed.complete_s is None or not feed.timeout_s or not feed.is_to_be_read or feed.is_cut:
+                    continue
+                if rows := feed.rows_of(rank):
+                    found.setdefault(rank, Untouched(rows, feed.complete_s, feed.timeout_s, not self.caller_waits))
+        return found
+
+    @property
+    def returned(self) -> list[str]:
+        """The nodes whose function has returned, so that nobody reads their rows any more."""
+        returned = self._readers.returned
+        return [name for rank, name in self._names.items() if rank in returned] if returned else []
+
+    @property
+    def current(self) -> DriverFeed | None:
+        """The newest feed, or None."""
+        return self._feeds[-1] if self._feeds else None
+
+    def feed(self, number: int) -> DriverFeed | None:
+        """Return a feed by its number; None if there is none."""
+        return self._feeds[number] if 0 <= number < len(self._feeds) else None
+
+    def has_asked_to_answer(self, rank: int) -> bool:
+        """Whether a node was ever asked to open its endpoints for inferences."""
+        return bool(self._served) and rank in self._names
+
+    # ---- requests ---------------------------------------------------------------------------------------------------
+
+    def open(self, message: m.FeedOpen, source: int = 0, timeout_s: float = 0.0) -> list[Instruction]:
+        """Open a feed on every node that reads, and give it its number; its rows may lie still for ``timeout_s``."""
+        message = msgspec.structs.replace(message, feed=len(self._feeds))
+        names = {rank: self._names[rank] for rank in self.ranks}
+        feed = DriverFeed(message.feed, names, message.remainder, message.epochs, source, message.stream, message.queue)
+        feed.timeout_s = timeout_s
+        self._feeds.append(feed)
+        return [SendToAll(feed.ranks, message)]
+
+    def foresee(
+        self, number: int, partitions: int | None, now_s: float, tasks: tuple[int, int] | None = None
+    ) -> list[Instruction]:
+        """Record how many partitions Spark's job will produce, and its tasks that have ended, and all; to be shown."""
+        feed = self._feeds[number]
+        feed.foreseen_partitions, feed.tasks = partitions, tasks
+        return feed.progress(now_s) if feed.state == "open" else []
+
+    def job_done(self, number: int, rows: int, partitions: int, now_s: float) -> list[Instruction]:
+        """Record that Spark's job is over, and how many rows and partitions it has produced."""
+        feed = self._feeds[number]
+        feed.expected_rows, feed.expected_partitions = rows, partitions
+        return self._when_complete(feed, now_s)
+
+    def search(self, asked: Mapping[int, m.FilesAsked]) -> list[Instruction]:
+        """Have nodes look at the files of a feed; what they find is in its ``blocks`` and ``problems``."""
+        return [SendTo(rank, message) for rank, message in asked.items()]
+
+    def deal(self, shares: Mapping[int, m.FilesDealt], size_bytes: int, now_s: float) -> list[Instruction]:
+        """Give each node its share of a feed of files, by which the feed is complete: all rows are where they are."""
+        feed = self._feeds[next(iter(shares.values())).feed]
+        if feed.state != "open":
+            return []
+        feed.own = {rank: share.rows for rank, share in shares.items()}
+        feed.expected_rows = feed.total_rows
+        feed.state, feed.size_bytes, feed.complete_s = "complete", size_bytes, now_s
+        instructions: list[Instruction] = [SendTo(rank, share) for rank, share in shares.items()]
+        return [*instructions, *feed.progress(now_s), *self._planner.plan(feed, now_s)]
+
+    def cut(self, number: int, now_s: float) -> list[Instruction]:
+        """End a feed early, as a node wants no more rows: what has been committed by now is the whole feed."""
+        feed = self._feeds[number]
+        if feed.state != "open":
+            return []
+        feed.is_cut = True
+        return self.job_done(number, feed.total_rows, len(feed.committed), now_s)
+
+    def abort(self, number: int, reason: str) -> list[Instruction]:
+        """Drop what is not committed: the feed failed, or nobody wants its rows any more."""
+        feed = self._feeds[number]
+        if feed.state != "open":
+            return []
+        feed.state = "aborted"
+        return [SendToAll(feed.ranks, m.FeedAborted(feed=number, reason=reason))]
+
+    def open_inference(self, message: m.InferenceOpen) -> list[Instruction]:
+        """Have the nodes open their endpoints for inferences of this kind; `answering` then has their locations."""
+        kind = message.queue, message.objects
+        ranks = tuple(rank for rank in self.ranks if rank not in self.answering or kind not in self._served)
+        self._served.add(kind)
+        return [SendToAll(ranks, message)]
+
+    def end(self) -> list[Instruction]:
+        """Tell the nodes, once, that no further feed will come; those that have not started are told when they do."""
+        if self.ended:
+            return []
+        self.ended = True
+        return [SendToAll(tuple(self._names), m.FeedsEnded())]
+
+    # ---- messages ---------------------------------------------------------------------------------------------------
+
+    def handle(self, message: m.FromAgent, now_s: float) -> list[Instruction]:
+        """Handle one agent's message; return what must now be done."""
+        self._readers.handle(message)
+        match message:
+            case m.FeedReady() | m.FeedRead() | m.InferenceReady():
+                self._record_node(message)
+            case m.AttemptStored() | m.FilesFound():
+                return (
+                    self._store(message, now_s) if isinstance(message, m.AttemptStored) else self._find(message, now_s)
+                )
+            case m.RowsAnswered(rank=rank) if rank in self._names:
+                return self._inferences.record(message, now_s)
+            case m.Heartbeat(rank=rank, spooled_bytes=amount) | m.RowsTaken(rank=rank, rows=amount):
+                self._record_move((type(message), rank), amount)
+            case m.DatasetOpened():
+                self._planner.add(message)
+                dataset_id, rank = message.dataset_id, message.rank
+                return [i for feed in self._feeds for i in self._planner.answer(feed, dataset_id, rank, now_s)]
+            case m.StepsAhead():
+                return self._even_steps.handle(message)
+            case m.FeedStopped(rank=rank):
+                self.stopped_by = self._names.get(rank, str(rank))
+            case m.Ended(outcome=m.Outcome(kind="returned")) | m.Progressed(state="serving"):
+                return self._leave(message, now_s) if message.rank in self._names else []
+        return []
+
+    def _record_node(self, message: m.FeedReady | m.FeedRead | m.InferenceReady) -> None:
+        """Record that a node is ready for rows, or has read them."""
+        match message:
+            case m.FeedReady(rank=rank, feed=number, locations=locations):
+                self._feeds[number].locations[rank] = locations
+            case m.FeedRead(rank=rank, feed=number):
+                self._feeds[number].read_by.add(rank)
+            case m.InferenceReady(rank=rank, locations=locations):
+                self.answering[rank] = locations
+
+    def _find(self, message: m.FilesFound, now_s: float) -> list[Instruction]:
+        self.moves += 1
+        feed = self._feeds[message.feed]
+        feed.blocks.update(message.blocks)
+        feed.committed.update(dict.fromkeys(message.blocks, "file"))
+        if message.done:
+            where = f"{self._names[message.rank]} on {message.host}"
+            feed.problems[message.rank] = message.problem and f"{where}: {message.problem}"
+        return feed.progress(now_s) if feed.state == "open" else []
+
+    def _record_move(self, what: tuple[type[m.FromAgent], int], amount: int) -> None:
+        """Count a move if the amount has changed since the last message of this kind."""
+        self.moves += amount != self._amounts.get(what, 0)
+        self._amounts[what] = amount
+
+    def _leave(self, message: m.Ended | m.Progressed, now_s: float) -> list[Instruction]:
+        """Go on without a node that reads nothing more."""
+        instructions = self._return(message) if isinstance(message, m.Ended) else []
+        instructions += self._planner.without(message.rank, self._feeds, now_s)
+        if self._readers.any_reading:
+            return instructions
+        return [*instructions, *self._publish_unread(now_s)]
+
+    def _return(self, message: m.Ended) -> list[Instruction]:
+        """Tell the others of the lock-step that a node takes part in no further step."""
+        if not self._lock_step:
+            return []
+        return [*self._tell_of_return(message), *self._even_steps.leave(message.rank)]
+
+    def _tell_of_return(self, message: m.Ended) -> list[Instruction]:
+        outcome, returned = message.outcome, self._readers.returned
+        peer = m.PeerReturned(self._names[message.rank], outcome.steps, outcome.dataset_ended)
+        return [SendToAll(tuple(rank for rank in self._names if rank not in returned), peer)]
+
+    def _publish_unread(self, now_s: float) -> list[Instruction]:
+        """Publish, once, which rows the nodes have left unread that have all returned."""
+        if self._unread_published:
+            return []
+        self._unread_published = True
+        if self.stopped_by is not None or self._resumes:
+            return []
+        # The feed job reports a feed that was cut short.
+        whole = [feed for feed in self._feeds if feed.state == "complete" and feed.is_to_be_read and not feed.is_cut]
+        events = [self._readers.unread(feed.number, feed.epochs, feed.rows, now_s) for feed in whole]
+        return [Publish(event) for event in events if event is not None]
+
+    def _store(self, message: m.AttemptStored, now_s: float) -> list[Instruction]:
+        feed = self._feeds[message.feed]
+        if feed.state != "open" or message.partition in feed.committed:
+            return []
+        feed.committed[message.partition] = message.attempt
+        self.moves += 1
+        feed.size_bytes += message.size_bytes
+        feed.leftover += message.leftover
+        feed.each += message.rows
+        told = SendToAll(feed.ranks, _commit(message))
+        return [told, *feed.progress(now_s), *self._when_complete(feed, now_s)]
+
+    def _when_complete(self, feed: DriverFeed, now_s: float) -> list[Instruction]:
+        if feed.state != "open" or not feed.all_committed:
+            return []
+        instructions = self._deal_leftover(feed)
+        # Last: the thread that waits for it counts the rows, and they add up only now.
+        feed.state, feed.complete_s = "complete", now_s
+        return [*instructions, *feed.progress(now_s), *self._planner.plan(feed, now_s)]
+
+    def _deal_leftover(self, feed: DriverFeed) -> list[Instruction]:
+        """Give each node its part of the rows that are stored on all of them, and tell it how many it has in all."""
+        number, ranks = feed.number, feed.ranks
+        if not feed.leftover:
+            return [SendToAll(ranks, m.FeedComplete(number, feed.each))]
+        parts = {rank: share_of(feed.leftover, len(ranks), index) for index, rank in enumerate(ranks)}
+        feed.own, feed.leftover = {rank: stop - start for rank, (start, stop) in parts.items()}, 0
+        return [SendTo(rank, m.FeedComplete(number, feed.rows_of(rank), part)) for rank, part in parts.items()]
+
+
+@dataclass
+class _Answered:
+    """How many rows of one inference each node has answered, by rank, and how many partitions are done."""
+
+    rows: dict[int, int] = field(default_factory=dict)
+    partitions: int = 0
+
+
+class Inferences:
+    """The inferences of one cluster.
+
+    Parameters
+    ----------
+    names : mapping of int to str
+        The nodes that may answer, by rank.
+    """
+
+    def __init__(self, names: Mapping[int, str]) -> None:
+        self._names = names
+        self._answered: dict[int, _Answered] = {}
+
+    def record(self, message: m.RowsAnswered, now_s: float) -> list[Instruction]:
+        """Record what a node has answered; return what is shown."""
+        answered = self._answered.setdefault(message.inference, _Answered())
+        answered.rows[message.rank] = answered.rows.get(message.rank, 0) + message.rows
+        answered.partitions += message.last
+        rows = {name: answered.rows.get(rank, 0) for rank, name in self._names.items()}
+        return [
+            Publish(
+                InferenceProgressed(
+                    time_s=now_s, inference=message.inference, rows=rows, partitions=answered.partitions
+                )
+            )
+        ]
+
+
+def _commit(stored: m.AttemptStored) -> m.Commit:
+    return m.Commit(
+        feed=stored.feed,
+        partition=stored.partition,
+        attempt=stored.attempt,
+        rows=stored.rows,
+        leftover=stored.leftover,
+        shapes=stored.shapes,
+    )

@@ -1,0 +1,252 @@
+"""Which nodes hang: those that should work and show no sign of it, and not those that wait for them. Pure.
+
+A node without a step, a row or a log line for too long is a suspect. All nodes that run are then asked for their
+stacks, since a node that waits in a collective looks like the one it waits for. What they answer tells them apart.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from tfos_lab import messages as m
+from tfos_lab.core.roles import role_of
+from tfos_lab.core.states import NodeState
+from tfos_lab.driver.state.cluster_state import ClusterState
+from tfos_lab.driver.state.events import NodeView
+from tfos_lab.driver.state.instructions import Failure, Instruction, SendTo
+from tfos_lab.messages import Condition
+
+# A child has so long to answer; and so long where the cluster is about to fail for a cause that is not known yet.
+_PATIENCE_S = 5.0
+_SHORT_PATIENCE_S = 0.5
+# What agents then need to find out about a child that does not answer.
+_EXTRA_S = 2.0
+# A process that does not answer is what others have failed for only if it has shown no sign for so long.
+_SILENT_S = 5.0
+
+
+@dataclass(frozen=True)
+class Suspicion:
+    """What is known of a node when it is to be told whether it hangs."""
+
+    view: NodeView
+    stacks: m.Stacks
+    idle: bool
+    expected: bool
+
+
+@dataclass
+class _Inquiry:
+    """All nodes that run have been asked for their stacks; ``explains`` is set where a failure waits for its cause."""
+
+    number: int
+    ranks: set[int]
+    until_s: float
+    explains: bool
+    answers: dict[int, m.Stacks] = field(default_factory=dict)
+
+
+class Hangs:
+    """Watches the nodes of one start.
+
+    Parameters
+    ----------
+    cluster_state : ClusterState
+        The nodes; hung ones are marked there, or fail it.
+    with_rows : callable
+        Returns the names of the nodes that hold rows which they have not taken.
+    timeout_s : float
+        How long a node may show no sign; 0 for ever.
+    fails : bool
+        Whether the cluster fails for a node that hangs.
+    """
+
+    def __init__(
+        self, cluster_state: ClusterState, with_rows: Callable[[], list[str]], *, timeout_s: float, fails: bool
+    ) -> None:
+        self._cluster_state = cluster_state
+        self._with_rows = with_rows
+        self._timeout_s = timeout_s
+        self._fails = fails
+        self._numbers = itertools.count(1)
+        self._inquiry: _Inquiry | None = None
+        self._next_s = 0.0
+        self._explained = False
+
+    def handle(self, message: m.Stacks, now_s: float) -> list[Instruction]:
+        """Take a node's answer; requests of our own have numbers below 0, and others are not ours."""
+        inquiry = self._inquiry
+        if inquiry is None or message.request != inquiry.number:
+            return []
+        inquiry.answers[message.rank] = message
+        return self._conclude(inquiry, now_s) if inquiry.ranks <= set(inquiry.answers) else []
+
+    def tick(self, now_s: float) -> list[Instruction]:
+        """Ask nodes, or give up waiting for their answers; called often."""
+        if (inquiry := self._inquiry) is not None:
+            return self._conclude(inquiry, now_s) if now_s > inquiry.until_s else []
+        state = self._cluster_state
+        if state.state.is_ending:
+            return []
+        if state.causes.has_unexplained and not self._explained:
+            self._explained = True
+            return self._ask(_SHORT_PATIENCE_S, now_s, explains=True)
+        if not self._timeout_s:
+            return []
+        gone_on = self._clear(lambda view: not self._is_idle(view), now_s)
+        if now_s >= self._next_s and any(_may_hang(view) for view in self._idle_views()):
+            return [*gone_on, *self._ask(min(_PATIENCE_S, self._timeout_s), now_s)]
+        return gone_on
+
+    def _idle_views(self) -> list[NodeView]:
+        # Looked for among thousands of nodes, five times a second.
+        limit_s = self._timeout_s
+        return [view for view in self._cluster_state.views if (seen := view.activity) and seen.idle_s >= limit_s]
+
+    def _is_idle(self, view: NodeView) -> bool:
+        return view.activity is not None and view.activity.idle_s >= self._timeout_s
+
+    def _ask(self, patience_s: float, now_s: float, *, explains: bool = False) -> list[Instruction]:
+        ranks = {rank for rank, view in enumerate(self._cluster_state.views) if _may_hang(view)}
+        number = -next(self._numbers)
+        self._inquiry = _Inquiry(number, ranks, now_s + patience_s + _EXTRA_S, explains)
+        if explains:
+            self._cluster_state.causes.hold(self._inquiry.until_s + _EXTRA_S)
+        wanted = m.StacksWanted(request=number, patience_s=patience_s)
+        return [SendTo(rank, wanted) for rank in sorted(ranks)]
+
+    def _conclude(self, inquiry: _Inquiry, now_s: float) -> list[Instruction]:
+        self._inquiry = None
+        self._next_s = now_s + self._timeout_s
+        views = self._cluster_state.views
+        has_begun = any(_has_begun(view) for view in views)
+        with_rows = self._with_rows()
+        suspicions = {
+            rank: Suspicion(
+                views[rank],
+                inquiry.answers.get(rank) or m.Stacks(rank, inquiry.number, Condition.AWAY, ""),
+                self._is_idle(views[rank]),
+                has_begun or views[rank].name in with_rows,
+            )
+            for rank in sorted(inquiry.ranks)
+            if _may_hang(views[rank])
+        }
+        if inquiry.explains:
+            return self._explain(suspicions, now_s)
+        hung = find_hung(suspicions)
+        texts = {rank: self._text(suspicions[rank], with_rows) for rank in hung}
+        if hung and self._fails:
+            return self._fail(suspicions, texts, now_s)
+        gone_on = self._clear(lambda view: view.name not in {views[rank].name for rank in hung}, now_s)
+        return gone_on + [i for rank in hung for i in self._cluster_state.mark_hung(rank, texts[rank], now_s)]
+
+    def _clear(self, has_gone_on: Callable[[NodeView], bool], now_s: float) -> list[Instruction]:
+        return [
+            instruction
+            for rank, view in enumerate(self._cluster_state.views)
+            if view.hung and has_gone_on(view)
+            for instruction in self._cluster_state.mark_hung(rank, "", now_s)
+        ]
+
+    def _explain(self, suspicions: Mapping[int, Suspicion], now_s: float) -> list[Instruction]:
+        """Name the process that does not answer, or that TensorFlow misses, as the cause of what others fail with."""
+        causes = self._cluster_state.causes
+        causes.hold(0.0)
+        witness, silent = causes.silent_nodes
+        deaf = [rank for rank, one in suspicions.items() if _is_silent(one, silent)]
+        missed = [rank for rank, one in suspicions.items() if one.view.name in silent and rank not in deaf]
+        texts = {rank: self._text(suspicions[rank], []) for rank in deaf}
+        if not deaf:
+            texts = {rank: _missed_text(suspicions[rank], witness) for rank in missed}
+        return self._fail(suspicions, texts, now_s) if texts else []
+
+    def _fail(self, suspicions: Mapping[int, Suspicion], texts: Mapping[int, str], now_s: float) -> list[Instruction]:
+        marked = [i for rank, text in texts.items() for i in self._cluster_state.mark_hung(rank, text, now_s)]
+        first, *others = texts
+        also = ", ".join(suspicions[rank].view.name for rank in others)
+        message = texts[first] + (f" (also hung: {also})" if also else "")
+        one = suspicions[first]
+        failure = Failure(one.view.name, "Hung", message, traceback=one.stacks.text, gone=True)
+        return [*marked, *self._cluster_state.fail(failure, now_s)]
+
+    def _text(self, one: Suspicion, with_rows: list[str]) -> str:
+        sign = one.view.activity.last_sign if one.view.activity is not None else ""
+        if not one.view.rows and one.view.name in with_rows:
+            sign = f"{sign}; it has taken none of its rows"
+        return f"no step, row or log line for {_idle_s(one):.0f} s; last: {sign}; {doing(one.stacks)}"
+
+
+def find_hung(suspicions: Mapping[int, Suspicion]) -> list[int]:
+    """Return the ranks of the nodes that hang, the first cause first.
+
+    Those that do not even answer come first, then those that are in code of their own. A node in TensorFlow may wait
+    for any other: it hangs only if no other node explains it, and then the one that has come least far.
+    """
+    idle = {rank: one for rank, one in suspicions.items() if one.idle}
+    deaf = [rank for rank, one in idle.items() if one.stacks.condition.is_deaf]
+    working = {rank: one for rank, one in idle.items() if _is_expected(one)}
+    busy = [rank for rank, one in working.items() if one.stacks.condition is Condition.BUSY]
+    if deaf or busy:
+        return [*deaf, *busy]
+    conditions = {one.stacks.condition for one in suspicions.values() if _trains(one.view)}
+    if conditions & {Condition.WAITS_FOR_ROWS, Condition.WAITS, Condition.AWAY}:
+        return []
+    inside = {rank: _steps(one.view) for rank, one in working.items()}
+    least = min(inside.values(), default=0)
+    return [rank for rank, steps in inside.items() if steps == least]
+
+
+def _is_silent(one: Suspicion, named: list[str]) -> bool:
+    """Whether a process does not answer, and has been silent for long enough to be what others have failed for."""
+    return one.stacks.condition.is_deaf and (_idle_s(one) >= _SILENT_S or one.view.name in named)
+
+
+def _is_expected(one: Suspicion) -> bool:
+    """Whether a node is to show signs of work: it trains, and training has begun."""
+    return _trains(one.view) and one.expected and one.stacks.condition in (Condition.BUSY, Condition.IN_TENSORFLOW)
+
+
+def _trains(view: NodeView) -> bool:
+    return view.state is NodeState.RUNNING and role_of(view.name).trains
+
+
+def _may_hang(view: NodeView) -> bool:
+    return view.state in (NodeState.RUNNING, NodeState.SERVING)
+
+
+def _has_begun(view: NodeView) -> bool:
+    return _trains(view) and (view.step is not None or view.rows > 0 or _steps(view) > 0)
+
+
+def _steps(view: NodeView) -> int:
+    counted = view.activity.step if view.activity is not None else None
+    return max(counted or 0, view.step or 0)
+
+
+def _idle_s(one: Suspicion) -> float:
+    return one.view.activity.idle_s if one.view.activity is not None else 0.0
+
+
+def _missed_text(one: Suspicion, witness: str) -> str:
+    """Return a sentence on a node that TensorFlow calls silent, though its process is none that does not answer."""
+    told = f"TensorFlow on {witness} has had no heartbeat of its process for too long"
+    if one.stacks.condition is Condition.AWAY:
+        return f"{told}, and its agent does not answer either: its host is cut off, or all of it stands still"
+    return f"{told}; it answers again: it was stopped for a while, or its host was too busy; now {doing(one.stacks)}"
+
+
+def doing(stacks: m.Stacks) -> str:
+    """Return where a node is, as the end of a sentence."""
+    call = f", in {stacks.call}" if stacks.call else ""
+    where = f": it is at {stacks.place}{call}" if stacks.place else ""
+    match stacks.condition:
+        case Condition.STOPPED:
+            return "its process is stopped (SIGSTOP)"
+        case Condition.LOCKED:
+            return f"its Python does not answer{where}"
+        case Condition.IN_TENSORFLOW:
+            return f"it waits inside TensorFlow{where}"
+        case _:
+            return where.removeprefix(": ") or "nobody knows where it is"

@@ -1,0 +1,67 @@
+"""Instructions: the state machines return them, and the server carries them out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tfos_lab import messages as m
+from tfos_lab.driver.state.events import Event
+
+
+@dataclass(frozen=True)
+class SendTo:
+    """Send ``message`` to the agent of ``rank``."""
+
+    rank: int
+    message: m.ToAgent
+
+
+@dataclass(frozen=True)
+class SendToAll:
+    """Send ``message`` to the agents of all these ``ranks``; it is encoded once."""
+
+    ranks: tuple[int, ...]
+    message: m.ToAgent
+
+
+@dataclass(frozen=True)
+class StartAll:
+    """All nodes have reserved: start them with this cluster spec."""
+
+    spec: dict[str, list[str]]
+
+
+@dataclass(frozen=True)
+class Publish:
+    """Publish an event on the bus."""
+
+    event: Event
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a cluster failed.
+
+    ``gone`` means that a node was lost, and not that its function failed: the nodes of another start may succeed.
+    """
+
+    node: str
+    kind: str
+    message: str
+    traceback: str = ""
+    gone: bool = False
+
+
+@dataclass(frozen=True)
+class Overdue:
+    """The nodes do not run, though they have had ``waited_s`` seconds: they are to fail for that."""
+
+    waited_s: float
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The cluster has ended, and its nodes will send no more messages."""
+
+
+Instruction = SendTo | SendToAll | StartAll | Publish | Overdue | Finished

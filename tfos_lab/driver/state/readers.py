@@ -1,0 +1,198 @@
+"""Which nodes read the rows of a cluster, and how far each of them has read.
+
+Pure state, used by the feed state. With parameter servers, the function decides who reads: under
+ParameterServerStrategy only the chief does, and workers serve it from within ``ctx.strategy()``; if each worker trains
+by itself, all of them read. Which kind a node is becomes known when it first asks for rows, or begins to serve.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tfos_lab import messages as m
+from tfos_lab.core.states import NodeState
+from tfos_lab.driver.state.events import RowsUnread, RowsUntouched
+from tfos_lab.texts import format_count
+
+_ADVICE = (
+    "read ctx.dataset(...) once for each of ctx.epochs epochs (Keras: fit(..., epochs=ctx.epochs)), or ctx.data_feed() "
+    "until its should_stop(), or call ctx.stop_feed() where no more rows are wanted"
+)
+NOTHING_READ = (
+    "no node has read any row of what this cluster was fed: loop over ctx.dataset(batch_size) in the function (Keras: "
+    "model.fit(ctx.dataset(...), epochs=ctx.epochs)), or over ctx.data_feed(), feed no data, or call ctx.stop_feed() "
+    "where none is wanted"
+)
+
+
+def queue_unread(queue: str) -> str:
+    """Return the message for rows of a queue that no node has read."""
+    return (
+        f"no node has read any row of the queue '{queue}': read them with ctx.data_feed(queue='{queue}') until its "
+        "should_stop(), feed none there, or call ctx.stop_feed() where none is wanted"
+    )
+
+
+NOBODY_READS = (
+    "all nodes that train only serve others, and none reads rows: in a cluster with parameter servers the chief reads, "
+    "elsewhere nodes read that do not call ctx.start_server().join()"
+)
+
+
+def never_asked(nodes: list[str], waited_s: float) -> str:
+    """Return the message for nodes that have neither asked for rows nor begun to serve."""
+    return (
+        f"{', '.join(nodes)} neither asked for rows nor began to serve within {waited_s:g} s: have each call "
+        "ctx.dataset or ctx.data_feed, or serve the chief with ctx.strategy() (ctx.start_server().join() for a server "
+        "of your own), or raise feed_timeout (timeout of cluster.train)"
+    )
+
+
+def not_open(nodes: list[str], waited_s: float) -> str:
+    """Return the message for nodes to which no rows can be sent yet."""
+    return f"{', '.join(nodes)} did not open their endpoints for rows within {waited_s:g} s"
+
+
+class Readers:
+    """The nodes that are fed, and how far they have read.
+
+    Parameters
+    ----------
+    names : dict of int to str
+        The nodes that are fed, by rank.
+    all_read : bool
+        Whether all of them read unless they serve: not with parameter servers.
+
+    Attributes
+    ----------
+    candidates : tuple of int
+        All nodes that may be fed, whether or not they read.
+    returned : set of int
+        Those of them whose function has returned, so that they read nothing more.
+    objects : bool or None
+        Which kind of rows was asked for last: Python objects or columns; None if neither has been yet.
+    """
+
+    def __init__(self, names: Mapping[int, str], *, all_read: bool) -> None:
+        self._names = names
+        self.candidates = tuple(names)
+        self.returned: set[int] = set()
+        self._all_read = all_read
+        self._asking: set[int] = set()
+        self.objects: bool | None = None
+        self._serving: set[int] = set()
+        self._progress: dict[int, dict[int, tuple[int, int]]] = {}
+        self._taken: dict[int, int] = {}
+        self._stopped_after: set[int] = set()
+
+    def handle(self, message: m.FromAgent) -> None:
+        """Handle an agent's message."""
+        match message:
+            case m.RowsWanted(rank=rank, objects=objects):
+                self._asking.add(rank)
+                self.objects = self.objects if objects is None else objects
+            case m.DatasetOpened(rank=rank):
+                self._asking.add(rank)
+            case m.Progressed(rank=rank, state=NodeState.SERVING) if rank in self._names:
+                self._serving.add(rank)
+            case m.Ended(rank=rank, outcome=m.Outcome(kind="returned")) if rank in self._names:
+                self.returned.add(rank)
+                if rank not in self._serving:
+                    self._stopped_after.add(message.outcome.stopped_after)
+            case m.RowsTaken(rank=rank, rows=rows, feeds=feeds):
+                self._taken[rank] = rows
+                self._progress[rank] = feeds
+
+    @property
+    def ranks(self) -> list[int]:
+        """The nodes that read, or may yet read."""
+        return [rank for rank in self._names if rank not in self._serving]
+
+    def is_reading(self, rank: int) -> bool:
+        """Whether a node reads, or may yet read, and its function has not returned."""
+        return rank not in self._serving and rank not in self.returned
+
+    @property
+    def any_reading(self) -> bool:
+        """Whether there is any such node."""
+        return any(map(self.is_reading, self.candidates))
+
+    @property
+    def undecided(self) -> list[str]:
+        """The nodes of which it is not known yet whether they read; those that have returned will not."""
+        if self._all_read:
+            return []
+        decided = self._asking | self._serving | self.returned
+        return [name for rank, name in self._names.items() if rank not in decided]
+
+    @property
+    def has_asked(self) -> bool:
+        """Whether any node has asked for rows."""
+        return bool(self._asking)
+
+    def has_read_of(self, feed: int) -> bool:
+        """Whether any node has taken any row of a feed."""
+        return any(progress.get(feed, (0, 0))[1] for progress in self._progress.values())
+
+    @property
+    def never_read(self) -> list[int]:
+        """The nodes that may yet read, and have taken no row of any feed."""
+        return [rank for rank in self.candidates if self.is_reading(rank) and not self._taken.get(rank)]
+
+    @property
+    def has_read(self) -> bool:
+        """Whether any node has taken any row."""
+        return any(self._taken.values())
+
+    def unread(self, feed: int, epochs: int, rows: Mapping[int, int], now_s: float) -> RowsUnread | None:
+        """Return what nodes have not read of a feed of which they hold ``rows``, to be read ``epochs`` times."""
+        left = self.left(feed, epochs, rows)
+        if not left:
+            return None
+        return RowsUnread(
+            time_s=now_s,
+            feed=feed,
+            epochs=epochs,
+            epochs_read={self._names[rank]: epochs_read for rank, (epochs_read, _) in left.items()},
+            rows_taken={self._names[rank]: taken for rank, (_, taken) in left.items()},
+            rows={self._names[rank]: rows[rank] for rank in left},
+            stopped_after=max(self._stopped_after) if len(self._stopped_after) == 1 else 0,
+        )
+
+    def left(self, feed: int, epochs: int, rows: Mapping[int, int]) -> dict[int, tuple[int, int]]:
+        """Return, for each node that has not read all it holds, the epochs that it has read and the rows taken."""
+        left = {}
+        for rank, held in rows.items():
+            epochs_read, taken = self._progress.get(rank, {}).get(feed, (0, 0))
+            # A node may have left after its last step before it knew that it was the last.
+            if epochs_read < epochs and taken < held * epochs:
+                left[rank] = epochs_read, taken
+        return left
+
+
+def unread_text(event: RowsUnread) -> str:
+    """Return a sentence on what nodes have left unread, and what to do about it; or that they were stopped early."""
+    if event.stopped_after:
+        return f"stopped early after epoch {event.stopped_after}"
+    nodes: dict[str, list[str]] = {}
+    for node in event.rows:
+        nodes.setdefault(_share(event, node), []).append(node)
+    parts = "; ".join(f"{', '.join(names)} read {share}" for share, names in nodes.items())
+    return f"rows were left unread: {parts}. To train on all of them, {_ADVICE}"
+
+
+def untouched_text(event: RowsUntouched) -> str:
+    """Return a sentence on a node that has taken none of its rows so far."""
+    return (
+        f"{event.node} has taken none of its {format_count(event.rows, 'row')}, which had all come "
+        f"{event.waited_s:.0f} s ago: see whether map_fun reads them there. After feed_timeout, {event.timeout_s:g} s, "
+        "the run fails unless the node shows that it works on something else"
+    )
+
+
+def _share(event: RowsUnread, node: str) -> str:
+    if not event.rows_taken[node]:
+        return "none of its rows"
+    if event.epochs > 1:
+        return f"{event.epochs_read[node]} of {event.epochs} epochs"
+    return f"{event.rows_taken[node]:,} of {format_count(event.rows[node], 'row')}"

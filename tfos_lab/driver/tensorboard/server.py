@@ -1,0 +1,246 @@
+"""The unix socket to a run's TensorBoard, served for as long as this process lives.
+
+Connections are relayed to a TensorBoard on this machine, which is started for the first of them and shows the run's
+event files: nodes write them to a folder that this machine sees, or what they write is brought here as it grows. If
+there is nothing to show, the response is a page with a sentence, never a blank one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfos_lab.core.runtime_files import scratch_root
+from tfos_lab.driver.tensorboard.message_page import NO_DATA_YET, message_page
+from tfos_lab.launchers.this_machine import kernel_environ, kernel_owner
+from tfos_lab.node.forkserver.client import ForkServerSpec
+from tfos_lab.node.tensorboard import TensorBoardProcess
+from tfos_lab.transport.unix_server import UnixServer
+
+if TYPE_CHECKING:
+    from tfos_lab.driver.tensorboard.http_server import TensorBoardHttpServer
+
+logger = logging.getLogger(__name__)
+
+START_TIMEOUT_S = 30.0
+# A TensorBoard that nobody uses is ended after this time, and started again for the next client.
+IDLE_S = 900.0
+_CHUNK_BYTES = 64 << 10
+_END_OF_REQUEST = b"\r\n\r\n"
+
+
+class TensorBoardServer:
+    """Serves the socket to a run's TensorBoard.
+
+    Parameters
+    ----------
+    find_log_dir : callable
+        Returns the folder with the event files, as of now.
+    cluster_ended : callable
+        Whether the cluster has ended.
+    """
+
+    def __init__(
+        self,
+        find_log_dir: Callable[[], str],
+        cluster_ended: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._find_log_dir = find_log_dir
+        self._cluster_ended = cluster_ended
+        self._local = LocalTensorBoard()
+        self._local_clients = 0
+        self._local_visits = 0
+        self._unix_server = UnixServer(self._serve)
+        self._http_server: TensorBoardHttpServer | None = None
+        self._http_lock = threading.Lock()
+
+    @property
+    def socket(self) -> str:
+        """The path of the unix socket."""
+        return str(self._unix_server.path)
+
+    def link(self) -> str | None:
+        """Return a tested address for browsers on this machine; opens a port when it is first called.
+
+        Returns None, and logs a warning, if no port can be opened.
+        """
+        from tfos_lab.driver.tensorboard.http_server import TensorBoardHttpServer
+
+        with self._http_lock:
+            if self._http_server is None:
+                try:
+                    self._http_server = TensorBoardHttpServer(self._unix_server.loop, self.socket)
+                except OSError as error:
+                    logger.warning("there is no link to TensorBoard: %s", error)
+                    return None
+            return self._http_server.url
+
+    def close(self) -> None:
+        """Close socket and port, and end the TensorBoard on this machine; may be called twice."""
+        with self._http_lock:
+            if self._http_server is not None:
+                self._http_server.close()
+                self._http_server = None
+        self._unix_server.close()
+        self._local.close()
+
+    # ---- one connection ---------------------------------------------------------------------------------------------
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Relay the connection to TensorBoard, or respond with the reason why there is none."""
+        connection = Connection(reader, writer)
+        log_dir = self._find_log_dir()
+        if "://" in log_dir or _has_files(Path(log_dir)):
+            await self._relay_to_local(connection)
+            return
+        await connection.skip_request()
+        if self._cluster_ended():
+            await connection.respond(f"There are no event files in {log_dir}.")
+        else:
+            await connection.respond(NO_DATA_YET, retry=True)
+
+    async def _relay_to_local(self, connection: Connection) -> None:
+        self._local_clients += 1
+        self._local_visits += 1
+        try:
+            await self._try_relay_to_local(connection)
+        finally:
+            self._local_clients -= 1
+            asyncio.get_running_loop().call_later(IDLE_S, self._end_idle_local, self._local_visits)
+
+    async def _try_relay_to_local(self, connection: Connection) -> None:
+        log_dir = self._find_log_dir()
+        try:
+            upstream = await self._connect_to_local(log_dir)
+        except OSError as error:
+            reason = str(error) or f"it did not serve within {START_TIMEOUT_S:g} s"
+            logger.warning("no TensorBoard for %s: %s", log_dir, reason)
+            await connection.skip_request()
+            await connection.respond(f"TensorBoard could not be started on this machine: {reason}.")
+            return
+        await connection.relay_to(*upstream)
+
+    async def _connect_to_local(self, log_dir: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        path = await self._start_local(log_dir)
+        try:
+            return await asyncio.open_unix_connection(path)
+        except OSError:  # it has died since it was started
+            path = await self._start_local(log_dir, restart=True)
+            return await asyncio.open_unix_connection(path)
+
+    async def _start_local(self, log_dir: str, *, restart: bool = False) -> str:
+        starting = asyncio.to_thread(self._local.socket, log_dir, restart=restart)
+        return await asyncio.wait_for(starting, START_TIMEOUT_S)
+
+    def _end_idle_local(self, visits: int) -> None:
+        """End the TensorBoard on this machine if no client has come since."""
+        if self._local_clients == 0 and self._local_visits == visits:
+            self._local.close()
+
+
+def _has_files(folder: Path) -> bool:
+    try:
+        return any(folder.iterdir())
+    except OSError:
+        return False
+
+
+@dataclass(frozen=True)
+class Connection:
+    """One client's connection to the run's socket."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    async def relay_to(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Relay to another connection, and close that one."""
+        try:
+            await _until_one_ends(_copy(self.reader, writer), _copy(reader, self.writer))
+        finally:
+            writer.close()
+
+    async def skip_request(self) -> None:
+        """Read the request's headers: a client does not expect a response before it has sent them."""
+        await self.reader.readuntil(_END_OF_REQUEST)
+
+    async def respond(self, sentence: str, *, retry: bool = False) -> None:
+        """Respond with a page that holds one sentence."""
+        page = message_page(sentence, retry=retry).encode()
+        self.writer.write(
+            b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/html; charset=utf-8\r\nCache-Control: no-store\r\n"
+            b"Connection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(page), page)
+        )
+        await self.writer.drain()
+
+
+async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    while data := await source.read(_CHUNK_BYTES):
+        target.write(data)
+        await target.drain()
+
+
+async def _until_one_ends(*directions: Coroutine[None, None, None]) -> None:
+    """Run both directions of a connection until one of them ends."""
+    tasks = [asyncio.ensure_future(direction) for direction in directions]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        with contextlib.suppress(OSError):
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class LocalTensorBoard:
+    """A TensorBoard process, started when its socket is first asked for."""
+
+    def __init__(self) -> None:
+        self._log_dir = ""
+        self._lock = threading.Lock()
+        self._process: TensorBoardProcess | None = None
+        self._socket = ""
+        self._count = 0
+
+    def socket(self, log_dir: str, *, restart: bool = False) -> str:
+        """Return the socket of a TensorBoard that serves ``log_dir``; start one if need be.
+
+        Raises
+        ------
+        OSError
+            With the reason, if it cannot be started.
+        """
+        with self._lock:
+            if restart or log_dir != self._log_dir:
+                self._stop()
+            self._log_dir = log_dir
+            if self._process is None:
+                self._start()
+            return self._socket
+
+    def _start(self) -> None:
+        self._count += 1
+        path = str(scratch_root() / f"tensorboard-{os.getpid()}-{id(self):x}-{self._count}.sock")
+        fork_server = ForkServerSpec.plain(kernel_owner(), kernel_environ(), os.getpid())
+        process = TensorBoardProcess(fork_server, self._log_dir, path, str(Path.cwd()))
+        failure = process.wait_for_start()
+        if failure:
+            process.close()
+            raise OSError(failure)
+        self._process, self._socket = process, path
+
+    def _stop(self) -> None:
+        if self._process is not None:
+            self._process.close()
+            self._process = None
+
+    def close(self) -> None:
+        """End the process; may be called twice."""
+        with self._lock:
+            self._stop()

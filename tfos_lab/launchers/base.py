@@ -1,0 +1,70 @@
+"""The interface of launchers."""
+
+from __future__ import annotations
+
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+from tfos_lab.core.launchers import LauncherTraits
+from tfos_lab.core.roles import NodeSpec
+
+if TYPE_CHECKING:
+    from tfos_lab.driver.head import Head
+
+_WITH_DRIVER_PS = "tfos_lab.launchers.driver_ps:DriverPsLauncher"
+
+
+class Launcher(ABC):
+    """Starts the agents of one head's nodes somewhere, and ends them; tells the head what happens to them.
+
+    Derived classes define `launch`, `cancel` and `close`. The other methods do nothing unless they are overridden.
+
+    Parameters
+    ----------
+    head : Head
+        Whose nodes to start.
+    node_specs : list of NodeSpec, optional
+        Which of them; all by default.
+    """
+
+    def __init__(self, head: Head, node_specs: list[NodeSpec] | None = None) -> None:
+        self._head, self._cluster = head, head.cluster
+        self._node_specs = head.cluster.node_specs if node_specs is None else node_specs
+
+    @abstractmethod
+    def launch(self) -> None:
+        """Start one agent for each rank; returns when all are on their way, or `cancel` was called meanwhile."""
+
+    @abstractmethod
+    def cancel(self) -> None:
+        """Stop launching what has not begun; nodes that run are stopped through the control channel."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release everything, and end agents that are still there; may be called twice."""
+
+    def run_here(self) -> None:  # noqa: B027 - a hook
+        """Run the user's function on the calling thread, if that is how the launcher works."""
+
+    def free_slots(self) -> None:  # noqa: B027 - a hook
+        """Free Spark task slots for a feed job, if the nodes hold them."""
+
+    def on_executor_end(self, executor: str) -> None:  # noqa: B027 - a hook
+        """Find out why an executor has ended, if there are executors; an agent reported its end."""
+
+    def hint(self) -> str:
+        """Return a sentence on what to do when nodes are missing, or ""."""
+        return ""
+
+
+def launcher_factory(traits: LauncherTraits, *, driver_ps: bool = False) -> Callable[[Head], Launcher]:
+    """Return the class of a launcher; its module is imported now."""
+    factory = _WITH_DRIVER_PS if driver_ps and traits.spans_hosts else traits.factory
+    return cast("Callable[[Head], Launcher]", pkgutil.resolve_name(factory))
+
+
+def make_launcher(head: Head) -> Launcher:
+    """Make the launcher of a head's nodes."""
+    return launcher_factory(head.cluster.launcher, driver_ps=head.cluster.config.driver_ps)(head)

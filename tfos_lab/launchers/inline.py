@@ -1,0 +1,197 @@
+"""The `inline` launcher: a cluster of one in this very process, for breakpoints, ``%debug`` and plain stack traces.
+
+A small agent thread exchanges the same messages with the server as a real agent does. The user's function runs inside
+`Cluster.wait`, on the calling thread, which raises its exceptions unchanged.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfos_lab import messages as m
+from tfos_lab.core.lazy_imports import after_import
+from tfos_lab.errors import LaunchFailed
+from tfos_lab.launchers.base import Launcher
+from tfos_lab.node.activity.reporter import ActivityReporter
+from tfos_lab.node.driver_link import HEARTBEAT_S
+from tfos_lab.node.feed.store import FeedStore
+from tfos_lab.node.files.remote_log import RemoteLog
+from tfos_lab.node.invoke import NodeServed, call_map_fun, returned_outcome
+from tfos_lab.node.profile import trace_piece
+from tfos_lab.node.remote_files import register_file_systems
+from tfos_lab.node.scratch import Scratch
+from tfos_lab.node.session import NodeSession
+from tfos_lab.transport.frames import ConnectionClosed, FrameSocket, frame_pair
+from tfos_lab.transport.link import Link
+from tfos_lab.transport.poll_loop import PollLoop
+
+if TYPE_CHECKING:
+    from tfos_lab.driver.head import Head
+
+_START_TIMEOUT_S = 10.0
+
+
+class InlineLauncher(Launcher):
+    """One rank, taken by this process itself."""
+
+    def __init__(self, head: Head) -> None:
+        super().__init__(head)
+        self._started = threading.Event()
+        self._session: NodeSession | None = None
+        self._has_run = False
+        self._cancelled = False
+        self._agent = _InlineAgent(head, self._on_start)
+
+    def _on_start(self, start: m.Start, session_end: FrameSocket) -> None:
+        self._start = start
+        folder = self._agent.scratch
+        self._session = NodeSession(session_end, start, scratch=folder)
+        self._started.set()
+
+    def launch(self) -> None:
+        """Start the agent thread."""
+        after_import("tensorflow", register_file_systems)
+        self._agent.start()
+
+    def run_here(self) -> None:
+        """Run the function now, on this thread; its exceptions are raised here, unwrapped."""
+        if self._has_run or not self._started.wait(_START_TIMEOUT_S) or self._cancelled:
+            return
+        self._has_run = True
+        assert self._session is not None
+        map_fun, args = self._cluster.call
+        session = self._session
+        session.context.args = args
+        session.send_running()
+        try:
+            value = call_map_fun(map_fun, args, session.context)
+        except NodeServed:
+            value = None
+        except BaseException as error:
+            session.send_ended(m.Outcome(kind="raised", error=type(error).__name__, message=str(error)))
+            raise
+        outcome = returned_outcome(value, implicit=bool(getattr(map_fun, "__tfos_implicit__", False)))
+        session.send_ended(outcome)
+        if outcome.kind == "raised":
+            raise LaunchFailed(reason=outcome.message)
+
+    def cancel(self) -> None:
+        """Keep the function from running, if it has not begun."""
+        self._cancelled = True
+        self._started.set()
+
+    def close(self) -> None:
+        """End the agent thread; may be called twice."""
+        self._agent.close()
+        if self._session is not None:
+            self._session.close()
+
+
+class _InlineAgent:
+    """Does for the kernel what `tfos_lab.node.agent` does for a child: the same messages, without process and log."""
+
+    def __init__(self, head: Head, on_start: Callable[[m.Start, FrameSocket], None]) -> None:
+        self._on_start = on_start
+        self._link = Link(head.address)
+        self._scratch = Scratch(head.cluster.id, 0)
+        self._control, theirs = frame_pair()
+        self._theirs: socket.socket = theirs
+        self._feeds = FeedStore(0, "127.0.0.1", self._scratch.path, self._send, self._send_to_session)
+        self._activity = ActivityReporter(0, self._send, group=False)
+        self._remote_log = RemoteLog(0, self._scratch.path, self._send)
+        self._is_draining = False
+        self._leaving = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"tfos-inline-{head.cluster.id}", daemon=True)
+
+    @property
+    def scratch(self) -> Path:
+        """The node's own folder, which is removed at the end."""
+        return self._scratch.path
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def _run(self) -> None:
+        loop = PollLoop()
+        loop.watch(self._link, self._on_driver)
+        loop.watch(self._control, lambda: self._relay(loop))
+        loop.watch(self._feeds.fileno(), self._feeds.pump)
+        self._send(m.Reserve(rank=0, host=socket.gethostname(), address="localhost:0", pid=os.getpid(),
+                             executor="this kernel", gpus=[]))  # fmt: skip
+        heartbeat_s = 0.0
+        while not self._leaving.is_set() and not self._link.is_over:
+            loop.watch_writing(self._link, wanted=self._link.has_unsent)
+            loop.turn(200)
+            self._activity.tick()
+            if self._is_draining and self._remote_log.settle():
+                self._is_draining = False
+                self._send(m.Drained(rank=0))
+            if time.monotonic() - heartbeat_s > HEARTBEAT_S:
+                heartbeat_s = time.monotonic()
+                self._send(m.Heartbeat(rank=0, spooled_bytes=self._feeds.spooled_bytes))
+        self._feeds.close()
+        self._control.close()
+        self._link.close()
+        self._scratch.remove()
+
+    def _handle(self, message: m.ToAgent) -> None:
+        match message:
+            case m.Start():
+                self._on_start(self._remote_log.prepare(message, {}), FrameSocket(self._theirs))
+            case m.Stop():
+                self._send(m.Ended(rank=0, outcome=m.Outcome(kind="stopped")))
+                self._is_draining = True
+            case m.StacksWanted() | m.ProfileWanted():
+                self._send_to_session(message)
+            case m.PieceWanted():
+                self._send(trace_piece(0, message, self._scratch.path))
+            case m.Finish():
+                self._send_to_session(message)
+                self._is_draining = True
+            case m.Shutdown():
+                self._leaving.set()
+            case m.HeartbeatAck() | m.LogCredit() | m.FreeSlot():
+                pass
+            case _:
+                self._feeds.handle(message)
+
+    def _on_driver(self) -> None:
+        self._link.flush()
+        for data in self._link.receive():
+            self._handle(m.decode_to_agent(data))
+
+    def _relay(self, loop: PollLoop) -> None:
+        try:
+            for data, _ in self._control.available():
+                self._take(m.decode_from_agent(data))
+        except (ConnectionClosed, OSError):
+            loop.unwatch(self._control)
+
+    def _take(self, message: m.FromAgent) -> None:
+        self._activity.take(message)
+        if isinstance(message, m.Ended):
+            self._activity.end()
+        if not isinstance(message, m.Activity) and self._feeds.on_child_message(message):
+            self._send(message)
+
+    def _send(self, message: m.FromAgent) -> None:
+        self._link.send(m.encode(message))
+
+    def _send_to_session(self, message: m.ToAgent) -> None:
+        try:
+            self._control.send(m.encode(message))
+        except (ConnectionClosed, OSError):
+            return
+
+    def close(self) -> None:
+        """End the thread; may be called twice."""
+        self._leaving.set()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(3.0)

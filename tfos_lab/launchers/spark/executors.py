@@ -1,0 +1,329 @@
+"""Executors: checked before nodes are launched on them, by host, and watched while nodes live on them.
+
+Spark may remove an executor, and does not report why unless it is asked. While a node's task runs, Spark's job fails
+with its executor; when a node has given its slot back, Spark no longer knows of it, and nothing fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import secrets
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from tfos_lab.core.code_archive import make_task
+from tfos_lab.core.environments import this_platform
+from tfos_lab.crossing import own_error_in
+from tfos_lab.data.frames import is_connect
+from tfos_lab.data.spark_python import is_unchosen
+from tfos_lab.errors import ExecutorMismatch
+from tfos_lab.launchers.spark import session as spark_session
+from tfos_lab.launchers.spark.session import TASKS_LOGGER, lost_connect_server, lost_server
+from tfos_lab.launchers.spark.slots import slots_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Row, SparkSession
+
+    from tfos_lab.driver.head import Head
+
+_SCHEMA = (
+    "host string, executor string, python string, problem string, platform string, environment string, gpus string"
+)
+_LOST_TASK = re.compile(r"\(TID \d+\) \(([^)\s]+) executor (\S+?)\)")
+_WORKER_PYTHON = re.compile(r"(?:worker has different version|PYTHON_VERSION_MISMATCH)[^\d]*(\d+\.\d+)")
+# An archive of another system, or for another processor: the Python itself, or the first library that it loads.
+_OTHER_PLATFORM = re.compile(r"Exec format error|invalid ELF header|wrong ELF class|not a mach-o file", re.IGNORECASE)
+_NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+
+_END_S = 3.0
+_POLL_S = 0.1
+
+
+_WATCH_S = 1.0
+# Spark may notice an executor's end later than the node. The errors that it causes on other nodes wait a little longer.
+_REASON_TIMEOUT_S = 3.0
+# Spark Connect never says why: only the end of its server would.
+_SERVER_TIMEOUT_S = 1.0
+_REASON_POLL_S = 0.05
+# Spark's reason for executors that it has ended itself.
+_KILLED_BY_DRIVER = "killed by driver"
+_IDLE_TIMEOUT = "spark.dynamicAllocation.cachedExecutorIdleTimeout"
+# Kubernetes' word for how a container has ended.
+_TERMINATION = re.compile(r"termination reason: (\w+)")
+_UNTELLING = ("Error", "N")  # "N/A"
+_CODE = re.compile(r"(code -?\d+)\(")
+_REASON_UNKNOWN = (
+    "its executor has ended. Whether it failed, or Spark took it back, Spark Connect does not tell: see the server's "
+    f"log, and leave {_IDLE_TIMEOUT} there at its default"
+)
+
+# Applications whose executors were checked, with the environments that were warmed there.
+_checked: set[tuple[str, str]] = set()
+
+
+def check_executors(spark: SparkSession, nodes: int, extra_env: dict[str, str], *, tag: str = "") -> None:
+    """Check the executors once per application and environment, and begin to warm them.
+
+    The Spark job for this can be cancelled by its ``tag``.
+
+    Raises
+    ------
+    ExecutorMismatch
+        If a host lacks a package, has one that is too old, or runs another Python minor version; names each host.
+    """
+    key = (spark_session.owner_of(spark), repr(sorted(extra_env.items())))
+    if key in _checked:
+        return
+    facts = inspect_executors(spark, nodes, extra_env, tag=tag)
+    problems = {fact["host"]: fact["problem"] for fact in facts if fact["problem"]}
+    if problems:
+        raise ExecutorMismatch(problems=problems, unchosen=is_unchosen(spark))
+    _checked.add(key)
+
+
+def inspect_executors(
+    spark: SparkSession, nodes: int, extra_env: dict[str, str], *, tag: str = ""
+) -> list[dict[str, str]]:
+    """Run a small task on (most likely) all executors; returns the facts of `inspect_and_warm`, one dict for each.
+
+    Raises
+    ------
+    ExecutorMismatch
+        If Spark itself refuses an executor's Python.
+    """
+    task = make_task("tfos_lab.node.spark_task", "inspect_task", spark_session.owner_of(spark), extra_env)
+    rows = collect_from_executors(spark, nodes, task, _SCHEMA, tag=tag)
+    return list({(row["host"], row["executor"]): row.asDict() for row in rows}.values())
+
+
+def collect_from_executors(
+    spark: SparkSession, nodes: int, task: Callable[..., Any], schema: str, *, tag: str = ""
+) -> list[Row]:
+    """Run a task of `make_task` on (most likely) all executors, at least ``nodes`` times; returns its rows.
+
+    Raises
+    ------
+    ExecutorMismatch
+        If Spark itself refuses an executor's Python.
+    """
+    slots = slots_of(spark)
+    tasks = max(nodes, slots.total if slots else nodes)
+    tag = tag or f"{spark_session.INSPECTION}-{secrets.token_hex(4)}"
+    what = "tfos_lab: look at the executors and warm them"
+    try:
+        with (
+            spark_session.tagged(spark, spark_session.INSPECTION, what),
+            spark_session.tagged(spark, tag, what),
+            _without_traces(spark),
+        ):
+            return spark.range(0, tasks, 1, tasks).mapInArrow(task, schema).collect()
+    except Exception as error:
+        mismatch = mismatch_in(error, lambda: spark_session.hosts_of_failed_tasks(spark, tag))
+        if mismatch is None:
+            raise
+        raise ExecutorMismatch(problems=mismatch.problems, unchosen=is_unchosen(spark)) from None
+
+
+@contextlib.contextmanager
+def _without_traces(spark: SparkSession) -> Iterator[None]:
+    """Keep the traces of failing tasks out of the driver's log: each is logged four times, for one sentence of ours."""
+    loggers: Any = None
+    with contextlib.suppress(Exception):  # other ways of logging
+        if not is_connect(spark):
+            log4j: Any = spark.sparkContext._jvm.org.apache.logging.log4j  # type: ignore[union-attr]  # noqa: SLF001
+            loggers = log4j.LogManager.getContext(False)  # noqa: FBT003
+            if loggers.getConfiguration().getLoggers().containsKey(TASKS_LOGGER):
+                loggers = None  # the user has chosen what is logged
+            else:
+                log4j.core.config.Configurator.setLevel(TASKS_LOGGER, log4j.Level.OFF)
+    try:
+        yield
+    except Exception:
+        _await_end(spark)
+        raise
+    finally:
+        with contextlib.suppress(Exception):  # the session may be gone
+            if loggers is not None:
+                loggers.getConfiguration().removeLogger(TASKS_LOGGER)
+                loggers.updateLoggers()
+
+
+def _await_end(spark: SparkSession) -> None:
+    """Wait, for some seconds at most, until the tasks have ended that Spark kills with the one that has failed."""
+    until_s = time.monotonic() + _END_S
+    with contextlib.suppress(Exception):  # the session may be gone
+        while (slots := slots_of(spark)) and slots.free < slots.total and time.monotonic() < until_s:
+            time.sleep(_POLL_S)
+    time.sleep(_POLL_S)
+
+
+def mismatch_in(error: Exception, failed_hosts: Callable[[], list[str]]) -> ExecutorMismatch | None:
+    """Return what Spark's error says about an executor's Python, or None if it is about something else.
+
+    Parameters
+    ----------
+    error : Exception
+        The error of a job that runs one of our tasks.
+    failed_hosts : callable
+        Returns the hosts whose tasks failed; Spark's error does not always name them.
+    """
+    own = own_error_in(error)
+    if isinstance(own, ExecutorMismatch):
+        return own
+    text = str(error)
+    what = _wrong_python(text)
+    if what is None:
+        return None
+    lost_task = _LOST_TASK.search(text)
+    hosts = [lost_task[1]] if lost_task else failed_hosts() or ["an executor"]
+    return ExecutorMismatch(problems=dict.fromkeys(hosts, what))
+
+
+def _wrong_python(text: str) -> str | None:
+    python = _WORKER_PYTHON.search(text)
+    unimportable = _NO_MODULE.search(text)
+    if python is not None:
+        return f"runs Python {python[1]}, the notebook runs {sys.version_info.major}.{sys.version_info.minor}"
+    if unimportable is not None and "worker.py" in text:
+        return f"lacks {unimportable[1]}"
+    if _OTHER_PLATFORM.search(text):
+        return f"has packages for another platform than its own (this machine is {this_platform()})"
+    if "Cannot run program" in text:
+        program = re.search(r'Cannot run program "([^"]+)"', text)
+        return f"has no {program[1] if program else 'Python'}"
+    return None
+
+
+# ---- while nodes live on them ---------------------------------------------------------------------------------------
+
+
+class ExecutorWatch(threading.Thread):
+    """Reports executors with nodes on them that have gone (``tfos-executors-<cluster>``).
+
+    Parameters
+    ----------
+    head : Head
+        Whose nodes they are.
+    spark : SparkSession
+        Whose executors they are. Spark Connect does not list them; there the nodes' own reports count.
+    lose_server : callable
+        Called with a clause before an executor is reported that has gone with Spark Connect's server.
+    """
+
+    def __init__(self, head: Head, spark: SparkSession, lose_server: Callable[[str], None]) -> None:
+        super().__init__(name=f"tfos-executors-{head.cluster.id}", daemon=True)
+        self._head = head
+        self._spark = spark
+        self._lose_server = lose_server
+        self._wake = threading.Event()
+        self._closed = False
+        self._reports: deque[str] = deque()
+        self._reported: set[str] = set()
+
+    def on_executor_end(self, executor: str) -> None:
+        """Handle a node's report that its executor has ended; safe from any thread."""
+        self._reports.append(executor)
+        self._wake.set()
+
+    def close(self) -> None:
+        """End the thread, without waiting for it: Spark may be slow to answer."""
+        self._closed = True
+        self._wake.set()
+
+    def run(self) -> None:
+        """Watch until `close` is called."""
+        while not self._closed:
+            for executor in self._gone():
+                why = self._why(executor)
+                if not self._closed:
+                    self._head.lose_executor(executor, why)
+            self._wake.wait(_WATCH_S)
+            self._wake.clear()
+
+    def _gone(self) -> set[str]:
+        """Return executors that have gone and have not been reported yet."""
+        gone = set()
+        while self._reports:
+            gone.add(self._reports.popleft())
+        if not is_connect(self._spark):
+            gone |= {one for one in self._head.executors() if _removal_of(self._spark, one) is not None}
+        gone -= self._reported
+        self._reported |= gone
+        return gone
+
+    def _why(self, executor: str) -> str:
+        if is_connect(self._spark):
+            return self._why_with_connect(time.monotonic() + _SERVER_TIMEOUT_S)
+        deadline = time.monotonic() + _REASON_TIMEOUT_S
+        while (reason := _removal_of(self._spark, executor)) is None and time.monotonic() < deadline:
+            time.sleep(_REASON_POLL_S)
+        if reason is None:
+            why = "its executor has ended, and Spark does not say why"
+        else:
+            timeout = spark_session.conf(self._spark, _IDLE_TIMEOUT)
+            why = _removal_text(reason, timeout if spark_session.allocates_dynamically(self._spark) else "")
+        return "; ".join(filter(None, [why, lost_server(self._spark)]))
+
+    def _why_with_connect(self, deadline: float) -> str:
+        """Return why an executor has ended as far as can be seen from here: its server may be about to end, too."""
+        while not (lost := lost_connect_server(self._spark)) and time.monotonic() < deadline:
+            time.sleep(_REASON_POLL_S)
+        if not lost:
+            return _REASON_UNKNOWN
+        if not self._closed:
+            self._lose_server(lost)
+        return lost
+
+
+def _removal_of(spark: SparkSession, executor: str) -> str | None:
+    """Return why Spark has removed or is removing an executor; None if it does not say, or has not."""
+    with contextlib.suppress(Exception):  # the session may be gone, or the executor none of Spark's
+        scala = spark.sparkContext._jsc.sc()  # noqa: SLF001 - executors have no Python name
+        manager = scala.executorAllocationManager()
+        # A standalone cluster reports the end of those that dynamic allocation removes only after some seconds.
+        if manager.isDefined() and manager.get().executorMonitor().executorsPendingToRemove().contains(executor):
+            return f"Executor {_KILLED_BY_DRIVER}"
+        reason = scala.statusStore().executorSummary(executor).removeReason()
+        return str(reason.get()) if reason.isDefined() else None
+    return None
+
+
+def loss_reason(text: str) -> str:
+    r"""Return why an executor was lost in one line, without a stop; on Kubernetes, Spark adds a page to the sentence.
+
+    Examples
+    --------
+    >>> loss_reason("\n The executor exited with exit code 137.\n The API gave ...:\n termination reason: OOMKilled\n")
+    'The executor exited with exit code 137; its container: OOMKilled'
+    """
+    first = text.strip().partition("\n")[0].strip().rstrip(".")
+    first = _CODE.sub(r"\1 (", first)
+    ended = _TERMINATION.search(text)
+    return f"{first}; its container: {ended[1]}" if ended and ended[1] not in _UNTELLING else first
+
+
+def _removal_text(reason: str, idle_timeout: str) -> str:
+    """Return a sentence on why Spark has removed an executor.
+
+    Parameters
+    ----------
+    reason : str
+        The reason as Spark gives it.
+    idle_timeout : str
+        After what time Spark removes idle executors that hold nodes; empty without dynamic allocation.
+    """
+    reason = loss_reason(reason)
+    if _KILLED_BY_DRIVER not in reason:
+        return f"Spark has lost its executor: {reason}"
+    taken = f"Spark took its executor back ({reason})"
+    if not idle_timeout:
+        return taken
+    return (
+        f"{taken}, which it does after {_IDLE_TIMEOUT}={idle_timeout} where no task runs, though nodes do: leave that "
+        "setting at its default, or raise it"
+    )
