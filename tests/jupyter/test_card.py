@@ -408,6 +408,20 @@ def test_short_output_is_in_sight_and_long_output_is_folded_with_its_last_lines(
     assert in_sight(printed(2, 0)) == ""
 
 
+def test_what_nodes_printed_alike_but_for_times_is_said_once():
+    cluster = FakeCluster()
+    for number, node in enumerate(cluster.nodes):
+        cluster.write(node, f"Epoch 1/1\n8/8 - {number}s - {20 + number}ms/step - loss: 0.5\n")
+    html = bundle_of(cluster)["text/html"]
+    assert in_sight(html) == f"all {len(cluster.nodes)} nodesEpoch 1/1\n8/8 - 0s - 20ms/step - loss: 0.5\n"
+    assert "times are those of chief:0" in html
+    cluster.write("worker:0", "saved\n")
+    assert "worker:0Epoch 1/1" in in_sight(bundle_of(cluster)["text/html"]), "it has printed more than the others"
+    cluster.change("worker:0", state="failed", detail="ValueError")
+    cluster.write("chief:0", "saved\n")
+    assert "worker:0Epoch 1/1" in in_sight(bundle_of(cluster)["text/html"]), "one that broke stands by itself"
+
+
 @pytest.mark.parametrize("before", [1, 100])
 def test_the_failed_node_comes_first_with_its_last_lines_and_a_progress_bar_where_it_ended(before):
     cluster = FakeCluster()
@@ -453,6 +467,9 @@ def test_nodes_that_agree_have_one_row_which_unfolds_to_theirs():
     make_straggle(cluster, "worker:1")
     cluster.change("worker:2", nan_since={"loss": 12})
     assert rows() == (cluster.nodes, []), "two that agree are no crowd"
+    for node in cluster.nodes:
+        cluster.change(node, nan_since={"loss": 12})
+    assert rows() == (["3 nodes", "worker:1"], ["chief:0", "worker:0", "worker:2"]), "those that are all NaN agree, too"
 
 
 @pytest.mark.parametrize(
@@ -461,6 +478,8 @@ def test_nodes_that_agree_have_one_row_which_unfolds_to_theirs():
         (["0.5", "0.5"], "0.5"),
         (["62 %", "58 %", "", "60 %"], "58 – 62 %"),
         (["9/96", "10/96"], "9 – 10/96"),
+        (["9/96", "10/97"], "9 – 10 of 96 – 97"),
+        (["96/96", "97/97", "96/96"], "all 96 – 97"),
         (["1,024", "998"], "998 – 1,024"),
         (["nan", "0.5"], "nan, 0.5"),
         (["1e-05", "2e-04"], "1e-05 – 2e-04"),

@@ -1,4 +1,4 @@
-"""`TFNodeContext`: the second argument of ``map_fun(args, ctx)``. What else TFoS had here is the business of launchers and agents."""
+"""`TFNodeContext`: the second argument of ``map_fun(args, ctx)``. What else TFoS had here is the agents' business."""
 
 from __future__ import annotations
 

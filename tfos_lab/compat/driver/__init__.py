@@ -1,1 +1,1 @@
-"""What `tfos_lab.compat.TFCluster` does on the driver, with `tfos_lab.driver`. This package is not sent to the nodes."""
+"""What `tfos_lab.compat.TFCluster` does on the driver, with `tfos_lab.driver`. Nodes do without it."""

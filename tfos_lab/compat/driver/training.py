@@ -1,4 +1,4 @@
-"""What `tfos_lab.compat.MirroredStrategyRunner` does on the driver, with `tfos_lab.driver`. Nodes do without this package."""
+"""What `tfos_lab.compat.MirroredStrategyRunner` does on the driver, with `tfos_lab.driver`. Nodes do without it."""
 
 from __future__ import annotations
 

@@ -6,8 +6,9 @@ notebook does not grow with its clusters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tfos_lab.core.markup import Html, h, join
@@ -30,18 +31,23 @@ _LEAST_LINES = 3
 # This many log files are linked by name; longer logs have a link of their own as well.
 _MAX_FILES = 12
 _MAX_LINE_CHARS = 1_000
+# What differs between nodes that do the same: how long steps take, and when TensorFlow has warned.
+_TIMES = re.compile(r"\b\d+(?:\.\d+)?(?:ms|us|µs|s)\b|\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?")
 
 
 @dataclass(frozen=True)
 class _Printed:
-    """The last lines of a node's log; ``whole`` if there are no others."""
+    """The last lines of a node's log, or of several that printed alike; ``whole`` if there are no others."""
 
     node: NodeView
-    hue: int
+    by: str
+    hue: str
     runs: list[Run]
     lines: int
     whole: bool
     link: str | None
+    nodes: int = 1
+    title: str | None = None
 
 
 def no_link(_node: str) -> str | None:
@@ -61,11 +67,13 @@ def render_printed(view: ClusterView, read_tail: TailReader, link_of: Linker = n
     link_of : callable
         ``link_of(node)`` returns a link to the node's log file, or None where it cannot be opened.
     """
-    printed = [one for one in _read_all(view, read_tail, link_of) if one is not None]
+    every = [one for one in _read_all(view, read_tail, link_of) if one is not None]
+    printed = list(_together(every, len(view.nodes)))
     shown, folded = _choose_shown([one for one in printed if one.whole and one.lines <= SHORT_LINES])
     parts = [_full(shown, named=len(view.nodes) > 1)] if shown else []
     if folded:
-        more = f"{len(folded)} more {'node' if len(folded) == 1 else 'nodes'}"
+        nodes = sum(one.nodes for one in folded)
+        more = f"{nodes} more {'node' if nodes == 1 else 'nodes'}"
         parts.append(h("details", h("summary", more), _full(folded, named=True), cls="tfos-tail"))
     quick = {one.node.name for one in (*shown, *folded)}
     return [*parts, *(_tail(one) for one in printed if one.node.name not in quick)]
@@ -83,7 +91,7 @@ def render_where(view: ClusterView, run_dir: str | Path | None, link_of: Linker 
 
 
 def _read_all(view: ClusterView, read_tail: TailReader, link_of: Linker) -> list[_Printed | None]:
-    hues = {node: hue_at(place) for node, place in view.places.items()}
+    hues = {node: f"tfos-hue{hue_at(place)}" for node, place in view.places.items()}
     broken = [node for node in view.nodes if node.state.is_broken]
     others = [node for node in view.nodes if not node.state.is_broken]
     lines_per_other = max(_LEAST_LINES, min(OTHER_LINES, ALL_LINES // max(1, len(others))))
@@ -92,13 +100,30 @@ def _read_all(view: ClusterView, read_tail: TailReader, link_of: Linker) -> list
     return [_read(node, lines, hues[node.name], read_tail, link_of) for node, lines in wanted]
 
 
-def _read(node: NodeView, lines: int, hue: int, read_tail: TailReader, link_of: Linker) -> _Printed | None:
+def _read(node: NodeView, lines: int, hue: str, read_tail: TailReader, link_of: Linker) -> _Printed | None:
     runs = render_log(read_tail(node.name, lines + 1), _MAX_LINE_CHARS)
     count = count_lines(runs)
     kept = last_lines(runs, lines)
     if not plain_text(kept).strip():
         return None
-    return _Printed(node, hue, kept, min(count, lines), whole=count <= lines, link=link_of(node.name))
+    return _Printed(node, node.name, hue, kept, min(count, lines), whole=count <= lines, link=link_of(node.name))
+
+
+def _together(printed: Sequence[_Printed], of_all: int) -> Iterator[_Printed]:
+    """Yield once what several nodes have printed alike, but for times; nodes that broke stand by themselves."""
+    alike: dict[object, list[_Printed]] = {}
+    for one in printed:
+        key = one.node.name if one.node.state.is_broken else (_TIMES.sub("", plain_text(one.runs)), one.whole)
+        alike.setdefault(key, []).append(one)
+    for several in alike.values():
+        first, names = several[0], [one.node.name for one in several]
+        if len(several) == 1:
+            yield first
+            continue
+        by = f"{'all ' * (len(names) == of_all)}{len(names)} nodes"
+        differ = any(plain_text(one.runs) != plain_text(first.runs) for one in several)
+        title = f"{', '.join(names)}{f'; times are those of {names[0]}' if differ else ''}"
+        yield replace(first, by=by, hue="tfos-hue-all", nodes=len(names), title=title)
 
 
 def _choose_shown(short: Sequence[_Printed]) -> tuple[list[_Printed], list[_Printed]]:
@@ -117,9 +142,9 @@ def _full(printed: Sequence[_Printed], *, named: bool) -> Html:
     rows = (
         h(
             "div",
-            h("span", one.node.name, cls="tfos-speaker") if named else None,
+            h("span", one.by, cls="tfos-speaker", title=one.title) if named else None,
             h("pre", html_text(one.runs), cls="tfos-log"),
-            cls=f"tfos-said tfos-hue{one.hue}",
+            cls=f"tfos-said {one.hue}",
             data_state=one.node.state,
         )
         for one in printed
@@ -129,7 +154,8 @@ def _full(printed: Sequence[_Printed], *, named: bool) -> Html:
 
 def _tail(one: _Printed) -> Html:
     label = f"last {one.lines} lines" if not one.whole else f"{one.lines} lines" if one.lines > 1 else "1 line"
-    whole = join(" · ", h("a", "whole log", href=one.link)) if one.link and not one.whole else None
-    summary = h("summary", one.node.name, " ", h("span", label, whole, cls="tfos-facts"))
+    whole = "whole log" if one.nodes == 1 else f"whole log of {one.node.name}"
+    link = join(" · ", h("a", whole, href=one.link)) if one.link and not one.whole else None
+    summary = h("summary", h("span", one.by, title=one.title), " ", h("span", label, link, cls="tfos-facts"))
     log = h("pre", html_text(one.runs), cls="tfos-log")
     return h("details", summary, log, cls="tfos-tail", data_state=one.node.state)

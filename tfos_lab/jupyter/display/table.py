@@ -33,6 +33,8 @@ _ANY_WIDTH = frozenset({"node", "args", "host", "shares"})
 # So many nodes that agree have one row together.
 _LEAST_TOGETHER = 3
 _NUMBER = re.compile(r"-?[\d.,]+(?:e[+-]?\d+)?")
+# So many of so many.
+_PART = re.compile(r"([\d,]+)/([\d,]+)")
 _UNITS = {"ms": 1e-3, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 # A bar, and the space beside a text, in pixels.
 _BAR, _SPACE = 64, 12
@@ -161,7 +163,7 @@ class _Drawing:
             case "shares":
                 content = _shares(nodes[0], text)
             case _:
-                content = text
+                content = h("span", text, cls="tfos-alarm") if _is_nan(nodes[0], column) else text
         parts = [part for node in nodes if (part := progress(node, self._view.feeds)) is not None]
         if column.key == self._bar and parts and not self._view.state.ended:
             bar = render_bar(min(parts), "Progress of the nodes")
@@ -225,7 +227,7 @@ class _Drawing:
                 mark = join(" ", h("span", slower, cls="tfos-straggles")) if slower else None
                 return join(own_step_time_text(node), mark)
         text = column.text(node)
-        if column.key.removeprefix("metric ") in node.nan_since:
+        if _is_nan(node, column):
             return h("span", text, cls="tfos-alarm")
         part = progress(node, self._view.feeds) if column.key == self._bar else None
         if part is None or self._view.state.ended:
@@ -275,8 +277,10 @@ def agreeing(view: ClusterView, now_s: float = 0.0) -> tuple[NodeView, ...]:
     if view.of_runs:
         return ()
     late = {node.name for node in view.nodes if not view.state.ended and _silent_s(node, now_s) >= _LATE_S}
-    well = [node for node in view.nodes if severity(node) is None and not node.nan_since and node.name not in late]
+    well = [node for node in view.nodes if severity(node) is None and node.name not in late]
     trains = [node for node in well if node.job_name in ("chief", "worker")]
+    if len({frozenset(node.nan_since) for node in trains}) > 1:
+        trains = [node for node in trains if not node.nan_since]
     return tuple(trains) if len(trains) >= _LEAST_TOGETHER else ()
 
 
@@ -308,8 +312,15 @@ def range_of(texts: Sequence[str]) -> str:
     '58 – 62 %'
     >>> range_of(["GPU 0", "GPU 0"])
     'GPU 0'
+    >>> range_of(["5,400/5,400", "5,403/5,403"]), range_of(["410/5,400", "397/5,403"])
+    ('all 5,400 – 5,403', '397 – 410 of 5,400 – 5,403')
     """
     told = list(dict.fromkeys(text for text in texts if text))
+    parts = [_PART.fullmatch(text) for text in told]
+    if told and all(parts):
+        done, of_all = zip(*(part.groups() for part in parts if part), strict=True)
+        if len({*of_all}) > 1:
+            return f"all {range_of(of_all)}" if done == of_all else f"{range_of(done)} of {range_of(of_all)}"
     numbers = [_NUMBER.match(text) for text in told]
     if len(told) < 2 or not all(numbers):
         return ", ".join(told[:3]) + ", …" * (len(told) > 3)
@@ -326,6 +337,10 @@ def _amount(text: str) -> float:
         return 0.0
     unit, *_ = [*text[number.end() :].split(), ""]
     return float(number[0].replace(",", "")) * _UNITS.get(unit, 1.0)
+
+
+def _is_nan(node: NodeView, column: Column) -> bool:
+    return column.key.removeprefix("metric ") in node.nan_since
 
 
 def _silent_s(node: NodeView, now_s: float) -> float:

@@ -22,7 +22,7 @@ from tfos_lab.jupyter.options import CellOptions
 from tfos_lab.jupyter.run import run_cluster
 from tfos_lab.launchers.spark.slots import slots_of
 from tfos_lab.ml import keras_training
-from tfos_lab.ml.declared import ENGINE_OPTIONS
+from tfos_lab.ml.declared import CLUSTER_OPTIONS
 from tfos_lab.ml.driver.columns import fed_columns, require_frame, training_inputs
 from tfos_lab.ml.driver.model_source import kept_model, stamp
 from tfos_lab.ml.train_args import TrainArgs
@@ -156,7 +156,7 @@ def _options(estimator: TrainingStage, df: DataFrame, values: Mapping[str, Any])
     if problems:
         raise ConfigError(problems)
     columns = fed_columns(estimator, df)
-    asked = {option.name: values[name] for name, option in ENGINE_OPTIONS.items()}
+    asked = {option.name: values[name] for name, option in CLUSTER_OPTIONS.items()}
     try:
         cluster = ClusterConfig(name=_NAME, **part_of(NodeOptions, asked), cluster_size=asked["cluster_size"])
         feed = FeedConfig(columns=columns, **part_of(FeedOptions, asked))
@@ -167,7 +167,7 @@ def _options(estimator: TrainingStage, df: DataFrame, values: Mapping[str, Any])
 
 def _as_params(problem: str) -> str:
     """Return a problem of an option with the names of the params in it."""
-    for name, option in ENGINE_OPTIONS.items():
+    for name, option in CLUSTER_OPTIONS.items():
         problem = re.sub(rf"\b{option.name}\b(?=[=:\[ ])", name, problem)
     return problem
 
