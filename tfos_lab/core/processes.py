@@ -81,12 +81,6 @@ def stat_of(process: int | Path) -> list[str]:
     return []
 
 
-def group_alive(pgid: int) -> bool:
-    """Whether the group has a process that is not a zombie."""
-    stats = map(stat_of, Path("/proc").glob("[0-9]*"))
-    return any(int(fields[2]) == pgid and fields[0] not in "ZX" for fields in stats if fields)
-
-
 def open_pidfd(pid: int) -> int | None:
     """Return a descriptor that becomes readable when ``pid`` ends, or None if there is no such process."""
     try:

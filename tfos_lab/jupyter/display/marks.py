@@ -31,11 +31,6 @@ def dash_at(place: int) -> int:
     return (place + place // HUES) % len(DASHES)
 
 
-def mark_attributes(place: int) -> str:
-    """Return the attributes of an element that is drawn as the node at this place."""
-    return f'class="tfos-hue{hue_at(place)}" data-dash="{dash_at(place)}"'
-
-
 def draw_mark(place: int, x: float, y: float) -> Html:
     """Return a node's shape at a point of an SVG drawing."""
     points = _CORNERS[dash_at(place)]
