@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tfos_lab.ml.estimator import TFEstimator
     from tfos_lab.ml.model import TFModel
-    from tfos_lab.ml.text import TFTextFileEstimator
-    from tfos_lab.ml.text_model import TFTextFileModel
+    from tfos_lab.ml.text import TFTextFileEstimator, TFTextFileModel
 
 # Public name → the module it lives in.
 _HOMES = {
     "TFEstimator": "tfos_lab.ml.estimator",
     "TFModel": "tfos_lab.ml.model",
     "TFTextFileEstimator": "tfos_lab.ml.text",
-    "TFTextFileModel": "tfos_lab.ml.text_model",
+    "TFTextFileModel": "tfos_lab.ml.text",
 }
 
 __all__ = ["TFEstimator", "TFModel", "TFTextFileEstimator", "TFTextFileModel"]

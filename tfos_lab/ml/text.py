@@ -1,32 +1,177 @@
 """`TFTextFileEstimator`: a function that trains on sentence matrices, as a stage of Spark ML.
 
 Its interface is that of the estimator of the same name in Spark Deep Learning. The work is done by
-`tfos_lab.ml.driver.text_training`; nodes import this module with the programs that use it.
+`tfos_lab.ml.driver.text`; nodes import this module with the programs that use it.
 """
 
 from __future__ import annotations
 
+import inspect
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from tfos_lab.compat.spark_ml import Estimator
-from tfos_lab.errors import ConfigError
-from tfos_lab.ml.text_model import TFTextFileModel
-from tfos_lab.ml.text_params import NORMAL, TextColumns, TextTraining
-from tfos_lab.ml.text_request import TextRequest
+from tfos_lab.compat.spark_ml import Estimator, Model
+from tfos_lab.core.options import is_int
+from tfos_lab.errors import ConfigError, ParamError
+from tfos_lab.ml import param_values as v
+from tfos_lab.ml.params import Declaration, Stage, declares
+from tfos_lab.ml.text_nodes import NORMAL, READ_DATA, SIGNATURE, TFOS, name_of, takes_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from tfos_lab.ml.driver.text import TrainedModel
+
 _NEEDED = {
     "inputCol": "name the column of features",
     "fitParam": "give it a dict for each model, as in [{'epochs': 5, 'batch_size': 32}]",
-    "mapFnParam": "give it the function that trains, def map_fun(args={}, ctx=None, _read_data=None)",
+    "mapFnParam": f"give it the function that trains, {SIGNATURE}",
 }
+_COUNTS = ("epochs", "batch_size", "cluster_size")
+_PREDICTION = "prediction"
 
 
-class TFTextFileEstimator(Estimator[TFTextFileModel], TextColumns, TextTraining):
+# ---- params ---------------------------------------------------------------------------------------------------------
+
+
+def _fit_params(name: str, value: Any) -> list[dict[str, Any]]:
+    """Take the dicts of a list, copied."""
+    if not isinstance(value, list | tuple) or not all(isinstance(one, Mapping) for one in value):
+        kind = type(value).__name__
+        raise ParamError(
+            [f"{name} is a {kind}: a list of dicts is needed, one for each model, as in [{{'epochs': 5}}]"]
+        )
+    if not value:
+        raise ParamError([f"{name} is empty: give it a dict for each model, as in [{{'epochs': 5, 'batch_size': 32}}]"])
+    if problems := [problem for index, one in enumerate(value) for problem in _problems(f"{name}[{index}]", one)]:
+        raise ParamError(problems)
+    return [dict(one) for one in value]
+
+
+def _problems(where: str, fit_param: Mapping[Any, Any]) -> list[str]:
+    names = [f"{where} has the key {name!r}: names are needed" for name in fit_param if not isinstance(name, str)]
+    counts = [
+        f"{where}['{name}'] is {fit_param[name]!r}: a whole number from 1 on is needed"
+        for name in _COUNTS
+        if name in fit_param and not (is_int(fit_param[name]) and fit_param[name] >= 1)
+    ]
+    model = fit_param.get("model", "-")
+    folder = [] if isinstance(model, str) and model else [f"{where}['model'] is {model!r}: a path is needed"]
+    return [*names, *counts, *folder]
+
+
+def _mode(name: str, value: Any) -> str:
+    """Take a running mode."""
+    if value not in (NORMAL, TFOS):
+        what = f"'{NORMAL}' (a model for each fitParam) and '{TFOS}' (one cluster) are known"
+        raise ParamError([f"{name}={value!r}: {what}"])
+    return str(value)
+
+
+def _map_fun(name: str, value: Any) -> Callable[..., Any]:
+    """Take a function that has ``args`` and ``ctx`` by these names."""
+    if not callable(value):
+        raise ParamError([f"{name} is a {type(value).__name__}: a function is needed, {SIGNATURE}"])
+    try:
+        inspect.signature(value).bind(args={}, ctx=None, **({READ_DATA: None} if takes_rows(value) else {}))
+    except (TypeError, ValueError) as error:
+        raise ParamError([f"{name}={name_of(value)} cannot be called ({error}): it has to be {SIGNATURE}"]) from None
+    return value  # type: ignore[no-any-return]
+
+
+_COLUMNS = (
+    Declaration(name="inputCol", doc="The column of features", convert=v.text),
+    Declaration(name="outputCol", doc="The column that a model's predictions go to", convert=v.text),
+    Declaration(name="labelCol", doc="The column of labels", convert=v.text),
+)
+_TRAINING = (
+    Declaration(name="fitParam", doc="A dict of parameters for each model", convert=_fit_params),
+    Declaration(
+        name="runningMode",
+        doc="Normal: models side by side; TFoS: a cluster for one",
+        convert=_mode,
+        default=NORMAL,
+    ),
+    Declaration(name="mapFnParam", doc="The function that trains a model", convert=_map_fun),
+    Declaration(name="kafkaParam", doc="Not needed: rows come from Spark", convert=v.arguments),
+    Declaration(name="local", doc="Where nodes run, as in tfos_lab.run", convert=v.text, default="auto"),
+)
+
+
+# ---- stages ---------------------------------------------------------------------------------------------------------
+
+
+@declares(*_COLUMNS)
+class TFTextFileModel(Stage, Model):
+    """The models of one `TFTextFileEstimator.fit`.
+
+    It also has the methods of its `results`: ``model.collect()``, ``model.show()``, ``model.toPandas()``.
+
+    Parameters
+    ----------
+    trained : list of TrainedModel
+        The models, in the order of `fitParam`.
+    results : pyspark.sql.DataFrame
+        A row for each: ``params`` (struct of the dict's keys), ``metrics`` (map of string to double), ``model``
+        (string, its path), ``state``, ``seconds``, ``error`` and ``run_dir``.
+
+    Attributes
+    ----------
+    trained, results
+        As given.
+    models : list of TFTextFileModel
+        Each model by itself, without those that failed.
+    """
+
+    def __init__(self, trained: list[TrainedModel], results: DataFrame) -> None:
+        super().__init__()
+        self.trained = trained
+        self.results = results
+
+    def __getattr__(self, name: str) -> Any:
+        results = self.__dict__.get("results")
+        if results is None or name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+        return getattr(results, name)
+
+    @property
+    def models(self) -> list[TFTextFileModel]:
+        """Each model by itself, without those that failed."""
+        nothing = self.results.limit(0)
+        return [self._copyValues(TFTextFileModel([one], nothing)) for one in self.trained if not one.error]
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """The metrics of the only model; a ConfigError if there are several."""
+        return self._only("metrics").metrics
+
+    @property
+    def path(self) -> str:
+        """Where the only model was saved; a ConfigError if there are several."""
+        return self._only("path").model
+
+    def _only(self, asked: str) -> TrainedModel:
+        if len(self.trained) == 1:
+            return self.trained[0]
+        raise ConfigError(
+            [f"model.{asked}: these are {len(self.trained)} models: choose one, as in model.models[0].{asked}"]
+        )
+
+    def _transform(self, dataset: DataFrame) -> DataFrame:
+        from tfos_lab.scoring.predict import predict
+
+        path = self._only("transform(df)").model
+        if not path:
+            advice = "have the function save it to args['model'], or return {'model': path}"
+            raise ConfigError([f"model.transform(df): nothing says where this model was saved: {advice}"])
+        feature, output = self.value_of("inputCol"), self.value_of("outputCol") or _PREDICTION
+        taken = output == feature or output in dataset.columns
+        return predict(dataset, path, feature, output=_PREDICTION if taken else output)
+
+
+@declares(*_COLUMNS, *_TRAINING)
+class TFTextFileEstimator(Stage, Estimator[TFTextFileModel]):
     """Trains with a function of yours on the rows of a DataFrame: several models side by side, or one on a cluster.
 
     ``map_fun(args={}, ctx=None, _read_data=None)`` is called by these names. ``args`` is a dict, whose keys are
@@ -73,7 +218,7 @@ class TFTextFileEstimator(Estimator[TFTextFileModel], TextColumns, TextTraining)
 
     Raises
     ------
-    ConfigError
+    ParamError
         For a value that makes no sense.
 
     Examples
@@ -87,39 +232,6 @@ class TFTextFileEstimator(Estimator[TFTextFileModel], TextColumns, TextTraining)
     ... )
     >>> estimator.fit(df).results.orderBy("metrics.loss").show()  # doctest: +SKIP
     """
-
-    def __init__(
-        self,
-        *,
-        inputCol: str | None = None,  # noqa: N803 - named as in Spark Deep Learning, like all that follow
-        outputCol: str | None = None,  # noqa: N803
-        labelCol: str | None = None,  # noqa: N803
-        kafkaParam: dict[str, Any] | None = None,  # noqa: N803
-        fitParam: Sequence[Mapping[str, Any]] | None = None,  # noqa: N803
-        runningMode: str | None = None,  # noqa: N803
-        mapFnParam: Callable[..., Any] | None = None,  # noqa: N803
-        local: str | None = None,
-    ) -> None:
-        super().__init__()
-        self._setDefault(runningMode=NORMAL, local="auto")
-        self.setParams(
-            inputCol=inputCol,
-            outputCol=outputCol,
-            labelCol=labelCol,
-            kafkaParam=kafkaParam,
-            fitParam=fitParam,
-            runningMode=runningMode,
-            mapFnParam=mapFnParam,
-            local=local,
-        )
-
-    def setParams(self, **params: Any) -> Self:  # noqa: N802 - as in Spark ML
-        """Set parameters by their names, and return this stage; None leaves one as it is."""
-        unknown = [name for name in params if not self.hasParam(name)]
-        if unknown:
-            known = ", ".join(param.name for param in self.params)
-            raise ConfigError([f"{name}: there is no such parameter; there are {known}" for name in unknown])
-        return self._set(**{name: value for name, value in params.items() if value is not None})
 
     def fit(self, dataset: DataFrame, params: Any = None) -> Any:
         """Train, and return a `TFTextFileModel`.
@@ -155,20 +267,7 @@ class TFTextFileEstimator(Estimator[TFTextFileModel], TextColumns, TextTraining)
         if self.isSet("kafkaParam"):
             text = "kafkaParam is not used: rows come from Spark itself, so leave it out"
             warnings.warn(text, stacklevel=4)
-        from tfos_lab.ml.driver.text_results import results_frame
-        from tfos_lab.ml.driver.text_training import train
+        from tfos_lab.ml.driver.text import results_frame, train
 
-        trained = train(self._request(), dataset)
+        trained = train(self, dataset)
         return self._copyValues(TFTextFileModel(trained, results_frame(dataset.sparkSession, trained)))
-
-    def _request(self) -> TextRequest:
-        values = {param.name: value for param, value in self.extractParamMap().items()}
-        return TextRequest(
-            feature=values["inputCol"],
-            label=values.get("labelCol"),
-            map_fun=values.pop("mapFnParam"),
-            fit_params=values.pop("fitParam"),
-            alone=values["runningMode"] == NORMAL,
-            local=values["local"],
-            settings=values,
-        )
