@@ -137,7 +137,7 @@ def test_what_was_printed_is_read_without_a_click_and_the_logs_open(notebook: No
         notebook.use_dark_theme()
     notebook.run_cell(cell("hello"))
     said = picture(notebook, "hello").locator(".tfos-said")
-    expect(said).to_have_text(["chief:0hello", "worker:0hello"])
+    expect(said).to_have_text(["all 2 nodeshello"])
     expect(said.first).to_be_visible()
     notebook.screenshot(f"printed-{scheme}", notebook.cell(cell("hello")))
     picture(notebook, "hello").get_by_role("link", name="worker:0").click()
