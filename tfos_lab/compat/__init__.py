@@ -1,4 +1,4 @@
-"""The modules of TensorFlowOnSpark 2.2.5, with its names and signatures, over this package's engine.
+"""The modules of TensorFlowOnSpark 2.2.5, with its names and signatures, over this package.
 
 `MirroredStrategyRunner` is that of spark-tensorflow-distributor.
 """
