@@ -255,6 +255,29 @@ def test_half_open_connections_take_few_descriptors_and_no_node_is_closed_for_th
         peer.close()
 
 
+def test_a_node_that_has_knocked_is_heard_however_many_come_behind_it(listener):
+    """They come while the driver is busy, so that it takes all of them at once."""
+    nodes, go_on = [], threading.Event()
+    listener._loop.call_soon_threadsafe(go_on.wait)
+    node = threading.Thread(target=lambda: nodes.append(Link(listener.address)))
+    node.start()
+    eventually(lambda: any(waiting for waiting, _ in connections_of(port_of(listener))))
+    peers = [socket.create_connection(("127.0.0.1", port_of(listener))) for _ in range(2 * MOST_STRANGERS)]
+    go_on.set()
+    node.join()
+    nodes[0].send(b"heard")
+    assert data_of(listener) == [b"heard"]
+    for peer in (*peers, *nodes):
+        peer.close()
+
+
+def connections_of(port):
+    """Return the server's ends of a port's connections: how many bytes wait to be read, and whether it has taken it."""
+    lines = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
+    established = (line for line in lines if line[3] == "01" and int(line[1].split(":")[1], 16) == port)
+    return [(int(line[4].split(":")[1], 16), line[9] != "0") for line in established]
+
+
 def is_closed(peer):
     """Whether the other end has closed a connection."""
     with contextlib.suppress(BlockingIOError):
@@ -268,9 +291,8 @@ def test_all_nodes_of_a_large_cluster_may_come_at_once():
     nodes = MOST_STRANGERS + 40
     listener, peers = Listener(nodes=nodes), []
     try:
-        before = open_descriptors()
         peers = [socket.create_connection(("127.0.0.1", port_of(listener))) for _ in range(nodes)]
-        eventually(lambda: open_descriptors() >= before + 2 * nodes)
+        eventually(lambda: sum(is_taken for _, is_taken in connections_of(port_of(listener))) == nodes)
         assert not any(is_closed(peer) for peer in peers)
     finally:
         for peer in peers:

@@ -329,6 +329,8 @@ class _Port:
                 await asyncio.sleep(_NO_DESCRIPTORS_S)
                 continue
             self._count(self.loop.create_task(self._greet(connection)), self._strangers)
+            # What it has said so far is read before others are taken, for which it may be closed.
+            await asyncio.sleep(0)
 
     def _count(self, task: asyncio.Task[None], among: dict[asyncio.Task[None], None]) -> None:
         """Count a connection among others of its kind, of which the oldest is closed where there are too many."""
