@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.node.conftest import launch_spec
 from tests.support.eventually import eventually
 from tfos_lab import messages as m
 from tfos_lab.node.files.listed import read_piece
+from tfos_lab.node.files.working_folder import WorkingFolder
 
 
 def take(node, is_over, *, folder="output", left_out=0, sees=False, keeps=lambda _piece: True):
@@ -264,6 +266,31 @@ def test_files_of_the_working_folder_are_reported_where_no_output_is_wanted(star
     node = start(["m.keras"], write_beside, wanted=False, cwd=str(tmp_path))
     assert end(node) == {}
     assert node.all(m.OutputSettled) == [m.OutputSettled(rank=0, dropped=1, dropped_bytes=7)]
+
+
+def working_folder(root, name, cwd):
+    """Make the working folder of a node of a user whose folder this is; return its path."""
+    (root / name).mkdir(parents=True)
+    return Path(WorkingFolder(root / name).make(launch_spec(cwd=str(cwd))))
+
+
+def test_nodes_and_runs_share_the_links_to_what_is_in_a_folder(tmp_path):
+    notebook, user = tmp_path / "notebook", tmp_path / "user"
+    (notebook / "sub").mkdir(parents=True)
+    for name in ("a.csv", "sub/b.csv"):
+        (notebook / name).write_text(name)
+    first, second = (working_folder(user, f"c-{rank}-1", notebook) for rank in range(2))
+    for name in ("a.csv", "sub/b.csv"):
+        assert (second / name).read_text() == name
+        assert os.path.samestat((first / name).lstat(), (second / name).lstat())
+    # What is there since, or is there again, or elsewhere by the same name, is linked as it is.
+    (notebook / "c.csv").touch()
+    (first / "a.csv").unlink()
+    shutil.rmtree(next(user.glob("links-*")))
+    third = working_folder(user, "d-0-1", notebook)
+    assert sorted(path.name for path in third.iterdir()) == ["a.csv", "c.csv", "sub"]
+    other = working_folder(user, "e-0-1", notebook / "sub")
+    assert [path.readlink() for path in other.iterdir()] == [notebook / "sub/b.csv"]
 
 
 # ---- event files ----------------------------------------------------------------------------------------------------

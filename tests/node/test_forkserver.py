@@ -236,7 +236,7 @@ def test_the_folder_of_a_killed_agent_is_removed_by_the_next_node_and_others_sta
 
 
 def test_what_is_old_goes_after_its_time_unless_it_is_in_use(root, start_a_node):
-    goes = [leave(root, name) for name in ("0123456789ab", "user-0123456789ab", "tmpa1b2c3d4")]
+    goes = [leave(root, name) for name in ("0123456789ab", "user-0123456789ab", "tmpa1b2c3d4", "links-0123")]
     goes.append(leave_note(root, "c-0-1.failed"))
     stays = [leave(root, "0123456789ac", age_s=60.0), leave(root, "code-01234567"), leave(root, "tmpnew", age_s=0.0)]
     used = leave(root, "tmpused")
