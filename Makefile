@@ -65,7 +65,7 @@ matrix: setup  ## a suite with the oldest, newest and other versions, each in it
 	$(PYTHON) -m tests.matrix $(LEG)
 
 golden: test-tools  ## write tests/golden anew, the cards of a dozen runs and their pictures: read the difference
-	TFOS_TEST_GOLDEN=write $(PYTHON) -m pytest tests/jupyter/test_golden.py tests/jupyter/test_card.py tests/browser/test_golden.py
+	TFOS_TEST_GOLDEN=write $(PYTHON) -m pytest tests/notebook/test_golden.py tests/notebook/test_card.py tests/browser/test_golden.py
 
 test-tools: setup  ## install what the tests need beyond setup: Chromium
 	@.ci/test-tools
@@ -99,6 +99,6 @@ lock: setup  ## update requirements.lock from pyproject.toml, keeping versions t
 
 clean:  ## remove .venv and all that tools have made
 	rm -rf .venv .venv-peers .venv-matrix build dist site gallery .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache \
-	  tests/artefacts runs metastore_db spark-warehouse artifacts tfos_lab/jupyter/display/static \
+	  tests/artefacts runs metastore_db spark-warehouse artifacts tfos_lab/notebook/display/static \
 	  $(addprefix extensions/,node_modules .yarn build.log jupyterlab/lib jupyterlab/labextension)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

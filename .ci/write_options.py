@@ -17,7 +17,7 @@ _CHAPTER = re.compile(r"(?<=^## Cell options\n).*?(?=^## |\Z)", re.DOTALL | re.M
 
 def main() -> None:
     """Replace the chapter."""
-    from tfos_lab.jupyter.options import options_markdown
+    from tfos_lab.notebook.options import options_markdown
 
     text, count = _CHAPTER.subn(lambda _: f"\n{options_markdown()}\n\n", DOCUMENT.read_text("utf-8"))
     if count != 1:

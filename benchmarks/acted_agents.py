@@ -19,10 +19,10 @@ from collections.abc import Iterator
 
 import msgspec
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
+from tfos_lab.core.link import Link
 from tfos_lab.core.processes import allow_descriptors
 from tfos_lab.node.driver_link import HEARTBEAT_S
-from tfos_lab.transport.link import Link
 
 # Each agent acts so often, and sooner while it waits for its start; one of thousands has less to do.
 _PERIOD_S = 0.2

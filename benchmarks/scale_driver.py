@@ -22,14 +22,14 @@ from typing import Any
 import psutil
 
 from benchmarks.acted_cluster import ActedCluster
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.core.states import NodeState, RunState
-from tfos_lab.jupyter.display.dashboard import CHARTS_EVERY, LOG_PERIOD_S, VIEW_EVERY
-from tfos_lab.jupyter.display.log_files import ServedLogs
-from tfos_lab.jupyter.display.messages import PageMessage
-from tfos_lab.jupyter.display.table import LiveTable
-from tfos_lab.jupyter.display.updates import Updates
-from tfos_lab.jupyter.display.widget import DashboardWidget
+from tfos_lab.notebook.display.dashboard import CHARTS_EVERY, LOG_PERIOD_S, VIEW_EVERY
+from tfos_lab.notebook.display.log_files import ServedLogs
+from tfos_lab.notebook.display.messages import PageMessage
+from tfos_lab.notebook.display.table import LiveTable
+from tfos_lab.notebook.display.updates import Updates
+from tfos_lab.notebook.display.widget import DashboardWidget
 
 _PARTITIONS = 1_000
 _PATIENCE_S = 300.0

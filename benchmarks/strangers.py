@@ -28,7 +28,7 @@ _SECONDS, _RUNS, _MOST_MB = 3.0, 5, 50.0
 # Connections a second: as many as two cores can make would leave nothing of them to measure.
 _RATE = 200.0
 _OTHER_LISTENER = """
-from tfos_lab.transport.listener import Listener
+from tfos_lab.core.listener import Listener
 listener = Listener()
 print(listener.address.endpoint.rpartition(":")[2], flush=True)
 while True:

@@ -20,8 +20,8 @@ import pyarrow as pa
 
 from benchmarks.measure import Row, median
 from tests.support.hostile_peers import attacking
+from tfos_lab.core.messages import TlsIdentity
 from tfos_lab.driver.feed.certificates import make_identities
-from tfos_lab.messages import TlsIdentity
 from tfos_lab.node.feed.flight_endpoint import PutTicket
 from tfos_lab.node.feed.plan import connect
 from tfos_lab.node.feed.task import NodeWriter
@@ -35,7 +35,7 @@ _NODE = """
 import sys
 from pathlib import Path
 import msgspec
-from tfos_lab.messages import TlsIdentity
+from tfos_lab.core.messages import TlsIdentity
 from tfos_lab.node.feed.flight_endpoint import FlightEndpoint
 from tfos_lab.node.feed.spool import Spool
 folder = Path(sys.argv[1])

@@ -95,7 +95,7 @@ _FULL_FOLDERS = {
     "soak",
     "support",
 }
-_FULL_MARKS = {"browser", "notebook", "package"}
+_FULL_MARKS = {"browser", "whole_notebook", "package"}
 _FULL_FIXTURES = {"standalone", "standalone_cluster", "yarn", "new_spark"}
 
 
@@ -146,7 +146,7 @@ def _session_of(item):
 
 # ---- minutes by kind ------------------------------------------------------------------------------------------------
 
-_KINDS = ("browser", "notebook", "package", "spark", "tensorflow")
+_KINDS = ("browser", "whole_notebook", "package", "spark", "tensorflow")
 _seconds = Counter()
 
 

@@ -29,7 +29,7 @@ from nbclient import NotebookClient
 cells = [
     "%load_ext tfos_lab",
     "import tfos_lab; print(tfos_lab.__file__)",
-    "from tfos_lab.jupyter.display.dashboard import DashboardWidget; print(len(DashboardWidget._esm) > 10_000)",
+    "from tfos_lab.notebook.display.dashboard import DashboardWidget; print(len(DashboardWidget._esm) > 10_000)",
     "%%tfos local=inline\\nctx.job_name",
     "print(dict(cluster.results))",
 ]
@@ -141,7 +141,7 @@ def test_a_clean_checkout_makes_packages_with_the_whole_front_end(sdist: Path, w
     assert not [name for name in source if "node_modules" in name]
     with zipfile.ZipFile(wheel) as package:
         names = set(package.namelist())
-    built = {f"tfos_lab/jupyter/display/static/{name}" for name in ("dashboard.js", "dashboard.css", "seen_note.js")}
+    built = {f"tfos_lab/notebook/display/static/{name}" for name in ("dashboard.js", "dashboard.css", "seen_note.js")}
     assert built <= names & source
     assert [name for name in names if name.endswith(f"{LAB}/package.json")]
 
@@ -278,7 +278,7 @@ def test_an_editable_install_brings_both_extensions(tmp_path, monkeypatch):
         data = {name.split(".data/data/")[1]: name for name in package.namelist() if ".data/data/" in name}
         switch = json.loads(package.read(data["etc/jupyter/jupyter_server_config.d/tfos_lab.json"]))
         lab = json.loads(package.read(data[f"{LAB}/package.json"]))
-    assert switch == {"ServerApp": {"jpserver_extensions": {"tfos_lab.jupyter_server": True}}}
+    assert switch == {"ServerApp": {"jpserver_extensions": {"tfos_lab.notebook.server": True}}}
     assert f"{LAB}/{lab['jupyterlab']['_build']['load']}" in data
     assert f"{LAB}/install.json" in data
 

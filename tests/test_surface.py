@@ -142,9 +142,9 @@ def test_stages_and_compat_are_there_by_name():
 
 def test_cells_lines_and_the_command_line_know_their_words():
     from tfos_lab import cli
-    from tfos_lab.jupyter.cell.export import NotebookCells
-    from tfos_lab.jupyter.commands import Commands
-    from tfos_lab.jupyter.options import BY_NAME, parse_options
+    from tfos_lab.notebook.cell.export import NotebookCells
+    from tfos_lab.notebook.commands import Commands
+    from tfos_lab.notebook.options import BY_NAME, parse_options
 
     assert set(CELL_OPTIONS.split()) <= set(BY_NAME)
     options = parse_options("", {})

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from tfos_lab.driver.runs.table import runs
     from tfos_lab.driver.start import clusters
     from tfos_lab.errors import TfosError
-    from tfos_lab.jupyter.parallel import parallel
-    from tfos_lab.jupyter.run_script import run_script, scripts
-    from tfos_lab.jupyter.search import search
-    from tfos_lab.jupyter.start import run, start
     from tfos_lab.node.context.context import NodeContext
     from tfos_lab.node.context.local import local_context
+    from tfos_lab.notebook.parallel import parallel
+    from tfos_lab.notebook.run_script import run_script, scripts
+    from tfos_lab.notebook.search import search
+    from tfos_lab.notebook.start import run, start
     from tfos_lab.scoring.predict import predict
 
 # Public name → the module it lives in.
@@ -38,14 +38,14 @@ _HOMES = {
     "TfosError": "tfos_lab.errors",
     "clusters": "tfos_lab.driver.start",
     "local_context": "tfos_lab.node.context.local",
-    "parallel": "tfos_lab.jupyter.parallel",
+    "parallel": "tfos_lab.notebook.parallel",
     "predict": "tfos_lab.scoring.predict",
-    "run": "tfos_lab.jupyter.start",
-    "run_script": "tfos_lab.jupyter.run_script",
+    "run": "tfos_lab.notebook.start",
+    "run_script": "tfos_lab.notebook.run_script",
     "runs": "tfos_lab.driver.runs.table",
-    "scripts": "tfos_lab.jupyter.run_script",
-    "search": "tfos_lab.jupyter.search",
-    "start": "tfos_lab.jupyter.start",
+    "scripts": "tfos_lab.notebook.run_script",
+    "search": "tfos_lab.notebook.search",
+    "start": "tfos_lab.notebook.start",
 }
 _PACKAGES = ("compat", "data", "errors", "gfile", "ml")
 
@@ -82,6 +82,6 @@ def __dir__() -> list[str]:
 
 def load_ipython_extension(ipython: Any) -> None:
     """Register the magics: what ``%load_ext tfos_lab`` calls."""
-    from tfos_lab.jupyter.magics import load_ipython_extension as load
+    from tfos_lab.notebook.magics import load_ipython_extension as load
 
     load(ipython)

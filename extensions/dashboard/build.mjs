@@ -1,8 +1,8 @@
-// Bundles the dashboard into the Python package, which reads it from there: `tfos_lab/jupyter/display/static`.
+// Bundles the dashboard into the Python package, which reads it from there: `tfos_lab/notebook/display/static`.
 
 import { build } from "esbuild";
 
-const outdir = "../../tfos_lab/jupyter/display/static";
+const outdir = "../../tfos_lab/notebook/display/static";
 const common = { bundle: true, minify: true, charset: "utf8", outdir, logLevel: "warning", target: "es2022" };
 
 // The widget, as the ES module that anywidget loads.

@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, expect
 
 from tests.support.golden_runs import GOLDEN, RUNS, html_of
 from tests.support.jupyter_rig import ARTEFACTS, REPOSITORY
-from tfos_lab.jupyter.display.assets import read_style_sheet
+from tfos_lab.notebook.display.assets import read_style_sheet
 
 pytestmark = pytest.mark.browser
 

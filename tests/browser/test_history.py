@@ -16,7 +16,7 @@ pytestmark = pytest.mark.browser
 expect.set_options(timeout=60_000)
 
 # The magics without what the extension does besides: a warm TensorFlow is of no use here.
-LOAD = """from tfos_lab.jupyter.magics import TfosMagics
+LOAD = """from tfos_lab.notebook.magics import TfosMagics
 get_ipython().register_magics(TfosMagics)"""
 CELLS = {
     "load": LOAD,

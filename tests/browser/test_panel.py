@@ -12,8 +12,8 @@ from tests.support.acted_cluster import ActedCluster, write_ended_run
 from tests.support.axe import violations_in
 from tests.support.jupyter_rig import JupyterRig, Notebook
 from tests.support.quick import QUICK_ENV
+from tfos_lab.core.messages import NodeActivity
 from tfos_lab.driver.record.format import ErrorRecord
-from tfos_lab.messages import NodeActivity
 
 pytestmark = pytest.mark.browser
 

@@ -193,11 +193,11 @@ def test_a_node_has_the_alias_before_it_unpacks(tmp_path):
     users = "import tensorflowonspark\n\ndef map_fun(args, ctx):\n    print(tensorflowonspark.__name__)\n"
     (tmp_path / "users.py").write_text(users)
     pack = (
-        "from tfos_lab.payload import pack; tfos_lab.compat.install(); import users; "
+        "from tfos_lab.core.payload import pack; tfos_lab.compat.install(); import users; "
         "print(pack(users.map_fun, None).hex())"
     )
     packed = in_python(pack, tmp_path).stdout.strip()
-    unpack = f"from tfos_lab.payload import unpack; unpack(bytes.fromhex({packed!r}))[0](None, None)"
+    unpack = f"from tfos_lab.core.payload import unpack; unpack(bytes.fromhex({packed!r}))[0](None, None)"
     done = subprocess.run(
         [sys.executable, "-c", unpack], capture_output=True, text=True, env={"PYTHONPATH": str(tmp_path)}, check=True
     )

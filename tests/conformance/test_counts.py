@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from tests.support.quick import QUICK_ENV
-from tfos_lab.transport.listener import AgentData, Listener
+from tfos_lab.core.listener import AgentData, Listener
 
 pytestmark = pytest.mark.leaves_nothing
 

@@ -17,11 +17,11 @@ import pytest
 
 from tests.support.eventually import PATIENCE_S, eventually
 from tests.support.hostile_peers import attacking, resident_bytes
+from tfos_lab.core.link import Link, address_towards, knock_of
+from tfos_lab.core.listener import Listener
+from tfos_lab.core.messages import DriverAddress
 from tfos_lab.driver.feed.certificates import make_identities
 from tfos_lab.errors import ConfigError
-from tfos_lab.messages import DriverAddress
-from tfos_lab.transport.link import Link, address_towards, knock_of
-from tfos_lab.transport.listener import Listener
 
 MOST_STRANGERS = 128
 MOST_BYTES = 50_000_000

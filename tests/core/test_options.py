@@ -54,8 +54,8 @@ module.__file__ = str(path)
 exec(compile(f"{head}{docstring}    tree: {entry}\\n{rest}", str(path), "exec"), vars(module))
 
 import tfos_lab
-from tfos_lab.jupyter.completion import complete_options
-from tfos_lab.jupyter.options import TfosLab, describe_options, options_markdown, parse_options
+from tfos_lab.notebook.completion import complete_options
+from tfos_lab.notebook.options import TfosLab, describe_options, options_markdown, parse_options
 from tfos_lab.ml import TFEstimator
 
 calls = {one.__name__: one for one in (tfos_lab.run, tfos_lab.start, tfos_lab.parallel, tfos_lab.run_script)}

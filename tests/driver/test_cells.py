@@ -9,7 +9,7 @@ import pytest
 
 import tfos_lab
 from tests.support.quick import QUICK_ENV
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.errors import (
     CellFailed,
     ClusterEnded,

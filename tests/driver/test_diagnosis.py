@@ -15,7 +15,7 @@ from tests.support.clusters import running_clusters
 from tests.support.eventually import eventually
 from tests.support.fake_nodes import identity_of
 from tests.support.quick import QUICK_ENV
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.driver.diagnosis.diagnosis import Assessor
 from tfos_lab.driver.state.events import FeedProgressed
 

@@ -120,7 +120,7 @@ def write(path, value):
 
 
 def write_server(folder, *, enabled):
-    settings = {"ServerApp": {"jpserver_extensions": {"tfos_lab.jupyter_server": enabled}}}
+    settings = {"ServerApp": {"jpserver_extensions": {"tfos_lab.notebook.server": enabled}}}
     write(folder / "jupyter_server_config.d/tfos_lab.json", settings)
 
 
@@ -141,7 +141,7 @@ def test_extensions_that_are_disabled_are_problems_with_the_commands_that_enable
     assert (lab.ok, lab.found) == (False, f"disabled in {page}")
     assert lab.advice == "jupyter labextension enable tfos-lab, then reload the page"
     assert server.found == f"disabled in {folders[1]}/jupyter_server_config.d/tfos_lab.json"
-    assert server.advice.startswith("jupyter server extension enable tfos_lab.jupyter_server")
+    assert server.advice.startswith("jupyter server extension enable tfos_lab.notebook.server")
 
 
 # ---- fork servers, sessions and executors ---------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.eventually import eventually
 from tests.support.fake_nodes import identity_of
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.errors import ClusterEnded, LaunchFailed, NodeFailed, NotEnoughSlots, ReservationTimeout
 
 pytestmark = pytest.mark.leaves_nothing

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.instructions import sends
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.driver.state.events import FeedProgressed, RowsUnread
 from tfos_lab.driver.state.feed_state import FeedState
 from tfos_lab.driver.state.instructions import Publish

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tfos_lab import ClusterConfig
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.core.config import assign_roles
+from tfos_lab.core.messages import Condition
 from tfos_lab.driver.state.cluster_state import ClusterState, RestartBudget
 from tfos_lab.driver.state.events import NodeHung, RowsUntouched
 from tfos_lab.driver.state.feed_state import FeedState
 from tfos_lab.driver.state.hangs import Hangs
 from tfos_lab.driver.state.instructions import Publish, SendTo
 from tfos_lab.driver.state.unread import UnreadWatch
-from tfos_lab.messages import Condition
 
 BUSY, ROWS, WAITS, INSIDE = Condition.BUSY, Condition.WAITS_FOR_ROWS, Condition.WAITS, Condition.IN_TENSORFLOW
 STOPPED, LOCKED, AWAY = Condition.STOPPED, Condition.LOCKED, Condition.AWAY

@@ -24,7 +24,7 @@ import tfos_lab
 from tests.support.eventually import eventually
 from tests.support.quick import QUICK_ENV
 from tests.support.recorded_runs import write_run
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.driver.history import History
 from tfos_lab.driver.state.events import (
     FeedProgressed,

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from tests.support.eventually import eventually
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.errors import ProfileFailed
 
 pytestmark = pytest.mark.leaves_nothing

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.support.eventually import eventually
 from tests.support.fake_nodes import identity_of
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 
 
 class Log:

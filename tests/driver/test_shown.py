@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.support.eventually import eventually
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.driver.shown import read_shown
 
 pytestmark = pytest.mark.leaves_nothing

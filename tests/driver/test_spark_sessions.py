@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tests.support.eventually import eventually
-from tfos_lab.crossing import to_text
+from tfos_lab.core.crossing import to_text
 from tfos_lab.errors import FeedError, NoSession, RecordError
 from tfos_lab.launchers.spark import session as spark_session
 from tfos_lab.launchers.spark.session import cause_of, job_error

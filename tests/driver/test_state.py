@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tfos_lab import ClusterConfig
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.core.config import assign_roles
 from tfos_lab.driver.state.cluster_state import (
     DRAIN_TIMEOUT_S,

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfos_lab import errors
-from tfos_lab.crossing import carrying, crossing, own_error_in, to_text, unwrapped
+from tfos_lab.core.crossing import carrying, crossing, own_error_in, to_text, unwrapped
 from tfos_lab.errors import ExecutorMismatch, FeedError, FeedTimeout, NodeFailed, RunFailed, TfosError
 
 # Those whose sentence depends on the case; `tests/faults/table.py` has what users see of the others.
@@ -231,7 +231,7 @@ CLASSIC = """An error occurred while calling z:org.apache.spark.api.python.Pytho
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 2.0 failed 4 times, most recent \
 failure: Lost task 0.3 in stage 2.0 (TID 4) (10.0.0.5 executor 1): org.apache.spark.api.python.PythonException: \
 Traceback (most recent call last):
-  File "/tmp/tfos_lab-0/code-c177c49c8895b2bd/tfos_lab/crossing.py", line 81, in _generate
+  File "/tmp/tfos_lab-0/code-c177c49c8895b2bd/tfos_lab/core/crossing.py", line 81, in _generate
     return (yield from generator)
             ^^^^^^^^^^^^^^^^^^^^
 tfos_lab.errors.FeedError: the disk of 'h7' is full: 3.5 GB
@@ -246,7 +246,7 @@ Driver stacktrace:
 CONNECT = """
   An exception was thrown from the Python worker. Please see the stack trace below.
 [PYTHON_EXCEPTION] An exception was thrown from the Python worker: Traceback (most recent call last):
-  File "/tmp/tfos_lab-0/code-c177c49c8895b2bd/tfos_lab/crossing.py", line 81, in _generate
+  File "/tmp/tfos_lab-0/code-c177c49c8895b2bd/tfos_lab/core/crossing.py", line 81, in _generate
     return (yield from generator)
             ^^^^^^^^^^^^^^^^^^^^
 tfos_lab.errors.FeedError: the disk of 'h7' is full: 3.5 GB
@@ -402,7 +402,7 @@ def make_failing_task(error):
                 raise pickle.loads(packed)
             yield from ()
 
-        yield from find("tfos_lab.crossing", "carrying")(work)(batches)
+        yield from find("tfos_lab.core.crossing", "carrying")(work)(batches)
 
     return task
 

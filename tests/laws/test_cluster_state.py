@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.laws.random_data import fuzzed
 from tfos_lab import ClusterConfig
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.core.config import assign_roles
 from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.driver.state.cluster_state import DRAIN_TIMEOUT_S, ClusterState, RestartBudget

@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.laws.random_data import fuzzed
 from tests.support.instructions import sends
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.driver.state.feed_state import FeedState
 from tfos_lab.driver.state.instructions import Publish, SendTo, SendToAll
 

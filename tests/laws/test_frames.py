@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.laws.random_data import fuzzed
-from tfos_lab.transport.frames import ConnectionClosed, FrameSocket, FrameTooLarge, frame_pair
+from tfos_lab.core.frames import ConnectionClosed, FrameSocket, FrameTooLarge, frame_pair
 
 FRAMES = st.lists(st.tuples(st.binary(max_size=200), st.integers(0, 3)), max_size=12)
 

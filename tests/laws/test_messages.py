@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.laws.random_data import damaged, fuzzed, little_memory, struct_types, values_of
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 
 # Each union of messages, and what decodes it.
 DECODERS = {m.any_of(m.FromAgent): m.decode_from_agent, m.any_of(m.ToAgent): m.decode_to_agent}

@@ -25,8 +25,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.laws.random_data import fuzzed
+from tfos_lab.core.payload import captured_sizes, pack, unpack
 from tfos_lab.errors import PayloadError
-from tfos_lab.payload import captured_sizes, pack, unpack
 
 CELL = "<ipython-input-3-0123456789ab>"
 
@@ -235,7 +235,7 @@ def test_bytes_that_are_no_payload_are_refused(data):
 # What a node does, in a process that has none of the modules on its path; it reads one payload after the other.
 NODE = """
 import pickle, sys, traceback
-from tfos_lab.payload import unpack
+from tfos_lab.core.payload import unpack
 for data in pickle.load(sys.stdin.buffer):
     try:
         map_fun, args = unpack(data)

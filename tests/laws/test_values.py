@@ -32,8 +32,8 @@ from hypothesis.extra import numpy as hnp
 from tests.laws.random_data import damaged, fuzzed, little_memory
 from tests.support.clusters import running_clusters
 from tests.support.quick import QUICK_ENV
+from tfos_lab.core.values import RemoteObject, decode_value, describe, encode_value
 from tfos_lab.errors import ResultNotSendable, ResultTooLarge, ResultUnreadable
-from tfos_lab.values import RemoteObject, decode_value, describe, encode_value
 
 MIB = 1 << 20
 Point = namedtuple("Point", ["x", "y"])  # noqa: PYI024 - users write the untyped kind

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.laws.random_data import fuzzed, values_of
 from tests.support.eventually import eventually
 from tests.support.fake_nodes import FakeNodes, make_cluster
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 
 SIZE = 3
 MESSAGES = st.lists(values_of(m.any_of(m.FromAgent)), min_size=1, max_size=6)

@@ -18,12 +18,12 @@ import pytest
 
 from tests.support.eventually import PATIENCE_S, eventually
 from tests.support.quick import QUICK_ENV
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
+from tfos_lab.core.listener import Listener
+from tfos_lab.core.payload import pack
+from tfos_lab.core.values import decode_value
 from tfos_lab.node.agent import Agent
 from tfos_lab.node.driver_link import DriverLink
-from tfos_lab.payload import pack
-from tfos_lab.transport.listener import Listener
-from tfos_lab.values import decode_value
 
 OWNER = f"tests-of-node-{os.getpid()}"
 

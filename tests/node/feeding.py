@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from tests.node.conftest import start_for
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.node.context.context import NodeContext
 from tfos_lab.node.feed.reader import FeedReader
 

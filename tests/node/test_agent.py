@@ -20,10 +20,10 @@ import pytest
 from tests.node.conftest import launch_spec, start_for
 from tests.support.eventually import PATIENCE_S, eventually
 from tests.support.quick import QUICK_ENV
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
+from tfos_lab.core.listener import Listener
+from tfos_lab.core.payload import pack
 from tfos_lab.node.driver_link import HUNG, how_ended
-from tfos_lab.payload import pack
-from tfos_lab.transport.listener import Listener
 
 
 def run_forever():
@@ -261,7 +261,7 @@ def test_an_agent_ends_when_its_connection_ends(run):
 
 HANGS = """
 import msgspec, sys, time
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.node.driver_link import DriverLink
 
 spec = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=m.LaunchSpec)

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from tests.node.feeding import SCHEMA, FedNode, in_thread
 from tests.support.eventually import PATIENCE_S
 from tests.support.instructions import sends
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.driver.state.feed_state import FeedState
 from tfos_lab.errors import ConfigError, FeedError
 from tfos_lab.node.feed.reader import FeedReader

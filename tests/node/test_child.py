@@ -19,7 +19,7 @@ import pytest
 import tfos_lab
 from tests.support.eventually import eventually
 from tests.support.quick import QUICK_ENV
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 
 # ---- the call -----------------------------------------------------------------------------------------------------
 

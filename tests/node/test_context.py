@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import tfos_lab
-from tfos_lab import messages as m
 from tfos_lab.compat.TFSparkNode import TFNodeContext
+from tfos_lab.core import messages as m
 from tfos_lab.errors import ConfigError, FeedError
 from tfos_lab.node.context.context import NodeContext
 from tfos_lab.node.feed.reader import FeedReader

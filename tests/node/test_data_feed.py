@@ -11,7 +11,7 @@ import pytest
 
 from tests.node.feeding import FedNode, in_thread, numbers
 from tests.support.eventually import PATIENCE_S, eventually
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.errors import ConfigError, FeedError
 
 

@@ -17,7 +17,7 @@ from pyarrow import flight
 from tests.node.feeding import SCHEMA
 from tests.support.eventually import PATIENCE_S, eventually
 from tests.support.hostile_peers import attacking, resident_bytes
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.driver.feed.certificates import make_identities
 from tfos_lab.errors import FeedError, NodeUnreachable
 from tfos_lab.node.feed.store import FeedStore

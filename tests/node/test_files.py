@@ -12,7 +12,7 @@ import pytest
 
 from tests.node.conftest import launch_spec
 from tests.support.eventually import eventually
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.node.files.listed import read_piece
 from tfos_lab.node.files.working_folder import WorkingFolder
 

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from tests.support.fake_gpus import fake_gpus
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import sys
 import time
 
 from tests.node.conftest import start_for
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 
 FULL = b" bytes of this log are missing: the disk of the node's host was full"
 

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from tfos_lab.crossing import to_text
+from tfos_lab.core.crossing import to_text
 from tfos_lab.errors import FeedError
 from tfos_lab.node.invoke import outcome_of
 

@@ -15,7 +15,7 @@ from pyarrow import parquet
 
 from tests.node.feeding import FedNode, in_thread
 from tests.support.eventually import PATIENCE_S
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.errors import ConfigError, FeedError
 
 READ = {

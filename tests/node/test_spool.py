@@ -15,7 +15,7 @@ import pytest
 
 from tests.node.feeding import SCHEMA, in_thread
 from tests.support.eventually import PATIENCE_S
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.errors import FeedError
 from tfos_lab.node.feed.store import FeedStore
 from tfos_lab.node.feed.task import FeedPlan, PartitionSender

@@ -10,8 +10,8 @@ import threading
 import pytest
 
 from tests.support.eventually import eventually
-from tfos_lab import messages as m
-from tfos_lab.messages import Condition
+from tfos_lab.core import messages as m
+from tfos_lab.core.messages import Condition
 
 _requests = itertools.count(1)
 

@@ -37,7 +37,7 @@ RUNNABLE = [page for page in PAGES if snippets(page, run=True)]
 
 # A kernel of their own: programs of TensorFlowOnSpark, which are in one of them, set up logging.
 @pytest.mark.parametrize("kernel", ["pages"], indirect=True)
-@pytest.mark.notebook
+@pytest.mark.whole_notebook
 @pytest.mark.tensorflow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: page.name)
@@ -136,8 +136,8 @@ def test_every_page_can_be_reached_from_the_readme():
 
 # Modules that open a listener, and what the page on security calls it.
 LISTENERS = {
-    "transport/listener.py": "control connection",
-    "transport/unix_server.py": "TensorBoard of a kernel's clusters",
+    "core/listener.py": "control connection",
+    "core/unix_server.py": "TensorBoard of a kernel's clusters",
     "node/feed/flight_endpoint.py": "rows from other hosts",
     "node/agent.py": "TensorFlow's server (gRPC)",
     "node/forkserver/main.py": "fork servers",

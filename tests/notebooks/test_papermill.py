@@ -20,7 +20,7 @@ factor * (1 + ctx.worker_num)""",
     "dict(cluster.wait())",
 ]
 
-pytestmark = pytest.mark.notebook
+pytestmark = pytest.mark.whole_notebook
 
 
 @pytest.fixture

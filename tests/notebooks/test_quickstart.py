@@ -13,7 +13,7 @@ from tfos_lab.data import mnist
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "01_mnist_quickstart.ipynb"
 
-pytestmark = [pytest.mark.notebook, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.whole_notebook, pytest.mark.timeout(600)]
 
 
 # What tests look at, of the notebook's names.

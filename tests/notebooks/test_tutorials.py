@@ -24,7 +24,7 @@ NUMBERED = sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb"))
 BOTH = os.environ.get("TFOS_TEST_TUTORIALS") == "cluster"
 
 per_tutorial = pytest.mark.parametrize("path", NUMBERED, ids=lambda path: path.stem)
-runs = [pytest.mark.notebook, pytest.mark.tensorflow, pytest.mark.timeout(600)]
+runs = [pytest.mark.whole_notebook, pytest.mark.tensorflow, pytest.mark.timeout(600)]
 
 
 def runs_in(*places):

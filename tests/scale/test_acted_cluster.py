@@ -9,9 +9,9 @@ import pytest
 
 from benchmarks.acted_cluster import ActedCluster
 from tests.support.eventually import PATIENCE_S, eventually
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.core.states import NodeState, RunState
-from tfos_lab.jupyter.display.listing import MANY_NODES
+from tfos_lab.notebook.display.listing import MANY_NODES
 
 pytestmark = pytest.mark.leaves_nothing
 

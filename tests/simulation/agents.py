@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from tests.simulation.reading import Reader, Spool
 from tests.simulation.world import Host, Link
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.core.launchers import THIS_MACHINE
+from tfos_lab.core.link import UNREACHABLE_S
 from tfos_lab.core.roles import NodeSpec
 from tfos_lab.node.driver_link import GAVE_UP, HEARTBEAT_S, HUNG, HUNG_AFTER_S
-from tfos_lab.transport.link import UNREACHABLE_S
 
 if TYPE_CHECKING:
     from tests.simulation.run import Run

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.agents import Agent
 from tests.simulation.plan import Fault
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.driver.state.cluster_state import LOST_AFTER_S
 from tfos_lab.node.driver_link import HUNG_AFTER_S
 

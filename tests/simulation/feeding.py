@@ -6,7 +6,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 from tests.simulation.head import Head
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 
 if TYPE_CHECKING:
     from tests.simulation.agents import Agent

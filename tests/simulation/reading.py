@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 
 Row = tuple[int, int]
 

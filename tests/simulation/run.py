@@ -11,7 +11,7 @@ from tests.simulation.feeding import FeedJob
 from tests.simulation.head import Head, Kernel
 from tests.simulation.plan import Plan
 from tests.simulation.world import EPOCH_S, Host, World
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.core.launchers import THIS_MACHINE
 from tfos_lab.core.states import RunState
 from tfos_lab.driver.state.cluster_state import RestartBudget

@@ -18,7 +18,7 @@ def run(map_fun: Callable[..., Any], args: Any = None, **options: Any) -> Cluste
         return tfos_lab.run(map_fun, args, **options)
     # Here, as this module travels with functions to nodes that have neither.
     from tfos_lab.driver.start import make_cluster
-    from tfos_lab.jupyter.start import bring_up
+    from tfos_lab.notebook.start import bring_up
 
     spark = options.pop("spark", None)
     cluster = make_cluster(map_fun, args, spark=spark, config=tfos_lab.ClusterConfig(**options))

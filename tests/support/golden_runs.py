@@ -32,9 +32,9 @@ from tests.support.staged_views import (
 from tfos_lab.driver.record.format import RunRecord
 from tfos_lab.driver.runs.run import Run
 from tfos_lab.driver.state.events import FeedView, RunFacts, SearchFacts
-from tfos_lab.jupyter.display.stacks import NodeStacks
-from tfos_lab.jupyter.display.static_bundle import make_bundle
-from tfos_lab.jupyter_server.panel import Listed, ended_html, live_html
+from tfos_lab.notebook.display.stacks import NodeStacks
+from tfos_lab.notebook.display.static_bundle import make_bundle
+from tfos_lab.notebook.server.panel import Listed, ended_html, live_html
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 NOW_S = 1_800_000_000.0

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tests.support.fake_cluster import FakeCluster
+from tfos_lab.core.messages import NodeActivity
 from tfos_lab.driver.state.events import FeedView, MetricsReported
-from tfos_lab.messages import NodeActivity
 
 _STEPS, _TOTAL, _STEPS_OF_EPOCH = 60, 96, 12
 

@@ -139,7 +139,7 @@ def _run_script(arguments: Sequence[str]) -> int:
 def _history(arguments: Sequence[str]) -> int:
     """List the runs; returns 1 if there is no such run or folder."""
     from tfos_lab.driver.runs.read import name_place, read_runs
-    from tfos_lab.jupyter.display.history import SHOWN, HistoryTable
+    from tfos_lab.notebook.display.history import SHOWN, HistoryTable
 
     parser = argparse.ArgumentParser(
         prog="tfos-lab history",

@@ -83,7 +83,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _given_options(given: argparse.Namespace) -> dict[str, Any]:
     """Return the options of the run that are on the command line."""
-    from tfos_lab.jupyter.options import UnreadableValue, read_value
+    from tfos_lab.notebook.options import UnreadableValue, read_value
 
     values = {}
     for one in _OPTIONS:
@@ -117,7 +117,7 @@ def _session(given: argparse.Namespace) -> Iterator[SparkSession | None]:
 
 
 def _run(given: argparse.Namespace, spark: SparkSession | None) -> int:
-    from tfos_lab.jupyter.run_script import run_script
+    from tfos_lab.notebook.run_script import run_script
 
     options = _given_options(given)
     if (nodes := _nodes(given)) is not None:

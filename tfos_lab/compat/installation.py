@@ -8,7 +8,7 @@ from importlib.machinery import PathFinder
 
 from tfos_lab.compat.alias import THEIRS, make_alias
 from tfos_lab.compat.executors import reach_executors
-from tfos_lab.payload import prepare_nodes
+from tfos_lab.core.payload import prepare_nodes
 
 logger = logging.getLogger(__name__)
 

@@ -1,1 +1,1 @@
-"""Used by all other packages: configuration, roles, states, launchers, paths, processes, the code archive."""
+"""What both sides share: options, roles, states, paths, processes; messages and connections; functions as bytes."""

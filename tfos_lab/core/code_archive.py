@@ -13,12 +13,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-# What tasks and nodes import. Driver-side packages (driver, launchers, jupyter, cli) stay at home.
-_PACKAGES = ("compat", "core", "data", "ml", "node", "scoring", "transport")
-_MODULES = (
-    *("__init__", "crossing", "errors", "gfile", "messages"),
-    *("payload", "sources", "texts", "unpicklable", "values"),
-)
+# What tasks and nodes import. Driver-side packages (driver, launchers, notebook, cli) stay at home.
+_PACKAGES = ("compat", "core", "data", "ml", "node", "scoring")
+_MODULES = ("__init__", "errors", "gfile", "texts")
 # What only the driver needs of these packages, among it what shows clusters to other processes of its machine.
 _AT_HOME = {
     *("__pycache__", "driver", "cluster_records.py"),
@@ -47,19 +44,7 @@ def _files() -> Iterator[tuple[Path, Path]]:
     # Functions have to be unpickled by the version of cloudpickle that pickled them.
     pickling = Path(cloudpickle.__file__).parent
     folders = [*(root / name for name in _PACKAGES), pickling]
-    names = [
-        "__init__",
-        "crossing",
-        "errors",
-        "gfile",
-        "messages",
-        "payload",
-        "sources",
-        "texts",
-        "unpicklable",
-        "values",
-    ]
-    modules = [root / f"{name}.py" for name in names]
+    modules = [root / f"{name}.py" for name in _MODULES]
     for path in [*modules, *(path for folder in folders for path in sorted(folder.rglob("*.py")))]:
         if not _AT_HOME & {*path.parts, f"{path.parent.name}/{path.name}"}:
             yield (root if path.is_relative_to(root) else pickling).parent, path
@@ -112,7 +97,7 @@ def make_finder() -> Callable[[str, str], Callable[..., Any]]:
             # Spark's workers collect garbage after each task, and to traverse these modules each time takes 40 ms.
             gc.freeze()
         found: Callable[..., Any] = getattr(importlib.import_module(module), name)
-        carried: Callable[..., Any] = importlib.import_module("tfos_lab.crossing").carrying(found)
+        carried: Callable[..., Any] = importlib.import_module("tfos_lab.core.crossing").carrying(found)
         return carried
 
     return find

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tfos_lab.crossing import own_error_in
+from tfos_lab.core.crossing import own_error_in
 from tfos_lab.data.spark_python import how_to_choose
 from tfos_lab.errors import ConfigError, PythonWorkerKilled, TfosError
 

@@ -6,7 +6,7 @@ import itertools
 import threading
 from collections.abc import Mapping
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.errors import ConfigError
 
 

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from tfos_lab.core.config import ClusterConfig, RowOptions
 from tfos_lab.core.launchers import LauncherTraits
+from tfos_lab.core.listener import Listener
+from tfos_lab.core.messages import INPUT_QUEUE, KEPT, LogRecord
 from tfos_lab.core.options import given_options, takes_options
 from tfos_lab.core.roles import NodeSpec
 from tfos_lab.core.states import RunState
@@ -72,9 +74,7 @@ from tfos_lab.errors import (
 )
 from tfos_lab.launchers.base import Launcher, make_launcher
 from tfos_lab.launchers.spark import session as spark_session
-from tfos_lab.messages import INPUT_QUEUE, KEPT, LogRecord
 from tfos_lab.texts import first_line
-from tfos_lab.transport.listener import Listener
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -83,11 +83,11 @@ if TYPE_CHECKING:
     import pandas as pd
     from pyspark.sql import SparkSession
 
+    from tfos_lab.core.messages import Outcome
     from tfos_lab.driver.feed.dstream import DStreamFeed
     from tfos_lab.driver.feed.inference import Inference
     from tfos_lab.driver.feed.stream import StreamFeed
     from tfos_lab.driver.profile.profiles import Profile
-    from tfos_lab.messages import Outcome
 
 logger = logging.getLogger(__name__)
 

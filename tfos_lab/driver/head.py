@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.core.launchers import THIS_MACHINE
+from tfos_lab.core.messages import PIECE_BYTES
 from tfos_lab.core.roles import chief_of
 from tfos_lab.core.states import RunState
 from tfos_lab.driver.files.output import saving_note
@@ -45,11 +46,10 @@ from tfos_lab.driver.state.unread import UnreadWatch
 from tfos_lab.driver.state.wrong_messages import WrongMessage, check
 from tfos_lab.errors import NodeFailed, ReservationTimeout, TfosError, WaitTimeout
 from tfos_lab.launchers.gpus import shortage, uneven
-from tfos_lab.messages import PIECE_BYTES
 
 if TYPE_CHECKING:
+    from tfos_lab.core.listener import AgentData
     from tfos_lab.driver.cluster import Cluster
-    from tfos_lab.transport.listener import AgentData
 
 logger = logging.getLogger(__name__)
 

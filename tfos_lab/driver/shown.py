@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.driver.state.events import ShownView
 
 logger = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.core.states import NodeState
 from tfos_lab.driver.state.events import NodeView, rank_of
 from tfos_lab.driver.state.instructions import Instruction, SendTo

@@ -14,6 +14,7 @@ from tfos_lab.core.config import ClusterConfig, assign_roles
 from tfos_lab.core.launchers import LauncherTraits, automatic_launcher, launcher_for
 from tfos_lab.core.package_versions import require_fitting
 from tfos_lab.core.paths import is_local
+from tfos_lab.core.payload import pack
 from tfos_lab.core.roles import NodeSpec
 from tfos_lab.data.frames import is_connect
 from tfos_lab.data.session_stores import stores_of
@@ -24,7 +25,6 @@ from tfos_lab.driver.run_store import with_store
 from tfos_lab.errors import ConfigError, NoSession
 from tfos_lab.launchers.capacity import allow_files_for, require_room
 from tfos_lab.launchers.spark import session as spark_session
-from tfos_lab.payload import pack
 from tfos_lab.texts import format_count
 
 if TYPE_CHECKING:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 
+from tfos_lab.core.listener import driver_identity
 from tfos_lab.launchers.local import local_fork_servers, warm_local
 from tfos_lab.launchers.spark import session as spark_session
 from tfos_lab.launchers.spark.executors import check_executors
 from tfos_lab.launchers.spark.slots import slots_of
 from tfos_lab.launchers.this_machine import kernel_environ
-from tfos_lab.transport.listener import driver_identity
 
 logger = logging.getLogger(__name__)
 

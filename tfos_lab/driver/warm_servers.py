@@ -12,11 +12,11 @@ from pathlib import Path
 
 import msgspec
 
+from tfos_lab.core.frames import ConnectionClosed
 from tfos_lab.core.runtime_files import files_in, scratch_root
 from tfos_lab.node.forkserver.client import USER_OWNER, ForkServerConnection
 from tfos_lab.node.forkserver.health import STOPPED, ServerRecord, is_stopped, kill
 from tfos_lab.node.forkserver.requests import FailedReply, StatusReply
-from tfos_lab.transport.frames import ConnectionClosed
 
 _ANSWER_S = 5.0
 # One that does not end when it is asked to is killed; on a busy machine it may be late.

@@ -14,8 +14,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
+from tfos_lab.core.frames import ConnectionClosed, FrameSocket, frame_pair
 from tfos_lab.core.lazy_imports import after_import
+from tfos_lab.core.link import Link
+from tfos_lab.core.poll_loop import PollLoop
 from tfos_lab.errors import LaunchFailed
 from tfos_lab.launchers.base import Launcher
 from tfos_lab.node.activity.reporter import ActivityReporter
@@ -27,9 +30,6 @@ from tfos_lab.node.profile import trace_piece
 from tfos_lab.node.remote_files import register_file_systems
 from tfos_lab.node.scratch import Scratch
 from tfos_lab.node.session import NodeSession
-from tfos_lab.transport.frames import ConnectionClosed, FrameSocket, frame_pair
-from tfos_lab.transport.link import Link
-from tfos_lab.transport.poll_loop import PollLoop
 
 if TYPE_CHECKING:
     from tfos_lab.driver.head import Head

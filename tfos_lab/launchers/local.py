@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tfos_lab.core.frames import ConnectionClosed
 from tfos_lab.core.launchers import THIS_MACHINE
+from tfos_lab.core.messages import LaunchSpec
 from tfos_lab.core.node_addresses import node_addresses
 from tfos_lab.core.roles import NodeSpec, chief_of
 from tfos_lab.errors import LaunchFailed
 from tfos_lab.launchers.base import Launcher
 from tfos_lab.launchers.gpus import local_shares
 from tfos_lab.launchers.this_machine import kernel_environ, kernel_owner
-from tfos_lab.messages import LaunchSpec
 from tfos_lab.node.driver_link import how_ended
 from tfos_lab.node.forkserver.client import ForkServerConnection, ForkServerSpec
 from tfos_lab.node.forkserver.requests import ExitedReply, FailedReply, SpawnedReply
 from tfos_lab.texts import format_count
-from tfos_lab.transport.frames import ConnectionClosed
 
 # To close the connections takes milliseconds.
 _RELEASE_S = 2.0

@@ -8,9 +8,9 @@ import socket
 from collections.abc import Callable
 from typing import TypeVar
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
+from tfos_lab.core.link import address_towards
 from tfos_lab.core.node_addresses import NODE_NETWORK_VARIABLE, NODE_PORTS_VARIABLE, PORTS_PER_NODE
-from tfos_lab.transport.link import address_towards
 
 T = TypeVar("T")
 _IPV6 = 6

@@ -20,7 +20,8 @@ import time
 
 import msgspec
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
+from tfos_lab.core.poll_loop import PollLoop
 from tfos_lab.core.processes import open_pidfd, set_process_name
 from tfos_lab.node.activity.reporter import ActivityReporter
 from tfos_lab.node.addresses import NodePlace
@@ -38,7 +39,6 @@ from tfos_lab.node.logs import LogSender, LogSpool
 from tfos_lab.node.profile import is_of_trace, trace_piece
 from tfos_lab.node.scratch import Scratch
 from tfos_lab.node.stack_taker import StackTaker
-from tfos_lab.transport.poll_loop import PollLoop
 
 # An agent that has to leave sends the node's output first, for as long as the driver goes on taking it.
 LAST_OUTPUT_S = 5.0

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.core.descendants import MARK, wear_mark
+from tfos_lab.core.frames import FrameSocket, peer_of
 from tfos_lab.core.processes import set_process_name
 from tfos_lab.errors import PayloadError
 from tfos_lab.node import keyboard
@@ -24,7 +25,6 @@ from tfos_lab.node.agent_watch import AgentWatch
 from tfos_lab.node.files.working_folder import FOLDER, own_what_is_written
 from tfos_lab.node.forkserver.requests import ChildSpec
 from tfos_lab.node.stacks import register_dump
-from tfos_lab.transport.frames import FrameSocket, peer_of
 
 if TYPE_CHECKING:
     from tfos_lab.node.session import NodeSession
@@ -99,10 +99,10 @@ def _flush() -> None:
 
 def _run_function(session: NodeSession, start: m.Start) -> m.Outcome:
     """Run the user's function and return how it ended."""
+    from tfos_lab.core.payload import unpack
     from tfos_lab.node.files.payload import payload_of
     from tfos_lab.node.files.result import NAME
     from tfos_lab.node.invoke import outcome_of
-    from tfos_lab.payload import unpack
 
     try:
         map_fun, args = unpack(payload_of(start))

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import msgspec
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.core.descendants import MARK, signal_marked
+from tfos_lab.core.frames import ConnectionClosed, FrameSocket, frame_pair
 from tfos_lab.core.processes import signal_group
 from tfos_lab.core.roles import tf_cluster_spec
 from tfos_lab.node.forkserver.client import ForkServerConnection, ForkServerSpec
@@ -21,7 +22,6 @@ from tfos_lab.node.forkserver.leftovers import MARK_PREFIX
 from tfos_lab.node.forkserver.requests import ChildSpec, ExitedReply, FailedReply, SpawnedReply
 from tfos_lab.node.gpus import VISIBLE
 from tfos_lab.node.logs import Pipe
-from tfos_lab.transport.frames import ConnectionClosed, FrameSocket, frame_pair
 
 # A grandchild may keep the pipes open forever; they are read for this long after the child has ended.
 _PIPE_PATIENCE_S = 1.0

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import msgspec
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
+from tfos_lab.core.poll_loop import PollLoop
 from tfos_lab.core.processes import lives
 from tfos_lab.core.roles import role_of
 from tfos_lab.core.states import NodeState
 from tfos_lab.node.child_link import ChildLink
 from tfos_lab.node.forkserver.client import ForkServerSpec
 from tfos_lab.node.logs import LINE_PATIENCE_S, LogSpool, Pipe
-from tfos_lab.transport.poll_loop import PollLoop
 
 # After the end of training, a child gets at most this long between SIGTERM and SIGKILL.
 LAST_GRACE_S = 5.0

@@ -12,8 +12,8 @@ import threading
 import time
 from collections.abc import Iterator
 
-from tfos_lab import messages as m
-from tfos_lab.transport.link import Link, address_towards
+from tfos_lab.core import messages as m
+from tfos_lab.core.link import Link, address_towards
 
 HEARTBEAT_S = 1.0
 # An agent whose loop has not gone on for so long ends.

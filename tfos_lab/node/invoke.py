@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tfos_lab.crossing import own_error_in
+from tfos_lab.core.crossing import own_error_in
+from tfos_lab.core.messages import Outcome
+from tfos_lab.core.values import LIMIT_BYTES, encode_result, encode_value
 from tfos_lab.errors import ResultNotStored
-from tfos_lab.messages import Outcome
 from tfos_lab.node.keyboard import explained
 from tfos_lab.node.traceback_text import format_remote, informing_part
-from tfos_lab.values import LIMIT_BYTES, encode_result, encode_value
 
 # What a result that comes home as a file may take, and those of all nodes of a cluster together.
 RESULT_BYTES = 2 << 30

@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
+from tfos_lab.core.crossing import to_text
 from tfos_lab.core.roles import Role, count_training
-from tfos_lab.crossing import to_text
 from tfos_lab.errors import FeedError
 from tfos_lab.node.activity.steps import STEPS
 from tfos_lab.texts import format_count

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from tfos_lab import messages as m
-from tfos_lab.messages import LogRecord
+from tfos_lab.core import messages as m
+from tfos_lab.core.messages import LogRecord
 
 _HEADER = struct.Struct("!dBI")
 _STREAMS = ("stdout", "stderr")

@@ -43,11 +43,6 @@ def _preload_tensorflow() -> None:
     from tfos_lab.node.remote_files import register_file_systems
 
     register_file_systems()
-    import tfos_lab.node.child
-    import tfos_lab.node.feed.dataset
-    import tfos_lab.node.invoke
-    import tfos_lab.node.session
-    import tfos_lab.payload  # noqa: F401
 
 
 def _import_tensorflow() -> None:

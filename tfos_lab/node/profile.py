@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.node.files.listed import read_piece
 from tfos_lab.node.stacks import Place, own_part
 

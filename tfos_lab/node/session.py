@@ -14,7 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
+from tfos_lab.core.frames import ConnectionClosed, FrameSocket
 from tfos_lab.core.paths import remember_default_fs
 from tfos_lab.core.roles import Role
 from tfos_lab.core.states import NodeState
@@ -27,7 +28,6 @@ from tfos_lab.node.interactive.inbox import INBOX
 from tfos_lab.node.lock_step import STEP_COUNT, LockStep
 from tfos_lab.node.profile import start_profile
 from tfos_lab.node.stacks import take_stacks
-from tfos_lab.transport.frames import ConnectionClosed, FrameSocket
 
 # Exit code of a child whose agent has ended.
 _ORPHANED = 113

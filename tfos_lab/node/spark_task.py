@@ -158,7 +158,7 @@ def hold(rank: int, node: str, template: bytes, gpus: GpuShare, resources: Mappi
         raise ExecutorMismatch(problems={socket.gethostname(): problem})
     import msgspec
 
-    from tfos_lab.messages import LaunchSpec
+    from tfos_lab.core.messages import LaunchSpec
     from tfos_lab.node.forkserver.client import ForkServerSpec
 
     executor = executor_identity()
@@ -215,7 +215,7 @@ def _ignoring_hangups() -> Iterator[None]:
 def _wait_for_agent(
     connection: ForkServerConnection, slot: socket.socket, node: str, fork_server: ForkServerSpec
 ) -> str:
-    from tfos_lab.transport.frames import ConnectionClosed
+    from tfos_lab.core.frames import ConnectionClosed
 
     watched: list[ForkServerConnection | socket.socket] = [connection, slot]
     while True:
@@ -235,10 +235,10 @@ def _wait_for_agent(
 
 def _how_it_ended(connection: ForkServerConnection, node: str, fork_server: ForkServerSpec) -> str:
     """Return that the agent has ended, or "" if it has not; raise if it could not be started, or has failed."""
+    from tfos_lab.core.frames import ConnectionClosed
     from tfos_lab.core.processes import lives
     from tfos_lab.node.driver_link import how_ended
     from tfos_lab.node.forkserver.requests import ExitedReply, FailedReply
-    from tfos_lab.transport.frames import ConnectionClosed
 
     try:
         replies = connection.replies()

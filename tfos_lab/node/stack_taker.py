@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.core.processes import catches, state_of
 from tfos_lab.node.child_supervisor import ChildSupervisor
 from tfos_lab.node.stacks import (

@@ -21,9 +21,9 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-from tfos_lab import messages as m
-from tfos_lab import sources
-from tfos_lab.messages import Condition
+from tfos_lab.core import messages as m
+from tfos_lab.core import sources
+from tfos_lab.core.messages import Condition
 
 _OWN = str(Path(__file__).resolve().parents[1])
 _STDLIB = sysconfig.get_path("stdlib")

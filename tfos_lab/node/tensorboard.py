@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tfos_lab.core.frames import ConnectionClosed, FrameSocket, frame_pair
 from tfos_lab.core.paths import is_local, split_scheme
 from tfos_lab.core.processes import set_process_name
 from tfos_lab.node.forkserver.client import ForkServerSpec
 from tfos_lab.node.forkserver.requests import ExitedReply, FailedReply, TensorBoardSpec
-from tfos_lab.transport.frames import ConnectionClosed, FrameSocket, frame_pair
 
 if TYPE_CHECKING:
     import argparse

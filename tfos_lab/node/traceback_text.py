@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
 
-from tfos_lab import sources
+from tfos_lab.core import sources
 
 MAX_LINES = 200
 MAX_CHARACTERS = 100_000

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tfos_lab.core.crossing import crossing
 from tfos_lab.core.lazy_imports import lazy_parts_of_keras
 from tfos_lab.core.runtime_files import spool_root
-from tfos_lab.crossing import crossing
 from tfos_lab.data.model_files import package_that_wrote
 from tfos_lab.errors import ConfigError
 from tfos_lab.scoring.description import KERAS_SUFFIXES, ModelSource, describe, named_outputs

@@ -8,7 +8,7 @@ import type { Store } from "./store";
 const OPEN_TENSORBOARD = "tfos-lab:open-tensorboard";
 const NO_EXTENSION =
   "TensorBoard cannot be opened here: this Jupyter server runs without tfos_lab's extension. Restart it; if that does " +
-  "not help: jupyter server extension enable tfos_lab.jupyter_server. The link below works on the kernel's machine.";
+  "not help: jupyter server extension enable tfos_lab.notebook.server. The link below works on the kernel's machine.";
 
 export class TensorBoardLink {
   // The role stays while there is nothing to open, so that screen readers announce a link that cannot be followed.

@@ -1,4 +1,4 @@
-// Requests to the server extension; `tfos_lab/jupyter_server/cluster_handlers.py` answers them.
+// Requests to the server extension; `tfos_lab/notebook/server/cluster_handlers.py` answers them.
 
 import { URLExt } from "@jupyterlab/coreutils";
 import { ServerConnection } from "@jupyterlab/services";

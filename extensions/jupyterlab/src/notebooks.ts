@@ -45,7 +45,7 @@ export class Notebooks {
   }
 }
 
-/** The cell with an output of the run, or -1; `tfos_lab/jupyter/display/dashboard.py` sets the display id. */
+/** The cell with an output of the run, or -1; `tfos_lab/notebook/display/dashboard.py` sets the display id. */
 export function cellThatShows(panel: NotebookPanel, runId: string): number {
   const cells = [...(panel.content.model?.cells ?? [])];
   return cells.findIndex(

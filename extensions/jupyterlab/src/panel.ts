@@ -1,5 +1,5 @@
 // The panel: a card for each live cluster of any kernel, and below a line for each run that has ended. Python draws both
-// (`tfos_lab/jupyter_server/panel.py`); here they are put in, and their buttons do what they say.
+// (`tfos_lab/notebook/server/panel.py`); here they are put in, and their buttons do what they say.
 
 import { Notification } from "@jupyterlab/apputils";
 import type { Message } from "@lumino/messaging";

@@ -12,7 +12,7 @@ from tfos_lab.compat.instance_function import InstanceSettings, run_instance
 from tfos_lab.core.options import is_int
 from tfos_lab.driver.parallel.start import ParallelPlan
 from tfos_lab.errors import ConfigError
-from tfos_lab.jupyter.parallel import run_all
+from tfos_lab.notebook.parallel import run_all
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

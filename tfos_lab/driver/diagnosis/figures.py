@@ -7,9 +7,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tfos_lab.core.messages import NodeActivity
 from tfos_lab.core.roles import role_of
 from tfos_lab.driver.state.events import SHARE_NAMES, FeedView, NodeView
-from tfos_lab.messages import NodeActivity
 
 # Of fewer steps, or of less time, nothing can be told: the first ones are slow, and nobody asks why a run of a few
 # seconds is.

@@ -12,7 +12,7 @@ from pathlib import Path
 from tfos_lab.driver.doctor.finding import Finding
 
 LAB_EXTENSION = "tfos-lab"
-SERVER_EXTENSION = "tfos_lab.jupyter_server"
+SERVER_EXTENSION = "tfos_lab.notebook.server"
 _REINSTALL = "pip install --force-reinstall --no-deps tfos_lab (in a checkout: make setup), then restart Jupyter"
 
 

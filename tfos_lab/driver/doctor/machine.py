@@ -9,13 +9,13 @@ from pathlib import Path
 
 import msgspec
 
+from tfos_lab.core.frames import ConnectionClosed
 from tfos_lab.core.runtime_files import files_in, scratch_root, spool_root
 from tfos_lab.driver.doctor.finding import Finding
 from tfos_lab.node.forkserver.client import ForkServerConnection
 from tfos_lab.node.forkserver.health import SILENT, STOPPED, ServerRecord, is_stopped
 from tfos_lab.node.forkserver.requests import FailedReply
 from tfos_lab.node.gpus import free_gpus, visible_gpus
-from tfos_lab.transport.frames import ConnectionClosed
 
 FREE_BYTES_NEEDED = 2 * 1024**3
 SHARED_MEMORY_NEEDED = 32 * 1024**2

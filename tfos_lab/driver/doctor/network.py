@@ -11,10 +11,10 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from tfos_lab.core.listener import PORT_VARIABLE, listening_ports
 from tfos_lab.driver.doctor.finding import Finding
 from tfos_lab.errors import ConfigError
 from tfos_lab.launchers.spark.session import HOST_VARIABLE
-from tfos_lab.transport.listener import PORT_VARIABLE, listening_ports
 
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")
 _LOOPBACK = ("localhost", "127.0.0.1")

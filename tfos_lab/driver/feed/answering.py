@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.core.states import RunState
 from tfos_lab.driver.state.readers import NOBODY_READS, never_asked, not_open
 from tfos_lab.errors import ClusterEnded, FeedError, FeedTimeout

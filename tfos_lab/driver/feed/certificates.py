@@ -9,8 +9,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from tfos_lab.core.messages import TlsIdentity
 from tfos_lab.driver.feed.identities import Identities
-from tfos_lab.messages import TlsIdentity
 from tfos_lab.node.feed.plan import TLS_NAME
 
 _LIFETIME = dt.timedelta(days=30)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.driver.feed.files.shares import deal_files
 from tfos_lab.driver.feed.job import FeedJob
 from tfos_lab.errors import FeedError, FeedTimeout

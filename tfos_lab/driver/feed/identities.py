@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tfos_lab.messages import TlsIdentity
+from tfos_lab.core.messages import TlsIdentity
 
 
 class Identities(NamedTuple):

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
+from tfos_lab.core.messages import Condition
 from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.driver.feed.spark_job import ObjectRows, SparkJob, Tasks
 from tfos_lab.driver.state.cluster_state import LOST_AFTER_S
@@ -17,7 +18,6 @@ from tfos_lab.driver.state.instructions import Failure
 from tfos_lab.driver.state.readers import NOBODY_READS, NOTHING_READ, never_asked, not_open
 from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, FeedTimeout, NodeUnreachable, RecordError
 from tfos_lab.launchers.spark import session as spark_session
-from tfos_lab.messages import Condition
 from tfos_lab.node.feed.plan import FeedPlan
 
 if TYPE_CHECKING:

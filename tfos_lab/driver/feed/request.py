@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.config import FeedConfig, FeedOptions
+from tfos_lab.core.messages import INPUT_QUEUE
 from tfos_lab.core.options import problems_in
 from tfos_lab.data.frames import is_connect
 from tfos_lab.data.prepare import choose_fields, prepare
@@ -18,7 +19,6 @@ from tfos_lab.driver.feed.spark_job import FrameRows, ObjectRows, SparkRows
 from tfos_lab.errors import ClusterEnded, ConfigError, NoSession
 from tfos_lab.launchers.spark import session as spark_session
 from tfos_lab.launchers.spark.session import while_server_answers
-from tfos_lab.messages import INPUT_QUEUE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfos_lab.core.messages import INPUT_QUEUE, TRAIN, VALIDATION
 from tfos_lab.driver.feed.arrays import TUPLE_NAMES, is_in_memory
 from tfos_lab.driver.feed.request import are_files, check_rows, is_dstream, is_rows
 from tfos_lab.errors import ConfigError
-from tfos_lab.messages import INPUT_QUEUE, TRAIN, VALIDATION
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.core.paths import split_scheme
 from tfos_lab.driver.files.fetcher import FileFetcher
 from tfos_lab.driver.state.instructions import Instruction, SendTo

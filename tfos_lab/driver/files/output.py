@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.core.paths import OWN_MARK
 from tfos_lab.core.runtime_files import files_in
 from tfos_lab.driver.files.fetcher import FileFetcher

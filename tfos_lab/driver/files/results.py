@@ -11,7 +11,7 @@ import socket
 from collections import deque
 from pathlib import Path
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.driver.files.fetcher import FileFetcher
 from tfos_lab.driver.run_dir import RunDir
 from tfos_lab.driver.state.instructions import Instruction, SendTo

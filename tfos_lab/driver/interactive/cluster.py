@@ -10,18 +10,18 @@ from collections.abc import Callable, Iterable, Mapping
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.core.config import ClusterConfig
+from tfos_lab.core.messages import Outcome
+from tfos_lab.core.payload import pack
 from tfos_lab.driver.cells import RunningCell
 from tfos_lab.driver.cluster import Cluster
 from tfos_lab.driver.results import Results
 from tfos_lab.driver.start import choose_launcher, make_cluster
 from tfos_lab.driver.state.instructions import SendTo, SendToAll
 from tfos_lab.errors import CellFailed, CellInterrupted, ClusterEnded, ConfigError, PayloadError, WaitTimeout
-from tfos_lab.messages import Outcome
 from tfos_lab.node.interactive.loop import run_cells
 from tfos_lab.node.interactive.namespace import InteractiveCell
-from tfos_lab.payload import pack
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

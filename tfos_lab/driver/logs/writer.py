@@ -11,10 +11,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from tfos_lab.core.messages import LogRecord
 from tfos_lab.driver.logs.log_file import LogFile
 from tfos_lab.driver.run_dir import RunDir
 from tfos_lab.driver.state.events import LogText
-from tfos_lab.messages import LogRecord
 
 # What is read at once of a log.
 _MOST_BYTES = 256 << 20

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tfos_lab.core.config import ClusterConfig, assign_roles
 from tfos_lab.core.gpu_shares import ALL
 from tfos_lab.core.launchers import LauncherTraits
+from tfos_lab.core.payload import pack
 from tfos_lab.core.roles import NodeSpec, chief_of
 from tfos_lab.data.session_stores import SessionStores
 from tfos_lab.driver.cluster import Cluster
@@ -17,7 +18,6 @@ from tfos_lab.driver.run_dir import RunDir
 from tfos_lab.driver.state.instructions import Failure
 from tfos_lab.errors import LaunchFailed, NodeFailed, ReservationTimeout, RunFailed, TfosError
 from tfos_lab.node.traceback_text import format_remote
-from tfos_lab.payload import pack
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from tfos_lab.core.config import NodeOptions, make_config
 from tfos_lab.core.options import given_options, is_int
+from tfos_lab.core.payload import LIMIT_BYTES, pack
 from tfos_lab.data.session_stores import stores_of
 from tfos_lab.data.spark_python import use_right_python
 from tfos_lab.driver.parallel.feeder import Feed
@@ -23,7 +24,6 @@ from tfos_lab.driver.start import choose_launcher
 from tfos_lab.errors import ConfigError, NotAllAtOnce
 from tfos_lab.launchers.spark import session as spark_session
 from tfos_lab.launchers.spark.slots import await_slots
-from tfos_lab.payload import LIMIT_BYTES, pack
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

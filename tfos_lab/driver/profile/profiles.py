@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.core.markup import Html, h, join
 from tfos_lab.core.paths import split_scheme
 from tfos_lab.driver.profile.flame import flame_graph, hottest

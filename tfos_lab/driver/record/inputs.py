@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from tfos_lab.payload import captured_values
+from tfos_lab.core.payload import captured_values
 
 Plain = bool | int | float | str | None
 

@@ -18,8 +18,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from tfos_lab import sources
-from tfos_lab.core import cluster_records
+from tfos_lab.core import cluster_records, sources
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.core.paths import without_keys
 from tfos_lab.core.states import RunState

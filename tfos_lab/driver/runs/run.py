@@ -322,7 +322,7 @@ class Run:
 
 def _drawing(module: str) -> ModuleType:
     """Return a module of the notebook's part: the driver draws nothing, and works without it."""
-    return importlib.import_module(f"tfos_lab.jupyter.display.{module}")
+    return importlib.import_module(f"tfos_lab.notebook.display.{module}")
 
 
 def process_lives(process: ProcessRecord) -> bool | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tfos_lab.core.config import ClusterConfig, FeedConfig, FeedOptions, NodeOptions, RunOptions
 from tfos_lab.core.options import given_options, is_int, part_of
+from tfos_lab.core.payload import LIMIT_BYTES, pack
 from tfos_lab.data.session_stores import stores_of
 from tfos_lab.data.spark_python import use_right_python
 from tfos_lab.driver.parallel.nodes import NodeMaker
@@ -32,7 +33,6 @@ from tfos_lab.driver.state.events import MetricsReported
 from tfos_lab.errors import ConfigError
 from tfos_lab.launchers.spark import session as spark_session
 from tfos_lab.node.invoke import call_map_fun
-from tfos_lab.payload import LIMIT_BYTES, pack
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.driver.state.instructions import Failure
 from tfos_lab.node.lock_step import ADVICE, uneven_text
 from tfos_lab.texts import first_line

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.core.roles import NodeSpec
 from tfos_lab.core.states import NodeState
 from tfos_lab.driver.state.events import MetricsReported, NodeView, changed

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.core.launchers import THIS_MACHINE
 from tfos_lab.core.roles import NodeSpec, Role, chief_of, cluster_spec
 from tfos_lab.core.states import NODE_TRANSITIONS, RUN_TRANSITIONS, NodeState, RunState

@@ -6,9 +6,9 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tfos_lab.core.messages import INPUT_QUEUE, KEPT
 from tfos_lab.driver.state.events import FeedProgressed
 from tfos_lab.driver.state.instructions import Instruction, Publish
-from tfos_lab.messages import INPUT_QUEUE, KEPT
 
 
 @dataclass

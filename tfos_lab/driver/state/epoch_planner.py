@@ -6,7 +6,7 @@ batch size of each node that reads, known when all of them have opened the datas
 
 from __future__ import annotations
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.driver.state.driver_feed import DriverFeed
 from tfos_lab.driver.state.instructions import Instruction, SendTo, SendToAll
 from tfos_lab.driver.state.readers import Readers

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.driver.state.instructions import Instruction, SendToAll
 
 _Key = tuple[int, int]

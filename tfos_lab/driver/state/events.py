@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tfos_lab.core.messages import NodeActivity
 from tfos_lab.core.states import NodeState, RunState
-from tfos_lab.messages import NodeActivity
 
 _Value = TypeVar("_Value")
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.driver.state.driver_feed import DriverFeed
 from tfos_lab.driver.state.epoch_planner import EpochPlanner
 from tfos_lab.driver.state.even_steps import EvenSteps

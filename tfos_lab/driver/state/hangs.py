@@ -10,13 +10,13 @@ import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
+from tfos_lab.core.messages import Condition
 from tfos_lab.core.roles import role_of
 from tfos_lab.core.states import NodeState
 from tfos_lab.driver.state.cluster_state import ClusterState
 from tfos_lab.driver.state.events import NodeView
 from tfos_lab.driver.state.instructions import Failure, Instruction, SendTo
-from tfos_lab.messages import Condition
 
 # A child has so long to answer; and so long where the cluster is about to fail for a cause that is not known yet.
 _PATIENCE_S = 5.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.core.states import NodeState
 from tfos_lab.driver.state.events import RowsUnread, RowsUntouched
 from tfos_lab.texts import format_count

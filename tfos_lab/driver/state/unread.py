@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.core.states import NodeState
 from tfos_lab.driver.state.cluster_state import ClusterState
 from tfos_lab.driver.state.events import NodeView, RowsUntouched

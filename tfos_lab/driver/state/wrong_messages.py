@@ -12,7 +12,7 @@ from dataclasses import fields
 
 import msgspec
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.driver.state.driver_feed import DriverFeed
 from tfos_lab.driver.state.feed_state import FeedState

@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfos_lab.core.runtime_files import scratch_root
+from tfos_lab.core.unix_server import UnixServer
 from tfos_lab.driver.tensorboard.message_page import NO_DATA_YET, message_page
 from tfos_lab.launchers.this_machine import kernel_environ, kernel_owner
 from tfos_lab.node.forkserver.client import ForkServerSpec
 from tfos_lab.node.tensorboard import TensorBoardProcess
-from tfos_lab.transport.unix_server import UnixServer
 
 if TYPE_CHECKING:
     from tfos_lab.driver.tensorboard.http_server import TensorBoardHttpServer

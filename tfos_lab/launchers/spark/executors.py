@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.code_archive import make_task
+from tfos_lab.core.crossing import own_error_in
 from tfos_lab.core.environments import this_platform
-from tfos_lab.crossing import own_error_in
 from tfos_lab.data.frames import is_connect
 from tfos_lab.data.spark_python import is_unchosen
 from tfos_lab.errors import ExecutorMismatch

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tfos_lab.core.code_archive import make_task
+from tfos_lab.core.crossing import own_error_in
+from tfos_lab.core.messages import LaunchSpec
 from tfos_lab.core.node_addresses import node_addresses
-from tfos_lab.crossing import own_error_in
 from tfos_lab.data.spark_errors import killed_worker
 from tfos_lab.errors import FeedError, NodeFailed, NoSession, NotEnoughSlots, ReservationTimeout, TfosError
 from tfos_lab.launchers.base import Launcher
@@ -34,7 +35,6 @@ from tfos_lab.launchers.spark.session import (
     while_server_answers,
 )
 from tfos_lab.launchers.spark.slots import Arrival, gpus_per_task, slots_of
-from tfos_lab.messages import LaunchSpec
 from tfos_lab.texts import format_count
 
 if TYPE_CHECKING:

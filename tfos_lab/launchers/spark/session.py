@@ -21,14 +21,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from tfos_lab.core.crossing import own_error_in
+from tfos_lab.core.link import address_towards
 from tfos_lab.core.node_addresses import node_addresses
-from tfos_lab.crossing import own_error_in
 from tfos_lab.data.frames import is_connect
 from tfos_lab.data.spark_errors import killed_worker
 from tfos_lab.data.spark_python import is_local_master
 from tfos_lab.data.spark_versions import why_no_connect
 from tfos_lab.errors import FeedError, NoSession, TfosError
-from tfos_lab.transport.link import address_towards
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

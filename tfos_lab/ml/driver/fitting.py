@@ -17,15 +17,15 @@ from tfos_lab.data.frames import path_in_full
 from tfos_lab.data.model_files import package_of
 from tfos_lab.driver.start import choose_launcher, make_cluster
 from tfos_lab.errors import ClusterEnded, ClusterInterrupted, ConfigError, NotEnoughSlots
-from tfos_lab.jupyter.display.base import Display
-from tfos_lab.jupyter.options import CellOptions
-from tfos_lab.jupyter.run import run_cluster
 from tfos_lab.launchers.spark.slots import slots_of
 from tfos_lab.ml import keras_training
 from tfos_lab.ml.declared import CLUSTER_OPTIONS
 from tfos_lab.ml.driver.columns import fed_columns, require_frame, training_inputs
 from tfos_lab.ml.driver.model_source import kept_model, stamp
 from tfos_lab.ml.train_args import TrainArgs
+from tfos_lab.notebook.display.base import Display
+from tfos_lab.notebook.options import CellOptions
+from tfos_lab.notebook.run import run_cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -265,11 +265,11 @@ def _await_slots(options: CellOptions, tuning: Tuning) -> None:
 
 def _show_errors() -> None:
     """In a notebook, have our errors shown as those of cells are, also without ``%load_ext``."""
-    from tfos_lab.jupyter.display.kernel import current_kernel
+    from tfos_lab.notebook.display.kernel import current_kernel
 
     kernel = current_kernel()
     if kernel is not None:
-        from tfos_lab.jupyter.display import error_messages
+        from tfos_lab.notebook.display import error_messages
 
         error_messages.install(kernel.shell)
 

@@ -30,10 +30,6 @@ from tfos_lab.driver.parallel.start import ParallelPlan, make_runs
 from tfos_lab.driver.start import make_cluster
 from tfos_lab.driver.state.events import MetricsReported
 from tfos_lab.errors import ConfigError, ParallelFailed
-from tfos_lab.jupyter.display import render_errors
-from tfos_lab.jupyter.options import CellOptions
-from tfos_lab.jupyter.parallel import run_shown
-from tfos_lab.jupyter.run import run_cluster
 from tfos_lab.ml.params import Stage
 from tfos_lab.ml.text_nodes import (
     NORMAL,
@@ -47,6 +43,10 @@ from tfos_lab.ml.text_nodes import (
     shape_of,
     takes_rows,
 )
+from tfos_lab.notebook.display import render_errors
+from tfos_lab.notebook.options import CellOptions
+from tfos_lab.notebook.parallel import run_shown
+from tfos_lab.notebook.run import run_cluster
 
 if TYPE_CHECKING:
     from pyspark import RDD

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.core.processes import stat_of
 from tfos_lab.core.states import NodeState
 

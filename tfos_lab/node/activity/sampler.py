@@ -14,8 +14,8 @@ from enum import StrEnum
 from pathlib import Path
 from types import FrameType
 
-from tfos_lab import messages as m
-from tfos_lab import sources
+from tfos_lab.core import messages as m
+from tfos_lab.core import sources
 from tfos_lab.core.processes import stat_of
 from tfos_lab.node.activity.fetches import FETCHES
 from tfos_lab.node.activity.steps import FITS, STEPS

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.core.roles import Role, count_training, rank_in_training
 from tfos_lab.core.states import NodeState
 from tfos_lab.errors import ConfigError

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.core.paths import hadoop_path, is_local, split_scheme
 from tfos_lab.errors import ConfigError
 

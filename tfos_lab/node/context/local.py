@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import threading
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.core.lazy_imports import after_import
 from tfos_lab.node.context.context import NodeContext
 from tfos_lab.node.feed.reader import FeedReader

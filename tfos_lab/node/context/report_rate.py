@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from tfos_lab.messages import Reported
+from tfos_lab.core.messages import Reported
 
 # What a node may send at once, and per second; all nodes together.
 BURST = 1000

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.core.paths import is_local, split_scheme
 from tfos_lab.errors import ConfigError
 from tfos_lab.node.activity.steps import STEPS

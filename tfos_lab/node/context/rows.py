@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tfos_lab.core.messages import INPUT_QUEUE, TRAIN, VALIDATION
 from tfos_lab.core.roles import Role
 from tfos_lab.errors import ConfigError
-from tfos_lab.messages import INPUT_QUEUE, TRAIN, VALIDATION
 
 if TYPE_CHECKING:
     import tensorflow as tf

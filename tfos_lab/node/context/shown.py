@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfos_lab.core.config import REMAINDER_CHOICES
+from tfos_lab.core.messages import INPUT_QUEUE, TRAIN
 from tfos_lab.data.rows import count_rows, slice_rows, zeros
 from tfos_lab.data.schema import ColumnSpec, columns_of_label, select_columns
 from tfos_lab.errors import ConfigError, FeedError
-from tfos_lab.messages import INPUT_QUEUE, TRAIN
 from tfos_lab.node.activity.steps import STEPS
 from tfos_lab.node.feed.epoch import Piece
 from tfos_lab.node.feed.generator_dataset import generator_dataset, tail_dataset

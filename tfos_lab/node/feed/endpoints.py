@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 
 if TYPE_CHECKING:
     from tfos_lab.node.feed.flight_endpoint import FlightEndpoint

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.data.rows import Batch, count_rows, join_rows, slice_rows
 
 T = TypeVar("T")

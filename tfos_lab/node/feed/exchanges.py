@@ -18,11 +18,11 @@ from pathlib import Path
 import pyarrow as pa
 from pyarrow import flight
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
+from tfos_lab.core.messages import INPUT_QUEUE
 from tfos_lab.data.batches import measure
 from tfos_lab.data.schema import ColumnSpec
 from tfos_lab.errors import FeedError, FeedTimeout, NodeUnreachable
-from tfos_lab.messages import INPUT_QUEUE
 from tfos_lab.node import failure_note
 from tfos_lab.node.feed.flight_endpoint import ExchangeTicket, explained
 from tfos_lab.node.feed.row_limit import refuse_large

@@ -6,10 +6,10 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
+from tfos_lab.core.messages import INPUT_QUEUE, VALIDATION
 from tfos_lab.data.schema import ColumnSpec, column_specs
 from tfos_lab.errors import FeedError
-from tfos_lab.messages import INPUT_QUEUE, VALIDATION
 from tfos_lab.node.feed.files.segment import file_segments
 from tfos_lab.node.feed.node_feed import NodeFeed
 from tfos_lab.node.feed.segments import Segment

@@ -15,11 +15,11 @@ from typing import TypeVar
 import msgspec
 from pyarrow import flight
 
+from tfos_lab.core.crossing import to_text
+from tfos_lab.core.messages import INPUT_QUEUE, AttemptStored, TlsIdentity
 from tfos_lab.core.processes import allow_descriptors
-from tfos_lab.crossing import to_text
 from tfos_lab.data.schema import ColumnSpec, column_specs
 from tfos_lab.errors import TfosError
-from tfos_lab.messages import INPUT_QUEUE, AttemptStored, TlsIdentity
 from tfos_lab.node.feed.plan import PRESENT
 from tfos_lab.node.feed.segment_writer import SegmentWriter
 from tfos_lab.node.feed.spool import Spool, not_written

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfos_lab.crossing import carrying
+from tfos_lab.core.crossing import carrying
 
 if TYPE_CHECKING:
     import tensorflow as tf

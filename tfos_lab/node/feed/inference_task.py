@@ -15,9 +15,9 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
-from tfos_lab.crossing import own_error_in
+from tfos_lab.core.crossing import own_error_in
+from tfos_lab.core.messages import INPUT_QUEUE, TlsIdentity
 from tfos_lab.errors import FeedError, NodeUnreachable
-from tfos_lab.messages import INPUT_QUEUE, TlsIdentity
 from tfos_lab.node import failure_note
 from tfos_lab.node.feed.exchanges import FAILED, TAKEN, write_rows
 from tfos_lab.node.feed.flight_endpoint import ExchangeTicket

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tfos_lab.core.messages import INPUT_QUEUE, KEPT, EpochPlan, FilesDealt
 from tfos_lab.data.rows import row_bytes
 from tfos_lab.data.schema import ColumnSpec
-from tfos_lab.messages import INPUT_QUEUE, KEPT, EpochPlan, FilesDealt
 from tfos_lab.node.feed.schedule import Schedule
 from tfos_lab.node.feed.segments import Segment
 

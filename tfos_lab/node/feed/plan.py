@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
+from tfos_lab.core.messages import TlsIdentity
 from tfos_lab.errors import NodeUnreachable
-from tfos_lab.messages import TlsIdentity
 
 # An action that every node answers; on its unix socket, with the folder of its spool.
 PRESENT = "present"

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.node.feed.node_feed import NodeFeed
 
 _REPORT_INTERVAL_S = 0.25

@@ -10,11 +10,11 @@ import math
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
+from tfos_lab.core.messages import INPUT_QUEUE
 from tfos_lab.data.rows import fill_to
 from tfos_lab.data.schema import ColumnSpec
 from tfos_lab.errors import FeedError
-from tfos_lab.messages import INPUT_QUEUE
 from tfos_lab.node.feed import row_files
 from tfos_lab.node.feed.answers import Answers
 from tfos_lab.node.feed.data_feed import RowReader

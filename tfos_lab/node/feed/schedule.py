@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tfos_lab.messages import Share
+from tfos_lab.core.messages import Share
 
 
 def count_steps(shares: Iterable[tuple[int, int]], *, drop: bool) -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.node import failure_note
 from tfos_lab.node.feed.endpoints import Endpoints, TakePort, any_port
 from tfos_lab.node.feed.spool import Spool

@@ -17,11 +17,11 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
-from tfos_lab.crossing import own_error_in
+from tfos_lab.core.crossing import own_error_in
+from tfos_lab.core.messages import AttemptStored
 from tfos_lab.data.batches import measure
 from tfos_lab.data.schema import column_specs
 from tfos_lab.errors import FeedError
-from tfos_lab.messages import AttemptStored
 from tfos_lab.node.feed.flight_endpoint import CommitTicket, PutTicket, segment_path
 from tfos_lab.node.feed.object_rows import encoded
 from tfos_lab.node.feed.plan import Connection, FeedPlan, connect

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from stat import S_ISREG
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.core.paths import split_scheme
 from tfos_lab.node.files.listed import FoundFile, ListedFolder
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISREG
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.core.paths import OWN_MARK
 
 # A driver that has not said anything about a folder for this long has missed a message.

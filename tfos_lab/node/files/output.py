@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.node.files.listed import FoundFile, ListedFolder, files_in
 from tfos_lab.node.files.working_folder import WorkingFolder
 

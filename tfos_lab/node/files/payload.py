@@ -12,8 +12,8 @@ from typing import BinaryIO
 
 import msgspec
 
-from tfos_lab import messages as m
-from tfos_lab.messages import PIECE_BYTES
+from tfos_lab.core import messages as m
+from tfos_lab.core.messages import PIECE_BYTES
 
 # Pieces that are asked for at a time.
 _WINDOW = 4

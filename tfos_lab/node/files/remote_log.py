@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.core.paths import is_local, remember_default_fs, without_keys
 from tfos_lab.node.files.listed import FoundFile, files_in
 from tfos_lab.node.files.output import is_shared

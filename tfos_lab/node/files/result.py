@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.errors import ResultNotStored
 from tfos_lab.node.files.listed import FoundFile, ListedFolder
 from tfos_lab.node.files.output import is_shared

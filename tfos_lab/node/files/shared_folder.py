@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.core.paths import is_local, split_scheme
 
 # A network file system may show another host's new files only after a moment.

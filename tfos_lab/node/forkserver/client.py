@@ -22,6 +22,7 @@ from typing import Literal, Self
 
 import msgspec
 
+from tfos_lab.core.frames import ConnectionClosed, FrameSocket, peer_of
 from tfos_lab.core.runtime_files import package_root, scratch_root, spool_root
 from tfos_lab.node.folder_lock import keeping
 from tfos_lab.node.forkserver.health import SILENT, STOPPED, ServerRecord, is_stopped, kill
@@ -35,7 +36,6 @@ from tfos_lab.node.forkserver.requests import (
     SpawnRequest,
     StatusRequest,
 )
-from tfos_lab.transport.frames import ConnectionClosed, FrameSocket, peer_of
 
 # Owners that begin with this are a user's: their fork servers outlive kernels.
 USER_OWNER = "user-"

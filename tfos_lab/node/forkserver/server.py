@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from tfos_lab.core.frames import ConnectionClosed, FrameSocket, close_all
 from tfos_lab.core.processes import open_pidfd, reset_signals
 from tfos_lab.node.folder_lock import lock
 from tfos_lab.node.forkserver.endings import Endings
@@ -42,7 +43,6 @@ from tfos_lab.node.forkserver.requests import (
     StatusReply,
     StatusRequest,
 )
-from tfos_lab.transport.frames import ConnectionClosed, FrameSocket, close_all
 
 IDLE_S = 600.0
 _REMOVAL_S = 1.0

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 
 if TYPE_CHECKING:
     from types import FrameType

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
+from tfos_lab.core.payload import unpack
 from tfos_lab.node.interactive.inbox import INBOX
 from tfos_lab.node.interactive.namespace import InteractiveCell, Namespace
 from tfos_lab.node.interactive.written import CopiedOutput, WrittenText
 from tfos_lab.node.invoke import outcome_of
-from tfos_lab.payload import unpack
 
 if TYPE_CHECKING:
     from tfos_lab.node.context.context import NodeContext

@@ -14,10 +14,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.roles import tf_cluster_spec
+from tfos_lab.core.sources import Source, register_cells
 from tfos_lab.errors import ConfigError
 from tfos_lab.node.invoke import call_map_fun
 from tfos_lab.node.script.params import NodeParams, command_line, filled
-from tfos_lab.sources import Source, register_cells
 
 if TYPE_CHECKING:
     from tfos_lab.node.context.context import NodeContext

@@ -16,7 +16,7 @@ interface Options {
   readonly run: string;
 }
 
-/** What is used of the server's list; see `tfos_lab/jupyter_server/cluster_handlers.py`. */
+/** What is used of the server's list; see `tfos_lab/notebook/server/cluster_handlers.py`. */
 interface Cluster {
   readonly id: string;
   readonly is: string;

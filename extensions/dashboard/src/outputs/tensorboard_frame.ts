@@ -10,7 +10,7 @@ const SLOWEST_MS = 5000;
 const PATIENCE_MS = 600_000;
 const MOUNT_INTERVAL_MS = 200;
 const NO_EXTENSION =
-  " This Jupyter server runs without tfos_lab's extension: jupyter server extension enable tfos_lab.jupyter_server, " +
+  " This Jupyter server runs without tfos_lab's extension: jupyter server extension enable tfos_lab.notebook.server, " +
   "and restart it.";
 
 /** The element to replace by the frame, and the run. */

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+from tfos_lab.core.messages import DataFile
 from tfos_lab.core.paths import is_local
 from tfos_lab.data.frames import path_in_full
 from tfos_lab.data.tfrecords.framing import starts_with_frame
 from tfos_lab.data.tfrecords.paths import find_files
 from tfos_lab.driver.feed.files.shares import FoundFile
 from tfos_lab.errors import ConfigError
-from tfos_lab.messages import DataFile
 from tfos_lab.node.feed.files.opened import CSV, JSON, PARQUET, TFRECORD, open_random, open_stream, readable
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tfos_lab.core.messages import DataFile
 from tfos_lab.driver.feed.files.shares import Block, FoundFile
 from tfos_lab.driver.feed.files.spark_schema import SparkField, partition_field, spark_fields
 from tfos_lab.errors import ConfigError
-from tfos_lab.messages import DataFile
 from tfos_lab.node.feed.files.opened import open_random, readable
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tfos_lab.messages import DataFile, FilePart
+from tfos_lab.core.messages import DataFile, FilePart
 from tfos_lab.node.feed.schedule import share_of
 
 # Where reading can begin (the number of a row group, or a byte), and how many rows follow there.

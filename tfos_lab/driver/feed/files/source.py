@@ -11,6 +11,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
+from tfos_lab.core.messages import DataFile, FilePart
 from tfos_lab.core.paths import is_local
 from tfos_lab.data.file_systems import open_path
 from tfos_lab.data.prepare import choose_fields
@@ -24,7 +25,6 @@ from tfos_lab.driver.feed.files.parquet import fields_of, read_footers
 from tfos_lab.driver.feed.files.shares import Block, FoundFile, deal_rows
 from tfos_lab.errors import ConfigError, FeedError, NoSession, RecordError
 from tfos_lab.launchers.spark import session as spark_session
-from tfos_lab.messages import DataFile, FilePart
 from tfos_lab.node.feed.files.lines import LineFile, unify
 from tfos_lab.node.feed.files.opened import JSON, PARQUET, TFRECORD, readable
 from tfos_lab.node.feed.files.read import find_shapes

@@ -6,10 +6,10 @@ import struct
 from collections.abc import Iterator
 from typing import IO
 
+from tfos_lab.core.messages import DataFile
 from tfos_lab.data.tfrecords.framing import starts_with_frame
 from tfos_lab.data.tfrecords.paths import is_compressed
 from tfos_lab.errors import RecordError
-from tfos_lab.messages import DataFile
 from tfos_lab.node.feed.files.lines import LineFile
 from tfos_lab.node.feed.files.opened import TFRECORD, open_stream, readable
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 from pyarrow import csv
 from pyarrow import json as json_lines
 
+from tfos_lab.core.messages import DataFile
 from tfos_lab.errors import FeedError
-from tfos_lab.messages import DataFile
 from tfos_lab.node.feed.files.opened import CSV, JSON, open_stream
 
 _CHUNK_BYTES = 4 << 20

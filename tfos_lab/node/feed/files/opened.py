@@ -11,10 +11,10 @@ from typing import IO, Any
 
 import pyarrow as pa
 
+from tfos_lab.core.messages import DataFile
 from tfos_lab.data.file_systems import open_path
 from tfos_lab.data.tfrecords.paths import open_records
 from tfos_lab.errors import ConfigError, FeedError, TfosError
-from tfos_lab.messages import DataFile
 
 PARQUET, TFRECORD, CSV, JSON = "parquet", "tfrecord", "csv", "json"
 _ADVICE = "leave files alone while they are read, then train again"

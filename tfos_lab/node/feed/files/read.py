@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from tfos_lab.core.messages import FilePart
 from tfos_lab.data.batches import measure
 from tfos_lab.data.rows import row_bytes
 from tfos_lab.data.schema import column_specs
 from tfos_lab.data.tfrecords.decode import decode
 from tfos_lab.data.tfrecords.framing import read_frames
 from tfos_lab.errors import FeedError
-from tfos_lab.messages import FilePart
 from tfos_lab.node.feed.files.columns import Columns, columns_of
 from tfos_lab.node.feed.files.lines import LineFile
 from tfos_lab.node.feed.files.opened import PARQUET, TFRECORD, open_random, open_stream, readable

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from tfos_lab import messages as m
+from tfos_lab.core import messages as m
 from tfos_lab.errors import TfosError
 from tfos_lab.node.feed.files.count import count_rows
 from tfos_lab.node.feed.files.opened import check_file

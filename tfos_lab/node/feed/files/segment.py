@@ -10,10 +10,10 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from tfos_lab.core.messages import FilePart, FilesDealt
 from tfos_lab.data.batches import measure, to_numpy
 from tfos_lab.data.rows import Batch
 from tfos_lab.errors import FeedError
-from tfos_lab.messages import FilePart, FilesDealt
 from tfos_lab.node.feed.files.ahead import default_threads, read_ahead
 from tfos_lab.node.feed.files.opened import readable
 from tfos_lab.node.feed.files.read import read_piece, rows_at_once

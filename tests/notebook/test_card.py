@@ -1,0 +1,639 @@
+"""What a cell shows of its cluster: text, the picture that stays in the notebook, and what a page gets to draw.
+
+Golden files in ``golden`` hold what a reader of staged views reads. ``TFOS_TEST_GOLDEN=write`` writes them anew: look
+at what has changed before you commit it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import os
+import re
+from html.parser import HTMLParser
+from importlib import resources
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tfos_lab
+from tests.support.fake_cluster import TRACEBACK, FakeCluster
+from tests.support.outline import Outline, words
+from tests.support.recorded_runs import this_process, write_run
+from tests.support.staged_views import COMPUTE, INPUT, STRAGGLER, make_hang, make_straggle, reports_of, staged_cluster
+from tfos_lab.core.markup import h
+from tfos_lab.core.messages import NodeActivity
+from tfos_lab.driver.state.events import (
+    ClusterView,
+    FeedView,
+    MetricsReported,
+    NodeView,
+    RunFacts,
+    SearchFacts,
+)
+from tfos_lab.notebook.display.card import parts, traits
+from tfos_lab.notebook.display.feed_lines import feed_line
+from tfos_lab.notebook.display.history_page import RunPage
+from tfos_lab.notebook.display.metric_charts import render_charts
+from tfos_lab.notebook.display.node_table import metric_names
+from tfos_lab.notebook.display.series import SeriesBook, SeriesPoints, all_series
+from tfos_lab.notebook.display.static_bundle import NodeStacks, make_bundle
+from tfos_lab.notebook.display.table import LiveTable, range_of, render_table
+
+GOLDEN = Path(__file__).parent / "golden"
+DASHBOARD = Path(__file__).parents[2] / "extensions/dashboard"
+NASTY = "<script>alert('x')</script>"
+
+
+def view_of(state: str, *node_states: str, **fields: object) -> ClusterView:
+    """Return the view of a cluster whose nodes are in the given states."""
+    view = FakeCluster(nodes=len(node_states)).view()
+    nodes = tuple(
+        dataclasses.replace(node, state=node_state) for node, node_state in zip(view.nodes, node_states, strict=True)
+    )
+    return dataclasses.replace(view, state=state, nodes=nodes, **fields)
+
+
+def of_runs(state: str, *runs: tuple[str, RunFacts], **fields: object) -> ClusterView:
+    """Return the view of independent runs."""
+    view = view_of(state, *(node_state for node_state, _ in runs), of_runs=True, **fields)
+    nodes = tuple(dataclasses.replace(node, run=facts) for node, (_, facts) in zip(view.nodes, runs, strict=True))
+    return dataclasses.replace(view, nodes=nodes)
+
+
+def bundle_of(cluster: FakeCluster, **options: object) -> dict[str, str]:
+    return make_bundle(cluster.view(), lambda node, lines: cluster.logs(node, tail=lines), "/runs/1", **options)
+
+
+def drawn(view: ClusterView, reports: list[MetricsReported] = ()) -> str:
+    return make_bundle(view, lambda _node, _lines: "", None, reports)["text/html"]
+
+
+def sent(view: ClusterView) -> dict:
+    """What a page gets."""
+    table = LiveTable()
+    return {**parts(view, view.started_s + 12, table), **traits(view, view.started_s + 12, table, "/runs/1")["view"]}
+
+
+# ---- golden texts ---------------------------------------------------------------------------------------------------
+
+
+def staged(name: str) -> dict[str, str]:
+    """Return the bundle of a staged view."""
+    match name:
+        case "reserving":
+            cluster = FakeCluster(nodes=3)
+            cluster.change("chief:0", state="reserved", host="h1", executor="1")
+            cluster.set_state("reserving")
+            cluster.note("executors are started first")
+            return bundle_of(cluster)
+        case "slow and hung":
+            cluster = staged_cluster(INPUT)
+            make_straggle(cluster, "worker:0")
+            make_hang(cluster, "worker:1")
+            stacks = (NodeStacks("worker:1", "in map_fun", 0.0),)
+            return bundle_of(cluster, stacks=stacks, reports=list(reports_of(cluster, STRAGGLER))[-8:])
+        case "failed":
+            cluster = FakeCluster(nodes=3)
+            for node in cluster.nodes:
+                cluster.change(node, state="stopped", host="h", step=3, total_steps=10, metrics={"loss": 0.5})
+                cluster.write(node, f"{node} was here\n\x1b[32mgreen\x1b[0m\n10%\r20%\n")
+            cluster.change("worker:1", state="failed", detail="ValueError: label 11 is outside the 10 classes")
+            cluster.write("worker:1", TRACEBACK)
+            cluster.set_state("failed", "worker:1 failed")
+            started_s = cluster.view().started_s
+            cluster.alter(timings={"launched": 0.1, "done": 12.3}, ended_s=started_s + 12.34)
+            return bundle_of(cluster, error="\x1b[31mValueError\x1b[0m: label 11")
+        case "feeds":
+            cluster = FakeCluster(nodes=2)
+            table = FeedView(
+                rows={"chief:0": 10}, partitions=2, total_partitions=2, size_bytes=1000, complete=True, epochs=2,
+                started_s=1.0, ended_s=1.5,
+            )  # fmt: skip
+            stream = FeedView(kind="stream", rows={"chief:0": 1}, partitions=9, micro_batches=1, size_bytes=50)
+            answered = FeedView(kind="inference", rows={"chief:0": 1200, "worker:0": 7}, partitions=1, ended_s=3.0)
+            for node in cluster.nodes:
+                cluster.change(node, state="done", rows=10)
+            timings = {"launched": 0.5, "reserved": 2.0, "released": 2.1, "running": 5.0, "done": 10.0}
+            cluster.set_state("done")
+            feeds = (table, stream, answered)
+            cluster.alter(feeds=feeds, timings=timings, ended_s=cluster.view().started_s + 10)
+            return bundle_of(cluster)
+        case "search":
+            view = of_runs(
+                "running",
+                ("done", RunFacts("lr=0.1", tries=2, seconds=0.123, best=0.25)),
+                ("failed", RunFacts("lr=0.2", tries=1, seconds=7.0)),
+                ("running", RunFacts("lr=0.3", going=True, tries=1, seconds=7.0)),
+                ("waiting", RunFacts()),
+                search=SearchFacts("loss", 0.25, "trial 0: lr=0.1"),
+            )
+            return make_bundle(view, lambda *_: "", "/runs/1")
+        case _:
+            return make_bundle(thousand(), lambda *_: "", "/runs/1")
+
+
+@pytest.mark.parametrize("name", ["reserving", "slow and hung", "failed", "feeds", "search", "a thousand nodes"])
+def test_a_staged_view_reads_as_it_did(name):
+    bundle = staged(name)
+    assert set(bundle) == {"text/html", "text/plain"}, "a widget would be missing in a notebook that is opened again"
+    text = f"{bundle['text/plain']}\n\n{Outline(bundle['text/html']).text}\n"
+    text = re.sub(r"\d\d:\d\d:\d\d( on \d+ \w+ \d{4})?", "NOW", text)
+    if "Seen at" in text:  # of a view of this moment
+        text = re.sub(r" · \d+ s(?= ·|$)", " · SECONDS", text, flags=re.MULTILINE)
+        text = re.sub(r"(launched|launch) \d+\.\d+ s$", r"\1 SECONDS", text, flags=re.MULTILINE)
+    file = GOLDEN / f"{name.replace(' ', '-')}.txt"
+    if os.environ.get("TFOS_TEST_GOLDEN") == "write":
+        file.write_text(text)
+    assert text.splitlines() == file.read_text().splitlines()
+
+
+# ---- whatever it shows ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def nasty() -> FakeCluster:
+    """A cluster all of whose text tries to become markup."""
+    cluster = FakeCluster(name=f"mnist {NASTY}")
+    for node in cluster.nodes:
+        cluster.change(node, state="stopped", host=f"host {NASTY}", step=3, total_steps=10, metrics={f"m{NASTY}": 0.5})
+        cluster.write(node, f"{node} says {NASTY}\n")
+    cluster.change("worker:1", state="failed", detail=f"ValueError: {NASTY}")
+    cluster.note(f"a note {NASTY}")
+    cluster.set_state("failed", f"worker:1 failed {NASTY}")
+    return cluster
+
+
+def test_text_of_users_and_nodes_does_not_become_markup(nasty):
+    report = MetricsReported(time_s=0, node="chief:0", step=1, total_steps=2, metrics={f"loss {NASTY}": 0.5})
+    stacks = (NodeStacks("worker:1", NASTY, 0.0),)
+    html = bundle_of(nasty, reports=[report], stacks=stacks, error=NASTY, link_of=lambda _: f'"{NASTY}')["text/html"]
+    outline = Outline(html)
+    assert "script" not in outline.tags
+    assert "<script>alert" not in html
+    assert len(html) < 30_000, "it is saved with every cell"
+    # Hosts, output, metric's column, name, reason, detail, note, chart, stacks, error.
+    assert outline.text.count("alert('x')") >= 4 + 4 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1
+
+
+@given(text=st.text(), value=st.text())
+def test_no_text_becomes_markup(text, value):
+    made = h("b", text, h("i", text), title=value, data_of=value)
+    outline = Tags(made)
+    assert outline.tags == [("b", {"title": value, "data-of": value}), ("i", {})]
+    assert outline.text == text * 2
+
+
+class Tags(HTMLParser):
+    """The tags of a document with their attributes, and its text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict]] = []
+        self.text = ""
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_it_asks_nobody_for_anything(nasty):
+    html = bundle_of(nasty)["text/html"]
+    assert [word for word in ("http:", "https:", "url(", "@import", "src=", "<link") if word in html] == []
+
+
+def test_scripts_and_style_sheets_ask_nobody_and_make_html_of_drawn_parts_alone():
+    folder = resources.files("tfos_lab.notebook.display") / "static"
+    for script in ("dashboard.js", "seen_note.js", "tensorboard_frame.js"):
+        text = (folder / script).read_text()
+        for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "https://", "import("):
+            assert word not in text, (script, word)
+        # Of what Python has drawn, and of what the server says where TensorBoard cannot be shown.
+        assert text.count("parseFromString") == (script != "seen_note.js"), script
+        assert set(re.findall(r"http://[^\"]+", text)) <= {"http://www.w3.org/2000/svg"}
+    for sheet in ("dashboard.css", "summary.css"):
+        assert not re.search(r"@import|url\(", (folder / sheet).read_text())
+
+
+def test_every_state_has_its_sign_word_and_colour():
+    view = view_of("running", "running")
+    theme = (DASHBOARD / "style/theme.css").read_text()
+    for state in type(view.nodes[0].state):
+        shown = drawn(dataclasses.replace(view, nodes=(dataclasses.replace(view.nodes[0], state=state),)))
+        [cell] = re.findall(rf'<td[^>]*><span[^>]*data-state="{state.value}"[^>]*>(.*?)</span></td>|$^', shown) or [""]
+        assert not cell or re.sub(r"<[^>]*>", "", cell) == f"{state.look.sign} {state.value}"
+        assert f"{state.look.sign}</span> {state.value}" in shown
+        assert f"--tfos-{state.look.tone}:" in theme
+    for state in type(view.state):
+        assert f"{state.look.sign}</span> {state.value}" in drawn(dataclasses.replace(view, state=state))
+
+
+def test_sixty_four_nodes_have_lines_of_their_own():
+    cluster = FakeCluster(nodes=64)
+    reports = [
+        MetricsReported(time_s=step, node=node, step=step, total_steps=None, metrics={"loss": 1.0 * step + place})
+        for place, node in enumerate(cluster.nodes)
+        for step in range(2)
+    ]
+    html = drawn(cluster.view(), reports)
+    looks = re.findall(r'class="(tfos-hue\d+)" data-dash="(\d+)"', html)
+    assert len(set(looks)) == len(looks) == 64
+    assert all(one[1] != other[1] for one, other in itertools.pairwise(looks)), "neighbours differ not by colour alone"
+    assert len(set(re.findall(r'stroke-dasharray="([^"]*)"', html))) == 3, "beside lines without dashes"
+
+
+# ---- what a page gets -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("state", "nodes", "text"),
+    [
+        ("launching", ["waiting"] * 4, "0/4 nodes reserved"),
+        ("reserving", ["reserved", "reserved", "waiting", "waiting"], "2/4 nodes reserved"),
+        ("starting", ["running", "importing", "starting", "importing"], "1/4 nodes running"),
+        ("running", ["serving", "running", "done", "running"], "3/4 nodes running, 1 done"),
+        ("done", ["done", "done", "stopped", "done"], "3/4 nodes done"),
+        ("failed", ["failed", "stopped", "stopped", "lost"], "0/4 nodes done"),
+    ],
+)
+def test_the_headline_counts_what_matters_now(state, nodes, text):
+    view = sent(view_of(state, *nodes))
+    took = "12.0 s" if state in ("done", "failed") else "12 s"
+    assert words(view["head"]).endswith(f" {text} · {took}")
+    assert json.loads(json.dumps(view, allow_nan=False)) == view
+
+
+def test_independent_runs_and_trials_are_counted_by_what_has_become_of_them():
+    states = ["done", "done", "failed", "lost", "running", "waiting", "stopped"]
+    view = of_runs("running", *((state, RunFacts(going=state == "running")) for state in states))
+    assert " 2 of 7 done, 2 failed, 1 running, 1 stopped · " in words(sent(view)["head"])
+    assert words(sent(view)["course"]).endswith("5 of 7 ended · 1 waits for a slot")
+    assert 'aria-valuenow="71"' in sent(view)["course"]
+    trials = [("done", RunFacts(best=0.125)), ("stopped early", RunFacts()), ("running", RunFacts(going=True))]
+    search = of_runs("running", *trials, search=SearchFacts("loss", 0.125, "trial 0: lr=0.1"))
+    told = "1 of 3 done, 1 stopped early, 1 running · best loss 0.125 (trial 0: lr=0.1)"
+    assert told in words(sent(search)["head"])
+    assert " Trial Best loss State " in words(sent(search)["nodes"])
+
+
+def test_progress_is_in_steps_or_else_in_rows_and_known_only_with_a_total():
+    view = view_of("running", "running")
+    feed = FeedView(rows={"chief:0": 30}, partitions=1, size_bytes=1, epochs=2)
+    whole = dataclasses.replace(feed, complete=True)
+
+    def progress(*feeds: FeedView, **fields: object) -> float | None:
+        node = dataclasses.replace(view.nodes[0], **fields)
+        drawn = sent(dataclasses.replace(view, nodes=(node,), feeds=feeds))["nodes"]
+        return next((int(part) / 100 for part in re.findall(r'aria-valuenow="(\d+)"', drawn)), None)
+
+    assert progress() is progress(step=5) is None
+    assert (progress(step=5, total_steps=20), progress(step=25, total_steps=20)) == (0.25, 1.0)
+    assert progress(feed, rows=30) is None, "more rows may come"
+    assert progress(whole, rows=30) == 0.5
+    assert progress(whole, rows=30, step=1, total_steps=10) == 0.1
+    assert progress(whole, dataclasses.replace(whole, number=1), rows=30) == 0.25, "both are to be read"
+    assert progress(dataclasses.replace(whole, kind="stream"), rows=30) is None, "a stream has no end"
+
+
+def test_what_nodes_do_comes_as_figures_and_as_text_until_they_end():
+    cluster = staged_cluster(INPUT)
+    make_straggle(cluster, "worker:0")
+    make_hang(cluster, "worker:1")
+    view = sent(cluster.view())
+    assert INPUT.verdict in words(view["course"])
+    assert words(view["head"]).endswith("62 % · 31 s left")
+    chief, straggler, hung, _ = rows_of(view)
+    assert re.findall(r'data-share="(\w+)" style="width:([\d.]+)%"', chief) == [
+        ("rows", "62.0"), ("peers", "3.0"), ("compute", "30.0"), ("python", "5.0"),
+    ]  # fmt: skip
+    assert 'aria-label="waits for rows 62 %, computes 30 %' in chief
+    assert "250 ms 2.1× slower" in words(straggler)
+    assert "no step for 64 s" in words(hung)
+    assert "slower" not in chief
+    assert "hangs" not in chief
+    cluster.change("worker:1", state="lost")
+    cluster.set_state("failed")
+    view = sent(cluster.view())
+    assert "no step for" not in view["nodes"]
+    assert "left" not in view["head"]
+
+
+def rows_of(view: dict) -> list[str]:
+    """The rows of the nodes, each with those below it."""
+    [body] = re.findall(r"<tbody>(.*)</tbody>", view["nodes"], re.DOTALL)
+    return re.split(r'(?=<tr class="tfos-hue)', body)[1:]
+
+
+def test_a_loss_that_is_nan_is_told_in_red_in_the_page_the_picture_and_the_text():
+    cluster = staged_cluster(INPUT)
+    cluster.alter(alarm="loss is NaN since step 12")
+    alarm = '<div class="tfos-alarm" role="alert">loss is NaN since step 12</div>'
+    bundle = bundle_of(cluster)
+    for html in (sent(cluster.view())["course"], bundle["text/html"]):
+        assert alarm in html
+    assert re.search(r"\.tfos-alarm\s*{\s*color:\s*var\(--tfos-bad\)", bundle["text/html"])
+    assert "\nloss is NaN since step 12\n" in bundle["text/plain"]
+
+
+# ---- thousands of nodes ---------------------------------------------------------------------------------------------
+
+
+def thousand(**changed: dict) -> ClusterView:
+    """A thousand nodes, of which five need attention."""
+    troubled = changed or {
+        "n500": {"state": "lost"},
+        "n40": {"hung": "no step for 40 s"},
+        "n77": {"activity": NodeActivity(slower=1.5)},
+        "n78": {"activity": NodeActivity(slower=3.0)},
+        "n900": {"state": "failed"},
+    }
+    view = view_of("running", "running")
+    state = type(view.nodes[0].state)
+    nodes = []
+    for number in range(1000):
+        fields = {"state": "running", "host": f"host-{number // 8}", "step": number % 5}
+        fields |= troubled.get(f"n{number}", {})
+        fields["state"] = state(fields["state"])
+        nodes.append(NodeView(f"worker:{number}", "worker", number, is_chief=number == 0, **fields))
+    return dataclasses.replace(view, name="scale", nodes=tuple(nodes))
+
+
+def test_of_many_the_worst_come_first_then_the_chief_and_all_are_counted():
+    view = sent(thousand())
+    assert [row["node"].partition(":")[2] for row in view["rows"]] == ["900", "500", "40", "78", "77", "0"]
+    told = words(view["nodes"])
+    assert "Group by State Role Host" in told
+    for group in ("running 997 2 need attention", "hangs 1 1 needs", "lost 1 1 needs", "failed 1 1 needs"):
+        assert group in told
+    few = sent(view_of("running", *["running"] * 64))["nodes"]
+    assert "tfos-group" not in few, "of a few, all have a row"
+
+
+# ---- what nodes have printed ----------------------------------------------------------------------------------------
+
+
+def in_sight(html: str) -> str:
+    """The printed text that is visible without a click."""
+    html = re.sub(r"<details.*?</details>", "", html, flags=re.DOTALL)
+    return "|".join(
+        re.sub(r"<[^>]*>", "", said) for said in re.findall(r'<div class="tfos-said.*?</div>', html, re.DOTALL)
+    )
+
+
+def printed(nodes: int, lines: int, **options: object) -> str:
+    cluster = FakeCluster(nodes=nodes)
+    for node in cluster.nodes:
+        cluster.write(node, "".join(f"line {number} of {node}\n" for number in range(lines)))
+    return bundle_of(cluster, **options)["text/html"]
+
+
+def test_short_output_is_in_sight_and_long_output_is_folded_with_its_last_lines():
+    seen = in_sight(printed(2, 2))
+    assert re.findall(r"line (\d) of (\w+:0)", seen) == [
+        *(("0", "chief:0"), ("1", "chief:0"), ("0", "worker:0"), ("1", "worker:0"))
+    ]
+    assert in_sight(printed(1, 1)) == "line 0 of chief:0\n", "a single node is not named"
+    html = printed(2, 1000)
+    assert in_sight(html) == ""
+    assert "last 20 lines" in html
+    assert "line 999 of chief:0" in html
+    assert "line 979 of chief:0" not in html
+    assert in_sight(printed(2, 0)) == ""
+
+
+def test_what_nodes_printed_alike_but_for_times_is_said_once():
+    cluster = FakeCluster()
+    for number, node in enumerate(cluster.nodes):
+        cluster.write(node, f"Epoch 1/1\n8/8 - {number}s - {20 + number}ms/step - loss: 0.5\n")
+    html = bundle_of(cluster)["text/html"]
+    assert in_sight(html) == f"all {len(cluster.nodes)} nodesEpoch 1/1\n8/8 - 0s - 20ms/step - loss: 0.5\n"
+    assert "times are those of chief:0" in html
+    cluster.write("worker:0", "saved\n")
+    assert "worker:0Epoch 1/1" in in_sight(bundle_of(cluster)["text/html"]), "it has printed more than the others"
+    cluster.change("worker:0", state="failed", detail="ValueError")
+    cluster.write("chief:0", "saved\n")
+    assert "worker:0Epoch 1/1" in in_sight(bundle_of(cluster)["text/html"]), "one that broke stands by itself"
+
+
+@pytest.mark.parametrize("before", [1, 100])
+def test_the_failed_node_comes_first_with_its_last_lines_and_a_progress_bar_where_it_ended(before):
+    cluster = FakeCluster()
+    for node in cluster.nodes:
+        cluster.write(node, "line\n" * before + "10%\r20%\n")
+    cluster.change("worker:1", state="failed")
+    cluster.write("worker:1", TRACEBACK)
+    first = re.split(r'(?=<details class="tfos-tail|<div class="tfos-said)', bundle_of(cluster)["text/html"])[1]
+    assert "worker:1" in first
+    assert '<span class="tfos-fg-red">ValueError</span>' in first
+    assert "10%" not in first
+    assert "20%" in first
+
+
+def test_a_feed_says_how_far_spark_is_before_the_first_row_comes():
+    waits = FeedView(rows={"chief:0": 0}, total_partitions=4, tasks=(57, 204))
+    assert "0 rows fed · Spark has done 57 of 204 tasks · 0/4 partitions" in feed_line(waits)
+    assert "Spark has" not in feed_line(dataclasses.replace(waits, tasks=(0, 4))), "these are the partitions"
+    assert "Spark has" not in feed_line(dataclasses.replace(waits, partitions=1))
+
+
+def test_a_column_shows_validation_rather_than_how_many_epochs_there_were():
+    view = view_of("running", "running")
+    metrics = {"accuracy": 0.9, "loss": 0.4, "epoch": 3.0, "val_loss": 0.5}
+    view = dataclasses.replace(view, nodes=tuple(dataclasses.replace(node, metrics=metrics) for node in view.nodes))
+    assert metric_names(view) == ["loss", "accuracy", "val_loss", "epoch"]
+
+
+def test_nodes_that_agree_have_one_row_which_unfolds_to_theirs():
+    cluster = staged_cluster(COMPUTE)
+
+    def rows() -> tuple[list[str], list[str]]:
+        """Return the first row of each body, and the nodes of the folded one."""
+        html = render_table(cluster.view(), cluster.view().places)
+        folded = re.search('<tbody class="tfos-members".*?</tbody>', html, re.DOTALL)
+        shown = html.replace(folded[0], "") if folded else html
+        names = re.findall(r'<tr [^>]*data-key="([^" ]*)"', folded[0]) if folded else []
+        return re.findall(r'class="tfos-node">.*?</details>(?:<[^>]*>)*([^<]+)<', shown), names
+
+    assert rows() == (["all 4 nodes"], cluster.nodes), "its own log and stacks are a click away"
+    make_straggle(cluster, "worker:1")
+    assert rows() == (["3 nodes", "worker:1"], ["chief:0", "worker:0", "worker:2"])
+    make_straggle(cluster, "worker:1")
+    cluster.change("worker:2", nan_since={"loss": 12})
+    assert rows() == (cluster.nodes, []), "two that agree are no crowd"
+    for node in cluster.nodes:
+        cluster.change(node, nan_since={"loss": 12})
+    assert rows() == (["3 nodes", "worker:1"], ["chief:0", "worker:0", "worker:2"]), "those that are all NaN agree, too"
+
+
+@pytest.mark.parametrize(
+    ("texts", "together"),
+    [
+        (["0.5", "0.5"], "0.5"),
+        (["62 %", "58 %", "", "60 %"], "58 – 62 %"),
+        (["9/96", "10/96"], "9 – 10/96"),
+        (["9/96", "10/97"], "9 – 10 of 96 – 97"),
+        (["96/96", "97/97", "96/96"], "all 96 – 97"),
+        (["1,024", "998"], "998 – 1,024"),
+        (["nan", "0.5"], "nan, 0.5"),
+        (["1e-05", "2e-04"], "1e-05 – 2e-04"),
+        (["990 MB", "1.2 GB"], "990 MB – 1.2 GB"),
+        ([], ""),
+    ],
+)
+def test_what_nodes_report_apart_is_a_range(texts, together):
+    assert range_of(texts) == together
+
+
+# ---- charts ---------------------------------------------------------------------------------------------------------
+
+
+def charts(*values: float, metric: str = "loss", nodes: tuple[str, ...] = ("chief:0", "worker:0")) -> str:
+    reports = [
+        MetricsReported(time_s=float(step), node=node, step=step, total_steps=None, metrics={metric: value * apart})
+        for step, value in enumerate(values)
+        for node, apart in zip(nodes, (1.0, 0.99), strict=False)
+    ]
+    found = re.findall(r"<figure.*?</svg>", drawn(view_of("running", "running", "running"), reports), re.DOTALL)
+    return "".join(found)  # as it is first seen
+
+
+def lines_of(*values: float, node: str = "chief:0", metric: str = "loss") -> list[SeriesPoints]:
+    points = [(float(at), at, value) for at, value in enumerate(values)]
+    return [SeriesPoints(metric=metric, node=node, points=points)]
+
+
+def looks_of(html: str) -> dict[str, str]:
+    """Return the first point of each look's line; the plain one is ``""``."""
+    svgs = re.findall(r'(?:data-look="([^"]*)"[^>]*>)?<svg.*?tfos-line(?:-again)? .*?d="(M[^L]*)', html)
+    return dict(svgs)
+
+
+def test_a_chart_may_be_over_time_and_have_a_log_axis_where_that_can_be():
+    html = render_charts(lines_of(100.0, 10.0, 1.0), ["chief:0"])
+    assert list(looks_of(html)) == ["", "log", "time", "time log"]
+    assert re.search(r'data-look="log".*?d="M46 6L179 58L312 110"', html), "logarithms of powers of ten are in a line"
+    assert list(looks_of(render_charts(lines_of(1.0, -1.0), ["chief:0"]))) == ["", "time"]
+    many = [one for at in range(60) for one in lines_of(2.0 + at, 1.0, node=f"worker:{at}")]
+    assert list(looks_of(render_charts(many, [f"worker:{at}" for at in range(60)]))) == [""], "a cell stays small"
+
+
+def test_a_smoothed_line_is_there_for_whoever_wants_it():
+    assert "tfos-smooth" not in render_charts(lines_of(1.0, 2.0), ["chief:0"])
+    noisy = render_charts(lines_of(*(1.0 + at % 2 for at in range(40))), ["chief:0"])
+    smooth = re.search(r'<g class="tfos-smooth tfos-hue0" display="none"><path d="([^"]*)"', noisy)
+    heights = [float(point.split()[1]) for point in re.split("[ML]", smooth[1])[1:]]
+    later = heights[len(heights) // 2 :]
+    assert len(later) > 5
+    assert max(later) - min(later) < 20, "of the 104 between which the values jump"
+
+
+def test_training_and_validation_are_in_one_chart():
+    validation = [SeriesPoints(metric="val_loss", node="chief:0", points=[(1.0, 1, 3.0), (2.0, 2, 2.5)])]
+    html = render_charts([*lines_of(4.0, 3.0, 2.0), *validation], ["chief:0"], with_values=True)
+    assert html.count("<figure") == 1
+    assert "2 · validation 2.5" in words(html)
+    assert 'data-node="chief:0, validation"' in html
+    assert re.search(r'<path d="M179 58L312 84"[^>]* stroke-dasharray="0.1 3.6"', html), "on the axes of both"
+    alone = render_charts([*validation, *lines_of(0.5, metric="accuracy")], ["chief:0"])
+    assert re.findall(r"<b>(\w+)</b>", alone) == ["accuracy", "val_loss"]
+
+
+def test_curves_by_epoch_have_other_ticks():
+    ends = [SeriesPoints(metric="epoch", node="chief:0", points=[(1.0, 10, 1.0), (2.0, 20, 2.0)])]
+    losses = [SeriesPoints(metric="loss", node="chief:0", points=[(float(at), at, 1.0 / (at + 1)) for at in range(21)])]
+    html = render_charts([*losses, *ends], ["chief:0"])
+    ticks, *_ = re.findall(r'<g class="tfos-by-epoch" display="none">(.*?)</g>', html)
+    assert [text for _, text in re.findall(r'x="([\d.]+)"[^>]*>(\w+)<', ticks)] == ["1", "2", "epoch"]
+    assert "By epoch" in words(html)
+    assert "By epoch" not in words(render_charts(losses, ["chief:0"]))
+
+
+def reported(node: str, step: int, **metrics: float) -> MetricsReported:
+    return MetricsReported(time_s=float(step), node=node, step=step, total_steps=None, metrics=metrics)
+
+
+def test_nodes_that_agree_have_one_line_together():
+    nodes = ["chief:0", "worker:0", "worker:1"]
+    same = [reported(node, step, loss=2.0 / step) for step in range(1, 9) for node in nodes[:2]]
+    for late in ([], [reported("worker:1", 1, loss=2.0)], [reported("worker:1", 9, loss=0.1)]):
+        html = render_charts(all_series([*same, *late], 0.0), nodes)
+        assert html.count('class="tfos-line tfos-hue-all"') == 1, "one that has just begun counts among them"
+        assert f'aria-label="loss: all {3 if late else 2} nodes 0.25"' in html
+    further = [*same, reported("worker:0", 9, loss=0.1)]
+    assert 'aria-label="loss: all 2 nodes 0.1"' in render_charts(all_series(further, 0.0), nodes)
+    html = render_charts(all_series([*same, reported("worker:1", 1, loss=2.1)], 0.0), nodes)
+    assert "all 3 nodes" not in html
+    apart = [reported("worker:1", 100 + step, loss=0.1) for step in range(9)]
+    assert "all 3 nodes" not in render_charts(all_series([*same, *apart], 0.0), nodes)
+
+
+def test_a_line_of_all_nodes_stays_one_however_long_the_run_is():
+    book, nodes = SeriesBook(0.0), ("chief:0", "worker:0", "worker:1")
+    for step in range(1, 4000):
+        # They report after other steps now and then.
+        book.add([reported(node, step, loss=1.0 / step) for at, node in enumerate(nodes) if step % (at + 2)])
+        if step > 6:
+            assert [one["node"] for one in book.series()] == ["all 3 nodes"], step
+
+
+def test_a_curve_of_keras_has_no_spike_where_an_epoch_ends():
+    """Means of some steps make the curve; those of epochs stand in caption and table, and make the curve by epoch."""
+    reports = [reported("chief:0", step, loss=2.0 - step / 100, accuracy=step / 100) for step in range(10, 101, 10)]
+    for epoch in (2, 1):
+        means = {
+            "loss": 2.2 - epoch / 2,
+            "accuracy": epoch / 2 - 0.25,
+            "val_loss": 1.9 - epoch / 2,
+            "epoch": float(epoch),
+        }
+        reports.insert(5 * epoch, reported("chief:0", 50 * epoch, **means))
+    html = render_charts(all_series(reports, 0.0), ["chief:0"], with_values=True)
+    loss = re.search("<figure.*?</figure>", html, re.DOTALL)[0]
+    line, *_ = re.findall(r'class="tfos-line tfos-hue0"[^>]*data-points="([^"]*)"', loss)
+    assert line == " ".join(f"{step}={2 - step / 100:.3g}" for step in range(10, 101, 10))
+    assert re.findall(r'class="tfos-epochs tfos-hue0" [^>]*data-points="([^"]*)"', loss) == ["50=1.7 100=1.2"]
+    assert words(loss).startswith("<figure> loss 1.2 · validation 0.9"), "the epoch's mean, though steps have had less"
+    going_on = [*reports, reported("chief:0", 110, loss=0.9), reported("chief:0", 120, loss=1.3)]
+    assert "loss 1.3 · best 1.2 at step 100 " in words(render_charts(all_series(going_on, 0.0), ["chief:0"]))
+    better = words(render_charts(all_series(going_on[:-1], 0.0), ["chief:0"]))
+    assert "loss 0.9 · validation 0.9" in better, "it is better than any epoch so far"
+
+
+def test_the_best_value_is_told_where_it_is_not_the_last_one():
+    assert "best 0.5 at step 1<" in render_charts(lines_of(2.0, 0.5, 1.0), ["chief:0"])
+    assert "best 0.9 at step 1<" in render_charts(lines_of(0.1, 0.9, 0.8, metric="val_accuracy"), ["chief:0"])
+    for told in (lines_of(2.0, 1.0), lines_of(2.0, 1.0, 3.0, metric="temperature")):
+        assert "best" not in render_charts(told, ["chief:0"])
+
+
+def test_the_previous_run_of_the_name_is_behind_the_curves(tmp_path):
+    for day, fields in enumerate(({"reports": [{"loss": 4.0}, {"loss": 2.0}]}, {"state": "running", "ended_s": None})):
+        write_run(tmp_path, f"mnist-2026010{day + 1}-120000-aaaa", **{"process": this_process(), **fields})
+    write_run(tmp_path, "mnist-20260103-120000-aaaa", name="mnist-2")
+    last = write_run(tmp_path, "mnist-20260104-120000-aaaa", reports=[{"loss": 3.0}, {"loss": 1.0}])
+    html = RunPage(tfos_lab.runs()[last])._repr_mimebundle_()["text/html"]
+    assert "previous run" in words(html)
+    assert re.search(r'<path d="M46 6L312 75.3" class="tfos-before"', html), "its curve, from 4 to 2 of 4 to 1"
+    first = RunPage(tfos_lab.runs()[tmp_path / "mnist-20260101-120000-aaaa"])._repr_mimebundle_()["text/html"]
+    assert "previous run" not in words(first)
+
+
+def test_a_chart_has_a_line_for_each_node_gaps_single_points_and_flat_lines():
+    nan = float("nan")
+    chart = charts(3.0, 2.0, 1.0)
+    assert re.findall(r'class="tfos-line (tfos-hue\d)"', chart) == ["tfos-hue0", "tfos-hue1"]
+    assert 'aria-label="loss: chief:0 1, worker:0 0.99"' in chart
+    assert '<path d="M46 6L179 58L312 110"' in charts(3.0, 2.0, 1.0, nodes=("chief:0",))
+    for low, high in [(3e-9, 4e-9), (-1e12, 5e12), (1.0, 1.0001)]:
+        assert 4 < charts(low, high, nodes=("chief:0",)).count("tfos-tick") < 20, "round ticks"
+    assert re.search(r'd="M[^ML]+L[^ML]+M[^ML]+L[^ML]+"', charts(1.0, 2.0, nan, 2.0, 1.0, nodes=("chief:0",)))
+    assert "<circle" in charts(1.0)
+    assert "not finite" in charts(nan, nan)
+    assert "L312 58" in charts(5.0, 5.0, nodes=("chief:0",))

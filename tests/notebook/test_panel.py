@@ -1,0 +1,105 @@
+"""What JupyterLab's panel shows: the words and numbers of the card, for live clusters and ended runs."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from tests.support.fake_cluster import FakeCluster
+from tests.support.outline import Outline, words
+from tests.support.recorded_runs import failure, make_record, this_process
+from tests.support.staged_views import COMPUTE, INPUT, make_hang, make_straggle, staged_cluster
+from tfos_lab.core.markup import Html
+from tfos_lab.driver.record.format import RunRecord
+from tfos_lab.driver.runs.run import Run
+from tfos_lab.driver.state.events import ClusterView, RunFacts, SearchFacts
+from tfos_lab.notebook.display.card import parts
+from tfos_lab.notebook.display.table import LiveTable
+from tfos_lab.notebook.server.panel import Listed, end_note, ended_html, live_html
+
+NASTY = "<script>alert('x')</script>"
+NOW_S = 1_800_000_000.0
+
+
+def live(view: ClusterView, **more: object) -> Html:
+    record = RunRecord(written_s=NOW_S, process=this_process(), view=view)
+    return live_html([Listed(Run(record, Path("/runs/1")), **more)], view.started_s + 65)
+
+
+def ended(**fields: object) -> Listed:
+    return Listed(Run(make_record("mnist-1", NOW_S - 20, [{"loss": 0.5}], **fields), Path("/runs/1")), "a/train.ipynb")
+
+
+def staged(profile=INPUT) -> FakeCluster:
+    cluster = staged_cluster(profile)
+    make_straggle(cluster, "worker:0")
+    make_hang(cluster, "worker:1")
+    return cluster
+
+
+def test_it_has_the_numbers_of_the_card():
+    view = dataclasses.replace(staged().view(), progress=0.25, seconds_left=245.0)
+    panel = " ".join(line for line in Outline(live(view)).lines if not line.startswith("<"))
+    card = words("".join(parts(view, view.started_s + 65, LiveTable()).values()))
+    told = [word for word in panel.split() if any(digit.isdigit() for digit in word)]
+    assert len(told) > 20
+    assert [word for word in told if word not in card] == []
+    for text in ("1:05", "4:05 left", "worker:1 hangs", "2.1× slower"):
+        assert text in panel
+
+
+def test_those_in_trouble_are_named_or_counted_where_they_are_many():
+    cluster = FakeCluster(nodes=7)
+    for node in cluster.nodes[1:5]:
+        cluster.change(node, state="lost")
+    cluster.change(cluster.nodes[5], state="failed")
+    cluster.set_state("running")
+    assert "4 nodes lost; worker:4 failed" in words(live(cluster.view()))
+
+
+def test_a_thousand_nodes_take_no_thousand_rows():
+    html = live(staged(dataclasses.replace(COMPUTE, nodes=1000)).view())
+    assert len(html) < 60_000
+    assert "worker:1 hangs" in words(html), "the worst are listed"
+    assert "more are not listed here" in words(html)
+
+
+def test_a_search_has_its_best_value():
+    view = FakeCluster(nodes=2).view()
+    nodes = tuple(dataclasses.replace(node, run=RunFacts("lr=0.1", seconds=3.0)) for node in view.nodes)
+    search = SearchFacts("val_loss", 0.25, "trial 0: lr=0.1")
+    view = dataclasses.replace(view, of_runs=True, search=search, nodes=nodes, state="running")
+    assert "best val_loss 0.25" in words(live(view))
+
+
+@pytest.mark.parametrize(
+    ("fields", "line", "note"),
+    [
+        ({}, "✓", "mnist is done after 0.65 s (a/train.ipynb): loss 0.5"),
+        (failure(), "✗", "mnist failed after 0.65 s (a/train.ipynb): worker:0: ValueError: no such label: 11"),
+        ({"state": "stopped", "reason": "stopped by the user"}, "■",
+         "mnist was stopped after 0.65 s (a/train.ipynb): stopped by the user"),
+        ({"state": "running", "ended_s": None}, "✗",
+         "mnist was lost after 0.65 s (a/train.ipynb): its kernel ended before it"),
+    ],
+    ids=["done", "failed", "stopped", "lost"],
+)  # fmt: skip
+def test_an_ended_run_is_a_line_and_a_sentence(fields, line, note):
+    one = ended(**fields)
+    shown = words(ended_html([one], NOW_S))
+    assert f"<div> {line}" in shown
+    assert "Show the cell of mnist in a/train.ipynb" in shown
+    assert end_note(one, NOW_S) == note
+
+
+def test_nothing_that_a_node_prints_or_is_called_becomes_markup():
+    cluster = staged()
+    for node in cluster.nodes:
+        cluster.change(node, host=NASTY, detail=NASTY, metrics={NASTY: 0.5})
+    cluster.alter(name=NASTY, verdict=NASTY, alarm=NASTY)
+    record = failure(message=NASTY)
+    html = live(cluster.view(), notebook=f"{NASTY}/a", has_tensorboard=True) + ended_html([ended(**record)], NOW_S)
+    assert "script" not in Outline(html).tags
+    assert "alert" in html

@@ -1,0 +1,55 @@
+"""`tfos_lab.run` and `tfos_lab.start` in a notebook: shown as a cell's cluster is, where somebody watches."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.notebook.kernel import Kernel
+
+WATCHED = "import os, tfos_lab\nos.environ.pop('TFOS_LAB_NONINTERACTIVE')"
+
+
+@pytest.fixture
+def notebook(tmp_path):
+    with Kernel(tmp_path) as kernel:
+        yield kernel
+
+
+@pytest.mark.leaves_nothing
+def test_a_cluster_is_shown_where_somebody_watches_and_if_asked_for(notebook):
+    run = "with tfos_lab.run(lambda: 7, local='processes', name='{name}', show={show}) as cluster:\n    cluster.wait()"
+    start = "with tfos_lab.start(local='processes', name='waiting') as crew:\n    crew.run_cell('1 + 1')"
+    notebook.run("import tfos_lab")
+    assert notebook.run(run.format(name="unwatched", show=None)) == ""
+    assert (
+        notebook.run(run.format(name="asked", show=True)) == "[asked] runs in the background; %tfos shows its state\n"
+    )
+    notebook.run(WATCHED)
+    assert notebook.run(run.format(name="hidden", show=False)) == ""
+    for name, cell in (("seen", run.format(name="seen", show=None)), ("waiting", start)):
+        notebook.run(cell)
+        assert any(shown.startswith(f"tfos-{name}-") for shown in notebook.shown), "the live view of its nodes"
+    refused = notebook.run("tfos_lab.run(print, name='refused', cluster_size=0)")
+    assert "ConfigError: cluster_size=0: at least one node is needed" in refused
+    assert not any(shown.startswith("tfos-refused-") for shown in notebook.shown)
+
+
+BARS = r"""
+import sys, time
+from tfos_lab.notebook.display.kernel import NoProgressBars, current_kernel
+
+def write():
+    bars = "\r[Stage 0:====>      (3 + 2) / 8][Stage 1:>    (0 + 1) / 2]"
+    for text in (bars, "\r" + " " * 80 + "\r", "a warning\n"):
+        print(text, end="", file=sys.stderr, flush=True)  # as IPython does with what the JVM writes
+        time.sleep(0.3)
+"""
+
+
+def test_a_cell_with_a_card_has_no_empty_strip_where_spark_s_progress_bar_was(tmp_path):
+    with Kernel(tmp_path) as kernel:
+        kernel.run(BARS)
+        kernel.run("bars = NoProgressBars(current_kernel())\nwrite()\nbars.close()")
+        assert kernel.printed == "a warning\n"
+        kernel.run("write()")
+        assert "[Stage 0:" in kernel.printed, "other cells keep it"

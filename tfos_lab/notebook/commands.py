@@ -1,0 +1,437 @@
+"""The commands of ``%tfos``: about clusters of this notebook and their nodes, earlier runs, options, this machine."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from IPython.core.getipython import get_ipython
+
+from tfos_lab.core.config import ClusterOptions
+from tfos_lab.core.plain_table import PlainTable
+from tfos_lab.driver.cluster import Cluster
+from tfos_lab.driver.doctor import examine
+from tfos_lab.driver.doctor.finding import render_text
+from tfos_lab.driver.profile.profiles import Profile
+from tfos_lab.driver.runs.find import choose_run, fitting, may_mean
+from tfos_lab.driver.runs.read import name_place, read_runs
+from tfos_lab.driver.runs.run import Run
+from tfos_lab.driver.start import clusters
+from tfos_lab.driver.warm import warm
+from tfos_lab.driver.warm_servers import describe, end_warm_servers, warm_servers
+from tfos_lab.errors import ConfigError, NoRun
+from tfos_lab.launchers.this_machine import outlives_kernels
+from tfos_lab.notebook.cell.export import NotebookCells, export, write
+from tfos_lab.notebook.display import summary
+from tfos_lab.notebook.display.history import SHOWN, HistoryTable
+from tfos_lab.notebook.display.history_compare import Comparison
+from tfos_lab.notebook.display.history_page import RunPage
+from tfos_lab.notebook.display.history_text import short_ids
+from tfos_lab.notebook.display.tensorboard import TensorBoardView, view_cluster, view_folder
+from tfos_lab.notebook.options import BY_NAME, CONFIGURABLE, DEFAULTS, SESSION, problems_with, read_line, split_line
+from tfos_lab.texts import format_seconds, nearest
+
+# Last lines of each node; the files have all of them.
+_LOG_LINES = 200
+_STACKS_TIMEOUT_S = 5.0
+_PROFILE_S = 5.0
+_LONGEST_PROFILE_S = 600.0
+_FIRST_WORD = re.compile(r"\s*(\S*)")
+
+Arguments = Sequence[str]
+
+
+class _Command(NamedTuple):
+    """What a command does with its arguments, and what can follow those that are finished.
+
+    One that ``takes_options`` gets the text instead, as the line of a cell has quotes and expressions of its own.
+    """
+
+    run: Callable[[Any], Any]
+    complete: Callable[[Arguments], Iterable[str]] = lambda _finished: ()
+    takes_options: bool = False
+
+
+class Commands:
+    """The commands of one notebook.
+
+    Parameters
+    ----------
+    cells : callable
+        Returns the cells that were run before.
+    start : callable
+        Starts an interactive cluster, given a line of options.
+    """
+
+    def __init__(self, cells: Callable[[], NotebookCells], start: Callable[[str], None]) -> None:
+        self._commands = {
+            "start": _Command(start, lambda _: _options_of_clusters(), takes_options=True),
+            "stop": _Command(_stop, lambda finished: () if finished else [*_names(_running()), "all"]),
+            "logs": _Command(_logs, lambda finished: _names_and_nodes(finished, clusters())),
+            "tensorboard": _Command(_tensorboard, lambda finished: () if finished else _names_of_all()),
+            "stacks": _Command(_stacks, lambda finished: _names_and_nodes(finished, _running())),
+            "profile": _Command(_profile, lambda finished: _names_and_nodes(finished, _running())),
+            "history": _Command(show_history, lambda _: _names_of_runs()),
+            "export": _Command(lambda arguments: _export(arguments, cells())),
+            "warm": _Command(_warm, lambda finished: () if finished else ["stop"]),
+            "doctor": _Command(_doctor),
+            "config": _Command(
+                _config, lambda _: ["reset", *(f"{name}=" for name in CONFIGURABLE)], takes_options=True
+            ),
+        }
+
+    def run(self, line: str) -> Any:
+        """Run the command that follows ``%tfos``, and return what the cell shows; without one, list the clusters.
+
+        Raises
+        ------
+        ConfigError
+            For an unknown command, and for arguments that it does not take.
+        """
+        first = _FIRST_WORD.match(line)
+        assert first is not None
+        name = first[1]
+        if not name:
+            return StatusTable(clusters())
+        command = self._commands.get(name)
+        if command is None:
+            raise ConfigError([self._unknown(name, line)])
+        rest = line[first.end() :].strip()
+        if command.takes_options:
+            return command.run(rest)
+        try:
+            arguments = shlex.split(rest)
+        except ValueError as error:
+            raise ConfigError([f"%tfos {line}: {error}"]) from error
+        return command.run(arguments)
+
+    def complete(self, finished: list[str]) -> Iterable[str]:
+        """Return what can follow the finished arguments."""
+        if not finished:
+            return self._commands
+        command = self._commands.get(finished[0])
+        return command.complete(finished[1:]) if command else ()
+
+    def _unknown(self, name: str, line: str) -> str:
+        if "=" in name or name in BY_NAME:
+            return f"options belong to a cell: write %%tfos {line} and the code below it"
+        close = nearest(name, self._commands)
+        hint = f"did you mean {close}?" if close else f"there are {', '.join(self._commands)}"
+        return f"%tfos has no command {name!r}; {hint}"
+
+
+def _expect(arguments: Arguments, usage: str, *, at_most: int) -> None:
+    if len(arguments) > at_most:
+        raise ConfigError([f"too many arguments: the command is %tfos {usage}"])
+
+
+def _options_of_clusters() -> list[str]:
+    return [f"{name}=" for name in BY_NAME if BY_NAME[name].owner is ClusterOptions]
+
+
+# ---- clusters of this notebook --------------------------------------------------------------------------------------
+
+
+class StatusTable(PlainTable):
+    """The clusters of this notebook as a table, in HTML and as text."""
+
+    def __init__(self, clusters: Sequence[Cluster]) -> None:
+        now_s = time.time()
+        titles = ("name", "state", "nodes", "progress", "on", "time", "logs")
+        rows = [self._row(cluster, now_s) for cluster in clusters]
+        super().__init__(titles, rows, empty="no cluster yet: write %%tfos above a cell")
+
+    @staticmethod
+    def _row(cluster: Cluster, now_s: float) -> tuple[str, ...]:
+        view = cluster.view()
+        return (
+            view.name,
+            f"{view.state.look.sign} {view.state}",
+            summary.headline(view),
+            summary.furthest(view),
+            view.launcher,
+            format_seconds(summary.elapsed_s(view, now_s)),
+            str(cluster.run_dir),
+        )
+
+
+def _stop(arguments: Arguments) -> StatusTable:
+    _expect(arguments, "stop [name|all]", at_most=1)
+    running = _running()
+    if arguments and arguments[0] != "all":
+        chosen = [cluster for cluster in running if cluster.name == arguments[0]]
+        if not chosen:
+            raise ConfigError([_no_such(arguments[0], "running", _names(running))])
+    elif len(running) > 1 and not arguments:
+        raise ConfigError([f"several clusters run ({', '.join(_names(running))}): name one, or write all"])
+    else:
+        chosen = running
+    for cluster in chosen:
+        cluster.stop()
+    return StatusTable(chosen)
+
+
+def _logs(arguments: Arguments) -> None:
+    _expect(arguments, "logs [name] [node]", at_most=2)
+    known = clusters()
+    shown: Cluster | Run
+    if arguments and arguments[0] not in _names(known) and (old := _find_run(arguments[0])):
+        shown, node = old, "".join(arguments[1:])
+    else:
+        if not known:
+            raise ConfigError(["there are no logs: no cluster has run yet"])
+        if arguments and arguments[0] not in _names(known) and (len(arguments) > 1 or ":" not in arguments[0]):
+            raise ConfigError([_no_such(arguments[0], "there", _names(known))])
+        shown, node = _cluster_and_node(arguments, known)
+    try:
+        text = shown.logs(node or None, tail=_LOG_LINES).rstrip() or "nothing was written"
+    except KeyError as error:
+        raise ConfigError([str(error.args[0])]) from error
+    print(f"{text}\n(the last {_LOG_LINES} lines at most; all of them are in {shown.run_dir})")  # noqa: T201
+
+
+def _tensorboard(arguments: Arguments) -> TensorBoardView:
+    _expect(arguments, "tensorboard [name|folder]", at_most=1)
+    found = [cluster for cluster in clusters() if not arguments or cluster.name == arguments[0]]
+    if found:
+        return view_cluster(found[-1])
+    if not arguments:
+        raise ConfigError(["no cluster has run yet: name a folder with event files, %tfos tensorboard FOLDER"])
+    old = _find_run(arguments[0])
+    if old is None:
+        return view_folder(arguments[0])
+    if "://" not in old.event_dir and not Path(old.event_dir).is_dir():
+        raise ConfigError([f"the run {old.id} has left no event files on this machine: {old.event_dir} is not there"])
+    return view_folder(old.event_dir, old.name)
+
+
+def _running() -> list[Cluster]:
+    return [cluster for cluster in clusters() if not cluster.ended]
+
+
+def _names(some: Iterable[Cluster]) -> list[str]:
+    return list(dict.fromkeys(cluster.name for cluster in some))
+
+
+def _names_of_all() -> list[str]:
+    return list(dict.fromkeys([*_names(clusters()), *_names_of_runs()]))
+
+
+def _no_such(name: str, what: str, names: Sequence[str]) -> str:
+    if not names:
+        return f"no cluster is {what}"
+    close = nearest(name, names)
+    hint = f"did you mean {close}?" if close else f"there are {', '.join(names)}"
+    return f"no cluster {name!r} is {what}; {hint}"
+
+
+# ---- their nodes ----------------------------------------------------------------------------------------------------
+
+
+def _cluster_and_node(arguments: Arguments, known: Sequence[Cluster]) -> tuple[Cluster, str]:
+    """Return the cluster that ``[name] [node]`` mean among those known, by default the newest, and the node or ""."""
+    named = [cluster for cluster in known if arguments and cluster.name == arguments[0]]
+    rest = list(arguments[1:] if named else arguments)
+    if len(rest) > 1:
+        raise ConfigError([_not_among(rest[0], "cluster", _names(known))])
+    cluster = (named or known)[-1]
+    nodes = [view.name for view in cluster.nodes]
+    if rest and rest[0] not in nodes:
+        names = nodes if named or ":" in rest[0] else [*nodes, *_names(known)]
+        raise ConfigError([_not_among(rest[0], f"node in the cluster '{cluster.name}'", names)])
+    return cluster, "".join(rest)
+
+
+def _not_among(word: str, what: str, known: Sequence[str]) -> str:
+    close = nearest(word, known)
+    hint = f"did you mean {close}?" if close else f"there are {', '.join(known)}"
+    return f"there is no {what} called {word!r}; {hint}"
+
+
+def _running_and_node(arguments: Arguments, usage: str) -> tuple[Cluster, str | None]:
+    _expect(arguments, usage, at_most=2)
+    running = _running()
+    if not running:
+        raise ConfigError([f"no cluster is running: %tfos {usage} is about nodes that work"])
+    cluster, node = _cluster_and_node(arguments, running)
+    return cluster, node or None
+
+
+def _names_and_nodes(finished: Arguments, known: Sequence[Cluster]) -> Iterable[str]:
+    """Return what can follow in ``[name] [node]``."""
+    named = [cluster for cluster in known if finished and cluster.name == finished[0]]
+    if finished and not named:
+        return []
+    nodes = [view.name for cluster in (named or known)[-1:] for view in cluster.nodes]
+    return nodes if named else [*_names(known), *nodes]
+
+
+def _stacks(arguments: Arguments) -> None:
+    """Print the stacks of a node, or of all, with what is known of each."""
+    cluster, node = _running_and_node(arguments, "stacks [cluster] [node]")
+    hung = {view.name: view.hung for view in cluster.nodes}
+    for name, text in cluster.stacks(node, timeout=_STACKS_TIMEOUT_S).items():
+        indented = "\n".join(f"  {line}" if line else "" for line in text.splitlines())
+        print(f"{name}: {hung[name]}" if hung[name] else name, indented, "", sep="\n")  # noqa: T201
+
+
+def _profile(arguments: Arguments) -> Profile:
+    """Return what a node, the chief by default, spends its time on: a flame graph, and a trace for TensorBoard."""
+    usage = "profile [cluster] [node] [seconds] [trace]"
+    seconds, trace = _PROFILE_S, None
+    if arguments and arguments[-1] == "trace":
+        *arguments, _ = arguments
+        trace = True
+    if arguments and (given := _seconds(arguments[-1])) is not None:
+        *arguments, _ = arguments
+        seconds = given
+    if not 0 < seconds <= _LONGEST_PROFILE_S:
+        most = f"{_LONGEST_PROFILE_S:g}"
+        raise ConfigError([f"%tfos {usage}: {seconds:g} seconds; give more than 0 and at most {most}"])
+    cluster, node = _running_and_node(arguments, usage)
+    return cluster.profile(node, seconds, trace=trace)
+
+
+def _seconds(text: str) -> float | None:
+    try:
+        return float(text.removesuffix("s"))
+    except ValueError:
+        return None
+
+
+# ---- runs of this and earlier kernels -------------------------------------------------------------------------------
+
+
+def show_history(arguments: Arguments) -> HistoryTable | RunPage | Comparison:
+    """Show runs: all in a table, one as its cell did, several beside one another.
+
+    Parameters
+    ----------
+    arguments : sequence of str
+        ``[ADDRESS] [A [B ...]] [last=N|all] [folder=PATH]``. ``A`` may be a label, an identifier or a part of it, a
+        tag, or a pattern such as ``mnist*``; where several runs fit, they are a table.
+
+    Raises
+    ------
+    ConfigError
+        For a run, a folder or an argument that is not there.
+    """
+    names, given = [], {"last": str(SHOWN)}
+    for argument in arguments:
+        key, equals, value = argument.partition("=")
+        if not equals:
+            names.append(argument)
+        elif key in ("last", "folder") and value:
+            given[key] = value
+        else:
+            usage = "history [A [B ...]] [last=N|all] [folder=PATH]"
+            raise ConfigError([f"{argument}: the command is %tfos {usage}"])
+    if given["last"] != "all" and not given["last"].isdecimal():
+        raise ConfigError([f"last={given['last']}: a whole number, or all, is needed"])
+    names, folder = name_place(names, given.get("folder"))
+    found = read_runs(folder)
+    if len(names) > 1:
+        return Comparison([choose_run(name, found) for name in names])
+    try:
+        fit = fitting(names, found.runs)
+    except NoRun:
+        fit = [choose_run(names[0], found)]  # a part of a search, or a folder
+    if names and len(fit) == 1:
+        return RunPage(fit[0])
+    return HistoryTable(found, names, None if given["last"] == "all" else int(given["last"]))
+
+
+def _names_of_runs() -> list[str]:
+    """Return what runs can be called, newest first: labels, and the short form of identifiers."""
+    runs = read_runs().runs
+    return list(dict.fromkeys([*(run.name for run in runs), *short_ids(runs).values()]))
+
+
+def _find_run(name: str) -> Run | None:
+    """Return the run of the history that a name means, or None; paths are for others."""
+    found = read_runs()
+    return choose_run(name, found) if "/" not in name and may_mean(name, found) else None
+
+
+def _export(arguments: Arguments, cells: NotebookCells) -> None:
+    """Write the last ``%%tfos`` cell, or those that are named, as a script; as HTML, a run."""
+    if not arguments:
+        raise ConfigError(["name the file to write: %tfos export FILE.py, or FILE.html for a run as a page to send"])
+    target, *names = arguments
+    if target.endswith(".html"):
+        _expect(names, "export FILE.html [name]", at_most=1)
+        found = read_runs()
+        if not names and not found.runs:
+            raise ConfigError(["there is nothing to export: no run has been recorded here"])
+        run = choose_run(names[0], found) if names else found.runs[0]
+        print(f"wrote {run.report(target)}")  # noqa: T201
+        return
+    if names:
+        path = write(target, cells.script(cells.numbers_of(names)))
+    elif cells.finished:
+        path = export(target, cells.finished[max(cells.finished)], cells.texts)
+    else:
+        raise ConfigError(["there is nothing to export: run a %%tfos cell first"])
+    print(f"wrote {path}; run it with: spark-submit {path}")  # noqa: T201
+
+
+# ---- this machine and its options -----------------------------------------------------------------------------------
+
+
+def _warm(arguments: Arguments) -> None:
+    usage = "warm [stop]"
+    _expect(arguments, usage, at_most=1)
+    if list(arguments) == ["stop"]:
+        print(end_warm_servers())  # noqa: T201
+        return
+    if arguments:
+        raise ConfigError([f"{arguments[0]!r}: the command is %tfos {usage}"])
+    print(f"warming on {warm()}: the next cell there starts at once")  # noqa: T201
+    if outlives_kernels() and (servers := warm_servers()):
+        print(describe(servers))  # noqa: T201
+
+
+def _doctor(arguments: Arguments) -> None:
+    _expect(arguments, "doctor", at_most=0)
+    print(render_text(examine()))  # noqa: T201
+
+
+def _config(line: str) -> None:
+    """Set or reset defaults of options for the cells of this notebook, and print those that then hold.
+
+    With any problem, nothing is changed.
+    """
+    shell = get_ipython()
+    word, *names = line.split() or [""]
+    if word == "reset":
+        unknown = [problem for name in names if name not in CONFIGURABLE for problem in problems_with(name, None)]
+        if unknown:
+            raise ConfigError(unknown)
+        if not names:
+            DEFAULTS.forget(SESSION)
+        for name in names:
+            DEFAULTS.forget(SESSION, name)
+    else:
+        DEFAULTS.set(SESSION, _read_defaults(line, shell.user_ns if shell else {}))
+    values = DEFAULTS.values()
+    rows = [(name, repr(values[name]), DEFAULTS.source_of(name)) for name in CONFIGURABLE if name in values]
+    rows += [(name, one.shown_default, "") for name, one in CONFIGURABLE.items() if name not in values]
+    widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
+    for name, value, source in rows:
+        print(f"{name:<{widths[0]}}  {value:<{widths[1]}}  {source}".rstrip())  # noqa: T201
+
+
+def _read_defaults(line: str, names: Mapping[str, Any]) -> dict[str, object]:
+    keys = [item.key for item in split_line(line).items]
+    problems = [problem for key in keys if key not in CONFIGURABLE for problem in problems_with(key, None)]
+    if problems:
+        raise ConfigError(problems)
+    values, problems = read_line(line, names)
+    problems += [problem for name, value in values.items() for problem in problems_with(name, value)]
+    if problems:
+        raise ConfigError(problems)
+    return values

@@ -1,0 +1,85 @@
+"""The output of a cell: in a notebook a live dashboard, or pictures where there are no widgets; else lines of text.
+
+    display = open_display(cluster)
+    try:
+        while not cluster_has_ended(timeout_s=0.1):
+            display.poll()
+    finally:
+        display.close()
+
+The main thread calls ``poll`` while it waits. The text display writes then, because other threads must not print: their
+output would appear below whichever cell runs. The others have a thread of their own and need no poll.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import threading
+
+from tfos_lab.notebook.display.base import Display, WatchedCluster
+from tfos_lab.notebook.display.kernel import current_kernel, has_front_end, may_use_widgets
+
+logger = logging.getLogger(__name__)
+
+
+def open_display(cluster: WatchedCluster, *, interactive: bool | None = None, blocking: bool = True) -> Display:
+    """Show ``cluster`` in the output of the current cell.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        The cluster to watch; it may not be launched yet.
+    interactive : bool, optional
+        True for the live card, False for lines of text; by default, what fits (see `has_front_end`).
+    blocking : bool
+        Whether the cell waits for the cluster. If not (``background``), nobody polls: the dashboard closes itself when
+        the cluster has ended, and the text display only says where to look.
+
+    Returns
+    -------
+    Display
+        To be polled while waiting, and closed at the end.
+    """
+    if has_front_end() if interactive is None else interactive:
+        if may_use_widgets():
+            try:
+                from tfos_lab.notebook.display.dashboard import Dashboard
+
+                return Dashboard(cluster, blocking=blocking)
+            except ImportError as error:
+                logger.warning("no live dashboard (%s); pictures instead", error)
+        from tfos_lab.notebook.display.redrawn import RedrawnCard
+
+        return RedrawnCard(cluster, blocking=blocking)
+    from tfos_lab.notebook.display.text import TextDisplay
+
+    return TextDisplay(cluster, blocking=blocking)
+
+
+def is_shown(*, show: bool | None) -> bool:
+    """Return whether a call that was given ``show`` shows its progress: by default in a notebook only."""
+    return current_kernel() is not None if show is None else show
+
+
+def render_errors() -> None:
+    """In a notebook, have our errors shown as those of cells are, also without ``%load_ext``."""
+    kernel = current_kernel()
+    if kernel is not None:
+        from tfos_lab.notebook.display import error_messages
+
+        error_messages.install(kernel.shell)
+
+
+def load_in_background() -> None:
+    """In a kernel, import what its first cell needs: that would take longer than launching the nodes."""
+    if current_kernel() is not None:
+        threading.Thread(target=_load, name="tfos-load", daemon=True).start()
+
+
+def _load() -> None:
+    for module in ("tfos_lab.driver.start", "tfos_lab.notebook.display.dashboard"):
+        try:
+            importlib.import_module(module)
+        except (ImportError, FileNotFoundError) as error:  # the cell that needs it will report it
+            logger.info("could not load %s: %s", module, error)

@@ -1,0 +1,126 @@
+"""The output of ``%tfos history NAME``: a run as its cell showed it, with its options, code and files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from tfos_lab.core.config import ClusterConfig
+from tfos_lab.core.markup import Html, h, join
+from tfos_lab.driver.runs.run import Run
+from tfos_lab.notebook.display import history_text as texts
+from tfos_lab.notebook.display.formats import format_bytes
+from tfos_lab.notebook.display.log_files import link_to
+from tfos_lab.notebook.display.printed_output import no_link
+from tfos_lab.notebook.display.static_bundle import make_bundle
+from tfos_lab.texts import format_count
+
+_MAX_FILES = 50
+
+
+class RunPage:
+    """One run as the output of a cell.
+
+    Parameters
+    ----------
+    run : Run
+        The run.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+
+    def __repr__(self) -> str:
+        return self._repr_mimebundle_()["text/plain"]
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        bundle = self._bundle(self.run.folder)
+        more = self._details(self._options(), self._code(), self._files(), self._hint())
+        return {
+            "text/html": f"{bundle['text/html']}\n{more}",
+            "text/plain": "\n".join([bundle["text/plain"], *self._more_text()]),
+        }
+
+    def to_send(self) -> str:
+        """Return the HTML for a reader elsewhere: without links and commands."""
+        return f"{self._bundle(None)['text/html']}\n{self._details(self._options(), self._code())}"
+
+    def _bundle(self, folder: str | None) -> dict[str, str]:
+        run, view = self.run, self.run.view()
+        files = run.here("shown").parent if view.shown else None
+        link_of = self._link_to_log if folder else no_link
+        return make_bundle(view, self._read_tail, folder, run.reports, link_of=link_of, files=files)
+
+    def _read_tail(self, node: str, lines: int) -> str:
+        return self.run.logs(node, tail=lines)
+
+    def _link_to_log(self, node: str) -> str | None:
+        return link_to(self.run.log_path(node))
+
+    def _more_text(self) -> list[str]:
+        run = self.run
+        inputs = ", ".join(f"{name}={value!r}" for name, value in run.inputs.items())
+        files = [f"output: {format_count(run.record.file_count, 'file')} in {self._output}"] if run.record.files else []
+        return [
+            *([f"inputs: {inputs}"] if inputs else []),
+            *files,
+            f"TensorBoard and logs: {' · '.join(self._commands())}",
+        ]
+
+    @property
+    def _output(self) -> str:
+        return f"{self.run.folder}/output"
+
+    def _commands(self) -> list[str]:
+        if self.run.address:
+            return [f"%tfos tensorboard {self.run.event_dir}"]
+        return [f"%tfos {command} {self.run.id}" for command in ("tensorboard", "logs")]
+
+    # ---- HTML -------------------------------------------------------------------------------------------------------
+
+    def _details(self, *parts: Html | None) -> str:
+        return f"{texts.style_sheets()}{h('div', *parts, cls='tfos tfos-static tfos-history')}"
+
+    def _hint(self) -> Html:
+        first, *others = (h("code", one) for one in self._commands())
+        return h("div", first, *(join(" · ", one) for one in others), cls="tfos-hint")
+
+    def _code(self) -> Html | None:
+        run = self.run
+        where = f" of {run.record.code.file}" if run.record.code is not None else ""
+        return _folded(f"Code{where}", h("pre", run.code, cls="tfos-log", tabindex=0)) if run.code else None
+
+    def _options(self) -> Html:
+        run = self.run
+        defaults = msgspec.to_builtins(ClusterConfig())
+        options = [(name, value) for name, value in run.options.items() if value and value != defaults.get(name)]
+        named = [*run.inputs.items(), *options, *(_version(item) for item in run.record.versions.items())]
+        rows = (h("tr", h("th", name, scope="row"), h("td", str(value))) for name, value in named)
+        head = h("thead", h("tr", h("th", "name", scope="col"), h("th", "value", scope="col")))
+        caption = h("caption", "Other options have their defaults")
+        table = h("table", caption, head, h("tbody", *rows), cls="tfos-table")
+        return _folded("Inputs and options", h("div", table, cls="tfos-tables"))
+
+    def _files(self) -> Html | None:
+        run = self.run
+        if not run.record.files:
+            return None
+        shown = run.record.files[:_MAX_FILES]
+        items = [h("li", self._file(file.path), " ", format_bytes(file.size_bytes)) for file in shown]
+        more = run.record.file_count - len(shown)
+        rest = h("li", f"and {more:,} more in {self._output}") if more > 0 else None
+        return _folded(format_count(run.record.file_count, "file"), h("ul", *items, rest))
+
+    def _file(self, name: str) -> Html:
+        link = None if self.run.address else link_to(Path(self._output, name))
+        return h("a", name, href=link) if link else h("code", name)
+
+
+def _version(item: tuple[str, str | None]) -> tuple[str, str]:
+    name, version = item
+    return f"{name} (version)", version or "not installed"
+
+
+def _folded(title: str, content: Html) -> Html:
+    return h("details", h("summary", title), content)

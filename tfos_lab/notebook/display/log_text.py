@@ -1,0 +1,191 @@
+"""Prepares what nodes print for display: carriage returns, backspaces and ANSI colours become runs of styled text.
+
+A node's text arrives in pieces that may end anywhere. `LineBuffer` is a terminal of one line: it returns finished lines
+and keeps the open one, which a progress bar may still rewrite.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tfos_lab.notebook.display.ansi_style import AnsiStyle
+from tfos_lab.notebook.display.runs import Run, merge_runs
+
+# Longer lines are cut, with a note of how much is missing: nobody reads them, and they freeze browsers.
+MAX_LINE_CHARS = 10_000
+
+# An escape sequence that has not ended after this many characters is garbage.
+_MAX_HELD_CHARS = 300
+
+# Text with any of these needs the terminal: control characters except tab and newline, and lone surrogates.
+_SPECIAL = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
+
+_TOKEN = re.compile(
+    "(?P<text>[^\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]+)"
+    "|\x1b\\[(?P<sgr>[0-9;:]*)m"
+    "|\x1b\\[(?P<erase>[0-3]?)K"
+    "|(?P<ignored>\x1b\\[[0-?]*[ -/]*[@-~]|\x1b\\][^\x07\x1b]*(?:\x07|\x1b\\\\)|\x1b[ -/]*[0-~])"
+    "|(?P<control>.)",
+    re.DOTALL,
+)
+_UNFINISHED = re.compile("\x1b(?:\\[[0-?]*[ -/]*|\\][^\x07\x1b]*\x1b?|[ -/]*)$")
+
+# They show nothing: bell, vertical tab, form feed, shift in and out, a lone escape.
+_INVISIBLE = frozenset("\x07\x0b\x0c\x0e\x0f\x1b")
+
+
+class LineBuffer:
+    r"""A terminal of one line: pieces of text go in, finished lines come out.
+
+    Examples
+    --------
+    >>> buffer = LineBuffer()
+    >>> buffer.feed("one\n10%\r20%")
+    [('one\n', '')]
+    >>> buffer.open_line
+    [('20%', '')]
+    """
+
+    def __init__(self, max_line_chars: int = MAX_LINE_CHARS) -> None:
+        self._max_line_chars = max_line_chars
+        self._style = AnsiStyle()
+        self._line = _Line(max_line_chars)
+        self._rewound = False
+        self._held = ""
+
+    def feed(self, text: str) -> list[Run]:
+        """Add a piece of text; return the lines that it finished, each with its newline."""
+        if not self._held and self._is_unstyled and not _SPECIAL.search(text):
+            return self._feed_unstyled(text)
+        return self._feed_terminal(text)
+
+    @property
+    def open_line(self) -> list[Run]:
+        """The line that has not ended yet."""
+        return self._line.runs()
+
+    def flush(self) -> list[Run]:
+        """Return the open line as if it had ended, and reset the buffer."""
+        runs = self._line.runs()
+        self._style, self._line, self._rewound, self._held = AnsiStyle(), _Line(self._max_line_chars), False, ""
+        return [*runs, ("\n", "")] if runs else []
+
+    @property
+    def _is_unstyled(self) -> bool:
+        return not self._rewound and not self._style.classes
+
+    def _feed_unstyled(self, text: str) -> list[Run]:
+        head, newline, tail = text.rpartition("\n")
+        finished: list[Run] = []
+        if newline:
+            first, newline, rest = head.partition("\n")
+            self._line.add(first, "")
+            finished = self._finish_line()
+            if newline:
+                finished = merge_runs([*finished, (_bounded(rest, self._max_line_chars) + "\n", "")])
+        if tail:
+            self._line.add(tail, "")
+        return finished
+
+    def _feed_terminal(self, text: str) -> list[Run]:
+        text = self._held + text
+        unfinished = _UNFINISHED.search(text, max(0, len(text) - _MAX_HELD_CHARS))
+        end = unfinished.start() if unfinished else len(text)
+        self._held = text[end:]
+        finished: list[Run] = []
+        for token in _TOKEN.finditer(text, 0, end):
+            match token.lastgroup:
+                case "text":
+                    self._write(token.group())
+                case "sgr":
+                    self._style.change(token["sgr"])
+                case "erase":
+                    self._erase(token["erase"])
+                case "control" if token.group() == "\n":
+                    finished += self._finish_line()
+                case "control":
+                    self._control(token.group())
+        return merge_runs(finished)
+
+    def _write(self, text: str) -> None:
+        if self._rewound:
+            self._line.clear()
+            self._rewound = False
+        self._line.add(text, self._style.classes)
+
+    def _erase(self, how: str) -> None:
+        if self._rewound or how == "2":
+            self._line.clear()
+
+    def _control(self, char: str) -> None:
+        if char == "\r":
+            self._rewound = True
+        elif char == "\b":
+            if not self._rewound:
+                self._line.backspace()
+        elif char not in _INVISIBLE:
+            self._write("\ufffd")
+
+    def _finish_line(self) -> list[Run]:
+        runs = [*self._line.runs(), ("\n", "")]
+        self._line.clear()
+        self._rewound = False
+        return runs
+
+
+class _Line:
+    """The characters of the open line, as runs; those above the limit are only counted."""
+
+    def __init__(self, max_chars: int) -> None:
+        self._max_chars = max_chars
+        self._runs: list[list[str]] = []
+        self._length = 0
+        self._cut = 0
+
+    def add(self, text: str, classes: str) -> None:
+        free = self._max_chars - self._length
+        if len(text) > free:
+            self._cut += len(text) - free
+            text = text[:free]
+        if not text:
+            return
+        self._length += len(text)
+        if self._runs and self._runs[-1][1] == classes:
+            self._runs[-1][0] += text
+        else:
+            self._runs.append([text, classes])
+
+    def backspace(self) -> None:
+        if self._cut:
+            self._cut -= 1
+        elif self._runs:
+            self._length -= 1
+            self._runs[-1][0] = self._runs[-1][0][:-1]
+            if not self._runs[-1][0]:
+                self._runs.pop()
+
+    def clear(self) -> None:
+        self._runs, self._length, self._cut = [], 0, 0
+
+    def runs(self) -> list[Run]:
+        runs = [(text, classes) for text, classes in self._runs]
+        return [*runs, (_cut_note(self._cut), "")] if self._cut else runs
+
+
+def _bounded(lines: str, max_chars: int) -> str:
+    if len(lines) <= max_chars:
+        return lines
+    return "\n".join(
+        line if len(line) <= max_chars else line[:max_chars] + _cut_note(len(line) - max_chars)
+        for line in lines.split("\n")
+    )
+
+
+def _cut_note(chars: int) -> str:
+    return f" … {chars:,} more characters"
+
+
+def render_log(text: str, max_line_chars: int = MAX_LINE_CHARS) -> list[Run]:
+    """Return a whole log as runs of finished lines."""
+    buffer = LineBuffer(max_line_chars)
+    return merge_runs([*buffer.feed(text), *buffer.flush()])

@@ -1,0 +1,171 @@
+"""The points that charts show: one bounded series per metric and node.
+
+A series that gets too long drops every second point, so that drawing costs the same after a minute and after a night.
+`cluster.metrics` has all points.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NotRequired, TypedDict
+
+from tfos_lab.driver.metrics import Curves
+from tfos_lab.driver.runs.compare import leading_reports
+from tfos_lab.driver.runs.find import previous_run
+from tfos_lab.driver.state.events import MetricsReported
+from tfos_lab.notebook.display.bands import BANDS
+
+# Seconds since the call, step (or None), value (None where it is not finite: JSON knows no nan).
+Point = tuple[float, int | None, float | None]
+
+MAX_METRICS = 24
+MAX_POINTS = 600
+MAX_ALL_POINTS = 60_000
+_MIN_POINTS = 60
+# Values of nodes that differ by less are the same; so many steps are compared; a node with fewer points has just begun.
+_SAME = 1e-6
+_KNOWN_STEPS = 1_000
+_JUST_BEGUN = 4
+
+
+class SeriesPoints(TypedDict):
+    """The points of one series, with the newest at their end.
+
+    Where they are of parts of epochs, ``epochs`` are the means of whole ones. ``node`` is that of all nodes where they
+    have all reported the same: ``"all 4 nodes"``.
+    """
+
+    metric: str
+    node: str
+    points: list[Point]
+    epochs: NotRequired[list[Point]]
+
+
+class _Series:
+    """One line of a chart: every ``stride``-th report, and the newest one."""
+
+    def __init__(self) -> None:
+        self.points: list[Point] = []
+        self.last: Point | None = None
+        self._stride = 1
+        self._passed = 0
+
+    def add(self, point: Point, at_most: int) -> None:
+        self.last = point
+        self._passed += 1
+        if self._passed < self._stride:
+            return
+        self._passed, self.last = 0, None
+        self.points.append(point)
+        if len(self.points) > at_most:
+            del self.points[1:-1:2]
+            self._stride *= 2
+
+    def all(self) -> list[Point]:
+        """Return the points, and the newest one in any case."""
+        return [*self.points, *([self.last] if self.last else [])]
+
+    @property
+    def newest_s(self) -> float:
+        """When the newest point was reported."""
+        return (self.last or self.points[-1])[0]
+
+
+class _Metric:
+    """The series of one metric by node, and whether they are the same."""
+
+    def __init__(self) -> None:
+        self.curves: dict[str, _Series] = {}
+        self.epochs: dict[str, _Series] = {}
+        self._differ = False
+        # The value and the node of the first report of each of the last steps; the nodes with which others agree.
+        self._known: dict[tuple[int, bool], tuple[float, str]] = {}
+        self._met: set[str] = set()
+
+    def compare(self, report: MetricsReported, value: float, *, of_epoch: bool) -> None:
+        """Note whether a node reports what others have reported for the same step."""
+        if self._differ or report.step is None:
+            self._differ = True
+            return
+        key = (report.step, of_epoch)
+        known, node = self._known.setdefault(key, (value, report.node))
+        if node == report.node:
+            self._known[key] = (value, node)
+        elif math.isclose(known, value, rel_tol=_SAME) or (math.isnan(known) and math.isnan(value)):
+            self._met |= {node, report.node}
+        else:
+            self._differ = True
+        if len(self._known) > _KNOWN_STEPS:
+            del self._known[next(iter(self._known))]
+
+    @property
+    def agree(self) -> bool:
+        """Whether the nodes agree in all steps that they have in common; those that have just begun may have none."""
+        if self._differ or not self._met or BANDS[0] in self.curves:
+            return False
+        return all(node in self._met or len(series.points) < _JUST_BEGUN for node, series in self.curves.items())
+
+    @property
+    def furthest(self) -> str:
+        """Of the nodes with which others agree, the one that has reported last: it tells the most."""
+        both = (pair for kind in (self.curves, self.epochs) for pair in kind.items() if pair[0] in self._met)
+        return max(both, key=lambda pair: pair[1].newest_s)[0]
+
+
+class SeriesBook:
+    """All series of one cluster."""
+
+    def __init__(self, called_s: float) -> None:
+        self._called_s = called_s
+        self._curves = Curves()
+        self._metrics: dict[str, _Metric] = {}
+        self._count = 0
+
+    def add(self, reports: Iterable[MetricsReported]) -> None:
+        """Add reports."""
+        for report in reports:
+            on_curve = self._curves.points(report)
+            for metric, value in report.metrics.items():
+                self._add(metric, report, value, of_epoch=metric not in on_curve)
+
+    def _add(self, metric: str, report: MetricsReported, value: float, *, of_epoch: bool) -> None:
+        if metric not in self._metrics and len(self._metrics) >= MAX_METRICS:
+            return
+        own = self._metrics.setdefault(metric, _Metric())
+        own.compare(report, value, of_epoch=of_epoch)
+        series = own.epochs if of_epoch else own.curves
+        if report.node not in series:
+            self._count += 1
+            series[report.node] = _Series()
+        time_s = round(report.time_s - self._called_s, 3)
+        point = (time_s, report.step, float(value) if math.isfinite(value) else None)
+        series[report.node].add(point, max(_MIN_POINTS, min(MAX_POINTS, MAX_ALL_POINTS // self._count)))
+
+    def series(self) -> list[SeriesPoints]:
+        """Return all points of all series, one for all nodes where they agree."""
+        return [one for name, metric in self._metrics.items() for one in _series_of(name, metric)]
+
+
+def _series_of(name: str, metric: _Metric) -> Iterator[SeriesPoints]:
+    agree = metric.agree
+    for node in [metric.furthest] if agree else metric.curves:
+        epochs = metric.epochs[node].all() if node in metric.epochs else []
+        whose = f"all {len(metric.curves)} nodes" if agree else node
+        yield SeriesPoints(metric=name, node=whose, points=metric.curves[node].all(), epochs=epochs)
+
+
+def all_series(reports: Sequence[MetricsReported], called_s: float) -> list[SeriesPoints]:
+    """Return the series of these reports."""
+    book = SeriesBook(called_s)
+    book.add(reports)
+    return book.series()
+
+
+@functools.lru_cache(maxsize=16)
+def series_before(run_dir: str | Path | None, name: str) -> list[SeriesPoints]:
+    """Return the series of the previous run of this name, one for each metric; none where there is none here."""
+    run = previous_run(Path(run_dir), name) if run_dir is not None and "://" not in str(run_dir) else None
+    return all_series(leading_reports(run), run.started_s) if run is not None else []

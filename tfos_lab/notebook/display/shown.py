@@ -1,0 +1,154 @@
+"""What nodes show with `ctx.show`, as HTML: pictures, tables and confusion matrices. Reads the files of the run.
+
+A node's words are text and its pictures are data of an image: nothing that it sends can become markup.
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from tfos_lab.core import messages as m
+from tfos_lab.core.markup import Html, h, join
+from tfos_lab.driver.shown import Content, read_shown
+from tfos_lab.driver.state.events import ShownView
+from tfos_lab.notebook.display.formats import format_bytes, format_metric
+from tfos_lab.texts import format_count
+
+# How much of a card may be drawings: in one that is sent again and again, and in one that stays.
+LIVE_BYTES, SAVED_BYTES = 600_000, 4_000_000
+# Smaller pictures are enlarged to about so many pixels, in whole steps.
+_LEAST_PIXELS = 112
+
+
+def render_shown(shown: Sequence[ShownView], folder: str | Path | None, at_most_bytes: int) -> Html:
+    """Return everything that fits, the newest of each name large and earlier steps folded below it; or nothing.
+
+    Parameters
+    ----------
+    shown : sequence of ShownView
+        What there is; see `ClusterView.shown`.
+    folder : path or None
+        The run's folder on this machine.
+    at_most_bytes : int
+        How much HTML it may be; the newest of each name comes first.
+    """
+    if not shown or folder is None:
+        return Html("")
+    titles = [list(one) for _, one in itertools.groupby(shown, key=lambda one: (one.name, one.node))]
+    drawn: dict[ShownView, Html] = {}
+    room = at_most_bytes
+    newest = {series[-1] for series in titles}
+    for one in sorted(shown, key=lambda one: (one not in newest, -one.time_s)):
+        content = read_shown(Path(folder), one)
+        html = _render(one, content) if content is not None else Html("")
+        if html and len(html) <= room:
+            room -= len(html)
+            drawn[one] = html
+    nodes = {one.node for one in shown}
+    figures = [_figure(series, drawn, node=series[-1].node if len(nodes) > 1 else "") for series in titles]
+    left_out = len(shown) - len(drawn)
+    more = f"{left_out} more in the folder shown of the run: a cell holds {format_bytes(at_most_bytes)} of them"
+    return h(
+        "details",
+        h("summary", "Shown"),
+        h("div", *figures, cls="tfos-shown"),
+        h("div", more, cls="tfos-note") if left_out else None,
+        cls="tfos-shown-all",
+        open=True,
+    )
+
+
+def _figure(series: Sequence[ShownView], drawn: dict[ShownView, Html], *, node: str) -> Html | None:
+    there = [one for one in series if one in drawn]
+    if not there:
+        return None
+    *earlier, newest = there
+    facts = " · ".join(filter(None, ["" if newest.step is None else f"step {newest.step:,}", node]))
+    caption = h("figcaption", h("b", newest.name), " ", h("span", facts, cls="tfos-facts") if facts else None)
+    before = h(
+        "details",
+        h("summary", format_count(len(earlier), "earlier step")),
+        h("div", *(h("div", f"step {one.step:,}", drawn[one]) for one in reversed(earlier)), cls="tfos-earlier"),
+    )
+    key = f"{newest.node} {newest.name}"
+    return h("figure", caption, drawn[newest], before if earlier else None, cls="tfos-one-shown", data_key=key)
+
+
+def _render(one: ShownView, content: Content) -> Html:
+    match content:
+        case m.Picture(png=png):
+            title = one.name if one.step is None else f"{one.name}, step {one.step:,}"
+            return _picture(png, f"{title}, shown by {one.node}")
+        case m.Table():
+            return _table(content, one.name)
+        case m.Matrix():
+            return _matrix(content, one.name)
+        case m.Unshown(why=why):
+            return h("div", why, cls="tfos-note")
+
+
+def _picture(png: bytes, alt: str) -> Html:
+    # The size of a PNG stands in its header.
+    width, height = int.from_bytes(png[16:20], "big"), int.from_bytes(png[20:24], "big")
+    times = max(1, _LEAST_PIXELS // max(width, height, 1))
+    data = f"data:image/png;base64,{base64.b64encode(png).decode()}"
+    return h("img", src=data, alt=alt, width=width * times, cls="tfos-pixels" if times > 1 else None)
+
+
+def _table(table: m.Table, name: str) -> Html:
+    numeric = [all(not isinstance(row[place], str) for row in table.rows) for place in range(len(table.columns))]
+    classes = ["tfos-numeric" if one else None for one in numeric]
+    head = h("tr", *(h("th", name, scope="col", cls=cls) for name, cls in zip(table.columns, classes, strict=True)))
+    rows = (h("tr", *(h("td", _text(cell), cls=cls) for cell, cls in zip(row, classes, strict=True)))
+            for row in table.rows)  # fmt: skip
+    count = format_count(table.count, "row")
+    told = count if table.count <= len(table.rows) else f"the first {len(table.rows)} of {count}"
+    return join(_box(name, h("thead", head), h("tbody", *rows)), h("div", told, cls="tfos-note"))
+
+
+def _matrix(matrix: m.Matrix, name: str) -> Html:
+    corner = h("th", "true \\ predicted", scope="col")
+    head = h("tr", corner, *(h("th", label, scope="col", cls="tfos-numeric") for label in matrix.labels))
+    rows = [
+        _matrix_row(label, counts, matrix.labels) for label, counts in zip(matrix.labels, matrix.counts, strict=True)
+    ]
+    hits, whole = sum(row[place] for place, row in enumerate(matrix.counts)), sum(map(sum, matrix.counts))
+    told = h("div", f"{100 * hits / whole:.1f} % of {whole:,.10g} are right", cls="tfos-note") if whole > 0 else None
+    return join(_box(name, h("thead", head), h("tbody", *rows), cls="tfos-matrix"), told)
+
+
+def _matrix_row(label: str, counts: Sequence[float], labels: Sequence[str]) -> Html:
+    whole = sum(counts)
+    shares = [count / whole if whole > 0 else 0.0 for count in counts]
+    cells = (
+        h(
+            "td",
+            _text(count),
+            cls="tfos-numeric",
+            style=f"--tfos-part:{max(0.0, min(1.0, share)):.0%}",
+            title=f"{100 * share:.0f} % of {label} taken for {other}",
+        )
+        for count, share, other in zip(counts, shares, labels, strict=True)
+    )
+    return h("tr", h("th", label, scope="row"), *cells)
+
+
+def _box(name: str, *parts: Html, cls: str = "") -> Html:
+    table = h("table", *parts, cls=f"tfos-table {cls}".strip())
+    return h("div", table, cls="tfos-table-box tfos-shown-table", role="region", aria_label=name, tabindex=0)
+
+
+def _text(cell: str | float | None) -> str:
+    if cell is None:
+        return ""
+    if isinstance(cell, float):
+        return f"{cell:.0f}" if cell.is_integer() and abs(cell) < 1e15 else format_metric(cell)
+    return str(cell)
+
+
+def shown_names(shown: Iterable[ShownView]) -> str:
+    """Return the names of what is shown."""
+    return ", ".join(dict.fromkeys(one.name for one in shown))

@@ -1,0 +1,380 @@
+"""The nodes of a run as a table; what failed and hung ones did, and on a click the rest, stands below their rows.
+
+Nodes that agree have one row together, which unfolds to theirs: those that differ stand out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from tfos_lab.core.markup import Html, h, join
+from tfos_lab.core.states import NodeState, RunState
+from tfos_lab.driver.state.events import ClusterView, NodeView
+from tfos_lab.notebook.display import summary
+from tfos_lab.notebook.display.activity_text import (
+    SHARE_KINDS,
+    largest_share,
+    own_step_time_text,
+    shares,
+    straggler_text,
+)
+from tfos_lab.notebook.display.listing import GROUPINGS, Group, Listed, Listing, severity
+from tfos_lab.notebook.display.marks import dash_at, hue_at
+from tfos_lab.notebook.display.node_table import Column, node_columns, progress, progress_column
+from tfos_lab.notebook.display.throughput import Throughput
+
+# A heartbeat older than this is marked: agents send one every second.
+_LATE_S = 5.0
+# Columns that are never made wider for their longest text: it is long, or does not change.
+_ANY_WIDTH = frozenset({"node", "args", "host", "shares"})
+# So many nodes that agree have one row together.
+_LEAST_TOGETHER = 3
+_NUMBER = re.compile(r"-?[\d.,]+(?:e[+-]?\d+)?")
+# So many of so many.
+_PART = re.compile(r"([\d,]+)/([\d,]+)")
+_UNITS = {"ms": 1e-3, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
+# A bar, and the space beside a text, in pixels.
+_BAR, _SPACE = 64, 12
+
+
+@dataclass
+class LiveTable:
+    """What the table of a live page has beside that of a saved cell: buttons, heartbeats, groups, and a memory.
+
+    Attributes
+    ----------
+    listing : Listing
+        What readers have chosen to see of a large cluster.
+    throughput : Throughput
+        The rates of the last seconds.
+    can_ask : bool
+        Whether nodes can be asked for their stacks.
+    """
+
+    listing: Listing = field(default_factory=Listing)
+    throughput: Throughput = field(default_factory=Throughput)
+    can_ask: bool = False
+    # The longest text that each column has had: it keeps its width when texts get shorter.
+    widths: dict[str, int] = field(default_factory=dict)
+
+    def render(self, view: ClusterView, now_s: float) -> Html:
+        """Return the table of a view at this time."""
+        view = summary.with_endings(view)
+        listed = self.listing.of(view)
+        drawing = _Drawing(replace(view, nodes=listed.nodes), view.places, self, now_s)
+        return join(_group_tools(listed, self.listing.grouping), drawing.table(listed))
+
+
+def render_table(view: ClusterView, places: Mapping[str, int]) -> Html:
+    """Return the table that a saved cell has; ``places`` has the numbers of the nodes' colours."""
+    return _Drawing(view, places, None, 0.0).table(Listed([(node, "") for node in view.nodes]))
+
+
+def render_state(state: NodeState | RunState) -> Html:
+    """Return a state as its sign and its word; those that are not the last one are ``data-going``."""
+    sign = h("span", state.look.sign, aria_hidden="true")
+    return h("span", sign, f" {state}", cls="tfos-state", data_state=state, data_going=not state.ended)
+
+
+def render_bar(part: float, label: str, state: str = "running") -> Html:
+    """Return a bar of which ``part``, 0 to 1, is full."""
+    return h(
+        "span",
+        h("span", style=f"width:{part:.1%}"),
+        cls="tfos-bar",
+        data_state=state,
+        role="progressbar",
+        aria_label=label,
+        aria_valuenow=round(part * 100),
+    )
+
+
+class _Drawing:
+    """One drawing of the table; ``live`` where it is that of a page."""
+
+    def __init__(self, view: ClusterView, places: Mapping[str, int], live: LiveTable | None, now_s: float) -> None:
+        self._view, self._places, self._live, self._now_s = view, places, live, now_s
+        self._every = node_columns(view, live.throughput if live else None)
+        self._columns = [column for column in self._every if column.shown]
+        self._bar = progress_column(view)
+        self._broken = dict(summary.broken_nodes(view))
+        self._width = len(self._columns) + (live is not None)
+        self._together: Sequence[NodeView] = ()
+
+    def table(self, listed: Listed) -> Html:
+        self._together = () if listed.groups else agreeing(self._view, self._now_s)
+        titles = [*map(self._title, self._columns), _heartbeat_title() if self._live else None]
+        folded = {node.name for node in self._together}
+        rows = [*self._rows_of(listed, "", but=folded)]
+        for group in listed.groups:
+            rows += [_group_row(group, self._width), *self._rows_of(listed, group.key)]
+        caption = h("caption", f"Nodes of {self._view.name}", cls="tfos-hidden") if self._live else None
+        head, body = h("thead", h("tr", *titles)), h("tbody", *rows) if rows else None
+        table = h("table", caption, head, *self._bodies_together(), body, cls="tfos-table")
+        return h("div", table, cls="tfos-table-box", role="region", aria_label="Nodes", tabindex=0)
+
+    def _title(self, column: Column) -> Html:
+        width = None
+        if self._live is not None and column.key not in _ANY_WIDTH:
+            texts = [column.text(node) for node in self._view.nodes]
+            texts += [range_of([column.text(node) for node in self._together])] if self._together else []
+            longest = max(map(len, texts), default=0)
+            longest = self._live.widths[column.key] = max(self._live.widths.get(column.key, 0), longest)
+            width = f"min-width:calc({longest} * var(--tfos-digit) + {_BAR if column.key == self._bar else _SPACE}px)"
+        return h("th", column.title, scope="col", cls=_class_of(column), data_key=column.key, style=width)
+
+    def _rows_of(self, listed: Listed, group: str, *, but: frozenset[str] | set[str] = frozenset()) -> Iterator[Html]:
+        for node, key in listed.rows:
+            if key == group and node.name not in but:
+                yield from self._rows(node)
+
+    # ---- nodes that agree -------------------------------------------------------------------------------------------
+
+    def _bodies_together(self) -> Iterator[Html]:
+        """Yield the row of the nodes that agree, and theirs, which it unfolds."""
+        if not self._together:
+            return
+        cells = [self._cell_together(column) for column in self._columns]
+        heartbeat = (
+            self._heartbeat(max(self._together, key=lambda node: _silent_s(node, self._now_s))) if self._live else None
+        )
+        row = h("tr", *cells, heartbeat, cls="tfos-together tfos-hue-all", data_key="together")
+        yield h("tbody", row, data_key="together")
+        rows = (row for node in self._together for row in self._rows(node))
+        yield h("tbody", *rows, cls="tfos-members", hidden=True, data_key="members")
+
+    def _cell_together(self, column: Column) -> Html:
+        nodes = self._together
+        text = text_together(column, nodes, len(self._view.nodes))
+        match column.key:
+            case "node":
+                name = text
+                more = h("details", h("summary", aria_label=f"Rows of {name}"), cls="tfos-more")
+                return h("th", h("div", more, name, cls="tfos-node"), scope="row")
+            case "state":
+                counts = Counter(node.state for node in nodes)
+                told = [
+                    join(f"{count} " if len(counts) > 1 else "", render_state(one)) for one, count in counts.items()
+                ]
+                content: Html | str = join(told[0], *(join(", ", one) for one in told[1:]))
+            case "shares":
+                content = _shares(nodes[0], text)
+            case _:
+                content = h("span", text, cls="tfos-alarm") if _is_nan(nodes[0], column) else text
+        parts = [part for node in nodes if (part := progress(node, self._view.feeds)) is not None]
+        if column.key == self._bar and parts and not self._view.state.ended:
+            bar = render_bar(min(parts), "Progress of the nodes")
+            content = h("span", bar, h("span", content), cls="tfos-progress")
+        return h("td", content, cls=_class_of(column))
+
+    # ---- one node ---------------------------------------------------------------------------------------------------
+
+    def _rows(self, node: NodeView) -> Iterator[Html]:
+        place, name = self._places[node.name], node.name
+        facts = self._facts(node)
+        cells = [self._cell(node, column, has_facts=bool(facts)) for column in self._columns]
+        heartbeat = self._heartbeat(node) if self._live else None
+        look = {"cls": f"tfos-hue{hue_at(place)}", "data_dash": dash_at(place)}
+        yield h("tr", *cells, heartbeat, **look, data_state=node.state, data_key=name)
+        if facts:
+            cell = h("td", *facts, colspan=self._width)
+            yield h("tr", cell, cls="tfos-more-row", hidden=True, data_key=f"{name} facts")
+        told = {"cls": "tfos-detail", "data_key": f"{name} broken"}
+        if broken := self._broken.get(name):
+            yield h("tr", h("td", broken, colspan=self._width), **told)
+        if summary.hangs(node):
+            bar = h("div", h("span", node.hung), self._stacks_button(node), cls="tfos-hung")
+            yield h("tr", h("td", bar, colspan=self._width), **{**told, "data_key": f"{name} hangs"})
+
+    def _facts(self, node: NodeView) -> list[Html]:
+        """Return what columns that are not shown say of a node, and those that a narrow page leaves out."""
+        facts = [
+            h("div", h("dt", column.title), h("dd", text), cls=f"tfos-fact{column.rank if column.shown else ''}")
+            for column in self._every
+            if (not column.shown or column.rank) and (text := column.text(node))
+        ]
+        told = [h("dl", *facts, cls="tfos-row-facts")] if facts else []
+        asks = None if summary.hangs(node) else self._stacks_button(node)
+        return [*told, asks] if asks else told
+
+    def _stacks_button(self, node: NodeView) -> Html | None:
+        if self._live is None or not self._live.can_ask or not node.state.is_present:
+            return None
+        return _button("Stacks", "stacks", "tfos-button", data_node=node.name, aria_label=f"Stacks of {node.name}")
+
+    def _cell(self, node: NodeView, column: Column, *, has_facts: bool) -> Html:
+        if column.key == "node":
+            return h("th", h("div", *self._name(node.name, has_facts=has_facts), cls="tfos-node"), scope="row")
+        title = node.detail if column.key == "state" else column.text(node) if not column.numeric else ""
+        return h("td", self._content(node, column), cls=_class_of(column), title=title or None)
+
+    def _name(self, name: str, *, has_facts: bool) -> Iterator[Html | str]:
+        if has_facts:
+            yield h("details", h("summary", aria_label=f"Details of {name}"), cls="tfos-more")
+        yield _button(name, "log", "tfos-node-link", title="Show its log") if self._live else name
+
+    def _content(self, node: NodeView, column: Column) -> Html | str:
+        match column.key:
+            case "state":
+                return _hangs() if summary.hangs(node) else render_state(node.state)
+            case "shares":
+                return _shares(node, column.text(node))
+            case "step_time":
+                slower = straggler_text(node)
+                mark = join(" ", h("span", slower, cls="tfos-straggles")) if slower else None
+                return join(own_step_time_text(node), mark)
+        text = column.text(node)
+        if _is_nan(node, column):
+            return h("span", text, cls="tfos-alarm")
+        part = progress(node, self._view.feeds) if column.key == self._bar else None
+        if part is None or self._view.state.ended:
+            return text
+        bar = render_bar(part, f"Progress of {node.name}", node.state)
+        return h("span", bar, h("span", text), cls="tfos-progress")
+
+    def _heartbeat(self, node: NodeView) -> Html:
+        age_s, late = None, None
+        if node.last_heartbeat_s is not None and node.state.is_present and not self._view.state.ended:
+            age_s = _silent_s(node, self._now_s)
+            late = " tfos-late" if age_s >= _LATE_S else None
+        text = "" if age_s is None else f"{summary.whole_seconds(age_s)} ago" if late else "now"
+        return h("td", text, cls=f"tfos-rank1 tfos-heartbeat{late or ''}")
+
+
+def _heartbeat_title() -> Html:
+    return h("th", "Heartbeat", scope="col", cls="tfos-rank1 tfos-heartbeat", data_key="heartbeat")
+
+
+def _button(text: object, does: str, cls: str, **attributes: object) -> Html:
+    return h("button", text, cls=cls, data_do=does, **attributes)
+
+
+def _hangs() -> Html:
+    sign = h("span", summary.HANGS_SIGN, aria_hidden="true")
+    return h("span", sign, " hangs", cls="tfos-state tfos-hung-mark", data_going=True)
+
+
+def _shares(node: NodeView, text: str) -> Html | str:
+    if not text:
+        return ""
+    parts = (h("span", data_share=kind, style=f"width:{share:.1%}") for kind, share in shares(node).items() if share)
+    kind, share = largest_share(node)
+    return join(
+        h("span", *parts, cls="tfos-shares", role="img", aria_label=text, title=text),
+        " ",
+        h("span", f"{SHARE_KINDS[kind].short} {share * 100:.0f} %", cls="tfos-share-words", aria_hidden="true"),
+    )
+
+
+def agreeing(view: ClusterView, now_s: float = 0.0) -> tuple[NodeView, ...]:
+    """Return the nodes that have one row together: those of one kind with which all is well, if there are enough.
+
+    Live, those that have been silent for a while by ``now_s`` are not among them; a picture leaves out none for that.
+    """
+    if view.of_runs:
+        return ()
+    late = {node.name for node in view.nodes if not view.state.ended and _silent_s(node, now_s) >= _LATE_S}
+    well = [node for node in view.nodes if severity(node) is None and node.name not in late]
+    trains = [node for node in well if node.job_name in ("chief", "worker")]
+    if len({frozenset(node.nan_since) for node in trains}) > 1:
+        trains = [node for node in trains if not node.nan_since]
+    return tuple(trains) if len(trains) >= _LEAST_TOGETHER else ()
+
+
+def text_together(column: Column, nodes: Sequence[NodeView], of_all: int) -> str:
+    """Return what a column says of nodes that agree, out of so many."""
+    texts = [column.text(node) for node in nodes]
+    match column.key:
+        case "node":
+            return f"{'all ' * (len(nodes) == of_all)}{len(nodes)} nodes"
+        case "state":
+            counts = Counter(f"{node.state.look.sign} {text}" for node, text in zip(nodes, texts, strict=True))
+            return ", ".join(f"{count} {one}" if len(counts) > 1 else one for one, count in counts.items())
+        case "shares":
+            return texts[0]
+        case "step_time":
+            return range_of([own_step_time_text(node) for node in nodes])
+        case "host" if len({*texts} - {""}) > 1:
+            return f"{len({*texts} - {''})} hosts"
+        case _:
+            return range_of(texts)
+
+
+def range_of(texts: Sequence[str]) -> str:
+    """Return what the texts of several nodes have in common, from the lowest to the highest number.
+
+    Examples
+    --------
+    >>> range_of(["62 %", "58 %", "60 %"])
+    '58 – 62 %'
+    >>> range_of(["GPU 0", "GPU 0"])
+    'GPU 0'
+    >>> range_of(["5,400/5,400", "5,403/5,403"]), range_of(["410/5,400", "397/5,403"])
+    ('all 5,400 – 5,403', '397 – 410 of 5,400 – 5,403')
+    """
+    told = list(dict.fromkeys(text for text in texts if text))
+    parts = [_PART.fullmatch(text) for text in told]
+    if told and all(parts):
+        done, of_all = zip(*(part.groups() for part in parts if part), strict=True)
+        if len({*of_all}) > 1:
+            return f"all {range_of(of_all)}" if done == of_all else f"{range_of(done)} of {range_of(of_all)}"
+    numbers = [_NUMBER.match(text) for text in told]
+    if len(told) < 2 or not all(numbers):
+        return ", ".join(told[:3]) + ", …" * (len(told) > 3)
+    ordered = sorted(told, key=_amount)
+    low, high = ordered[0], ordered[-1]
+    number = _NUMBER.match(low)
+    rest = low[number.end() :] if number else ""
+    return f"{low.removesuffix(rest) if rest and high.endswith(rest) else low} – {high}"
+
+
+def _amount(text: str) -> float:
+    number = _NUMBER.match(text)
+    if number is None:
+        return 0.0
+    unit, *_ = [*text[number.end() :].split(), ""]
+    return float(number[0].replace(",", "")) * _UNITS.get(unit, 1.0)
+
+
+def _is_nan(node: NodeView, column: Column) -> bool:
+    return column.key.removeprefix("metric ") in node.nan_since
+
+
+def _silent_s(node: NodeView, now_s: float) -> float:
+    """Return how long ago a node has given its last sign; 0 where none is awaited."""
+    if node.last_heartbeat_s is None or not node.state.is_present:
+        return 0.0
+    return max(0.0, now_s - node.last_heartbeat_s)
+
+
+def _class_of(column: Column) -> str | None:
+    words = [f"tfos-rank{column.rank}"] * bool(column.rank) + ["tfos-numeric"] * column.numeric
+    return " ".join(words) or None
+
+
+# ---- groups of a large cluster --------------------------------------------------------------------------------------
+
+
+def _group_tools(listed: Listed, grouping: str) -> Html | None:
+    if not listed.groups:
+        return None
+    options = (h("option", one.title(), value=one, selected=one == grouping) for one in GROUPINGS)
+    choice = h("label", "Group by ", h("select", *options, cls="tfos-grouping", data_do="group_by"))
+    return h("div", choice, h("span", listed.more, cls="tfos-facts"), cls="tfos-group-tools")
+
+
+def _group_row(group: Group, width: int) -> Html:
+    name, count = (
+        h("span", group.key, cls="tfos-group-name"),
+        h("span", f"{len(group.nodes):,}", cls="tfos-group-count"),
+    )
+    opened = "true" if group.is_open else "false"
+    button = _button(join(name, " ", count), "open", "tfos-group-button", data_group=group.key, aria_expanded=opened)
+    needs = "needs" if group.troubled == 1 else "need"
+    trouble = h("span", f"{group.troubled:,} {needs} attention", cls="tfos-trouble") if group.troubled else None
+    facts = h("span", group.facts, cls="tfos-facts")
+    cell = h("th", button, trouble, facts, scope="rowgroup", colspan=width)
+    return h("tr", cell, cls="tfos-group", data_key=f"group {group.key}")

@@ -1,0 +1,116 @@
+"""TensorBoard in the output of a cell: a frame where the Jupyter server can show it, a link or a sentence elsewhere.
+
+The output is a sentence. A small script replaces it by a frame after it has got the page from the server. A notebook
+that is opened later, exported, or read without a Jupyter server therefore shows the sentence: never a blank frame, and
+never the pages of another run. Where no Jupyter server shows the run, the sentence contains a link.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfos_lab.core.markup import h, join
+from tfos_lab.driver.publisher import show_folder
+from tfos_lab.errors import ConfigError
+from tfos_lab.notebook.display.assets import inline_script
+
+if TYPE_CHECKING:
+    from tfos_lab.driver.cluster import Cluster
+
+_numbers = itertools.count(1)
+
+
+class TensorBoardView:
+    """The output of a cell that shows TensorBoard.
+
+    Parameters
+    ----------
+    run_id : str
+        The id by which the Jupyter server knows the run.
+    name : str
+        Label for people.
+    folder : str
+        Folder of the event files.
+    link : str or None
+        An address for browsers on this machine, where no Jupyter server shows the run.
+    """
+
+    def __init__(self, run_id: str, name: str, folder: str, link: str | None = None) -> None:
+        self.run_id = run_id
+        self.name = name
+        self.folder = folder
+        self.link = link
+
+    def __repr__(self) -> str:
+        here, elsewhere = self._commands()
+        if self.link:
+            return (
+                f"TensorBoard of {self.name}: {self.link} on this machine, while this program lives; then {elsewhere}"
+            )
+        return f"TensorBoard of {self.name}: {here} shows it in a notebook, {elsewhere} in a browser of its own"
+
+    def _commands(self) -> tuple[str, str]:
+        """Return what shows the folder in a notebook, and what shows it elsewhere."""
+        folder = shlex.quote(self.folder)
+        return f"%tfos tensorboard {folder}", f"tensorboard --logdir {folder}"
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        return {"text/html": self._html(), "text/plain": repr(self)}
+
+    def _html(self) -> str:
+        element = f"tfos-tensorboard-{os.getpid()}-{next(_numbers)}"
+        here, elsewhere = (h("code", command) for command in self._commands())
+        options = {"element": element, "run": self.run_id, "name": self.name}
+        title = join("TensorBoard of ", h("b", self.name))
+        beginning = join(title, ":")
+        if self.link:
+            link = h("a", title, href=self.link, target="_blank", rel="noopener noreferrer")
+            beginning = join(link, " opens in browsers on this machine while this kernel lives; later")
+        told = (beginning, " ", here, " shows it in JupyterLab, ", elsewhere, " in a browser of its own.")
+        return h("div", *told, id=element, cls="tfos-tensorboard") + inline_script("tensorboard_frame.js", options)
+
+
+def show_tensorboard(cluster: Cluster) -> None:
+    """Show a cluster's TensorBoard in the output of the cell that runs, or print why that is impossible."""
+    from IPython.display import display
+
+    try:
+        view = view_cluster(cluster)
+    except ConfigError as error:
+        print(error)  # noqa: T201 - the cluster runs anyway
+        return
+    display(view)  # type: ignore[no-untyped-call]
+
+
+def view_cluster(cluster: Cluster) -> TensorBoardView:
+    """Return the TensorBoard of a cluster of this notebook."""
+    publisher = cluster.publisher
+    if publisher is None:
+        raise ConfigError([f"the cluster '{cluster.name}' cannot be shown: no socket could be made for it"])
+    if publisher.tensorboard_socket is None:
+        return view_folder(publisher.log_dir, cluster.name)
+    return TensorBoardView(cluster.id, cluster.name, publisher.log_dir, publisher.link)
+
+
+def view_folder(folder: str, name: str = "") -> TensorBoardView:
+    """Return the TensorBoard of a folder.
+
+    Raises
+    ------
+    ConfigError
+        If there is no such folder, or TensorBoard cannot be shown.
+    """
+    if "://" not in folder:
+        path = Path(folder).expanduser().absolute()
+        if not path.is_dir():
+            raise ConfigError([f"{folder}: there is no such cluster, and no such folder on this machine"])
+        folder = str(path)
+    try:
+        publisher = show_folder(folder)
+    except OSError as error:
+        raise ConfigError([f"TensorBoard cannot be shown: {error}"]) from error
+    return TensorBoardView(publisher.id, name or folder, folder, publisher.link)

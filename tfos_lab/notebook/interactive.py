@@ -1,0 +1,219 @@
+"""Interactive clusters in a notebook: ``%tfos start`` leaves nodes waiting, ``%%tfos on=NAME`` runs a cell on them."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, Self
+
+from IPython.core.displayhook import DisplayHook
+from IPython.display import display
+
+from tfos_lab.core.config import ClusterOptions
+from tfos_lab.core.markup import h, join
+from tfos_lab.core.unpicklable import unpicklable_kind
+from tfos_lab.driver.cells import RunningCell
+from tfos_lab.driver.interactive.cluster import (
+    CellResults,
+    CompiledCell,
+    InteractiveCluster,
+    compile_statements,
+    grouped,
+    make_interactive,
+    names_of,
+)
+from tfos_lab.driver.start import clusters
+from tfos_lab.errors import ClusterInterrupted, ConfigError
+from tfos_lab.node.interactive.loop import run_cells
+from tfos_lab.node.interactive.namespace import InteractiveCell
+from tfos_lab.notebook.cell.free_names import early_reads
+from tfos_lab.notebook.cell.function import as_cell_error, parse_body, visible_names
+from tfos_lab.notebook.cell.location import CellText, register_cell
+from tfos_lab.notebook.display.kernel import current_kernel
+from tfos_lab.notebook.display.log_text import render_log
+from tfos_lab.notebook.options import BY_NAME, CellOptions, parse_options
+from tfos_lab.notebook.run import INTERRUPT_GRACE_S, find_session, put_into, require_free_name, run_cluster
+from tfos_lab.texts import nearest
+
+_GIVEN = {"args", "ctx"}
+_NAMES_STYLE = "color:var(--jp-ui-font-color2,#666);font-size:85%"
+_TEXT_STYLE = "margin:0 0 .5em;white-space:pre-wrap"
+
+
+# ---- starting nodes that wait ---------------------------------------------------------------------------------------
+
+
+def start_cluster(shell: Any, line: str) -> None:
+    """Start an interactive cluster; returns when all its nodes wait.
+
+    Raises
+    ------
+    ConfigError
+        For options that do not fit.
+    ClusterInterrupted
+        If the user interrupted the start: no node is left.
+    TfosError
+        If the nodes do not come up.
+    """
+    __tracebackhide__ = True
+    options = parse_options(line, shell.user_ns)
+    _refuse_others(options)
+    require_free_name(shell, options)
+    session = find_session(shell, options)
+    config = options.cluster
+    if "restarts" not in options.given:
+        config = dataclasses.replace(config, restarts=0)  # a default for cells, which does not fit here
+    cluster = make_interactive(options.args, spark=session, config=config)
+    put_into(shell, cluster)
+    try:
+        run_cluster(cluster, run_cells, dataclasses.replace(options, background=True))
+        cluster.wait_until_running()
+    except KeyboardInterrupt:
+        cluster.stop(grace=INTERRUPT_GRACE_S)
+        raise ClusterInterrupted(cluster.name) from None
+    nodes = ", ".join(node.name for node in cluster.nodes)
+    print(f"{nodes} wait for cells: %%tfos on={cluster.name}; %tfos stop {cluster.name} ends them")  # noqa: T201
+
+
+def _refuse_others(options: CellOptions) -> None:
+    known = [name for name in BY_NAME if BY_NAME[name].owner is ClusterOptions or name in ("args", "spark")]
+    problems = []
+    for name in options.given:
+        if name == "data" or BY_NAME[name].group == BY_NAME["data"].group:
+            problems.append(f"{name}: feed rows with {options.cluster.name}.train(...) once the nodes wait")
+        elif name not in known:
+            problems.append(f"{name}: belongs to a cell; %tfos start takes {', '.join(known)}")
+    if problems:
+        raise ConfigError(problems)
+
+
+# ---- running cells on them ------------------------------------------------------------------------------------------
+
+
+def run_on_nodes(shell: Any, line: str, body: str) -> CellResults | None:
+    """Run a cell on the nodes of an interactive cluster.
+
+    Returns
+    -------
+    CellResults or None
+        The values of the last expression, if it has any.
+
+    Raises
+    ------
+    ConfigError, CellSyntaxError, PayloadError
+        Before anything is sent.
+    CellFailed, CellInterrupted
+        If the cell failed, or was interrupted; the nodes go on.
+    """
+    __tracebackhide__ = True
+    options = parse_options(line, shell.user_ns)
+    cluster, wanted = _cluster(options)
+    nodes = cluster.choose(wanted)
+    if not body.strip():
+        raise ConfigError(["the cell is empty: write below %%tfos what the nodes are to do"])
+    cell = register_cell(shell, line, body)
+    statements, flags = parse_body(shell, cell)
+    compiled = _compiled(statements, flags, cell)
+    captured = _captured(statements, visible_names(shell), cluster.own_names(nodes) | _GIVEN)
+    sent = InteractiveCell(body=compiled.body, last=compiled.last, captured=captured)
+    running = cluster.begin_cell(sent, nodes)
+    with CellOutput(running) as output:
+        results = cluster.finish_cell(running, on_step=output.update)
+    return results if any(value is not None for value in results.values()) else None
+
+
+def _cluster(options: CellOptions) -> tuple[InteractiveCluster, str | None]:
+    """Return the cluster that ``on`` names, and its node, job or None; raises `ConfigError` for anything else said."""
+    name, _, node = str(options.on).partition("/")
+    waiting = [cluster for cluster in clusters() if isinstance(cluster, InteractiveCluster) and not cluster.ended]
+    found = next((cluster for cluster in waiting if cluster.name == name), None)
+    problems = [
+        f"{other}: belongs to %tfos start; with on=..., a cell takes no other option"
+        for other in options.given
+        if other != "on"
+    ]
+    if found is None:
+        problems.append(_no_such(name, [cluster.name for cluster in waiting]))
+    if problems or found is None:
+        raise ConfigError(problems)
+    return found, node or None
+
+
+def _no_such(name: str, waiting: list[str]) -> str:
+    if not waiting:
+        return f"on={name}: no nodes wait; start some with %tfos start cluster_size=2 name={name}"
+    close = nearest(name, waiting)
+    hint = f"did you mean {close}?" if close else f"there are {', '.join(waiting)}"
+    return f"on={name}: no nodes of that name wait; {hint}"
+
+
+def _compiled(statements: list[ast.stmt], flags: int, cell: CellText) -> CompiledCell:
+    is_silent = DisplayHook.semicolon_at_end_of_expression(cell.body)  # type: ignore[no-untyped-call]
+    try:
+        return compile_statements(statements, cell.filename, flags=flags, shows_last=not is_silent)
+    except (SyntaxError, ValueError) as error:
+        raise as_cell_error(error, cell) from None
+
+
+def _captured(statements: list[ast.stmt], names: Mapping[str, Any], without: frozenset[str]) -> dict[str, Any]:
+    """Return the notebook's values of names that the cell uses and the nodes do not have themselves."""
+    reads = early_reads(statements)
+    used = {
+        name: names[name] for name in sorted(reads.certain | reads.possible) if name in names and name not in without
+    }
+    # What may never be read is left out if it could not travel.
+    return {name: value for name, value in used.items() if name in reads.certain or unpicklable_kind(value) is None}
+
+
+class CellOutput:
+    """Shows a cell's text while it runs, in a kernel; elsewhere it is printed at the end.
+
+    Parameters
+    ----------
+    cell : RunningCell
+        The cell.
+    """
+
+    def __init__(self, cell: RunningCell) -> None:
+        self._cell = cell
+        self._shown = ""
+        self._handle: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if current_kernel() is not None:
+            self.update()
+        elif text := self.text():
+            print(text)  # noqa: T201
+
+    def update(self) -> None:
+        """Show what has been written by now; called by the thread that runs the cell."""
+        text = self.text()
+        if current_kernel() is None or text == self._shown:
+            return
+        self._shown = text
+        if self._handle is None:
+            self._handle = display(self, display_id=True)  # type: ignore[no-untyped-call]
+        else:
+            self._handle.update(self)
+
+    def groups(self) -> list[tuple[str, str]]:
+        """Return what has been written, each text with the nodes that have written it; "" for a single node."""
+        nodes = list(self._cell.nodes.values())
+        texts = {node: "".join(text for text, _ in render_log(self._cell.text_of(node))) for node in nodes}
+        found = grouped({node: text.rstrip("\n") for node, text in texts.items() if text.strip()})
+        return [("" if len(nodes) == 1 else names_of(group, len(nodes)), text) for text, group in found.items()]
+
+    def text(self) -> str:
+        """Return it as text."""
+        return "\n".join(f"[{names}]\n{text}" if names else text for names, text in self.groups())
+
+    def _repr_mimebundle_(self, **_options: object) -> dict[str, str]:
+        parts = [
+            join(h("div", names, style=_NAMES_STYLE) if names else None, h("pre", text, style=_TEXT_STYLE))
+            for names, text in self.groups()
+        ]
+        return {"text/plain": self.text(), "text/html": join(*parts)}

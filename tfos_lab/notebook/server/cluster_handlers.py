@@ -1,0 +1,191 @@
+"""The clusters of all kernels, and ended runs: lists them, and stops a cluster even while its kernel is busy.
+
+The lists hold what pages go by (``extensions/jupyterlab/src/api.ts`` has their types), and as HTML what the panel
+shows; no paths of sockets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+from jupyter_server.auth.decorator import authorized
+from jupyter_server.base.handlers import APIHandler
+from tornado import web
+
+from tfos_lab.core import cluster_records
+from tfos_lab.driver.runs.run import Run
+from tfos_lab.notebook.server import panel
+from tfos_lab.notebook.server.panel import Listed
+from tfos_lab.notebook.server.recorded_runs import RecordedRuns
+
+MAX_RUNS = 20
+
+
+class _ListHandler(APIHandler):
+    """Answers what pages ask again and again; the disk may be slow, and is read by another thread."""
+
+    auth_resource = "kernels"
+    # A page that is left open must not keep a server alive that is stopped when nobody uses it.
+    _track_activity = False
+
+    def initialize(self, runs: RecordedRuns) -> None:
+        """Receive the arguments of the route."""
+        self._runs = runs
+
+    async def open_notebooks(self) -> OpenNotebooks:
+        """Return the notebooks of this server's kernels."""
+        root = str(getattr(self.contents_manager, "root_dir", ""))
+        return await OpenNotebooks.ask(self.session_manager, root)
+
+    def answer(self, listed: dict[str, Any]) -> None:
+        """Send a list."""
+        self.set_header("Cache-Control", "no-store")
+        self.finish(msgspec.json.encode(listed))
+
+
+class ClustersHandler(_ListHandler):
+    """``GET tfos-lab/clusters``: the live clusters, oldest first."""
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """List the clusters; times are seconds since the epoch."""
+        notebooks = await self.open_notebooks()
+        living, now_s = await asyncio.to_thread(self._runs.live), time.time()
+        listed = [Listed(run, notebooks.of(run), bool(record.tensorboard)) for record, run in living]
+        clusters = [_cluster(one, notebooks.kernel_state(one.run.record.process.kernel_id)) for one in listed]
+        self.answer({"now_s": now_s, "clusters": clusters, "html": str(panel.live_html(listed, now_s))})
+
+
+class RunsHandler(_ListHandler):
+    """``GET tfos-lab/runs``: the runs that ended last, the newest first, at most `MAX_RUNS`."""
+
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """List the runs, without those of folders that nothing refers to any more."""
+        notebooks = await self.open_notebooks()
+        runs = await asyncio.to_thread(self._runs.ended, list(notebooks.run_folders()), MAX_RUNS)
+        shown = {record.id for record in cluster_records.find_all() if record.tensorboard}
+        listed, now_s = [Listed(run, notebooks.of(run), run.id in shown) for run in runs], time.time()
+        ended = [_ended(one, now_s) for one in listed]
+        self.answer({"now_s": now_s, "runs": ended, "html": str(panel.ended_html(listed, now_s))})
+
+
+class StopHandler(APIHandler):
+    """``POST tfos-lab/clusters/<id>/stop``: asks the cluster's own thread, as the kernel's main thread may be busy."""
+
+    auth_resource = "kernels"
+
+    @web.authenticated
+    @authorized
+    async def post(self, cluster_id: str) -> None:
+        """Ask the cluster to stop, without waiting for its nodes to end."""
+        record = cluster_records.find(cluster_id)
+        if record is None:
+            raise web.HTTPError(404, "no such cluster runs; it may just have ended")
+        cluster_records.ask_to_stop(record)
+        self.set_status(202)
+        self.finish(msgspec.json.encode({"id": cluster_id, "state": "stopping"}))
+
+
+def _cluster(one: Listed, kernel_state: str) -> dict[str, Any]:
+    """Return what pages go by; ``kernel_state`` is what the kernel does besides, such as ``busy``, or empty."""
+    view, process = one.run.record.view, one.run.record.process
+    return {
+        "id": one.run.id,
+        "name": one.run.name,
+        "notebook": one.notebook,
+        "state": view.state,
+        "is": panel.state_line(view),
+        "kernel_id": process.kernel_id,
+        "kernel_state": kernel_state,
+    }
+
+
+def _ended(one: Listed, now_s: float) -> dict[str, Any]:
+    """Return what pages go by; ``outcome`` is ``done``, ``failed``, ``stopped`` or ``lost``."""
+    run = one.run
+    return {
+        "id": run.id,
+        "name": run.name,
+        "notebook": one.notebook,
+        "outcome": run.state,
+        "ended_s": run.ended_s or run.record.written_s,
+        "note": panel.end_note(one, now_s),
+    }
+
+
+_RUNS = "runs"
+
+
+class Sessions(Protocol):
+    """What is used of the Jupyter server's session manager."""
+
+    async def list_sessions(self) -> list[dict[str, Any]]:
+        """Return the models of all sessions."""
+        ...
+
+
+class Session(NamedTuple):
+    """A kernel's notebook, below the server's root, and whether the kernel is busy."""
+
+    notebook: str
+    kernel_state: str
+
+
+class OpenNotebooks:
+    """The notebooks of this server's kernels as they are now.
+
+    Parameters
+    ----------
+    sessions : mapping
+        Sessions by the id of their kernel.
+    root : str
+        The folder of the server's contents, or "" where they are no files.
+    """
+
+    def __init__(self, sessions: dict[str, Session], root: str) -> None:
+        self._sessions = sessions
+        self._root = Path(root).resolve() if root else None
+
+    @classmethod
+    async def ask(cls, sessions: Sessions, root: str) -> OpenNotebooks:
+        """Ask the server's session manager."""
+        models = await sessions.list_sessions()
+        return cls({str(model["kernel"]["id"]): _session(model) for model in models if model.get("kernel")}, root)
+
+    def of(self, run: Run) -> str:
+        """Return a run's notebook below the root, by its kernel's session or else by its record; "" if unknown."""
+        process = run.record.process
+        if process.kernel_id in self._sessions:
+            return self._sessions[process.kernel_id].notebook
+        if self._root is None or not Path(process.notebook).is_absolute():
+            return ""
+        path = Path(process.notebook).resolve()
+        return path.relative_to(self._root).as_posix() if path.is_relative_to(self._root) and path.is_file() else ""
+
+    def kernel_state(self, kernel_id: str) -> str:
+        """Return what a kernel does, or "" if it is not one of this server."""
+        session = self._sessions.get(kernel_id)
+        return session.kernel_state if session else ""
+
+    def run_folders(self) -> Iterator[Path]:
+        """Return where runs may be: beside the notebooks, and where they go where that is not possible."""
+        if self._root is not None:
+            yield self._root / _RUNS
+            yield from ((self._root / session.notebook).parent / _RUNS for session in self._sessions.values())
+        yield Path.home() / ".cache" / "tfos_lab" / _RUNS
+        if folder := os.environ.get("TFOS_LAB_RUNS"):
+            yield Path(folder).absolute()
+
+
+def _session(model: dict[str, Any]) -> Session:
+    path = str(model.get("path") or "") if model.get("type") == "notebook" else ""
+    return Session(path, str(model["kernel"].get("execution_state") or ""))

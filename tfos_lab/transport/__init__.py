@@ -1,1 +1,0 @@
-"""Connections: TLS between driver and agents, frames over unix sockets between processes of one host."""
