@@ -212,6 +212,17 @@ def test_handles_and_tables_are_tables_in_a_notebook_and_nothing_in_them_is_mark
     assert "<table" in tfos_lab.runs()._repr_html_()
 
 
+def test_what_all_nodes_have_returned_alike_is_said_once(runs_folder):
+    with running_clusters({"local": "processes", "cluster_size": 3}) as run:
+        alike = run(lambda: 0.5)
+        alike.wait(timeout=60)
+        apart = run(lambda args, ctx: ctx.node)
+        apart.wait(timeout=60)
+        assert repr(alike.results) == "all 3 nodes: 0.5"
+        assert alike.results["worker:1"] == 0.5
+        assert len(repr(apart.results).splitlines()) == 3
+
+
 def test_problems_of_a_run_are_told_together(runs_folder):
     with pytest.raises(ConfigError) as error:
         tfos_lab.run(print, cluster_size=0, epochs=0)

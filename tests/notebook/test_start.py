@@ -1,4 +1,4 @@
-"""`tfos_lab.run` and `tfos_lab.start` in a notebook: shown as a cell's cluster is, where somebody watches."""
+"""`tfos_lab.run` and `tfos_lab.start` in a notebook: shown as a cell's cluster is."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ def notebook(tmp_path):
 
 
 @pytest.mark.leaves_nothing
-def test_a_cluster_is_shown_where_somebody_watches_and_if_asked_for(notebook):
+def test_a_cluster_is_shown_unless_that_is_not_wanted(notebook):
     run = "with tfos_lab.run(lambda: 7, local='processes', name='{name}', show={show}) as cluster:\n    cluster.wait()"
     start = "with tfos_lab.start(local='processes', name='waiting') as crew:\n    crew.run_cell('1 + 1')"
     notebook.run("import tfos_lab")
-    assert notebook.run(run.format(name="unwatched", show=None)) == ""
+    # Where nobody watches, as lines.
     assert (
-        notebook.run(run.format(name="asked", show=True)) == "[asked] runs in the background; %tfos shows its state\n"
+        notebook.run(run.format(name="unwatched", show=None))
+        == "[unwatched] runs in the background; %tfos shows its state\n"
     )
     notebook.run(WATCHED)
     assert notebook.run(run.format(name="hidden", show=False)) == ""

@@ -15,9 +15,9 @@ from tfos_lab.driver.feed.splits import check_splits, session_of
 from tfos_lab.driver.interactive.cluster import InteractiveCluster, make_interactive
 from tfos_lab.driver.start import make_cluster
 from tfos_lab.errors import NodeFailed
-from tfos_lab.notebook.display import open_display, render_errors
+from tfos_lab.notebook.display import is_shown, open_display, render_errors
 from tfos_lab.notebook.display.base import Display
-from tfos_lab.notebook.display.kernel import current_kernel, has_front_end
+from tfos_lab.notebook.display.kernel import current_kernel
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,8 +55,7 @@ def run(
         Rows for ``ctx.dataset`` and ``ctx.validation``, as `Cluster.train` takes them. Further rows can be fed with
         that once this returns.
     show : bool, optional
-        Whether the cluster is shown: live in a notebook, as lines of text elsewhere. By default in a notebook only,
-        where somebody watches it.
+        Whether the cluster is shown: live in a notebook, as lines of text elsewhere. By default in a notebook only.
     {options}
 
     Returns
@@ -144,7 +143,7 @@ def start(
 def bring_up(cluster: Cluster, *, show: bool | None = None) -> None:
     """Launch a cluster, and return when all its nodes run; show it from then on, if asked to."""
     __tracebackhide__ = True
-    if has_front_end() if show is None else show:
+    if is_shown(show=show):
         launch = Task(f"tfos-launch-{cluster.id}", cluster.launch)
         launch.start()
         launch.wait(UNSEEN_S)
