@@ -53,7 +53,7 @@ def test_the_python_in_a_page_runs(page, kernel, tmp_path):
 
 # What the values of the pages' cells have to show.
 EXPECTED = {
-    "README.md": (re.escape("{'chief:0': 40, 'worker:0': 40}"), r"worker:0: \["),
+    "README.md": (re.escape("{'chief:0': 40, 'worker:0': 40}"), r"all 4 nodes: \["),
     "guide.md": (r"^20$", r"^0$", r"^1000$"),
     "from-tensorflowonspark.md": (r"^332833500$",),
 }
