@@ -57,8 +57,11 @@ def test_nodes_write_to_the_container_s_disk_and_leave_nothing_there(disk, tmp_p
     assert (cluster.run_dir / "output" / "notes").read_text() == "x"
     cluster.stop()
     eventually(lambda: not any(map(os.path.lexists, links)))
-    # What the application has in common goes with it: the code, and logs of fork servers.
-    left = [path for path in files_below(disk) if path.suffix != ".log" and "/code-" not in str(path)]
+    # What the application has in common goes with it: the code, links to its folder, and logs of fork servers.
+    common = ("/code-", "/links-")
+    left = [
+        path for path in files_below(disk) if path.suffix != ".log" and not any(part in str(path) for part in common)
+    ]
     assert not left
     assert not files_below(tmp_path / "third")
 
