@@ -62,6 +62,26 @@ def test_a_kernel_that_has_imported_tensorflow_uses_the_same_fork_server(tmp_pat
     assert after == before
 
 
+OURS = """
+import json, sys
+import tfos_lab.node.forkserver.main
+from tfos_lab.node.preload import preload
+preload("tensorflow")
+print(json.dumps([name for name in sys.modules if name.startswith("tfos_lab")]))
+"""
+
+
+def modules_of_ours(args, ctx):
+    return [name for name in sys.modules if name.startswith("tfos_lab")]
+
+
+def test_a_node_imports_nothing_of_ours_that_its_fork_server_might_have_imported(run):
+    """It would take half of a start's time."""
+    environ = os.environ | QUICK_ENV
+    done = subprocess.run([sys.executable, "-c", OURS], capture_output=True, text=True, check=True, env=environ)
+    assert set(run(modules_of_ours).result()) - set(json.loads(done.stdout)) == set()
+
+
 # Trains in a forked process, and then uses what Keras has for scikit-learn and matplotlib. Prints what is imported.
 EXTRAS = """
 import json, os, sys

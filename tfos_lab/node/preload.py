@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import importlib
 import os
+
+# What agents and children import themselves.
+_OF_AGENTS = ("node.agent", "node.child", "node.feed.files.search", "node.feed.flight_endpoint", "node.tensorboard")
+_OF_CHILDREN = (
+    *("core.payload", "node.child", "node.feed.dataset", "node.files.payload", "node.files.result", "node.invoke"),
+    "node.session",
+)
 
 
 def preload(kind: str) -> None:
@@ -21,11 +29,7 @@ def preload(kind: str) -> None:
 
 def _preload_plain() -> None:
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # or each failed handshake of a stranger is a line in the log
-    import tfos_lab.node.agent
-    import tfos_lab.node.child
-    import tfos_lab.node.feed.files.search
-    import tfos_lab.node.feed.flight_endpoint
-    import tfos_lab.node.tensorboard  # noqa: F401
+    _import(_OF_AGENTS)
 
 
 def _preload_tensorflow() -> None:
@@ -43,6 +47,12 @@ def _preload_tensorflow() -> None:
     from tfos_lab.node.remote_files import register_file_systems
 
     register_file_systems()
+    _import(_OF_CHILDREN)
+
+
+def _import(modules: tuple[str, ...]) -> None:
+    for name in modules:
+        importlib.import_module(f"tfos_lab.{name}")
 
 
 def _import_tensorflow() -> None:
