@@ -175,14 +175,24 @@ class PayloadError(TfosError, TypeError):
 
 
 class NoSession(TfosError, RuntimeError):
-    """The cluster has to run on Spark, but there is no usable SparkSession."""
+    """The cluster has to run on Spark, or rows have to be read by it, but there is no usable SparkSession.
+
+    Attributes
+    ----------
+    reason, advice : str
+        Why there is none, and what helps; "" for the usual advice.
+    for_rows : bool
+        Whether it was to read rows: nodes of this machine would need it, too.
+    """
 
     reason: str
     advice: str = ""
+    for_rows: bool = False
 
     def __str__(self) -> str:
         advice = self.advice or "make one with SparkSession.builder.getOrCreate() (or pass spark=...)"
-        return f"{self.reason}. {advice[0].upper()}{advice[1:]}, or run on this machine with local=processes."
+        instead = "" if self.for_rows else ", or run on this machine with local=processes"
+        return f"{self.reason}. {advice[0].upper()}{advice[1:]}{instead}."
 
 
 class NotEnoughSlots(TfosError, RuntimeError):

@@ -289,7 +289,10 @@ def test_files_that_were_found_before_nodes_start_are_fed(run, shell, tmp_path):
 
 def test_arrays_without_a_session_are_refused_before_anything_starts(run, shell):
     shell.user_ns["rows"] = {"a": np.arange(10)}
-    with pytest.raises(NoSession, match="data is of type dict, but there is no SparkSession to read it with"):
+    with pytest.raises(
+        NoSession,
+        match=r"data is of type dict, but there is no SparkSession to read it with\. Make one.*spark=\.\.\.\)\.$",
+    ):
         run(f"%%tfos name=a local=processes data=rows\n{WAITS}")
     assert "a" not in shell.user_ns
 

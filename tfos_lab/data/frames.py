@@ -43,7 +43,7 @@ def session_or_active(spark: SparkSession | None) -> SparkSession:
 
     session = spark or SparkSession.getActiveSession()
     if session is None:
-        raise NoSession(reason="there is no active SparkSession to make a DataFrame with")
+        raise NoSession(reason="there is no active SparkSession to make a DataFrame with", for_rows=True)
     return session
 
 

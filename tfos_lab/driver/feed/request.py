@@ -233,7 +233,8 @@ def _session(cluster: Cluster, data: Any) -> SparkSession:
 def _require_session(own: SparkSession | None, data: Any) -> SparkSession:
     session = own or spark_session.active_session()
     if session is None:
-        raise NoSession(reason=f"data is of type {type(data).__name__}, but there is no SparkSession to read it with")
+        reason = f"data is of type {type(data).__name__}, but there is no SparkSession to read it with"
+        raise NoSession(reason=reason, for_rows=True)
     spark_session.require_alive(session)
     return session
 

@@ -166,7 +166,7 @@ def open_rows(data: Any, spark: SparkSession | None = None) -> Any:
         return data
     session = spark or active_session()
     if session is None:
-        raise NoSession(reason=f"data={paths[0]!r} is read by Spark, but there is no SparkSession")
+        raise NoSession(reason=f"data={paths[0]!r} is read by Spark, but there is no SparkSession", for_rows=True)
     try:
         return _read(session, paths)
     except Exception as error:

@@ -136,7 +136,7 @@ def make_feed(data: Any, session: SparkSession | None, config: FeedConfig) -> Ca
     if is_in_memory(data):
         if session is None:
             reason = f"data is of type {type(data).__name__}, but there is no SparkSession to read it with"
-            raise NoSession(reason=reason)
+            raise NoSession(reason=reason, for_rows=True)
         data = frame_of_arrays(session, data)
     if hasattr(data, "mapInArrow") and not config.objects:
         prepare(data, config.columns)

@@ -112,9 +112,8 @@ def find_rows(
     """
     if is_table(data):
         if session is None:
-            raise NoSession(
-                reason=f"data={data!r}: there is no such file, and no SparkSession that knows a table of this name"
-            )
+            reason = f"data={data!r}: there is no such file, and no SparkSession that knows a table of this name"
+            raise NoSession(reason=reason, for_rows=True)
         before_spark()
         return _of_table(data, columns, session)
     files = list_files(text_of(data), paths_of(data), session)
