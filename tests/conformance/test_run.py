@@ -201,6 +201,12 @@ def test_the_env_option_applies_before_tensorflow_is_imported(survey, run):
 
 
 @pytest.mark.one_spark
+def test_a_function_gets_what_it_takes(run):
+    functions = (lambda args, ctx: (args, ctx.rank), lambda args: args, lambda ctx: ctx.rank, lambda: "nothing")
+    found = [run(function, 7).wait()["chief:0"] for function in functions]
+    assert found == [(7, 0), 7, 0, "nothing"]
+
+
 def test_a_second_wait_returns_the_same_results(run):
     cluster = run(lambda: 7)
     assert dict(cluster.wait()) == dict(cluster.wait())

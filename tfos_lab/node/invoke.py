@@ -40,7 +40,7 @@ class NodeServed(BaseException):
 
 
 def call_map_fun(map_fun: Callable[..., Any], args: Any, context: Any) -> Any:
-    """Call ``map_fun(args, ctx)``, or with as many of the two as it takes."""
+    """Call ``map_fun(args, ctx)``, or with as many of the two as it takes: of one, ``ctx`` if that is its name."""
     try:
         parameters = inspect.signature(map_fun).parameters.values()
     except (TypeError, ValueError):
@@ -48,7 +48,9 @@ def call_map_fun(map_fun: Callable[..., Any], args: Any, context: Any) -> Any:
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if any(p.kind is p.VAR_POSITIONAL for p in parameters) or len(positional) >= 2:
         return map_fun(args, context)
-    return map_fun(args) if positional else map_fun()
+    if not positional:
+        return map_fun()
+    return map_fun(context if positional[0].name == "ctx" else args)
 
 
 def outcome_of(map_fun: Callable[..., Any], args: Any, context: Any, *, result_file: Path | None = None) -> Outcome:

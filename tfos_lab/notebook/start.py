@@ -46,7 +46,7 @@ def run(
     Parameters
     ----------
     map_fun : callable
-        Runs on every node, in a process of its own; takes ``(args, ctx)``, ``(args)`` or nothing.
+        Runs on every node, in a process of its own; takes ``(args, ctx)``, ``(args)``, ``(ctx)`` or nothing.
     args : object
         What the function gets as ``args`` (pickled with cloudpickle).
     spark : SparkSession, optional
