@@ -108,6 +108,11 @@ def test_a_call_takes_the_options_that_mean_something_to_it():
             call(print, [], **{option: 1})
 
 
+def test_a_misspelt_option_is_told_with_the_one_that_is_meant():
+    with pytest.raises(TypeError, match=r"run\(\) got .* 'cluster_sizes'\. Did you mean 'cluster_size'\?"):
+        tfos_lab.run(print, cluster_sizes=2)
+
+
 def test_a_configuration_has_the_defaults_and_cannot_be_changed():
     config = tfos_lab.ClusterConfig(grace=0, collect="all", log_dir=None)
     assert (config.cluster_size, config.master_node, config.grace, config.name) == (1, "chief", 0, "cluster")

@@ -200,6 +200,26 @@ def test_a_payload_that_is_no_function_is_refused():
         pack(3, None)
 
 
+@pytest.mark.parametrize(
+    ("function", "beyond"),
+    [
+        (lambda args, ctx, lr: lr, "lr"),
+        (lambda *, lr, args: lr, "lr and args"),
+        (lambda args, ctx, lr, *, mu: lr, "lr and mu"),
+    ],
+)
+def test_a_function_that_needs_more_than_args_and_ctx_is_refused_before_anything_starts(function, beyond):
+    with pytest.raises(PayloadError, match=rf"it is called with \(args, ctx\), and needs {beyond} as well"):
+        pack(function, None)
+
+
+@pytest.mark.parametrize(
+    "function", [lambda args, ctx, lr=0.1, *more, mu=1, **named: lr, lambda *both: both, max, "a".upper]
+)
+def test_a_function_may_take_more_than_it_needs(function):
+    assert unpack(pack(function, None))[1] is None
+
+
 # ---- on the node ----------------------------------------------------------------------------------------------------
 
 

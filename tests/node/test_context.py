@@ -108,6 +108,11 @@ def test_a_report_sends_step_and_numbers_of_any_type():
     assert before <= report.time_s <= time.time()
 
 
+def test_a_metric_that_is_no_number_is_named():
+    with pytest.raises(ConfigError, match="^ctx.report: loss='low' is not a number$"):
+        Rig().ctx.report(loss="low")
+
+
 def test_reports_without_a_step_count_up():
     rig = Rig()
     for step in (None, None, 10, None):

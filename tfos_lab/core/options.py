@@ -180,7 +180,9 @@ def given_options(owner: type, call: str, given: Mapping[str, object]) -> dict[s
     known = {one.name: one for one in options_for(owner, call)}
     for name in given:
         if name not in known:
-            raise TypeError(f"{call}() got an unexpected keyword argument {name!r}")
+            meant = nearest(name, known)
+            hint = f". Did you mean {meant!r}?" if meant else ""
+            raise TypeError(f"{call}() got an unexpected keyword argument {name!r}{hint}")
     return {name: value for name, value in given.items() if value is not None or not known[name].none_is_default}
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dis
 import functools
+import inspect
 import io
 import mmap
 import pickle
@@ -77,6 +78,13 @@ def pack(
             reason="it is not a function",
             advice="Pass a function that takes (args, ctx)",
         )
+    if beyond := _needed_beyond_two(map_fun):
+        raise PayloadError(
+            name="map_fun",
+            type_name=type(map_fun).__name__,
+            reason=f"it is called with (args, ctx), and needs {' and '.join(beyond)} as well",
+            advice="Give what it needs as args, or as defaults",
+        )
     sink = _Sink(limit_bytes, keep=True)
     sink.write(_HEADER)
     try:
@@ -95,6 +103,17 @@ def pack(
     except Exception as error:
         raise _explain(map_fun, args, error) from error
     return sink.getvalue()
+
+
+def _needed_beyond_two(function: Callable[..., Any]) -> list[str]:
+    """Return the names of parameters without a default that no call with two arguments can fill."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []  # it does not tell
+    needed = [one for one in parameters if one.default is one.empty]
+    positional = [one for one in needed if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    return [one.name for one in (*positional[2:], *(one for one in needed if one.kind is one.KEYWORD_ONLY))]
 
 
 def unpack(data: bytes | mmap.mmap) -> tuple[Callable[..., Any], Any]:

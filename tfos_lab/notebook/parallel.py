@@ -40,8 +40,8 @@ def parallel(
     Parameters
     ----------
     map_fun : callable
-        Takes ``(args, ctx)``, ``(args)`` or nothing. ``ctx`` is that of a cluster of one node: ``ctx.report`` shows
-        metrics in the table, ``ctx.output_dir`` keeps files in the run's folder.
+        Takes ``(args, ctx)``, ``(args)``, ``(ctx)`` or nothing. ``ctx`` is that of a cluster of one node:
+        ``ctx.report`` shows metrics in the table, ``ctx.output_dir`` keeps files in the run's folder.
     args_list : iterable
         What the runs get as ``args``.
     slots : int, optional

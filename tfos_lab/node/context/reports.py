@@ -50,12 +50,14 @@ class ReportMethods:
 
         Raises
         ------
+        ConfigError
+            If a metric is no number.
         FloatingPointError
             If a metric is NaN and the cluster has ``on_nan="stop"``; the metric is shown, too.
         """
         self._step = int(step) if step is not None else self._step + 1
         STEPS.report(self._step)
-        figures = {name: float(value) for name, value in metrics.items()}
+        figures = {name: _number(name, value) for name, value in metrics.items()}
         self._report_rate.take(
             m.Reported(
                 rank=self.worker_num,
@@ -146,3 +148,10 @@ class ReportMethods:
             host = socket.gethostname()
             why = f"event files cannot be written there on {host} ({error.strerror})"
             raise ConfigError([f"log_dir='{self.log_dir}': {why}; give a folder that {host} can write to"]) from None
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ConfigError([f"ctx.report: {name}={value!r:.50} is not a number"]) from None

@@ -100,7 +100,9 @@ def _of_array(thing: Any, name: str, labels: Sequence[object] | None) -> Content
 
     array = np.asarray(thing)
     if array.dtype.kind not in "biuf":
-        raise ConfigError([f"ctx.show({name!r}): a {type(thing).__name__} cannot be shown; give {_KINDS}"])
+        raise ConfigError(
+            [f"ctx.show({name!r}): what is of type {type(thing).__name__} cannot be shown; give {_KINDS}"]
+        )
     is_square = array.ndim == 2 and array.shape[0] == array.shape[1] and array.size > 0
     if labels is not None or (is_square and array.dtype.kind in "iu" and array.dtype != np.uint8):
         return _matrix(array, name, labels)
