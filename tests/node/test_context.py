@@ -109,7 +109,7 @@ def test_a_report_sends_step_and_numbers_of_any_type():
 
 
 def test_a_metric_that_is_no_number_is_named():
-    with pytest.raises(ConfigError, match="^ctx.report: loss='low' is not a number$"):
+    with pytest.raises(ConfigError, match=r"^ctx\.report: loss='low' is not a number$"):
         Rig().ctx.report(loss="low")
 
 
