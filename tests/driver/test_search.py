@@ -40,8 +40,12 @@ def test_a_trial_counts_by_its_best_value_and_nothing_that_is_no_number(search, 
 
 @pytest.mark.parametrize(
     ("options", "metric", "best"),
-    [({"metric": "loss"}, "loss", {"loss": 0.5}), ({}, "value", 0.5)],
-    ids=["a dict", "a number"],
+    [
+        ({"metric": "loss"}, "loss", {"lr": 0.1, "loss": 0.5}),
+        ({}, "loss", {"note": "good", "loss": 0.5, "accuracy": 0.9}),
+        ({}, "value", 0.5),
+    ],
+    ids=["a dict", "a dict whose first number it is", "a number"],
 )
 def test_a_function_may_return_the_metric_and_what_was_reported_counts_first(search, options, metric, best):
     found = search({"values": [()], "value": [best]}, **options)

@@ -134,12 +134,13 @@ class SearchState:
         return self._unreported(number)
 
     def _take_returned(self, trial: TrialRecord, value: Any) -> None:
-        """Take the metric from what a function has returned instead of reporting it."""
-        named = value.get(self.metric) if isinstance(value, Mapping) and self.metric else None
-        if named is None and self.metric in (None, RETURNED) and not self.reported:
-            named, self.metric = value, RETURNED if _is_number(value) else self.metric
-        if named is not None and _is_number(named):
-            trial.best = float(named)
+        """Take the metric from what a function has returned instead of reporting it: in a dict, or as a number."""
+        named = value if isinstance(value, Mapping) else {RETURNED: value}
+        numbers = {name: one for name, one in named.items() if isinstance(name, str) and _is_number(one)}
+        if self.metric is None and not self.reported:
+            self.metric = next((name for name in numbers if name != EPOCH), None)
+        if self.metric in numbers:
+            trial.best = float(numbers[self.metric])
 
     def _unreported(self, number: int) -> str:
         if not self.reported:
