@@ -99,7 +99,8 @@ class Search:
         trials : int, optional
             How many at most; all points of a finite space by default.
         metric : str, optional
-            Which metric is compared, by the best value of each trial; by default the first that is reported, or returned in a dict.
+            Which metric is compared, by the best value of each trial; by default the first that is
+            reported, or returned in a dict.
         mode : {"min", "max"}
             Whether less or more of it is better.
         cluster_size : int, str or callable
