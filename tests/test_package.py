@@ -151,8 +151,8 @@ def test_both_extensions_are_enabled(installed: Installed) -> None:
     lab = installed.call("jupyterlab.labextensions.main", "list")
     assert re.search(r"tfos-lab v\S+ .*enabled.*OK", lab), lab
     server = installed.call("jupyter_server.extension.serverextension.main", "list")
-    assert re.search(r"tfos_lab\.jupyter_server .*enabled", server), server
-    assert re.search(r"tfos_lab\.jupyter_server.*OK", server), server
+    assert re.search(r"tfos_lab\.notebook\.server .*enabled", server), server
+    assert re.search(r"tfos_lab\.notebook\.server.*OK", server), server
 
 
 @pytest.mark.package
