@@ -6,6 +6,7 @@ The bounds on what strangers cost are those of docs/security.md.
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import select
 import socket
@@ -269,6 +270,20 @@ def test_a_node_that_has_knocked_is_heard_however_many_come_behind_it(listener):
     assert data_of(listener) == [b"heard"]
     for peer in (*peers, *nodes):
         peer.close()
+
+
+def test_a_port_that_closes_while_others_come_closes_what_it_has_taken_of_them():
+    listener, go_on = Listener(), threading.Event()
+    listener._loop.call_soon_threadsafe(go_on.wait)
+    peers = [socket.create_connection(("127.0.0.1", port_of(listener))) for _ in range(20)]
+    listener._loop.call_soon_threadsafe(listener.close)  # when the first of them has been taken
+    go_on.set()
+    for peer in peers:
+        peer.settimeout(PATIENCE_S)
+        with contextlib.suppress(ConnectionResetError):
+            assert peer.recv(1) == b""
+        peer.close()
+    gc.collect()  # one that was forgotten is told as unclosed, which fails a test
 
 
 def connections_of(port):

@@ -302,35 +302,45 @@ class _Port:
         self._knocked: dict[asyncio.Task[None], None] = {}
         self._most = MAX_STRANGERS
         self._numbers = 0
-        self._accepting = loop.create_task(self._accept())
 
     def join(self, listener: Listener, nodes: int) -> None:
         self._listeners[knock_of(listener.token)] = listener
         self._most = max(self._most, nodes)
+        self._listen()
 
     def leave(self, listener: Listener) -> None:
         """Forget a listener; the port is closed with the last."""
         self._listeners.pop(knock_of(listener.token), None)
-        if not self._listeners:
-            self._accepting.cancel()
-            for task in (*self._strangers, *self._knocked):
-                task.cancel()
+        if not self._listeners and self._socket.fileno() >= 0:
+            self.loop.remove_reader(self._socket)
             self._socket.close()
+            self.loop.call_soon(self._cancel)
+
+    def _cancel(self) -> None:
+        """End what has not shown a token; called when all of it has begun, and can close its connections."""
+        for task in (*self._strangers, *self._knocked):
+            task.cancel()
 
     @property
     def is_open(self) -> bool:
         return bool(self._listeners)
 
-    async def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = await self.loop.sock_accept(self._socket)
-            except OSError:  # no descriptor is left
-                await asyncio.sleep(_NO_DESCRIPTORS_S)
-                continue
-            self._count(self.loop.create_task(self._greet(connection)), self._strangers)
-            # What it has said so far is read before others are taken, for which it may be closed.
-            await asyncio.sleep(0)
+    def _accept(self) -> None:
+        """Take one connection: what it has said so far is read before others come, for which it may be closed."""
+        try:
+            connection, _ = self._socket.accept()
+        except BlockingIOError:
+            return  # it has gone meanwhile
+        except OSError:  # no descriptor is left
+            self.loop.remove_reader(self._socket)
+            self.loop.call_later(_NO_DESCRIPTORS_S, self._listen)
+            return
+        connection.settimeout(0.0)
+        self._count(self.loop.create_task(self._greet(connection)), self._strangers)
+
+    def _listen(self) -> None:
+        if self.is_open:
+            self.loop.add_reader(self._socket, self._accept)
 
     def _count(self, task: asyncio.Task[None], among: dict[asyncio.Task[None], None]) -> None:
         """Count a connection among others of its kind, of which the oldest is closed where there are too many."""
