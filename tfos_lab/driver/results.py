@@ -64,15 +64,15 @@ class Results(Mapping[str, Any]):
     def _shown(self) -> list[tuple[str, str]]:
         """Return the nodes, and what they have returned, as text; once if that is the same of all."""
         texts = {node: repr(self[node]) for node in self}
-        if len(texts) >= _LEAST_TOGETHER and len(texts) == len(self._outcomes()) and len(set(texts.values())) == 1:
+        if len(texts) >= LEAST_TOGETHER and len(texts) == len(self._outcomes()) and len(set(texts.values())) == 1:
             texts = {f"all {len(texts)} nodes": next(iter(texts.values()))}
         return [(node, text if len(text) <= _WIDTH else text[:_WIDTH] + "…") for node, text in texts.items()]
 
 
 _NONE = "no results"
 _WIDTH = 200
-# So many nodes that agree have one row together, as in the card.
-_LEAST_TOGETHER = 3
+#: So many nodes that agree have one row together, here and in the card.
+LEAST_TOGETHER = 3
 
 
 def find_run_model(output: Path, *, name: str, state: RunState) -> Path:

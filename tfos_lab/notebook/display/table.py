@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from tfos_lab.core.markup import Html, h, join
 from tfos_lab.core.states import NodeState, RunState
+from tfos_lab.driver.results import LEAST_TOGETHER
 from tfos_lab.driver.state.events import ClusterView, NodeView
 from tfos_lab.notebook.display import summary
 from tfos_lab.notebook.display.activity_text import (
@@ -30,8 +31,6 @@ from tfos_lab.notebook.display.throughput import Throughput
 _LATE_S = 5.0
 # Columns that are never made wider for their longest text: it is long, or does not change.
 _ANY_WIDTH = frozenset({"node", "args", "host", "shares"})
-# So many nodes that agree have one row together.
-_LEAST_TOGETHER = 3
 _NUMBER = re.compile(r"-?[\d.,]+(?:e[+-]?\d+)?")
 # So many of so many.
 _PART = re.compile(r"([\d,]+)/([\d,]+)")
@@ -281,7 +280,7 @@ def agreeing(view: ClusterView, now_s: float = 0.0) -> tuple[NodeView, ...]:
     trains = [node for node in well if node.job_name in ("chief", "worker")]
     if len({frozenset(node.nan_since) for node in trains}) > 1:
         trains = [node for node in trains if not node.nan_since]
-    return tuple(trains) if len(trains) >= _LEAST_TOGETHER else ()
+    return tuple(trains) if len(trains) >= LEAST_TOGETHER else ()
 
 
 def text_together(column: Column, nodes: Sequence[NodeView], of_all: int) -> str:
