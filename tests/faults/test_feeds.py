@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,44 @@ def test_nodes_of_which_one_has_returned_are_fed_nothing_more(run, spark):
     with pytest.raises(ClusterEnded, match=r"half done \(worker:0 returned\)"):
         cluster.train(many_rows(spark))
     assert cluster.state == "running"
+
+
+def test_rows_that_no_function_reads_are_told_as_they_come(run, spark, tmp_path):
+    began = tmp_path / "began"
+
+    def ignore(args, ctx):
+        while not Path(args).exists():
+            time.sleep(0.01)
+
+    def begin(batches):
+        began.touch()
+        time.sleep(3600.0)
+        yield from batches
+
+    with pytest.raises(FeedError, match=r"returned, and no node has read any row: loop over ctx\.dataset"):
+        run(ignore, str(began)).train(spark.range(8).mapInArrow(begin, "id long"))
+
+
+@pytest.mark.parametrize("wants", [True, False])
+def test_rows_of_a_run_whose_function_has_returned_before_they_come(run, spark, wants):
+    """That is told, where it had not said that it wants none; and it is the same for one node and for all."""
+
+    def ignore(args, ctx):
+        if not args:
+            ctx.stop_feed()
+        return ctx.is_chief and wait_forever(args, ctx)
+
+    cluster = run(ignore, wants)
+    eventually(lambda: [node for node in cluster.nodes if node.state == "done"])
+    told = pytest.raises(FeedError, match="worker:0 returned, and no node has read any row") if wants else nullcontext()
+    with told, cluster.feeding.required():
+        cluster.train(spark.range(8))
+    assert cluster.state == ("failed" if wants else "running")
+
+
+def test_a_function_that_returns_at_once_without_reading_its_rows(run, spark):
+    with pytest.raises(FeedError, match="returned, and no node has read any row"):
+        run(lambda: 1, data=spark.range(8))
 
 
 def test_a_cluster_that_has_ended_is_fed_nothing(run, spark):

@@ -242,14 +242,11 @@ def _stop_at_once(cluster: Cluster, options: CellOptions) -> None:
 
 
 def _feed_data(cluster: Cluster, options: CellOptions) -> None:
-    """Feed ``data``, if there is any; where that fails, the run has failed."""
+    """Feed ``data``, if there is any."""
     if options.data is None:
         return
-    try:
+    with cluster.feeding.required():
         cluster.train(options.data, validation=options.validation, **train_keywords(vars(options.feed)))
-    except Exception as error:
-        cluster.feeding.fail(error)
-        raise
 
 
 def _continue_in_background(cluster: Cluster, options: CellOptions) -> None:

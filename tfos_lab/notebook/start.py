@@ -87,7 +87,8 @@ def run(
     try:
         bring_up(cluster, show=show)
         if data is not None:
-            cluster.train(data, validation=splits, **train_keywords(vars(feed)))
+            with cluster.feeding.required():
+                cluster.train(data, validation=splits, **train_keywords(vars(feed)))
     except NodeFailed:
         cluster.stop()  # what the function has written before is still on its way
         raise

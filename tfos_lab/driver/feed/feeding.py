@@ -6,11 +6,12 @@ import contextlib
 import itertools
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from tfos_lab.driver.state.instructions import Failure
-from tfos_lab.errors import ConfigError, FeedError, NoSession, RecordError
+from tfos_lab.driver.state.readers import returned_unread
+from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, NoSession, RecordError
 
 if TYPE_CHECKING:
     from tfos_lab.driver.cluster import Cluster
@@ -176,6 +177,23 @@ class Feeding:
         for deferred in self._deferred:
             if deferred.error is not None:
                 raise deferred.error
+
+    @contextlib.contextmanager
+    def required(self) -> Iterator[None]:
+        """Have the run fail where the rows that it was started with cannot be fed.
+
+        A function that returns without reading them is told the same, whether it returned before they came or later.
+        """
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - it is raised again, or what it means
+            rows, cause = self._cluster.head.feed_state, error
+            if isinstance(error, ClusterEnded) and rows.returned:
+                if rows.stopped_by is not None:
+                    return
+                cause = FeedError(reason=returned_unread(rows.returned)) if rows.is_ignored else error
+            self.fail(cause)
+            raise cause from error.__cause__
 
     def fail(self, error: Exception) -> None:
         """End the nodes for rows that could not be fed, unless they have ended: they would wait for them for ever."""

@@ -15,7 +15,7 @@ from tfos_lab.driver.feed.spark_job import ObjectRows, SparkJob, Tasks
 from tfos_lab.driver.state.cluster_state import LOST_AFTER_S
 from tfos_lab.driver.state.hangs import Suspicion, doing, find_hung
 from tfos_lab.driver.state.instructions import Failure
-from tfos_lab.driver.state.readers import NOBODY_READS, NOTHING_READ, never_asked, not_open
+from tfos_lab.driver.state.readers import NOBODY_READS, NOTHING_READ, never_asked, not_open, returned_unread
 from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, FeedTimeout, NodeUnreachable, RecordError
 from tfos_lab.launchers.spark import session as spark_session
 from tfos_lab.node.feed.plan import FeedPlan
@@ -254,6 +254,9 @@ class FeedJob:
         return self._feed_state.stopped_by is not None or bool(self._feed_state.returned)
 
     def _record_early_end(self, feed: DriverFeed) -> None:
+        """Note a feed that ended before its last row; raise if no function has read any row of it."""
+        if self._feed_state.is_ignored and not self._request.stream:
+            raise FeedError(reason=returned_unread(self._feed_state.returned))
         if self._feed_state.stopped_by is None and not self._request.stream:
             done, names = len(feed.committed), ", ".join(self._feed_state.returned)
             self._cluster.history.add_note(f"the feed ended early, after {done} of its partitions, as {names} returned")

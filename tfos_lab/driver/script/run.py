@@ -200,7 +200,8 @@ class ScriptRun:
     def _run_to_its_end(self) -> None:
         self.cluster.wait_until_running()
         if self._rows is not None:
-            self.cluster.train(self._rows.data, **train_keywords(vars(self._rows.config)))
+            with self.cluster.feeding.required():
+                self.cluster.train(self._rows.data, **train_keywords(vars(self._rows.config)))
         while True:
             with contextlib.suppress(WaitTimeout):
                 self.cluster.wait(timeout=_WATCH_S)

@@ -100,6 +100,14 @@ class FeedState:
         return bool(self._readers.objects) if self._readers.has_asked else None
 
     @property
+    def is_ignored(self) -> bool:
+        """Whether a function has returned and no node has taken rows, nor asked for any if it still may."""
+        if self.stopped_by is not None or self.answering or self._resumes:
+            return False
+        readers = self._readers
+        return bool(readers.returned) and not (readers.has_asked if readers.any_reading else readers.has_read)
+
+    @property
     def nothing_read(self) -> str:
         """A sentence if there are rows for the nodes, and no node has taken any, nor said that it wants none.
 

@@ -18,11 +18,16 @@ _ADVICE = (
     "read ctx.dataset(...) once for each of ctx.epochs epochs (Keras: fit(..., epochs=ctx.epochs)), or ctx.data_feed() "
     "until its should_stop(), or call ctx.stop_feed() where no more rows are wanted"
 )
-NOTHING_READ = (
-    "no node has read any row of what this cluster was fed: loop over ctx.dataset(batch_size) in the function (Keras: "
-    "model.fit(ctx.dataset(...), epochs=ctx.epochs)), or over ctx.data_feed(), feed no data, or call ctx.stop_feed() "
-    "where none is wanted"
+_READ_SOME = (
+    "loop over ctx.dataset(batch_size) in the function (Keras: model.fit(ctx.dataset(...), epochs=ctx.epochs)), or "
+    "over ctx.data_feed(), feed no data, or call ctx.stop_feed() where none is wanted"
 )
+NOTHING_READ = f"no node has read any row of what this cluster was fed: {_READ_SOME}"
+
+
+def returned_unread(nodes: list[str]) -> str:
+    """Return the message for nodes that have returned, where no node has asked for rows."""
+    return f"{', '.join(nodes)} returned, and no node has read any row: {_READ_SOME}"
 
 
 def queue_unread(queue: str) -> str:
