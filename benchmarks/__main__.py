@@ -25,6 +25,7 @@ SUITES = (
     "memory",
     "training",
     "log_stream",
+    "card",
     "feed",
     "overlap",
     "inference",

@@ -73,6 +73,22 @@ def absolute(path: str) -> str:
     return path if split_scheme(path)[0] else str(Path(path).expanduser().absolute())
 
 
+def short(path: str | Path) -> str:
+    """Return a path as one types it: from the working directory or the user's home on; addresses as they are.
+
+    Examples
+    --------
+    >>> short(Path.cwd() / "runs/mnist")
+    'runs/mnist'
+    >>> short("hdfs://nn:8020/runs/mnist")
+    'hdfs://nn:8020/runs/mnist'
+    """
+    for folder, prefix in ((Path.cwd(), ""), (Path.home(), "~/")):
+        if Path(path).is_relative_to(folder):
+            return f"{prefix}{Path(path).relative_to(folder)}"
+    return str(path)
+
+
 def hadoop_user() -> str:
     """Return the user in whose home relative paths begin: on executors, the one who runs the Spark application."""
     return os.environ.get("SPARK_USER") or os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
