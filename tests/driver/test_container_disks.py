@@ -58,7 +58,7 @@ def test_nodes_write_to_the_container_s_disk_and_leave_nothing_there(disk, tmp_p
     cluster.stop()
     eventually(lambda: not any(map(os.path.lexists, links)))
     # What the application has in common goes with it: the code, links to its folder, and logs of fork servers.
-    common = ("/code-", "/links-")
+    common = ("/code-", "/links/")
     left = [
         path for path in files_below(disk) if path.suffix != ".log" and not any(part in str(path) for part in common)
     ]

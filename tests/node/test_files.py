@@ -13,6 +13,7 @@ import pytest
 from tests.node.conftest import launch_spec
 from tests.support.eventually import eventually
 from tfos_lab.core import messages as m
+from tfos_lab.node import failure_note
 from tfos_lab.node.files.listed import read_piece
 from tfos_lab.node.files.working_folder import WorkingFolder
 
@@ -286,11 +287,35 @@ def test_nodes_and_runs_share_the_links_to_what_is_in_a_folder(tmp_path):
     # What is there since, or is there again, or elsewhere by the same name, is linked as it is.
     (notebook / "c.csv").touch()
     (first / "a.csv").unlink()
-    shutil.rmtree(next(user.glob("links-*")))
+    shutil.rmtree(user / "links")
     third = working_folder(user, "d-0-1", notebook)
     assert sorted(path.name for path in third.iterdir()) == ["a.csv", "c.csv", "sub"]
     other = working_folder(user, "e-0-1", notebook / "sub")
     assert [path.readlink() for path in other.iterdir()] == [notebook / "sub/b.csv"]
+
+
+def test_links_that_are_a_day_old_go_when_others_are_made(tmp_path):
+    user = tmp_path / "user"
+    for number in range(2):
+        (tmp_path / f"notebook{number}").mkdir()
+    working_folder(user, "c-0-1", tmp_path / "notebook0")
+    [old] = (user / "links").iterdir()
+    os.utime(old, (time.time() - 90_000.0,) * 2)
+    working_folder(user, "d-0-1", tmp_path / "notebook1")
+    [new] = (user / "links").iterdir()
+    assert new != old
+
+
+def test_what_runs_leave_for_a_day_is_not_looked_through_by_later_nodes(tmp_path):
+    """They look through the user's folder, where it is two entries, however much there is."""
+    for number in range(20):
+        (tmp_path / f"notebook{number}").mkdir()
+        node = tmp_path / "user" / f"c-{number}-1"
+        working_folder(node.parent, node.name, tmp_path / f"notebook{number}")
+        failure_note.leave(node, "it is full")
+        shutil.rmtree(node)
+        assert failure_note.recall(node) == "it is full"
+    assert {path.name for path in (tmp_path / "user").iterdir()} == {"links", "failed"}
 
 
 # ---- event files ----------------------------------------------------------------------------------------------------

@@ -237,11 +237,6 @@ def held(folder):
     os.close(descriptor)
 
 
-def leave_note(root, name):
-    (root / name).touch()
-    return aged(root / name)
-
-
 def test_the_folder_of_a_killed_agent_is_removed_by_the_next_node_and_others_stay(root, ended, start_a_node):
     killed = leave(root, f"cluster-20261121-1-{ended}", age_s=100.0)
     stay = [
@@ -256,8 +251,7 @@ def test_the_folder_of_a_killed_agent_is_removed_by_the_next_node_and_others_sta
 
 
 def test_what_is_old_goes_after_its_time_unless_it_is_in_use(root, start_a_node):
-    goes = [leave(root, name) for name in ("0123456789ab", "user-0123456789ab", "tmpa1b2c3d4", "links-0123")]
-    goes.append(leave_note(root, "c-0-1.failed"))
+    goes = [leave(root, name) for name in ("0123456789ab", "user-0123456789ab", "tmpa1b2c3d4")]
     stays = [leave(root, "0123456789ac", age_s=60.0), leave(root, "code-01234567"), leave(root, "tmpnew", age_s=0.0)]
     used = leave(root, "tmpused")
     with held(used):
@@ -270,7 +264,6 @@ def test_what_is_old_goes_after_its_time_unless_it_is_in_use(root, start_a_node)
 
 def test_thousands_of_entries_go(root, start_a_node):
     entries = [leave(root, f"{number:012x}") for number in range(1000)]
-    entries += [leave_note(root, f"c-{number}-1.failed") for number in range(1000)]
     eventually(lambda: start_a_node() or not any(path.exists() for path in entries))
 
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import tfos_lab
 
 _MAX_SOCKET_PATH = 100
+_OLD_S = 24 * 3600.0
 
 
 def scratch_root() -> Path:
@@ -39,6 +42,20 @@ def _own_folder(base: Path) -> Path:
     if owned.st_uid != os.getuid() or owned.st_mode & 0o077:
         raise PermissionError(f"{root} can be opened by others; remove it, or set TMPDIR to a folder of your own")
     return root
+
+
+def shelf(root: Path, name: str) -> Path:
+    """Return the folder of what runs leave for a day in a user's folder, without what is older.
+
+    Nobody else looks through it: however much is there, nodes start as soon.
+    """
+    folder = root / name
+    folder.mkdir(mode=0o700, exist_ok=True)
+    for path in folder.iterdir():
+        with contextlib.suppress(OSError):  # another process removes it, too
+            if time.time() - path.stat().st_mtime > _OLD_S:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return folder
 
 
 def files_in(folders: Iterable[Path], pattern: str) -> Iterator[Path]:

@@ -1,8 +1,8 @@
 """Notes about why a node gives no more results, for Spark tasks that come after the node has ended.
 
 Spark computes an inference when its results are used, and retries a failed task. The last try, whose error is the one
-that users see, finds no node any more: it reads the note, a file on the node's host beside the folder that the node
-had. Old notes are removed by `forkserver.leftovers`.
+that users see, finds no node any more: it reads the note, a file on the node's host. It stays for a day: for as long as
+Spark may still compute answers that a failed cluster was to give.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-SUFFIX = ".failed"
+from tfos_lab.core.runtime_files import shelf
+
+_NOTES = "failed"
 
 
 def leave(scratch: Path, reason: str) -> None:
-    """Write a note, one sentence, beside the node's folder; the first one counts."""
-    with contextlib.suppress(OSError), _note_path(scratch).open("x", encoding="utf-8") as file:
-        file.write(reason)
+    """Write a note, one sentence, on the node with this folder; the first one counts."""
+    with contextlib.suppress(OSError):
+        path = shelf(scratch.parent, _NOTES) / scratch.name
+        with path.open("x", encoding="utf-8") as file:
+            file.write(reason)
 
 
 def recall(scratch: Path) -> str | None:
     """Return the note that the node with this folder has left, if any."""
     with contextlib.suppress(OSError):
-        return _note_path(scratch).read_text(encoding="utf-8")
+        return (scratch.parent / _NOTES / scratch.name).read_text(encoding="utf-8")
     return None
 
 
 def sentence(reason: str) -> str:
     """Return the sentence for tasks that wait for results of a cluster that has failed."""
     return f"the cluster has failed: {reason} (cluster.wait() raises it with its traceback)"
-
-
-def _note_path(scratch: Path) -> Path:
-    return scratch.with_name(scratch.name + SUFFIX)

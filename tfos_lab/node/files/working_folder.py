@@ -22,12 +22,13 @@ from typing import Any
 
 from tfos_lab.core import messages as m
 from tfos_lab.core.paths import OWN_MARK
+from tfos_lab.core.runtime_files import shelf
 from tfos_lab.node.files.listed import FoundFile, files_in
 
 # The name of the folder, and of its copy in the output of the node.
 FOLDER = "work"
-#: How folders begin, beside those of agents, that hold a link to each entry of one folder; old ones are removed.
-KNOWN_LINKS = "links-"
+# Where folders are, beside those of agents, that hold a link to each entry of one folder.
+_KNOWN_LINKS = "links"
 # Folders are shown file by file, up to so many links in all; those that remain are one link each, and so is the one of
 # runs, which grows with each: nodes cannot start without them.
 _MOST_LINKS = 64
@@ -69,9 +70,10 @@ class WorkingFolder:
     def _show(self, folder: str, run: str) -> None:
         """Link what is in a folder; its own folders become folders of links while there are not too many."""
         left = _MOST_LINKS
-        known = self._user_folder / f"{KNOWN_LINKS}{_digest(folder)}"
-        with contextlib.suppress(OSError):
-            known.mkdir(mode=0o700, exist_ok=True)
+        known = self._user_folder / _KNOWN_LINKS / _digest(folder)
+        if not known.is_dir():
+            with contextlib.suppress(OSError):
+                (shelf(self._user_folder, _KNOWN_LINKS) / known.name).mkdir(mode=0o700)
         shown = deque([(_entries(folder) or [], "")])
         while shown:
             entries, target = shown.popleft()

@@ -20,8 +20,6 @@ from pathlib import Path
 
 from tfos_lab.core.descendants import signal_marked
 from tfos_lab.core.runtime_files import files_in
-from tfos_lab.node import failure_note
-from tfos_lab.node.files.working_folder import KNOWN_LINKS
 from tfos_lab.node.folder_lock import lock
 
 #: The files of an agent's folder by which the processes of its children are found; see `core.descendants`.
@@ -32,9 +30,7 @@ _YOUNG_S = 60.0
 # The fork servers of an owner, whose logs somebody may want to read.
 _OWNER = re.compile(r"[0-9a-f]{12}|user-.+")
 _OWNER_LIFETIME_S = 3600.0
-# Failure notes are kept for as long as Spark may still compute answers that a failed cluster was to give; links that a
-# node needs again, it makes again.
-_OLD = re.compile(rf"tmp.+|{KNOWN_LINKS}.+|.+{re.escape(failure_note.SUFFIX)}")
+_TEMPORARY = re.compile(r"tmp.+")
 _OLD_S = 24 * 3600.0
 # However much there is, a node's start waits for so long and one more: the next starts go on with the rest.
 _SWEEP_S = 0.2
@@ -47,7 +43,7 @@ def sweep(root: Path) -> None:
         if name := _AGENT.fullmatch(entry.name):
             with contextlib.suppress(OSError):
                 _remove_agent(root / entry.name, int(name[1]))
-        elif _OWNER.fullmatch(entry.name) or _OLD.fullmatch(entry.name):
+        elif _OWNER.fullmatch(entry.name) or _TEMPORARY.fullmatch(entry.name):
             rest.append(root / entry.name)
     random.shuffle(rest)  # so that each has its turn
     until = time.monotonic() + _SWEEP_S
