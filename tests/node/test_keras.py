@@ -211,6 +211,12 @@ answer = {
         [x.numpy().tolist(), w.numpy().tolist(), np.signbit(w.numpy()).tolist()] for x, _, w in parts(weighted)
     ],
 }
+
+from tensorflow.python.data.ops import multi_device_iterator_ops as iterators
+create, made = iterators._create_device_dataset, []
+iterators._create_device_dataset = lambda *args: made.append(create(*args)) or made[-1]
+parts(rows.batch(6))
+answer["tuned"] = [dataset.options().autotune.enabled for dataset in made]
 """
 
 
@@ -229,6 +235,8 @@ def test_the_gpus_of_a_node_share_each_batch_and_their_mean_is_that_over_its_row
         [[3.0], [0.0], [True]],
         [[3.0], [6.0], [False]],
     ]
+    # Python would wait for their tuners at the end of each epoch, for as long as the epoch has taken.
+    assert divided["tuned"] == [False] * 2
 
 
 # ---- ctx.callbacks() ------------------------------------------------------------------------------------------------
