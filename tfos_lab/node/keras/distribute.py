@@ -51,9 +51,9 @@ def _patch_device_iterators() -> None:
     """
     import tensorflow as tf
 
-    iterators: Any = sys.modules["tensorflow.python.data.ops.multi_device_iterator_ops"]
-    create = iterators._create_device_dataset
-    if hasattr(create, _PATCHED):
+    iterators: Any = sys.modules.get("tensorflow.python.data.ops.multi_device_iterator_ops")
+    create = getattr(iterators, "_create_device_dataset", None)
+    if create is None or hasattr(create, _PATCHED):
         return
 
     @functools.wraps(create)
