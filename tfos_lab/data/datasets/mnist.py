@@ -87,8 +87,8 @@ def mnist(*, download: bool = True) -> ImageData:
     Tries, in this order, the folder ``mnist`` in the one that the environment variable ``TFOS_LAB_DATA`` names (the
     original files such as ``t10k-images-idx3-ubyte.gz``, or ``mnist.npz``), Keras' cache, the download that
     ``keras.datasets`` uses, and scikit-learn's 1,797 handwritten digits, scaled from 8 × 8 to 28 × 28.
-    Where there is one set of images, as in a folder that has the test images alone, they are mixed, always in the same
-    way, and a fifth of them is for testing.
+    Where there is one set of images, as in a folder that has the test images alone, every fifth of them is for testing,
+    and the others are mixed, always in the same way.
 
     Parameters
     ----------
