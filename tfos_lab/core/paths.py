@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import re
@@ -83,9 +84,10 @@ def short(path: str | Path) -> str:
     >>> short("hdfs://nn:8020/runs/mnist")
     'hdfs://nn:8020/runs/mnist'
     """
-    for folder, prefix in ((Path.cwd(), ""), (Path.home(), "~/")):
-        if Path(path).is_relative_to(folder):
-            return f"{prefix}{Path(path).relative_to(folder)}"
+    with contextlib.suppress(OSError, RuntimeError):  # either folder may be gone
+        for folder, prefix in ((Path.cwd(), ""), (Path.home(), "~/")):
+            if Path(path).is_relative_to(folder):
+                return f"{prefix}{Path(path).relative_to(folder)}"
     return str(path)
 
 
