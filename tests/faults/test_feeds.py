@@ -110,6 +110,21 @@ def test_rows_of_a_run_whose_function_has_returned_before_they_come(run, spark, 
     eventually(lambda: cluster.state == ("failed" if wants else "running"))
 
 
+def test_a_node_s_error_comes_before_rows_that_another_has_not_read(run, spark, tmp_path):
+    def fail(args, ctx):
+        while not ctx.is_chief:
+            if Path(args).exists():
+                raise ValueError("label 11 is outside the 10 classes")
+            time.sleep(0.01)
+
+    cluster = run(fail, str(tmp_path / "go"))
+    eventually(lambda: cluster.nodes[0].state == "done")
+    (tmp_path / "go").touch()
+    eventually(lambda: cluster.ended)
+    with pytest.raises(NodeFailed, match="label 11"), cluster.feeding.required():
+        cluster.train(spark.range(8))
+
+
 def test_a_function_that_returns_at_once_without_reading_its_rows(run, spark):
     with pytest.raises(FeedError, match="no node has read any row"):
         run(lambda: 1, data=spark.range(8)).wait(timeout=60)

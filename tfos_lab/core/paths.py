@@ -74,14 +74,14 @@ def absolute(path: str) -> str:
     return path if split_scheme(path)[0] else str(Path(path).expanduser().absolute())
 
 
-def short(path: str | Path) -> str:
+def short_path(path: str | Path) -> str:
     """Return a path as one types it: from the working directory or the user's home on; addresses as they are.
 
     Examples
     --------
-    >>> short(Path.cwd() / "runs/mnist")
+    >>> short_path(Path.cwd() / "runs/mnist")
     'runs/mnist'
-    >>> short("hdfs://nn:8020/runs/mnist")
+    >>> short_path("hdfs://nn:8020/runs/mnist")
     'hdfs://nn:8020/runs/mnist'
     """
     with contextlib.suppress(OSError, RuntimeError):  # either folder may be gone

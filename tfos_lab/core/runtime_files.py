@@ -44,7 +44,7 @@ def _own_folder(base: Path) -> Path:
     return root
 
 
-def shelf(root: Path, name: str) -> Path:
+def kept_for_a_day(root: Path, name: str) -> Path:
     """Return the folder of what runs leave for a day in a user's folder, without what is older.
 
     Nobody else looks through it: however much is there, nodes start as soon.

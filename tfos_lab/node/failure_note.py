@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from tfos_lab.core.runtime_files import shelf
+from tfos_lab.core.runtime_files import kept_for_a_day
 
 _NOTES = "failed"
 
@@ -18,7 +18,7 @@ _NOTES = "failed"
 def leave(scratch: Path, reason: str) -> None:
     """Write a note, one sentence, on the node with this folder; the first one counts."""
     with contextlib.suppress(OSError):
-        path = shelf(scratch.parent, _NOTES) / scratch.name
+        path = kept_for_a_day(scratch.parent, _NOTES) / scratch.name
         with path.open("x", encoding="utf-8") as file:
             file.write(reason)
 

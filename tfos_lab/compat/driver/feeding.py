@@ -35,8 +35,6 @@ def feed(cluster: Cluster, data: Any, epochs: int, *, feed_timeout: float, queue
     try:
         cluster.train(data, 1 if is_stream else epochs, objects=True, queue=queue, timeout=feed_timeout)
     except ClusterEnded:
-        if cluster.state is RunState.FAILED:
-            raise cluster.failure() from None
         if cluster.head.feed_state.stopped_by is None:
             raise
         logger.info("terminate() was called, and the nodes have finished: no rows are fed")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tfos_lab.core.config import FeedConfig, FeedOptions
 from tfos_lab.core.messages import INPUT_QUEUE
 from tfos_lab.core.options import problems_in
+from tfos_lab.core.states import RunState
 from tfos_lab.data.frames import is_connect
 from tfos_lab.data.prepare import choose_fields, prepare
 from tfos_lab.driver.feed.arrays import frame_of_arrays, is_in_memory, table_of
@@ -78,6 +79,8 @@ def make_request(cluster: Cluster, data: Any, options: Mapping[str, Any], queue:
         With every problem found.
     ClusterEnded
         If no rows can be fed any more.
+    NodeFailed
+        Why, if the cluster has failed.
     NoSession
         If there is no session, or a dead one.
     """
@@ -140,6 +143,8 @@ def check_feed(cluster: Cluster, data: Any, options: Mapping[str, Any], queue: s
     problems = [*found, *_problems(data, options, queue)]
     if problems:
         raise ConfigError(problems)
+    if cluster.state is RunState.FAILED:
+        raise cluster.failure()
     if cluster.ended:
         raise ClusterEnded(cluster=cluster.name, state=cluster.state, asked="feed rows")
     return FeedConfig(**options)

@@ -100,12 +100,16 @@ class FeedState:
         return bool(self._readers.objects) if self._readers.has_asked else None
 
     @property
+    def _may_be_unread(self) -> bool:
+        """Whether rows that nobody reads are no mistake: none are wanted, or they are answered, or read already."""
+        return self.stopped_by is not None or bool(self.answering) or self._resumes
+
+    @property
     def is_ignored(self) -> bool:
         """Whether a function has returned and no node has taken rows, nor asked for any if it still may."""
-        if self.stopped_by is not None or self.answering or self._resumes:
-            return False
         readers = self._readers
-        return bool(readers.returned) and not (readers.has_asked if readers.any_reading else readers.has_read)
+        has_reader = readers.has_asked if readers.any_reading else readers.has_read
+        return bool(readers.returned) and not has_reader and not self._may_be_unread
 
     @property
     def nothing_read(self) -> str:
@@ -113,7 +117,7 @@ class FeedState:
 
         Also if so for the rows of one queue; else nothing.
         """
-        if self.stopped_by is not None or self.answering or self._resumes:
+        if self._may_be_unread:
             return ""
         fed = [feed for feed in self._feeds if feed.is_to_be_read and (feed.total_rows or feed.is_cut)]
         if fed and not self._readers.has_read:

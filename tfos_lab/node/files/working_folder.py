@@ -22,7 +22,7 @@ from typing import Any
 
 from tfos_lab.core import messages as m
 from tfos_lab.core.paths import OWN_MARK
-from tfos_lab.core.runtime_files import shelf
+from tfos_lab.core.runtime_files import kept_for_a_day
 from tfos_lab.node.files.listed import FoundFile, files_in
 
 # The name of the folder, and of its copy in the output of the node.
@@ -73,7 +73,7 @@ class WorkingFolder:
         known = self._user_folder / _KNOWN_LINKS / _digest(folder)
         if not known.is_dir():
             with contextlib.suppress(OSError):
-                (shelf(self._user_folder, _KNOWN_LINKS) / known.name).mkdir(mode=0o700)
+                (kept_for_a_day(self._user_folder, _KNOWN_LINKS) / known.name).mkdir(mode=0o700)
         shown = deque([(_entries(folder) or [], "")])
         while shown:
             entries, target = shown.popleft()

@@ -30,7 +30,6 @@ _YOUNG_S = 60.0
 # The fork servers of an owner, whose logs somebody may want to read.
 _OWNER = re.compile(r"[0-9a-f]{12}|user-.+")
 _OWNER_LIFETIME_S = 3600.0
-_TEMPORARY = re.compile(r"tmp.+")
 _OLD_S = 24 * 3600.0
 # However much there is, a node's start waits for so long and one more: the next starts go on with the rest.
 _SWEEP_S = 0.2
@@ -43,7 +42,7 @@ def sweep(root: Path) -> None:
         if name := _AGENT.fullmatch(entry.name):
             with contextlib.suppress(OSError):
                 _remove_agent(root / entry.name, int(name[1]))
-        elif _OWNER.fullmatch(entry.name) or _TEMPORARY.fullmatch(entry.name):
+        elif _OWNER.fullmatch(entry.name) or entry.name.startswith("tmp"):
             rest.append(root / entry.name)
     random.shuffle(rest)  # so that each has its turn
     until = time.monotonic() + _SWEEP_S

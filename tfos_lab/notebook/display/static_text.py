@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from tfos_lab.core.paths import short
+from tfos_lab.core.paths import short_path
 from tfos_lab.driver.state.events import ClusterView, NodeView
 from tfos_lab.notebook.display import summary
 from tfos_lab.notebook.display.feed_lines import feed_lines
@@ -36,7 +36,7 @@ def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
         *_aligned(rows, [column.numeric for column in columns]),
         *(f"{node}: {detail}" for node, detail in [*summary.broken_nodes(shown), *summary.hung_nodes(shown)]),
         *([f"shown: {shown_names(view.shown)}"] if view.shown else []),
-        *([f"logs: {short(run_dir)}"] if run_dir else []),
+        *([f"logs: {short_path(run_dir)}"] if run_dir else []),
     ]
     return "\n".join(lines)
 
