@@ -137,7 +137,7 @@ def test_every_page_can_be_reached_from_the_readme():
 # Modules that open a listener, and what the page on security calls it.
 LISTENERS = {
     "core/listener.py": "control connection",
-    "core/unix_server.py": "TensorBoard of a kernel's clusters",
+    "driver/tensorboard/server.py": "TensorBoard of a kernel's clusters",
     "node/feed/flight_endpoint.py": "rows from other hosts",
     "node/agent.py": "TensorFlow's server (gRPC)",
     "node/forkserver/main.py": "fork servers",

@@ -1,8 +1,10 @@
 """The unix socket to a run's TensorBoard, served for as long as this process lives.
 
-Connections are relayed to a TensorBoard on this machine, which is started for the first of them and shows the run's
-event files: nodes write them to a folder that this machine sees, or what they write is brought here as it grows. If
-there is nothing to show, the response is a page with a sentence, never a blank one.
+The socket is in a folder that only the user can open. It is served by the loop of all connections, so that pages come
+while the kernel's main thread is busy. Connections are relayed to a TensorBoard on this machine, which is started for
+the first of them and shows the run's event files: nodes write them to a folder that this machine sees, or what they
+write is brought here as it grows. If there is nothing to show, the response is a page with a sentence, never a blank
+one.
 """
 
 from __future__ import annotations
@@ -11,14 +13,16 @@ import asyncio
 import contextlib
 import logging
 import os
+import secrets
 import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tfos_lab.core import cluster_records
+from tfos_lab.core.event_loop import join_loop, leave_loop
 from tfos_lab.core.runtime_files import scratch_root
-from tfos_lab.core.unix_server import UnixServer
 from tfos_lab.driver.tensorboard.message_page import NO_DATA_YET, message_page
 from tfos_lab.launchers.this_machine import kernel_environ, kernel_owner
 from tfos_lab.node.forkserver.client import ForkServerSpec
@@ -57,14 +61,23 @@ class TensorBoardServer:
         self._local = LocalTensorBoard()
         self._local_clients = 0
         self._local_visits = 0
-        self._unix_server = UnixServer(self._serve)
         self._http_server: TensorBoardHttpServer | None = None
         self._http_lock = threading.Lock()
+        _remove_sockets_of_dead_processes()
+        # Short, since the path of a unix socket has 108 bytes at most.
+        self._path = scratch_root() / f"unix_server-{os.getpid()}-{secrets.token_hex(6)}.sock"
+        self._events = join_loop(self)
+        try:
+            self._server = self._events.wait_for(asyncio.start_unix_server(self._answer, self._path))
+            self._path.chmod(0o600)
+        except BaseException:
+            leave_loop(self)
+            raise
 
     @property
     def socket(self) -> str:
         """The path of the unix socket."""
-        return str(self._unix_server.path)
+        return str(self._path)
 
     def link(self) -> str | None:
         """Return a tested address for browsers on this machine; opens a port when it is first called.
@@ -76,7 +89,7 @@ class TensorBoardServer:
         with self._http_lock:
             if self._http_server is None:
                 try:
-                    self._http_server = TensorBoardHttpServer(self._unix_server.loop, self.socket)
+                    self._http_server = TensorBoardHttpServer(self._events.loop, self.socket)
                 except OSError as error:
                     logger.warning("there is no link to TensorBoard: %s", error)
                     return None
@@ -88,14 +101,26 @@ class TensorBoardServer:
             if self._http_server is not None:
                 self._http_server.close()
                 self._http_server = None
-        self._unix_server.close()
+        self._path.unlink(missing_ok=True)
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._events.loop.call_soon_threadsafe(self._server.close)
+        leave_loop(self)
         self._local.close()
 
     # ---- one connection ---------------------------------------------------------------------------------------------
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await self._serve(Connection(reader, writer))
+        except (OSError, asyncio.IncompleteReadError):
+            pass  # the client has disconnected
+        except Exception:
+            logger.exception("a connection to %s could not be served", self._path)
+        finally:
+            writer.close()
+
+    async def _serve(self, connection: Connection) -> None:
         """Relay the connection to TensorBoard, or respond with the reason why there is none."""
-        connection = Connection(reader, writer)
         log_dir = self._find_log_dir()
         if "://" in log_dir or _has_files(Path(log_dir)):
             await self._relay_to_local(connection)
@@ -143,6 +168,15 @@ class TensorBoardServer:
         """End the TensorBoard on this machine if no client has come since."""
         if self._local_clients == 0 and self._local_visits == visits:
             self._local.close()
+
+
+def _remove_sockets_of_dead_processes() -> None:
+    """Remove sockets whose processes were killed."""
+    for kind in ("unix_server", "tensorboard"):
+        for path in scratch_root().glob(f"{kind}-*.sock"):
+            pid = path.name.split("-")[1]
+            if pid.isdigit() and not cluster_records.birth_of(int(pid)):
+                path.unlink(missing_ok=True)
 
 
 def _has_files(folder: Path) -> bool:
