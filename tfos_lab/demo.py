@@ -14,7 +14,7 @@ from typing import Any
 from tfos_lab.cli.paths import QUICKSTART, find_checkout, kernel_environ, spark_log
 from tfos_lab.cli.terminal import StatusLine, echo, echo_error, paint
 from tfos_lab.core.launchers import LAUNCHERS
-from tfos_lab.driver.doctor.programs import check_java
+from tfos_lab.driver.doctor.checks import check_java
 
 # The last cell, in the kernel, where the clusters are.
 _REPORT = "import tfos_lab.demo\n\nprint(tfos_lab.demo.report(globals()))"

@@ -49,7 +49,7 @@ def test_an_interrupt_ends_a_command_without_a_traceback(capsys, monkeypatch):
     def interrupt(*_arguments, **_options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tfos_lab.driver.environment.pack.pack", interrupt)
+    monkeypatch.setattr("tfos_lab.driver.pack.pack", interrupt)
     assert main(["pack"]) == 130
     assert capsys.readouterr().err == "interrupted\n"
 

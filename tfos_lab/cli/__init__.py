@@ -22,7 +22,7 @@ from tfos_lab.errors import ConfigError
 from tfos_lab.texts import first_line
 
 if TYPE_CHECKING:
-    from tfos_lab.driver.doctor.finding import Finding
+    from tfos_lab.driver.doctor.checks import Finding
 
 # Well below the ten idle minutes after which a fork server ends.
 _PING_S = 60.0
@@ -63,7 +63,7 @@ def _usage() -> str:
 def _doctor(arguments: Sequence[str]) -> int:
     """Print what is installed and what is missing; returns 1 if there is a problem."""
     from tfos_lab.driver.doctor import examine
-    from tfos_lab.driver.doctor.finding import render_text
+    from tfos_lab.driver.doctor.checks import render_text
 
     parser = argparse.ArgumentParser(
         prog="tfos-lab doctor", description="Check that everything a cluster needs is there, and what to do if not."
@@ -81,7 +81,7 @@ def _doctor(arguments: Sequence[str]) -> int:
 
 def _examine_at(master: str) -> list[Finding]:
     from tfos_lab.driver.doctor import examine, examine_machine
-    from tfos_lab.driver.doctor.network import check_master
+    from tfos_lab.driver.doctor.checks import check_master
 
     unreachable = check_master(master)
     if unreachable is not None:
@@ -101,7 +101,7 @@ def _examine_at(master: str) -> list[Finding]:
 
 def _lab(arguments: Sequence[str]) -> int:
     """Replace this process by JupyterLab; returns an exit code if that is impossible."""
-    from tfos_lab.driver.doctor.programs import check_java
+    from tfos_lab.driver.doctor.checks import check_java
 
     if arguments and arguments[0] in ("-h", "--help"):
         echo(_LAB_HELP)
@@ -166,12 +166,12 @@ def _history(arguments: Sequence[str]) -> int:
 
 def _pack(arguments: Sequence[str]) -> int:
     """Pack, and print how to use the archive; returns 1 if the environment cannot be packed."""
-    from tfos_lab.driver.environment.pack import pack
+    from tfos_lab.driver.pack import pack
 
     parser = argparse.ArgumentParser(
         prog="tfos-lab pack",
-        description="Pack this Python environment as a relocatable archive for spark.archives, with the sources of "
-        "editable packages. What has been packed before is used again until a package changes.",
+        description="Pack this Python environment as a relocatable archive for spark.archives. "
+        "What has been packed before is used again until a package changes.",
     )
     parser.add_argument("output", nargs="?", help="the file to write; a file in ~/.cache/tfos_lab by default")
     parser.add_argument(

@@ -22,7 +22,7 @@ class Environment:
     Attributes
     ----------
     digest : str
-        The same for environments of the same packages, sources of editable ones included.
+        The same for environments of the same packages.
     python, platform : str
         Such as ``3.11.7`` and ``linux-x86_64``.
     packages : mapping of str to str

@@ -37,7 +37,7 @@ from tfos_lab.driver.head import Head
 from tfos_lab.driver.history import History
 from tfos_lab.driver.logs.writer import LogWriter
 from tfos_lab.driver.metrics import draw_cluster, metrics_frame
-from tfos_lab.driver.profile.profiles import NO_TRACE
+from tfos_lab.driver.profile import NO_TRACE
 from tfos_lab.driver.publisher import make_publisher
 from tfos_lab.driver.record.inputs import Plain, plain_inputs
 from tfos_lab.driver.record.mlflow import MlflowLogger, make_logger
@@ -87,7 +87,7 @@ if TYPE_CHECKING:
     from tfos_lab.driver.feed.dstream import DStreamFeed
     from tfos_lab.driver.feed.inference import Inference
     from tfos_lab.driver.feed.stream import StreamFeed
-    from tfos_lab.driver.profile.profiles import Profile
+    from tfos_lab.driver.profile import Profile
 
 logger = logging.getLogger(__name__)
 

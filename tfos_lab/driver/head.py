@@ -25,7 +25,7 @@ from tfos_lab.core.messages import PIECE_BYTES
 from tfos_lab.core.roles import chief_of
 from tfos_lab.core.states import RunState
 from tfos_lab.driver.files.output import saving_note
-from tfos_lab.driver.profile.profiles import Profiles
+from tfos_lab.driver.profile import Profiles
 from tfos_lab.driver.stacks import StackAnswers
 from tfos_lab.driver.state.cluster_state import ClusterState
 from tfos_lab.driver.state.events import NodeView

@@ -42,7 +42,7 @@ def host_facts_task(
 
 
 def host_facts(owner: str, questions: Mapping[str, str | int]) -> dict[str, object]:
-    """Return the facts of `tfos_lab.driver.doctor.executors.HostFacts`."""
+    """Return the facts of `tfos_lab.driver.doctor.cluster.HostFacts`."""
     facts: dict[str, object] = {
         "clock_s": time.time(),
         "versions": compared_versions(),

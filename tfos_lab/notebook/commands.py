@@ -15,8 +15,8 @@ from tfos_lab.core.config import ClusterOptions
 from tfos_lab.core.plain_table import PlainTable
 from tfos_lab.driver.cluster import Cluster
 from tfos_lab.driver.doctor import examine
-from tfos_lab.driver.doctor.finding import render_text
-from tfos_lab.driver.profile.profiles import Profile
+from tfos_lab.driver.doctor.checks import render_text
+from tfos_lab.driver.profile import Profile
 from tfos_lab.driver.runs.find import choose_run, fitting, may_mean
 from tfos_lab.driver.runs.read import name_place, read_runs
 from tfos_lab.driver.runs.run import Run

@@ -1,9 +1,8 @@
 """Checks that everything a cluster needs is installed and working, and says what to do if not.
 
 `examine` returns a `Finding` for each check; ``tfos-lab doctor`` and ``%tfos doctor`` show them. The checks change
-nothing and do not import TensorFlow. Executors are checked only if there is a session already. Each module checks one
-place: what is installed (`programs`), folders and devices (`machine`), `network`, what Jupyter loads (`front_end`),
-`fork_servers`, the `session` and the `executors`.
+nothing and do not import TensorFlow. Executors are checked only if there is a session already. `checks` are those of
+this machine, `cluster` those of a session and its executors.
 """
 
 from __future__ import annotations
@@ -13,26 +12,26 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from tfos_lab.driver.doctor.finding import Finding
-from tfos_lab.driver.doctor.front_end import check_lab_extension, check_server_extension
-from tfos_lab.driver.doctor.machine import (
+from tfos_lab.driver.doctor.checks import (
+    Finding,
     check_fork_servers,
     check_gpus,
-    check_runs,
-    check_scratch,
-    check_shared_memory,
-)
-from tfos_lab.driver.doctor.network import check_ports, check_proxies
-from tfos_lab.driver.doctor.programs import (
     check_java,
     check_keras,
+    check_lab_extension,
+    check_ports,
+    check_proxies,
     check_pyspark,
     check_python,
+    check_runs,
+    check_scratch,
+    check_server_extension,
+    check_shared_memory,
     check_spark_python,
     check_tensorflow,
     check_versions,
 )
-from tfos_lab.driver.doctor.session import check_session
+from tfos_lab.driver.doctor.cluster import check_session
 from tfos_lab.launchers.spark import session as spark_session
 
 if TYPE_CHECKING:

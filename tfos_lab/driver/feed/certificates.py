@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import NamedTuple
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -10,10 +11,16 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from tfos_lab.core.messages import TlsIdentity
-from tfos_lab.driver.feed.identities import Identities
 from tfos_lab.node.feed.plan import TLS_NAME
 
 _LIFETIME = dt.timedelta(days=30)
+
+
+class Identities(NamedTuple):
+    """What nodes and tasks of one cluster show each other: each is good for one end of a connection only."""
+
+    nodes: TlsIdentity
+    tasks: TlsIdentity
 
 
 def make_identities() -> Identities:

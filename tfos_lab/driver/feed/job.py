@@ -22,7 +22,7 @@ from tfos_lab.node.feed.plan import FeedPlan
 
 if TYPE_CHECKING:
     from tfos_lab.driver.cluster import Cluster
-    from tfos_lab.driver.feed.identities import Identities
+    from tfos_lab.driver.feed.certificates import Identities
     from tfos_lab.driver.feed.request import FeedRequest
     from tfos_lab.driver.head import Head
     from tfos_lab.driver.state.driver_feed import DriverFeed

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.errors import ConfigError, FeedError
+from tfos_lab.node.activity.steps import FITS, STEPS
 from tfos_lab.node.keras.distribute import (
     is_across_workers,
     length_of_epoch,
@@ -29,7 +30,6 @@ from tfos_lab.node.keras.distribute import (
     without_jit,
 )
 from tfos_lab.node.keras.fetched import FetchedBatches
-from tfos_lab.node.keras.fits import patch_fits
 from tfos_lab.node.keras.keras_3 import count_rows, metrics_over_replicas, patch_keras_3
 from tfos_lab.node.keras.presharded import (
     Presharded,
@@ -51,6 +51,8 @@ __all__ = ["Presharded", "mark_as_presharded", "patch_keras"]
 logger = logging.getLogger(__name__)
 
 _PATCHED = "_tfos_lab_patched"
+_NOTED = "_tfos_lab_noted"
+_CALLBACKS = ("keras.src.callbacks.callback_list", "tf_keras.src.callbacks")
 
 
 def patch_keras() -> bool:
@@ -66,7 +68,7 @@ def patch_keras() -> bool:
         with a backend other than TensorFlow, and if it is not as expected (`versions.misfit`).
     """
     patch_strategy()
-    patch_fits()
+    _patch_fits()
     patch_tf_keras()
     trainer: Any = keras_3_trainer()
     if trainer is None or misfit("keras"):
@@ -235,3 +237,47 @@ def _is_metric(value: Any) -> bool:
 
 def _on_first_replica(strategy: tf.distribute.Strategy, value: Any) -> Any:
     return strategy.experimental_local_results(value)[0]
+
+
+# ---- what each fit notes --------------------------------------------------------------------------------------------
+
+
+def _patch_fits() -> None:
+    """Have every `fit` note which of its steps train, whether its model trains alone, and whether it was stopped."""
+    for module in _CALLBACKS:
+        callbacks = getattr(sys.modules.get(module), "CallbackList", None)
+        if callbacks is not None and not hasattr(callbacks.on_train_begin, _NOTED):
+            _patch(callbacks, "on_train_begin", _note_begin)
+            _patch(callbacks, "on_train_end", _note_end)
+            _patch(callbacks, "on_epoch_begin", lambda _callbacks: STEPS.begin_epoch())
+            for what in ("test", "predict"):
+                _patch(callbacks, f"on_{what}_begin", lambda _callbacks: STEPS.evaluate(begins=True))
+                _patch(callbacks, f"on_{what}_end", lambda _callbacks: STEPS.evaluate(begins=False))
+
+
+def _patch(kind: Any, name: str, note: Callable[[Any], None]) -> None:
+    call = getattr(kind, name)
+
+    @functools.wraps(call)
+    def noted(callbacks: Any, *args: Any, **kwargs: Any) -> None:
+        call(callbacks, *args, **kwargs)
+        note(callbacks)
+
+    setattr(noted, _NOTED, True)
+    setattr(kind, name, noted)
+
+
+def _note_begin(callbacks: Any) -> None:
+    import tensorflow as tf
+
+    strategy = getattr(callbacks.model, "distribute_strategy", None)
+    is_served = isinstance(strategy, tf.distribute.ParameterServerStrategy)
+    FITS.is_alone = not (is_served or is_across_workers(strategy))
+    FITS.stopped_after = 0
+
+
+def _note_end(callbacks: Any) -> None:
+    done = next((one.epoch[-1] + 1 for one in callbacks.callbacks if getattr(one, "epoch", None)), 0)
+    is_early = callbacks.model.stop_training and done < callbacks.params.get("epochs", 0)
+    FITS.stopped_after = done if is_early else 0
+    STEPS.end_fit()

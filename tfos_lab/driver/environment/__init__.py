@@ -1,1 +1,0 @@
-"""The notebook's Python environment as an archive for executors that have Python and nothing else."""

@@ -1,1 +1,0 @@
-"""Profiles of nodes: asked for, brought home, and drawn."""
