@@ -175,17 +175,6 @@ def test_a_file_that_does_not_come_whole_is_left_out_and_the_old_one_stays(outpu
     )
 
 
-def test_what_was_lost_on_its_way_is_asked_for_again_when_the_files_are_listed_again(output):
-    stand = output()
-    data = b"x" * m.PIECE_BYTES + b"y"
-    first = stand.ask(listed({"m": data}))
-    assert stand.ask(piece("m", b"y", m.PIECE_BYTES)) == [], "a piece is missing"
-    assert stand.stored() == set()
-    assert stand.ask(listed({"m": data})) == first
-    assert stand.bring({"m": data})[1] == m.FilesTaken("output", 1)
-    assert (stand.cluster.run_dir / "output" / "m").read_bytes() == data
-
-
 @pytest.mark.parametrize("name", ["../m", "/etc/m", "a/../../m", "a//m", "..", "", "a/\0", "x" * 256])
 def test_a_name_that_leads_elsewhere_is_not_asked_for(output, name):
     stand = output()

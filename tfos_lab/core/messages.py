@@ -245,8 +245,8 @@ class Start(ToAgent, frozen=True):
     output belongs in ``output_dir`` on the driver's machine ("" if it is not wanted), and its result, if that is large,
     is the file ``result_path`` there. A node that sees the file ``output_probe`` writes to them itself.
 
-    A large ``payload`` is not in the message: the agent asks for ``payload_bytes`` with the SHA-256 ``payload_digest``,
-    keeps them in ``payload_file`` on its host, and passes the message on with that.
+    A large ``payload`` is not in the message: the agent asks for ``payload_bytes``, keeps them in ``payload_file``
+    on its host, and passes the message on with that.
     """
 
     cluster_id: str
@@ -270,7 +270,6 @@ class Start(ToAgent, frozen=True):
     output_probe: str = ""
     result_path: str = ""
     payload_bytes: int = 0
-    payload_digest: str = ""
     payload_file: str = ""
 
     @property
@@ -426,16 +425,14 @@ PIECE_BYTES = 1 << 18
 
 
 class PayloadWanted(FromAgent, frozen=True):
-    """Send the piece that begins at ``offset``, if there is one; the first ``taken`` bytes are here."""
+    """Send the piece that begins at ``offset``."""
 
     offset: int
-    taken: int
 
 
 class PayloadPiece(ToAgent, frozen=True):
-    """Bytes of the payload."""
+    """The next bytes of the payload that were asked for."""
 
-    offset: int
     data: bytes
 
 

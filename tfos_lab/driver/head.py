@@ -8,12 +8,9 @@ clocks; the head does what they ask for.
 
 from __future__ import annotations
 
-import functools
-import hashlib
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +18,6 @@ import msgspec
 
 from tfos_lab.core import messages as m
 from tfos_lab.core.launchers import THIS_MACHINE
-from tfos_lab.core.messages import PIECE_BYTES
 from tfos_lab.core.roles import chief_of
 from tfos_lab.core.states import RunState
 from tfos_lab.driver.files.output import saving_note
@@ -54,6 +50,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TICK_S = 0.2
+# A larger function, with its arguments, is asked for piece by piece: every node is sent a start message at once, whose
+# copies wait for the network.
+INLINE_BYTES = 1 << 15
 # Of what a node has sent, in the error that it causes.
 _MAX_TEXT = 300
 _LOG_TAIL_LINES = 20
@@ -121,7 +120,6 @@ class Head:
         self._unread = UnreadWatch(self.state, self.feed_state, warn_s=hang_s)
         self.stacks = StackAnswers(self.request, self.over)
         self.profiles = Profiles(self.request, self.over)
-        self._payload = PayloadSender(cluster.payload)
         # Each rank's connection, ended or not; the rank of each that has not; of agents that are gone, why and since
         # when.
         self._connections: dict[int, int] = {}
@@ -405,8 +403,9 @@ class Head:
             return
         self._do(self.feed_state.handle(message, now_s))
         match message:
-            case m.PayloadWanted():
-                self._do(self._payload.handle(message, now_s))
+            case m.PayloadWanted(rank=rank, offset=offset):
+                piece = cluster.payload[offset : offset + m.PIECE_BYTES]
+                self._do([SendTo(rank, m.PayloadPiece(piece))])
             case m.Stacks():
                 self._do(self._hangs.handle(message, now_s))
                 self._do(self._unread.handle(message, now_s))
@@ -494,7 +493,9 @@ class Head:
             output_probe=str(cluster.output.probe),
             result_path=str(files.result(spec.node)),
         )
-        return self._payload.add_to(start)
+        if len(cluster.payload) > INLINE_BYTES:
+            return msgspec.structs.replace(start, payload_bytes=len(cluster.payload))
+        return msgspec.structs.replace(start, payload=cluster.payload)
 
     def _find_lack(self, views: tuple[NodeView, ...]) -> str:
         """Return why nodes that have reserved cannot start: too few GPUs; what is merely uneven becomes a note."""
@@ -503,56 +504,3 @@ class Head:
             self.cluster.history.add_note(note)
         self.launch_error = self.launch_error or shortage(config, node_specs, views)
         return str(self.launch_error or "")
-
-
-# Larger payloads are asked for. Every node is sent a start message at once, whose copies wait for the network.
-INLINE_BYTES = 1 << 15
-# All pieces that are on their way to nodes: 16 MiB.
-_MAX_PIECES = 64
-# A piece that was not acknowledged for so long is lost, or its node is: it is not waited for.
-_LOST_S = 10.0
-
-
-class PayloadSender:
-    """Sends the payload to nodes that ask for it: one copy here, and only a few pieces on their way at a time. Pure.
-
-    A small one is within the start message. Of a large one, nodes ask for pieces, and say with each question how much
-    they have: so the driver's memory does not grow with the number of nodes, however slow their network is.
-    """
-
-    def __init__(self, payload: bytes) -> None:
-        self._payload = payload
-        self._sent: dict[tuple[int, int], float] = {}
-        self._waiting: deque[m.PayloadWanted] = deque()
-
-    @property
-    def is_inline(self) -> bool:
-        """Whether start messages contain the payload."""
-        return len(self._payload) <= INLINE_BYTES
-
-    @functools.cached_property
-    def digest(self) -> str:
-        """The payload's SHA-256, in hexadecimal."""
-        return hashlib.sha256(self._payload).hexdigest()
-
-    def add_to(self, start: m.Start) -> m.Start:
-        """Return a node's start message with the payload, or with what the node needs to ask for it."""
-        if self.is_inline:
-            return msgspec.structs.replace(start, payload=self._payload)
-        return msgspec.structs.replace(start, payload_bytes=len(self._payload), payload_digest=self.digest)
-
-    def handle(self, message: m.PayloadWanted, now_s: float) -> list[Instruction]:
-        """Handle a node's question; return the pieces that may be sent now, to whichever nodes wait for them."""
-        for key in [key for key in self._sent if key[0] == message.rank and key[1] < message.taken]:
-            del self._sent[key]
-        if 0 <= message.offset < len(self._payload):
-            self._waiting.append(message)
-        if len(self._sent) >= _MAX_PIECES:
-            self._sent = {key: sent_s for key, sent_s in self._sent.items() if now_s - sent_s < _LOST_S}
-        answers: list[Instruction] = []
-        while self._waiting and len(self._sent) < _MAX_PIECES:
-            wanted = self._waiting.popleft()
-            self._sent[wanted.rank, wanted.offset] = now_s
-            data = self._payload[wanted.offset : wanted.offset + PIECE_BYTES]
-            answers.append(SendTo(wanted.rank, m.PayloadPiece(offset=wanted.offset, data=data)))
-        return answers

@@ -161,11 +161,9 @@ class Agent:
             self._leaving = True  # nobody is left to send the output to
         if self._asked_to_leave:
             self._send_output_and_leave(now)
-        self._payload.tick(now)
         self._child.tick(now)
         self._stacks.tick(now)
         self._output.work()
-        self._result.work()
         self._event_files.tick()
         if self._child.is_over:
             self._drain()

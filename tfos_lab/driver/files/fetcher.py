@@ -1,8 +1,7 @@
 """Fetches files of a node, piece by piece, into one folder of this machine; whoever receives asks for what comes next.
 
 Nothing that a node sends is trusted: a name may lead out of the folder, and nothing is stored that was not asked for.
-The connection is ordered. Where a part of it was lost, the node lists its files again, and what is not complete is
-fetched anew.
+The connection is ordered, and pieces come as they were asked for.
 """
 
 from __future__ import annotations

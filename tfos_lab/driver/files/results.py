@@ -57,7 +57,7 @@ class ResultReceiver:
         """Handle an agent's message; return what to do."""
         match message:
             case m.FilesListed(folder="result", rank=rank):
-                self._coming.pop(rank, None)  # it is listed again: a message was lost, or late
+                self._coming.pop(rank, None)  # that of a node that was started again
                 self._waiting = deque(offer for offer in self._waiting if offer[0].rank != rank)
                 self._waiting.append((message, node))
             case m.FilePiece(rank=rank, folder="result") if rank in self._coming:

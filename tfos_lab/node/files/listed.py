@@ -1,7 +1,6 @@
 """Lists files of this node for the driver, and sends it the pieces that it asks for.
 
-The driver chooses what it fetches, and when. A list that it has not answered is sent again: a message may be lost where
-a connection was. It works in the agent's poll loop.
+The driver chooses what it fetches, and when; it answers each list once. It works in the agent's poll loop.
 """
 
 from __future__ import annotations
@@ -16,9 +15,6 @@ from stat import S_ISREG
 
 from tfos_lab.core import messages as m
 from tfos_lab.core.paths import OWN_MARK
-
-# A driver that has not said anything about a folder for this long has missed a message.
-REPEAT_S = 10.0
 
 
 class ListedFolder:
@@ -37,6 +33,8 @@ class ListedFolder:
     ----------
     files : dict of str to FoundFile
         Those that were listed last, by name.
+    is_answered : bool
+        Whether the driver has what it wants of them.
     heard_at : float
         When the driver last said something about them, by `time.monotonic`.
     """
@@ -46,14 +44,9 @@ class ListedFolder:
         self._folder = folder
         self._send = send
         self._number = 0
-        self._unanswered: m.FilesListed | None = None
+        self.is_answered = True
         self.files: dict[str, FoundFile] = {}
         self.heard_at = 0.0
-
-    @property
-    def is_answered(self) -> bool:
-        """Whether the driver has what it wants of the files that were listed last."""
-        return self._unanswered is None
 
     def list(
         self,
@@ -71,18 +64,9 @@ class ListedFolder:
             for file in self.files.values()
         ]
         self._number += 1
-        self._unanswered = m.FilesListed(self._rank, self._folder, self._number, listed, last, links, probe)
-        self._send_list()
-
-    def work(self) -> None:
-        """Send the list again if it is due; called often."""
-        if self._unanswered is not None and time.monotonic() - self.heard_at > REPEAT_S:
-            self._send_list()
-
-    def _send_list(self) -> None:
-        assert self._unanswered is not None
+        self.is_answered = False
         self.heard_at = time.monotonic()
-        self._send(self._unanswered)
+        self._send(m.FilesListed(self._rank, self._folder, self._number, listed, last, links, probe))
 
     def handle(self, message: m.ToAgent) -> m.FilesTaken | None:
         """Handle the driver's message if it is about this folder; return the answer to a list."""
@@ -90,9 +74,9 @@ class ListedFolder:
             case m.PieceWanted(folder=self._folder):
                 self.heard_at = time.monotonic()
                 self._send_piece(message)
-            case m.FilesTaken(folder=self._folder, number=self._number) if self._unanswered is not None:
+            case m.FilesTaken(folder=self._folder, number=self._number) if not self.is_answered:
                 self.heard_at = time.monotonic()
-                self._unanswered = None
+                self.is_answered = True
                 return message
         return None
 

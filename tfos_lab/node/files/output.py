@@ -116,9 +116,7 @@ class NodeOutput:
         """List what the function has finished; called often while it works."""
         if not self._is_wanted or self._is_ending or self._is_done:
             return
-        if not self._listed.is_answered:
-            self._listed.work()
-        elif time.monotonic() >= self._next_round_at:
+        if self._listed.is_answered and time.monotonic() >= self._next_round_at:
             self._round_began_at = time.monotonic()
             self._next_round_at = self._round_began_at + _SETTLED_S
             self.look_for_work()
@@ -137,7 +135,6 @@ class NodeOutput:
             self._is_ending = True
             found, links = self._found()
             self._listed.list(found.values(), last=True, links=links)
-        self._listed.work()
         return self._is_done
 
     def _report_dropped(self) -> None:

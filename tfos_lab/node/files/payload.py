@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import mmap
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
@@ -15,10 +13,8 @@ import msgspec
 from tfos_lab.core import messages as m
 from tfos_lab.core.messages import PIECE_BYTES
 
-# Pieces that are asked for at a time.
-_WINDOW = 4
-# Pieces that have not come for so long are asked for again.
-_STALLED_S = 5.0
+# Pieces that are on their way at a time: the driver's memory holds no more for a node whose network is slow.
+_WINDOW = 2
 
 
 def payload_of(start: m.Start) -> bytes | mmap.mmap:
@@ -62,9 +58,7 @@ class PayloadFile:
         self._on_problem = on_problem
         self._start: m.Start | None = None
         self._file: BinaryIO | None = None
-        self._taken = self._asked = 0
-        self._digest = hashlib.sha256()
-        self._moved_at = 0.0
+        self._asked = 0
 
     @property
     def is_awaited(self) -> bool:
@@ -74,7 +68,7 @@ class PayloadFile:
     def handle(self, message: m.Start | m.PayloadPiece) -> None:
         """Handle the driver's message."""
         if isinstance(message, m.PayloadPiece):
-            self._take(message)
+            self._take(message.data)
         elif not message.payload_bytes:
             self._on_ready(message)
         elif self._file is None:
@@ -82,56 +76,42 @@ class PayloadFile:
             try:
                 self._file = self._path.open("wb")
             except OSError as error:
-                self._fail(message, error.strerror or str(error))
-            else:
-                self._ask_again(time.monotonic())
+                self._fail(message, error)
+                return
+            for _ in range(_WINDOW):
+                self._ask(message)
 
-    def tick(self, now: float) -> None:
-        """Ask again for what has not come; called often."""
-        if self._start is not None and now - self._moved_at > _STALLED_S:
-            self._ask_again(now)
-
-    def _ask_again(self, now: float) -> None:
-        self._asked, self._moved_at = self._taken, now
-        self._ask(_WINDOW)
-
-    def _ask(self, pieces: int = 1) -> None:
-        """Ask for the next pieces; beyond the end, this only says how much is here, which makes room for others."""
-        for _ in range(pieces):
-            self._send(m.PayloadWanted(rank=self._rank, offset=self._asked, taken=self._taken))
+    def _ask(self, start: m.Start) -> None:
+        if self._asked < start.payload_bytes:
+            self._send(m.PayloadWanted(rank=self._rank, offset=self._asked))
             self._asked += PIECE_BYTES
 
-    def _take(self, piece: m.PayloadPiece) -> None:
-        """Write a piece, and ask for further ones."""
+    def _take(self, piece: bytes) -> None:
+        """Write a piece, and ask for another; they come in the order in which they were asked for."""
         start, file = self._start, self._file
-        if start is None or file is None or piece.offset != self._taken:
+        if start is None or file is None:
             return
+        self._ask(start)
         try:
-            file.write(piece.data)
-            self._digest.update(piece.data)
-            self._taken += len(piece.data)
-            self._moved_at = time.monotonic()
-            self._ask()
-            if self._taken < start.payload_bytes:
+            file.write(piece)
+            if file.tell() < start.payload_bytes:
                 return
             file.close()
         except OSError as error:
-            self._fail(start, error.strerror or str(error))
-            return
-        if self._digest.hexdigest() != start.payload_digest:
-            self._fail(start, "it has changed on its way")
+            self._fail(start, error)
             return
         self._start = None
         self._on_ready(msgspec.structs.replace(start, payload_file=str(self._path)))
 
-    def _fail(self, start: m.Start, why: str) -> None:
+    def _fail(self, start: m.Start, error: OSError) -> None:
         self._start = None
         self.close()
         with contextlib.suppress(OSError):
             self._path.unlink(missing_ok=True)
         self._on_problem(
             f"the function and its arguments ({start.payload_bytes / 1e6:,.0f} MB) cannot be kept in "
-            f"{self._path.parent.parent}: {why}; capture less, feed the rows with data=..., or free space there"
+            f"{self._path.parent.parent}: {error.strerror or error}; capture less, feed the rows with data=..., or "
+            "free space there"
         )
 
     def close(self) -> None:

@@ -73,11 +73,6 @@ class NodeResult:
                 return True
         return False
 
-    def work(self) -> None:
-        """Offer the result again if it is due; called often."""
-        if self._outcome is not None:
-            self._listed.work()
-
     def handle(self, message: m.ToAgent) -> None:
         """Handle the driver's message about the result."""
         taken = self._listed.handle(message)
