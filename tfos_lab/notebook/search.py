@@ -9,7 +9,7 @@ from tfos_lab.core.config import RunOptions
 from tfos_lab.core.options import takes_options
 from tfos_lab.core.states import NodeState
 from tfos_lab.driver.parallel.start import ParallelPlan
-from tfos_lab.driver.search import domains
+from tfos_lab.driver.search import space as values
 from tfos_lab.driver.search.inputs import ClusterSize
 from tfos_lab.driver.search.plan import SearchPlan
 from tfos_lab.driver.search.results import SearchResults
@@ -46,10 +46,10 @@ class Search:
     ({'x': 2}, 0.0)
     """
 
-    uniform = staticmethod(domains.uniform)
-    log_uniform = staticmethod(domains.log_uniform)
-    integers = staticmethod(domains.integers)
-    choice = staticmethod(domains.choice)
+    uniform = staticmethod(values.uniform)
+    log_uniform = staticmethod(values.log_uniform)
+    integers = staticmethod(values.integers)
+    choice = staticmethod(values.choice)
 
     def __init__(self) -> None:
         self.last: SearchResults | None = None
@@ -92,10 +92,12 @@ class Search:
             ``ctx.callbacks()``, or returns a dict with the metric in it.
         space : dict, or list of dict
             Each parameter's values: a list, a range, ``search.uniform(low, high)``, ``log_uniform``, ``integers``,
-            ``choice``, or a single value. Of a list of dicts, the points of all are tried.
+            ``choice``, a distribution of Optuna's, or a single value. Of a list of dicts with listed values, the points
+            of all are tried.
         strategy : {"grid", "random", "halving", "optuna"}, or an Optuna sampler or study, optional
             ``"halving"`` draws points at random and stops early, at rungs, the trials that are not among the best there
             so far. By default the whole grid where ``trials`` is not given and the space is finite, else random points.
+            Halving, ``"optuna"``, and points of a space whose values are not listed need Optuna.
         trials : int, optional
             How many at most; all points of a finite space by default.
         metric : str, optional

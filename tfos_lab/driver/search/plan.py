@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfos_lab.core.options import is_int
-from tfos_lab.driver.search.optuna_study import is_optuna
 from tfos_lab.driver.search.space import Space
+from tfos_lab.driver.search.study import is_optuna
 from tfos_lab.errors import ConfigError
 
 GRID, RANDOM, HALVING, OPTUNA = "grid", "random", "halving", "optuna"
@@ -90,6 +90,11 @@ class SearchPlan:
             raise ConfigError([f"trials=None: {why}; say how many to try, such as trials=20"])
         if self.trials is None and (space.size or 0) > MOST_POINTS:
             raise ConfigError([f"space has {space.size:,} points: say how many to try, such as trials=100"])
+        if len(space.parts) > 1 and (kind == OPTUNA or endless):
+            advice = "use strategy='grid'" if not endless else f"list values for {endless}"
+            raise ConfigError(
+                [f"space is a list: Optuna samples from one dict; {advice}, or search each dict by itself"]
+            )
         limits = [self.trials, None if kind == OPTUNA else space.size]
         return min(limit for limit in limits if limit is not None)
 

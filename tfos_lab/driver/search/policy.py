@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -11,18 +9,11 @@ from tfos_lab.core.states import NodeState
 from tfos_lab.driver.parallel.policy import RunPolicy
 from tfos_lab.driver.parallel.short_text import short
 from tfos_lab.driver.parallel.state import RunEntry
-from tfos_lab.driver.search.optuna_study import OptunaStudy
 from tfos_lab.driver.search.space import Params
 from tfos_lab.driver.search.state import SearchState
+from tfos_lab.driver.search.study import OptunaStudy
 from tfos_lab.driver.state.events import MetricsReported
 from tfos_lab.errors import ConfigError, TfosError
-
-_WHOLE = 1.0
-# Quotients are not exact.
-_TINY = 1e-9
-
-# What a rung of successive halving counts, and its number.
-Rung = tuple[str, int]
 
 
 class SearchPolicy(RunPolicy):
@@ -85,72 +76,3 @@ class SearchPolicy(RunPolicy):
         """Tell the sampler that no trial goes on."""
         if self._study is not None:
             self._study.close()
-
-
-class Halving:
-    """The rungs of one search.
-
-    Parameters
-    ----------
-    trials : int
-        How many trials there are; as many rungs are set up as it takes to leave the best one.
-    reduction : int
-        One of so many trials goes on at each rung.
-    min_steps : int or None
-        The first rung, in steps; each further one is ``reduction`` times as far. By default, rungs are at parts of
-        the steps where a trial says how many there will be, else after 1, ``reduction``, ``reduction``²… steps.
-    """
-
-    def __init__(self, trials: int, reduction: int = 3, min_steps: int | None = None) -> None:
-        self._reduction = reduction
-        self._min_steps = min_steps
-        self._parts = max(1, math.floor(math.log(max(2, trials), reduction) + _TINY))
-        self._rungs: dict[Rung, list[float]] = {}
-        self._reached: dict[int, dict[Rung, float]] = {}
-
-    def forget(self, trial: int) -> None:
-        """A trial begins anew; what it has left at rungs stays."""
-        self._reached.pop(trial, None)
-
-    def report(self, trial: int, step: int, total_steps: int | None, badness: float) -> bool:
-        """Return whether a trial is to be cut.
-
-        Parameters
-        ----------
-        trial : int
-            The trial.
-        step, total_steps : int
-            How far it is, and how far it will go, if that is known.
-        badness : float
-            Its best value so far, less is better.
-        """
-        reached = self._reached.setdefault(trial, {})
-        new = [rung for rung in self._passed(step, total_steps) if rung not in reached]
-        for rung in new:
-            reached[rung] = badness
-            insort(self._rungs.setdefault(rung, []), badness)
-        return not all(self._is_among_best(rung, reached[rung]) for rung in new or list(reached)[-1:])
-
-    def _passed(self, step: int, total_steps: int | None) -> list[Rung]:
-        """Return the rungs that a trial has passed, in order."""
-        if total_steps and self._min_steps is None:
-            part = min(_WHOLE, step / total_steps)
-            rungs = range(self._parts, 0, -1)
-            return [("part", rung) for rung in rungs if part * self._reduction**rung >= _WHOLE - _TINY]
-        first = self._min_steps or 1
-        if step < first:
-            return []
-        return [("step", rung) for rung in range(_power(step // first, self._reduction) + 1)]
-
-    def _is_among_best(self, rung: Rung, badness: float) -> bool:
-        values = self._rungs[rung]
-        return bisect_left(values, badness) < math.ceil(len(values) / self._reduction)
-
-
-def _power(number: int, base: int) -> int:
-    """Return the highest power to which ``base`` may be raised without exceeding a number."""
-    power = 0
-    while number >= base:
-        number //= base
-        power += 1
-    return power

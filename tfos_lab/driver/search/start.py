@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,12 +21,12 @@ from tfos_lab.driver.parallel.tries import InlineCut
 from tfos_lab.driver.run_dir import RunDir
 from tfos_lab.driver.run_store import with_store
 from tfos_lab.driver.search.inputs import ClusterSize, Sizes, check_args, make_feed, merge_args
-from tfos_lab.driver.search.optuna_study import OptunaStudy, open_study
-from tfos_lab.driver.search.plan import GRID, HALVING, OPTUNA, SearchPlan
-from tfos_lab.driver.search.policy import Halving, SearchPolicy
+from tfos_lab.driver.search.plan import GRID, HALVING, OPTUNA, RANDOM, SearchPlan
+from tfos_lab.driver.search.policy import SearchPolicy
 from tfos_lab.driver.search.runs import SearchRuns
 from tfos_lab.driver.search.space import Params, Space, make_space
 from tfos_lab.driver.search.state import SearchState
+from tfos_lab.driver.search.study import OptunaStudy, open_study
 from tfos_lab.driver.start import choose_launcher
 from tfos_lab.driver.state.events import MetricsReported
 from tfos_lab.errors import ConfigError
@@ -123,21 +122,25 @@ def _count(number: object) -> int:
 
 
 def _points_of(plan: SearchPlan, space: Space, count: int) -> tuple[list[Params] | None, OptunaStudy | None]:
-    """Return the parameters of all trials, or the study that is asked for those of each."""
+    """Return the parameters of all trials, or None where they depend on other trials, and the study to be told."""
     kind = plan.kind_for(space)
-    if kind == OPTUNA:
-        return None, open_study(plan.strategy, space, mode=plan.mode, seed=plan.seed)
     if kind == GRID:
         return [space.point(number) for number in range(count)], None
-    return list(space.sample(count, random.Random(plan.seed))), None  # noqa: S311 - nothing depends on secrecy
+    if kind == OPTUNA:
+        return None, open_study(plan, space.parts[0], count)
+    points = space.draw(count, plan.seed) if space.size is not None else [{}] * count
+    if kind == RANDOM and space.size is not None:
+        return points, None
+    study = open_study(plan, space.parts[0] if space.size is None else {}, count)
+    points = [{**point, **study.ask(number)} for number, point in enumerate(points)]
+    return points, study if kind == HALVING else None
 
 
 def _make_policy(
     request: SearchRequest, count: int, study: OptunaStudy | None, size_of: Callable[[Params], int]
 ) -> SearchPolicy:
     plan = request.plan
-    judge = Halving(count, plan.reduction, plan.min_steps) if plan.strategy == HALVING else study
-    return SearchPolicy(SearchState(count, metric=plan.metric, mode=plan.mode, judge=judge), size_of, study)
+    return SearchPolicy(SearchState(count, metric=plan.metric, mode=plan.mode, judge=study), size_of, study)
 
 
 def _within(sizes: Sizes, slots: Slots) -> Callable[[Params], int]:

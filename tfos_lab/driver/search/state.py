@@ -5,26 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from tfos_lab.core.states import NodeState
 from tfos_lab.driver.metrics import EPOCH
 from tfos_lab.driver.parallel.state import RunEntry
 from tfos_lab.driver.search.space import Params
+from tfos_lab.driver.search.study import OptunaStudy
 
 # What a number that a function returns is called, where nothing was reported.
 RETURNED = "value"
-
-
-class Judge(Protocol):
-    """Decides which trials are cut."""
-
-    def forget(self, trial: int) -> None:
-        """A trial begins anew."""
-
-    def report(self, trial: int, step: int, total_steps: int | None, badness: float) -> bool:
-        """Return whether a trial is to be cut; ``badness`` is its best value so far, less is better."""
-        ...
 
 
 @dataclass
@@ -64,7 +54,7 @@ class SearchState:
         What is compared; None for the first that is reported.
     mode : {"min", "max"}
         Whether less or more is better.
-    judge : Judge or None
+    judge : OptunaStudy or None
         Decides which trials are cut.
 
     Attributes
@@ -77,7 +67,9 @@ class SearchState:
         All metrics that were reported, in order.
     """
 
-    def __init__(self, count: int, *, metric: str | None = None, mode: str = "min", judge: Judge | None = None) -> None:
+    def __init__(
+        self, count: int, *, metric: str | None = None, mode: str = "min", judge: OptunaStudy | None = None
+    ) -> None:
         self.metric = metric
         self.mode = mode
         self.trials = [TrialRecord(number) for number in range(count)]
@@ -92,8 +84,6 @@ class SearchState:
         """A trial begins its first or next try: what an earlier one has reported does not count."""
         trial = self.trials[number]
         self.trials[number] = TrialRecord(number, trial.params)
-        if self._judge is not None:
-            self._judge.forget(number)
 
     def report(
         self, number: int, order: int, step: int, metrics: Mapping[str, float], total_steps: int | None = None
