@@ -7,20 +7,14 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from tfos_lab.core.config import RunOptions
 from tfos_lab.core.options import takes_options
-from tfos_lab.core.states import NodeState
-from tfos_lab.driver.parallel.start import ParallelPlan
 from tfos_lab.driver.search import space as values
-from tfos_lab.driver.search.inputs import ClusterSize
-from tfos_lab.driver.search.plan import SearchPlan
-from tfos_lab.driver.search.results import SearchResults
-from tfos_lab.driver.search.start import SearchRequest, make_search
-from tfos_lab.notebook.display import is_shown, open_display, render_errors
+from tfos_lab.driver.search.runs import ClusterSize
+from tfos_lab.driver.search.start import SearchPlan, make_search
+from tfos_lab.driver.search.trials import SearchResults
+from tfos_lab.notebook.parallel import run_shown
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from tfos_lab.driver.parallel.runner import Runner
-    from tfos_lab.driver.search.runs import SearchRuns
 
 
 class Search:
@@ -149,11 +143,10 @@ class Search:
             If the user interrupted or stopped the search; its ``results`` hold what was found until then.
         """
         __tracebackhide__ = True
-        request = SearchRequest(
-            map_fun=map_fun,
-            space=space,
-            args=args,
-            plan=SearchPlan(
+        runs = make_search(
+            map_fun,
+            space,
+            SearchPlan(
                 strategy=strategy,
                 trials=trials,
                 metric=metric,
@@ -162,34 +155,25 @@ class Search:
                 min_steps=min_steps,
                 seed=seed,
             ),
-            runs_plan=ParallelPlan(slots=slots, retries=retries, timeout=timeout),
             cluster_size=cluster_size,
+            slots=slots,
+            retries=retries,
+            timeout=timeout,
+            args=args,
             data=data,
             spark=spark,
             name=name,
-            options=options,
+            **options,
         )
-        runs, runner = make_search(request)
         try:
-            return _run_to_the_end(runs, runner, show=show)
+            found: SearchResults = run_shown(runs, show=show)
         finally:
-            self.last = runs.found
+            self.last = runs.results
+        if len(found.failures) == len(found):
+            raise runs.failure()
+        return found
 
     __call__ = search
-
-
-def _run_to_the_end(runs: SearchRuns, runner: Runner, *, show: bool | None) -> SearchResults:
-    __tracebackhide__ = True
-    render_errors()
-    if not is_shown(show=show):
-        runner.run()
-    else:
-        with open_display(runs) as display:
-            runner.run(display.poll)
-    broken = [entry for entry in runs.state.entries if entry.state in (NodeState.FAILED, NodeState.LOST)]
-    if len(broken) == len(runs.state.entries):
-        raise runs.failure()
-    return runs.found
 
 
 search = Search()

@@ -14,7 +14,7 @@ from tfos_lab.errors import ConfigError
 if TYPE_CHECKING:
     import optuna
 
-    from tfos_lab.driver.search.plan import SearchPlan
+    from tfos_lab.driver.search.start import SearchPlan
 
 # Optuna stores values of these types as they are.
 _PLAIN = (str, int, float, bool, type(None))
@@ -133,15 +133,14 @@ class OptunaStudy:
             for name in self._distributions
         }
 
-    def report(self, trial: int, step: int, total_steps: int | None, badness: float) -> bool:
-        """Tell the study the best value so far, less is better; return whether its pruner would end the trial."""
+    def report(self, trial: int, step: int, total_steps: int | None, best: float) -> bool:
+        """Tell the study the best value so far, and return whether its pruner would end the trial."""
         asked, reached = self._trials[trial], self._reached.get(trial, 0)
         now = self._progress(step, total_steps) if self._progress is not None else reached + 1
         if now <= reached:
             return False
         self._reached[trial] = now
-        is_more_better = self._study.direction.name == "MAXIMIZE"
-        asked.report(-badness if is_more_better else badness, now)
+        asked.report(best, now)
         return bool(asked.should_prune())
 
     def tell(self, trial: int, value: float | None, state: NodeState) -> None:
