@@ -24,18 +24,7 @@ from tfos_lab.driver.cluster import Cluster
 from tfos_lab.driver.history import History
 from tfos_lab.driver.parallel.slots import Slots
 from tfos_lab.driver.parallel.state import ParallelResults, ParallelState, RunEntry, short
-from tfos_lab.driver.parallel.tries import (
-    CutShort,
-    Ending,
-    Failed,
-    Fatal,
-    Feed,
-    NoSlot,
-    Returned,
-    RunTry,
-    Stopped,
-    node_specs_of,
-)
+from tfos_lab.driver.parallel.tries import Ended, Ending, Fatal, Feed, Returned, RunTry, node_specs_of
 from tfos_lab.driver.publisher import make_publisher
 from tfos_lab.driver.record.inputs import Plain, plain_inputs
 from tfos_lab.driver.record.recorder import RunRecorder
@@ -418,7 +407,7 @@ class ParallelRuns:
             return self._judge(self.state.entries[index], order, report) and not self.state.stopping
 
     def _execute(self, one: RunTry) -> None:
-        ending: Ending = Stopped()
+        ending: Ending = Ended.STOPPED
         try:
             ending = one.execute()
         finally:
@@ -437,20 +426,20 @@ class ParallelRuns:
         self._tell(at_once=False)
 
     def _take(self, index: int, ending: Ending, now_s: float) -> None:
-        if isinstance(ending, Returned | Failed | CutShort):
+        if isinstance(ending, Returned | RunFailed) or ending is Ended.CUT:
             self._proven = self._one_has_run = True
         match ending:
             case Returned(value=value):
                 self.state.returned(index, value, now_s)
                 self._refute(self._has_returned(self.state.entries[index], value))
-            case Failed(failure=failure):
-                self.state.failed(index, self._complete(index, failure, now_s), now_s)
-            case NoSlot():
+            case RunFailed():
+                self.state.failed(index, self._complete(index, ending, now_s), now_s)
+            case Ended.NO_SLOT:
                 self._not_before_s = time.monotonic() + _NO_SLOT_S
                 self.state.put_back(index)
-            case Stopped():
+            case Ended.STOPPED:
                 self.state.stopped(index, now_s)
-            case CutShort():
+            case Ended.CUT:
                 self.state.cut(index, now_s)
             case Fatal(error=error) if not (self._proven and self._one_has_run):
                 self.state.stopped(index, now_s)

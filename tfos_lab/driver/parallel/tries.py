@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.config import ClusterConfig, assign_roles
@@ -59,35 +60,21 @@ class Returned:
 
 
 @dataclass(frozen=True)
-class Failed:
-    """The try failed."""
-
-    failure: RunFailed
-
-
-@dataclass(frozen=True)
-class NoSlot:
-    """No slot was free after all; the try does not count."""
-
-
-@dataclass(frozen=True)
-class Stopped:
-    """It was stopped."""
-
-
-@dataclass(frozen=True)
-class CutShort:
-    """It was stopped early, as others do better."""
-
-
-@dataclass(frozen=True)
 class Fatal:
     """No run can succeed."""
 
     error: TfosError
 
 
-Ending = Returned | Failed | NoSlot | Stopped | CutShort | Fatal
+class Ended(Enum):
+    """A try ended without a value or an error."""
+
+    NO_SLOT = "no slot was free after all; the try does not count"
+    STOPPED = "it was stopped"
+    CUT = "it was stopped early, as others do better"
+
+
+Ending = Returned | RunFailed | Fatal | Ended
 
 
 class InlineCut(BaseException):
@@ -136,11 +123,11 @@ class RunTry:
         except KeyboardInterrupt:
             raise
         except NotEnoughSlots:
-            return NoSlot()
+            return Ended.NO_SLOT
         except ClusterEnded:
-            return CutShort() if self._cut and not self._stopping else Stopped()
+            return Ended.CUT if self._cut and not self._stopping else Ended.STOPPED
         except InlineCut:
-            return CutShort()
+            return Ended.CUT
         except BaseException as error:  # noqa: BLE001 - whatever ended the node
             return self._ending_of(error)
         finally:
@@ -150,7 +137,7 @@ class RunTry:
         cluster = self._cluster = self._make()
         self._leader = chief_of(cluster.node_specs).node
         if self._stopping:
-            return Stopped()
+            return Ended.STOPPED
         with cluster.bus.subscribe() as events:
             try:
                 cluster.launch()
@@ -172,19 +159,16 @@ class RunTry:
                     cluster.wait(_STEP_S)
                     return Returned(cluster.results.get(self._leader))
             self._pass_on(events)
-            self._end_if_cut(cluster)
+            if self._cut:
+                cluster.stop(grace=min(cluster.config.grace, _CUT_GRACE_S))
             if deadline is not None and time.monotonic() > deadline and not self._has_returned(cluster):
                 cluster.stop()
                 message = f"it was stopped, as it had not returned after timeout={timeout_s:g}"
                 tail = cluster.logs(self._leader, tail=20)
-                return Failed(RunFailed(run=self.index, kind="timed out", message=message, log_tail=tail))
+                return RunFailed(run=self.index, kind="timed out", message=message, log_tail=tail)
 
     def _has_returned(self, cluster: Cluster) -> bool:
         return any(node.name == self._leader and node.state is NodeState.DONE for node in cluster.nodes)
-
-    def _end_if_cut(self, cluster: Cluster) -> None:
-        if self._cut:
-            cluster.stop(grace=min(cluster.config.grace, _CUT_GRACE_S))
 
     def _pass_on(self, events: Subscription) -> None:
         for event in events.take():
@@ -202,15 +186,15 @@ class RunTry:
 
     def _ending_of(self, error: BaseException) -> Ending:
         if self._stopping:
-            return Stopped()
+            return Ended.STOPPED
         if self._cut:
-            return CutShort()  # what was under way, such as a feed, has ended with the nodes
+            return Ended.CUT  # what was under way, such as a feed, has ended with the nodes
         if isinstance(error, _FATAL) and (not self._runs or isinstance(error, ConfigError)):
             return Fatal(error)
         if isinstance(error, ReservationTimeout) and self._all.launcher.needs_session:
             # The nodes have only waited for slots of Spark's.
-            return NoSlot()
-        return Failed(_failure_from_error(error, self._cluster))
+            return Ended.NO_SLOT
+        return _failure_from_error(error, self._cluster)
 
     def stop(self, grace: float | None) -> None:
         """End it; it then counts as stopped. May be called from any thread, and twice."""
