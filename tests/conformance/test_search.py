@@ -49,7 +49,7 @@ def test_a_grid_is_searched_and_a_failure_is_a_row(search, capfd):
 
 @pytest.mark.back_ends("inline", "local", "standalone")
 def test_halving_stops_early_what_is_worse(search):
-    found = search(endless, {"x": range(3)}, strategy="halving", seed=1, slots=2)
+    found = search(endless, {"x": range(3)}, strategy="halving", seed=1, slots=1)
     assert found.best.params == {"x": 0}
     assert [trial.params["x"] for trial in found] == [0, 2, 1], "drawn at random"
     assert list(found.table["state"]) == ["done", "stopped early", "stopped early"]

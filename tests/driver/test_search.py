@@ -184,10 +184,35 @@ def test_a_study_is_told_how_trials_have_ended(search):
     assert all(trial.params["layers"] in [(1, 2), (3,)] for trial in found), "values that Optuna cannot store"
 
 
-def test_without_optuna_it_says_how_to_get_it(search, monkeypatch):
+def test_without_optuna_it_says_how_to_get_it_and_listed_values_need_none(search, monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(ConfigError, match=r"needs Optuna, which is not installed here: pip install optuna"):
-        search({"a": [1]}, strategy="optuna", trials=1)
+    for what in (
+        lambda: search({"a": [1]}, strategy="optuna", trials=1),
+        lambda: search({"a": [1]}, strategy="halving"),
+        lambda: tfos_lab.search.uniform(0, 1),
+    ):
+        with pytest.raises(ConfigError, match=r"needs Optuna, which is not installed here: pip install optuna"):
+            what()
+    space = {"a": tfos_lab.search.integers(1, 3), "b": tfos_lab.search.choice("xy")}
+    assert (len(search(space)), len(search(space, trials=4))) == (6, 4)
+
+
+def test_a_space_may_have_distributions_of_optunas(search):
+    space = {
+        "lr": optuna.distributions.FloatDistribution(0.1, 0.5, step=0.1),
+        "units": optuna.distributions.IntDistribution(8, 64, step=8),
+        "layers": range(3, 0, -1),
+        "kind": optuna.distributions.CategoricalDistribution(["a", "b"]),
+    }
+    for strategy in ("random", optuna.samplers.RandomSampler(seed=1)):
+        for point in points(search(space, strategy=strategy, trials=5)):
+            assert round(point["lr"], 1) in (0.1, 0.2, 0.3, 0.4, 0.5)
+            assert point["units"] in range(8, 65, 8)
+            assert point["layers"] in (1, 2, 3)
+            assert point["kind"] in "ab"
+    assert len(search({name: space[name] for name in ("units", "kind")})) == 16, "a grid of what can be listed"
+    with pytest.raises(ConfigError, match=r"Optuna samples from one dict; list values for lr, or search each dict"):
+        search([space, {"kind": "c"}], trials=3)
 
 
 # ---- which trials halving cuts, at which rung ------------------------------------------------------------------------
@@ -200,12 +225,12 @@ def train(args, ctx):
 
 
 def last_steps(losses, rungs):
-    """Return the last step of each trial, one after another: one of three goes on at each rung."""
+    """Return the last step of each trial, one after another: of those that reach a rung, the best third goes on."""
     reached, ends = {rung: [] for rung in rungs}, []
     for loss in losses:
         for rung in rungs:
             reached[rung].append(loss)
-            if sorted(reached[rung]).index(loss) >= math.ceil(len(reached[rung]) / 3):
+            if sorted(reached[rung]).index(loss) >= max(1, len(reached[rung]) // 3):
                 ends.append(rung)
                 break
         else:
@@ -213,7 +238,7 @@ def last_steps(losses, rungs):
     return ends
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, 3])
 @pytest.mark.parametrize(
     ("steps", "options", "rungs"),
     [(None, {}, (1, 3, 9)), (None, {"min_steps": 4}, (4,)), (9, {}, (1, 3)), (18, {}, (2, 6))],

@@ -7,16 +7,13 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from tfos_lab.core.config import NodeOptions
 from tfos_lab.core.options import takes_options
-from tfos_lab.driver.parallel.results import ParallelResults
-from tfos_lab.driver.parallel.start import ParallelPlan, make_runs
-from tfos_lab.errors import ParallelFailed
+from tfos_lab.driver.parallel.runs import ParallelRuns
+from tfos_lab.driver.parallel.start import make_runs
+from tfos_lab.driver.parallel.state import ParallelResults
 from tfos_lab.notebook.display import is_shown, open_display, render_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from tfos_lab.driver.parallel.runner import Runner
-    from tfos_lab.driver.parallel.runs import ParallelRuns
 
 
 @takes_options(NodeOptions, "parallel")
@@ -81,35 +78,34 @@ def parallel(
     [0, 1, 4, 9]
     """
     __tracebackhide__ = True
-    plan = ParallelPlan(slots=slots, retries=retries, timeout=timeout)
+    limits = {"slots": slots, "retries": retries, "timeout": timeout}
     return run_all(
-        map_fun, args_list, plan, spark=spark, name=name, raise_failures=raise_failures, show=show, **options
+        map_fun, args_list, spark=spark, name=name, raise_failures=raise_failures, show=show, **limits, **options
     )
 
 
 def run_all(
     map_fun: Callable[..., Any],
     args_list: Iterable[Any],
-    plan: ParallelPlan,
     *,
     raise_failures: bool = True,
     show: bool | None = None,
     **options: Any,
 ) -> ParallelResults:
-    """Run everything to its end, and show it; see `parallel`."""
+    """Run everything to its end, and show it; see `parallel`, and `make_runs` for the options."""
     __tracebackhide__ = True
-    runs, runner = make_runs(map_fun, args_list, plan, **options)
-    results = run_shown(runs, runner, show=show)
+    runs = make_runs(map_fun, args_list, **options)
+    results: ParallelResults = run_shown(runs, show=show)
     if results.failures and raise_failures:
-        raise ParallelFailed(failed=results.failures.values(), results=results)
+        raise runs.failure()
     return results
 
 
-def run_shown(runs: ParallelRuns, runner: Runner, *, show: bool | None = None) -> ParallelResults:
-    """Run everything to its end, and show it meanwhile."""
+def run_shown(runs: ParallelRuns, *, show: bool | None = None) -> Any:
+    """Run everything to its end, and show it meanwhile; return the results."""
     __tracebackhide__ = True
     render_errors()
     if not is_shown(show=show):
-        return runner.run()
+        return runs.run()
     with open_display(runs) as display:
-        return runner.run(display.poll)
+        return runs.run(display.poll)

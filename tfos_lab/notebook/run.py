@@ -18,7 +18,7 @@ from tfos_lab.core.launchers import LAUNCHERS
 from tfos_lab.core.states import RunState
 from tfos_lab.driver.cluster import Cluster
 from tfos_lab.driver.feed.splits import check_splits, session_of
-from tfos_lab.driver.parallel.feeder import Feed
+from tfos_lab.driver.parallel.tries import Feed
 from tfos_lab.driver.start import clusters, make_cluster
 from tfos_lab.errors import ClusterEnded, ClusterInterrupted, ConfigError, WaitTimeout
 from tfos_lab.notebook.cell.location import typed_cell

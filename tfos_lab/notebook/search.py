@@ -7,20 +7,14 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from tfos_lab.core.config import RunOptions
 from tfos_lab.core.options import takes_options
-from tfos_lab.core.states import NodeState
-from tfos_lab.driver.parallel.start import ParallelPlan
-from tfos_lab.driver.search import domains
-from tfos_lab.driver.search.inputs import ClusterSize
-from tfos_lab.driver.search.plan import SearchPlan
-from tfos_lab.driver.search.results import SearchResults
-from tfos_lab.driver.search.start import SearchRequest, make_search
-from tfos_lab.notebook.display import is_shown, open_display, render_errors
+from tfos_lab.driver.search import space as values
+from tfos_lab.driver.search.runs import ClusterSize
+from tfos_lab.driver.search.start import SearchPlan, make_search
+from tfos_lab.driver.search.trials import SearchResults
+from tfos_lab.notebook.parallel import run_shown
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from tfos_lab.driver.parallel.runner import Runner
-    from tfos_lab.driver.search.runs import SearchRuns
 
 
 class Search:
@@ -46,10 +40,10 @@ class Search:
     ({'x': 2}, 0.0)
     """
 
-    uniform = staticmethod(domains.uniform)
-    log_uniform = staticmethod(domains.log_uniform)
-    integers = staticmethod(domains.integers)
-    choice = staticmethod(domains.choice)
+    uniform = staticmethod(values.uniform)
+    log_uniform = staticmethod(values.log_uniform)
+    integers = staticmethod(values.integers)
+    choice = staticmethod(values.choice)
 
     def __init__(self) -> None:
         self.last: SearchResults | None = None
@@ -92,10 +86,12 @@ class Search:
             ``ctx.callbacks()``, or returns a dict with the metric in it.
         space : dict, or list of dict
             Each parameter's values: a list, a range, ``search.uniform(low, high)``, ``log_uniform``, ``integers``,
-            ``choice``, or a single value. Of a list of dicts, the points of all are tried.
+            ``choice``, a distribution of Optuna's, or a single value. Of a list of dicts with listed values, the points
+            of all are tried.
         strategy : {"grid", "random", "halving", "optuna"}, or an Optuna sampler or study, optional
             ``"halving"`` draws points at random and stops early, at rungs, the trials that are not among the best there
             so far. By default the whole grid where ``trials`` is not given and the space is finite, else random points.
+            Halving, ``"optuna"``, and points of a space whose values are not listed need Optuna.
         trials : int, optional
             How many at most; all points of a finite space by default.
         metric : str, optional
@@ -147,11 +143,10 @@ class Search:
             If the user interrupted or stopped the search; its ``results`` hold what was found until then.
         """
         __tracebackhide__ = True
-        request = SearchRequest(
-            map_fun=map_fun,
-            space=space,
-            args=args,
-            plan=SearchPlan(
+        runs = make_search(
+            map_fun,
+            space,
+            SearchPlan(
                 strategy=strategy,
                 trials=trials,
                 metric=metric,
@@ -160,34 +155,25 @@ class Search:
                 min_steps=min_steps,
                 seed=seed,
             ),
-            runs_plan=ParallelPlan(slots=slots, retries=retries, timeout=timeout),
             cluster_size=cluster_size,
+            slots=slots,
+            retries=retries,
+            timeout=timeout,
+            args=args,
             data=data,
             spark=spark,
             name=name,
-            options=options,
+            **options,
         )
-        runs, runner = make_search(request)
         try:
-            return _run_to_the_end(runs, runner, show=show)
+            found: SearchResults = run_shown(runs, show=show)
         finally:
-            self.last = runs.found
+            self.last = runs.results
+        if len(found.failures) == len(found):
+            raise runs.failure()
+        return found
 
     __call__ = search
-
-
-def _run_to_the_end(runs: SearchRuns, runner: Runner, *, show: bool | None) -> SearchResults:
-    __tracebackhide__ = True
-    render_errors()
-    if not is_shown(show=show):
-        runner.run()
-    else:
-        with open_display(runs) as display:
-            runner.run(display.poll)
-    broken = [entry for entry in runs.state.entries if entry.state in (NodeState.FAILED, NodeState.LOST)]
-    if len(broken) == len(runs.state.entries):
-        raise runs.failure()
-    return runs.found
 
 
 search = Search()

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from tfos_lab.compat.driver.start import default_fs_of, gpus_wanted, session_of
 from tfos_lab.compat.instance_function import InstanceSettings, run_instance
 from tfos_lab.core.options import is_int
-from tfos_lab.driver.parallel.start import ParallelPlan
 from tfos_lab.errors import ConfigError
 from tfos_lab.notebook.parallel import run_all
 
@@ -33,4 +32,4 @@ def run_instances(
         num_gpus=1 if gpus is None else gpus,
     )
     instance = functools.partial(run_instance, map_fn, settings, tf_args)
-    run_all(instance, range(num_executors), ParallelPlan(at_once=bool(use_barrier)), spark=session, name="TFParallel")
+    run_all(instance, range(num_executors), at_once=bool(use_barrier), spark=session, name="TFParallel")

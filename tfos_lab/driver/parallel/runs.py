@@ -1,25 +1,30 @@
-"""All independent runs of one call as displays and other processes see them: a view with a row for each run."""
+"""All independent runs of one call: begins as many as there are slots, records how each ends, and shows them.
+
+To displays and other processes they are one run, with a row for each; see `tfos_lab.driver.parallel.start.make_runs`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tfos_lab.core.config import ClusterConfig
+from tfos_lab.core.gpu_shares import ALL
 from tfos_lab.core.launchers import LauncherTraits
+from tfos_lab.core.payload import pack
 from tfos_lab.core.roles import chief_of
 from tfos_lab.core.states import NodeState, RunState
+from tfos_lab.data.session_stores import stores_of
 from tfos_lab.driver.bus import Bus
+from tfos_lab.driver.cluster import Cluster
 from tfos_lab.driver.history import History
-from tfos_lab.driver.parallel.nodes import node_specs_of
-from tfos_lab.driver.parallel.results import ParallelResults
 from tfos_lab.driver.parallel.slots import Slots
-from tfos_lab.driver.parallel.state import ParallelState, RunEntry
-from tfos_lab.driver.parallel.tries import RunTry
+from tfos_lab.driver.parallel.state import ParallelResults, ParallelState, RunEntry, short
+from tfos_lab.driver.parallel.tries import Ended, Ending, Fatal, Feed, Returned, RunTry, node_specs_of
 from tfos_lab.driver.publisher import make_publisher
 from tfos_lab.driver.record.inputs import Plain, plain_inputs
 from tfos_lab.driver.record.recorder import RunRecorder
@@ -34,8 +39,20 @@ from tfos_lab.driver.state.events import (
     SearchFacts,
     StateChanged,
 )
-from tfos_lab.errors import ParallelFailed, ParallelInterrupted, TfosError
+from tfos_lab.errors import ParallelFailed, ParallelInterrupted, RunFailed, TfosError
+from tfos_lab.launchers.spark import session as spark_session
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOOPBACK = ("127.0.0.1", "127.0.0.1")
+# Short, so that ■ and the display react quickly.
+_STEP_S = 0.05
+# After ■ nobody wants to wait: runs get no more than this to shut down.
+_INTERRUPT_GRACE_S = 1.0
+_JOIN_S = 5.0
+# After a run that found no slot, Spark is asked again so much later.
+_NO_SLOT_S = 0.5
 # Up to so many runs, each change is told at once; of more, what has changed in so many seconds.
 _FEW_RUNS = 12
 _TELL_EVERY_S = 2.0
@@ -44,70 +61,406 @@ _RECORD_TIMEOUT_S = 2.0
 
 
 class ParallelRuns:
-    """The runs of one call; `tfos_lab.driver.parallel.runner.Runner` moves them on.
+    """The runs of one call. `run` moves them on; the rest may be called from any thread meanwhile.
+
+    Each try is on a thread of its own (``tfos-run-…``), or inline on the calling one. Unless they are inline, another
+    thread (``tfos-runs-…``) begins them, and the calling one only waits: an interrupt that meets a call to Spark may be
+    lost, as py4j turns it into another error, or Python forgets what is raised while it frees an object.
 
     Parameters
     ----------
+    map_fun : callable
+        The user's function.
+    args : sequence
+        What each run gets.
     config : ClusterConfig
-        What each run is asked for.
+        What each run's cluster is asked for.
     launcher : LauncherTraits
-        Who starts their nodes.
-    state : ParallelState
-        The runs.
+        Who starts the nodes.
+    session : SparkSession or None
+        Whose executors to use.
     slots : Slots
-        Where they find a slot.
-    run_dir : RunDir
-        The folder that holds theirs.
-    call : (callable, object)
-        The user's function, and the arguments that all runs have in common, or None: both are recorded.
+        Where the runs find a slot.
+    retries : int
+        How often a run that failed is tried again.
+    timeout_s : float or None
+        How long a try may run.
+    feed : callable or None
+        Feeds the nodes of each run their rows, once they run.
+    common : object
+        Arguments that all runs have in common, to be recorded.
 
     Attributes
     ----------
     noun : str
         What one of them is called.
+    state : ParallelState
+        Which of them wait, go on and have ended.
+    parts : dict of int to RunDir
+        The folder of each run's last try.
     lock : threading.RLock
         Held while the state changes.
-    tries : dict of int to RunTry
-        The tries that go on, by run.
     """
 
     noun = "run"
+    _failed_with: ClassVar[type[ParallelFailed]] = ParallelFailed
 
     def __init__(
         self,
+        map_fun: Callable[..., Any],
+        args: Sequence[Any],
         config: ClusterConfig,
         launcher: LauncherTraits,
-        state: ParallelState,
-        slots: Slots,
-        run_dir: RunDir,
+        session: SparkSession | None,
         *,
-        call: tuple[Callable[..., Any], Any],
+        slots: Slots,
+        retries: int = 0,
+        timeout_s: float | None = None,
+        feed: Feed | None = None,
+        common: Any = None,
     ) -> None:
-        self.id = run_dir.id
-        self.name = config.name
+        self.map_fun = map_fun
+        self.name: str = config.name
         self.config = config
         self.launcher = launcher
-        self.state = state
-        self.slots = slots
-        self.files = run_dir
-        self.lock = threading.RLock()
-        self.tries: dict[int, RunTry] = {}
+        self.timeout_s = timeout_s
+        self.feed = feed
+        self.inputs: dict[str, Plain] = plain_inputs(map_fun, common)
+        self.state = ParallelState([short(one) for one in args], retries)
+        self._args = args
+        self._session = session
+        self._slots = slots
+        self._hosts = spark_session.driver_hosts(session) if launcher.spans_hosts and session else _LOOPBACK
+        self._stores = stores_of(session)
+        self._leader = chief_of(node_specs_of(config, launcher)).node
+        # Where they are written, and who is told.
+        self.files = RunDir.make(config.name)
+        self.id = self.files.id
+        self.parts: dict[int, RunDir] = {}
         self._called_s = time.time()
         self._ended_s: float | None = None
-        self.map_fun = call[0]
-        self.inputs: dict[str, Plain] = plain_inputs(*call)
+        self._told_s = 0.0
         self.history = History(self._called_s)
         self.bus = Bus(self._on_events)
-        self._nodes: dict[int, NodeView] = {}
-        self._parts: dict[int, RunDir] = {}
-        self._told_s = 0.0
-        self._leader = chief_of(node_specs_of(config, launcher)).node
         self._publisher = make_publisher(
-            run_dir, lambda: str(run_dir.events), lambda: self.ended, tensorboard=config.tensorboard
+            self.files, lambda: str(self.files.events), lambda: self.ended, tensorboard=config.tensorboard
         )
-        self._recorder = RunRecorder(run_dir, self, lambda: keep_newest(run_dir, config))
+        self._recorder = RunRecorder(self.files, self, lambda: keep_newest(self.files, config))
+        # What goes on now; of tries that have ended, the nodes as they were seen last.
+        self.lock = threading.RLock()
+        self._changed = threading.Condition(self.lock)
+        self._tries: dict[int, RunTry] = {}
+        self._nodes: dict[int, NodeView] = {}
+        self._threads: set[threading.Thread] = set()
+        self._fatal: TfosError | None = None
+        # The executors are fit, or there are none; a function has run and ended.
+        self._proven = not launcher.spans_hosts
+        self._one_has_run = False
+        self._not_before_s = 0.0
 
-    # ---- for displays -----------------------------------------------------------------------------------------------
+    # ---- what a search does otherwise; all but the first two are called with the lock held ---------------------------
+
+    def call_of(self, index: int) -> tuple[Callable[..., Any], Any]:
+        """Return the function, and what it gets, in a run that begins."""
+        return self.map_fun, self._args[index]
+
+    def config_of(self, index: int) -> ClusterConfig:  # noqa: ARG002 - a hook
+        """Return what the cluster of a run that begins is asked for."""
+        return self.config
+
+    def _size_of(self, entry: RunEntry) -> int:
+        """Return how many slots a run takes that may begin next."""
+        return entry.slots
+
+    def _begins(self, entry: RunEntry) -> None:
+        """A run begins its next try."""
+
+    def _judge(self, entry: RunEntry, order: int, report: MetricsReported) -> bool:  # noqa: ARG002 - a hook
+        """Return whether a run is to be cut, as a node has reported; ``order`` is 0 for the one that leads."""
+        return False
+
+    def _has_returned(self, entry: RunEntry, value: Any) -> TfosError | None:  # noqa: ARG002 - a hook
+        """Return why no run can succeed, if the value that one has returned proves it."""
+        return None
+
+    def _has_ended(self, entry: RunEntry) -> None:
+        """A run has ended for good."""
+
+    def _all_have_ended(self) -> None:
+        """No run begins or goes on any more."""
+
+    def _in_order(self) -> Sequence[RunEntry]:
+        """Return the runs in the order of the table."""
+        return self.state.entries
+
+    def _facts_of(self, entry: RunEntry) -> dict[str, Any]:  # noqa: ARG002 - a hook
+        """Return further fields of a run's `RunFacts`."""
+        return {}
+
+    def _search_facts(self) -> SearchFacts | None:
+        return None
+
+    def _count_failed(self) -> int:
+        """Return how many runs have failed, if that makes the whole a failure."""
+        return self.state.count(NodeState.FAILED, NodeState.LOST)
+
+    # ---- to their ends ----------------------------------------------------------------------------------------------
+
+    def run(self, on_step: Callable[[], None] = lambda: None) -> Any:
+        """Run all to their ends, and return the results; ``on_step`` is called often on this thread.
+
+        Raises
+        ------
+        ParallelInterrupted
+            If the user interrupted or stopped them: all are stopped.
+        TfosError
+            If no run can succeed, as executors lack a package or the session is dead: all are stopped.
+        """
+        interrupted = False
+        try:
+            self._recorder.start()
+            if self._publisher is not None:
+                self._publisher.publish()
+            self._tell()
+            if self.launcher.runs_inline:
+                self._move_on(on_step)
+            else:
+                self._move_on_beside(on_step)
+            on_step()
+        except KeyboardInterrupt:
+            interrupted = True
+            self._stop_at_once()
+        except BaseException:
+            self._stop_at_once()
+            raise
+        finally:
+            self._finish()
+        if self._fatal is not None:
+            raise self._fatal
+        results = self.results
+        if interrupted or self.state.stopping:
+            raise ParallelInterrupted(self.name, results, self.state.count(NodeState.DONE), noun=self.noun)
+        return results
+
+    def _move_on_beside(self, on_step: Callable[[], None]) -> None:
+        errors, over = [], threading.Event()
+
+        def move_on() -> None:
+            try:
+                self._move_on()
+            except BaseException as error:  # noqa: BLE001 - raised where the runs are waited for
+                errors.append(error)
+            finally:
+                over.set()
+
+        thread = threading.Thread(target=move_on, name=f"tfos-runs-{self.id}", daemon=True)
+        self._threads.add(thread)
+        thread.start()
+        while not over.wait(_STEP_S):
+            on_step()
+        if errors:
+            raise errors[0]
+
+    def _move_on(self, on_step: Callable[[], None] = lambda: None) -> None:
+        stopped = False
+        while not self.state.over:
+            if self._fatal is not None and not stopped:
+                stopped = True
+                self._stop_at_once()
+            began = self._begin_some()
+            on_step()
+            with self._changed:
+                if not began and not self.state.over:
+                    self._changed.wait(_STEP_S)
+
+    def _stop_at_once(self) -> None:
+        """Stop all within a short time; a second interrupt gives them no time at all."""
+        try:
+            self.stop(grace=min(self.config.grace, _INTERRUPT_GRACE_S))
+        except KeyboardInterrupt:
+            self.stop(grace=0.0)
+
+    def stop(self, *, grace: float | None = None) -> None:
+        """Stop all runs that go on, and begin no others; may be called twice, and from any thread."""
+        with self.lock:
+            self.state.stop()
+            tries = list(self._tries.values())
+        self._tell()
+        name = f"tfos-stop-{self.id}"
+        threads = [threading.Thread(target=one.stop, args=(grace,), name=name, daemon=True) for one in tries]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def _finish(self) -> None:
+        try:
+            for thread in list(self._threads):
+                if thread.ident is not None:  # an interrupt may have come just before its start
+                    thread.join(_JOIN_S)
+            with self.lock:
+                self._all_have_ended()
+        finally:
+            with self.lock:
+                self._ended_s = time.time()
+            self._recorder.finish()
+            self._tell()
+            try:
+                self._recorder.join(_RECORD_TIMEOUT_S)
+            finally:  # also after another interrupt
+                if self._publisher is not None:
+                    self._publisher.close()
+
+    # ---- begin ------------------------------------------------------------------------------------------------------
+
+    def _begin_some(self) -> bool:
+        """Begin as many runs as there are slots; return whether any has begun."""
+        free, begun = self._free_slots(), False
+        while free > 0 and (entry := self._begin_next(free)) is not None:
+            begun = True
+            free = free - entry.slots if self._proven else 0
+        return begun
+
+    def _free_slots(self) -> int:
+        state = self.state
+        if not state.waiting or time.monotonic() < self._not_before_s:
+            return 0
+        with self.lock:
+            tries = list(self._tries.values())
+            launching = sum(state.entries[one.index].slots for one in tries if not one.has_slots)
+            taken, wanted = state.taken, state.next_slots
+        # The first one has the executors looked at, for all.
+        self._proven = self._proven or any(one.has_slots for one in tries)
+        if not self._proven and tries:
+            return 0
+        try:
+            return self._slots.free(taken, launching, wanted)
+        except Exception as error:  # noqa: BLE001 - the session has gone, or its JVM: py4j raises many kinds
+            with self.lock:
+                state.fail_waiting(f"Spark does not answer any more: {type(error).__name__}: {error}")
+            self._tell()
+            return 0
+
+    def _begin_next(self, free: int) -> RunEntry | None:
+        """Begin the next run that fits in so many slots, and return it."""
+        with self.lock:
+            index = self._choose(free)
+            if index is None:
+                return None  # none fits, or all were stopped meanwhile
+            self.state.begin(index, time.time())
+            one = self._begin(self.state.entries[index])
+        self._tell(at_once=False)
+        if self.launcher.runs_inline:
+            self._execute(one)
+        else:
+            name = f"tfos-run-{self.id}.{index}"
+            thread = threading.Thread(target=self._execute, args=(one,), name=name, daemon=True)
+            self._threads.add(thread)
+            thread.start()
+        return self.state.entries[index]
+
+    def _choose(self, free: int) -> int | None:
+        try:
+            index = self.state.fitting(free, self._size_of)
+            if index is not None:
+                self._begins(self.state.entries[index])
+            return index
+        except TfosError as error:
+            self._refute(error)
+            return None
+
+    def _begin(self, entry: RunEntry) -> RunTry:
+        index = entry.index
+        extra_env = self._slots.environ(index, entry.slots)
+        part = self.files.make_part(f"{index}.{entry.tries}" if entry.tries > 1 else str(index))
+        self.parts[index] = part
+        one = self._tries[index] = RunTry(self, index, lambda: self._make_cluster(index, part, extra_env))
+        return one
+
+    def _make_cluster(self, index: int, part: RunDir, extra_env: dict[str, str]) -> Cluster:
+        """Return the cluster of a run's next try, which is not launched yet."""
+        config = self.config_of(index)
+        if extra_env:
+            config = dataclasses.replace(config, env={**config.env, **extra_env}, gpus=None)
+        elif config.gpus is None:
+            config = dataclasses.replace(config, gpus=ALL)  # else the first run would take all
+        map_fun, args = self.call_of(index)
+        return Cluster(
+            config,
+            (map_fun, args),
+            launcher=self.launcher,
+            node_specs=node_specs_of(config, self.launcher),
+            files=part,
+            payload=b"" if self.launcher.runs_inline else pack(map_fun, args, with_modules=True),
+            spark=self._session,
+            hosts=self._hosts,
+            stores=self._stores,
+            chief_stays_here=False,  # runs would collide there
+            published=False,
+        )
+
+    # ---- end --------------------------------------------------------------------------------------------------------
+
+    def is_cut(self, index: int, order: int, report: MetricsReported) -> bool:
+        """Return whether a run is to be cut, as a node has reported; ``order`` is 0 for the one that leads."""
+        with self.lock:
+            return self._judge(self.state.entries[index], order, report) and not self.state.stopping
+
+    def _execute(self, one: RunTry) -> None:
+        ending: Ending = Ended.STOPPED
+        try:
+            ending = one.execute()
+        finally:
+            self._record(one.index, ending)
+            self._threads.discard(threading.current_thread())
+
+    def _record(self, index: int, ending: Ending) -> None:
+        with self._changed:
+            self._nodes[index] = self._tries.pop(index).node()
+            self._slots.release(index)
+            self._take(index, ending, time.time())
+            entry = self.state.entries[index]
+            if entry.state.ended:
+                self._has_ended(entry)
+            self._changed.notify_all()
+        self._tell(at_once=False)
+
+    def _take(self, index: int, ending: Ending, now_s: float) -> None:
+        if isinstance(ending, Returned | RunFailed) or ending is Ended.CUT:
+            self._proven = self._one_has_run = True
+        match ending:
+            case Returned(value=value):
+                self.state.returned(index, value, now_s)
+                self._refute(self._has_returned(self.state.entries[index], value))
+            case RunFailed():
+                self.state.failed(index, self._complete(index, ending, now_s), now_s)
+            case Ended.NO_SLOT:
+                self._not_before_s = time.monotonic() + _NO_SLOT_S
+                self.state.put_back(index)
+            case Ended.STOPPED:
+                self.state.stopped(index, now_s)
+            case Ended.CUT:
+                self.state.cut(index, now_s)
+            case Fatal(error=error) if not (self._proven and self._one_has_run):
+                self.state.stopped(index, now_s)
+                self._refute(error)
+            case Fatal(error=error):
+                failure = RunFailed(run=index, kind="lost", error=type(error).__name__, message=str(error))
+                self.state.failed(index, self._complete(index, failure, now_s), now_s)
+
+    def _refute(self, error: TfosError | None) -> None:
+        """Let no run begin any more, if there is a proof that none can succeed."""
+        if error is not None:
+            self._fatal = self._fatal or error
+            self.state.stop()
+
+    def _complete(self, index: int, failure: RunFailed, now_s: float) -> RunFailed:
+        entry = self.state.entries[index]
+        failure.run, failure.argument, failure.tries, failure.noun = index, entry.args, entry.tries, self.noun
+        failure.seconds = entry.seconds(now_s) or 0.0
+        return failure
+
+    # ---- for displays and records -----------------------------------------------------------------------------------
 
     @property
     def run_dir(self) -> Path:
@@ -120,10 +473,15 @@ class ParallelRuns:
         return self._ended_s is not None
 
     @property
-    def results(self) -> ParallelResults:
-        """What the runs have returned so far."""
+    def results(self) -> Any:
+        """What the runs have returned so far: `ParallelResults`, or what a search has found."""
         with self.lock:
             return ParallelResults([dataclasses.replace(entry) for entry in self.state.entries])
+
+    def failure(self) -> TfosError:
+        """Return the error that tells the failures."""
+        results = self.results
+        return self._failed_with(failed=results.failures.values(), results=results)
 
     def view(self) -> ClusterView:
         """Return all that can be seen of the runs now, as one value."""
@@ -145,35 +503,29 @@ class ParallelRuns:
                 search=self._search_facts(),
             )
 
-    def _in_order(self) -> Sequence[RunEntry]:
-        """Return the runs in the order of the table."""
-        return self.state.entries
-
-    def _search_facts(self) -> SearchFacts | None:
-        return None
-
     def _state(self) -> RunState:
         if self._ended_s is None:
             return RunState.STOPPING if self.state.stopping else RunState.RUNNING
         if self.state.count(NodeState.STOPPED):
             return RunState.STOPPED
-        return RunState.FAILED if self.state.count(NodeState.FAILED, NodeState.LOST) else RunState.DONE
+        return RunState.FAILED if self._count_failed() else RunState.DONE
 
     def _reason(self) -> str:
-        failed = self.state.count(NodeState.FAILED, NodeState.LOST)
+        failed = self._count_failed()
         return f"{failed} of {len(self.state.entries)} {self.noun}s failed" if failed and self.ended else ""
 
     def _notes(self) -> tuple[str, ...]:
         notes = self.history.notes
-        if self.slots.is_waiting and self.state.waiting and not self.ended:
-            total = f"of {self.slots.total} " if self.slots.total else ""
+        if self._slots.is_waiting and self.state.waiting and not self.ended:
+            total = f"of {self._slots.total} " if self._slots.total else ""
             notes = (*notes, f"Waiting for a free task slot {total}in Spark.")
         return tuple(notes)
 
     def _node(self, entry: RunEntry, now_s: float) -> NodeView:
-        going = self.tries.get(entry.index)
+        going = self._tries.get(entry.index)
         node = going.node() if going is not None else self._nodes.get(entry.index)
         node = node or NodeView(self.name_of(entry.index), "run", entry.index, is_chief=False)
+        part = self.parts.get(entry.index)
         seconds = entry.seconds(now_s)
         # Whole seconds while it runs: the page gets what has changed.
         shown = seconds if seconds is None or entry.ended_s is not None else float(int(seconds))
@@ -186,24 +538,10 @@ class ParallelRuns:
                 going=going is not None,
                 tries=entry.tries,
                 seconds=shown,
-                best=self._best_of(entry),
-                params=self._params_of(entry),
-                log=self._log_of(entry.index),
+                log=str(part.log(self._leader).relative_to(self.run_dir)) if part is not None else "",
+                **self._facts_of(entry),
             ),
         )
-
-    def _best_of(self, entry: RunEntry) -> float | None:  # noqa: ARG002 - a hook
-        """Return the best value that a run has reported, where that is of interest."""
-        return None
-
-    def _params_of(self, entry: RunEntry) -> Mapping[str, Plain]:  # noqa: ARG002 - a hook
-        """Return the parameters of a run, where each has its own."""
-        return {}
-
-    def _log_of(self, index: int) -> str:
-        """Return the log file of a run's last try, below the folder of all runs."""
-        part = self._parts.get(index)
-        return str(part.log(self._leader).relative_to(self.run_dir)) if part is not None else ""
 
     def name_of(self, index: int) -> str:
         """Return what displays call a run."""
@@ -225,59 +563,13 @@ class ParallelRuns:
 
     def files_of(self, index: int) -> RunDir:
         """Return the folder of a run's last try."""
-        return self._parts.get(index, self.files)
-
-    def part(self, index: int) -> RunDir | None:
-        """Return the folder of a run's last try, if there was one."""
-        return self._parts.get(index)
-
-    def failure(self) -> TfosError:
-        """Return the error that tells the failures."""
-        results = self.results
-        return ParallelFailed(failed=results.failures.values(), results=results)
-
-    def interruption(self) -> ParallelInterrupted:
-        """Return the error that tells that the user has stopped them."""
-        results = self.results
-        return ParallelInterrupted(self.name, results, results.done)
+        return self.parts.get(index, self.files)
 
     def reports_after(self, count: int = 0) -> tuple[list[MetricsReported], int]:
         """Return the metrics reported after the first ``count`` ones, and how many there have been in all."""
         return self.history.metrics_after(count)
 
-    def stop(self, *, grace: float | None = None) -> None:
-        """Stop all runs that go on, and begin no others; may be called twice, and from any thread."""
-        with self.lock:
-            self.state.stop()
-            tries = list(self.tries.values())
-        self.tell()
-        name = f"tfos-stop-{self.id}"
-        threads = [threading.Thread(target=one.stop, args=(grace,), name=name, daemon=True) for one in tries]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    # ---- for the runner ---------------------------------------------------------------------------------------------
-
-    def publish(self) -> None:
-        """Show the runs to other processes, and record them from now on."""
-        self._recorder.start()
-        if self._publisher is not None:
-            self._publisher.publish()
-
-    def make_part(self, index: int) -> RunDir:
-        """Make the folder of a run's next try."""
-        tries = self.state.entries[index].tries
-        part = self.files.make_part(f"{index}.{tries}" if tries > 1 else str(index))
-        self._parts[index] = part
-        return part
-
-    def keep(self, index: int) -> None:
-        """Keep what is seen of a try that has ended."""
-        self._nodes[index] = self.tries.pop(index).node()
-
-    def tell(self, *, at_once: bool = True) -> None:
+    def _tell(self, *, at_once: bool = True) -> None:
         """Tell subscribers that something has changed; unless ``at_once``, not too often for many runs."""
         now_s = time.time()
         if not at_once and len(self.state.entries) > _FEW_RUNS and now_s - self._told_s < _TELL_EVERY_S:
@@ -286,18 +578,6 @@ class ParallelRuns:
         with self.lock:
             state, reason = self._state(), self._reason()
         self.bus.publish(StateChanged(time_s=now_s, state=state, reason=reason))
-
-    def end(self) -> None:
-        """All runs have ended."""
-        with self.lock:
-            self._ended_s = time.time()
-        self._recorder.finish()
-        self.tell()
-        try:
-            self._recorder.join(_RECORD_TIMEOUT_S)
-        finally:  # also after another interrupt
-            if self._publisher is not None:
-                self._publisher.close()
 
     def _on_events(self, *events: Event) -> None:
         self.history.record(*events)

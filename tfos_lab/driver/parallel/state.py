@@ -1,19 +1,28 @@
-"""Which independent runs wait, go on, have returned or have failed. Pure state: no threads, no clock."""
+"""Which independent runs wait, go on, have returned or have failed, and what they returned. No threads, no clock."""
 
 from __future__ import annotations
 
+import itertools
+import reprlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, overload
 
 from tfos_lab.core.states import NodeState
 from tfos_lab.errors import RunFailed
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 # A run that needs several slots is overtaken by so many others that need fewer; then they wait for it.
-MOST_OVERTAKEN = 4
+_MOST_OVERTAKEN = 4
 # Of the runs that wait, the first ones may fit.
 _LOOK_AHEAD = 8
+# A value, and all of them, as `repr` shows them; an argument as tables do.
+_WIDTH = 120
+_MAX_LINES = 50
+_SHOWN_CHARS = 60
 
 
 @dataclass
@@ -89,11 +98,6 @@ class ParallelState:
         return len(self._waiting)
 
     @property
-    def going(self) -> set[int]:
-        """The runs that go on now."""
-        return set(self._going)
-
-    @property
     def over(self) -> bool:
         """Whether all runs have ended."""
         return not self._waiting and not self._going
@@ -112,7 +116,7 @@ class ParallelState:
         """How many slots the first run that waits takes."""
         return self.entries[self._waiting[0]].slots if self._waiting else 0
 
-    def fitting(self, free: int, size: Callable[[RunEntry], int] = lambda entry: entry.slots) -> int | None:
+    def fitting(self, free: int, size: Callable[[RunEntry], int]) -> int | None:
         """Return the run to begin in so many free slots; None if the next ones need more.
 
         Runs begin in order. One that needs more slots than are free is overtaken by smaller ones, but not for ever.
@@ -121,13 +125,12 @@ class ParallelState:
             entry = self.entries[self._waiting[place]]
             if size(entry) <= free:
                 return entry.index
-            if entry.overtaken >= MOST_OVERTAKEN:
+            if entry.overtaken >= _MOST_OVERTAKEN:
                 return None
         return None
 
-    def begin(self, now_s: float, index: int | None = None) -> int:
-        """Begin the next try of a run that waits, by default of the first one, and return it."""
-        index = self._waiting[0] if index is None else index
+    def begin(self, index: int, now_s: float) -> None:
+        """Begin the next try of a run that waits."""
         for place in range(self._waiting.index(index)):
             self.entries[self._waiting[place]].overtaken += 1
         self._waiting.remove(index)
@@ -135,7 +138,6 @@ class ParallelState:
         entry.tries += 1
         entry.began_s, entry.ended_s = now_s, None
         self._going.add(index)
-        return index
 
     def put_back(self, index: int) -> None:
         """No slot was free for a run after all: its try does not count, and it is the next one to begin."""
@@ -199,3 +201,113 @@ def _final_state(entry: RunEntry) -> NodeState:
     if entry.failure is None:
         return NodeState.STOPPED
     return NodeState.LOST if entry.failure.kind == "lost" else NodeState.FAILED
+
+
+class ParallelResults(Sequence[Any]):
+    """The values that the runs returned, in the order of ``args_list``.
+
+    In the place of a run that failed stands its `RunFailed`, in that of a run that was stopped None.
+
+    Attributes
+    ----------
+    failures : dict of int to RunFailed
+        The runs that failed, by their places.
+    states : list of str
+        ``"done"``, ``"failed"``, ``"lost"`` or ``"stopped"``, one for each run.
+    """
+
+    def __init__(self, entries: Sequence[RunEntry]) -> None:
+        self._entries = list(entries)
+        self.failures: dict[int, RunFailed] = {
+            entry.index: entry.failure for entry in self._entries if entry.failure is not None
+        }
+        self.states = [entry.state.value for entry in self._entries]
+
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Any]: ...
+    def __getitem__(self, index: int | slice) -> Any:
+        if isinstance(index, slice):
+            return [_value_of(entry) for entry in self._entries[index]]
+        return _value_of(self._entries[index])
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == list(other) if isinstance(other, ParallelResults | list) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # as a list
+
+    def __repr__(self) -> str:
+        lines = [f"{entry.index}: {_shown(entry)}" for entry in self._entries[:_MAX_LINES]]
+        more = len(self) - len(lines)
+        return "\n".join([*lines, *([f"… and {more} more"] if more else [])]) or "no runs"
+
+    def _repr_html_(self) -> str:
+        return str(self.table.to_html(index=False))
+
+    @property
+    def done(self) -> int:
+        """How many runs returned."""
+        return sum(entry.state is NodeState.DONE for entry in self._entries)
+
+    @property
+    def results(self) -> list[Any]:
+        """What the runs returned, in the order of ``args_list``; a `RunFailed` for those that failed."""
+        return list(self)
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """A table with a row for each run.
+
+        Columns: ``run`` (int64), ``args`` (string, in short), ``state`` (string), ``tries`` (int64), ``seconds``
+        (float64, of the last try; NaN where there was none), ``error`` (string, one line; "" where it returned).
+        """
+        import pandas as pd
+
+        entries = self._entries
+        return pd.DataFrame(
+            {
+                "run": pd.Series([entry.index for entry in entries], dtype="int64"),
+                "args": pd.Series([entry.args for entry in entries], dtype="string"),
+                "state": pd.Series(self.states, dtype="string"),
+                "tries": pd.Series([entry.tries for entry in entries], dtype="int64"),
+                "seconds": pd.Series([entry.seconds(entry.ended_s or 0.0) for entry in entries], dtype="float64"),
+                "error": pd.Series([_error_of(entry) for entry in entries], dtype="string"),
+            }
+        )
+
+
+def _value_of(entry: RunEntry) -> Any:
+    return entry.value if entry.failure is None else entry.failure
+
+
+def _error_of(entry: RunEntry) -> str:
+    return "" if entry.failure is None else entry.failure.summary
+
+
+def _shown(entry: RunEntry) -> str:
+    if entry.state is not NodeState.DONE:
+        return f"{entry.state.value} {_error_of(entry)}".strip()
+    text = repr(entry.value)
+    return text if len(text) <= _WIDTH else text[:_WIDTH] + "…"
+
+
+_short = reprlib.Repr()
+_short.maxstring = _short.maxother = _short.maxlong = _SHOWN_CHARS
+_short.maxdict = _short.maxlist = _short.maxtuple = 8
+
+
+def short(args: Any) -> str:
+    """Return an argument in short: options as ``lr=0.1, units=64``, others as Python shows them."""
+    fields = args if isinstance(args, Mapping) else getattr(args, "__dict__", None)
+    if fields and all(isinstance(key, str) for key in fields):
+        text = ", ".join(f"{key}={_short.repr(value)}" for key, value in itertools.islice(fields.items(), 8))
+    elif args is None:
+        text = ""
+    else:
+        text = _short.repr(args)
+    line = " ".join(text.split())
+    return line if len(line) <= _SHOWN_CHARS else line[: _SHOWN_CHARS - 1] + "…"

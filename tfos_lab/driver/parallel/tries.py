@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from enum import Enum
+from typing import TYPE_CHECKING, Any
 
+from tfos_lab.core.config import ClusterConfig, assign_roles
+from tfos_lab.core.launchers import LauncherTraits
+from tfos_lab.core.roles import NodeSpec, chief_of
 from tfos_lab.core.states import NodeState
 from tfos_lab.driver.bus import Subscription
 from tfos_lab.driver.cluster import Cluster
-from tfos_lab.driver.parallel.feeder import Feed, Feeder
-from tfos_lab.driver.parallel.nodes import failure_from_error, leader_of, value_of
-from tfos_lab.driver.state.events import Event, LogText, MetricsReported, NodeView
+from tfos_lab.driver.state.events import LogText, MetricsReported, NodeView
 from tfos_lab.errors import (
     ClusterEnded,
     ConfigError,
     ExecutorMismatch,
+    LaunchFailed,
+    NodeFailed,
     NoSession,
     NotEnoughSlots,
     PayloadError,
@@ -27,6 +32,13 @@ from tfos_lab.errors import (
     TfosError,
     WaitTimeout,
 )
+from tfos_lab.node.traceback_text import format_remote
+
+if TYPE_CHECKING:
+    from tfos_lab.driver.parallel.runs import ParallelRuns
+
+# Gives rows to the nodes of a run, and returns when they have stored all.
+Feed = Callable[[Cluster], object]
 
 # How often what the nodes report is passed on.
 _STEP_S = 0.1
@@ -36,6 +48,8 @@ _CUT_GRACE_S = 1.0
 _JOIN_S = 5.0
 # These errors, before the node runs, would meet every other run as well.
 _FATAL = (ConfigError, ExecutorMismatch, NoSession, PayloadError)
+# Names that `Failure.kind` has for nodes whose function has not raised.
+_EXITED, _LOST, _HUNG = "Exited", ("Lost", "LaunchFailed"), "Hung"
 
 
 @dataclass(frozen=True)
@@ -46,35 +60,21 @@ class Returned:
 
 
 @dataclass(frozen=True)
-class Failed:
-    """The try failed."""
-
-    failure: RunFailed
-
-
-@dataclass(frozen=True)
-class NoSlot:
-    """No slot was free after all; the try does not count."""
-
-
-@dataclass(frozen=True)
-class Stopped:
-    """It was stopped."""
-
-
-@dataclass(frozen=True)
-class CutShort:
-    """It was stopped early, as others do better."""
-
-
-@dataclass(frozen=True)
 class Fatal:
     """No run can succeed."""
 
     error: TfosError
 
 
-Ending = Returned | Failed | NoSlot | Stopped | CutShort | Fatal
+class Ended(Enum):
+    """A try ended without a value or an error."""
+
+    NO_SLOT = "no slot was free after all; the try does not count"
+    STOPPED = "it was stopped"
+    CUT = "it was stopped early, as others do better"
+
+
+Ending = Returned | RunFailed | Fatal | Ended
 
 
 class InlineCut(BaseException):
@@ -86,47 +86,22 @@ class RunTry:
 
     Parameters
     ----------
+    runs : ParallelRuns
+        The runs that it is one of.
     index : int
-        The run.
-    name : str
-        What displays call it.
+        Which of them.
     make : callable
         Makes its cluster.
-    publish : callable
-        Takes the events that it reports, under its name.
-    judge : callable
-        ``judge(order, report)`` returns whether the run is to be cut; ``order`` is 0 for the node that leads.
-    feed : callable or None
-        Feeds the nodes their rows, once they run.
-    timeout_s : float or None
-        How long the function may run.
-    may_queue : bool
-        Whether nodes that do not come up in time have only waited for slots of Spark's.
     """
 
-    def __init__(
-        self,
-        index: int,
-        name: str,
-        make: Callable[[], Cluster],
-        publish: Callable[[Event], None],
-        *,
-        judge: Callable[[int, MetricsReported], bool] = lambda _order, _report: False,
-        feed: Feed | None = None,
-        timeout_s: float | None,
-        may_queue: bool = False,
-    ) -> None:
+    def __init__(self, runs: ParallelRuns, index: int, make: Callable[[], Cluster]) -> None:
         self.index = index
-        self._name = name
+        self._all = runs
+        self._name = runs.name_of(index)
         self._make = make
-        self._publish = publish
-        self._judge = judge
-        self._feed = feed
         self._leader = ""
         self._cut = False
-        self._timeout_s = timeout_s
-        self._may_queue = may_queue
-        self._feeder: Feeder | None = None
+        self._feeder: _Feeder | None = None
         self._cluster: Cluster | None = None
         self._stopping = False
         self._runs = False
@@ -148,11 +123,11 @@ class RunTry:
         except KeyboardInterrupt:
             raise
         except NotEnoughSlots:
-            return NoSlot()
+            return Ended.NO_SLOT
         except ClusterEnded:
-            return CutShort() if self._cut and not self._stopping else Stopped()
+            return Ended.CUT if self._cut and not self._stopping else Ended.STOPPED
         except InlineCut:
-            return CutShort()
+            return Ended.CUT
         except BaseException as error:  # noqa: BLE001 - whatever ended the node
             return self._ending_of(error)
         finally:
@@ -160,67 +135,66 @@ class RunTry:
 
     def _execute(self) -> Ending:
         cluster = self._cluster = self._make()
-        self._leader = leader_of(cluster)
+        self._leader = chief_of(cluster.node_specs).node
         if self._stopping:
-            return Stopped()
+            return Ended.STOPPED
         with cluster.bus.subscribe() as events:
             try:
                 cluster.launch()
                 cluster.wait_until_running()
                 self._runs = True
-                if self._feed is not None:
-                    self._feeder = Feeder(self._feed, cluster)
+                if self._all.feed is not None:
+                    self._feeder = _Feeder(self._all.feed, cluster)
                     self._feeder.start()
                 return self._wait(cluster, events)
             finally:
                 self._pass_on(events)
 
     def _wait(self, cluster: Cluster, events: Subscription) -> Ending:
-        deadline = None if self._timeout_s is None else time.monotonic() + self._timeout_s
+        timeout_s = self._all.timeout_s
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             if self._feeder is None or self._feeder.has_ended(_STEP_S):
                 with contextlib.suppress(WaitTimeout):
                     cluster.wait(_STEP_S)
-                    return Returned(value_of(cluster))
+                    return Returned(cluster.results.get(self._leader))
             self._pass_on(events)
-            self._end_if_cut(cluster)
+            if self._cut:
+                cluster.stop(grace=min(cluster.config.grace, _CUT_GRACE_S))
             if deadline is not None and time.monotonic() > deadline and not self._has_returned(cluster):
                 cluster.stop()
-                message = f"it was stopped, as it had not returned after timeout={self._timeout_s:g}"
+                message = f"it was stopped, as it had not returned after timeout={timeout_s:g}"
                 tail = cluster.logs(self._leader, tail=20)
-                return Failed(RunFailed(run=self.index, kind="timed out", message=message, log_tail=tail))
+                return RunFailed(run=self.index, kind="timed out", message=message, log_tail=tail)
 
     def _has_returned(self, cluster: Cluster) -> bool:
         return any(node.name == self._leader and node.state is NodeState.DONE for node in cluster.nodes)
-
-    def _end_if_cut(self, cluster: Cluster) -> None:
-        if self._cut:
-            cluster.stop(grace=min(cluster.config.grace, _CUT_GRACE_S))
 
     def _pass_on(self, events: Subscription) -> None:
         for event in events.take():
             if isinstance(event, MetricsReported):
                 self._take_report(event)
             if isinstance(event, LogText | MetricsReported) and event.node == self._leader:
-                self._publish(dataclasses.replace(event, node=self._name))
+                self._all.bus.publish(dataclasses.replace(event, node=self._name))
 
     def _take_report(self, report: MetricsReported) -> None:
         cluster = self._cluster
         if cluster is None or cluster.launcher.runs_inline:
             return  # judged as it was made
         names = [self._leader, *(node.name for node in cluster.nodes if node.name != self._leader)]
-        self._cut = self._judge(names.index(report.node), report) or self._cut
+        self._cut = self._all.is_cut(self.index, names.index(report.node), report) or self._cut
 
     def _ending_of(self, error: BaseException) -> Ending:
         if self._stopping:
-            return Stopped()
+            return Ended.STOPPED
         if self._cut:
-            return CutShort()  # what was under way, such as a feed, has ended with the nodes
+            return Ended.CUT  # what was under way, such as a feed, has ended with the nodes
         if isinstance(error, _FATAL) and (not self._runs or isinstance(error, ConfigError)):
             return Fatal(error)
-        if isinstance(error, ReservationTimeout) and self._may_queue:
-            return NoSlot()
-        return Failed(failure_from_error(error, self._cluster))
+        if isinstance(error, ReservationTimeout) and self._all.launcher.needs_session:
+            # The nodes have only waited for slots of Spark's.
+            return Ended.NO_SLOT
+        return _failure_from_error(error, self._cluster)
 
     def stop(self, grace: float | None) -> None:
         """End it; it then counts as stopped. May be called from any thread, and twice."""
@@ -233,6 +207,37 @@ class RunTry:
             self._cluster.stop(grace=0.0)
         if self._feeder is not None:
             self._feeder.join(_JOIN_S)
+
+
+class _Feeder(threading.Thread):
+    """Feeds the nodes of a run, on a thread of its own, so that what they report is passed on meanwhile."""
+
+    def __init__(self, feed: Feed, cluster: Cluster) -> None:
+        super().__init__(name=f"tfos-feed-{cluster.id}", daemon=True)
+        self._feed = feed
+        self._cluster = cluster
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        """Feed."""
+        try:
+            self._feed(self._cluster)
+        except ClusterEnded:
+            pass  # the function wanted no more rows, or the run was stopped: its cluster knows which
+        except BaseException as error:  # noqa: BLE001 - raised on the thread that waits
+            self._error = error
+
+    def has_ended(self, timeout_s: float) -> bool:
+        """Return whether all rows have been fed, or no more are wanted, within this time; raise why they were not."""
+        self.join(timeout_s)
+        if self._error is not None:
+            raise self._error
+        return not self.is_alive()
+
+
+def node_specs_of(config: ClusterConfig, launcher: LauncherTraits) -> list[NodeSpec]:
+    """Return a run's nodes; inline, there is no more than one."""
+    return assign_roles(ClusterConfig(name=config.name) if launcher.runs_inline else config)
 
 
 def node_of_run(name: str, index: int, nodes: Sequence[NodeView], leader: str) -> NodeView:
@@ -258,3 +263,36 @@ def node_of_run(name: str, index: int, nodes: Sequence[NodeView], leader: str) -
 
 def _joined(texts: Iterable[str]) -> str:
     return ", ".join(dict.fromkeys(text for text in texts if text))
+
+
+def _failure_from_error(error: BaseException, cluster: Cluster | None) -> RunFailed:
+    """Return the failure of a run whose node ended with an error; the caller fills in which run it was."""
+    match error:
+        case NodeFailed():
+            where = f"{error.node}: " if cluster is not None and len(cluster.nodes) > 1 else ""
+            return RunFailed(
+                run=-1,
+                kind=_kind_of(error.kind, cluster),
+                error="" if error.kind in (_EXITED, *_LOST, _HUNG) else error.kind,
+                message=where + error.message,
+                traceback=error.traceback,
+                log_tail=error.log_tail,
+            )
+        case LaunchFailed() | ReservationTimeout():
+            return RunFailed(run=-1, kind="lost", message=str(error))
+        case SystemExit():
+            return RunFailed(run=-1, kind="exited", message=f"the function called sys.exit({error.code!r})")
+        case TfosError():
+            return RunFailed(run=-1, kind="raised", error=type(error).__name__, message=str(error))
+    name, message, text = format_remote(error)
+    return RunFailed(run=-1, kind="raised", error=name, message=message, traceback=text)
+
+
+def _kind_of(error: str, cluster: Cluster | None) -> str:
+    """Return which kind of failure it was; a process that a signal has ended was taken from outside."""
+    cause = cluster.head.state.causes.first if cluster is not None else None
+    if error in _LOST or (error == _EXITED and cause is not None and cause.gone):
+        return "lost"
+    if error == _HUNG:
+        return "hung"
+    return "exited" if error == _EXITED else "raised"

@@ -2,197 +2,224 @@
 
 from __future__ import annotations
 
-import random
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
-from tfos_lab.core.config import ClusterConfig, FeedConfig, FeedOptions, NodeOptions, RunOptions
-from tfos_lab.core.options import given_options, is_int, part_of
+from tfos_lab.core.config import ClusterConfig, FeedConfig, FeedOptions, NodeOptions, RunOptions, train_keywords
+from tfos_lab.core.options import given_options, is_int, part_of, whole
 from tfos_lab.core.payload import LIMIT_BYTES, pack
-from tfos_lab.data.session_stores import stores_of
+from tfos_lab.data.prepare import prepare
 from tfos_lab.data.spark_python import use_right_python
-from tfos_lab.driver.parallel.nodes import NodeMaker
-from tfos_lab.driver.parallel.runner import Runner
-from tfos_lab.driver.parallel.slots import Slots, slots_for
-from tfos_lab.driver.parallel.start import ParallelPlan
-from tfos_lab.driver.parallel.state import ParallelState
-from tfos_lab.driver.parallel.tries import InlineCut
-from tfos_lab.driver.run_dir import RunDir
+from tfos_lab.driver.feed.arrays import frame_of_arrays, is_in_memory
+from tfos_lab.driver.feed.request import is_dstream
+from tfos_lab.driver.parallel.slots import slots_for
+from tfos_lab.driver.parallel.start import problems_with
+from tfos_lab.driver.parallel.tries import Feed
 from tfos_lab.driver.run_store import with_store
-from tfos_lab.driver.search.inputs import ClusterSize, Sizes, check_args, make_feed, merge_args
-from tfos_lab.driver.search.optuna_study import OptunaStudy, open_study
-from tfos_lab.driver.search.plan import GRID, HALVING, OPTUNA, SearchPlan
-from tfos_lab.driver.search.policy import Halving, SearchPolicy
-from tfos_lab.driver.search.runs import SearchRuns
+from tfos_lab.driver.search.runs import ClusterSize, SearchRuns, Sizes
 from tfos_lab.driver.search.space import Params, Space, make_space
-from tfos_lab.driver.search.state import SearchState
+from tfos_lab.driver.search.study import OptunaStudy, is_optuna, open_study
+from tfos_lab.driver.search.trials import Reports
 from tfos_lab.driver.start import choose_launcher
-from tfos_lab.driver.state.events import MetricsReported
-from tfos_lab.errors import ConfigError
-from tfos_lab.launchers.spark import session as spark_session
-from tfos_lab.node.invoke import call_map_fun
+from tfos_lab.errors import ConfigError, NoSession
+from tfos_lab.texts import nearest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_LOOPBACK = ("127.0.0.1", "127.0.0.1")
+_GRID, _RANDOM, _HALVING, _OPTUNA = "grid", "random", "halving", "optuna"
+_STRATEGIES = (_GRID, _RANDOM, _HALVING, _OPTUNA)
+_MODES = ("min", "max")
+# A grid of more points is most likely a mistake.
+_MOST_POINTS = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchRequest:
-    """A search as asked for.
+class SearchPlan:
+    """How to search.
 
     Attributes
     ----------
-    map_fun, space, args
-        The function, what it is tried with, and the arguments that all trials get.
-    plan, runs_plan
-        How to search; slots, retries and the time limit of a try.
-    cluster_size : int, str or callable
-        How large each trial's cluster is.
-    data : object
-        Rows for each trial.
-    spark : SparkSession or None
-        Whose executors to use.
-    name : str
-        Label of the search.
-    options : dict
-        What each cluster is asked for, and how it is fed.
+    strategy : str or object
+        One of four names, an Optuna sampler or study; None for the grid of a finite space, else random.
+    trials : int or None
+        The most trials; None for all points of a finite space.
+    metric : str or None
+        What is compared; None for the first metric that is reported.
+    mode : {"min", "max"}
+        Whether less or more is better.
+    reduction : int
+        With halving, one of so many trials goes on at each rung.
+    min_steps : int or None
+        With halving, the step of the first rung.
+    seed : int or None
+        Makes random points the same each time.
     """
 
-    map_fun: Callable[..., Any]
-    space: Any
-    args: Any
-    plan: SearchPlan
-    runs_plan: ParallelPlan
-    cluster_size: ClusterSize
-    data: Any
-    spark: SparkSession | None
-    name: str
-    options: RunOptions
+    strategy: Any = None
+    trials: int | None = None
+    metric: str | None = None
+    mode: str = "min"
+    reduction: int = 3
+    min_steps: int | None = None
+    seed: int | None = None
+
+    def problems(self) -> Iterator[str]:
+        """Return what is wrong with it, whatever the space."""
+        if self.strategy is not None and self.strategy not in _STRATEGIES and not is_optuna(self.strategy):
+            yield f"strategy={self.strategy!r}: {_use(self.strategy, *_STRATEGIES)}, or an Optuna sampler or study"
+        if self.mode not in _MODES:
+            yield f"mode={self.mode!r}: {_use(self.mode, *_MODES)}"
+        for name, least in (("trials", 1), ("min_steps", 1), ("reduction", 2)):
+            value = getattr(self, name)
+            if value is not None:
+                yield from whole(least, needs=f"a whole number from {least} on is needed")(name, value)
+        if self.metric is not None and (not isinstance(self.metric, str) or not self.metric):
+            yield f"metric={self.metric!r}: the name of a metric that the function reports is needed, such as 'loss'"
+        if self.seed is not None:
+            yield from whole()("seed", self.seed)
+
+    def kind_for(self, space: Space) -> str:
+        """Return the strategy by its name."""
+        if self.strategy is None:
+            return _GRID if space.size is not None and self.trials is None else _RANDOM
+        return self.strategy if isinstance(self.strategy, str) else _OPTUNA
+
+    def count_for(self, space: Space) -> int:
+        """Return how many trials there will be.
+
+        Raises
+        ------
+        ConfigError
+            For a space without an end, or a very large one, if it is not said how many trials there may be.
+        """
+        kind, endless = self.kind_for(space), " and ".join(space.endless)
+        if kind == _GRID and endless:
+            why = f"there is no end of values for {endless}"
+            raise ConfigError([f"strategy='grid': {why}; list them, or use strategy='random' with trials="])
+        if self.trials is None and (endless or kind == _OPTUNA):
+            why = f"there is no end of values for {endless}" if endless else "Optuna would go on without end"
+            raise ConfigError([f"trials=None: {why}; say how many to try, such as trials=20"])
+        if self.trials is None and (space.size or 0) > _MOST_POINTS:
+            raise ConfigError([f"space has {space.size:,} points: say how many to try, such as trials=100"])
+        if len(space.parts) > 1 and (endless or kind == _OPTUNA):
+            advice = f"list values for {endless}" if endless else "use strategy='grid'"
+            raise ConfigError(
+                [f"space is a list: Optuna samples from one dict; {advice}, or search each dict by itself"]
+            )
+        limits = [self.trials, None if kind == _OPTUNA else space.size]
+        return min(limit for limit in limits if limit is not None)
+
+    def points_of(self, space: Space, count: int) -> tuple[list[Params] | None, OptunaStudy | None]:
+        """Return the parameters of all trials, or None where they depend on other trials, and the study to be told."""
+        kind = self.kind_for(space)
+        if kind == _OPTUNA:
+            return None, open_study(self, space.parts[0], count)
+        if kind == _GRID:
+            return [space.point(number) for number in range(count)], None
+        points = space.draw(count, self.seed) if space.size is not None else [{} for _ in range(count)]
+        if kind == _RANDOM and space.size is not None:
+            return points, None
+        # What a study has not drawn it judges.
+        study = open_study(self, {} if space.size is not None else space.parts[0], count)
+        points = [{**point, **study.ask(number)} for number, point in enumerate(points)]
+        return points, study if kind == _HALVING else None
 
 
-def make_search(request: SearchRequest) -> tuple[SearchRuns, Runner]:
-    """Return the trials of a search, and what runs them.
+def _use(given: object, *known: str) -> str:
+    """Return which values there are, the nearest one first if there is one."""
+    near, there = nearest(str(given).lower(), known), f"there are {', '.join(known)}"
+    return f"did you mean {near!r}? {there}" if near else there
+
+
+def make_search(
+    map_fun: Callable[..., Any],
+    space: Any,
+    plan: SearchPlan,
+    *,
+    cluster_size: ClusterSize,
+    slots: int | None,
+    retries: int,
+    timeout: float | None,
+    args: Any,
+    data: Any,
+    spark: SparkSession | None,
+    name: str,
+    **options: Unpack[RunOptions],
+) -> SearchRuns:
+    """Return the trials of a search; see `tfos_lab.search`.
 
     Raises
     ------
     ConfigError, NoSession, PayloadError
         For what cannot work, before anything is started.
     """
-    space = make_space(request.space)
-    count = request.plan.count_for(space)
-    check_args(request.args)
-    options = given_options(RunOptions, "search", request.options)
-    config = _base_config(request, part_of(NodeOptions, options))
-    session, launcher = choose_launcher(config, request.spark)
-    sizes = Sizes(request.cluster_size, config, launcher)
-    sizes.check(space)
-    points, study = _points_of(request.plan, space, count)
+    problems = [*plan.problems(), *problems_with(slots, retries, timeout)]
+    if problems:
+        raise ConfigError(problems)
+    parameters = make_space(space)
+    count = plan.count_for(parameters)
+    if args is not None and not isinstance(args, Mapping) and not hasattr(args, "__dict__"):
+        problem = f"args={args!r}: a dict, or an argparse.Namespace, is needed; each trial's parameters are added to it"
+        raise ConfigError([problem])
+    given = given_options(RunOptions, "search", options)
+    config = _base_config(name, cluster_size, part_of(NodeOptions, given))
+    session, launcher = choose_launcher(config, spark)
+    sizes = Sizes(cluster_size, config, launcher)
+    sizes.check(parameters)
+    points, study = plan.points_of(parameters, count)
     if session is not None:
         use_right_python(session)
     config = with_store(config, session)
-    feed = make_feed(request.data, session, FeedConfig(**part_of(FeedOptions, options)))
+    feed = _make_feed(data, session, FeedConfig(**part_of(FeedOptions, given)))
     if not launcher.runs_inline:
         # Each trial is packed when it begins; what cannot be packed is refused now.
-        pack(request.map_fun, [request.args, points], limit_bytes=LIMIT_BYTES * (count + 1))
+        pack(map_fun, [args, points], limit_bytes=LIMIT_BYTES * (count + 1))
     largest = max([sizes.slots_for(point) for point in points or []], default=1)
-    slots = slots_for(launcher, session, limit=request.runs_plan.slots, gpus=config.gpus, largest=largest)
-    policy = _make_policy(request, count, study, _within(sizes, slots))
-    state = ParallelState([""] * count, request.runs_plan.retries)
-    if points is not None:
-        policy.set_all(state.entries, points)
-    call = request.map_fun, request.args
-    runs = SearchRuns(config, launcher, state, slots, RunDir.make(config.name), call=call, search=policy.search)
-    nodes = _make_nodes(request, runs, policy, sizes, session)
-    return runs, Runner(runs, nodes, timeout_s=request.runs_plan.timeout, policy=policy, feed=feed)
-
-
-def _base_config(request: SearchRequest, options: Mapping[str, Any]) -> ClusterConfig:
-    """Return what each cluster is asked for; its size is still to come where it is not the same for all."""
-    size = request.cluster_size
-    if not is_int(size):
-        size = 1 + _count(options.get("num_ps")) + int(bool(options.get("evaluator")))
-    return ClusterConfig(name=request.name, cluster_size=cast("int", size), **options)
-
-
-def _count(number: object) -> int:
-    return cast("int", number) if is_int(number) else 0
-
-
-def _points_of(plan: SearchPlan, space: Space, count: int) -> tuple[list[Params] | None, OptunaStudy | None]:
-    """Return the parameters of all trials, or the study that is asked for those of each."""
-    kind = plan.kind_for(space)
-    if kind == OPTUNA:
-        return None, open_study(plan.strategy, space, mode=plan.mode, seed=plan.seed)
-    if kind == GRID:
-        return [space.point(number) for number in range(count)], None
-    return list(space.sample(count, random.Random(plan.seed))), None  # noqa: S311 - nothing depends on secrecy
-
-
-def _make_policy(
-    request: SearchRequest, count: int, study: OptunaStudy | None, size_of: Callable[[Params], int]
-) -> SearchPolicy:
-    plan = request.plan
-    judge = Halving(count, plan.reduction, plan.min_steps) if plan.strategy == HALVING else study
-    return SearchPolicy(SearchState(count, metric=plan.metric, mode=plan.mode, judge=judge), size_of, study)
-
-
-def _within(sizes: Sizes, slots: Slots) -> Callable[[Params], int]:
-    """Return what tells a trial's slots, and refuses more than there are."""
-    most = slots.most()
-
-    def slots_of(params: Params) -> int:
-        wanted = sizes.slots_for(params)
-        if most is not None and wanted > most:
-            limit = f"slots={most} allows no more" if slots.limit == most else f"there are {most}"
-            problem = f"cluster_size={wanted}: a trial needs {wanted} slots at once, and {limit}"
-            raise ConfigError([f"{problem}; ask for smaller clusters, or for more slots"])
-        return wanted
-
-    return slots_of
-
-
-def _make_nodes(
-    request: SearchRequest, runs: SearchRuns, policy: SearchPolicy, sizes: Sizes, session: SparkSession | None
-) -> NodeMaker:
-    def call_of(index: int) -> tuple[Callable[..., Any], Any]:
-        args = merge_args(request.args, policy.params(index))
-        if not runs.launcher.runs_inline:
-            return request.map_fun, args
-        return judged(request.map_fun, lambda report: runs.judge(policy, index, report)), args
-
-    return NodeMaker(
-        call_of=call_of,
-        config_of=lambda index: sizes.config_for(policy.params(index)),
-        launcher=runs.launcher,
-        spark=session,
-        hosts=spark_session.driver_hosts(session) if runs.launcher.spans_hosts and session else _LOOPBACK,
-        stores=stores_of(session),
+    places = slots_for(launcher, session, limit=slots, gpus=config.gpus, largest=largest)
+    sizes.limit_to(places, largest)
+    return SearchRuns(
+        map_fun,
+        args,
+        Reports(count, metric=plan.metric, mode=plan.mode, study=study),
+        points,
+        sizes=sizes,
+        slots=places,
+        config=config,
+        launcher=launcher,
+        session=session,
+        retries=retries,
+        timeout_s=timeout,
+        feed=feed,
     )
 
 
-def judged(map_fun: Callable[..., Any], judge: Callable[[MetricsReported], bool]) -> Callable[[Any, Any], Any]:
-    """Return the function with a ``ctx.report`` that ends it once ``judge`` says that the trial is cut."""
+def _base_config(name: str, size: ClusterSize, options: Mapping[str, Any]) -> ClusterConfig:
+    """Return what each cluster is asked for; its size is still to come where it is not the same for all."""
+    if not is_int(size):
+        num_ps: Any = options.get("num_ps")
+        size = 1 + (num_ps if is_int(num_ps) else 0) + bool(options.get("evaluator"))
+    return ClusterConfig(name=name, cluster_size=cast("int", size), **options)
 
-    def run(args: Any, ctx: Any) -> Any:
-        send = ctx.report
-        steps = 0
 
-        def report(step: int | None = None, *, total_steps: int | None = None, **metrics: float) -> None:
-            nonlocal steps
-            steps = int(step) if step is not None else steps + 1
-            numbers = {name: float(value) for name, value in metrics.items()}
-            send(steps, total_steps=total_steps, **numbers)
-            if judge(MetricsReported(
-                time_s=time.time(), node="", step=steps, total_steps=total_steps, metrics=numbers
-            )):  # fmt: skip
-                raise InlineCut
+def _make_feed(data: Any, session: SparkSession | None, config: FeedConfig) -> Feed | None:
+    """Return what feeds a trial's nodes, or None without rows; arrays become a DataFrame once, for all trials.
 
-        ctx.report = report
-        return call_map_fun(map_fun, args, ctx)
-
-    run.__tfos_implicit__ = getattr(map_fun, "__tfos_implicit__", False)  # type: ignore[attr-defined]
-    return run
+    Raises
+    ------
+    ConfigError, NoSession
+        For what cannot be fed.
+    """
+    if data is None:
+        return None
+    if getattr(data, "isStreaming", False) or is_dstream(data):
+        raise ConfigError(["data is a stream, which can be read once only: trials need rows that they can all read"])
+    if is_in_memory(data):
+        if session is None:
+            reason = f"data is of type {type(data).__name__}, but there is no SparkSession to read it with"
+            raise NoSession(reason=reason, for_rows=True)
+        data = frame_of_arrays(session, data)
+    if hasattr(data, "mapInArrow") and not config.objects:
+        prepare(data, config.columns)
+    return lambda cluster: cluster.train(data, **train_keywords(vars(config)))

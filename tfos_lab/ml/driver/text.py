@@ -23,10 +23,10 @@ from tfos_lab.data.schema import select_columns
 from tfos_lab.driver.cluster import Cluster
 from tfos_lab.driver.feed.request import FeedRequest
 from tfos_lab.driver.feed.spark_job import ObjectRows
-from tfos_lab.driver.parallel.feeder import Feed
-from tfos_lab.driver.parallel.results import ParallelResults
 from tfos_lab.driver.parallel.runs import ParallelRuns
-from tfos_lab.driver.parallel.start import ParallelPlan, make_runs
+from tfos_lab.driver.parallel.start import make_runs
+from tfos_lab.driver.parallel.state import ParallelResults
+from tfos_lab.driver.parallel.tries import Feed
 from tfos_lab.driver.start import make_cluster
 from tfos_lab.driver.state.events import MetricsReported
 from tfos_lab.errors import ConfigError, ParallelFailed
@@ -198,10 +198,8 @@ def _train_alone(
 
     # On the nodes, a relative path would be within a folder that is removed at the end.
     sent = [{**one, "model": absolute(one["model"])} if "model" in one else one for one in fit_params]
-    runs, runner = make_runs(
-        partial(run_alone, call), sent, ParallelPlan(), spark=data.session, name="text", feed=feed, local=local
-    )
-    results = run_shown(runs, runner)
+    runs = make_runs(partial(run_alone, call), sent, spark=data.session, name="text", feed=feed, local=local)
+    results = run_shown(runs)
     if len(results.failures) == len(results):
         raise ParallelFailed(failed=results.failures.values(), results=results)
     for index, failure in results.failures.items():
