@@ -27,10 +27,8 @@ from tfos_lab.errors import ConfigError, NoRun
 from tfos_lab.launchers.this_machine import outlives_kernels
 from tfos_lab.notebook.cell.export import NotebookCells, export, write
 from tfos_lab.notebook.display import summary
-from tfos_lab.notebook.display.history import SHOWN, HistoryTable
-from tfos_lab.notebook.display.history_compare import Comparison
+from tfos_lab.notebook.display.history import SHOWN, Comparison, HistoryTable, short_ids
 from tfos_lab.notebook.display.history_page import RunPage
-from tfos_lab.notebook.display.history_text import short_ids
 from tfos_lab.notebook.display.tensorboard import TensorBoardView, view_cluster, view_folder
 from tfos_lab.notebook.options import BY_NAME, CONFIGURABLE, DEFAULTS, SESSION, problems_with, read_line, split_line
 from tfos_lab.texts import format_seconds, nearest

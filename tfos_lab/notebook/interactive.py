@@ -28,8 +28,7 @@ from tfos_lab.errors import ClusterInterrupted, ConfigError
 from tfos_lab.node.interactive.loop import run_cells
 from tfos_lab.node.interactive.namespace import InteractiveCell
 from tfos_lab.notebook.cell.free_names import early_reads
-from tfos_lab.notebook.cell.function import as_cell_error, parse_body, visible_names
-from tfos_lab.notebook.cell.location import CellText, register_cell
+from tfos_lab.notebook.cell.function import CellText, as_cell_error, parse_body, register_cell, visible_names
 from tfos_lab.notebook.display.kernel import current_kernel
 from tfos_lab.notebook.display.log_text import render_log
 from tfos_lab.notebook.options import BY_NAME, CellOptions, parse_options

@@ -1,4 +1,4 @@
-// What kernel and page exchange; `tfos_lab/notebook/display/messages.py` is the other side.
+// What kernel and page exchange; `tfos_lab/notebook/display/dashboard.py` is the other side.
 
 /** Text, and the classes of its style. */
 export type Run = [text: string, classes: string];

@@ -8,7 +8,7 @@ const KEEP_IN_ALL = 20000;
 /** At least so many of each, however many nodes there are. */
 const KEEP_AT_LEAST = 500;
 
-/** So many colours there are, as in Python's `marks.py`; farther nodes have them again. */
+/** So many colours there are, as in Python's `charts.py`; farther nodes have them again. */
 const HUES = 16;
 
 /** A chunk is marked when the history drops it, so that views can drop what they have drawn of it. */
