@@ -15,6 +15,13 @@ def nearest(text: str, candidates: Iterable[str]) -> str | None:
     return found[0] if found else None
 
 
+def suggest(text: str, candidates: Iterable[str]) -> str:
+    """Return ``did you mean stop?`` where a candidate is similar enough, else ``there are start, stop``."""
+    every = list(candidates)
+    close = nearest(text, every)
+    return f"did you mean {close}?" if close else f"there are {', '.join(every) or 'none yet'}"
+
+
 def format_count(count: int, one: str, many: str = "") -> str:
     """Return a number with its noun: ``1 row``, ``1,797 rows``."""
     return f"{count:,} {one}" if count == 1 else f"{count:,} {many or one + 's'}"

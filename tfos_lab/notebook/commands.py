@@ -25,13 +25,13 @@ from tfos_lab.driver.warm import warm
 from tfos_lab.driver.warm_servers import describe, end_warm_servers, warm_servers
 from tfos_lab.errors import ConfigError, NoRun
 from tfos_lab.launchers.this_machine import outlives_kernels
-from tfos_lab.notebook.cell.export import NotebookCells, export, write
+from tfos_lab.notebook.cell.export import NotebookCells, write
 from tfos_lab.notebook.display import summary
 from tfos_lab.notebook.display.history import SHOWN, Comparison, HistoryTable, short_ids
 from tfos_lab.notebook.display.history_page import RunPage
 from tfos_lab.notebook.display.tensorboard import TensorBoardView, view_cluster, view_folder
 from tfos_lab.notebook.options import BY_NAME, CONFIGURABLE, DEFAULTS, SESSION, problems_with, read_line, split_line
-from tfos_lab.texts import format_seconds, nearest
+from tfos_lab.texts import format_seconds, suggest
 
 # Last lines of each node; the files have all of them.
 _LOG_LINES = 200
@@ -117,9 +117,7 @@ class Commands:
     def _unknown(self, name: str, line: str) -> str:
         if "=" in name or name in BY_NAME:
             return f"options belong to a cell: write %%tfos {line} and the code below it"
-        close = nearest(name, self._commands)
-        hint = f"did you mean {close}?" if close else f"there are {', '.join(self._commands)}"
-        return f"%tfos has no command {name!r}; {hint}"
+        return f"%tfos has no command {name!r}; {suggest(name, self._commands)}"
 
 
 def _expect(arguments: Arguments, usage: str, *, at_most: int) -> None:
@@ -222,9 +220,7 @@ def _names_of_all() -> list[str]:
 def _no_such(name: str, what: str, names: Sequence[str]) -> str:
     if not names:
         return f"no cluster is {what}"
-    close = nearest(name, names)
-    hint = f"did you mean {close}?" if close else f"there are {', '.join(names)}"
-    return f"no cluster {name!r} is {what}; {hint}"
+    return f"no cluster {name!r} is {what}; {suggest(name, names)}"
 
 
 # ---- their nodes ----------------------------------------------------------------------------------------------------
@@ -235,19 +231,14 @@ def _cluster_and_node(arguments: Arguments, known: Sequence[Cluster]) -> tuple[C
     named = [cluster for cluster in known if arguments and cluster.name == arguments[0]]
     rest = list(arguments[1:] if named else arguments)
     if len(rest) > 1:
-        raise ConfigError([_not_among(rest[0], "cluster", _names(known))])
+        raise ConfigError([f"there is no cluster called {rest[0]!r}; {suggest(rest[0], _names(known))}"])
     cluster = (named or known)[-1]
     nodes = [view.name for view in cluster.nodes]
     if rest and rest[0] not in nodes:
         names = nodes if named or ":" in rest[0] else [*nodes, *_names(known)]
-        raise ConfigError([_not_among(rest[0], f"node in the cluster '{cluster.name}'", names)])
+        what = f"node in the cluster '{cluster.name}'"
+        raise ConfigError([f"there is no {what} called {rest[0]!r}; {suggest(rest[0], names)}"])
     return cluster, "".join(rest)
-
-
-def _not_among(word: str, what: str, known: Sequence[str]) -> str:
-    close = nearest(word, known)
-    hint = f"did you mean {close}?" if close else f"there are {', '.join(known)}"
-    return f"there is no {what} called {word!r}; {hint}"
 
 
 def _running_and_node(arguments: Arguments, usage: str) -> tuple[Cluster, str | None]:
@@ -368,12 +359,10 @@ def _export(arguments: Arguments, cells: NotebookCells) -> None:
         run = choose_run(names[0], found) if names else found.runs[0]
         print(f"wrote {run.report(target)}")  # noqa: T201
         return
-    if names:
-        path = write(target, cells.script(cells.numbers_of(names)))
-    elif cells.finished:
-        path = export(target, cells.finished[max(cells.finished)], cells.texts)
-    else:
+    if not names and not cells.finished:
         raise ConfigError(["there is nothing to export: run a %%tfos cell first"])
+    numbers = cells.numbers_of(names) if names else [max(cells.finished)]
+    path = write(target, cells.script(numbers))
     print(f"wrote {path}; run it with: spark-submit {path}")  # noqa: T201
 
 

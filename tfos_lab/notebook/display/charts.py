@@ -407,29 +407,23 @@ class _Chart:
         last = _newest(self._all, self._all_of_epochs)
         told = ", ".join(f"{node} {_value(last[node])}" for node in list(drawn)[:8])
         has_points = with_values and not log
+        lines_of = {
+            "line" if plain else "line-again": drawn,
+            "epochs": means,
+            "validation": validation,
+            "smooth": {node: positions(points, by_step=by_step) for node, points in smooth.items()},
+        }
         behind = _path(before, across, up)
+        look = {"fill": "none", "stroke": "currentColor", "opacity": ".3"}
         return h(
             "svg",
             *_OF_NODES.axes(across, up, by_step=by_step, epochs=epochs),
-            h("path", d=behind, cls="tfos-before", fill="none", stroke="currentColor", opacity=".3")
-            if behind
-            else None,
+            h("path", d=behind, cls="tfos-before", **look) if behind else None,
             _render_band(drawn, across, up),
             *(
-                _render_line(node, line, across, up, self._places.get(node), with_values=has_points, plain=plain)
-                for node, line in drawn.items()
-            ),
-            *(
-                _render_of_epochs(node, line, across, up, self._places.get(node), with_values=has_points)
-                for node, line in means.items()
-            ),
-            *(
-                _render_validation(node, line, across, up, self._places.get(node), with_values=has_points)
-                for node, line in validation.items()
-            ),
-            *(
-                _render_smooth(positions(points, by_step=by_step), across, up, self._places.get(node))
-                for node, points in smooth.items()
+                _render_line(kind, node, line, across, up, place=self._places.get(node), with_values=has_points)
+                for kind, some in lines_of.items()
+                for node, line in some.items()
             ),
             viewBox=f"0 0 {_OF_NODES.width} {_OF_NODES.height}",
             width=_OF_NODES.width,
@@ -442,14 +436,12 @@ class _Chart:
 
 def _newest(lines: Mapping[str, Sequence[Point]], of_epochs: Mapping[str, Sequence[Point]]) -> dict[str, float | None]:
     """Return each node's last value, which is the mean of an epoch where that has just ended: as in the table."""
-    ends = {
-        node: of_epochs[node] if _has_ended(points, of_epochs.get(node)) else points for node, points in lines.items()
-    }
-    return {node: next((y for _, _, y in reversed(points) if y is not None), None) for node, points in ends.items()}
-
-
-def _has_ended(points: Sequence[Point], of_epochs: Sequence[Point] | None) -> bool:
-    return of_epochs is not None and of_epochs[-1][0] >= points[-1][0]
+    newest = {}
+    for node, points in lines.items():
+        means = of_epochs.get(node)
+        ends = means if means is not None and means[-1][0] >= points[-1][0] else points
+        newest[node] = next((y for _, _, y in reversed(ends) if y is not None), None)
+    return newest
 
 
 def _facts(name: str, lines: Mapping[str, Sequence[Point]], of_epochs: Mapping[str, Sequence[Point]]) -> list[str]:
@@ -489,62 +481,34 @@ def _render_band(lines: Mapping[str, Positions], across: Scale, up: Scale) -> Ht
     return h("path", cls="tfos-band", d=f"{there}L{'L'.join(back)}Z") if there and back else None
 
 
-def _hue(place: int | None) -> str:
-    """Return the class of a node's colour; what all nodes have in common has that of text."""
-    return "tfos-hue-all" if place is None else f"tfos-hue{hue_at(place)}"
-
-
-def _render_smooth(line: Positions, across: Scale, up: Scale, place: int | None) -> Html:
-    return h("g", draw_line(place or 0, _path(line, across, up)), cls=f"tfos-smooth {_hue(place)}", display="none")
-
-
-def _render_of_epochs(
-    node: str, line: Positions, across: Scale, up: Scale, place: int | None, *, with_values: bool
-) -> Html:
-    """Return a node's means of epochs, which take the place of its line in the look by epoch."""
-    values = _values(node, line, place, told=with_values)
-    drawn = (
-        draw_line(place or 0, _path(line, across, up)),
-        *(draw_mark(place or 0, across(x), up(y)) for x, y in line[-1:] if y is not None),
-    )
-    return h("g", *drawn, cls=f"tfos-epochs {_hue(place)}", display="none", **values)
-
-
-def _render_validation(
-    node: str, line: Positions, across: Scale, up: Scale, place: int | None, *, with_values: bool
-) -> Html | None:
-    """Return a node's dotted line of validation."""
-    path = _path(line, across, up)
-    if not path:
-        return None
-    dots = h("path", d=f"{path}h0" if "L" not in path else path, **_DOTTED)
-    name = f"{node}, validation"
-    return h("g", dots, cls=f"tfos-line tfos-validation {_hue(place)}", **_values(name, line, place, told=with_values))
-
-
-def _values(name: str, line: Positions, place: int | None, *, told: bool) -> dict[str, str | int | None]:
-    """Return the attributes by which a page shows the values of a line."""
-    if not told:
-        return {}
-    points = " ".join(f"{x:.10g}={'' if y is None else format_metric(y)}" for x, y in line)
-    return {"data_node": name, "data_dash": dash_at(place or 0), "data_points": points}
-
-
 def _render_line(
-    node: str, line: Positions, across: Scale, up: Scale, place: int | None, *, with_values: bool, plain: bool
+    kind: str, node: str, line: Positions, across: Scale, up: Scale, *, place: int | None, with_values: bool
 ) -> Html | None:
-    """Return a node's line, with its mark at the newest value."""
+    """Return a node's line, with its mark at the newest value.
+
+    The ``kind`` is its class: the ``line`` itself, ``line-again`` in another look, the means of ``epochs``, which take
+    its place in the look by epoch, ``validation``, which is dotted, and ``smooth``.
+    """
     newest = next(((x, y) for x, y in reversed(line) if y is not None), None)
     if newest is None:
         return None
     path = _path(line, across, up)
-    return h(
-        "g",
-        draw_line(place or 0, path) if "L" in path else None,
-        draw_mark(place or 0, across(newest[0]), up(newest[1])),
-        cls=f"tfos-{'line' if plain else 'line-again'} {_hue(place)}",
-        **_values(node, line, place, told=with_values),
-    )
+    if kind == "validation":
+        drawn = [h("path", d=path if "L" in path else f"{path}h0", **_DOTTED)]
+    else:
+        drawn = [draw_line(place or 0, path)] if "L" in path else []
+        drawn += [draw_mark(place or 0, across(newest[0]), up(newest[1]))] if kind != "smooth" else []
+    values = {}
+    if with_values and kind != "smooth":
+        # By these a page shows the values of a line.
+        points = " ".join(f"{x:.10g}={'' if y is None else format_metric(y)}" for x, y in line)
+        name = f"{node}, validation" if kind == "validation" else node
+        values = {"data_node": name, "data_dash": dash_at(place or 0), "data_points": points}
+    cls = f"tfos-line tfos-{kind}" if kind == "validation" else f"tfos-{kind}"
+    display = "none" if kind in ("epochs", "smooth") else None
+    # What all nodes have in common has the colour of text.
+    hue = "tfos-hue-all" if place is None else f"tfos-hue{hue_at(place)}"
+    return h("g", *drawn, cls=f"{cls} {hue}", display=display, **values)
 
 
 def _render_legend(
