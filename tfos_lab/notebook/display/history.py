@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tfos_lab.core.markup import Html, h, join
 from tfos_lab.core.plain_table import PlainTable
@@ -23,6 +24,7 @@ from tfos_lab.driver.runs.run import Run
 from tfos_lab.errors import ConfigError
 from tfos_lab.notebook.display.assets import inline_script, read_style_sheet, unique_id
 from tfos_lab.notebook.display.charts import LETTERS, hue, line_sample, render_curves
+from tfos_lab.notebook.display.table import render_state
 from tfos_lab.texts import format_count, format_metric, format_seconds
 
 # ---- texts -----------------------------------------------------------------------------------------------------------
@@ -37,13 +39,9 @@ def style_sheets() -> str:
 
 def short_ids(runs: Iterable[Run]) -> dict[str, str]:
     """Return what is enough to name each run: the end of its identifier, or all of it where others end so, too."""
-    ids = [run.id for run in runs]
-    ends = Counter(_end(one) for one in ids)
-    return {one: _end(one) if ends[_end(one)] == 1 else one for one in ids}
-
-
-def _end(run_id: str) -> str:
-    return run_id.rpartition("-")[2]
+    ends = {run.id: run.id.rpartition("-")[2] for run in runs}
+    counts = Counter(ends.values())
+    return {one: end if counts[end] == 1 else one for one, end in ends.items()}
 
 
 def when_text(time_s: float, now_s: float) -> str:
@@ -66,20 +64,9 @@ def outcome_text(run: Run) -> str:
     return f"{run.state.look.sign} {run.state}"
 
 
-def outcome_html(run: Run) -> Html:
-    """Return the run's state with its sign and colour."""
-    sign = h("span", run.state.look.sign, aria_hidden="true")
-    return h("span", sign, f" {run.state}", cls="tfos-state", data_state=run.state)
-
-
 def error_text(run: Run) -> str:
     """Return why the run failed, or that a metric of it is not a number, in one line."""
     return run.record.view.alarm if run.record.error is None else str(run.record.error)
-
-
-def metric_text(value: float | None) -> str:
-    """Return a metric, or nothing where there is none."""
-    return "" if value is None else format_metric(value)
 
 
 def common_metrics(runs: Sequence[Run], at_most: int) -> list[str]:
@@ -97,15 +84,10 @@ def varied_inputs(runs: Sequence[Run]) -> list[str]:
 
 
 def inputs_text(run: Run, names: Sequence[str]) -> str:
-    """Return these inputs of a run: ``lr 0.1 · units 64``; of a search, those of its best trial, too."""
+    """Return these inputs of a run: ``lr 0.1 · units 64``; of a search, also ``best: lr 0.2`` of its best trial."""
     own = [f"{name.removeprefix('args.')} {_plain(run.inputs[name])}" for name in names if name in run.inputs]
-    return " · ".join([*own, *filter(None, [best_text(run)])])
-
-
-def best_text(run: Run) -> str:
-    """Return the parameters of a search's best trial: ``best: lr 0.1 · units 64``."""
-    named = " · ".join(f"{name} {_plain(value)}" for name, value in list(run.best_params.items())[:_MAX_INPUTS])
-    return f"best: {named}" if named else ""
+    best = " · ".join(f"{name} {_plain(value)}" for name, value in list(run.best_params.items())[:_MAX_INPUTS])
+    return " · ".join([*own, *([f"best: {best}"] if best else [])])
 
 
 def nodes_text(run: Run) -> str:
@@ -144,6 +126,21 @@ class _Column:
     kind: str = ""
     optional: bool = False
     rank: Callable[[Run], float | None] | None = None
+
+    @property
+    def cls(self) -> str | None:
+        """The class of its cells."""
+        return f"tfos-{self.kind}" if self.kind else None
+
+    def content(self, run: Run) -> Html | str:
+        """Return what a cell shows."""
+        return self.html(run) if self.html is not None else self.text(run)
+
+    def cell(self, run: Run) -> Html:
+        """Return the cell of a run."""
+        rank = self.rank(run) if self.rank is not None else None
+        sorted_by = None if rank is None or math.isnan(rank) else f"{rank:.12g}"
+        return h("td", self.content(run), cls=self.cls, data_rank=sorted_by)
 
 
 class HistoryTable:
@@ -186,7 +183,7 @@ class HistoryTable:
         columns = [
             _Column("Run", self._name_text, self._name_html),
             _Column("When", self._when_text, self._when_html, rank=lambda run: run.started_s),
-            _Column("Outcome", outcome_text, outcome_html),
+            _Column("Outcome", outcome_text, lambda run: render_state(run.state)),
             _Column("Time", self._took_text, self._time_html, "numeric", rank=self._seconds),
             *(_metric_column(name) for name in common_metrics(self.runs, _MAX_METRICS)),
             _Column("Inputs", lambda run: inputs_text(run, varied), None, "wrapped", optional=True),
@@ -266,15 +263,14 @@ class HistoryTable:
 
     def _html_table(self) -> Html:
         columns = self._columns()
-        titles = (h("th", column.title, scope="col", cls=_class(column)) for column in columns)
+        titles = (h("th", column.title, scope="col", cls=column.cls) for column in columns)
         bodies = (h("tbody", *self._rows(run, columns)) for run in self.runs)
         table = h("table", h("caption", self._caption()), h("thead", h("tr", *titles)), *bodies, cls="tfos-table")
         return h("div", table, cls="tfos-table-box", tabindex=0, role="region", aria_label="Runs")
 
     def _rows(self, run: Run, columns: Sequence[_Column]) -> Iterator[Html]:
         first, *others = columns
-        cells = (h("td", _content(one, run), cls=_class(one), data_rank=_rank(one, run)) for one in others)
-        yield h("tr", h("th", _content(first, run), scope="row"), *cells)
+        yield h("tr", h("th", first.content(run), scope="row"), *(one.cell(run) for one in others))
         more = h("td", *self._details(run), colspan=len(columns))
         yield h("tr", more, cls="tfos-more-row", hidden=True)
         for told, cls in ((error_text(run), "tfos-detail"), (run.note_text, "tfos-run-note")):
@@ -285,35 +281,22 @@ class HistoryTable:
         """Return what a row unfolds to: the curves, and the facts that have no column."""
         metrics = common_metrics([run], _MAX_METRICS)
         yield Html(render_curves([run], only=metrics))
-        phases = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in run.phases.items())
         inputs = " · ".join(f"{name} {value}" for name, value in run.inputs.items())
-        facts = {"Why": run.record.view.verdict, "Inputs": inputs, "Phases": phases}
+        facts = {"Why": run.record.view.verdict, "Inputs": inputs, "Phases": _phases_text(run)}
         shown = (h("div", h("dt", name), h("dd", text)) for name, text in facts.items() if text)
         yield h("dl", *shown, cls="tfos-row-facts")
         yield h("div", "All of it: ", h("code", f"%tfos history {self._ids[run.id]}"), cls="tfos-hint")
 
 
 def _metric_column(name: str) -> _Column:
-    return _Column(
-        name,
-        lambda run: metric_text(run.last_metrics.get(name)),
-        None,
-        "numeric",
-        rank=lambda run: run.last_metrics.get(name),
-    )
+    def text(run: Run) -> str:
+        return format_metric(run.last_metrics[name]) if name in run.last_metrics else ""
+
+    return _Column(name, text, None, "numeric", rank=lambda run: run.last_metrics.get(name))
 
 
-def _class(column: _Column) -> str | None:
-    return f"tfos-{column.kind}" if column.kind else None
-
-
-def _content(column: _Column, run: Run) -> Html | str:
-    return column.html(run) if column.html is not None else column.text(run)
-
-
-def _rank(column: _Column, run: Run) -> str | None:
-    rank = column.rank(run) if column.rank is not None else None
-    return None if rank is None or math.isnan(rank) else f"{rank:.12g}"
+def _phases_text(run: Run) -> str:
+    return ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in run.phases.items())
 
 
 def _phase_bar(run: Run) -> Html | None:
@@ -322,7 +305,7 @@ def _phase_bar(run: Run) -> Html | None:
     whole_s = sum(phases.values())
     if whole_s <= 0:
         return None
-    label = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in phases.items())
+    label = _phases_text(run)
     parts = (
         h("span", data_span=name, style=f"width:{100 * seconds / whole_s:.1f}%") for name, seconds in phases.items()
     )
@@ -332,9 +315,15 @@ def _phase_bar(run: Run) -> Html | None:
 # ---- runs beside one another -----------------------------------------------------------------------------------------
 
 MAX_RUNS = len(LETTERS)
-_SAME = "Options, inputs and versions are the same."
 
-Rows = list[tuple[str, list[str]]]
+
+class _Compared(NamedTuple):
+    """A table of the comparison: its title, what its rows are, the class of its cells, and the rows."""
+
+    title: str
+    of: str
+    cls: str
+    rows: list[tuple[str, list[str]]]
 
 
 class Comparison:
@@ -352,41 +341,49 @@ class Comparison:
     """
 
     def __init__(self, runs: Sequence[Run]) -> None:
-        _check(runs)
+        if len(runs) < 2:
+            raise ConfigError(["name at least two runs: %tfos history A B"])
+        if len(runs) > MAX_RUNS:
+            raise ConfigError([f"{len(runs)} runs are too many to compare at once: name {MAX_RUNS} at most"])
+        self._ids = short_ids(runs)
+        if len(self._ids) < len(runs):
+            again, _ = Counter(run.id for run in runs).most_common(1)[0]
+            raise ConfigError([f"{again} is named twice: a run can be compared with others only"])
         self.runs = list(runs)
         self._now_s = time.time()
-        self._ids = short_ids(runs)
+        self._letters = LETTERS[: len(runs)]
+        differing = [(one.name, list(one.texts)) for one in differences(runs)]
+        self._same = [] if differing else ["Options, inputs and versions are the same."]
+        tables = [
+            _Compared("What differs", "option", "tfos-wrapped", differing),
+            _Compared("Last metrics", "metric", "tfos-numeric", _texts(last_metrics(runs), format_metric)),
+            _Compared("Seconds by phase", "phase", "tfos-numeric", _texts(phase_seconds(runs), format_seconds)),
+        ]
+        self._tables = [table for table in tables if table.rows]
 
     def __repr__(self) -> str:
-        tables = [
-            repr(PlainTable([title.lower(), *self._letters()], [[name, *cells] for name, cells in rows], empty=""))
-            for title, rows in self._tables()
-            if rows
+        runs = [
+            f"{letter}  {run.name} {self._ids[run.id]} · {self._when(run)} · {outcome_text(run)} · {self._took(run)}"
+            for letter, run in zip(self._letters, self.runs, strict=True)
         ]
-        runs = [f"{letter}  {self._fact_text(run)}" for letter, run in zip(self._letters(), self.runs, strict=True)]
-        return "\n\n".join(["\n".join(runs), *tables, *([] if self._differing() else [_SAME])])
+        tables = [
+            repr(
+                PlainTable(
+                    [table.title.lower(), *self._letters], [[name, *cells] for name, cells in table.rows], empty=""
+                )
+            )
+            for table in self._tables
+        ]
+        return "\n\n".join(["\n".join(runs), *tables, *self._same])
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         return {"text/html": self._html(), "text/plain": repr(self)}
 
-    # ---- what is told -----------------------------------------------------------------------------------------------
+    def _when(self, run: Run) -> str:
+        return when_text(run.started_s, self._now_s)
 
-    def _letters(self) -> list[str]:
-        return list(LETTERS[: len(self.runs)])
-
-    def _fact_text(self, run: Run) -> str:
-        when, took = when_text(run.started_s, self._now_s), took_text(run, self._now_s)
-        return f"{run.name} {self._ids[run.id]} · {when} · {outcome_text(run)} · {took}"
-
-    def _tables(self) -> list[tuple[str, Rows]]:
-        return [
-            ("What differs", self._differing()),
-            ("Last metrics", _rows(last_metrics(self.runs), format_metric)),
-            ("Seconds by phase", _rows(phase_seconds(self.runs), format_seconds)),
-        ]
-
-    def _differing(self) -> Rows:
-        return [(one.name, list(one.texts)) for one in differences(self.runs)]
+    def _took(self, run: Run) -> str:
+        return took_text(run, self._now_s)
 
     # ---- HTML -------------------------------------------------------------------------------------------------------
 
@@ -394,14 +391,13 @@ class Comparison:
         title = h("strong", f"{len(self.runs)} runs compared", cls="tfos-name")
         legend = h("ul", *(self._legend_item(*one) for one in enumerate(self.runs)), cls="tfos-legend")
         curves = render_curves(self.runs) or h("div", "None of them has reported metrics.", cls="tfos-note")
-        tables = h("div", *(self._table(*one) for one in self._tables() if one[1]), cls="tfos-tables")
-        same = None if self._differing() else h("div", _SAME, cls="tfos-note")
+        tables = h("div", *map(self._table, self._tables), cls="tfos-tables")
+        same = (h("div", sentence, cls="tfos-note") for sentence in self._same)
         header = h("div", title, cls="tfos-header")
-        page = h("div", header, legend, curves, tables, same, *self._code(), cls="tfos tfos-static tfos-history")
+        page = h("div", header, legend, curves, tables, *same, *self._code(), cls="tfos tfos-static tfos-history")
         return f"{style_sheets()}{page}"
 
     def _legend_item(self, number: int, run: Run) -> Html:
-        when, took = when_text(run.started_s, self._now_s), took_text(run, self._now_s)
         return h(
             "li",
             line_sample(number),
@@ -409,26 +405,28 @@ class Comparison:
             h("b", run.name),
             " ",
             h("code", self._ids[run.id]),
-            outcome_html(run),
-            h("span", f"{when} · {took}", cls="tfos-facts"),
+            render_state(run.state),
+            h("span", f"{self._when(run)} · {self._took(run)}", cls="tfos-facts"),
             cls=hue(number),
         )
 
-    def _table(self, title: str, rows: Rows) -> Html:
-        kind = _kind(title)
+    def _table(self, table: _Compared) -> Html:
         letters = (
-            h("th", h("span", letter, cls="tfos-letter"), scope="col", cls=f"{kind} {hue(number)}")
-            for number, letter in enumerate(self._letters())
+            h("th", h("span", letter, cls="tfos-letter"), scope="col", cls=f"{table.cls} {hue(number)}")
+            for number, letter in enumerate(self._letters)
         )
-        head = h("thead", h("tr", h("th", _first(title), scope="col"), *letters))
-        body = h("tbody", *(_row(name, cells, kind) for name, cells in rows))
-        table = h("table", h("caption", title), head, body, cls="tfos-table")
-        return h("div", table, cls="tfos-table-box", tabindex=0, role="region", aria_label=title)
+        head = h("thead", h("tr", h("th", table.of, scope="col"), *letters))
+        rows = (
+            h("tr", h("th", name, scope="row"), *(h("td", text or "–", cls=table.cls) for text in cells))
+            for name, cells in table.rows
+        )
+        drawn = h("table", h("caption", table.title), head, h("tbody", *rows), cls="tfos-table")
+        return h("div", drawn, cls="tfos-table-box", tabindex=0, role="region", aria_label=table.title)
 
     def _code(self) -> Iterator[Html]:
         """Yield how the code of each run differs from that of the first one."""
         first = self.runs[0]
-        for letter, run in zip(self._letters()[1:], self.runs[1:], strict=True):
+        for letter, run in zip(self._letters[1:], self.runs[1:], strict=True):
             lines = code_diff(first, run) if first.code and run.code else []
             if lines:
                 diff = itertools.chain.from_iterable(("\n", _diff_line(line)) for line in lines[2:])
@@ -436,31 +434,8 @@ class Comparison:
                 yield h("details", title, h("pre", *list(diff)[1:], cls="tfos-log tfos-diff", tabindex=0))
 
 
-def _check(runs: Sequence[Run]) -> None:
-    if len(runs) < 2:
-        raise ConfigError(["name at least two runs: %tfos history A B"])
-    if len(runs) > MAX_RUNS:
-        raise ConfigError([f"{len(runs)} runs are too many to compare at once: name {MAX_RUNS} at most"])
-    ids = [run.id for run in runs]
-    again = next((one for one in ids if ids.count(one) > 1), None)
-    if again is not None:
-        raise ConfigError([f"{again} is named twice: a run can be compared with others only"])
-
-
-def _rows(values: Mapping[str, Sequence[float | None]], write: Callable[[float], str]) -> Rows:
+def _texts(values: Mapping[str, Sequence[float | None]], write: Callable[[float], str]) -> list[tuple[str, list[str]]]:
     return [(name, ["" if one is None else write(one) for one in own]) for name, own in values.items()]
-
-
-def _kind(title: str) -> str:
-    return "tfos-wrapped" if title == "What differs" else "tfos-numeric"
-
-
-def _first(title: str) -> str:
-    return {"Last metrics": "metric", "What differs": "option", "Seconds by phase": "phase"}[title]
-
-
-def _row(name: str, cells: Sequence[str], kind: str) -> Html:
-    return h("tr", h("th", name, scope="row"), *(h("td", text or "–", cls=kind) for text in cells))
 
 
 def _diff_line(line: str) -> Html | str:

@@ -12,9 +12,9 @@ import heapq
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 from jupyter_server.auth.decorator import authorized
@@ -46,7 +46,8 @@ class _ListHandler(APIHandler):
     async def open_notebooks(self) -> OpenNotebooks:
         """Return the notebooks of this server's kernels."""
         root = str(getattr(self.contents_manager, "root_dir", ""))
-        return await OpenNotebooks.ask(self.session_manager, root)
+        sessions: Any = self.session_manager
+        return OpenNotebooks(await sessions.list_sessions(), root)
 
     def answer(self, listed: dict[str, Any]) -> None:
         """Send a list."""
@@ -130,47 +131,26 @@ def _ended(one: Listed, now_s: float) -> dict[str, Any]:
 _RUNS = "runs"
 
 
-class Sessions(Protocol):
-    """What is used of the Jupyter server's session manager."""
-
-    async def list_sessions(self) -> list[dict[str, Any]]:
-        """Return the models of all sessions."""
-        ...
-
-
-class Session(NamedTuple):
-    """A kernel's notebook, below the server's root, and whether the kernel is busy."""
-
-    notebook: str
-    kernel_state: str
-
-
 class OpenNotebooks:
     """The notebooks of this server's kernels as they are now.
 
     Parameters
     ----------
-    sessions : mapping
-        Sessions by the id of their kernel.
+    sessions : list of dict
+        The server's models of its sessions.
     root : str
         The folder of the server's contents, or "" where they are no files.
     """
 
-    def __init__(self, sessions: dict[str, Session], root: str) -> None:
-        self._sessions = sessions
+    def __init__(self, sessions: Sequence[dict[str, Any]], root: str) -> None:
+        self._sessions = {str(one["kernel"]["id"]): one for one in sessions if one.get("kernel")}
         self._root = Path(root).resolve() if root else None
-
-    @classmethod
-    async def ask(cls, sessions: Sessions, root: str) -> OpenNotebooks:
-        """Ask the server's session manager."""
-        models = await sessions.list_sessions()
-        return cls({str(model["kernel"]["id"]): _session(model) for model in models if model.get("kernel")}, root)
 
     def of(self, run: Run) -> str:
         """Return a run's notebook below the root, by its kernel's session or else by its record; "" if unknown."""
         process = run.record.process
         if process.kernel_id in self._sessions:
-            return self._sessions[process.kernel_id].notebook
+            return _path_of(self._sessions[process.kernel_id])
         if self._root is None or not Path(process.notebook).is_absolute():
             return ""
         path = Path(process.notebook).resolve()
@@ -179,21 +159,20 @@ class OpenNotebooks:
     def kernel_state(self, kernel_id: str) -> str:
         """Return what a kernel does, or "" if it is not one of this server."""
         session = self._sessions.get(kernel_id)
-        return session.kernel_state if session else ""
+        return str(session["kernel"].get("execution_state") or "") if session else ""
 
     def run_folders(self) -> Iterator[Path]:
         """Return where runs may be: beside the notebooks, and where they go where that is not possible."""
         if self._root is not None:
             yield self._root / _RUNS
-            yield from ((self._root / session.notebook).parent / _RUNS for session in self._sessions.values())
+            yield from ((self._root / _path_of(session)).parent / _RUNS for session in self._sessions.values())
         yield Path.home() / ".cache" / "tfos_lab" / _RUNS
         if folder := os.environ.get("TFOS_LAB_RUNS"):
             yield Path(folder).absolute()
 
 
-def _session(model: dict[str, Any]) -> Session:
-    path = str(model.get("path") or "") if model.get("type") == "notebook" else ""
-    return Session(path, str(model["kernel"].get("execution_state") or ""))
+def _path_of(session: dict[str, Any]) -> str:
+    return str(session.get("path") or "") if session.get("type") == "notebook" else ""
 
 
 # ---- the runs of all kernels -----------------------------------------------------------------------------------------
