@@ -31,7 +31,7 @@ from tfos_lab.notebook.display.history import SHOWN, Comparison, HistoryTable, s
 from tfos_lab.notebook.display.history_page import RunPage
 from tfos_lab.notebook.display.tensorboard import TensorBoardView, view_cluster, view_folder
 from tfos_lab.notebook.options import BY_NAME, CONFIGURABLE, DEFAULTS, SESSION, problems_with, read_line, split_line
-from tfos_lab.texts import format_seconds, suggest
+from tfos_lab.texts import suggest
 
 # Last lines of each node; the files have all of them.
 _LOG_LINES = 200
@@ -136,23 +136,13 @@ class StatusTable(PlainTable):
     """The clusters of this notebook as a table, in HTML and as text."""
 
     def __init__(self, clusters: Sequence[Cluster]) -> None:
-        now_s = time.time()
-        titles = ("name", "state", "nodes", "progress", "on", "time", "logs")
-        rows = [self._row(cluster, now_s) for cluster in clusters]
+        views, now_s = [cluster.view() for cluster in clusters], time.time()
+        rows = [
+            (view.name, *summary.status_row(view, now_s), str(cluster.run_dir))
+            for cluster, view in zip(clusters, views, strict=True)
+        ]
+        titles = ("name", *summary.STATUS, "logs")
         super().__init__(titles, rows, empty="no cluster yet: write %%tfos above a cell")
-
-    @staticmethod
-    def _row(cluster: Cluster, now_s: float) -> tuple[str, ...]:
-        view = cluster.view()
-        return (
-            view.name,
-            f"{view.state.look.sign} {view.state}",
-            summary.headline(view),
-            summary.furthest(view),
-            view.launcher,
-            format_seconds(summary.elapsed_s(view, now_s)),
-            str(cluster.run_dir),
-        )
 
 
 def _stop(arguments: Arguments) -> StatusTable:

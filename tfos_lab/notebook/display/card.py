@@ -25,12 +25,12 @@ from tfos_lab.notebook.display.charts import render_charts
 from tfos_lab.notebook.display.columns import Column, node_columns, text_together
 from tfos_lab.notebook.display.error_messages import render_error
 from tfos_lab.notebook.display.kernel import link_to
-from tfos_lab.notebook.display.listing import agreeing, is_large, only_notable
+from tfos_lab.notebook.display.listing import is_large, only_notable
 from tfos_lab.notebook.display.log_text import html_text, plain_text, render_log
 from tfos_lab.notebook.display.printed_output import Linker, TailReader, no_link, render_printed, render_where
 from tfos_lab.notebook.display.series import BANDS, all_series, bands_of, series_before
 from tfos_lab.notebook.display.shown import LIVE_BYTES, SAVED_BYTES, render_shown, shown_names
-from tfos_lab.notebook.display.table import LiveTable, render_bar, render_state, render_table
+from tfos_lab.notebook.display.table import LiveTable, agreeing, render_bar, render_state, render_table
 from tfos_lab.texts import format_seconds
 
 _MAX_LINE_CHARS = 1_000

@@ -22,6 +22,7 @@ from tfos_lab.driver.runs.find import fitting
 from tfos_lab.driver.runs.read import Runs
 from tfos_lab.driver.runs.run import Run
 from tfos_lab.errors import ConfigError
+from tfos_lab.notebook.display import summary
 from tfos_lab.notebook.display.assets import inline_script, read_style_sheet, unique_id
 from tfos_lab.notebook.display.charts import LETTERS, hue, line_sample, render_curves
 from tfos_lab.notebook.display.table import render_state
@@ -44,29 +45,9 @@ def short_ids(runs: Iterable[Run]) -> dict[str, str]:
     return {one: end if counts[end] == 1 else one for one, end in ends.items()}
 
 
-def when_text(time_s: float, now_s: float) -> str:
-    """Return a moment as people write it: ``today 11:19``, ``14 Nov 09:05``, ``3 May 2025 17:00``."""
-    moment, now = dt.datetime.fromtimestamp(time_s).astimezone(), dt.datetime.fromtimestamp(now_s).astimezone()
-    clock = f"{moment:%H:%M}"
-    if moment.date() == now.date():
-        return f"today {clock}"
-    year = "" if moment.year == now.year else f" {moment.year}"
-    return f"{moment.day} {moment:%b}{year} {clock}"
-
-
-def took_text(run: Run, now_s: float) -> str:
-    """Return how long the run took, or goes on."""
-    return format_seconds(max(0.0, (run.ended_s or now_s) - run.started_s))
-
-
 def outcome_text(run: Run) -> str:
     """Return the run's state with its sign."""
     return f"{run.state.look.sign} {run.state}"
-
-
-def error_text(run: Run) -> str:
-    """Return why the run failed, or that a metric of it is not a number, in one line."""
-    return run.record.view.alarm if run.record.error is None else str(run.record.error)
 
 
 def common_metrics(runs: Sequence[Run], at_most: int) -> list[str]:
@@ -206,14 +187,14 @@ class HistoryTable:
         return h("div", more, name, cls="tfos-node")
 
     def _when_text(self, run: Run) -> str:
-        return when_text(run.started_s, self._now_s)
+        return summary.when_text(run.started_s, self._now_s)
 
     def _when_html(self, run: Run) -> Html:
         exact = dt.datetime.fromtimestamp(run.started_s).astimezone().isoformat(timespec="seconds")
         return h("time", self._when_text(run), datetime=exact, title=exact)
 
     def _took_text(self, run: Run) -> str:
-        return took_text(run, self._now_s)
+        return summary.took_text_of(run, self._now_s)
 
     def _seconds(self, run: Run) -> float:
         return (run.ended_s or self._now_s) - run.started_s
@@ -228,7 +209,7 @@ class HistoryTable:
             return [self._empty()]
         columns = self._columns()
         rows = [[column.text(run) for column in columns] for run in self.runs]
-        told = [(run, text) for run in self.runs for text in (error_text(run), run.note_text) if text]
+        told = [(run, text) for run in self.runs for text in (summary.error_text(run), run.note_text) if text]
         below = [f"{self._ids[run.id]}: {text}" for run, text in told]
         table = repr(PlainTable([column.title.lower() for column in columns], rows, empty=""))
         return [self._caption(), table, *below]
@@ -273,7 +254,7 @@ class HistoryTable:
         yield h("tr", h("th", first.content(run), scope="row"), *(one.cell(run) for one in others))
         more = h("td", *self._details(run), colspan=len(columns))
         yield h("tr", more, cls="tfos-more-row", hidden=True)
-        for told, cls in ((error_text(run), "tfos-detail"), (run.note_text, "tfos-run-note")):
+        for told, cls in ((summary.error_text(run), "tfos-detail"), (run.note_text, "tfos-run-note")):
             if told:
                 yield h("tr", h("td", told, colspan=len(columns)), cls=cls)
 
@@ -380,10 +361,10 @@ class Comparison:
         return {"text/html": self._html(), "text/plain": repr(self)}
 
     def _when(self, run: Run) -> str:
-        return when_text(run.started_s, self._now_s)
+        return summary.when_text(run.started_s, self._now_s)
 
     def _took(self, run: Run) -> str:
-        return took_text(run, self._now_s)
+        return summary.took_text_of(run, self._now_s)
 
     # ---- HTML -------------------------------------------------------------------------------------------------------
 

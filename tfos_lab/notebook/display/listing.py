@@ -1,7 +1,7 @@
 """Which nodes have a row: all of up to `MANY_NODES`, or those that need attention, the chief, and of opened groups.
 
-A page, a saved cell and a text never get a row for each of thousands of nodes. Nodes that agree have one together
-(`agreeing`). Pure, but for what the reader of a page has chosen (`Listing`).
+A page, a saved cell and a text never get a row for each of thousands of nodes. Pure, but for what the reader of a page
+has chosen (`Listing`).
 """
 
 from __future__ import annotations
@@ -12,14 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from tfos_lab.core.states import NodeState
-from tfos_lab.driver.results import LEAST_TOGETHER
 from tfos_lab.driver.state.events import ClusterView, NodeView
 from tfos_lab.notebook.display.summary import hangs
 from tfos_lab.texts import format_count
 
 MANY_NODES = 64
-# A heartbeat older than this is marked: agents send one every second.
-LATE_S = 5.0
 # Rows of nodes that need attention, and of each opened group; groups that are listed, and that may be open at a time.
 MAX_WORST = 16
 MAX_MEMBERS = 24
@@ -184,28 +181,6 @@ def severity(node: NodeView) -> float | None:
     if hangs(node):
         return 2.0
     return 3.0 + 1.0 / _slower(node) if _slower(node) else None
-
-
-def agreeing(view: ClusterView, now_s: float = 0.0) -> tuple[NodeView, ...]:
-    """Return the nodes that have one row together: those of one kind with which all is well, if there are enough.
-
-    Live, those that have been silent for a while by ``now_s`` are not among them; a picture leaves out none for that.
-    """
-    if view.of_runs:
-        return ()
-    late = {node.name for node in view.nodes if not view.state.ended and silent_s(node, now_s) >= LATE_S}
-    well = [node for node in view.nodes if severity(node) is None and node.name not in late]
-    trains = [node for node in well if node.job_name in ("chief", "worker")]
-    if len({frozenset(node.nan_since) for node in trains}) > 1:
-        trains = [node for node in trains if not node.nan_since]
-    return tuple(trains) if len(trains) >= LEAST_TOGETHER else ()
-
-
-def silent_s(node: NodeView, now_s: float) -> float:
-    """Return how long ago a node has given its last sign; 0 where none is awaited."""
-    if node.last_heartbeat_s is None or not node.state.is_present:
-        return 0.0
-    return max(0.0, now_s - node.last_heartbeat_s)
 
 
 def worst(nodes: Sequence[NodeView], at_most: int) -> list[NodeView]:

@@ -5,12 +5,14 @@ The live dashboard, the saved output, plain lines and the panel all use it. Pure
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
 
 from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.driver.metrics import by_weight
+from tfos_lab.driver.runs.run import Run
 from tfos_lab.driver.state.events import ClusterView, FeedView, NodeView, SearchFacts, changed
 from tfos_lab.driver.state.feed_views import feed_name, recent_feeds
 from tfos_lab.texts import format_bytes, format_count, format_left, format_metric, format_rate, format_seconds
@@ -112,14 +114,9 @@ def phase_line(view: ClusterView) -> str:
     return " → ".join(f"{phase} {format_seconds(seconds)}" for phase, seconds in passed)
 
 
-def elapsed_s(view: ClusterView, now_s: float) -> float:
-    """Return how long the cluster has lived."""
-    return max(0.0, (view.ended_s or now_s) - view.started_s)
-
-
 def took_text(view: ClusterView, now_s: float) -> str:
     """Return how long the cluster has lived, in whole seconds while it does."""
-    seconds = elapsed_s(view, now_s)
+    seconds = _elapsed_s(view, now_s)
     return format_seconds(seconds) if view.state.ended else whole_seconds(seconds)
 
 
@@ -140,13 +137,50 @@ def step_text(node: NodeView) -> str:
     return f"{node.step:,}/{node.total_steps:,}" if node.total_steps else f"{node.step:,}"
 
 
-def furthest(view: ClusterView) -> str:
+def _furthest(view: ClusterView) -> str:
     """Return the progress of the node that is furthest ahead, such as ``"12/40 · loss 0.43 · accuracy 0.9"``."""
     node = max(view.nodes, key=lambda node: (node.step or 0, node.rows), default=None)
     if node is None:
         return ""
     rows = f"{format_count(node.rows, 'row')}" if node.rows else ""
     return " · ".join(part for part in (step_text(node) or rows, format_metrics(node.metrics, 2)) if part)
+
+
+# What a row of a table of clusters has of each.
+STATUS = ("state", "nodes", "progress", "on", "time")
+
+
+def status_row(view: ClusterView, now_s: float) -> tuple[str, ...]:
+    """Return the texts of `STATUS`."""
+    took = format_seconds(_elapsed_s(view, now_s))
+    return f"{view.state.look.sign} {view.state}", headline(view), _furthest(view), view.launcher, took
+
+
+def _elapsed_s(view: ClusterView, now_s: float) -> float:
+    return max(0.0, (view.ended_s or now_s) - view.started_s)
+
+
+# ---- of runs of the history -----------------------------------------------------------------------------------------
+
+
+def when_text(time_s: float, now_s: float) -> str:
+    """Return a moment as people write it: ``today 11:19``, ``14 Nov 09:05``, ``3 May 2025 17:00``."""
+    moment, now = dt.datetime.fromtimestamp(time_s).astimezone(), dt.datetime.fromtimestamp(now_s).astimezone()
+    clock = f"{moment:%H:%M}"
+    if moment.date() == now.date():
+        return f"today {clock}"
+    year = "" if moment.year == now.year else f" {moment.year}"
+    return f"{moment.day} {moment:%b}{year} {clock}"
+
+
+def took_text_of(run: Run, now_s: float) -> str:
+    """Return how long the run took, or goes on."""
+    return format_seconds(max(0.0, (run.ended_s or now_s) - run.started_s))
+
+
+def error_text(run: Run) -> str:
+    """Return why the run failed, or that a metric of it is not a number, in one line."""
+    return run.record.view.alarm if run.record.error is None else str(run.record.error)
 
 
 # ---- what was fed ----------------------------------------------------------------------------------------------------

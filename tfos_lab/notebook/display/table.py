@@ -12,6 +12,7 @@ from typing import Literal
 
 from tfos_lab.core.markup import Html, h, join
 from tfos_lab.core.states import NodeState, RunState
+from tfos_lab.driver.results import LEAST_TOGETHER
 from tfos_lab.driver.state.events import ClusterView, NodeView
 from tfos_lab.notebook.display import summary
 from tfos_lab.notebook.display.charts import dash_at, hue_at
@@ -27,9 +28,11 @@ from tfos_lab.notebook.display.columns import (
     straggler_text,
     text_together,
 )
-from tfos_lab.notebook.display.listing import GROUPINGS, LATE_S, Group, Listed, Listing, agreeing, silent_s
+from tfos_lab.notebook.display.listing import GROUPINGS, Group, Listed, Listing, severity
 from tfos_lab.notebook.display.summary import Throughput
 
+# A heartbeat older than this is marked: agents send one every second.
+_LATE_S = 5.0
 # Columns that are never made wider for their longest text: it is long, or does not change.
 _ANY_WIDTH = frozenset({"node", "args", "host", "shares"})
 # A bar, and the space beside a text, in pixels.
@@ -138,7 +141,7 @@ class _Drawing:
         if not self._together:
             return
         cells = [self._cell_together(column) for column in self._columns]
-        longest_silent = max(self._together, key=lambda node: silent_s(node, self._now_s))
+        longest_silent = max(self._together, key=lambda node: _silent_s(node, self._now_s))
         row = h("tr", *cells, self._heartbeat(longest_silent), cls="tfos-together tfos-hue-all", data_key="together")
         yield h("tbody", row, data_key="together")
         rows = (row for node in self._together for row in self._rows(node))
@@ -238,8 +241,8 @@ class _Drawing:
             return None
         age_s, late = None, None
         if node.last_heartbeat_s is not None and node.state.is_present and not self._view.state.ended:
-            age_s = silent_s(node, self._now_s)
-            late = " tfos-late" if age_s >= LATE_S else None
+            age_s = _silent_s(node, self._now_s)
+            late = " tfos-late" if age_s >= _LATE_S else None
         text = "" if age_s is None else f"{summary.whole_seconds(age_s)} ago" if late else "now"
         return h("td", text, cls=f"tfos-rank1 tfos-heartbeat{late or ''}")
 
@@ -258,6 +261,28 @@ def _shares(node: NodeView, text: str) -> Html | str:
         " ",
         h("span", f"{SHARE_KINDS[kind][1]} {share * 100:.0f} %", cls="tfos-share-words", aria_hidden="true"),
     )
+
+
+def agreeing(view: ClusterView, now_s: float = 0.0) -> tuple[NodeView, ...]:
+    """Return the nodes that have one row together: those of one kind with which all is well, if there are enough.
+
+    Live, those that have been silent for a while by ``now_s`` are not among them; a picture leaves out none for that.
+    """
+    if view.of_runs:
+        return ()
+    late = {node.name for node in view.nodes if not view.state.ended and _silent_s(node, now_s) >= _LATE_S}
+    well = [node for node in view.nodes if severity(node) is None and node.name not in late]
+    trains = [node for node in well if node.job_name in ("chief", "worker")]
+    if len({frozenset(node.nan_since) for node in trains}) > 1:
+        trains = [node for node in trains if not node.nan_since]
+    return tuple(trains) if len(trains) >= LEAST_TOGETHER else ()
+
+
+def _silent_s(node: NodeView, now_s: float) -> float:
+    """Return how long ago a node has given its last sign; 0 where none is awaited."""
+    if node.last_heartbeat_s is None or not node.state.is_present:
+        return 0.0
+    return max(0.0, now_s - node.last_heartbeat_s)
 
 
 def _is_nan(node: NodeView, column: Column) -> bool:
