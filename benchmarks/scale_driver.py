@@ -24,41 +24,25 @@ import psutil
 from benchmarks.acted_cluster import ActedCluster
 from tfos_lab.core import messages as m
 from tfos_lab.core.states import NodeState, RunState
-from tfos_lab.notebook.display.dashboard import CHARTS_EVERY, LOG_PERIOD_S, VIEW_EVERY
-from tfos_lab.notebook.display.log_files import ServedLogs
-from tfos_lab.notebook.display.messages import PageMessage
+from tfos_lab.notebook.display.dashboard import CHARTS_EVERY, LOG_PERIOD_S, VIEW_EVERY, Updates
 from tfos_lab.notebook.display.table import LiveTable
-from tfos_lab.notebook.display.updates import Updates
-from tfos_lab.notebook.display.widget import DashboardWidget
 
 _PARTITIONS = 1_000
 _PATIENCE_S = 300.0
 _STEP_S = 0.02
 
 
-class Page(DashboardWidget):
-    """The widget of a cell without a page: what it would send is counted."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.sizes: list[int] = []
-        self.observe(lambda change: self.sizes.append(len(json.dumps(change.new))))
-
-    def send_message(self, message: PageMessage) -> None:
-        """Count a message."""
-        self.sizes.append(len(json.dumps(message)))
-
-
 class Watcher:
     """Does on a thread what the dashboard of a cell does, and how long its turns take."""
 
     def __init__(self, acted: ActedCluster) -> None:
-        self.page = Page()
         self.turns_s: list[float] = []
-        cluster = acted.cluster
-        self._updates = Updates(
-            cluster, cluster.bus.subscribe(), self.page, LiveTable(), served=ServedLogs(cluster), make_bundle=dict
-        )
+        # What the page is sent.
+        self.sizes: list[int] = []
+        self._updates = Updates(acted.cluster, LiveTable(), dict)
+        widget: Any = self._updates.widget
+        widget.observe(lambda change: self.sizes.append(len(json.dumps(change.new))))
+        widget.send = lambda message: self.sizes.append(len(json.dumps(message)))
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -135,7 +119,7 @@ class Measured:
 
     @contextmanager
     def _phase(self, name: str) -> Iterator[None]:
-        page, turns = self._watcher.page.sizes, self._watcher.turns_s
+        page, turns = self._watcher.sizes, self._watcher.turns_s
         for figures in (page, turns, self._probe.waits_s):
             figures.clear()
         cpu_s, wall_s = time.process_time(), time.monotonic()

@@ -1,8 +1,9 @@
-"""Errors as short text, and what sentences are written with: counts, durations, and what was probably meant."""
+"""Errors as short text, and what sentences are written with: numbers as people read them, and likely corrections."""
 
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable
 
 _MAX_CHARACTERS = 300
@@ -12,6 +13,13 @@ def nearest(text: str, candidates: Iterable[str]) -> str | None:
     """Return the candidate most like ``text``, if one is similar enough."""
     found = difflib.get_close_matches(text, list(candidates), n=1, cutoff=0.55)
     return found[0] if found else None
+
+
+def suggest(text: str, candidates: Iterable[str]) -> str:
+    """Return ``did you mean stop?`` where a candidate is similar enough, else ``there are start, stop``."""
+    every = list(candidates)
+    close = nearest(text, every)
+    return f"did you mean {close}?" if close else f"there are {', '.join(every) or 'none yet'}"
 
 
 def format_count(count: int, one: str, many: str = "") -> str:
@@ -44,6 +52,34 @@ def format_left(seconds: float) -> str:
     if seconds < 10 * 3600:
         return f"{format_seconds(seconds)} left"
     return f"about {seconds / 3600:.0f} h left"
+
+
+def format_rate(per_s: float) -> str:
+    """Return a rate with three significant digits, as a whole number from 100 on."""
+    if per_s >= 100:
+        digits = max(0, len(str(int(per_s))) - 3)
+        return f"{round(per_s, -digits):,.0f}"
+    return f"{per_s:.3g}"
+
+
+def format_bytes(count: float) -> str:
+    """Return a size, such as ``812 B`` or ``14.6 MB``."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 999.5 or unit == "GB":
+            break
+        count /= 1000
+    return f"{count:.0f} {unit}" if unit == "B" or count >= 99.95 else f"{count:.3g} {unit}"
+
+
+def format_metric(value: float) -> str:
+    """Return a metric with four significant digits; or ``nan`` and ``inf``."""
+    if not math.isfinite(value):
+        return str(value)
+    if value != 0 and not 1e-4 <= abs(value) < 1e6:
+        return f"{value:.3e}"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
 
 
 def first_line(error: BaseException | str) -> str:

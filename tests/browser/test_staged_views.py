@@ -27,7 +27,7 @@ from tests.support.staged_views import (
 from tfos_lab.core import messages as m
 from tfos_lab.driver.shown import ShownFiles
 from tfos_lab.node.context.shown import content_of
-from tfos_lab.notebook.display.static_bundle import NodeStacks, make_bundle, render_stacks
+from tfos_lab.notebook.display.card import NodeStacks, make_bundle, render_stacks
 
 pytestmark = pytest.mark.browser
 

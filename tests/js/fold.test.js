@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { foldRuns, splitLastLine, styledLines } from "../../extensions/dashboard/src/fold";
+import { foldRuns, splitLastLine, styledLines } from "../../extensions/dashboard/src/log_lines";
 
 const shown = (pieces) => pieces.map(({ runs, count }) => [runs.map(([text]) => text).join(""), count]);
 const countOf = (pieces) => pieces.reduce((sum, { lines, count }) => sum + lines - 1 + count, 0);

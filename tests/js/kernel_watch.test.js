@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { watchKernel } from "../../extensions/dashboard/src/kernel_watch";
+import { watchKernel } from "../../extensions/dashboard/src/page";
 import { Store } from "../../extensions/dashboard/src/store";
 
 function signal() {

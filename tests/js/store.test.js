@@ -5,7 +5,7 @@ import { test } from "node:test";
 
 import { Store } from "../../extensions/dashboard/src/store";
 
-const rows = ["chief:0", "worker:0"].map((node) => ({ node }));
+const rows = ["chief:0", "worker:0"].map((node, place) => ({ node, place }));
 const view = { rows, state: "running", ended: false };
 const chunk = (node, lines) => ({ node, runs: [["x\n".repeat(lines), ""]], lines, note: "" });
 

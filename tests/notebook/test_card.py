@@ -34,13 +34,12 @@ from tfos_lab.driver.state.events import (
     RunFacts,
     SearchFacts,
 )
-from tfos_lab.notebook.display.card import parts, traits
-from tfos_lab.notebook.display.feed_lines import feed_line
+from tfos_lab.notebook.display.card import NodeStacks, make_bundle, parts, traits
+from tfos_lab.notebook.display.charts import render_charts
+from tfos_lab.notebook.display.columns import metric_names
 from tfos_lab.notebook.display.history_page import RunPage
-from tfos_lab.notebook.display.metric_charts import render_charts
-from tfos_lab.notebook.display.node_table import metric_names
 from tfos_lab.notebook.display.series import SeriesBook, SeriesPoints, all_series
-from tfos_lab.notebook.display.static_bundle import NodeStacks, make_bundle
+from tfos_lab.notebook.display.summary import feed_line
 from tfos_lab.notebook.display.table import LiveTable, range_of, render_table
 
 GOLDEN = Path(__file__).parent / "golden"

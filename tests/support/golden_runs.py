@@ -32,8 +32,7 @@ from tests.support.staged_views import (
 from tfos_lab.driver.record.format import RunRecord
 from tfos_lab.driver.runs.run import Run
 from tfos_lab.driver.state.events import FeedView, RunFacts, SearchFacts
-from tfos_lab.notebook.display.stacks import NodeStacks
-from tfos_lab.notebook.display.static_bundle import make_bundle
+from tfos_lab.notebook.display.card import NodeStacks, make_bundle
 from tfos_lab.notebook.server.panel import Listed, ended_html, live_html
 
 GOLDEN = Path(__file__).parents[1] / "golden"

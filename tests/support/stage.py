@@ -11,12 +11,11 @@ from playwright.sync_api import Page, expect
 
 from tests.support.fake_cluster import FakeCluster
 from tfos_lab.driver.state.events import LogText, MetricsReported
-from tfos_lab.notebook.display.bands import BANDS
 from tfos_lab.notebook.display.card import traits
+from tfos_lab.notebook.display.charts import render_charts
 from tfos_lab.notebook.display.listing import is_large
 from tfos_lab.notebook.display.log_feed import LogFeed
-from tfos_lab.notebook.display.metric_charts import render_charts
-from tfos_lab.notebook.display.series import SeriesBook
+from tfos_lab.notebook.display.series import BANDS, SeriesBook
 from tfos_lab.notebook.display.shown import LIVE_BYTES, render_shown
 from tfos_lab.notebook.display.table import LiveTable
 

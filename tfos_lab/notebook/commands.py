@@ -25,15 +25,13 @@ from tfos_lab.driver.warm import warm
 from tfos_lab.driver.warm_servers import describe, end_warm_servers, warm_servers
 from tfos_lab.errors import ConfigError, NoRun
 from tfos_lab.launchers.this_machine import outlives_kernels
-from tfos_lab.notebook.cell.export import NotebookCells, export, write
+from tfos_lab.notebook.cell.export import NotebookCells, write
 from tfos_lab.notebook.display import summary
-from tfos_lab.notebook.display.history import SHOWN, HistoryTable
-from tfos_lab.notebook.display.history_compare import Comparison
+from tfos_lab.notebook.display.history import SHOWN, Comparison, HistoryTable, short_ids
 from tfos_lab.notebook.display.history_page import RunPage
-from tfos_lab.notebook.display.history_text import short_ids
 from tfos_lab.notebook.display.tensorboard import TensorBoardView, view_cluster, view_folder
 from tfos_lab.notebook.options import BY_NAME, CONFIGURABLE, DEFAULTS, SESSION, problems_with, read_line, split_line
-from tfos_lab.texts import format_seconds, nearest
+from tfos_lab.texts import suggest
 
 # Last lines of each node; the files have all of them.
 _LOG_LINES = 200
@@ -119,9 +117,7 @@ class Commands:
     def _unknown(self, name: str, line: str) -> str:
         if "=" in name or name in BY_NAME:
             return f"options belong to a cell: write %%tfos {line} and the code below it"
-        close = nearest(name, self._commands)
-        hint = f"did you mean {close}?" if close else f"there are {', '.join(self._commands)}"
-        return f"%tfos has no command {name!r}; {hint}"
+        return f"%tfos has no command {name!r}; {suggest(name, self._commands)}"
 
 
 def _expect(arguments: Arguments, usage: str, *, at_most: int) -> None:
@@ -140,23 +136,13 @@ class StatusTable(PlainTable):
     """The clusters of this notebook as a table, in HTML and as text."""
 
     def __init__(self, clusters: Sequence[Cluster]) -> None:
-        now_s = time.time()
-        titles = ("name", "state", "nodes", "progress", "on", "time", "logs")
-        rows = [self._row(cluster, now_s) for cluster in clusters]
+        views, now_s = [cluster.view() for cluster in clusters], time.time()
+        rows = [
+            (view.name, *summary.status_row(view, now_s), str(cluster.run_dir))
+            for cluster, view in zip(clusters, views, strict=True)
+        ]
+        titles = ("name", *summary.STATUS, "logs")
         super().__init__(titles, rows, empty="no cluster yet: write %%tfos above a cell")
-
-    @staticmethod
-    def _row(cluster: Cluster, now_s: float) -> tuple[str, ...]:
-        view = cluster.view()
-        return (
-            view.name,
-            f"{view.state.look.sign} {view.state}",
-            summary.headline(view),
-            summary.furthest(view),
-            view.launcher,
-            format_seconds(summary.elapsed_s(view, now_s)),
-            str(cluster.run_dir),
-        )
 
 
 def _stop(arguments: Arguments) -> StatusTable:
@@ -224,9 +210,7 @@ def _names_of_all() -> list[str]:
 def _no_such(name: str, what: str, names: Sequence[str]) -> str:
     if not names:
         return f"no cluster is {what}"
-    close = nearest(name, names)
-    hint = f"did you mean {close}?" if close else f"there are {', '.join(names)}"
-    return f"no cluster {name!r} is {what}; {hint}"
+    return f"no cluster {name!r} is {what}; {suggest(name, names)}"
 
 
 # ---- their nodes ----------------------------------------------------------------------------------------------------
@@ -237,19 +221,14 @@ def _cluster_and_node(arguments: Arguments, known: Sequence[Cluster]) -> tuple[C
     named = [cluster for cluster in known if arguments and cluster.name == arguments[0]]
     rest = list(arguments[1:] if named else arguments)
     if len(rest) > 1:
-        raise ConfigError([_not_among(rest[0], "cluster", _names(known))])
+        raise ConfigError([f"there is no cluster called {rest[0]!r}; {suggest(rest[0], _names(known))}"])
     cluster = (named or known)[-1]
     nodes = [view.name for view in cluster.nodes]
     if rest and rest[0] not in nodes:
         names = nodes if named or ":" in rest[0] else [*nodes, *_names(known)]
-        raise ConfigError([_not_among(rest[0], f"node in the cluster '{cluster.name}'", names)])
+        what = f"node in the cluster '{cluster.name}'"
+        raise ConfigError([f"there is no {what} called {rest[0]!r}; {suggest(rest[0], names)}"])
     return cluster, "".join(rest)
-
-
-def _not_among(word: str, what: str, known: Sequence[str]) -> str:
-    close = nearest(word, known)
-    hint = f"did you mean {close}?" if close else f"there are {', '.join(known)}"
-    return f"there is no {what} called {word!r}; {hint}"
 
 
 def _running_and_node(arguments: Arguments, usage: str) -> tuple[Cluster, str | None]:
@@ -370,12 +349,10 @@ def _export(arguments: Arguments, cells: NotebookCells) -> None:
         run = choose_run(names[0], found) if names else found.runs[0]
         print(f"wrote {run.report(target)}")  # noqa: T201
         return
-    if names:
-        path = write(target, cells.script(cells.numbers_of(names)))
-    elif cells.finished:
-        path = export(target, cells.finished[max(cells.finished)], cells.texts)
-    else:
+    if not names and not cells.finished:
         raise ConfigError(["there is nothing to export: run a %%tfos cell first"])
+    numbers = cells.numbers_of(names) if names else [max(cells.finished)]
+    path = write(target, cells.script(numbers))
     print(f"wrote {path}; run it with: spark-submit {path}")  # noqa: T201
 
 

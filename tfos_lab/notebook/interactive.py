@@ -28,13 +28,12 @@ from tfos_lab.errors import ClusterInterrupted, ConfigError
 from tfos_lab.node.interactive.loop import run_cells
 from tfos_lab.node.interactive.namespace import InteractiveCell
 from tfos_lab.notebook.cell.free_names import early_reads
-from tfos_lab.notebook.cell.function import as_cell_error, parse_body, visible_names
-from tfos_lab.notebook.cell.location import CellText, register_cell
+from tfos_lab.notebook.cell.function import CellText, as_cell_error, parse_body, register_cell, visible_names
 from tfos_lab.notebook.display.kernel import current_kernel
 from tfos_lab.notebook.display.log_text import render_log
 from tfos_lab.notebook.options import BY_NAME, CellOptions, parse_options
 from tfos_lab.notebook.run import INTERRUPT_GRACE_S, find_session, put_into, require_free_name, run_cluster
-from tfos_lab.texts import nearest
+from tfos_lab.texts import suggest
 
 _GIVEN = {"args", "ctx"}
 _NAMES_STYLE = "color:var(--jp-ui-font-color2,#666);font-size:85%"
@@ -143,9 +142,7 @@ def _cluster(options: CellOptions) -> tuple[InteractiveCluster, str | None]:
 def _no_such(name: str, waiting: list[str]) -> str:
     if not waiting:
         return f"on={name}: no nodes wait; start some with %tfos start cluster_size=2 name={name}"
-    close = nearest(name, waiting)
-    hint = f"did you mean {close}?" if close else f"there are {', '.join(waiting)}"
-    return f"on={name}: no nodes of that name wait; {hint}"
+    return f"on={name}: no nodes of that name wait; {suggest(name, waiting)}"
 
 
 def _compiled(statements: list[ast.stmt], flags: int, cell: CellText) -> CompiledCell:

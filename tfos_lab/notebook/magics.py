@@ -17,8 +17,7 @@ from tfos_lab.driver.warm import warm_in_background
 from tfos_lab.node.remote_files import register_file_systems
 from tfos_lab.notebook import completion
 from tfos_lab.notebook.cell.export import FinishedCell, NotebookCells
-from tfos_lab.notebook.cell.function import make_map_fun
-from tfos_lab.notebook.cell.location import cell_number, make_labeller
+from tfos_lab.notebook.cell.function import cell_number, make_labeller, make_map_fun
 from tfos_lab.notebook.commands import Commands
 from tfos_lab.notebook.display import error_messages, load_in_background
 from tfos_lab.notebook.options import (

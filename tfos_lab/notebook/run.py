@@ -21,9 +21,8 @@ from tfos_lab.driver.feed.splits import check_splits, session_of
 from tfos_lab.driver.parallel.tries import Feed
 from tfos_lab.driver.start import clusters, make_cluster
 from tfos_lab.errors import ClusterEnded, ClusterInterrupted, ConfigError, WaitTimeout
-from tfos_lab.notebook.cell.location import typed_cell
-from tfos_lab.notebook.display import open_display
-from tfos_lab.notebook.display.base import Display
+from tfos_lab.notebook.cell.function import typed_cell
+from tfos_lab.notebook.display import Display, open_display
 from tfos_lab.notebook.display.kernel import current_kernel, takes_input
 from tfos_lab.notebook.display.tensorboard import show_tensorboard
 from tfos_lab.notebook.options import CellOptions, is_session

@@ -15,12 +15,11 @@ from tfos_lab.driver.script.run import ScriptRun
 from tfos_lab.driver.script.start import ScriptRequest, make_script_run, script_runs
 from tfos_lab.notebook.display import is_shown, open_display, render_errors, summary
 from tfos_lab.notebook.display.kernel import has_front_end
-from tfos_lab.texts import format_seconds
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_COLUMNS = ("name", "script", "state", "nodes", "progress", "on", "time", "output", "cause")
+_COLUMNS = ("name", "script", *summary.STATUS, "output", "cause")
 
 
 @takes_options(RunOptions, "run_script")
@@ -168,14 +167,5 @@ class ScriptTable(Sequence[ScriptRun]):
 
 def _row(run: ScriptRun, now_s: float) -> tuple[str, ...]:
     view = run.view()
-    return (
-        view.name,
-        run.path.name,
-        f"{view.state.look.sign} {view.state}",
-        summary.headline(view),
-        summary.furthest(view),
-        view.launcher,
-        format_seconds(summary.elapsed_s(view, now_s)),
-        str(run.output_dir) if run.output_dir.is_dir() else "",
-        run.cause,
-    )
+    output = str(run.output_dir) if run.output_dir.is_dir() else ""
+    return (view.name, run.path.name, *summary.status_row(view, now_s), output, run.cause)

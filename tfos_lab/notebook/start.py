@@ -15,8 +15,7 @@ from tfos_lab.driver.feed.splits import check_splits, session_of
 from tfos_lab.driver.interactive.cluster import InteractiveCluster, make_interactive
 from tfos_lab.driver.start import make_cluster
 from tfos_lab.errors import NodeFailed
-from tfos_lab.notebook.display import is_shown, open_display, render_errors
-from tfos_lab.notebook.display.base import Display
+from tfos_lab.notebook.display import Display, is_shown, open_display, render_errors
 from tfos_lab.notebook.display.kernel import current_kernel
 
 if TYPE_CHECKING:

@@ -3,17 +3,13 @@
 // The state of the cluster is the trait `view`, so that a page that loads later has it at once. Log text comes as
 // custom messages, which are never saved into the notebook.
 
-import { element, setAttribute } from "./dom";
-import { formatClock } from "./format";
+import { element, formatClock, setAttribute } from "./dom";
 import { Header } from "./header";
-import { watchKernel } from "./kernel_watch";
 import { LogTabs } from "./logs";
-import type { HistoryMessage, PageMessage, PictureMessage } from "./messages";
-import type { Model } from "./model";
-import { Nodes } from "./nodes";
-import { PARTS, Part } from "./parts";
+import type { Bundle, Model, PageMessage } from "./model";
+import { watchKernel } from "./page";
+import { Nodes, PARTS, Part, Stacks } from "./parts";
 import { keepPicture, lostPicture, replaceOutput } from "./picture";
-import { Stacks } from "./stacks";
 import { Store, type KeptChunk } from "./store";
 import { Tips } from "./tips";
 
@@ -25,7 +21,7 @@ function initialize({ model }: { model: Model }): () => void {
   const store = new Store(model.get("view"));
   const key = model.get("display_key");
   const page = Math.random().toString(36).slice(2);
-  let picture: PictureMessage | null = null;
+  let picture: { model: string; bundle: Bundle } | null = null;
 
   const onView = () => store.setView(model.get("view"));
   const onPart = () => store.partChanged();
@@ -35,7 +31,10 @@ function initialize({ model }: { model: Model }): () => void {
       case "log":
         return store.addLogs(message);
       case "history":
-        return isForUs(message, page, store) ? store.replaceLogs(message) : undefined;
+        // It answers our hello, or comes unasked where the kernel could not receive that: then it is of use only to a
+        // page that missed the beginning.
+        if (message.page === page || (message.page === "" && store.firstSeq !== 1)) store.replaceLogs(message);
+        return;
       case "picture":
         picture = message;
         return keepPicture(model, message.model, message.bundle);
@@ -62,14 +61,6 @@ function initialize({ model }: { model: Model }): () => void {
     model.off("msg:custom", onMessage);
     stores.delete(key);
   };
-}
-
-/**
- * History comes as the answer to our hello, or unasked where the kernel could not receive it: then it is of use only to
- * a page that missed the beginning.
- */
-function isForUs(message: HistoryMessage, page: string, store: Store): boolean {
-  return message.page === page || (message.page === "" && store.firstSeq !== 1);
 }
 
 function render({ model, el }: { model: Model; el: HTMLElement }): () => void {

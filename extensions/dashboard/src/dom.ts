@@ -1,6 +1,6 @@
-// Builds elements. Text always becomes a text node; what Python draws as HTML, and has escaped, is for `parts.ts` alone.
+// Builds elements and texts. Text always becomes a text node; what Python draws as HTML, and has escaped, is for `parts.ts` alone.
 
-import type { Run } from "./messages";
+import type { Run } from "./model";
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -63,4 +63,13 @@ export function svgElement<Tag extends keyof SVGElementTagNameMap>(
   const made = document.createElementNS(SVG, tag);
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
   return made;
+}
+
+/** A time of the day, such as "09:04:55". */
+export function formatClock(time: Date): string {
+  return [time.getHours(), time.getMinutes(), time.getSeconds()].map((part) => String(part).padStart(2, "0")).join(":");
+}
+
+export function plural(count: number, one: string): string {
+  return `${count.toLocaleString("en-US")} ${one}${count === 1 ? "" : "s"}`;
 }

@@ -1,7 +1,83 @@
-// What the dashboard uses of anywidget's model, and of the JupyterLab objects behind it. Other front ends have no such
-// objects, so everything below the widget manager is optional.
+// What kernel and page exchange, and what the dashboard uses of anywidget's model and of the JupyterLab objects behind it.
+// `tfos_lab/notebook/display/dashboard.py` is the other side, and says what the messages are for. Front ends other than
+// JupyterLab have no such objects, so everything below the widget manager is optional.
 
-import type { KernelMessage, PageMessage, Traits } from "./messages";
+/** Text, and the classes of its style. */
+export type Run = [text: string, classes: string];
+
+/** MIME type → content, as in a notebook's output. */
+export type Bundle = Record<string, string>;
+
+/** Finished lines of one node; `note` names what was dropped before them. */
+export interface Chunk {
+  node: string;
+  runs: Run[];
+  lines: number;
+  note: string;
+}
+
+/** `open` has the unfinished line of each node. */
+export interface LogBatch {
+  seq: number;
+  chunks: Chunk[];
+  open: Record<string, Run[]>;
+}
+
+/** All remembered log text; `forgotten` has how many lines of each node are not remembered. */
+export interface LogHistory extends LogBatch {
+  forgotten: Record<string, number>;
+}
+
+export type PageMessage =
+  | ({ kind: "log" } & LogBatch)
+  | ({ kind: "history"; page: string } & LogHistory)
+  | { kind: "picture" | "end"; model: string; bundle: Bundle };
+
+export type KernelMessage =
+  | { kind: "hello"; page: string }
+  | { kind: "stop" }
+  | { kind: "stacks"; node: string }
+  | { kind: "open"; group: string; open: boolean }
+  | { kind: "group_by"; grouping: string };
+
+/**
+ * One node that has a row. Its `place` stays when rows change their order: colours and tabs follow it. `log` is the path
+ * of its log below the server's root, or empty where that does not serve it.
+ */
+export interface Row {
+  node: string;
+  place: number;
+  log: string;
+  state: string;
+  ended: boolean;
+}
+
+/** What the page goes by beside the parts of the card; `hung` has the nodes that give no sign. */
+export interface View {
+  id: string;
+  name: string;
+  state: string;
+  ended: boolean;
+  spark_ui: string;
+  tensorboard: boolean;
+  run_dir: string;
+  rows: Row[];
+  hung: string[];
+}
+
+/** The widget's traits; those before `view` are parts of the card as HTML. */
+export interface Traits {
+  head: string;
+  course: string;
+  nodes: string;
+  charts: string;
+  shown: string;
+  stacks: string;
+  view: View;
+  display_key: string;
+  blocking: boolean;
+  kernel_id: string;
+}
 
 export interface Model {
   get<Name extends keyof Traits>(name: Name): Traits[Name];

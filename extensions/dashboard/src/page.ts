@@ -1,15 +1,12 @@
-// The page around the dashboard: which Jupyter server it came from, and whether it is dark.
+// The page around the dashboard: which Jupyter server it came from, whether it is dark, and its kernel.
 
-export interface PageConfig {
-  readonly baseUrl?: string;
-  readonly token?: string;
-}
+import type { KernelChange, Model } from "./model";
 
 /** What the Jupyter page says of its server; null on pages that are not Jupyter's own. */
-export function pageConfig(): PageConfig | null {
+function pageConfig(): { baseUrl?: string; token?: string } | null {
   const text = document.getElementById("jupyter-config-data")?.textContent;
   try {
-    return text ? (JSON.parse(text) as PageConfig) : null;
+    return text ? (JSON.parse(text)) : null;
   } catch {
     return null;
   }
@@ -24,4 +21,77 @@ export function serverUrl(path: string): URL | null {
 /** Whether Jupyter's theme is dark. */
 export function isDark(): boolean {
   return document.body.dataset["jpThemeLight"] === "false";
+}
+
+/** The output may become part of the page a little later than its script runs. */
+const MOUNT_INTERVAL_MS = 200;
+
+/** Calls `start` with an element of the script's output once it is in the page; gives up after `patienceMs`. */
+export function whenMounted(id: string, patienceMs: number, start: (box: HTMLElement) => void): void {
+  const box = document.getElementById(id);
+  if (box) start(box);
+  else if (patienceMs > 0) setTimeout(() => whenMounted(id, patienceMs - MOUNT_INTERVAL_MS, start), MOUNT_INTERVAL_MS);
+}
+
+// ---- the kernel ---------------------------------------------------------------------------------------------------------
+
+/**
+ * Asks the kernel to stop the cluster.
+ *
+ * While a cell blocks, the kernel may not read widget messages (it depends on ipykernel's version), but every Jupyter
+ * server can interrupt it. When nothing blocks, an interrupt would hit another cell: then a message goes.
+ */
+export async function requestStop(model: Model): Promise<void> {
+  if (model.get("blocking") && (await interruptKernel(model))) return;
+  model.send({ kind: "stop" });
+}
+
+/** Returns whether the server did it. */
+async function interruptKernel(model: Model): Promise<boolean> {
+  const kernel = model.widget_manager?.kernel?.id ?? model.get("kernel_id");
+  const url = serverUrl(`api/kernels/${encodeURIComponent(kernel)}/interrupt`);
+  if (!kernel || !url) return false;
+  const headers = new Headers();
+  const xsrf = /(?:^|;\s*)_xsrf=([^;]*)/.exec(document.cookie)?.[1];
+  if (xsrf) headers.set("X-XSRFToken", decodeURIComponent(xsrf));
+  const token = pageConfig()?.token;
+  if (token) headers.set("Authorization", `token ${token}`);
+  try {
+    const response = await fetch(url, { method: "POST", credentials: "same-origin", headers });
+    return response.ok;
+  } catch {
+    return false;
+  }
+}
+
+/** JupyterLab's status of a kernel that has ended → what happened. */
+const ENDINGS: Record<string, string> = {
+  restarting: "was restarted",
+  autorestarting: "died, and was restarted",
+  dead: "died",
+  terminating: "was shut down",
+};
+
+/**
+ * Calls `onLost` with what happened as soon as the kernel is gone; returns a function that ends the watch.
+ *
+ * JupyterLab signals when a kernel is restarted or ends. Elsewhere, and where the connection to the server is lost, the
+ * kernel falls silent: a live one sends something every few seconds.
+ */
+export function watchKernel(model: Model, onLost: (happened: string) => void): () => void {
+  const session = model.widget_manager?.context?.sessionContext;
+  if (!session) return () => {};
+  const statusChanged = (_: unknown, status: string) => {
+    const happened = ENDINGS[status];
+    if (happened) onLost(happened);
+  };
+  const kernelChanged = (_: unknown, { oldValue, newValue }: KernelChange) => {
+    if (oldValue && oldValue.id !== newValue?.id) onLost(newValue ? "was replaced by another one" : "was shut down");
+  };
+  session.statusChanged.connect(statusChanged);
+  session.kernelChanged.connect(kernelChanged);
+  return () => {
+    session.statusChanged.disconnect(statusChanged);
+    session.kernelChanged.disconnect(kernelChanged);
+  };
 }

@@ -5,8 +5,7 @@
 // the end the kernel replaces its output by its display id, but a page that was loaded again has lost that id: it finds
 // the output by its metadata.
 
-import type { Bundle } from "./messages";
-import type { Model, NotebookCell } from "./model";
+import type { Bundle, Model, NotebookCell } from "./model";
 import { parseParts } from "./morph";
 import { asLost } from "./parts";
 

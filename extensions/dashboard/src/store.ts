@@ -1,6 +1,6 @@
 // What the page knows of one cluster: its view, and a bounded history of log text.
 
-import type { Chunk, HistoryMessage, LogMessage, Run, View } from "./messages";
+import type { Chunk, LogBatch, LogHistory, Run, View } from "./model";
 
 /** Lines kept in the browser: of one node, and of all nodes together. The files have all. */
 const KEEP_PER_NODE = 5000;
@@ -8,7 +8,7 @@ const KEEP_IN_ALL = 20000;
 /** At least so many of each, however many nodes there are. */
 const KEEP_AT_LEAST = 500;
 
-/** So many colours there are, as in Python's `marks.py`; farther nodes have them again. */
+/** So many colours there are, as in Python's `charts.py`; farther nodes have them again. */
 const HUES = 16;
 
 /** A chunk is marked when the history drops it, so that views can drop what they have drawn of it. */
@@ -65,10 +65,6 @@ export class Store {
     for (const listener of this.listeners) listener.partChanged?.();
   }
 
-  get hasEnded(): boolean {
-    return this.view.ended;
-  }
-
   /** The kernel has sent something. */
   onMessage(): void {
     this.lastMessageS = Date.now() / 1000;
@@ -76,7 +72,7 @@ export class Store {
 
   /** Seconds since the kernel last sent anything about a run that goes on. */
   silentS(): number {
-    return this.hasEnded ? 0 : Date.now() / 1000 - this.lastMessageS;
+    return this.view.ended ? 0 : Date.now() / 1000 - this.lastMessageS;
   }
 
   /**
@@ -85,7 +81,7 @@ export class Store {
    * `sentence` says what happened, and when; returns whether the run had not ended before.
    */
   lose(sentence: string): boolean {
-    if (this.hasEnded) return false;
+    if (this.view.ended) return false;
     const { view } = this;
     this.lostReason =
       `${sentence} This is how the run was then; its nodes end by themselves, and their output until then is in ` +
@@ -95,27 +91,21 @@ export class Store {
     return true;
   }
 
-  /** A node's number, which stays when rows change their order. */
-  placeOf(node: string): number {
-    const index = this.view.rows.findIndex((row) => row.node === node);
-    return this.view.rows[index]?.place ?? Math.max(0, index);
-  }
-
-  /** The number of a node's colour. */
+  /** The number of a node's colour, which stays when rows change their order. */
   hueOf(node: string): number {
-    return this.placeOf(node) % HUES;
+    return (this.view.rows.find((row) => row.node === node)?.place ?? 0) % HUES;
   }
 
   // ---- logs -----------------------------------------------------------------------------------------------------------
 
-  addLogs({ seq, chunks, open }: LogMessage): void {
+  addLogs({ seq, chunks, open }: LogBatch): void {
     this.firstSeq ||= seq;
     for (const chunk of chunks) this.keep(chunk);
     this.setOpen(open);
     for (const listener of this.listeners) listener.logsAdded?.(chunks);
   }
 
-  replaceLogs({ chunks, open, forgotten }: Pick<HistoryMessage, "chunks" | "open" | "forgotten">): void {
+  replaceLogs({ chunks, open, forgotten }: Omit<LogHistory, "seq">): void {
     this.firstSeq = 1;
     this.chunks = [];
     this.byNode.clear();

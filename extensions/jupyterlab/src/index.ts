@@ -8,16 +8,26 @@ import {
 } from "@jupyterlab/application";
 import { ICommandPalette, IThemeManager } from "@jupyterlab/apputils";
 import { INotebookTracker } from "@jupyterlab/notebook";
+import { LabIcon } from "@jupyterlab/ui-components";
 
 import { ServerApi } from "./api";
-import { clusterIcon } from "./icon";
 import { ClustersModel } from "./model";
-import { Notebooks } from "./notebooks";
-import { notifyOfEnds, notifyOfRunningClusters } from "./notes";
+import { Notebooks, notifyOfEnds, notifyOfRunningClusters } from "./notebooks";
 import { ClustersPanel } from "./panel";
 import { addTensorBoardCommand, OPEN_TENSORBOARD } from "./tensorboard";
 
 const SHOW_CLUSTERS = "tfos-lab:show-clusters";
+
+/** Four nodes around one. */
+const clusterIcon = new LabIcon({
+  name: "tfos-lab:cluster",
+  svgstr: `<svg xmlns="http://www.w3.org/2000/svg" width="16" height="16" viewBox="0 0 16 16">
+    <g class="jp-icon3" fill="#616161" stroke="none">
+      <circle cx="8" cy="8" r="2.4"/><circle cx="3" cy="3" r="1.8"/><circle cx="13" cy="3" r="1.8"/>
+      <circle cx="3" cy="13" r="1.8"/><circle cx="13" cy="13" r="1.8"/>
+      <path d="M3.4 2.6l10 10-.8.8-10-10zM12.6 2.6l.8.8-10 10-.8-.8z"/>
+    </g></svg>`,
+});
 
 const plugin: JupyterFrontEndPlugin<void> = {
   id: "tfos-lab:plugin",

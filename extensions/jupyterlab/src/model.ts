@@ -1,8 +1,7 @@
 // The clusters of all kernels and the runs that have ended: the panel's state, and signals when it changes.
 
-import type { IDisposable } from "@lumino/disposable";
 import { Poll } from "@lumino/polling";
-import { type ISignal, Signal } from "@lumino/signaling";
+import { Signal } from "@lumino/signaling";
 
 import type { ClusterList, RunList, RunPlace, ServerApi } from "./api";
 import { EndWatch, type RunEnd } from "./ends";
@@ -14,16 +13,18 @@ const SLOWEST_MS = 30_000;
 /** Runs that came and went between two looks appear within this time. */
 const RUNS_EVERY_MS = 15_000;
 
-export class ClustersModel implements IDisposable {
-  private readonly _changed = new Signal<this, void>(this);
-  private readonly _ended = new Signal<this, RunEnd>(this);
+export class ClustersModel {
+  readonly changed = new Signal<this, void>(this);
+  /** A run has ended, and the user has not stopped it here. */
+  readonly ended = new Signal<this, RunEnd>(this);
   private readonly poll: Poll;
   private readonly ends = new EndWatch();
   /** Clusters that were asked here to stop. */
   readonly stopping = new Set<string>();
   private live: ClusterList | null = null;
   private past: RunList | null = null;
-  private _problem = "";
+  /** A sentence on why there is no list, or nothing. */
+  problem = "";
   private runsAtMs = -Infinity;
 
   constructor(private readonly api: ServerApi) {
@@ -34,15 +35,6 @@ export class ClustersModel implements IDisposable {
       frequency: { interval: UNWATCHED_MS, backoff: true, max: SLOWEST_MS },
       standby: "when-hidden",
     });
-  }
-
-  get changed(): ISignal<this, void> {
-    return this._changed;
-  }
-
-  /** A run has ended, and the user has not stopped it here. */
-  get ended(): ISignal<this, RunEnd> {
-    return this._ended;
   }
 
   get liveHtml(): string {
@@ -56,15 +48,6 @@ export class ClustersModel implements IDisposable {
   /** The run with that id, live or ended. */
   find(id: string): RunPlace | undefined {
     return [...(this.live?.clusters ?? []), ...(this.past?.runs ?? [])].find((run) => run.id === id);
-  }
-
-  /** A sentence on why there is no list, or nothing. */
-  get problem(): string {
-    return this._problem;
-  }
-
-  get isDisposed(): boolean {
-    return this.poll.isDisposed;
   }
 
   /** Whether the panel is visible: otherwise the server is asked less often. */
@@ -84,7 +67,7 @@ export class ClustersModel implements IDisposable {
 
   async stop(cluster: RunPlace): Promise<void> {
     this.stopping.add(cluster.id);
-    this._changed.emit();
+    this.changed.emit();
     try {
       await this.api.stop(cluster.id);
     } catch (error) {
@@ -95,23 +78,18 @@ export class ClustersModel implements IDisposable {
     }
   }
 
-  dispose(): void {
-    this.poll.dispose();
-    Signal.clearData(this);
-  }
-
   private async fetch(): Promise<void> {
     try {
       const list = await this.api.list();
       this.ends.onClusters(list);
       await this.fetchRuns();
       this.live = list;
-      this._problem = "";
+      this.problem = "";
     } catch (error) {
-      this._problem = error instanceof Error ? error.message : String(error);
+      this.problem = error instanceof Error ? error.message : String(error);
       throw error;
     } finally {
-      this._changed.emit();
+      this.changed.emit();
     }
   }
 
@@ -120,11 +98,9 @@ export class ClustersModel implements IDisposable {
     const list = await this.api.runs();
     this.runsAtMs = Date.now();
     this.past = list;
-    for (const end of this.ends.onRuns(list)) this.tell(end);
-  }
-
-  private tell(end: RunEnd): void {
-    const stoppedHere = this.stopping.delete(end.id) && end.outcome !== "failed";
-    if (!stoppedHere) this._ended.emit(end);
+    for (const end of this.ends.onRuns(list)) {
+      const stoppedHere = this.stopping.delete(end.id) && end.outcome !== "failed";
+      if (!stoppedHere) this.ended.emit(end);
+    }
   }
 }

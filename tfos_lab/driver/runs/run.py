@@ -316,7 +316,7 @@ class Run:
         ConfigError
             If it cannot be written.
         """
-        written: Path = _drawing("report").write_report(self, path)
+        written: Path = _drawing("history_page").write_report(self, path)
         return written
 
 

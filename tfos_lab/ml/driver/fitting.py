@@ -23,7 +23,7 @@ from tfos_lab.ml.declared import CLUSTER_OPTIONS
 from tfos_lab.ml.driver.columns import fed_columns, require_frame, training_inputs
 from tfos_lab.ml.driver.model_source import kept_model, stamp
 from tfos_lab.ml.train_args import TrainArgs
-from tfos_lab.notebook.display.base import Display
+from tfos_lab.notebook.display import Display
 from tfos_lab.notebook.options import CellOptions
 from tfos_lab.notebook.run import run_cluster
 

@@ -1,9 +1,12 @@
-"""Turns the body of a ``%%tfos`` cell into ``map_fun(args, ctx)``.
+"""Turns the body of a ``%%tfos`` cell into ``map_fun(args, ctx)``, and knows where its lines are.
 
 ``return`` works at the top level, and the value of a last expression is returned. Names of the notebook that the body
 uses are captured by value: the function has its own globals, which hold only the names that it refers to, so that an
 assignment never changes the notebook (with ``local=inline``, which runs in the kernel itself, the values are the
-notebook's own objects). Line numbers are those of the cell.
+notebook's own objects).
+
+To IPython a ``%%tfos`` cell is one line, a call of the magic. Here its text as typed is registered under the file name
+that tracebacks, breakpoints and ``%debug`` use, so that line 1 is the ``%%tfos`` line.
 """
 
 from __future__ import annotations
@@ -12,9 +15,11 @@ import __future__
 import ast
 import builtins
 import dis
+import inspect
+import re
 import types
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from IPython.core.displayhook import DisplayHook
 
@@ -22,7 +27,6 @@ from tfos_lab.core.payload import global_names
 from tfos_lab.core.unpicklable import unpicklable_kind
 from tfos_lab.errors import ConfigError
 from tfos_lab.notebook.cell.free_names import early_reads, own_nodes
-from tfos_lab.notebook.cell.location import CellText, register_cell
 
 _NAME = "map_fun"
 _PARAMETERS = ("args", "ctx")
@@ -235,3 +239,74 @@ def _mention(names: list[str], statements: list[ast.stmt]) -> list[ast.stmt]:
     tuple_ = ast.Tuple(elts=[ast.Name(id=name, ctx=ast.Load()) for name in names], ctx=ast.Load())
     mention = ast.copy_location(ast.Expr(ast.Lambda(args=nothing, body=tuple_)), statements[0])
     return [ast.fix_missing_locations(mention), *statements]
+
+
+# ---- where a cell's code is ------------------------------------------------------------------------------------------
+
+_NUMBER = re.compile(r"In\[(\d+)\]")
+
+
+class CellText(NamedTuple):
+    """A cell as typed: its file name in code objects, the number of lines before its body, and the body."""
+
+    filename: str
+    lines_before: int
+    body: str
+
+    @property
+    def padded(self) -> str:
+        """The body at its own line numbers, below empty lines."""
+        return "\n" * self.lines_before + self.body
+
+
+def register_cell(shell: Any, line: str, body: str) -> CellText:
+    """Register the text of the cell that runs now for tracebacks and debuggers."""
+    code = body.rstrip("\n")
+    for text in _typed_texts(shell):
+        above = text.rstrip("\n").removesuffix(code)
+        if above != text.rstrip("\n") and "%%tfos" in above:
+            break
+    else:
+        above = f"%%tfos {line}".rstrip() + "\n"
+        text = above + body
+    # The kernel, and a front end that sets a breakpoint, derive the file name from the raw text.
+    filename = shell.compile.cache(text, cell_number(shell), raw_code=text)
+    return CellText(filename, above.count("\n"), body)
+
+
+def _typed_texts(shell: Any) -> Iterator[str]:
+    """Yield candidates for the whole text of the cell: from the front end's request, and from the history."""
+    kernel = getattr(shell, "kernel", None)
+    if kernel is not None:
+        yield str(kernel.get_parent().get("content", {}).get("code", ""))
+    if shell.history_manager and shell.history_manager.input_hist_raw:
+        yield str(shell.history_manager.input_hist_raw[-1])
+
+
+def typed_cell(shell: Any) -> str:
+    """Return what is the same when the cell that runs now runs again: its identity in the front end, else its text."""
+    kernel = getattr(shell, "kernel", None)
+    known = kernel.get_parent().get("metadata", {}).get("cellId", "") if kernel is not None else ""
+    return str(known or next(_typed_texts(shell), ""))
+
+
+def cell_number(shell: Any) -> int:
+    """Return the number of the cell that runs now; some versions of IPython have already increased their count."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        named = shell.compile.format_code_name(frame.f_code.co_filename)
+        found = _NUMBER.fullmatch(named[1]) if named else None
+        if found:
+            return int(found[1])
+        frame = frame.f_back
+    return int(shell.execution_count)
+
+
+def make_labeller(shell: Any) -> Callable[[str], str | None]:
+    """Return a function that labels file names of the shell's cells, such as ``Cell In[5]``."""
+
+    def label(filename: str) -> str | None:
+        named = shell.compile.format_code_name(filename)
+        return " ".join(named) if named else None
+
+    return label

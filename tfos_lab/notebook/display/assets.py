@@ -5,7 +5,9 @@ They are not committed: ``make setup`` builds them in a checkout, and the build 
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -13,6 +15,7 @@ from importlib import resources
 
 from tfos_lab.core.states import NodeState, RunState, Tone
 
+_numbers = itertools.count(1)
 _GROUP = re.compile(r'\[data-state="@([a-z-]+)"\]')
 
 
@@ -36,8 +39,27 @@ def read_asset(name: str) -> str:
 
 @cache
 def read_style_sheet(name: str) -> str:
-    """Return a style sheet of ``static/``, with its groups of states filled in."""
-    return fill_in_states(read_asset(name))
+    """Return a style sheet of ``static/``, with its groups of states filled in.
+
+    ``[data-state="@bad"]`` stands for all states of that tone, and ``[data-state="@stop-requested"]`` for those of a
+    cluster that the user has stopped.
+    """
+    return _GROUP.sub(_selector, read_asset(name))
+
+
+def _selector(found: re.Match[str]) -> str:
+    every: list[NodeState | RunState] = [*NodeState, *RunState]
+    if found[1] == "stop-requested":
+        states = [state.value for state in RunState if state.stop_requested]
+    else:
+        states = list(dict.fromkeys(state.value for state in every if state.look.tone is Tone(found[1])))
+    selectors = (f'[data-state="{state}"]' for state in states)
+    return f":is({', '.join(selectors)})"
+
+
+def unique_id(kind: str) -> str:
+    """Return the id of an element in an output, for its script to find."""
+    return f"tfos-{kind}-{os.getpid()}-{next(_numbers)}"
 
 
 def inline_script(name: str, options: Mapping[str, object]) -> str:
@@ -45,24 +67,3 @@ def inline_script(name: str, options: Mapping[str, object]) -> str:
     # Nothing in the options can end the script's element.
     encoded = json.dumps(options).replace("<", "\\u003c")
     return f"<script>((TFOS_OPTIONS) => {{{read_asset(name)}}})({encoded})</script>"
-
-
-def fill_in_states(css: str) -> str:
-    """Replace groups of states in a style sheet by their states.
-
-    ``[data-state="@bad"]`` stands for all states of that tone, and ``[data-state="@stop-requested"]`` for those of a
-    cluster that the user has stopped.
-    """
-    return _GROUP.sub(lambda found: _selector(_members(found[1])), css)
-
-
-def _members(group: str) -> list[str]:
-    if group == "stop-requested":
-        return [state.value for state in RunState if state.stop_requested]
-    states: list[NodeState | RunState] = [*NodeState, *RunState]
-    return list(dict.fromkeys(state.value for state in states if state.look.tone is Tone(group)))
-
-
-def _selector(states: list[str]) -> str:
-    selectors = (f'[data-state="{state}"]' for state in states)
-    return f":is({', '.join(selectors)})"

@@ -1,59 +1,79 @@
-"""The card of a run, drawn once: named parts of HTML. Pure: a view goes in, HTML comes out.
+"""The card of a run, drawn once: named parts of HTML, the whole of it, and the same facts as lines of text.
 
-The live page morphs the parts that have changed into place (``extensions/dashboard/src/parts.ts``), front ends without
-widgets show the whole card, and the saved cell keeps the last one.
+The live page morphs the parts that have changed into place (``extensions/dashboard/src/parts.ts``). Front ends without
+widgets show the whole card, and the saved cell keeps the last one: it needs neither a kernel nor a network. It is
+self-contained (escaped text, one ``<style>``), so that it survives saving, reopening, ``nbconvert`` and mail; where
+a front end strips the style, plain tables and ``<details>`` remain. The picture of a run that goes on shows when it was
+taken; a small script in it asks the Jupyter server for the current state.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from tfos_lab.core.markup import Html, h, join
-from tfos_lab.driver.state.events import ClusterView
+from tfos_lab.core.paths import short_path
+from tfos_lab.driver.state.events import ClusterView, FeedView, MetricsReported, NodeView
 from tfos_lab.driver.state.phases import Span, spans_of
-from tfos_lab.notebook.display import messages, summary
-from tfos_lab.notebook.display.feed_lines import feed_lines, feed_progress, feed_shares
-from tfos_lab.notebook.display.printed_output import Linker, no_link
-from tfos_lab.notebook.display.table import LiveTable, render_bar, render_state
-from tfos_lab.notebook.display.throughput import Throughput
+from tfos_lab.notebook.display import WatchedCluster, summary
+from tfos_lab.notebook.display.assets import inline_script, read_style_sheet, unique_id
+from tfos_lab.notebook.display.charts import render_charts
+from tfos_lab.notebook.display.columns import Column, node_columns, text_together
+from tfos_lab.notebook.display.error_messages import render_error
+from tfos_lab.notebook.display.kernel import link_to
+from tfos_lab.notebook.display.listing import is_large, only_notable
+from tfos_lab.notebook.display.log_text import html_text, plain_text, render_log
+from tfos_lab.notebook.display.printed_output import Linker, TailReader, no_link, render_printed, render_where
+from tfos_lab.notebook.display.series import BANDS, all_series, bands_of, series_before
+from tfos_lab.notebook.display.shown import LIVE_BYTES, SAVED_BYTES, render_shown, shown_names
+from tfos_lab.notebook.display.table import LiveTable, agreeing, render_bar, render_state, render_table
 from tfos_lab.texts import format_seconds
+
+_MAX_LINE_CHARS = 1_000
+
+# The picture of a run that goes on is drawn at this interval.
+PICTURE_EVERY_S = 3.0
+# Drawing pictures may take this share of the time, however large the cluster is.
+PICTURE_SHARE = 0.05
+# So much of the connection to a page is for pictures; for charts, and for what nodes show, there is as much.
+PAGE_BYTES_PER_S = 60_000
 
 # Where a note says that a run's output is.
 _OUTPUT = re.compile(r" in \S*?([^/\s]+)/output$")
 
 
 def traits(view: ClusterView, now_s: float, table: LiveTable, run_dir: str, log_of: Linker = no_link) -> dict[str, Any]:
-    """Return the values of the widget's traits that a view gives: the parts of the card, and ``view``."""
-    return {**parts(view, now_s, table), "view": _beside(view, run_dir, table, log_of)}
+    """Return the values of the widget's traits that a view gives: the parts of the card, and ``view``.
 
-
-def _beside(view: ClusterView, run_dir: str, table: LiveTable, log_of: Linker) -> messages.View:
-    """Return what the page does not show, but goes by."""
-    view = summary.with_endings(view)
-    places = view.places
-    shown = table.listing.of(view).nodes
-    rows = [
-        messages.Row(
-            node=one.name,
-            place=places[one.name],
-            log=log_of(one.name) or "",
-            state=one.state.value,
-            ended=one.state.ended,
-        )
-        for one in shown
-    ]
-    return {
-        "id": view.cluster_id,
-        "name": view.name,
-        "state": view.state.value,
-        "ended": view.state.ended,
-        "spark_ui": view.spark_ui,
-        "tensorboard": view.tensorboard,
+    ``view`` is what the page does not show, but goes by: ``View`` in ``extensions/dashboard/src/model.ts``.
+    """
+    shown = summary.with_endings(view)
+    places, nodes = shown.places, table.listing.of(shown).nodes
+    beside = {
+        "id": shown.cluster_id,
+        "name": shown.name,
+        "state": shown.state.value,
+        "ended": shown.state.ended,
+        "spark_ui": shown.spark_ui,
+        "tensorboard": shown.tensorboard,
         "run_dir": run_dir,
-        "rows": rows,
-        "hung": [node.name for node in shown if summary.hangs(node)],
+        "rows": [
+            {
+                "node": node.name,
+                "place": places[node.name],
+                "log": log_of(node.name) or "",
+                "state": node.state.value,
+                "ended": node.state.ended,
+            }
+            for node in nodes
+        ],
+        "hung": [node.name for node in nodes if summary.hangs(node)],
     }
+    return {**parts(view, now_s, table), "view": beside}
 
 
 def parts(view: ClusterView, now_s: float, table: LiveTable) -> dict[str, str]:
@@ -105,7 +125,7 @@ def _progress(view: ClusterView) -> Html | None:
 # ---- what is told of a run ------------------------------------------------------------------------------------------
 
 
-def course(view: ClusterView, now_s: float, throughput: Throughput | None = None) -> Html:
+def course(view: ClusterView, now_s: float, throughput: summary.Throughput | None = None) -> Html:
     """Return why the run ended, what there is to know of it, where its seconds went, and what was fed."""
     return join(
         h("div", view.reason, cls="tfos-reason") if view.reason else None,
@@ -153,18 +173,227 @@ def _bar(span: Span, whole_s: float) -> Html:
     return h("span", cls="tfos-span", data_span=span.kind, title=span.name, style=position)
 
 
-def _feeds(view: ClusterView, throughput: Throughput | None) -> Html | None:
+def _feeds(view: ClusterView, throughput: summary.Throughput | None) -> Html | None:
     if view.of_runs and not view.state.ended:
         return _feed(summary.runs_line(view), summary.part_ended(view), what="runs")
     if view.of_runs or not view.feeds:
         return None
     last = view.feeds[-1]
-    *older, line = feed_lines(view, throughput)
+    *older, line = summary.feed_lines(view, throughput)
     lines = (h("div", one, cls="tfos-older-feed") for one in older)
-    return join(*lines, _feed(line, feed_progress(last), feed_shares(last)))
+    return join(*lines, _feed(line, _feed_progress(last), summary.feed_shares(last)))
+
+
+def _feed_progress(feed: FeedView) -> float | None:
+    """Return how much of a table has been fed, from 0 to 1, where Spark reports it."""
+    if feed.kind != "table":
+        return None
+    if feed.complete:
+        return 1.0
+    return min(1.0, feed.partitions / feed.total_partitions) if feed.total_partitions else None
 
 
 def _feed(line: str, part: float | None, shares: str = "", what: str = "feed") -> Html:
     bar = None if part is None else render_bar(part, f"Progress of the {what}", "done" if part == 1 else "running")
     facts = join(" ", h("span", shares, cls="tfos-facts")) if shares else None
     return h("div", bar, h("span", line), facts, cls="tfos-feed")
+
+
+# ---- as lines of text ------------------------------------------------------------------------------------------------
+
+
+def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
+    """Return the card as text, for terminals and for front ends without HTML."""
+    shown = only_notable(view)
+    columns = [column for column in node_columns(shown) if column.shown]
+    rows = [[column.title.lower() for column in columns]]
+    together = agreeing(shown)
+    if together:
+        rows += [[text_together(column, together, len(view.nodes)) for column in columns]]
+    rows += [[_cell_text(column, node) for column in columns] for node in shown.nodes if node not in together]
+    facts = [str(view.state), summary.headline(view), summary.took_text(view, time.time()), summary.progress_text(view)]
+    hung = {node.name: node.hung for node in shown.nodes if summary.hangs(node)}
+    lines = [
+        f"{view.state.look.sign} {view.name}: {' · '.join(filter(None, facts))}",
+        "" if view.state.ended else _seen_text(),
+        view.reason,
+        view.alarm,
+        view.verdict,
+        summary.phase_line(view),
+        *summary.feed_lines(view),
+        *shown.notes,
+        *_aligned(rows, [column.numeric for column in columns]),
+        *(f"{node}: {detail}" for node, detail in [*summary.broken_nodes(shown).items(), *hung.items()]),
+        f"shown: {shown_names(view.shown)}" if view.shown else "",
+        f"logs: {short_path(run_dir)}" if run_dir else "",
+    ]
+    return "\n".join(filter(None, lines))
+
+
+def _cell_text(column: Column, node: NodeView) -> str:
+    if column.key != "state":
+        return column.text(node)
+    return f"{summary.HANGS_SIGN} hangs" if summary.hangs(node) else f"{node.state.look.sign} {column.text(node)}"
+
+
+def _aligned(rows: list[list[str]], numeric: list[bool]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            text.rjust(width) if right else text.ljust(width)
+            for text, width, right in zip(row, widths, numeric, strict=True)
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _seen_text() -> str:
+    """Return when the picture of a run that goes on was taken."""
+    return f"Seen at {time.strftime('%H:%M:%S on %d %B %Y')}, while it went on."
+
+
+# ---- the whole card -------------------------------------------------------------------------------------------------
+
+
+class NodeStacks(NamedTuple):
+    """The stacks of a node as ``text``, or why there are none; ``time_s`` is seconds since the epoch."""
+
+    node: str
+    text: str
+    time_s: float
+
+
+def render_stacks(stacks: Sequence[NodeStacks]) -> Html:
+    """Return the stacks of nodes as HTML to unfold."""
+    return join(
+        *(
+            h(
+                "details",
+                h("summary", f"Stacks of {one.node} at {time.strftime('%H:%M:%S', time.localtime(one.time_s))}"),
+                h("pre", one.text, cls="tfos-log", tabindex=0),
+                cls="tfos-stacks",
+                data_key=one.node,
+                data_time=one.time_s,
+            )
+            for one in stacks
+        )
+    )
+
+
+def bundle_of(
+    cluster: WatchedCluster, *, raises: bool, stacks: Sequence[NodeStacks] = (), asks: bool = True
+) -> dict[str, str]:
+    """Return the MIME bundle of a cluster as it is now.
+
+    Parameters
+    ----------
+    cluster : WatchedCluster
+        The cluster to draw.
+    raises : bool
+        Whether the cell itself raises the error of a failed cluster; if not, the picture has it.
+    stacks : list of NodeStacks
+        Where the threads of nodes were when somebody asked.
+    asks : bool
+        Whether the picture of a run that goes on asks the Jupyter server for the current state.
+    """
+    reports, _ = cluster.reports_after(0)
+    view = cluster.view()
+    return make_bundle(
+        view,
+        lambda node, lines: cluster.logs(node, tail=lines),
+        cluster.run_dir,
+        reports,
+        "" if raises or view.state != "failed" else "\n".join(render_error(cluster.failure())),
+        link_of=lambda node: link_to(cluster.log_path(node)),
+        stacks=stacks,
+        asks=asks,
+    )
+
+
+def pause_after(began_s: float, size: int) -> float:
+    """Return the seconds until the next picture: one of so many characters was begun then, and is done now."""
+    return max(PICTURE_EVERY_S, (time.monotonic() - began_s) / PICTURE_SHARE, size / PAGE_BYTES_PER_S)
+
+
+def make_bundle(
+    view: ClusterView,
+    read_tail: TailReader,
+    run_dir: str | Path | None = None,
+    reports: Sequence[MetricsReported] = (),
+    error: str = "",
+    *,
+    link_of: Linker = no_link,
+    stacks: Sequence[NodeStacks] = (),
+    files: Path | None = None,
+    asks: bool = True,
+) -> dict[str, str]:
+    """Return the MIME bundle that replaces the live dashboard.
+
+    Parameters
+    ----------
+    view : ClusterView
+        The cluster at its end, or now.
+    read_tail : callable
+        ``read_tail(node, lines)`` returns the last lines of a node's log as text.
+    run_dir : path, optional
+        Where the complete logs are; shown in the output.
+    reports : list of MetricsReported
+        What the nodes have reported; drawn as charts.
+    error : str
+        Why the cluster failed, as a traceback, unless the cell itself raises it.
+    link_of : callable, optional
+        ``link_of(node)`` returns a link to the node's log file, or None where it cannot be opened.
+    stacks : list of NodeStacks
+        Where the threads of nodes were when somebody asked.
+    files : pathlib.Path, optional
+        Where the run's files are on this machine, if not in ``run_dir``.
+    asks : bool
+        Whether the picture of a run that goes on asks the Jupyter server for the current state.
+
+    Returns
+    -------
+    dict
+        ``text/html``, one self-contained ``<div>``, and ``text/plain``; never a widget, which would be missing in a
+        reopened notebook.
+    """
+    view = summary.with_endings(view)
+    shown, is_banded, now_s = only_notable(view), is_large(view), time.time()
+    drawn = bands_of(reports) if is_banded else reports
+    lines = BANDS if is_banded else sorted(view.places, key=view.places.__getitem__)
+    parts = [
+        f"<style>{read_style_sheet('summary.css')}</style>",
+        f'<div class="tfos tfos-static" data-state="{view.state}">',
+        head(view, now_s),
+        _seen(view, asks=asks),
+        course(shown, now_s),
+        render_table(shown, view.places),
+        render_stacks(stacks),
+        render_charts(all_series(drawn, view.started_s), lines, before=series_before(files or run_dir, view.name)),
+        render_shown(view.shown, files or run_dir, SAVED_BYTES if view.state.ended else LIVE_BYTES),
+        _error(error),
+        *render_printed(shown, read_tail, link_of),
+        render_where(shown, run_dir, link_of),
+        "</div>",
+    ]
+    return {
+        "text/html": "\n".join(part for part in parts if part),
+        "text/plain": "\n".join(filter(None, [render_text(view, run_dir), plain_text(render_log(error)).rstrip()])),
+    }
+
+
+def _seen(view: ClusterView, *, asks: bool) -> str:
+    """Return when the picture of a run that goes on was taken, with a script that asks for the current state."""
+    if view.state.ended:
+        return ""
+    if not asks:
+        return h("div", _seen_text(), cls="tfos-seen")
+    element = unique_id("seen")
+    script = inline_script("seen_note.js", {"element": element, "run": view.cluster_id})
+    return f'<div class="tfos-seen" id="{element}">{_seen_text()}</div>{script}'
+
+
+def _error(text: str) -> str:
+    if not text:
+        return ""
+    log = h("pre", html_text(render_log(text, _MAX_LINE_CHARS)), cls="tfos-log")
+    return h("details", h("summary", "Why it failed"), log, cls="tfos-tail", data_state="failed", open=True)

@@ -1,9 +1,9 @@
-"""The live output of a cell: a widget that draws the cluster, and the thread that updates it.
+"""The live output of a cell: a widget that shows the cluster, and the thread that updates it.
 
 The parts of the card, which Python draws, travel as traits, and so does the ``view``, what the page goes by beside
-them; log text travels as custom messages, ten a second. When the cell ends, the output is replaced by the static
-bundle. Until then the page shows the widget, and the document holds a picture that follows the run: a saved notebook
-never asks for the widget.
+them; log text travels as custom messages, ten a second. When the cell ends, the output is replaced by the whole card.
+Until then the page shows the widget, and the document holds a picture that follows the run: a saved notebook never asks
+for the widget.
 
 to         kind      content
 ========== ========= ==================================================================================================
@@ -13,12 +13,12 @@ front end  picture   ``bundle`` that stands in the document for the widget ``mod
 front end  end       ``bundle`` that replaces the widget ``model``
 kernel     hello     ``page``: a page has loaded; it gets the history and the picture, or the end
 kernel     stacks    somebody asks where the threads of ``node`` are
-kernel     open      list the nodes of a group of a large cluster, or only count them
-kernel     group_by  group the nodes of a large cluster by something else
+kernel     open      list the nodes of a ``group`` of a large cluster if ``open``, or only count them
+kernel     group_by  group the nodes of a large cluster by ``grouping``
 kernel     stop      end the cluster
 ========== ========= ==================================================================================================
 
-Both kinds are declared in `messages`; ``extensions/dashboard`` is the other side.
+``extensions/dashboard`` is the other side; its ``model.ts`` has the types.
 """
 
 from __future__ import annotations
@@ -27,21 +27,34 @@ import itertools
 import logging
 import threading
 import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-import msgspec
+import anywidget
+import traitlets
 from IPython.display import display, update_display
 
-from tfos_lab.notebook.display import messages
-from tfos_lab.notebook.display.base import Display, WatchedCluster
-from tfos_lab.notebook.display.card import traits
-from tfos_lab.notebook.display.kernel import NoProgressBars, current_kernel, kernel_id
-from tfos_lab.notebook.display.log_files import ServedLogs
-from tfos_lab.notebook.display.stacks import NodeStacks, StacksReader, render_stacks
-from tfos_lab.notebook.display.static_bundle import bundle_of
+from tfos_lab.core import cluster_records
+from tfos_lab.core.states import RunState
+from tfos_lab.driver.state.events import ClusterView, Event, LogText, ShownView
+from tfos_lab.notebook.display import Display, WatchedCluster
+from tfos_lab.notebook.display.assets import read_asset, read_style_sheet
+from tfos_lab.notebook.display.card import (
+    PAGE_BYTES_PER_S,
+    NodeStacks,
+    bundle_of,
+    pause_after,
+    render_stacks,
+    traits,
+)
+from tfos_lab.notebook.display.charts import render_charts
+from tfos_lab.notebook.display.kernel import NoProgressBars, current_kernel, keep_busy, kernel_id, served_path
+from tfos_lab.notebook.display.listing import Listing, is_large
+from tfos_lab.notebook.display.log_feed import LogFeed
+from tfos_lab.notebook.display.series import BANDS, SeriesBook, bands_now, series_before
+from tfos_lab.notebook.display.shown import LIVE_BYTES, render_shown
 from tfos_lab.notebook.display.table import LiveTable
-from tfos_lab.notebook.display.updates import Updates
-from tfos_lab.notebook.display.widget import DashboardWidget, retire
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +70,15 @@ BUSY_EVERY = 20
 # In periods: a page that has not sent its hello by then cannot reach us (older ipykernel, busy cell), and gets the
 # history unasked.
 UNREACHABLE_AFTER = 20
+
+# Views and charts may take this share of the time: views of four nodes go five times a second, those of 64 twice.
+VIEW_SHARE = 0.05
+
+# A page that asks for a node's stacks gets an answer in this time, whatever the node does.
+STACKS_PATIENCE_S = 5.0
+
+# What a node of a large cluster has written before somebody saw its row.
+_TAIL_LINES = 20
 
 _display_numbers = itertools.count(1)
 
@@ -85,22 +107,18 @@ class Dashboard(Display):
         self._stopper: threading.Thread | None = None
         self._busy = keep_busy(current_kernel())
         self._no_bars = NoProgressBars(current_kernel()) if blocking else None
-        subscription = cluster.bus.subscribe()
-        self._stacks = StacksReader(cluster)
-        self._told_stacks: list[NodeStacks] = []
-        self._served = ServedLogs(cluster)
-        self._table = LiveTable(can_ask=self._stacks.can_ask)
-        self._widget = self._make_widget()
-        self._updates = Updates(
-            cluster, subscription, self._widget, self._table, served=self._served, make_bundle=self._make_bundle
-        )
+        self._stacks = _Stacks(cluster)
+        table = LiveTable(can_ask=self._stacks.can_ask)
+        self._updates = Updates(cluster, table, self._make_bundle, display_key=self._id, blocking=blocking)
+        self._widget = self._updates.widget
+        self._widget.fallback = self._make_bundle()
         self._widget.receive(self._on_message)
         display(self._widget, display_id=self._id, metadata=self._metadata)  # type: ignore[no-untyped-call]
         self._pump = threading.Thread(target=self._run, name=f"tfos-display-{cluster.id}", daemon=True)
         self._pump.start()
 
     def close(self) -> None:
-        """Send what is left, replace the dashboard by the static bundle, and end the thread."""
+        """Send what is left, replace the dashboard by the whole card, and end the thread."""
         if not self._closed.acquire(blocking=False):
             return
         self._closing.set()
@@ -113,7 +131,7 @@ class Dashboard(Display):
                 self._end_bundle, display_id=self._id, raw=True, metadata=self._metadata
             )
             self._updates.send_end(self._end_bundle)
-            retire(self._widget)
+            _retire(self._widget)
             if self._no_bars is not None:
                 self._no_bars.close()
 
@@ -126,23 +144,13 @@ class Dashboard(Display):
         if self._stopper is not None:
             self._stopper.join(timeout=1.0)
 
-    def _make_widget(self) -> DashboardWidget:
-        view = self._cluster.view()
-        widget = DashboardWidget(
-            **traits(view, time.time(), self._table, str(self._cluster.run_dir), self._served.path_of),
-            display_key=self._id,
-            blocking=self._blocking,
-            kernel_id=kernel_id(),
-        )
-        widget.fallback = self._make_bundle()
-        return widget
-
     def _make_bundle(self) -> dict[str, str]:
         return bundle_of(self._cluster, raises=self._blocking, stacks=self._stacks.answers)
 
     # ---- the thread -------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        told: Sequence[NodeStacks] = []
         for period in itertools.count(1):
             if self._closing.wait(LOG_PERIOD_S):
                 return
@@ -152,8 +160,8 @@ class Dashboard(Display):
                 with_charts=period % CHARTS_EVERY == 0,
                 with_picture=with_view and not self._closing.is_set(),
             )
-            if (stacks := self._stacks.answers) != self._told_stacks:
-                self._told_stacks, self._widget.stacks = stacks, render_stacks(stacks)
+            if (stacks := self._stacks.answers) != told:
+                told, self._widget.stacks = stacks, render_stacks(stacks)
             if self._busy is not None and period % BUSY_EVERY == 0:
                 self._busy.repeat()
             if period == UNREACHABLE_AFTER and not self._greeted:
@@ -164,18 +172,16 @@ class Dashboard(Display):
     # ---- messages of the front end; they come on the main thread, or on a subshell's --------------------------------
 
     def _on_message(self, content: object) -> None:
-        try:
-            message = msgspec.convert(content, messages.KernelMessage)
-        except msgspec.ValidationError:
-            return
-        match message:
-            case messages.Hello(page=page):
+        match content:
+            case {"kind": "hello", "page": str(page)}:
                 self._greet(page)
-            case messages.Stacks(node=node):
+            case {"kind": "stacks", "node": str(node)}:
                 self._stacks.ask(node)
-            case messages.Open() | messages.GroupBy():
-                self._updates.arrange(message)
-            case messages.Stop():
+            case {"kind": "open", "group": str(group), "open": bool(is_open)}:
+                self._updates.arrange(lambda listing: listing.set_open(group, is_open=is_open))
+            case {"kind": "group_by", "grouping": str(grouping)}:
+                self._updates.arrange(lambda listing: listing.group_by(grouping))
+            case {"kind": "stop"}:
                 self._stop_cluster()
 
     def _greet(self, page: str) -> None:
@@ -200,60 +206,315 @@ class Dashboard(Display):
             logger.exception("cluster %s could not be stopped", self._cluster.id)
 
 
-_MARK = "tfos_lab_busy"
-# One of the server's `untracked_message_types`, which JupyterLab ignores too.
-_UNTRACKED = "comm_info_request"
+# ---- the widget -----------------------------------------------------------------------------------------------------
 
 
-class BusyKernel:
-    """Corrects the announcements of a kernel.
+class DashboardWidget(anywidget.AnyWidget):
+    """What the front end draws: parts of the card as HTML, and ``view``; `Dashboard` owns it."""
+
+    _esm = read_asset("dashboard.js")
+    _css = read_style_sheet("dashboard.css")
+
+    head = traitlets.Unicode().tag(sync=True)
+    course = traitlets.Unicode().tag(sync=True)
+    nodes = traitlets.Unicode().tag(sync=True)
+    charts = traitlets.Unicode().tag(sync=True)
+    shown = traitlets.Unicode().tag(sync=True)
+    stacks = traitlets.Unicode().tag(sync=True)
+    view = traitlets.Dict().tag(sync=True)
+    display_key = traitlets.Unicode().tag(sync=True)
+    blocking = traitlets.Bool(default_value=True).tag(sync=True)
+    kernel_id = traitlets.Unicode().tag(sync=True)
+
+    fallback: dict[str, str]
+
+    def receive(self, on_message: Callable[[object], None]) -> None:
+        """Pass the front end's messages on, also while a cell blocks.
+
+        ipykernel 7.4 hands messages of a comm to the shell that last published on it, which is the busy one. Without
+        this attribute they go where the front end sent them: to a subshell.
+        """
+        self.on_msg(lambda _widget, content, _buffers: on_message(content))
+        if hasattr(self.comm, "_reply_subshell_for"):
+            self.comm._reply_subshell_for = None  # noqa: SLF001 - there is no public way
+
+    def _repr_mimebundle_(self, **kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        made = super()._repr_mimebundle_(**kwargs)
+        if made is None:
+            return None
+        # A front end without widgets shows the current picture; at the end it gets the last one as all others do.
+        return {**made[0], **self.fallback}, made[1]
+
+
+# So many widgets of ended dashboards are kept before the oldest one is closed.
+KEEP_RETIRED = 4
+
+_retired: deque[DashboardWidget] = deque()
+
+
+def _retire(widget: DashboardWidget) -> None:
+    """Close the widget later, and the layout that came with it.
+
+    A page that was reloaded while a cell blocked asks for its widgets only when the cell has ended. It must still find
+    this one then, to learn that it has ended.
+    """
+    _retired.append(widget)
+    while len(_retired) > KEEP_RETIRED:
+        oldest = _retired.popleft()
+        layout = oldest.layout
+        oldest.close()
+        layout.close()
+
+
+# ---- what the page is sent ------------------------------------------------------------------------------------------
+
+
+class Updates:
+    """Sends to the widget what has changed: parts of the card, the view, log text, pictures.
+
+    The dashboard's thread calls it, and for pages that have just loaded the threads that receive their messages.
 
     Parameters
     ----------
-    kernel : ipykernel.kernelbase.Kernel
-        The kernel; its ``_publish_status`` is replaced.
+    cluster : WatchedCluster
+        The cluster to watch.
+    table : LiveTable
+        Draws the nodes.
+    make_bundle : callable
+        Draws the picture for the document.
+    **fixed : str or bool
+        Traits of the widget that stay as they are.
+
+    Attributes
+    ----------
+    widget : DashboardWidget
+        Where the updates go; it is made with the first view.
     """
 
-    def __init__(self, kernel: Any) -> None:
-        self._kernel = kernel
-        self._publish = kernel._publish_status  # noqa: SLF001 - there is no public way
-        # The end of a cell must not come between another channel's `idle` and the `busy` that follows it.
-        self._lock = threading.RLock()
-        self._running: Any = kernel.get_parent("shell") if _on_main_thread() else None
-        kernel._publish_status = self._announce  # noqa: SLF001 - the same
+    def __init__(
+        self, cluster: WatchedCluster, table: LiveTable, make_bundle: Callable[[], dict[str, str]], **fixed: str | bool
+    ) -> None:
+        self._cluster = cluster
+        self._subscription = cluster.bus.subscribe()
+        self._make_bundle = make_bundle
+        self._table = table
+        self._server_root = cluster_records.own_server_root()
+        self._followed = _FollowedLogs(cluster)
+        self._feed = LogFeed()
+        self._metrics = SeriesBook(cluster.view().started_s)
+        self._banded: ClusterView | None = None
+        self._reports_seen = 0
+        # A page gets batches and history in order, from whichever thread.
+        self._sending = threading.Lock()
+        self._picturing = threading.Lock()
+        self._has_ended = False
+        self._view_due_s = 0.0
+        self._charts_due_s = 0.0
+        self._shown_due_s = 0.0
+        self._drawn: tuple[ShownView, ...] = ()
+        self._pictured_state: RunState | None = None
+        self._picture_due_s = 0.0
+        self._changed = True
+        self._sent = self._draw_view()
+        self.widget = DashboardWidget(**self._sent, kernel_id=kernel_id(), **fixed)
 
-    def repeat(self) -> None:
-        """Announce again that the kernel is busy, if it is: for pages that were loaded since the last time."""
-        with self._lock:
-            if self._running:
-                self._publish("busy", "shell", parent=self._running)
+    @property
+    def shown_state(self) -> RunState:
+        """The cluster's state as the front end knows it."""
+        return RunState(self._sent["view"]["state"])
 
-    def _announce(self, status: str, channel: str, parent: Any = None) -> None:
-        with self._lock:
-            if parent is None and channel == "shell" and _on_main_thread():
-                self._publish(status, channel)
-                self._running = self._kernel.get_parent("shell") if status == "busy" else None
+    def send(self, *, with_view: bool, with_charts: bool, with_picture: bool) -> None:
+        """Send what is new; an error is logged and ends this update only."""
+        try:
+            self._send_logs()
+            if with_view:
+                self._send_view()
+            if with_charts:
+                self._send_charts()
+                self._send_shown()
+            if with_picture and self._picture_is_due():
+                self.send_picture()
+        except Exception:
+            logger.exception("the dashboard of cluster %s missed an update", self._cluster.id)
+
+    def send_last(self) -> None:
+        """Send what is left, whatever share of the time it takes."""
+        self._view_due_s = self._charts_due_s = self._shown_due_s = 0.0
+        self.send(with_view=True, with_charts=True, with_picture=False)
+
+    def close(self) -> None:
+        """Take no further events."""
+        self._subscription.close()
+
+    # ---- at intervals ------------------------------------------------------------------------------------------------
+
+    def _send_logs(self) -> None:
+        self._feed.take_in_all(self._followed.among(self._subscription.take()))
+        self._feed.add_dropped(0 if self._followed.is_chosen else self._subscription.take_dropped())
+        with self._sending:
+            batch = self._feed.take_out()
+            if batch is not None:
+                self._changed = True
+                self.widget.send({"kind": "log", **batch})
+
+    def _send_view(self) -> None:
+        if time.monotonic() < self._view_due_s:
+            return
+        shown = self._draw_view()
+        if shown == self._sent:
+            return
+        self._changed = True
+        with self.widget.hold_sync():
+            for name, value in shown.items():
+                self.widget.set_trait(name, value)
+        self._sent = shown
+
+    def _draw_view(self) -> dict[str, Any]:
+        began_s = time.monotonic()
+        view = self._view = self._cluster.view()
+        now_s = time.time()
+        self._table.throughput.record(view, now_s)
+        # The time in the parts goes on second by second, so that the page hears from a live kernel.
+        whole_s = view.started_s + int(now_s - view.started_s)
+        shown = traits(view, whole_s, self._table, str(self._cluster.run_dir), self._log_of)
+        if is_large(view):
+            self._followed.choose(row["node"] for row in shown["view"]["rows"])
+        self._view_due_s = time.monotonic() + (time.monotonic() - began_s) / VIEW_SHARE
+        return shown
+
+    def _log_of(self, node: str) -> str | None:
+        try:
+            return served_path(self._cluster.log_path(node), self._server_root)
+        except KeyError:
+            return None
+
+    def _send_charts(self) -> None:
+        began_s, view = time.monotonic(), self._view
+        if began_s < self._charts_due_s:
+            return
+        if is_large(view):
+            reports = bands_now(view, time.time()) if view is not self._banded else []
+            self._banded, lines = view, list(BANDS)
+        else:
+            reports, self._reports_seen = self._cluster.reports_after(self._reports_seen)
+            lines = sorted(view.places, key=view.places.__getitem__)
+        if not reports:
+            return
+        self._metrics.add(reports)
+        before = series_before(self._cluster.run_dir, view.name)
+        self.widget.charts = render_charts(self._metrics.series(), lines, with_values=True, before=before)
+        pause_s = max((time.monotonic() - began_s) / VIEW_SHARE, len(self.widget.charts) / PAGE_BYTES_PER_S)
+        self._charts_due_s = time.monotonic() + pause_s
+
+    def _send_shown(self) -> None:
+        shown = self._view.shown
+        if shown == self._drawn or time.monotonic() < self._shown_due_s:
+            return
+        self._drawn = shown
+        self.widget.shown = render_shown(shown, self._cluster.run_dir, LIVE_BYTES)
+        self._shown_due_s = time.monotonic() + len(self.widget.shown) / PAGE_BYTES_PER_S
+
+    def _picture_is_due(self) -> bool:
+        state = self.shown_state
+        if state.ended:
+            return False
+        return state is not self._pictured_state or (self._changed and time.monotonic() >= self._picture_due_s)
+
+    # ---- on request --------------------------------------------------------------------------------------------------
+
+    def send_picture(self) -> None:
+        """Send the current picture for the document, unless it has the last one."""
+        with self._picturing:
+            if self._has_ended:
                 return
-            parent = parent or self._kernel.get_parent(channel)
-            self._publish(status, channel, parent=_untracked(parent) if self._running else parent)
-            if status == "idle":
-                self.repeat()
+            began_s = time.monotonic()
+            self._pictured_state, self._changed = self.shown_state, False
+            bundle = self._make_bundle()
+            self.widget.send({"kind": "picture", "model": self.widget.model_id, "bundle": bundle})
+            self._picture_due_s = time.monotonic() + pause_after(began_s, len(bundle["text/html"]))
+
+    def send_history(self, page: str) -> None:
+        """Send all remembered log text to a page, or to all pages if ``page`` is empty."""
+        with self._sending:
+            self.widget.send({"kind": "history", "page": page, **self._feed.history()})
+
+    def arrange(self, change: Callable[[Listing], None]) -> None:
+        """Show the nodes of a large cluster as a page wants them, from the next view on."""
+        change(self._table.listing)
+        self._view_due_s = 0.0
+
+    def send_end(self, bundle: dict[str, str]) -> None:
+        """Send the output that replaces the widget; no picture follows it."""
+        with self._picturing:
+            self._has_ended = True
+            self.widget.send({"kind": "end", "model": self.widget.model_id, "bundle": bundle})
 
 
-def _untracked(parent: dict[str, Any]) -> dict[str, Any]:
-    """Return a request with the same id, of a type that does not count as activity."""
-    return {**parent, "header": {**parent.get("header", {}), "msg_type": _UNTRACKED}}
+class _FollowedLogs:
+    """Picks the events of the nodes that are followed: of a large cluster, those that have a row (``is_chosen``)."""
+
+    def __init__(self, cluster: WatchedCluster) -> None:
+        self._cluster = cluster
+        self.is_chosen = False
+        self._nodes: frozenset[str] = frozenset()
+        self._new: list[str] = []
+
+    def choose(self, nodes: Iterable[str]) -> None:
+        """Follow these nodes and no others from now on."""
+        chosen = frozenset(nodes)
+        self._new += sorted(chosen - self._nodes)
+        self._nodes, self.is_chosen = chosen, True
+
+    def among(self, events: Sequence[Event]) -> list[Event]:
+        """Return the text of the followed nodes, which for new ones begins with the end of their files."""
+        if not self.is_chosen:
+            return list(events)
+        new, self._new = self._new, []
+        known = self._nodes.difference(new)
+        old = [event for event in events if isinstance(event, LogText) and event.node in known]
+        return [*self._tails(new), *old]
+
+    def _tails(self, nodes: Iterable[str]) -> Iterator[Event]:
+        for node in nodes:
+            if text := self._cluster.logs(node, tail=_TAIL_LINES):
+                yield LogText(time_s=time.time(), node=node, stream="stdout", text=f"{text}\n")
 
 
-def keep_busy(kernel: Any) -> BusyKernel | None:
-    """Correct the announcements of a kernel, once in its life; None for a kernel that works differently."""
-    if not hasattr(kernel, "_publish_status"):
-        return None
-    if not hasattr(kernel, _MARK):
-        setattr(kernel, _MARK, BusyKernel(kernel))
-    busy: BusyKernel = getattr(kernel, _MARK)
-    return busy
+class _Stacks:
+    """Asks nodes for their stacks, each on a thread of its own, and keeps the last answers."""
 
+    def __init__(self, cluster: object) -> None:
+        # Independent runs have none.
+        self._read: Callable[..., dict[str, str]] | None = getattr(cluster, "stacks", None)
+        self._answers: dict[str, NodeStacks] = {}
+        self._asking: dict[str, threading.Thread] = {}
 
-def _on_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()
+    @property
+    def can_ask(self) -> bool:
+        """Whether nodes can be asked at all."""
+        return self._read is not None
+
+    @property
+    def answers(self) -> list[NodeStacks]:
+        """The last answer of each node that was asked."""
+        return list(self._answers.values())
+
+    def ask(self, node: str) -> None:
+        """Ask a node, unless it is being asked."""
+        before = self._asking.get(node)
+        if self._read is not None and (before is None or not before.is_alive()):
+            self._asking[node] = threading.Thread(target=self._ask, args=(node,), name="tfos-stacks", daemon=True)
+            self._asking[node].start()
+
+    def close(self) -> None:
+        """Wait for answers that are on their way, for a short time."""
+        for thread in list(self._asking.values()):
+            thread.join(timeout=1.0)
+
+    def _ask(self, node: str) -> None:
+        assert self._read is not None
+        try:
+            text = self._read(node, timeout=STACKS_PATIENCE_S).get(node, "")
+        except Exception as error:  # noqa: BLE001 - the page waits for whatever it is
+            text = str(error)
+        self._answers[node] = NodeStacks(node, text or "The node has not answered.", time.time())

@@ -1,6 +1,6 @@
-"""The table of ``%tfos history``: runs of this and earlier kernels, newest first, as HTML and as text.
+"""The history: runs as a table (``%tfos history``) and beside one another (``%tfos history A B``), as HTML and text.
 
-Each run unfolds by itself. A small script lets readers sort and filter, where scripts run.
+Each row of the table unfolds to the run's curves. A small script lets readers sort and filter, where scripts run.
 """
 
 from __future__ import annotations
@@ -8,25 +8,88 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import math
-import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tfos_lab.core.markup import Html, h, join
 from tfos_lab.core.plain_table import PlainTable
+from tfos_lab.driver.metrics import EPOCH, by_weight
+from tfos_lab.driver.runs.compare import code_diff, differences, last_metrics, phase_seconds
 from tfos_lab.driver.runs.find import fitting
 from tfos_lab.driver.runs.read import Runs
 from tfos_lab.driver.runs.run import Run
-from tfos_lab.notebook.display import history_text as texts
-from tfos_lab.notebook.display.assets import inline_script
-from tfos_lab.notebook.display.history_charts import render_curves
-from tfos_lab.texts import format_count, format_seconds
+from tfos_lab.errors import ConfigError
+from tfos_lab.notebook.display import summary
+from tfos_lab.notebook.display.assets import inline_script, read_style_sheet, unique_id
+from tfos_lab.notebook.display.charts import LETTERS, hue, line_sample, render_curves
+from tfos_lab.notebook.display.table import render_state
+from tfos_lab.texts import format_count, format_metric, format_seconds
+
+# ---- texts -----------------------------------------------------------------------------------------------------------
+
+_MAX_INPUTS = 4
+
+
+def style_sheets() -> str:
+    """Return the style element of an output of the history."""
+    return f"<style>{read_style_sheet('summary.css')}{read_style_sheet('history.css')}</style>"
+
+
+def short_ids(runs: Iterable[Run]) -> dict[str, str]:
+    """Return what is enough to name each run: the end of its identifier, or all of it where others end so, too."""
+    ends = {run.id: run.id.rpartition("-")[2] for run in runs}
+    counts = Counter(ends.values())
+    return {one: end if counts[end] == 1 else one for one, end in ends.items()}
+
+
+def outcome_text(run: Run) -> str:
+    """Return the run's state with its sign."""
+    return f"{run.state.look.sign} {run.state}"
+
+
+def common_metrics(runs: Sequence[Run], at_most: int) -> list[str]:
+    """Return the metrics that most of the runs have reported, the loss first."""
+    counts = Counter(name for run in runs for name in run.last_metrics if name != EPOCH)
+    ranked = sorted(by_weight(counts), key=lambda name: -counts[name])[:at_most]
+    return by_weight(ranked)
+
+
+def varied_inputs(runs: Sequence[Run]) -> list[str]:
+    """Return the names of some inputs that are not the same in all of these runs."""
+    names = dict.fromkeys(name for run in runs for name in run.inputs)
+    varied = [name for name in names if len({repr(run.inputs.get(name)) for run in runs}) > 1]
+    return varied[:_MAX_INPUTS]
+
+
+def inputs_text(run: Run, names: Sequence[str]) -> str:
+    """Return these inputs of a run: ``lr 0.1 · units 64``; of a search, also ``best: lr 0.2`` of its best trial."""
+    own = [f"{name.removeprefix('args.')} {_plain(run.inputs[name])}" for name in names if name in run.inputs]
+    best = " · ".join(f"{name} {_plain(value)}" for name, value in list(run.best_params.items())[:_MAX_INPUTS])
+    return " · ".join([*own, *([f"best: {best}"] if best else [])])
+
+
+def nodes_text(run: Run) -> str:
+    """Return how many nodes there were, or how many independent runs."""
+    count = len(run.record.view.nodes)
+    noun = {"search": "trial", "parallel": "run"}.get(run.kind)
+    return format_count(count, noun) if noun else str(count or "")
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, float) and math.isfinite(value):
+        return f"{value:g}"
+    text = str(value)
+    return text if len(text) <= 24 else f"{text[:23]}…"
+
+
+# ---- the table of runs -----------------------------------------------------------------------------------------------
 
 SHOWN = 30
 _MAX_METRICS = 3
 _MAX_UNREADABLE = 10
-_numbers = itertools.count(1)
 
 _EMPTY = "no run has been recorded{where}: write %%tfos above a cell"
 
@@ -44,6 +107,21 @@ class _Column:
     kind: str = ""
     optional: bool = False
     rank: Callable[[Run], float | None] | None = None
+
+    @property
+    def cls(self) -> str | None:
+        """The class of its cells."""
+        return f"tfos-{self.kind}" if self.kind else None
+
+    def content(self, run: Run) -> Html | str:
+        """Return what a cell shows."""
+        return self.html(run) if self.html is not None else self.text(run)
+
+    def cell(self, run: Run) -> Html:
+        """Return the cell of a run."""
+        rank = self.rank(run) if self.rank is not None else None
+        sorted_by = None if rank is None or math.isnan(rank) else f"{rank:.12g}"
+        return h("td", self.content(run), cls=self.cls, data_rank=sorted_by)
 
 
 class HistoryTable:
@@ -71,7 +149,7 @@ class HistoryTable:
         self._unreadable = [str(one) for one in found.unreadable]
         self._places = [str(place) for place in found.places]
         self._now_s = time.time()
-        self._ids = texts.short_ids(found.runs)
+        self._ids = short_ids(found.runs)
 
     def __repr__(self) -> str:
         return "\n".join([*self._plain_table(), *self._unreadable_lines()])
@@ -82,15 +160,15 @@ class HistoryTable:
     # ---- columns ----------------------------------------------------------------------------------------------------
 
     def _columns(self) -> list[_Column]:
-        varied = texts.varied_inputs(self.runs)
+        varied = varied_inputs(self.runs)
         columns = [
             _Column("Run", self._name_text, self._name_html),
             _Column("When", self._when_text, self._when_html, rank=lambda run: run.started_s),
-            _Column("Outcome", texts.outcome_text, texts.outcome_html),
+            _Column("Outcome", outcome_text, lambda run: render_state(run.state)),
             _Column("Time", self._took_text, self._time_html, "numeric", rank=self._seconds),
-            *(_metric_column(name) for name in texts.common_metrics(self.runs, _MAX_METRICS)),
-            _Column("Inputs", lambda run: texts.inputs_text(run, varied), None, "wrapped", optional=True),
-            _Column("Nodes", texts.nodes_text, None, "numeric", optional=True),
+            *(_metric_column(name) for name in common_metrics(self.runs, _MAX_METRICS)),
+            _Column("Inputs", lambda run: inputs_text(run, varied), None, "wrapped", optional=True),
+            _Column("Nodes", nodes_text, None, "numeric", optional=True),
             _Column("On", lambda run: run.record.view.launcher),
             _Column("Rows", lambda run: f"{run.rows:,}" if run.rows else "", None, "numeric", optional=True),
             _Column("Files", lambda run: str(run.record.file_count or ""), None, "numeric", optional=True),
@@ -109,14 +187,14 @@ class HistoryTable:
         return h("div", more, name, cls="tfos-node")
 
     def _when_text(self, run: Run) -> str:
-        return texts.when_text(run.started_s, self._now_s)
+        return summary.when_text(run.started_s, self._now_s)
 
     def _when_html(self, run: Run) -> Html:
         exact = dt.datetime.fromtimestamp(run.started_s).astimezone().isoformat(timespec="seconds")
         return h("time", self._when_text(run), datetime=exact, title=exact)
 
     def _took_text(self, run: Run) -> str:
-        return texts.took_text(run, self._now_s)
+        return summary.took_text_of(run, self._now_s)
 
     def _seconds(self, run: Run) -> float:
         return (run.ended_s or self._now_s) - run.started_s
@@ -131,7 +209,7 @@ class HistoryTable:
             return [self._empty()]
         columns = self._columns()
         rows = [[column.text(run) for column in columns] for run in self.runs]
-        told = [(run, text) for run in self.runs for text in (texts.error_text(run), run.note_text) if text]
+        told = [(run, text) for run in self.runs for text in (summary.error_text(run), run.note_text) if text]
         below = [f"{self._ids[run.id]}: {text}" for run, text in told]
         table = repr(PlainTable([column.title.lower() for column in columns], rows, empty=""))
         return [self._caption(), table, *below]
@@ -150,14 +228,14 @@ class HistoryTable:
     # ---- HTML -------------------------------------------------------------------------------------------------------
 
     def _html(self) -> str:
-        element = f"tfos-history-{os.getpid()}-{next(_numbers)}"
+        element = unique_id("history")
         bad = (h("div", line, cls="tfos-unreadable") for line in self._unreadable_lines())
         hint = h("div", self._hint(), cls="tfos-hint") if self.runs else None
         body = self._html_table() if self.runs else self._empty()
         page = h("div", body, *bad, hint, cls="tfos tfos-static tfos-history", id=element,
                  data_lm_suppress_shortcuts="true")  # fmt: skip
         script = inline_script("history_table.js", {"element": element}) if len(self.runs) > 1 else ""
-        return f"{texts.style_sheets()}{page}{script}"
+        return f"{style_sheets()}{page}{script}"
 
     def _hint(self) -> Html:
         first, *others = [self._ids[run.id] for run in self.runs]
@@ -166,54 +244,40 @@ class HistoryTable:
 
     def _html_table(self) -> Html:
         columns = self._columns()
-        titles = (h("th", column.title, scope="col", cls=_class(column)) for column in columns)
+        titles = (h("th", column.title, scope="col", cls=column.cls) for column in columns)
         bodies = (h("tbody", *self._rows(run, columns)) for run in self.runs)
         table = h("table", h("caption", self._caption()), h("thead", h("tr", *titles)), *bodies, cls="tfos-table")
         return h("div", table, cls="tfos-table-box", tabindex=0, role="region", aria_label="Runs")
 
     def _rows(self, run: Run, columns: Sequence[_Column]) -> Iterator[Html]:
         first, *others = columns
-        cells = (h("td", _content(one, run), cls=_class(one), data_rank=_rank(one, run)) for one in others)
-        yield h("tr", h("th", _content(first, run), scope="row"), *cells)
+        yield h("tr", h("th", first.content(run), scope="row"), *(one.cell(run) for one in others))
         more = h("td", *self._details(run), colspan=len(columns))
         yield h("tr", more, cls="tfos-more-row", hidden=True)
-        for told, cls in ((texts.error_text(run), "tfos-detail"), (run.note_text, "tfos-run-note")):
+        for told, cls in ((summary.error_text(run), "tfos-detail"), (run.note_text, "tfos-run-note")):
             if told:
                 yield h("tr", h("td", told, colspan=len(columns)), cls=cls)
 
     def _details(self, run: Run) -> Iterator[Html]:
         """Return what a row unfolds to: the curves, and the facts that have no column."""
-        metrics = texts.common_metrics([run], _MAX_METRICS)
+        metrics = common_metrics([run], _MAX_METRICS)
         yield Html(render_curves([run], only=metrics))
-        phases = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in run.phases.items())
         inputs = " · ".join(f"{name} {value}" for name, value in run.inputs.items())
-        facts = {"Why": run.record.view.verdict, "Inputs": inputs, "Phases": phases}
+        facts = {"Why": run.record.view.verdict, "Inputs": inputs, "Phases": _phases_text(run)}
         shown = (h("div", h("dt", name), h("dd", text)) for name, text in facts.items() if text)
         yield h("dl", *shown, cls="tfos-row-facts")
         yield h("div", "All of it: ", h("code", f"%tfos history {self._ids[run.id]}"), cls="tfos-hint")
 
 
 def _metric_column(name: str) -> _Column:
-    return _Column(
-        name,
-        lambda run: texts.metric_text(run.last_metrics.get(name)),
-        None,
-        "numeric",
-        rank=lambda run: run.last_metrics.get(name),
-    )
+    def text(run: Run) -> str:
+        return format_metric(run.last_metrics[name]) if name in run.last_metrics else ""
+
+    return _Column(name, text, None, "numeric", rank=lambda run: run.last_metrics.get(name))
 
 
-def _class(column: _Column) -> str | None:
-    return f"tfos-{column.kind}" if column.kind else None
-
-
-def _content(column: _Column, run: Run) -> Html | str:
-    return column.html(run) if column.html is not None else column.text(run)
-
-
-def _rank(column: _Column, run: Run) -> str | None:
-    rank = column.rank(run) if column.rank is not None else None
-    return None if rank is None or math.isnan(rank) else f"{rank:.12g}"
+def _phases_text(run: Run) -> str:
+    return ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in run.phases.items())
 
 
 def _phase_bar(run: Run) -> Html | None:
@@ -222,8 +286,139 @@ def _phase_bar(run: Run) -> Html | None:
     whole_s = sum(phases.values())
     if whole_s <= 0:
         return None
-    label = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in phases.items())
+    label = _phases_text(run)
     parts = (
         h("span", data_span=name, style=f"width:{100 * seconds / whole_s:.1f}%") for name, seconds in phases.items()
     )
     return h("div", *parts, cls="tfos-took", role="img", aria_label=label, title=label)
+
+
+# ---- runs beside one another -----------------------------------------------------------------------------------------
+
+MAX_RUNS = len(LETTERS)
+
+
+class _Compared(NamedTuple):
+    """A table of the comparison: its title, what its rows are, the class of its cells, and the rows."""
+
+    title: str
+    of: str
+    cls: str
+    rows: list[tuple[str, list[str]]]
+
+
+class Comparison:
+    """Two or more runs beside one another.
+
+    Parameters
+    ----------
+    runs : sequence of Run
+        The runs, in the order of their letters.
+
+    Raises
+    ------
+    ConfigError
+        For one run, the same run twice, or more than twelve.
+    """
+
+    def __init__(self, runs: Sequence[Run]) -> None:
+        if len(runs) < 2:
+            raise ConfigError(["name at least two runs: %tfos history A B"])
+        if len(runs) > MAX_RUNS:
+            raise ConfigError([f"{len(runs)} runs are too many to compare at once: name {MAX_RUNS} at most"])
+        self._ids = short_ids(runs)
+        if len(self._ids) < len(runs):
+            again, _ = Counter(run.id for run in runs).most_common(1)[0]
+            raise ConfigError([f"{again} is named twice: a run can be compared with others only"])
+        self.runs = list(runs)
+        self._now_s = time.time()
+        self._letters = LETTERS[: len(runs)]
+        differing = [(one.name, list(one.texts)) for one in differences(runs)]
+        self._same = [] if differing else ["Options, inputs and versions are the same."]
+        tables = [
+            _Compared("What differs", "option", "tfos-wrapped", differing),
+            _Compared("Last metrics", "metric", "tfos-numeric", _texts(last_metrics(runs), format_metric)),
+            _Compared("Seconds by phase", "phase", "tfos-numeric", _texts(phase_seconds(runs), format_seconds)),
+        ]
+        self._tables = [table for table in tables if table.rows]
+
+    def __repr__(self) -> str:
+        runs = [
+            f"{letter}  {run.name} {self._ids[run.id]} · {self._when(run)} · {outcome_text(run)} · {self._took(run)}"
+            for letter, run in zip(self._letters, self.runs, strict=True)
+        ]
+        tables = [
+            repr(
+                PlainTable(
+                    [table.title.lower(), *self._letters], [[name, *cells] for name, cells in table.rows], empty=""
+                )
+            )
+            for table in self._tables
+        ]
+        return "\n\n".join(["\n".join(runs), *tables, *self._same])
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
+        return {"text/html": self._html(), "text/plain": repr(self)}
+
+    def _when(self, run: Run) -> str:
+        return summary.when_text(run.started_s, self._now_s)
+
+    def _took(self, run: Run) -> str:
+        return summary.took_text_of(run, self._now_s)
+
+    # ---- HTML -------------------------------------------------------------------------------------------------------
+
+    def _html(self) -> str:
+        title = h("strong", f"{len(self.runs)} runs compared", cls="tfos-name")
+        legend = h("ul", *(self._legend_item(*one) for one in enumerate(self.runs)), cls="tfos-legend")
+        curves = render_curves(self.runs) or h("div", "None of them has reported metrics.", cls="tfos-note")
+        tables = h("div", *map(self._table, self._tables), cls="tfos-tables")
+        same = (h("div", sentence, cls="tfos-note") for sentence in self._same)
+        header = h("div", title, cls="tfos-header")
+        page = h("div", header, legend, curves, tables, *same, *self._code(), cls="tfos tfos-static tfos-history")
+        return f"{style_sheets()}{page}"
+
+    def _legend_item(self, number: int, run: Run) -> Html:
+        return h(
+            "li",
+            line_sample(number),
+            h("span", LETTERS[number], cls="tfos-letter"),
+            h("b", run.name),
+            " ",
+            h("code", self._ids[run.id]),
+            render_state(run.state),
+            h("span", f"{self._when(run)} · {self._took(run)}", cls="tfos-facts"),
+            cls=hue(number),
+        )
+
+    def _table(self, table: _Compared) -> Html:
+        letters = (
+            h("th", h("span", letter, cls="tfos-letter"), scope="col", cls=f"{table.cls} {hue(number)}")
+            for number, letter in enumerate(self._letters)
+        )
+        head = h("thead", h("tr", h("th", table.of, scope="col"), *letters))
+        rows = (
+            h("tr", h("th", name, scope="row"), *(h("td", text or "–", cls=table.cls) for text in cells))
+            for name, cells in table.rows
+        )
+        drawn = h("table", h("caption", table.title), head, h("tbody", *rows), cls="tfos-table")
+        return h("div", drawn, cls="tfos-table-box", tabindex=0, role="region", aria_label=table.title)
+
+    def _code(self) -> Iterator[Html]:
+        """Yield how the code of each run differs from that of the first one."""
+        first = self.runs[0]
+        for letter, run in zip(self._letters[1:], self.runs[1:], strict=True):
+            lines = code_diff(first, run) if first.code and run.code else []
+            if lines:
+                diff = itertools.chain.from_iterable(("\n", _diff_line(line)) for line in lines[2:])
+                title = h("summary", f"How the code of {letter} differs from that of {LETTERS[0]}")
+                yield h("details", title, h("pre", *list(diff)[1:], cls="tfos-log tfos-diff", tabindex=0))
+
+
+def _texts(values: Mapping[str, Sequence[float | None]], write: Callable[[float], str]) -> list[tuple[str, list[str]]]:
+    return [(name, ["" if one is None else write(one) for one in own]) for name, own in values.items()]
+
+
+def _diff_line(line: str) -> Html | str:
+    tag = {"+": "ins", "-": "del"}.get(line[:1])
+    return h(tag, line) if tag else line

@@ -1,15 +1,24 @@
-"""The kernel that this code runs in, if any, whether somebody watches its cells, and what Spark writes below them."""
+"""The kernel that this code runs in, if any: who watches its cells, what it announces, and what its server shows.
+
+Everything that this package asks of ipykernel and of the Jupyter server's files is here.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
+import threading
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
+
+from tfos_lab.core import cluster_records
 
 NONINTERACTIVE = "TFOS_LAB_NONINTERACTIVE"
 WIDGETS = "TFOS_LAB_WIDGETS"
+# The Jupyter server sets it to the path of the notebook that the kernel was started for.
+_NOTEBOOK = "JPY_SESSION_NAME"
 
 # Spark's progress bar for consoles: bars, each over the one before it, and blanks over the last one.
 _BARS = re.compile(r"\r?(?:\[Stage \d+:[=> ]*\(\d+ \+ \d+\) / \d+\] *)+\r?|\r +\r")
@@ -97,3 +106,98 @@ def _cell_of(kernel: Any) -> str:
         return str(kernel.get_parent("shell")["header"]["msg_id"])
     except (AttributeError, KeyError, LookupError, TypeError):
         return ""
+
+
+# ---- files at the Jupyter server ------------------------------------------------------------------------------------
+
+
+def link_to(path: Path) -> str | None:
+    """Return the link to a file, relative to the notebook, or None where it would not work.
+
+    A Jupyter server shows files below its root folder that are not hidden. Outside a notebook of such a server, in a
+    script or in another editor, there is nothing to link to.
+    """
+    root, notebook = cluster_records.own_server_root(), os.environ.get(_NOTEBOOK, "")
+    if not root or not Path(notebook).is_absolute():
+        return None
+    try:
+        shown = path.resolve().relative_to(Path(root).resolve())
+        here = Path(notebook).parent.resolve()
+    except (OSError, ValueError):
+        return None
+    if any(part.startswith(".") for part in shown.parts) or not here.is_dir() or not path.is_file():
+        return None
+    return quote(os.path.relpath(path.resolve(), here))
+
+
+def served_path(path: Path, root: str) -> str | None:
+    """Return the path of a log below the Jupyter server's ``root``, or None where that does not serve it.
+
+    Pages download it from the server's ``files/``. Asked several times a second for each node: it looks at no disk.
+    """
+    try:
+        below = path.relative_to(root) if root else None
+    except ValueError:
+        return None
+    return None if below is None or any(part.startswith(".") for part in below.parts) else quote(below.as_posix())
+
+
+# ---- what a kernel announces ----------------------------------------------------------------------------------------
+
+_MARK = "tfos_lab_busy"
+# One of the server's `untracked_message_types`, which JupyterLab ignores too.
+_UNTRACKED = "comm_info_request"
+
+
+class BusyKernel:
+    """Corrects the announcements of a kernel.
+
+    Parameters
+    ----------
+    kernel : ipykernel.kernelbase.Kernel
+        The kernel; its ``_publish_status`` is replaced.
+    """
+
+    def __init__(self, kernel: Any) -> None:
+        self._kernel = kernel
+        self._publish = kernel._publish_status  # noqa: SLF001 - there is no public way
+        # The end of a cell must not come between another channel's `idle` and the `busy` that follows it.
+        self._lock = threading.RLock()
+        self._running: Any = kernel.get_parent("shell") if _on_main_thread() else None
+        kernel._publish_status = self._announce  # noqa: SLF001 - the same
+
+    def repeat(self) -> None:
+        """Announce again that the kernel is busy, if it is: for pages that were loaded since the last time."""
+        with self._lock:
+            if self._running:
+                self._publish("busy", "shell", parent=self._running)
+
+    def _announce(self, status: str, channel: str, parent: Any = None) -> None:
+        with self._lock:
+            if parent is None and channel == "shell" and _on_main_thread():
+                self._publish(status, channel)
+                self._running = self._kernel.get_parent("shell") if status == "busy" else None
+                return
+            parent = parent or self._kernel.get_parent(channel)
+            self._publish(status, channel, parent=_untracked(parent) if self._running else parent)
+            if status == "idle":
+                self.repeat()
+
+
+def _untracked(parent: dict[str, Any]) -> dict[str, Any]:
+    """Return a request with the same id, of a type that does not count as activity."""
+    return {**parent, "header": {**parent.get("header", {}), "msg_type": _UNTRACKED}}
+
+
+def keep_busy(kernel: Any) -> BusyKernel | None:
+    """Correct the announcements of a kernel, once in its life; None for a kernel that works differently."""
+    if not hasattr(kernel, "_publish_status"):
+        return None
+    if not hasattr(kernel, _MARK):
+        setattr(kernel, _MARK, BusyKernel(kernel))
+    busy: BusyKernel = getattr(kernel, _MARK)
+    return busy
+
+
+def _on_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()

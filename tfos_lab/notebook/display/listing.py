@@ -1,7 +1,7 @@
-"""Which nodes of a large cluster have a row: those that need attention, the chief, and those of opened groups.
+"""Which nodes have a row: all of up to `MANY_NODES`, or those that need attention, the chief, and of opened groups.
 
-A page, a saved cell and a text never get a row for each of thousands of nodes. Up to `MANY_NODES` all have one. Pure,
-but for what the reader of a page has chosen (`Listing`).
+A page, a saved cell and a text never get a row for each of thousands of nodes. Pure, but for what the reader of a page
+has chosen (`Listing`).
 """
 
 from __future__ import annotations

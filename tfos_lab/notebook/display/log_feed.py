@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypedDict
 
 from tfos_lab.driver.state.events import Event, LogText
-from tfos_lab.notebook.display.log_text import LineBuffer
-from tfos_lab.notebook.display.runs import Run, count_lines, last_lines, merge_runs
+from tfos_lab.notebook.display.log_text import LineBuffer, Run, count_lines, last_lines, merge_runs
 
 # The most that one batch holds of one node, and of all. A page keeps no more than 5,000 lines of a node anyway.
 MAX_NODE_LINES = 2_000

@@ -13,9 +13,8 @@ from pathlib import Path
 
 from tfos_lab.core.markup import Html, h, join
 from tfos_lab.driver.state.events import ClusterView, NodeView
-from tfos_lab.notebook.display.log_text import render_log
-from tfos_lab.notebook.display.marks import hue_at
-from tfos_lab.notebook.display.runs import Run, count_lines, html_text, last_lines, plain_text
+from tfos_lab.notebook.display.charts import hue_at
+from tfos_lab.notebook.display.log_text import Run, count_lines, html_text, last_lines, plain_text, render_log
 
 TailReader = Callable[[str, int], str]
 Linker = Callable[[str], "str | None"]

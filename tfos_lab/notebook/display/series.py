@@ -1,4 +1,4 @@
-"""The points that charts show: one bounded series per metric and node.
+"""The points that charts show: one bounded series per metric and node; of a large cluster, those of three bands.
 
 A series that gets too long drops every second point, so that drawing costs the same after a minute and after a night.
 `cluster.metrics` has all points.
@@ -12,14 +12,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
-from tfos_lab.driver.metrics import Curves
+from tfos_lab.driver.metrics import EPOCH, Curves, on_curves
 from tfos_lab.driver.runs.compare import leading_reports
 from tfos_lab.driver.runs.find import previous_run
-from tfos_lab.driver.state.events import MetricsReported
-from tfos_lab.notebook.display.bands import BANDS
+from tfos_lab.driver.state.events import ClusterView, MetricsReported, NodeView
 
 # Seconds since the call, step (or None), value (None where it is not finite: JSON knows no nan).
 Point = tuple[float, int | None, float | None]
+
+# The names of the lines of a large cluster, in the order of the legend.
+BANDS = ("max", "median", "min")
 
 MAX_METRICS = 24
 MAX_POINTS = 600
@@ -169,3 +171,47 @@ def series_before(run_dir: str | Path | None, name: str) -> list[SeriesPoints]:
     """Return the series of the previous run of this name, one for each metric; none where there is none here."""
     run = previous_run(Path(run_dir), name) if run_dir is not None and "://" not in str(run_dir) else None
     return all_series(leading_reports(run), run.started_s) if run is not None else []
+
+
+# ---- the bands of a large cluster ------------------------------------------------------------------------------------
+
+# Of a whole run: so many reports are looked at, and so many moments are drawn.
+_MAX_REPORTS = 24_000
+_MOMENTS = 120
+
+
+def bands_now(view: ClusterView, now_s: float) -> list[MetricsReported]:
+    """Return the bands of what the nodes have reported last: the largest, the median and the least of their values."""
+    return _bands([node for node in view.nodes if node.metrics], now_s)
+
+
+def bands_of(reports: Sequence[MetricsReported]) -> list[MetricsReported]:
+    """Return the bands of a whole run, moment by moment."""
+    some = on_curves(reports)[:: max(1, len(reports) // _MAX_REPORTS)]
+    size = max(1, math.ceil(len(some) / _MOMENTS))
+    moments = (some[start : start + size] for start in range(0, len(some), size))
+    return [band for moment in moments for band in _bands(moment, moment[-1].time_s)]
+
+
+def _bands(told: Sequence[NodeView | MetricsReported], now_s: float) -> list[MetricsReported]:
+    """Return one report for each band, at the median step."""
+    steps = sorted(one.step for one in told if one.step is not None)
+    if not steps:
+        return []
+    values: dict[str, list[float]] = {}
+    for one in told:
+        for name, value in one.metrics.items():
+            values.setdefault(name, []).append(value)
+    ordered = {name: sorted(filter(math.isfinite, all_values)) for name, all_values in values.items()}
+    ordered = {name: finite for name, finite in ordered.items() if finite and name != EPOCH}
+    middle = steps[len(steps) // 2]
+    return [
+        MetricsReported(
+            time_s=now_s,
+            node=band,
+            step=middle,
+            total_steps=None,
+            metrics={name: finite[min(int(share * len(finite)), len(finite) - 1)] for name, finite in ordered.items()},
+        )
+        for band, share in zip(BANDS, (1.0, 0.5, 0.0), strict=True)
+    ]

@@ -14,8 +14,7 @@ from tfos_lab.core import messages as m
 from tfos_lab.core.markup import Html, h, join
 from tfos_lab.driver.shown import Content, read_shown
 from tfos_lab.driver.state.events import ShownView
-from tfos_lab.notebook.display.formats import format_bytes, format_metric
-from tfos_lab.texts import format_count
+from tfos_lab.texts import format_bytes, format_count, format_metric
 
 # How much of a card may be drawings: in one that is sent again and again, and in one that stays.
 LIVE_BYTES, SAVED_BYTES = 600_000, 4_000_000

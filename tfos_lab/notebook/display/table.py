@@ -5,36 +5,36 @@ Nodes that agree have one row together, which unfolds to theirs: those that diff
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from tfos_lab.core.markup import Html, h, join
 from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.driver.results import LEAST_TOGETHER
 from tfos_lab.driver.state.events import ClusterView, NodeView
 from tfos_lab.notebook.display import summary
-from tfos_lab.notebook.display.activity_text import (
+from tfos_lab.notebook.display.charts import dash_at, hue_at
+from tfos_lab.notebook.display.columns import (
     SHARE_KINDS,
-    largest_share,
+    Column,
+    node_columns,
     own_step_time_text,
+    progress,
+    progress_column,
+    range_of,
     shares,
     straggler_text,
+    text_together,
 )
 from tfos_lab.notebook.display.listing import GROUPINGS, Group, Listed, Listing, severity
-from tfos_lab.notebook.display.marks import dash_at, hue_at
-from tfos_lab.notebook.display.node_table import Column, node_columns, progress, progress_column
-from tfos_lab.notebook.display.throughput import Throughput
+from tfos_lab.notebook.display.summary import Throughput
 
 # A heartbeat older than this is marked: agents send one every second.
 _LATE_S = 5.0
 # Columns that are never made wider for their longest text: it is long, or does not change.
 _ANY_WIDTH = frozenset({"node", "args", "host", "shares"})
-_NUMBER = re.compile(r"-?[\d.,]+(?:e[+-]?\d+)?")
-# So many of so many.
-_PART = re.compile(r"([\d,]+)/([\d,]+)")
-_UNITS = {"ms": 1e-3, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 # A bar, and the space beside a text, in pixels.
 _BAR, _SPACE = 64, 12
 
@@ -72,8 +72,11 @@ def render_table(view: ClusterView, places: Mapping[str, int]) -> Html:
     return _Drawing(view, places, None, 0.0).table(Listed([(node, "") for node in view.nodes]))
 
 
-def render_state(state: NodeState | RunState) -> Html:
+def render_state(state: NodeState | RunState | Literal["hangs"]) -> Html:
     """Return a state as its sign and its word; those that are not the last one are ``data-going``."""
+    if state == "hangs":
+        sign = h("span", summary.HANGS_SIGN, aria_hidden="true")
+        return h("span", sign, " hangs", cls="tfos-state tfos-hung-mark", data_going=True)
     sign = h("span", state.look.sign, aria_hidden="true")
     return h("span", sign, f" {state}", cls="tfos-state", data_state=state, data_going=not state.ended)
 
@@ -99,13 +102,14 @@ class _Drawing:
         self._every = node_columns(view, live.throughput if live else None)
         self._columns = [column for column in self._every if column.shown]
         self._bar = progress_column(view)
-        self._broken = dict(summary.broken_nodes(view))
+        self._broken = summary.broken_nodes(view)
         self._width = len(self._columns) + (live is not None)
         self._together: Sequence[NodeView] = ()
 
     def table(self, listed: Listed) -> Html:
         self._together = () if listed.groups else agreeing(self._view, self._now_s)
-        titles = [*map(self._title, self._columns), _heartbeat_title() if self._live else None]
+        heartbeat = h("th", "Heartbeat", scope="col", cls="tfos-rank1 tfos-heartbeat", data_key="heartbeat")
+        titles = [*map(self._title, self._columns), heartbeat if self._live else None]
         folded = {node.name for node in self._together}
         rows = [*self._rows_of(listed, "", but=folded)]
         for group in listed.groups:
@@ -137,10 +141,8 @@ class _Drawing:
         if not self._together:
             return
         cells = [self._cell_together(column) for column in self._columns]
-        heartbeat = (
-            self._heartbeat(max(self._together, key=lambda node: _silent_s(node, self._now_s))) if self._live else None
-        )
-        row = h("tr", *cells, heartbeat, cls="tfos-together tfos-hue-all", data_key="together")
+        longest_silent = max(self._together, key=lambda node: _silent_s(node, self._now_s))
+        row = h("tr", *cells, self._heartbeat(longest_silent), cls="tfos-together tfos-hue-all", data_key="together")
         yield h("tbody", row, data_key="together")
         rows = (row for node in self._together for row in self._rows(node))
         yield h("tbody", *rows, cls="tfos-members", hidden=True, data_key="members")
@@ -150,9 +152,8 @@ class _Drawing:
         text = text_together(column, nodes, len(self._view.nodes))
         match column.key:
             case "node":
-                name = text
-                more = h("details", h("summary", aria_label=f"Rows of {name}"), cls="tfos-more")
-                return h("th", h("div", more, name, cls="tfos-node"), scope="row")
+                more = h("details", h("summary", aria_label=f"Rows of {text}"), cls="tfos-more")
+                return h("th", h("div", more, text, cls="tfos-node"), scope="row")
             case "state":
                 counts = Counter(node.state for node in nodes)
                 told = [
@@ -175,18 +176,19 @@ class _Drawing:
         place, name = self._places[node.name], node.name
         facts = self._facts(node)
         cells = [self._cell(node, column, has_facts=bool(facts)) for column in self._columns]
-        heartbeat = self._heartbeat(node) if self._live else None
         look = {"cls": f"tfos-hue{hue_at(place)}", "data_dash": dash_at(place)}
-        yield h("tr", *cells, heartbeat, **look, data_state=node.state, data_key=name)
+        yield h("tr", *cells, self._heartbeat(node), **look, data_state=node.state, data_key=name)
         if facts:
             cell = h("td", *facts, colspan=self._width)
             yield h("tr", cell, cls="tfos-more-row", hidden=True, data_key=f"{name} facts")
-        told = {"cls": "tfos-detail", "data_key": f"{name} broken"}
         if broken := self._broken.get(name):
-            yield h("tr", h("td", broken, colspan=self._width), **told)
+            yield self._below(broken, f"{name} broken")
         if summary.hangs(node):
             bar = h("div", h("span", node.hung), self._stacks_button(node), cls="tfos-hung")
-            yield h("tr", h("td", bar, colspan=self._width), **{**told, "data_key": f"{name} hangs"})
+            yield self._below(bar, f"{name} hangs")
+
+    def _below(self, content: Html | str, key: str) -> Html:
+        return h("tr", h("td", content, colspan=self._width), cls="tfos-detail", data_key=key)
 
     def _facts(self, node: NodeView) -> list[Html]:
         """Return what columns that are not shown say of a node, and those that a narrow page leaves out."""
@@ -218,7 +220,7 @@ class _Drawing:
     def _content(self, node: NodeView, column: Column) -> Html | str:
         match column.key:
             case "state":
-                return _hangs() if summary.hangs(node) else render_state(node.state)
+                return render_state("hangs" if summary.hangs(node) else node.state)
             case "shares":
                 return _shares(node, column.text(node))
             case "step_time":
@@ -234,7 +236,9 @@ class _Drawing:
         bar = render_bar(part, f"Progress of {node.name}", node.state)
         return h("span", bar, h("span", text), cls="tfos-progress")
 
-    def _heartbeat(self, node: NodeView) -> Html:
+    def _heartbeat(self, node: NodeView) -> Html | None:
+        if self._live is None:
+            return None
         age_s, late = None, None
         if node.last_heartbeat_s is not None and node.state.is_present and not self._view.state.ended:
             age_s = _silent_s(node, self._now_s)
@@ -243,28 +247,19 @@ class _Drawing:
         return h("td", text, cls=f"tfos-rank1 tfos-heartbeat{late or ''}")
 
 
-def _heartbeat_title() -> Html:
-    return h("th", "Heartbeat", scope="col", cls="tfos-rank1 tfos-heartbeat", data_key="heartbeat")
-
-
 def _button(text: object, does: str, cls: str, **attributes: object) -> Html:
     return h("button", text, cls=cls, data_do=does, **attributes)
-
-
-def _hangs() -> Html:
-    sign = h("span", summary.HANGS_SIGN, aria_hidden="true")
-    return h("span", sign, " hangs", cls="tfos-state tfos-hung-mark", data_going=True)
 
 
 def _shares(node: NodeView, text: str) -> Html | str:
     if not text:
         return ""
     parts = (h("span", data_share=kind, style=f"width:{share:.1%}") for kind, share in shares(node).items() if share)
-    kind, share = largest_share(node)
+    kind, share = max(shares(node).items(), key=lambda part: part[1])
     return join(
         h("span", *parts, cls="tfos-shares", role="img", aria_label=text, title=text),
         " ",
-        h("span", f"{SHARE_KINDS[kind].short} {share * 100:.0f} %", cls="tfos-share-words", aria_hidden="true"),
+        h("span", f"{SHARE_KINDS[kind][1]} {share * 100:.0f} %", cls="tfos-share-words", aria_hidden="true"),
     )
 
 
@@ -283,70 +278,15 @@ def agreeing(view: ClusterView, now_s: float = 0.0) -> tuple[NodeView, ...]:
     return tuple(trains) if len(trains) >= LEAST_TOGETHER else ()
 
 
-def text_together(column: Column, nodes: Sequence[NodeView], of_all: int) -> str:
-    """Return what a column says of nodes that agree, out of so many."""
-    texts = [column.text(node) for node in nodes]
-    match column.key:
-        case "node":
-            return f"{'all ' * (len(nodes) == of_all)}{len(nodes)} nodes"
-        case "state":
-            counts = Counter(f"{node.state.look.sign} {text}" for node, text in zip(nodes, texts, strict=True))
-            return ", ".join(f"{count} {one}" if len(counts) > 1 else one for one, count in counts.items())
-        case "shares":
-            return texts[0]
-        case "step_time":
-            return range_of([own_step_time_text(node) for node in nodes])
-        case "host" if len({*texts} - {""}) > 1:
-            return f"{len({*texts} - {''})} hosts"
-        case _:
-            return range_of(texts)
-
-
-def range_of(texts: Sequence[str]) -> str:
-    """Return what the texts of several nodes have in common, from the lowest to the highest number.
-
-    Examples
-    --------
-    >>> range_of(["62 %", "58 %", "60 %"])
-    '58 – 62 %'
-    >>> range_of(["GPU 0", "GPU 0"])
-    'GPU 0'
-    >>> range_of(["5,400/5,400", "5,403/5,403"]), range_of(["410/5,400", "397/5,403"])
-    ('all 5,400 – 5,403', '397 – 410 of 5,400 – 5,403')
-    """
-    told = list(dict.fromkeys(text for text in texts if text))
-    parts = [_PART.fullmatch(text) for text in told]
-    if told and all(parts):
-        done, of_all = zip(*(part.groups() for part in parts if part), strict=True)
-        if len({*of_all}) > 1:
-            return f"all {range_of(of_all)}" if done == of_all else f"{range_of(done)} of {range_of(of_all)}"
-    numbers = [_NUMBER.match(text) for text in told]
-    if len(told) < 2 or not all(numbers):
-        return ", ".join(told[:3]) + ", …" * (len(told) > 3)
-    ordered = sorted(told, key=_amount)
-    low, high = ordered[0], ordered[-1]
-    number = _NUMBER.match(low)
-    rest = low[number.end() :] if number else ""
-    return f"{low.removesuffix(rest) if rest and high.endswith(rest) else low} – {high}"
-
-
-def _amount(text: str) -> float:
-    number = _NUMBER.match(text)
-    if number is None:
-        return 0.0
-    unit, *_ = [*text[number.end() :].split(), ""]
-    return float(number[0].replace(",", "")) * _UNITS.get(unit, 1.0)
-
-
-def _is_nan(node: NodeView, column: Column) -> bool:
-    return column.key.removeprefix("metric ") in node.nan_since
-
-
 def _silent_s(node: NodeView, now_s: float) -> float:
     """Return how long ago a node has given its last sign; 0 where none is awaited."""
     if node.last_heartbeat_s is None or not node.state.is_present:
         return 0.0
     return max(0.0, now_s - node.last_heartbeat_s)
+
+
+def _is_nan(node: NodeView, column: Column) -> bool:
+    return column.key.removeprefix("metric ") in node.nan_since
 
 
 def _class_of(column: Column) -> str | None:

@@ -7,8 +7,6 @@ never the pages of another run. Where no Jupyter server shows the run, the sente
 
 from __future__ import annotations
 
-import itertools
-import os
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,12 +14,10 @@ from typing import TYPE_CHECKING
 from tfos_lab.core.markup import h, join
 from tfos_lab.driver.publisher import show_folder
 from tfos_lab.errors import ConfigError
-from tfos_lab.notebook.display.assets import inline_script
+from tfos_lab.notebook.display.assets import inline_script, unique_id
 
 if TYPE_CHECKING:
     from tfos_lab.driver.cluster import Cluster
-
-_numbers = itertools.count(1)
 
 
 class TensorBoardView:
@@ -62,7 +58,7 @@ class TensorBoardView:
         return {"text/html": self._html(), "text/plain": repr(self)}
 
     def _html(self) -> str:
-        element = f"tfos-tensorboard-{os.getpid()}-{next(_numbers)}"
+        element = unique_id("tensorboard")
         here, elsewhere = (h("code", command) for command in self._commands())
         options = {"element": element, "run": self.run_id, "name": self.name}
         title = join("TensorBoard of ", h("b", self.name))

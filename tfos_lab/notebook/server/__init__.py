@@ -18,8 +18,7 @@ def _jupyter_server_extension_points() -> list[dict[str, str]]:
 def _load_jupyter_server_extension(server: Any) -> None:
     """Add the routes; called by the Jupyter server at its start."""
     from tfos_lab.core import cluster_records
-    from tfos_lab.notebook.server.cluster_handlers import ClustersHandler, RunsHandler, StopHandler
-    from tfos_lab.notebook.server.recorded_runs import RecordedRuns
+    from tfos_lab.notebook.server.cluster_handlers import ClustersHandler, RecordedRuns, RunsHandler, StopHandler
     from tfos_lab.notebook.server.tensorboard_handlers import TensorBoardEntryHandler, TensorBoardHandler, Tickets
 
     root = re.escape(server.web_app.settings["base_url"].rstrip("/")) + "/tfos-lab"

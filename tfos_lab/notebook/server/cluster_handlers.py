@@ -7,11 +7,14 @@ shows; no paths of sockets.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import heapq
 import os
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 from jupyter_server.auth.decorator import authorized
@@ -19,10 +22,12 @@ from jupyter_server.base.handlers import APIHandler
 from tornado import web
 
 from tfos_lab.core import cluster_records
+from tfos_lab.core.cluster_records import ClusterRecord
+from tfos_lab.driver.run_dir import RunDir
+from tfos_lab.driver.runs.read import read_run
 from tfos_lab.driver.runs.run import Run
 from tfos_lab.notebook.server import panel
 from tfos_lab.notebook.server.panel import Listed
-from tfos_lab.notebook.server.recorded_runs import RecordedRuns
 
 MAX_RUNS = 20
 
@@ -41,7 +46,8 @@ class _ListHandler(APIHandler):
     async def open_notebooks(self) -> OpenNotebooks:
         """Return the notebooks of this server's kernels."""
         root = str(getattr(self.contents_manager, "root_dir", ""))
-        return await OpenNotebooks.ask(self.session_manager, root)
+        sessions: Any = self.session_manager
+        return OpenNotebooks(await sessions.list_sessions(), root)
 
     def answer(self, listed: dict[str, Any]) -> None:
         """Send a list."""
@@ -125,47 +131,26 @@ def _ended(one: Listed, now_s: float) -> dict[str, Any]:
 _RUNS = "runs"
 
 
-class Sessions(Protocol):
-    """What is used of the Jupyter server's session manager."""
-
-    async def list_sessions(self) -> list[dict[str, Any]]:
-        """Return the models of all sessions."""
-        ...
-
-
-class Session(NamedTuple):
-    """A kernel's notebook, below the server's root, and whether the kernel is busy."""
-
-    notebook: str
-    kernel_state: str
-
-
 class OpenNotebooks:
     """The notebooks of this server's kernels as they are now.
 
     Parameters
     ----------
-    sessions : mapping
-        Sessions by the id of their kernel.
+    sessions : list of dict
+        The server's models of its sessions.
     root : str
         The folder of the server's contents, or "" where they are no files.
     """
 
-    def __init__(self, sessions: dict[str, Session], root: str) -> None:
-        self._sessions = sessions
+    def __init__(self, sessions: Sequence[dict[str, Any]], root: str) -> None:
+        self._sessions = {str(one["kernel"]["id"]): one for one in sessions if one.get("kernel")}
         self._root = Path(root).resolve() if root else None
-
-    @classmethod
-    async def ask(cls, sessions: Sessions, root: str) -> OpenNotebooks:
-        """Ask the server's session manager."""
-        models = await sessions.list_sessions()
-        return cls({str(model["kernel"]["id"]): _session(model) for model in models if model.get("kernel")}, root)
 
     def of(self, run: Run) -> str:
         """Return a run's notebook below the root, by its kernel's session or else by its record; "" if unknown."""
         process = run.record.process
         if process.kernel_id in self._sessions:
-            return self._sessions[process.kernel_id].notebook
+            return _path_of(self._sessions[process.kernel_id])
         if self._root is None or not Path(process.notebook).is_absolute():
             return ""
         path = Path(process.notebook).resolve()
@@ -174,18 +159,87 @@ class OpenNotebooks:
     def kernel_state(self, kernel_id: str) -> str:
         """Return what a kernel does, or "" if it is not one of this server."""
         session = self._sessions.get(kernel_id)
-        return session.kernel_state if session else ""
+        return str(session["kernel"].get("execution_state") or "") if session else ""
 
     def run_folders(self) -> Iterator[Path]:
         """Return where runs may be: beside the notebooks, and where they go where that is not possible."""
         if self._root is not None:
             yield self._root / _RUNS
-            yield from ((self._root / session.notebook).parent / _RUNS for session in self._sessions.values())
+            yield from ((self._root / _path_of(session)).parent / _RUNS for session in self._sessions.values())
         yield Path.home() / ".cache" / "tfos_lab" / _RUNS
         if folder := os.environ.get("TFOS_LAB_RUNS"):
             yield Path(folder).absolute()
 
 
-def _session(model: dict[str, Any]) -> Session:
-    path = str(model.get("path") or "") if model.get("type") == "notebook" else ""
-    return Session(path, str(model["kernel"].get("execution_state") or ""))
+def _path_of(session: dict[str, Any]) -> str:
+    return str(session.get("path") or "") if session.get("type") == "notebook" else ""
+
+
+# ---- the runs of all kernels -----------------------------------------------------------------------------------------
+
+
+class _Found(NamedTuple):
+    """A record as it lies on the disk; the one that changed last is the greatest."""
+
+    changed_ns: int
+    size_bytes: int
+    run_dir: Path
+
+
+class RecordedRuns:
+    """Reads runs of all folders that it has been told of. Records that have not changed are not read again."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._folders: set[Path] = set()
+        self._read: dict[Path, tuple[_Found, Run | None]] = {}
+
+    def live(self) -> list[tuple[ClusterRecord, Run]]:
+        """Return the clusters that have not ended, oldest first; their folders are looked through from now on."""
+        with self._lock:
+            living = []
+            for record in cluster_records.find_all():
+                run = self._run_in(Path(record.run_dir))
+                if run is not None and run.id == record.id and run.live:
+                    living.append((record, run))
+                    self._folders.add(run.run_dir.parent)
+            return sorted(living, key=lambda one: one[1].started_s)
+
+    def ended(self, folders: Iterable[Path], limit: int) -> list[Run]:
+        """Return at most ``limit`` runs, the one that ended last first.
+
+        Folders that are not there, and records that are damaged or of a later version, are left out. ``folders`` are
+        looked through from now on; they need not be there yet.
+        """
+        with self._lock:
+            self._folders.update(folders)
+            # Some of the newest may not have ended, or be no runs.
+            newest = heapq.nlargest(2 * limit, _records_in(self._folders))
+            runs = [run for found in newest if (run := self._run_in(found.run_dir)) is not None and not run.live]
+            kept = {found.run_dir for found in newest}
+            self._read = {path: read for path, read in self._read.items() if path in kept}
+            return heapq.nlargest(limit, runs, key=lambda run: run.ended_s or 0.0)
+
+    def _run_in(self, run_dir: Path) -> Run | None:
+        found = _find(run_dir)
+        if found is None:
+            return None
+        known, run = self._read.get(run_dir, (None, None))
+        if known != found:
+            read = read_run(run_dir)
+            run = read if isinstance(read, Run) else None
+            self._read[run_dir] = found, run
+        return run
+
+
+def _records_in(folders: Iterable[Path]) -> Iterator[_Found]:
+    for folder in {folder.resolve() for folder in folders}:
+        with contextlib.suppress(OSError):
+            yield from filter(None, map(_find, folder.iterdir()))
+
+
+def _find(run_dir: Path) -> _Found | None:
+    with contextlib.suppress(OSError):  # no run, or removed meanwhile
+        stat = RunDir(run_dir).record.stat()
+        return _Found(stat.st_mtime_ns, stat.st_size, run_dir)
+    return None

@@ -12,12 +12,11 @@ from tfos_lab.core.markup import Html, h, join
 from tfos_lab.core.states import NodeState, RunState, Tone
 from tfos_lab.driver.runs.run import Run
 from tfos_lab.driver.state.events import ClusterView, NodeView
-from tfos_lab.notebook.display import history_text, summary
-from tfos_lab.notebook.display.activity_text import straggler_text
-from tfos_lab.notebook.display.formats import format_metric, format_metrics
+from tfos_lab.notebook.display import summary
+from tfos_lab.notebook.display.columns import Column, node_columns, straggler_text
 from tfos_lab.notebook.display.listing import MANY_NODES, Listing
-from tfos_lab.notebook.display.node_table import Column, node_columns, step_text
-from tfos_lab.texts import format_count
+from tfos_lab.notebook.display.summary import format_metrics, step_text
+from tfos_lab.texts import format_count, format_metric
 
 # The nodes of a card are unfolded up to so many; names of nodes in trouble are listed up to so many.
 _FEW_NODES, _FEW_NAMES = 6, 3
@@ -75,7 +74,7 @@ def end_note(one: Listed, now_s: float) -> str:
     run = one.run
     where = f" ({one.notebook})" if one.notebook else ""
     what = _metric_text(run) if run.state is RunState.DONE else _reason(run)
-    how = f"{run.name} {_HOW.get(run.state, 'has ended')} after {history_text.took_text(run, now_s)}{where}"
+    how = f"{run.name} {_HOW.get(run.state, 'has ended')} after {summary.took_text_of(run, now_s)}{where}"
     return f"{how}: {what}" if what else how
 
 
@@ -220,8 +219,8 @@ def _ended(one: Listed, now_s: float) -> Html:
     run = one.run
     nodes = format_count(len(run.record.view.nodes), "node")
     files = f"{run.name}, {nodes}, {run.record.view.launcher}, files in {run.run_dir}"
-    when = h("span", history_text.when_text(run.ended_s or now_s, now_s), cls="tfos-lab-card-age")
-    took = f"{run.state} after {history_text.took_text(run, now_s)}"
+    when = h("span", summary.when_text(run.ended_s or now_s, now_s), cls="tfos-lab-card-age")
+    took = f"{run.state} after {summary.took_text_of(run, now_s)}"
     return h(
         "li",
         h("div", _sign(run.state), _name(run.name, files), when, cls="tfos-lab-card-line"),
@@ -236,7 +235,7 @@ def _ended(one: Listed, now_s: float) -> Html:
 
 def _reason(run: Run) -> str:
     """Return why a run has failed, or was stopped, or lost; of one that is done, what is wrong all the same."""
-    if told := history_text.error_text(run):
+    if told := summary.error_text(run):
         return told
     if run.state is RunState.LOST:
         return "its kernel ended before it"

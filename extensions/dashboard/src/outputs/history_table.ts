@@ -2,18 +2,9 @@
 // whose row is pressed. Stands in the output itself, without a kernel; where scripts do not run, rows still unfold.
 
 import { element } from "../dom";
-
-/** The output may become part of the page a little later than its script runs. */
-const MOUNT_INTERVAL_MS = 200;
-const MOUNT_TRIES = 25;
+import { whenMounted } from "../page";
 
 declare const TFOS_OPTIONS: { element: string };
-
-function start(id: string, tries = MOUNT_TRIES): void {
-  const table = document.getElementById(id)?.querySelector("table");
-  if (table) enliven(table);
-  else if (tries) setTimeout(() => start(id, tries - 1), MOUNT_INTERVAL_MS);
-}
 
 function enliven(table: HTMLTableElement): void {
   const titles = [...(table.tHead?.rows[0]?.cells ?? [])];
@@ -67,4 +58,4 @@ function textOf(body: HTMLElement): string {
   return [...body.querySelectorAll("tr:not(.tfos-more-row)")].map((row) => row.textContent).join(" ").toLowerCase();
 }
 
-start(TFOS_OPTIONS.element);
+whenMounted(TFOS_OPTIONS.element, 5000, (box) => enliven(box.querySelector("table") as HTMLTableElement));

@@ -1,20 +1,13 @@
 // Below the header of a picture that was taken while its run went on: shows how the run is now, when the page is loaded
 // again. Stands in the output itself, without a kernel.
 
-import { serverUrl } from "../page";
+import { serverUrl, whenMounted } from "../page";
 
 const INTERVAL_MS = 3000;
 /** A picture that is not shown is given up after so long. */
 const PATIENCE_MS = 600_000;
-/** The output may become part of the page a little later than its script runs. */
-const MOUNT_INTERVAL_MS = 200;
+/** The live view may have replaced the output. */
 const MOUNT_PATIENCE_MS = 5000;
-
-/** The element to update, and the run to ask for. */
-interface Options {
-  readonly element: string;
-  readonly run: string;
-}
 
 /** What is used of the server's list; see `tfos_lab/notebook/server/cluster_handlers.py`. */
 interface Cluster {
@@ -22,19 +15,11 @@ interface Cluster {
   readonly is: string;
 }
 
-declare const TFOS_OPTIONS: Options;
+/** The element to update, and the run to ask for. */
+declare const TFOS_OPTIONS: { element: string; run: string };
 
-function followRun(options: Options, waitedMs = 0): void {
-  const { element, run } = options;
-  const url = serverUrl("tfos-lab/clusters");
-  if (!url) return;
-  const box = document.getElementById(element);
-  if (!box) {
-    // The output is not part of the page yet, or the live view has replaced it.
-    const again = () => followRun(options, waitedMs + MOUNT_INTERVAL_MS);
-    if (waitedMs < MOUNT_PATIENCE_MS) setTimeout(again, MOUNT_INTERVAL_MS);
-    return;
-  }
+function followRun(url: URL, box: HTMLElement, run: string): void {
+  let waitedMs = 0;
   const seen = box.textContent ?? "";
   const askLater = () => {
     waitedMs += INTERVAL_MS;
@@ -73,4 +58,5 @@ function followRun(options: Options, waitedMs = 0): void {
   void ask();
 }
 
-followRun(TFOS_OPTIONS);
+const url = serverUrl("tfos-lab/clusters");
+if (url) whenMounted(TFOS_OPTIONS.element, MOUNT_PATIENCE_MS, (box) => followRun(url, box, TFOS_OPTIONS.run));

@@ -2,37 +2,21 @@
 // output itself, without a kernel.
 
 import { element as make } from "../dom";
-import { isDark, serverUrl } from "../page";
+import { isDark, serverUrl, whenMounted } from "../page";
 
 const INTERVAL_MS = 1500;
 const SLOWEST_MS = 5000;
 /** An output that is not shown is given up after so long. */
 const PATIENCE_MS = 600_000;
-const MOUNT_INTERVAL_MS = 200;
 const NO_EXTENSION =
   " This Jupyter server runs without tfos_lab's extension: jupyter server extension enable tfos_lab.notebook.server, " +
   "and restart it.";
 
 /** The element to replace by the frame, and the run. */
-interface Options {
-  readonly element: string;
-  readonly run: string;
-  readonly name: string;
-}
+declare const TFOS_OPTIONS: { element: string; run: string; name: string };
 
-declare const TFOS_OPTIONS: Options;
-
-function showTensorBoard(options: Options, waitedMs = 0): void {
-  const { element, run, name } = options;
-  const address = serverUrl(`tfos-lab/tb/${encodeURIComponent(run)}/`);
-  if (!address) return;
-  const box = document.getElementById(element);
-  if (!box) {
-    // The output is not part of the page yet.
-    const again = () => showTensorBoard(options, waitedMs + MOUNT_INTERVAL_MS);
-    if (waitedMs < PATIENCE_MS) setTimeout(again, MOUNT_INTERVAL_MS);
-    return;
-  }
+function showTensorBoard(address: URL, box: HTMLElement, name: string): void {
+  let waitedMs = 0;
   if (isDark()) address.searchParams.set("darkMode", "true");
   const sentence = [...box.childNodes];
   let intervalMs = INTERVAL_MS;
@@ -87,4 +71,6 @@ function makeFrame(address: URL, name: string): HTMLElement[] {
   return [link, box];
 }
 
-showTensorBoard(TFOS_OPTIONS);
+const { element, run, name } = TFOS_OPTIONS;
+const address = serverUrl(`tfos-lab/tb/${encodeURIComponent(run)}/`);
+if (address) whenMounted(element, PATIENCE_MS, (box) => showTensorBoard(address, box, name));

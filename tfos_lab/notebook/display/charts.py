@@ -1,0 +1,640 @@
+"""Small line charts in inline SVG: one for each metric, with a line for each node, or for each of several runs. Pure.
+
+In the live page ``extensions/dashboard/src/tips.ts`` shows the values at the pointer, which stand beside each line.
+Colours (``hues.css``), dashes and shapes tell nodes apart; colours, dashes and letters tell runs apart.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from tfos_lab.core.markup import Html, h, join
+from tfos_lab.driver.metrics import EPOCH, VALIDATION, by_weight, steps_go_on
+from tfos_lab.driver.runs.compare import leading_reports
+from tfos_lab.driver.runs.run import Run
+from tfos_lab.notebook.display.series import BANDS, Point, SeriesPoints, all_series
+from tfos_lab.texts import format_metric
+
+Positions = list[tuple[float, float | None]]
+
+
+# ---- how one node is told from the others ---------------------------------------------------------------------------
+
+# So many colours there are; farther nodes have them again, with other dashes and shapes.
+HUES = 16
+# Dashes of lines, in pixels; nodes that have the same one have colours that anybody can tell apart.
+DASHES = ("", "6 2.5", "2 2", "8 2 2 2")
+# Corners of marks around a point: square, circle (which has none), triangle, diamond.
+_CORNERS = ("-3,-3 3,-3 3,3 -3,3", "", "0,-4 4,3 -4,3", "0,-4.2 4.2,0 0,4.2 -4.2,0")
+
+
+def hue_at(place: int) -> int:
+    """Return the number of a place's colour."""
+    return place % HUES
+
+
+def dash_at(place: int) -> int:
+    """Return the number of a place's dash and shape.
+
+    Examples
+    --------
+    >>> len({(hue_at(place), dash_at(place)) for place in range(64)})
+    64
+    """
+    return (place + place // HUES) % len(DASHES)
+
+
+def draw_mark(place: int, x: float, y: float) -> Html:
+    """Return a node's shape at a point of an SVG drawing."""
+    points = _CORNERS[dash_at(place)]
+    tag, radius = ("polygon", None) if points else ("circle", "3.2")
+    at = f"translate({x:g} {y:g})"
+    return h(tag, points=points or None, r=radius, cls="tfos-shape", transform=at, fill="currentColor")
+
+
+def draw_line(place: int, path: str) -> Html:
+    """Return a node's line as an SVG path."""
+    look = {"fill": "none", "stroke": "currentColor", "stroke_width": "1.4", "stroke_linejoin": "round"}
+    return h("path", d=path, **look, stroke_dasharray=DASHES[dash_at(place)] or None)
+
+
+def draw_sample(place: int) -> Html:
+    """Return a piece of a node's line with its shape, for legends."""
+    drawn = (draw_line(place, "M0 5H30"), draw_mark(place, 15, 5))
+    hue = f"tfos-sample tfos-hue{hue_at(place)}"
+    return h("svg", *drawn, cls=hue, viewBox="0 0 30 10", width=30, height=10, aria_hidden="true")
+
+
+# ---- scales and axes ------------------------------------------------------------------------------------------------
+
+
+def positions(points: Iterable[Point], *, by_step: bool) -> Positions:
+    """Return points as pairs of x, which is the step or the seconds, and value."""
+    return [(float(step) if by_step and step is not None else time_s, value) for time_s, step, value in points]
+
+
+def thin(points: Sequence[Point], at_most: int) -> Sequence[Point]:
+    """Return about ``at_most`` points: the lowest and the highest of each section, so that no peak is lost."""
+    if len(points) <= at_most:
+        return points
+    section = math.ceil(len(points) / (at_most / 2))
+    kept: list[Point] = []
+    for start in range(0, len(points) - 1, section):
+        part = points[start : start + section]
+        finite = [point for point in part if point[2] is not None]
+        ends = [min(finite, key=_height), max(finite, key=_height)] if finite else part[:1]
+        kept += sorted(dict.fromkeys(ends), key=lambda point: point[0])
+    return [*kept, points[-1]] if kept[-1] != points[-1] else kept
+
+
+def _height(point: Point) -> float:
+    return point[2] or 0.0
+
+
+class Scale:
+    """Maps values to coordinates, with round ticks; ``log`` ones map positive values by their logarithms."""
+
+    def __init__(self, values: Sequence[float], start: float, end: float, *, log: bool = False) -> None:
+        self._log = log
+        if log:
+            values = [math.log10(value) for value in values]
+        low, high = (min(values), max(values)) if values else (0.0, 1.0)
+        if low == high:
+            pad = abs(low) * 0.1 or 1.0
+            low, high = low - pad, high + pad
+        self._low, self._per_unit = low, (end - start) / (high - low)
+        self._start = start
+        self.ticks = _log_ticks(low, high) if log else round_ticks(low, high)
+
+    @property
+    def told(self) -> str:
+        """The lowest value, its coordinate, and the coordinates per unit."""
+        return f"{self._low!r} {self._start} {self._per_unit!r}"
+
+    def __call__(self, value: float) -> float:
+        """Return the coordinate of a value."""
+        value = math.log10(value) if self._log else value
+        return round(self._start + (value - self._low) * self._per_unit, 1)
+
+
+def round_ticks(low: float, high: float, wanted: int = 4) -> list[float]:
+    """Return about ``wanted`` round numbers between ``low`` and ``high``.
+
+    Examples
+    --------
+    >>> round_ticks(0.0, 1.0)
+    [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
+    """
+    rough = (high - low) / wanted
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * 0.75)
+    digits = max(0, 1 - math.floor(math.log10(step)))
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [round(number * step, digits) + 0.0 for number in range(first, last + 1)]
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    """Return round numbers between two powers of ten, given as exponents."""
+    powers = range(math.floor(low), math.ceil(high) + 1)
+    factors = (1, 2, 5) if high - low < 2 else (1,)
+    ticks = [factor * 10.0**power for power in powers for factor in factors]
+    inside = [tick for tick in ticks if low <= math.log10(tick) <= high]
+    if len(inside) < 3:
+        return [tick for tick in round_ticks(10**low, 10**high) if tick > 0]
+    return inside[:: math.ceil(len(inside) / 6)]
+
+
+def _path(line: Positions, across: Scale, up: Scale) -> str:
+    """Return an SVG path; a value that is not finite leaves a gap."""
+    path, pen = [], "M"
+    for x, y in line:
+        if y is None:
+            pen = "M"
+            continue
+        path.append(f"{pen}{across(x):g} {up(y):g}")
+        pen = "L"
+    return "".join(path)
+
+
+class _Frame(NamedTuple):
+    """The size of a chart, and of what is left free around its lines."""
+
+    width: int
+    height: int
+    left: int
+    right: int
+    top: int
+    bottom: int
+
+    def scales(self, lines: Iterable[Positions], *, log: bool = False) -> tuple[Scale, Scale]:
+        """Return the scales of these lines, across and up."""
+        every = [point for line in lines for point in line]
+        across = Scale([x for x, _ in every], self.left, self.width - self.right)
+        heights = [y for _, y in every if y is not None]
+        return across, Scale(heights, self.height - self.bottom, self.top, log=log)
+
+    def axes(self, across: Scale, up: Scale, *, by_step: bool, epochs: Mapping[int, int]) -> Iterator[Html]:
+        """Yield the grid and the ticks; those of the look by epoch, too, where ``epochs`` has their last steps."""
+        for value in up.ticks:
+            d = f"M{self.left} {up(value)}H{self.width - self.right}"
+            yield h("path", cls="tfos-grid", d=d, stroke="currentColor", opacity=".15")
+            yield _render_text(self.left - 5, up(value) + 3, "end", _tick(value))
+        ticks = [(across(value), _tick(value)) for value in across.ticks if not by_step or value == int(value)]
+        yield from self._ticks_across(ticks, "step" if by_step else "s")
+        if epochs:
+            wanted = [int(value) for value in round_ticks(min(epochs), max(epochs) + 1) if value in epochs]
+            ticks = [(across(epochs[epoch]), f"{epoch:,}") for epoch in wanted]
+            yield h("g", *self._ticks_across(ticks, "epoch"), cls="tfos-by-epoch", display="none")
+
+    def _ticks_across(self, ticks: Iterable[tuple[float, str]], unit: str) -> Iterator[Html]:
+        y = self.height - 6
+        for x, text in ticks:
+            yield _render_text(x, y, "middle", text, across=True)
+        yield _render_text(self.left - 14, y, "end", unit, across=True)
+
+
+def _render_text(x: float, y: float, anchor: str, text: str, *, across: bool = False) -> Html:
+    return h("text", text, cls="tfos-tick tfos-across" if across else "tfos-tick", x=x, y=y, text_anchor=anchor)
+
+
+def _tick(value: float) -> str:
+    if value and not 1e-3 <= abs(value) < 1e6:
+        return f"{value:.1e}".replace(".0e", "e").replace("e-0", "e-").replace("e+0", "e")
+    return f"{value:,.10g}"
+
+
+# ---- the charts of a card -------------------------------------------------------------------------------------------
+
+_OF_NODES = _Frame(width=320, height=130, left=46, right=8, top=6, bottom=20)
+
+MAX_LINES = 64
+# From so many lines on, each is drawn thin and light; more charts than that scroll in the live page.
+_MANY_LINES = 17
+_MANY_CHARTS = 7
+# For all lines of a card together.
+_MAX_POINTS = 5_000
+_LINE_POINTS = (16, 160)
+
+# Lines of other looks, which readers choose, have fewer points; so many lines have other looks.
+_ALIKE_POINTS, _SMOOTH_POINTS = 36, 18
+_MAX_ALIKE = 24
+# How much of a smoothed value comes from those before it.
+_SMOOTHING = 0.85
+_LEAST_SMOOTHED = 8
+
+_DOTTED = {"stroke_dasharray": "0.1 3.6", "stroke_linecap": "round", "stroke_width": "2"}
+
+_LOWER = re.compile(r"loss|err|perplexity|mse|mae|rmse|divergence", re.IGNORECASE)
+_HIGHER = re.compile(r"acc|auc|precision|recall|f1|score|reward|bleu|iou", re.IGNORECASE)
+
+
+def render_charts(
+    series: Sequence[SeriesPoints],
+    nodes: Sequence[str],
+    *,
+    with_values: bool = False,
+    before: Sequence[SeriesPoints] = (),
+) -> Html:
+    """Return one chart for each metric, or nothing where nothing was reported.
+
+    Parameters
+    ----------
+    series : list of SeriesPoints
+        What was reported; see `tfos_lab.notebook.display.series`.
+    nodes : list of str
+        All nodes of the cluster, in order: a node's position selects its colour.
+    with_values : bool
+        Whether the values of all points stand beside the lines, for a page that shows them.
+    before : list of SeriesPoints
+        The same of the previous run of this name, one for each metric, which is drawn behind the others.
+    """
+    shown: dict[str, dict[str, Sequence[Point]]] = {}
+    of_epochs: dict[str, dict[str, Sequence[Point]]] = {}
+    places = {node: place for place, node in enumerate(nodes)}
+    for one in sorted(series, key=lambda one: places.get(one["node"], len(places))):
+        shown.setdefault(one["metric"], {})[one["node"]] = one["points"]
+        if ends := one.get("epochs"):
+            of_epochs.setdefault(one["metric"], {})[one["node"]] = ends
+    epochs = _ends_of_epochs(shown.pop(EPOCH, {}))
+    if not shown:
+        return Html("")
+    is_large = tuple(nodes) == BANDS
+    earlier = {one["metric"]: one["points"] for one in before}
+    count = sum(len(own) for own in shown.values())
+    budget = max(_LINE_POINTS[0], min(_LINE_POINTS[1], _MAX_POINTS // count))
+    has_looks = count <= _MAX_ALIKE and not is_large
+    charts = [
+        _Chart(
+            name,
+            shown[name],
+            of_epochs=of_epochs.get(name, {}),
+            validation=shown.get(f"{VALIDATION}{name}", {}),
+            before=earlier.get(name, ()),
+            places=places,
+            epochs=epochs,
+            budget=budget,
+            has_looks=has_looks,
+        )
+        for name in by_weight(shown)
+        if not (name.startswith(VALIDATION) and name.removeprefix(VALIDATION) in shown)
+    ]
+    drawn = [chart.render(with_values=with_values) for chart in charts]
+    classes = ["tfos-charts"]
+    classes += ["tfos-many-lines"] if any(len(own) >= _MANY_LINES for own in shown.values()) else []
+    classes += ["tfos-many-charts"] if len(charts) >= _MANY_CHARTS else []
+    legend = _render_legend(
+        [(places[node], node) for node in nodes if any(node in own for own in shown.values())],
+        together=next((name for own in shown.values() for name in own if name not in places), ""),
+        has_validation=any(chart.has_validation for chart in charts),
+        has_earlier=bool(earlier.keys() & shown.keys()),
+    )
+    looks = _render_looks(has_epochs=bool(epochs)) if has_looks else None
+    grid = h("div", *drawn, cls=" ".join(classes))
+    return h("details", h("summary", "Metrics"), looks, legend, grid, cls="tfos-metrics", open=True)
+
+
+def _ends_of_epochs(lines: Mapping[str, Sequence[Point]]) -> dict[int, int]:
+    """Return the step with which each epoch has ended, by what the first node that counts epochs has reported."""
+    points = next(iter(lines.values()), ())
+    return {int(epoch): step for _, step, epoch in points if step is not None and epoch is not None}
+
+
+def _render_looks(*, has_epochs: bool) -> Html:
+    """Return what readers choose the look of all charts by; without our style sheet it is not shown."""
+    by_epoch = [("epoch", "By epoch")] if has_epochs else []
+    looks = (("log", "Log axis"), *by_epoch, ("time", "By time"), ("smooth", "Smooth"))
+    boxes = (h("label", h("input", type="checkbox", cls=f"tfos-look-{key}"), " ", title) for key, title in looks)
+    return h("div", *boxes, cls="tfos-looks", role="group", aria_label="Look of the charts", hidden=True)
+
+
+class _Chart:
+    """The chart of one metric, in each look that it has.
+
+    Parameters
+    ----------
+    name : str
+        The metric.
+    lines, of_epochs, validation : mapping of str to list of Point
+        Its points, the means of epochs where these are of parts of them, and validation's points of it; by node.
+    before : list of Point
+        Those of the previous run.
+    places : mapping of str to int
+        Where each node stands among all; what is of all nodes has no place.
+    epochs : mapping of int to int
+        The last step of each epoch.
+    budget : int
+        How many points of each line are drawn.
+    has_looks : bool
+        Whether readers can choose another look.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        lines: Mapping[str, Sequence[Point]],
+        *,
+        of_epochs: Mapping[str, Sequence[Point]],
+        validation: Mapping[str, Sequence[Point]],
+        before: Sequence[Point],
+        places: Mapping[str, int],
+        epochs: Mapping[int, int],
+        budget: int,
+        has_looks: bool,
+    ) -> None:
+        self._name, self._places, self._all, self._epochs = name, places, lines, epochs
+        self._all_validation = validation
+        self._all_of_epochs, self._has_looks = of_epochs, has_looks
+        self._of_epochs = {node: thin(points, _ALIKE_POINTS) for node, points in list(of_epochs.items())[:MAX_LINES]}
+        self._lines = {node: thin(points, budget) for node, points in list(lines.items())[:MAX_LINES]}
+        self._validation = {node: thin(points, budget) for node, points in list(validation.items())[:MAX_LINES]}
+        self._before = thin(before, _ALIKE_POINTS)
+        every = [*lines.values(), *of_epochs.values(), *validation.values(), before]
+        self._has_steps = all(steps_go_on(step for _, step, _ in points) for points in every)
+        self._is_positive = all(value is None or value > 0 for points in every for _, _, value in points)
+
+    @property
+    def has_validation(self) -> bool:
+        """Whether lines of validation are drawn, too."""
+        return bool(self._validation)
+
+    def render(self, *, with_values: bool) -> Html:
+        facts = _facts(self._name, self._all, self._all_of_epochs)
+        if self._validation:
+            facts += [f"validation {fact}" for fact in _facts(self._name, self._all_validation, {})]
+        caption = h("figcaption", h("b", self._name), " ", h("span", " · ".join(facts), cls="tfos-facts"))
+        looks: Iterable[Html] = ()
+        smooth: dict[str, Sequence[Point]] = {}
+        if self._has_looks:
+            smooth = {node: _smooth(line) for node, line in self._all.items() if len(line) >= _LEAST_SMOOTHED}
+            looks = self._looks(smooth, with_values=with_values)
+        plain = self._draw(self._lines, smooth, by_step=self._has_steps, log=False, with_values=with_values)
+        return h("figure", caption, plain, *looks, cls="tfos-chart", data_key=self._name)
+
+    def _looks(self, smooth: Mapping[str, Sequence[Point]], *, with_values: bool) -> Iterator[Html]:
+        """Yield the chart over time and with a logarithmic axis, where these differ from the plain one.
+
+        Values stand beside the lines that are not logarithmic: a page finds them there for those of the same x axis.
+        """
+        few = {node: thin(points, _ALIKE_POINTS) for node, points in self._lines.items()}
+        for over_time in [False, True] if self._has_steps else [False]:
+            for log in [False, True] if self._is_positive else [False]:
+                if over_time or log:
+                    look = " ".join(["time"] * over_time + ["log"] * log)
+                    by_step = self._has_steps and not over_time
+                    svg = self._draw(few, smooth, by_step=by_step, log=log, plain=False, with_values=with_values)
+                    yield h("div", svg, cls="tfos-other-look", data_look=look, data_key=look, hidden=True)
+
+    def _draw(
+        self,
+        lines: Mapping[str, Sequence[Point]],
+        smooth: Mapping[str, Sequence[Point]],
+        *,
+        by_step: bool,
+        log: bool,
+        plain: bool = True,
+        with_values: bool = False,
+    ) -> Html:
+        drawn = {node: positions(points, by_step=by_step) for node, points in lines.items()}
+        validation = {node: positions(points, by_step=by_step) for node, points in self._validation.items()}
+        before = positions(self._before, by_step=by_step)
+        epochs = self._epochs if by_step else {}
+        of_epochs = self._of_epochs if epochs and self._has_looks else {}
+        means = {node: positions(points, by_step=True) for node, points in of_epochs.items()}
+        across, up = _OF_NODES.scales([*drawn.values(), *means.values(), *validation.values(), before], log=log)
+        last = _newest(self._all, self._all_of_epochs)
+        told = ", ".join(f"{node} {_value(last[node])}" for node in list(drawn)[:8])
+        has_points = with_values and not log
+        lines_of = {
+            "line" if plain else "line-again": drawn,
+            "epochs": means,
+            "validation": validation,
+            "smooth": {node: positions(points, by_step=by_step) for node, points in smooth.items()},
+        }
+        behind = _path(before, across, up)
+        look = {"fill": "none", "stroke": "currentColor", "opacity": ".3"}
+        return h(
+            "svg",
+            *_OF_NODES.axes(across, up, by_step=by_step, epochs=epochs),
+            h("path", d=behind, cls="tfos-before", **look) if behind else None,
+            _render_band(drawn, across, up),
+            *(
+                _render_line(kind, node, line, across, up, place=self._places.get(node), with_values=has_points)
+                for kind, some in lines_of.items()
+                for node, line in some.items()
+            ),
+            viewBox=f"0 0 {_OF_NODES.width} {_OF_NODES.height}",
+            width=_OF_NODES.width,
+            role="img",
+            aria_label=f"{self._name}: {told}",
+            data_unit=("step" if by_step else "s") if with_values else None,
+            data_across=across.told if with_values else None,
+        )
+
+
+def _newest(lines: Mapping[str, Sequence[Point]], of_epochs: Mapping[str, Sequence[Point]]) -> dict[str, float | None]:
+    """Return each node's last value, which is the mean of an epoch where that has just ended: as in the table."""
+    newest = {}
+    for node, points in lines.items():
+        means = of_epochs.get(node)
+        ends = means if means is not None and means[-1][0] >= points[-1][0] else points
+        newest[node] = next((y for _, _, y in reversed(ends) if y is not None), None)
+    return newest
+
+
+def _facts(name: str, lines: Mapping[str, Sequence[Point]], of_epochs: Mapping[str, Sequence[Point]]) -> list[str]:
+    """Return the last values, and the best one where the name says what is better and it is none of the last ones.
+
+    Once an epoch has ended, the best one is that of an epoch.
+    """
+    last = list(_newest(lines, of_epochs).values())
+    lines = of_epochs or lines
+    better = min if _LOWER.search(name) else max if _HIGHER.search(name) else None
+    points = [(value, step) for points in lines.values() for _, step, value in points if value is not None]
+    if better is None or not points:
+        return [_range_text(last)]
+    value, step = better(points, key=lambda point: point[0])
+    if better([value, *(one for one in last if one is not None)]) in last:
+        return [_range_text(last)]
+    return [_range_text(last), f"best {format_metric(value)}" + (f" at step {step:,}" if step is not None else "")]
+
+
+def _smooth(line: Sequence[Point]) -> list[Point]:
+    """Return some points of a running mean in which older values weigh less and less."""
+    mean = weight = 0.0
+    smooth: list[Point] = []
+    for time_s, step, y in line:
+        if y is not None:
+            mean, weight = _SMOOTHING * mean + (1 - _SMOOTHING) * y, _SMOOTHING * weight + 1 - _SMOOTHING
+            smooth.append((time_s, step, mean / weight))
+    return smooth[:: -math.ceil(len(smooth) / _SMOOTH_POINTS) or -1][::-1]
+
+
+def _render_band(lines: Mapping[str, Positions], across: Scale, up: Scale) -> Html | None:
+    """Return where the values of all nodes of a large cluster lie."""
+    if tuple(lines) != BANDS:
+        return None
+    high, low = (_path([point for point in lines[band] if point[1] is not None], across, up) for band in ("max", "min"))
+    there, back = high, low.replace("M", "L").split("L")[:0:-1]
+    return h("path", cls="tfos-band", d=f"{there}L{'L'.join(back)}Z") if there and back else None
+
+
+def _render_line(
+    kind: str, node: str, line: Positions, across: Scale, up: Scale, *, place: int | None, with_values: bool
+) -> Html | None:
+    """Return a node's line, with its mark at the newest value.
+
+    The ``kind`` is its class: the ``line`` itself, ``line-again`` in another look, the means of ``epochs``, which take
+    its place in the look by epoch, ``validation``, which is dotted, and ``smooth``.
+    """
+    newest = next(((x, y) for x, y in reversed(line) if y is not None), None)
+    if newest is None:
+        return None
+    path = _path(line, across, up)
+    if kind == "validation":
+        drawn = [h("path", d=path if "L" in path else f"{path}h0", **_DOTTED)]
+    else:
+        drawn = [draw_line(place or 0, path)] if "L" in path else []
+        drawn += [draw_mark(place or 0, across(newest[0]), up(newest[1]))] if kind != "smooth" else []
+    values = {}
+    if with_values and kind != "smooth":
+        # By these a page shows the values of a line.
+        points = " ".join(f"{x:.10g}={'' if y is None else format_metric(y)}" for x, y in line)
+        name = f"{node}, validation" if kind == "validation" else node
+        values = {"data_node": name, "data_dash": dash_at(place or 0), "data_points": points}
+    cls = f"tfos-line tfos-{kind}" if kind == "validation" else f"tfos-{kind}"
+    display = "none" if kind in ("epochs", "smooth") else None
+    # What all nodes have in common has the colour of text.
+    hue = "tfos-hue-all" if place is None else f"tfos-hue{hue_at(place)}"
+    return h("g", *drawn, cls=f"{cls} {hue}", display=display, **values)
+
+
+def _render_legend(
+    nodes: Sequence[tuple[int, str]], *, together: str, has_validation: bool, has_earlier: bool
+) -> Html | None:
+    """Return what each line is, where there is more than one.
+
+    Parameters
+    ----------
+    nodes : list of (int, str)
+        The place and name of each node that has a line of its own.
+    together : str
+        What lines that nodes have in common are called, or "".
+    has_validation, has_earlier : bool
+        Whether there are lines of validation, and of the previous run.
+    """
+    items = [h("span", draw_sample(place), node, cls="tfos-legend-item") for place, node in nodes]
+    if together:
+        items.append(_legend_item(h("path", d="M0 5H30"), together, cls="tfos-sample tfos-hue-all"))
+    if len(items) < 2 and not together:
+        items = []
+    if has_validation:
+        dots = h("path", d="M0 5H30", **_DOTTED)
+        items.append(_legend_item(dots, "validation", cls="tfos-sample tfos-validation tfos-hue-all"))
+    if has_earlier:
+        items.append(_legend_item(h("path", d="M0 5H30", cls="tfos-before", opacity=".3"), "previous run"))
+    return h("div", *items, cls="tfos-legend", role="group", aria_label="Lines of nodes") if items else None
+
+
+def _legend_item(line: Html, text: str, *, cls: str | None = None) -> Html:
+    size = {"viewBox": "0 0 30 10", "width": 30, "height": 10}
+    sample = h("svg", line, **size, cls=cls, stroke="currentColor", aria_hidden="true")
+    return h("span", sample, text, cls="tfos-legend-item")
+
+
+def _value(value: float | None) -> str:
+    return "not finite" if value is None else format_metric(value)
+
+
+def _range_text(last: Sequence[float | None]) -> str:
+    finite = [value for value in last if value is not None]
+    if not finite:
+        return "not finite"
+    low, high = _value(min(finite)), _value(max(finite))
+    return low if low == high else f"{low} – {high}"
+
+
+# ---- curves of several runs -----------------------------------------------------------------------------------------
+
+LETTERS = "ABCDEFGHIJKL"
+MAX_CHARTS = 12
+
+_OF_RUNS = _Frame(width=420, height=180, left=50, right=22, top=8, bottom=24)
+_RUN_POINTS = 200
+_LETTER_HEIGHT = 11.0
+_RUN_HUES = 6
+_RUN_DASHES = ("", "7 3", "2 3", "9 3 2 3", "5 2", "1 4")
+
+
+def render_curves(runs: Sequence[Run], only: Sequence[str] | None = None) -> Html:
+    """Return one chart for each metric that a run has reported, or for ``only`` some; nothing where there is none."""
+    points = [_points_by_metric(run) for run in runs]
+    names = by_weight(dict.fromkeys(key for one in points for key in one))
+    names = [name for name in names if name != EPOCH and (only is None or name in only)]
+    charts = [_render_of_runs(name, {at: one[name] for at, one in enumerate(points) if name in one}) for name in names]
+    more = len(charts) - MAX_CHARTS
+    rest = h("div", f"and {more} more metrics", cls="tfos-note") if more > 0 else None
+    return join(h("div", *charts[:MAX_CHARTS], cls="tfos-compared"), rest) if charts else Html("")
+
+
+def line_sample(number: int) -> Html:
+    """Return a short line as the ``number``-th run's curves are drawn, for the legend."""
+    path = h("path", cls="tfos-curve", d="M0 4H28", stroke_dasharray=_dashes(number))
+    return h("svg", path, viewBox="0 0 28 8", width=28, height=8, aria_hidden="true")
+
+
+def hue(number: int) -> str:
+    """Return the class that gives the ``number``-th run its colour."""
+    return f"tfos-run{number % _RUN_HUES}"
+
+
+def _dashes(number: int) -> str | None:
+    # From the second round of colours on, the dashes are others.
+    return _RUN_DASHES[(number + number // _RUN_HUES) % len(_RUN_DASHES)] or None
+
+
+def _points_by_metric(run: Run) -> dict[str, list[Point]]:
+    series = all_series(leading_reports(run), run.started_s)
+    return {one["metric"]: one["points"] for one in series}
+
+
+def _render_of_runs(name: str, points: Mapping[int, Sequence[Point]]) -> Html:
+    by_step = all(steps_go_on(step for _, step, _ in one) for one in points.values())
+    most = _RUN_POINTS if len(points) > 1 else _RUN_POINTS // 2
+    lines = {at: positions(thin(one, most), by_step=by_step) for at, one in points.items()}
+    across, up = _OF_RUNS.scales(lines.values())
+    ends = {at: next((y for _, y in reversed(line) if y is not None), None) for at, line in lines.items()}
+    told = ", ".join(f"{LETTERS[at]} {'nan' if value is None else format_metric(value)}" for at, value in ends.items())
+    svg = h(
+        "svg",
+        *_OF_RUNS.axes(across, up, by_step=by_step, epochs={}),
+        *(_render_curve(at, line, across, up) for at, line in lines.items()),
+        *(_render_letters(ends, up) if len(lines) > 1 else ()),
+        viewBox=f"0 0 {_OF_RUNS.width} {_OF_RUNS.height}",
+        width=_OF_RUNS.width,
+        role="img",
+        aria_label=f"{name}, last values: {told}",
+    )
+    return h("figure", h("figcaption", h("b", name)), svg)
+
+
+def _render_curve(number: int, line: Positions, across: Scale, up: Scale) -> Html | None:
+    drawn = [(x, y) for x, y in line if y is not None]
+    if len(drawn) == 1:
+        [(x, y)] = drawn
+        return h("circle", cls=f"tfos-dot {hue(number)}", cx=f"{across(x):g}", cy=f"{up(y):g}", r=2.5)
+    path = _path(line, across, up)
+    return h("path", cls=f"tfos-curve {hue(number)}", d=path, stroke_dasharray=_dashes(number)) if path else None
+
+
+def _render_letters(ends: Mapping[int, float | None], up: Scale) -> Iterator[Html]:
+    """Yield each run's letter beside the end of its curve; letters that would cover one another move apart."""
+    wanted = sorted((up(value), at) for at, value in ends.items() if value is not None)
+    free = _OF_RUNS.top - _LETTER_HEIGHT
+    highest = _OF_RUNS.height - _OF_RUNS.bottom - _LETTER_HEIGHT * (len(wanted) - 1)
+    x = _OF_RUNS.width - _OF_RUNS.right + 6
+    for order, (y, at) in enumerate(wanted):
+        free = max(free + _LETTER_HEIGHT, min(y, highest + _LETTER_HEIGHT * order))
+        yield h("text", LETTERS[at], cls=f"tfos-end {hue(at)}", x=x, y=f"{free + 3.5:.1f}")

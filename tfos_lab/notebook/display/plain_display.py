@@ -1,0 +1,264 @@
+"""Displays where there are no widgets: the card drawn again while the run goes on, or lines such as ``[worker:1] …``.
+
+The lines are for nbclient and papermill, scripts and terminals; the main thread writes them, in `TextDisplay.poll`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import re
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TextIO
+
+from IPython.display import display, update_display
+
+from tfos_lab.driver.state.events import Event, LogText, MetricsReported, NodeChanged, StateChanged
+from tfos_lab.notebook.display import Display, WatchedCluster, summary
+from tfos_lab.notebook.display.card import bundle_of, pause_after, render_text
+from tfos_lab.notebook.display.kernel import NoProgressBars, current_kernel
+from tfos_lab.notebook.display.log_text import LineBuffer, plain_text
+
+logger = logging.getLogger(__name__)
+
+
+# ---- pictures -------------------------------------------------------------------------------------------------------
+
+_numbers = itertools.count(1)
+
+
+class RedrawnCard(Display):
+    """Shows a cluster by pictures, one in the place of the other, until it is closed.
+
+    Parameters
+    ----------
+    cluster : WatchedCluster
+        The cluster to watch.
+    blocking : bool
+        Whether the cell waits and will close the display; if not, it closes itself when the cluster has ended.
+    """
+
+    def __init__(self, cluster: WatchedCluster, *, blocking: bool = True) -> None:
+        self._cluster = cluster
+        self._blocking = blocking
+        # By its beginning JupyterLab's panel finds the cell of a run.
+        self._id = f"tfos-{cluster.id}-drawn-{next(_numbers)}"
+        self._closing = threading.Event()
+        # No picture of the running cluster comes behind that of its end.
+        self._drawing = threading.Lock()
+        self._no_bars = NoProgressBars(current_kernel()) if blocking else None
+        display(self._bundle(), raw=True, display_id=self._id)  # type: ignore[no-untyped-call]
+        threading.Thread(target=self._run, name=f"tfos-display-{cluster.id}", daemon=True).start()
+
+    def close(self) -> None:
+        """Draw the cluster as it has ended; no other picture follows."""
+        if self._closing.is_set():
+            return
+        self._closing.set()
+        self._draw()
+        if self._no_bars is not None:
+            self._no_bars.close()
+
+    def _run(self) -> None:
+        pause_s = 0.0
+        while not self._closing.wait(pause_s):
+            began_s = time.monotonic()
+            size = self._draw(goes_on=True)
+            if not self._blocking and self._cluster.view().state.ended:
+                self.close()
+            pause_s = pause_after(began_s, size)
+
+    def _draw(self, *, goes_on: bool = False) -> int:
+        """Draw the cluster as it is now, and return the picture's size; an error is logged and loses this one only."""
+        with self._drawing:
+            if goes_on and self._closing.is_set():
+                return 0
+            try:
+                bundle = self._bundle()
+                update_display(bundle, raw=True, display_id=self._id)  # type: ignore[no-untyped-call]
+            except Exception:
+                logger.exception("cluster %s was not drawn", self._cluster.id)
+                return 0
+            return len(bundle["text/html"])
+
+    def _bundle(self) -> dict[str, str]:
+        return bundle_of(self._cluster, raises=self._blocking, asks=False)
+
+
+# ---- lines of text ---------------------------------------------------------------------------------------------------
+
+# Each node may write this many lines at once, and this many per second on average; further ones are only counted.
+BURST_LINES = 100
+LINES_PER_S = 20.0
+METRICS_EVERY_S = 10.0
+LAST_LINES = 5
+LOOK_EVERY_S = 1.0
+# So many times as long as a look at all nodes took, their changes of state are not looked at.
+_REST = 20.0
+
+_FIGURES = re.compile(r"[\d.,]+")
+
+
+class TextDisplay(Display):
+    """Writes lines while the cell waits, and the summary at the end.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        The cluster to watch.
+    blocking : bool
+        Whether the cell waits; if not, only a first line and the summary are written.
+    stream : text file, optional
+        Where to write; by default `sys.stdout`, looked up at each write.
+    clock : callable
+        Returns seconds since any moment; tests have their own.
+    """
+
+    def __init__(
+        self,
+        cluster: WatchedCluster,
+        *,
+        blocking: bool = True,
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cluster = cluster
+        self._stream = stream
+        self._clock = clock
+        self._out: list[str] = []
+        self._nodes: dict[str, _NodeLines] = {}
+        self._metrics_due: dict[str, float] = {}
+        self._last_state = self._alarm = ""
+        self._state_due = self._look_due = 0.0
+        self._said: dict[str, str] = {}
+        self._closed = False
+        self._subscription = cluster.bus.subscribe() if blocking else None
+        if not blocking:
+            self._out.append(f"[{cluster.name}] runs in the background; %tfos shows its state")
+            self._write()
+
+    def poll(self) -> None:
+        """Write what has arrived since the last call."""
+        if self._subscription is None:
+            return
+        for event in self._subscription.take():
+            self._take_in(event)
+        self._look()
+        if dropped := self._subscription.take_dropped():
+            self._out.append(f"… {dropped:,} events came too fast and are not shown here; the files are complete")
+        self._write()
+
+    def close(self) -> None:
+        """Write what is left, then the summary."""
+        if self._closed:
+            return
+        self._closed = True
+        self.poll()
+        for lines in self._nodes.values():
+            self._out += lines.finish()
+        if self._subscription is not None:
+            self._subscription.close()
+        if current_kernel() is None:
+            self._out.append(render_text(self._cluster.view(), self._cluster.run_dir))
+        self._write()
+        if current_kernel() is not None:
+            display(bundle_of(self._cluster, raises=True), raw=True)  # type: ignore[no-untyped-call]
+
+    def _write(self) -> None:
+        if self._out:
+            stream = self._stream or sys.stdout
+            stream.write("\n".join(self._out) + "\n")
+            stream.flush()
+            self._out.clear()
+
+    def _take_in(self, event: Event) -> None:
+        match event:
+            case LogText(node=node, text=text):
+                lines = self._nodes.setdefault(node, _NodeLines(node))
+                self._out += lines.add(text, self._clock())
+            case MetricsReported(node=node) if self._clock() >= self._metrics_due.get(node, 0.0):
+                self._metrics_due[node] = self._clock() + METRICS_EVERY_S
+                total = f"/{event.total_steps}" if event.total_steps else ""
+                step = f"step {event.step}{total} · " if event.step is not None else ""
+                self._out.append(f"[{node}] {step}{summary.format_metrics(event.metrics)}")
+            case StateChanged():
+                self._add_state()
+            case NodeChanged() if self._clock() >= self._state_due:
+                self._add_state()
+
+    def _add_state(self) -> None:
+        began_s, view = self._clock(), self._cluster.view()
+        # The view of thousands of nodes takes a while, and each of them changes its state.
+        self._state_due = self._clock() + (self._clock() - began_s) * _REST
+        reason = f": {view.reason}" if view.reason else ""
+        text = f"[{view.name}] {view.state}, {summary.headline(view)}{reason}"
+        if text != self._last_state:
+            self._last_state = text
+            self._out.append(text)
+
+    def _look(self) -> None:
+        """Add why training is slow, what is not a number, and which nodes hang, where that has changed."""
+        if self._clock() < self._look_due:
+            return
+        self._look_due = self._clock() + LOOK_EVERY_S
+        view = self._cluster.view()
+        progress = summary.progress_text(view)
+        # Its figures change all the time.
+        self._say(view.name, _FIGURES.sub("", view.verdict), " · ".join(filter(None, (progress, view.verdict))))
+        if view.alarm and view.alarm != self._alarm:
+            self._out.append(f"[{view.name}] {view.alarm}")
+        self._alarm = view.alarm
+        for node in view.nodes:
+            self._say(node.name, "hangs" if summary.hangs(node) else "", f"hangs: {node.hung}")
+
+    def _say(self, who: str, kind: str, text: str) -> None:
+        if kind and kind != self._said.get(who):
+            self._out.append(f"[{who}] {text}")
+        self._said[who] = kind
+
+
+class _NodeLines:
+    """The lines of one node, limited per second."""
+
+    def __init__(self, node: str) -> None:
+        self._node = node
+        self._buffer = LineBuffer()
+        self._allowed = float(BURST_LINES)
+        self._since_s: float | None = None
+        self._skipped: deque[str] = deque(maxlen=LAST_LINES)
+        self._skipped_count = 0
+
+    def add(self, text: str, now_s: float) -> list[str]:
+        """Return the lines to write now."""
+        if self._since_s is not None:
+            self._allowed = min(BURST_LINES, self._allowed + (now_s - self._since_s) * LINES_PER_S)
+        self._since_s = now_s
+        return list(self._limited(plain_text(self._buffer.feed(text))))
+
+    def finish(self) -> list[str]:
+        """Return the last lines: unfinished ones, and how many were not shown."""
+        out = list(self._limited(plain_text(self._buffer.flush())))
+        if not self._skipped_count:
+            return out
+        last = [f"[{self._node}] {line}" for line in self._skipped]
+        return [*out, *self._not_shown(self._skipped_count - len(last)), *last]
+
+    def _limited(self, text: str) -> Iterator[str]:
+        for line in filter(str.strip, text.splitlines()):
+            if self._allowed < 1:
+                self._skipped.append(line)
+                self._skipped_count += 1
+                continue
+            self._allowed -= 1
+            yield from self._not_shown(self._skipped_count)
+            self._skipped_count = 0
+            self._skipped.clear()
+            yield f"[{self._node}] {line}"
+
+    def _not_shown(self, count: int) -> Iterator[str]:
+        if count > 0:
+            yield f"[{self._node}] … {count:,} lines not shown here; the file is complete"
