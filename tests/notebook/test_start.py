@@ -6,6 +6,7 @@ import pytest
 
 from tests.notebook.kernel import Kernel
 
+WIDGET = "application/vnd.jupyter.widget-view+json"
 WATCHED = "import os, tfos_lab\nos.environ.pop('TFOS_LAB_NONINTERACTIVE')"
 
 
@@ -30,6 +31,12 @@ def test_a_cluster_is_shown_unless_that_is_not_wanted(notebook):
     for name, cell in (("seen", run.format(name="seen", show=None)), ("waiting", start)):
         notebook.run(cell)
         assert any(shown.startswith(f"tfos-{name}-") for shown in notebook.shown), "the live view of its nodes"
+        assert any(WIDGET in shown for shown in notebook.shown.values())
+    # As VS Code begins; it would fetch the code of widgets from the internet.
+    notebook.run("__vsc_ipynb_file__ = '/home/me/digits.ipynb'")
+    notebook.run(run.format(name="plain", show=None))
+    assert notebook.shown
+    assert all(shown.keys() == {"text/html", "text/plain"} for shown in notebook.shown.values())
     refused = notebook.run("tfos_lab.run(print, name='refused', cluster_size=0)")
     assert "ConfigError: cluster_size=0: at least one node is needed" in refused
     assert not any(shown.startswith("tfos-refused-") for shown in notebook.shown)
