@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
 
     import tfos_lab
-    from tfos_lab.core.config import ClusterOptions
 
 __all__ = ["InputMode", "TFCluster", "TFManager", "TFSparkNode", "reservation", "run", "tf_status"]
 
@@ -107,7 +106,7 @@ class TFCluster:
         logger.info("Feeding training data")
         self._check_feed("train", qname)
         _require(num_epochs >= 0, f"num_epochs={num_epochs} cannot be negative; 0 means {_DEFAULT_EPOCHS}")
-        from tfos_lab.compat.driver.feeding import feed
+        from tfos_lab.compat.driver.cluster import feed
 
         feed(self._cluster, dataRDD, num_epochs or _DEFAULT_EPOCHS, feed_timeout=feed_timeout, queue=qname)
 
@@ -172,32 +171,19 @@ class TFCluster:
             If nodes still run after ``timeout``.
         """
         logger.info("Waiting for TensorFlow nodes to complete...")
-        if self._error is None:
-            try:
-                self._end(ssc, grace_secs, timeout)
-            except Exception as error:
-                self._error = error
-                tf_status["error"] = str(error)
-                raise
-            finally:
-                self.server.stop()
-            logger.info("Shutting down cluster")
-        else:
+        if self._error is not None:
             raise self._error
+        from tfos_lab.compat.driver.cluster import end_cluster
 
-    def _end(self, ssc: Any, grace_s: float, timeout_s: float) -> None:
-        from tfos_lab.compat.driver.ending import Deadline, Streams, end_cluster
-
-        streams = None if ssc is None else Streams(ssc, lambda: self.server.done)
-        end_cluster(self._cluster, Deadline(timeout_s), grace_s=grace_s, streams=streams)
-
-    def _show(self) -> None:
-        """Log the nodes and the address of TensorBoard, as TFoS does."""
-        for node in self.cluster_info:
-            logger.info(node)
-        if self._tensorboard_url is not None:
-            for text in (_LINE, "", f"TensorBoard running at:       {self._tensorboard_url}", "", _LINE):
-                logger.info(text)
+        try:
+            end_cluster(self._cluster, ssc, is_asked=lambda: self.server.done, grace_s=grace_secs, timeout_s=timeout)
+        except Exception as error:
+            self._error = error
+            tf_status["error"] = str(error)
+            raise
+        finally:
+            self.server.stop()
+        logger.info("Shutting down cluster")
 
     def tensorboard_url(self) -> str | None:
         """Return the address of TensorBoard for a browser on this machine; None without ``tensorboard=True``."""
@@ -266,19 +252,8 @@ def run(
         advice = "these nodes take no rows; leave it out, or use InputMode.TENSORFLOW"
         raise Exception(f"{asked} is only supported in InputMode.TENSORFLOW: {advice}")  # noqa: TRY002 - as in TFoS
     _check_roles(num_executors, num_ps, master_node, eval_node=eval_node)
-    options: ClusterOptions = {
-        "cluster_size": num_executors,
-        "num_ps": num_ps,
-        "master_node": master_node or None,
-        "evaluator": eval_node,
-        "tensorboard": tensorboard,
-        "log_dir": log_dir or None,
-        "start_timeout": reservation_timeout,
-    }
-    if driver_ps_nodes:
-        options["driver_ps"] = True
     logger.info("Reserving TFSparkNodes %s", "w/ TensorBoard" if tensorboard else "")
-    from tfos_lab.compat.driver.start import start_cluster
+    from tfos_lab.compat.driver.cluster import start_cluster
 
     tf_status.clear()
     started = start_cluster(
@@ -288,14 +263,27 @@ def run(
         queues=queues,
         release_port=release_port,
         frees_slots=input_mode == InputMode.SPARK,
-        options=options,
+        options={
+            "cluster_size": num_executors,
+            "num_ps": num_ps,
+            "driver_ps": driver_ps_nodes,
+            "master_node": master_node or None,
+            "evaluator": eval_node,
+            "tensorboard": tensorboard,
+            "log_dir": log_dir or None,
+            "start_timeout": reservation_timeout,
+        },
     )
     cluster = TFCluster()
     cluster.input_mode = input_mode
     cluster.queues = queues
     vars(cluster).update(started)
     logger.info("All TFSparkNodes started")
-    cluster._show()  # noqa: SLF001 - the class is made here only
+    for node in cluster.cluster_info:
+        logger.info(node)
+    if url := cluster.tensorboard_url():
+        for text in (_LINE, "", f"TensorBoard running at:       {url}", "", _LINE):
+            logger.info(text)
     return cluster
 
 

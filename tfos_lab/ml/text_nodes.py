@@ -14,8 +14,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfos_lab.compat.main_function import NodeSettings, run_main
 from tfos_lab.compat.missing import add_advice
+from tfos_lab.compat.TFSparkNode import NodeSettings, run_main
 from tfos_lab.core.options import is_int
 from tfos_lab.core.roles import Role
 from tfos_lab.errors import ConfigError, FeedError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import reprlib
 import time
 import warnings
@@ -11,8 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tfos_lab.compat.driver.start import default_fs_of, gpus_wanted
-from tfos_lab.compat.main_function import NodeSettings
+from tfos_lab.compat.driver.cluster import gpus_wanted, node_settings
 from tfos_lab.core.code_archive import make_task
 from tfos_lab.core.config import FeedConfig, make_config
 from tfos_lab.core.paths import absolute
@@ -218,8 +216,7 @@ def _train_together(
         tensorboard=bool(fit_param.get("tensorboard", False)),
         gpus=gpus_wanted(fit_param),
     )
-    node = NodeSettings(default_fs_of(session), os.getcwd(), _QUEUES, release_port=True)  # noqa: PTH109 - a string
-    function = partial(run_together, call, node)
+    function = partial(run_together, call, node_settings(session, _QUEUES))
     cluster = make_cluster(function, fit_param, spark=session, config=config)
     columns, objects = _forms(call, frame, rows)
 
