@@ -8,10 +8,13 @@
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from tfos_lab.compat import TFManager, TFSparkNode, reservation
+from tfos_lab.core.roles import Role
 from tfos_lab.texts import format_count
 
 if TYPE_CHECKING:
@@ -66,21 +69,37 @@ class TFCluster:
         Whoever asks it to stop, ends the streams that feed this cluster.
     """
 
-    sc: SparkContext
-    defaultFS: str  # noqa: N815 - TFoS's name, as the others
-    working_dir: str
-    num_executors: int
-    nodeRDD: RDD[int]  # noqa: N815
-    cluster_id: int
-    cluster_info: list[dict[str, Any]]
-    cluster_meta: dict[str, Any]
-    meta: dict[str, Any]
-    input_mode: int
-    queues: Sequence[str]
-    server: reservation.Server
-    _cluster: tfos_lab.Cluster
-    _tensorboard_url: str | None = None
-    _error: Exception | None = None
+    def __init__(self, cluster: tfos_lab.Cluster, settings: TFSparkNode.NodeSettings, input_mode: int) -> None:
+        assert cluster.spark is not None
+        self._cluster = cluster
+        self._error: Exception | None = None
+        self._tensorboard_url = cluster.tensorboard_url
+        self.sc: SparkContext = cluster.spark.sparkContext
+        self.defaultFS = settings.default_fs
+        self.working_dir = settings.working_dir
+        self.input_mode = input_mode
+        self.queues = list(settings.queues)
+        self.cluster_info = _cluster_info(cluster, self._tensorboard_url)
+        self.num_executors = len(self.cluster_info)
+        template: dict[str, list[int]] = {}
+        for node in self.cluster_info:
+            template.setdefault(node["job_name"], []).append(node["executor_id"])
+        at_home = template.get(Role.PS, []) if cluster.config.driver_ps else []
+        on_executors = [rank for rank in range(self.num_executors) if rank not in at_home]
+        self.nodeRDD: RDD[int] = self.sc.parallelize(on_executors, len(on_executors))
+        self.server = reservation.Server(self.num_executors)
+        for node in self.cluster_info:
+            self.server.reservations.add(node)
+        self.cluster_id = random.getrandbits(64)
+        self.cluster_meta = self.meta = {
+            "id": self.cluster_id,
+            "cluster_template": template,
+            "num_executors": self.num_executors,
+            "default_fs": self.defaultFS,
+            "working_dir": self.working_dir,
+            "server_addr": self.server.start(),
+            "release_port": settings.release_port,
+        }
 
     def train(self, dataRDD: Any, num_epochs: int = 0, feed_timeout: float = 600, qname: str = "input") -> None:  # noqa: N803
         """Feed the rows of an RDD to the nodes that train; returns when they have taken all of them.
@@ -256,7 +275,7 @@ def run(
     from tfos_lab.compat.driver.cluster import start_cluster
 
     tf_status.clear()
-    started = start_cluster(
+    started, settings = start_cluster(
         sc,
         map_fun,
         tf_args,
@@ -274,10 +293,11 @@ def run(
             "start_timeout": reservation_timeout,
         },
     )
-    cluster = TFCluster()
-    cluster.input_mode = input_mode
-    cluster.queues = queues
-    vars(cluster).update(started)
+    try:
+        cluster = TFCluster(started, settings, input_mode)
+    except BaseException:
+        started.stop(grace=0.0)
+        raise
     logger.info("All TFSparkNodes started")
     for node in cluster.cluster_info:
         logger.info(node)
@@ -285,6 +305,27 @@ def run(
         for text in (_LINE, "", f"TensorBoard running at:       {url}", "", _LINE):
             logger.info(text)
     return cluster
+
+
+def _cluster_info(cluster: tfos_lab.Cluster, tensorboard_url: str | None) -> list[dict[str, Any]]:
+    """Return a dict for each node, with TFoS's keys."""
+    parts = urlsplit(tensorboard_url or "")
+    tb_port = (parts.port or (443 if parts.scheme == "https" else 80)) if tensorboard_url else 0
+    addresses = [view.address.rpartition(":") for view in cluster.nodes]
+    return [
+        {
+            "executor_id": rank,
+            "host": host.strip("[]"),
+            "job_name": view.job_name,
+            "task_index": view.task_index,
+            "port": int(port),
+            "tb_pid": 0,
+            "tb_port": tb_port if view.is_chief else 0,
+            "addr": None,
+            "authkey": b"",
+        }
+        for rank, (view, (host, _, port)) in enumerate(zip(cluster.nodes, addresses, strict=True))
+    ]
 
 
 def _check_roles(num_executors: int, num_ps: int, master_node: str | None, *, eval_node: bool) -> None:

@@ -6,19 +6,20 @@ Also what ``ctx.mgr`` is on a node: the methods of a `TFManager` over the node's
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import operator
 import queue
-import socket
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tfos_lab.compat.marker import EndPartition
 from tfos_lab.core.paths import hadoop_user, split_scheme
 from tfos_lab.errors import ConfigError
 
 if TYPE_CHECKING:
+    from tfos_lab.compat.TFSparkNode import TFNodeContext
     from tfos_lab.node.context.context import NodeContext
     from tfos_lab.node.feed.data_feed import DataFeed as FedRows
 
@@ -32,20 +33,7 @@ _DRAINED_S = 1.0
 _USE_DATA_FEED = "read rows with TFNode.DataFeed, or ctx.get_data_feed()"
 
 
-class PathContext(Protocol):
-    """What `hdfs_path` needs of a context."""
-
-    defaultFS: str  # noqa: N815 - TFoS's name
-    working_dir: str
-
-
-class PortContext(Protocol):
-    """What `release_port` needs of a context."""
-
-    tmp_socket: socket.socket | None
-
-
-def hdfs_path(ctx: PathContext, path: str) -> str:
+def hdfs_path(ctx: TFNodeContext, path: str) -> str:
     """Return a path in full, with its scheme, as TensorFlow and Hadoop take it.
 
     Parameters
@@ -70,7 +58,7 @@ def hdfs_path(ctx: PathContext, path: str) -> str:
     return f"{root}/{path}"
 
 
-def release_port(ctx: PortContext) -> None:
+def release_port(ctx: TFNodeContext) -> None:
     """Close the socket that holds the node's port, so that any server can bind it; only warns if there is none."""
     if ctx.tmp_socket is None:
         logger.warning("release_port() has nothing to release: the port is held with release_port=False only")
@@ -108,13 +96,10 @@ class RowQueue:
     def __init__(self, context: NodeContext, name: str) -> None:
         self._context = context
         self._name = name
-        self._opened: FedRows | None = None
 
-    @property
+    @functools.cached_property
     def _rows(self) -> FedRows:
-        if self._opened is None:
-            self._opened = self._context.data_feed(queue=self._name)
-        return self._opened
+        return self._context.data_feed(queue=self._name)
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         """Wait for the next row and return it, or None after the last one."""

@@ -6,13 +6,10 @@ import contextlib
 import functools
 import logging
 import os
-import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
-from tfos_lab.compat import reservation
 from tfos_lab.compat.TFSparkNode import NodeSettings, run_instance, run_main
 from tfos_lab.core.config import ClusterConfig, ClusterOptions
 from tfos_lab.core.options import is_int
@@ -117,8 +114,8 @@ def start_cluster(
     release_port: bool,
     frees_slots: bool,
     options: ClusterOptions,
-) -> dict[str, Any]:
-    """Start the nodes, wait until all of them run, and return the attributes of a `TFCluster`.
+) -> tuple[Cluster, NodeSettings]:
+    """Start the nodes, wait until all of them run, and return them, and what they know.
 
     A function that fails at once has run, too: its error is raised by `TFCluster.train` and `TFCluster.shutdown`. With
     ``frees_slots``, the nodes give Spark its task slots back, so that programs may compute their rows beside them.
@@ -136,71 +133,10 @@ def start_cluster(
             cluster.wait()  # raises why a node has failed before it could run
         if frees_slots:
             cluster.head.launcher.free_slots()
-        return _attributes(session.sparkContext, cluster, settings)
     except BaseException:
         cluster.stop(grace=0.0)
         raise
-
-
-def _attributes(context: SparkContext, cluster: Cluster, settings: NodeSettings) -> dict[str, Any]:
-    url = cluster.tensorboard_url
-    nodes = _cluster_info(cluster, url)
-    template: dict[str, list[int]] = {}
-    for node in nodes:
-        template.setdefault(node["job_name"], []).append(node["executor_id"])
-    on_executors = [
-        rank for job, ranks in template.items() if job != Role.PS or not cluster.config.driver_ps for rank in ranks
-    ]
-    server = reservation.Server(len(nodes))
-    for node in nodes:
-        server.reservations.add(node)
-    meta = {
-        "id": random.getrandbits(64),
-        "cluster_template": template,
-        "num_executors": len(nodes),
-        "default_fs": settings.default_fs,
-        "working_dir": settings.working_dir,
-        "server_addr": server.start(),
-        "release_port": settings.release_port,
-    }
-    return {
-        "sc": context,
-        "defaultFS": settings.default_fs,
-        "working_dir": settings.working_dir,
-        "num_executors": len(nodes),
-        "nodeRDD": context.parallelize(on_executors, len(on_executors)),
-        "cluster_id": meta["id"],
-        "cluster_info": nodes,
-        "cluster_meta": meta,
-        "meta": meta,
-        "server": server,
-        "_cluster": cluster,
-        "_tensorboard_url": url,
-    }
-
-
-def _cluster_info(cluster: Cluster, tensorboard_url: str | None) -> list[dict[str, Any]]:
-    """Return a dict for each node, with TFoS's keys.
-
-    There is no manager to connect to and no process to end by its pid: ``addr``, ``authkey`` and ``tb_pid`` are empty.
-    """
-    parts = urlsplit(tensorboard_url or "")
-    tb_port = (parts.port or (443 if parts.scheme == "https" else 80)) if tensorboard_url else 0
-    addresses = [view.address.rpartition(":") for view in cluster.nodes]
-    return [
-        {
-            "executor_id": rank,
-            "host": host.strip("[]"),
-            "job_name": view.job_name,
-            "task_index": view.task_index,
-            "port": int(port),
-            "tb_pid": 0,
-            "tb_port": tb_port if view.is_chief else 0,
-            "addr": None,
-            "authkey": b"",
-        }
-        for rank, (view, (host, _, port)) in enumerate(zip(cluster.nodes, addresses, strict=True))
-    ]
+    return cluster, settings
 
 
 # ---- its rows --------------------------------------------------------------------------------------------------------
