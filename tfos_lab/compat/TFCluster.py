@@ -8,17 +8,19 @@
 from __future__ import annotations
 
 import logging
+import random
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from tfos_lab.compat import TFManager, TFSparkNode, reservation
+from tfos_lab.core.roles import Role
 from tfos_lab.texts import format_count
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
 
     import tfos_lab
-    from tfos_lab.core.config import ClusterOptions
 
 __all__ = ["InputMode", "TFCluster", "TFManager", "TFSparkNode", "reservation", "run", "tf_status"]
 
@@ -67,21 +69,37 @@ class TFCluster:
         Whoever asks it to stop, ends the streams that feed this cluster.
     """
 
-    sc: SparkContext
-    defaultFS: str  # noqa: N815 - TFoS's name, as the others
-    working_dir: str
-    num_executors: int
-    nodeRDD: RDD[int]  # noqa: N815
-    cluster_id: int
-    cluster_info: list[dict[str, Any]]
-    cluster_meta: dict[str, Any]
-    meta: dict[str, Any]
-    input_mode: int
-    queues: Sequence[str]
-    server: reservation.Server
-    _cluster: tfos_lab.Cluster
-    _tensorboard_url: str | None = None
-    _error: Exception | None = None
+    def __init__(self, cluster: tfos_lab.Cluster, settings: TFSparkNode.NodeSettings, input_mode: int) -> None:
+        assert cluster.spark is not None
+        self._cluster = cluster
+        self._error: Exception | None = None
+        self._tensorboard_url = cluster.tensorboard_url
+        self.sc: SparkContext = cluster.spark.sparkContext
+        self.defaultFS = settings.default_fs
+        self.working_dir = settings.working_dir
+        self.input_mode = input_mode
+        self.queues = list(settings.queues)
+        self.cluster_info = _cluster_info(cluster, self._tensorboard_url)
+        self.num_executors = len(self.cluster_info)
+        template: dict[str, list[int]] = {}
+        for node in self.cluster_info:
+            template.setdefault(node["job_name"], []).append(node["executor_id"])
+        at_home = template.get(Role.PS, []) if cluster.config.driver_ps else []
+        on_executors = [rank for rank in range(self.num_executors) if rank not in at_home]
+        self.nodeRDD: RDD[int] = self.sc.parallelize(on_executors, len(on_executors))
+        self.server = reservation.Server(self.num_executors)
+        for node in self.cluster_info:
+            self.server.reservations.add(node)
+        self.cluster_id = random.getrandbits(64)
+        self.cluster_meta = self.meta = {
+            "id": self.cluster_id,
+            "cluster_template": template,
+            "num_executors": self.num_executors,
+            "default_fs": self.defaultFS,
+            "working_dir": self.working_dir,
+            "server_addr": self.server.start(),
+            "release_port": settings.release_port,
+        }
 
     def train(self, dataRDD: Any, num_epochs: int = 0, feed_timeout: float = 600, qname: str = "input") -> None:  # noqa: N803
         """Feed the rows of an RDD to the nodes that train; returns when they have taken all of them.
@@ -107,7 +125,7 @@ class TFCluster:
         logger.info("Feeding training data")
         self._check_feed("train", qname)
         _require(num_epochs >= 0, f"num_epochs={num_epochs} cannot be negative; 0 means {_DEFAULT_EPOCHS}")
-        from tfos_lab.compat.driver.feeding import feed
+        from tfos_lab.compat.driver.cluster import feed
 
         feed(self._cluster, dataRDD, num_epochs or _DEFAULT_EPOCHS, feed_timeout=feed_timeout, queue=qname)
 
@@ -172,32 +190,19 @@ class TFCluster:
             If nodes still run after ``timeout``.
         """
         logger.info("Waiting for TensorFlow nodes to complete...")
-        if self._error is None:
-            try:
-                self._end(ssc, grace_secs, timeout)
-            except Exception as error:
-                self._error = error
-                tf_status["error"] = str(error)
-                raise
-            finally:
-                self.server.stop()
-            logger.info("Shutting down cluster")
-        else:
+        if self._error is not None:
             raise self._error
+        from tfos_lab.compat.driver.cluster import end_cluster
 
-    def _end(self, ssc: Any, grace_s: float, timeout_s: float) -> None:
-        from tfos_lab.compat.driver.ending import Deadline, Streams, end_cluster
-
-        streams = None if ssc is None else Streams(ssc, lambda: self.server.done)
-        end_cluster(self._cluster, Deadline(timeout_s), grace_s=grace_s, streams=streams)
-
-    def _show(self) -> None:
-        """Log the nodes and the address of TensorBoard, as TFoS does."""
-        for node in self.cluster_info:
-            logger.info(node)
-        if self._tensorboard_url is not None:
-            for text in (_LINE, "", f"TensorBoard running at:       {self._tensorboard_url}", "", _LINE):
-                logger.info(text)
+        try:
+            end_cluster(self._cluster, ssc, is_asked=lambda: self.server.done, grace_s=grace_secs, timeout_s=timeout)
+        except Exception as error:
+            self._error = error
+            tf_status["error"] = str(error)
+            raise
+        finally:
+            self.server.stop()
+        logger.info("Shutting down cluster")
 
     def tensorboard_url(self) -> str | None:
         """Return the address of TensorBoard for a browser on this machine; None without ``tensorboard=True``."""
@@ -266,37 +271,61 @@ def run(
         advice = "these nodes take no rows; leave it out, or use InputMode.TENSORFLOW"
         raise Exception(f"{asked} is only supported in InputMode.TENSORFLOW: {advice}")  # noqa: TRY002 - as in TFoS
     _check_roles(num_executors, num_ps, master_node, eval_node=eval_node)
-    options: ClusterOptions = {
-        "cluster_size": num_executors,
-        "num_ps": num_ps,
-        "master_node": master_node or None,
-        "evaluator": eval_node,
-        "tensorboard": tensorboard,
-        "log_dir": log_dir or None,
-        "start_timeout": reservation_timeout,
-    }
-    if driver_ps_nodes:
-        options["driver_ps"] = True
     logger.info("Reserving TFSparkNodes %s", "w/ TensorBoard" if tensorboard else "")
-    from tfos_lab.compat.driver.start import start_cluster
+    from tfos_lab.compat.driver.cluster import start_cluster
 
     tf_status.clear()
-    started = start_cluster(
+    started, settings = start_cluster(
         sc,
         map_fun,
         tf_args,
         queues=queues,
         release_port=release_port,
         frees_slots=input_mode == InputMode.SPARK,
-        options=options,
+        options={
+            "cluster_size": num_executors,
+            "num_ps": num_ps,
+            "driver_ps": driver_ps_nodes,
+            "master_node": master_node or None,
+            "evaluator": eval_node,
+            "tensorboard": tensorboard,
+            "log_dir": log_dir or None,
+            "start_timeout": reservation_timeout,
+        },
     )
-    cluster = TFCluster()
-    cluster.input_mode = input_mode
-    cluster.queues = queues
-    vars(cluster).update(started)
+    try:
+        cluster = TFCluster(started, settings, input_mode)
+    except BaseException:
+        started.stop(grace=0.0)
+        raise
     logger.info("All TFSparkNodes started")
-    cluster._show()  # noqa: SLF001 - the class is made here only
+    for node in cluster.cluster_info:
+        logger.info(node)
+    if url := cluster.tensorboard_url():
+        for text in (_LINE, "", f"TensorBoard running at:       {url}", "", _LINE):
+            logger.info(text)
     return cluster
+
+
+def _cluster_info(cluster: tfos_lab.Cluster, tensorboard_url: str | None) -> list[dict[str, Any]]:
+    """Return a dict for each node, with TFoS's keys."""
+    parts = urlsplit(tensorboard_url or "")
+    tb_port = (parts.port or (443 if parts.scheme == "https" else 80)) if tensorboard_url else 0
+    addresses = [view.address.rpartition(":") for view in cluster.nodes]
+    return [
+        {
+            "executor_id": rank,
+            "host": host.strip("[]"),
+            "job_name": view.job_name,
+            "task_index": view.task_index,
+            "port": int(port),
+            "tb_pid": 0,
+            "tb_port": tb_port if view.is_chief else 0,
+            "addr": None,
+            "authkey": b"",
+        }
+        for rank, (view, (host, _, port)) in enumerate(zip(cluster.nodes, addresses, strict=True))
+    ]
 
 
 def _check_roles(num_executors: int, num_ps: int, master_node: str | None, *, eval_node: bool) -> None:

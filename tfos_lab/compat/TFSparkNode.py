@@ -1,16 +1,25 @@
-"""`TFNodeContext`: the second argument of ``map_fun(args, ctx)``. What else TFoS had here is the agents' business."""
+"""`TFNodeContext`: the second argument of ``map_fun(args, ctx)``, and what makes it on a node and calls the function.
+
+What else TFoS had here is the agents' business.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import socket
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tfos_lab.compat import TFNode
-from tfos_lab.core.roles import rank_in_training
+from tfos_lab.compat import TFNode, util
+from tfos_lab.compat.missing import add_advice
+from tfos_lab.core.roles import Role, rank_in_training, tf_cluster_spec
 from tfos_lab.node.context.shares import ShareMethods
 
 if TYPE_CHECKING:
+    from tfos_lab.node.context.context import NodeContext
     from tfos_lab.node.lock_step import LockStep
 
 _INTERNALS = ("TFSparkNode", "run", "train", "inference", "shutdown", "_get_manager", "_get_cluster_spec")
@@ -102,6 +111,82 @@ class TFNodeContext(ShareMethods):
     def release_port(self) -> None:
         """Let go of the node's port; see `TFNode.release_port`."""
         TFNode.release_port(self)
+
+
+# ---- on the nodes ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class NodeSettings:
+    """What `TFCluster.run` was asked for, as far as nodes have to know it."""
+
+    default_fs: str
+    working_dir: str
+    queues: tuple[str, ...] = ()
+    release_port: bool = True
+
+
+def run_main(map_fun: Callable[[Any, Any], object], settings: NodeSettings, args: Any, native: NodeContext) -> None:
+    """Call ``map_fun(args, ctx)`` on a node. What it returns is dropped: it need not be sendable."""
+    port = native._take_port()  # noqa: SLF001 - nothing but TFoS's context has a use for it
+    if port is not None and settings.release_port:
+        port.close()
+        port = None
+    manager = TFNode.NodeManager(native, settings.queues)
+    ctx = TFNodeContext(
+        native.worker_num,
+        native.job_name,
+        native.task_index,
+        native.cluster_spec,
+        settings.default_fs,
+        settings.working_dir,
+        manager,
+        port,
+    )
+    ctx._native = native  # noqa: SLF001 - the constructor's parameters are TFoS's
+    _set_tf_config(ctx)
+    if isinstance(args, list):
+        sys.argv = args
+    try:
+        map_fun(args, ctx)
+    except Exception as error:
+        add_advice(error)
+        raise
+    manager.raise_error()
+
+
+def _set_tf_config(ctx: TFNodeContext) -> None:
+    """Set TF_CONFIG where a node leads by its job name, and nowhere else: a MirroredStrategy of one node reads it too.
+
+    With parameter servers, the evaluator is left out: the chief would wait for its server, and it has none.
+    """
+    spec = ctx.cluster_spec
+    if not any(Role(job).leads for job in spec):
+        os.environ.pop("TF_CONFIG", None)
+        return
+    cluster = tf_cluster_spec(spec) if Role.PS in spec else spec
+    task = {"type": ctx.job_name, "index": ctx.task_index}
+    os.environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": task, "environment": "cloud"})
+
+
+def run_instance(
+    map_fn: Callable[[Any, Any], object],
+    args: Any,
+    settings: NodeSettings,
+    num_workers: int,
+    num_gpus: int,
+    worker_num: int,
+    native: NodeContext,
+) -> None:
+    """Call ``map_fn(args, ctx)`` in one instance of `TFParallel.run`. What it returns is dropped."""
+    if not native.gpus:  # else Spark has assigned them
+        util.single_node_env(num_gpus, worker_num, [])
+    ctx = TFNodeContext(worker_num, defaultFS=settings.default_fs, working_dir=settings.working_dir)
+    ctx.num_workers = num_workers
+    ctx._native = native  # noqa: SLF001 - the constructor's parameters are TFoS's
+    if isinstance(args, list):
+        sys.argv = args
+    map_fn(args, ctx)
 
 
 def __getattr__(name: str) -> NoReturn:

@@ -9,7 +9,7 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
-from tfos_lab.compat.installation import install
+from tfos_lab.compat.alias import install
 
 if TYPE_CHECKING:
     from tfos_lab.compat.mirrored import MirroredStrategyRunner

@@ -13,7 +13,6 @@ from weakref import WeakKeyDictionary
 
 from pyarrow import fs
 
-from tfos_lab.compat.examples import from_examples, list_of, to_examples
 from tfos_lab.core.code_archive import make_finder
 from tfos_lab.data.file_systems import open_path, readable_errors
 from tfos_lab.data.frames import path_in_full
@@ -102,6 +101,61 @@ def _widened(found: DataType) -> DataType:
     return DoubleType() if isinstance(found, FloatType) else found
 
 
+# ---- rows as examples ------------------------------------------------------------------------------------------------
+
+_FLOATS = ("float", "double")
+_INTEGERS = ("boolean", "tinyint", "smallint", "int", "bigint", "long")
+_BYTES = ("binary", "string")
+
+
+def _list_of(dtype: str) -> str:
+    """Return which list of a feature holds a column's values, by the column's type in ``df.dtypes``.
+
+    Raises
+    ------
+    ConfigError
+        For a type that no feature holds.
+    """
+    leaf = dtype.removeprefix("array<").removesuffix(">")
+    for name, leaves in (("float_list", _FLOATS), ("int64_list", _INTEGERS), ("bytes_list", _BYTES)):
+        if leaf in leaves:
+            return name
+    advice = "a tf.train.Example holds numbers, strings, binary and arrays of them"
+    raise ConfigError([f"Unsupported dtype: {dtype}: {advice}"])
+
+
+def to_examples(rows: Iterable[Row], dtypes: Sequence[tuple[str, str]]) -> list[tuple[bytearray, None]]:
+    """Make a pair of each row: a serialized example, and None. A null becomes no feature."""
+    import tensorflow as tf
+
+    makers = [(name, _maker(dtype)) for name, dtype in dtypes]
+    pairs = []
+    for row in rows:
+        features = {name: make(row[name]) for name, make in makers if row[name] is not None}
+        example = tf.train.Example(features=tf.train.Features(feature=features))
+        pairs.append((bytearray(example.SerializeToString()), None))
+    return pairs
+
+
+def _maker(dtype: str) -> Callable[[Any], tf.train.Feature]:
+    """Return a function that makes a feature of a column's value."""
+    import tensorflow as tf
+
+    name = _list_of(dtype)
+    kind = {"float_list": tf.train.FloatList, "int64_list": tf.train.Int64List, "bytes_list": tf.train.BytesList}[name]
+    is_array = dtype.startswith("array<")
+
+    def make(value: Any) -> tf.train.Feature:
+        values = value if is_array else [value]
+        if name == "int64_list":  # of booleans, too
+            values = [int(item) for item in values]
+        elif name == "bytes_list":
+            values = [item.encode() if isinstance(item, str) else bytes(item) for item in values]
+        return tf.train.Feature(**{name: kind(value=values)})
+
+    return make
+
+
 class _ToTFExample:
     """The function that `toTFExample` returns. Executors get it with the code that it needs."""
 
@@ -116,7 +170,7 @@ class _ToTFExample:
 
         # A local function is pickled by value. It must not refer to any name of this module.
         def task(rows: Iterable[Row]) -> Any:
-            return find("tfos_lab.compat.examples", "to_examples")(rows, dtypes)
+            return find("tfos_lab.compat.dfutil", "to_examples")(rows, dtypes)
 
         return functools.partial, (task,)
 
@@ -144,7 +198,7 @@ def toTFExample(dtypes: Sequence[tuple[str, str]]) -> Callable[[Iterable[Row]], 
     >>> examples = df.rdd.mapPartitions(toTFExample(df.dtypes))  # doctest: +SKIP
     """
     for _, dtype in dtypes:
-        list_of(dtype)
+        _list_of(dtype)
     return _ToTFExample(dtypes)
 
 
@@ -163,7 +217,23 @@ def fromTFExample(iter: Iterable[Sequence[Any]], binary_features: Collection[str
     list of pyspark.sql.Row
         With the features as columns, ordered by name: one value, a list of several, or None for an empty feature.
     """
-    return from_examples(iter, binary_features)
+    import tensorflow as tf
+    from pyspark.sql import Row
+
+    rows = []
+    for pair in iter:
+        features = tf.train.Example.FromString(bytes(pair[0])).features.feature
+        rows.append(Row(**{name: _value(features[name], name in binary_features) for name in sorted(features)}))
+    return rows
+
+
+def _value(feature: tf.train.Feature, is_binary: bool) -> Any:
+    """Return a feature's one value, a list of several, or None for an empty one."""
+    held = feature.WhichOneof("kind")
+    values = list(getattr(feature, held).value) if held else []
+    if held == "bytes_list":
+        values = [bytearray(item) if is_binary else item.decode() for item in values]
+    return values if len(values) > 1 else values[0] if values else None
 
 
 def infer_schema(example: tf.train.Example, binary_features: Collection[str] = []) -> StructType:

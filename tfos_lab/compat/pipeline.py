@@ -6,37 +6,18 @@ the training has exported; each of Spark's Python workers loads the model once, 
 
 from __future__ import annotations
 
+import copy
 import logging
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
+
+from pyspark.ml.base import Estimator, Model
+from pyspark.ml.param import Param, Params, TypeConverters
 
 from tfos_lab.compat import TFCluster, util
 from tfos_lab.compat.namespace import Namespace
-from tfos_lab.compat.params import (
-    HasBatchSize,
-    HasClusterSize,
-    HasEpochs,
-    HasExportDir,
-    HasGraceSecs,
-    HasInputMapping,
-    HasInputMode,
-    HasMasterNode,
-    HasModelDir,
-    HasNumPS,
-    HasOutputMapping,
-    HasProtocol,
-    HasReaders,
-    HasSignatureDefKey,
-    HasSteps,
-    HasTagSet,
-    HasTensorboard,
-    HasTFRecordDir,
-    TFParams,
-    TFTypeConverters,
-)
-from tfos_lab.compat.spark_ml import Estimator, Model
 from tfos_lab.data.frames import is_connect, model_path
 from tfos_lab.data.schema import select_columns
 from tfos_lab.errors import ConfigError
@@ -46,38 +27,205 @@ from tfos_lab.scoring.description import ModelSource
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = [
-    "HasBatchSize",
-    "HasClusterSize",
-    "HasEpochs",
-    "HasExportDir",
-    "HasGraceSecs",
-    "HasInputMapping",
-    "HasInputMode",
-    "HasMasterNode",
-    "HasModelDir",
-    "HasNumPS",
-    "HasOutputMapping",
-    "HasProtocol",
-    "HasReaders",
-    "HasSignatureDefKey",
-    "HasSteps",
-    "HasTFRecordDir",
-    "HasTagSet",
-    "HasTensorboard",
-    "Namespace",
-    "TFEstimator",
-    "TFModel",
-    "TFParams",
-    "TFTypeConverters",
-    "get_meta_graph_def",
-    "single_node_env",
-    "yield_batch",
-]
-
 logger = logging.getLogger(__name__)
 
+# Parts of names that setters and getters write otherwise.
+_TITLES = {"ps": "PS", "tfrecord": "TFRecord"}
+
 Arguments = dict[str, Any] | Namespace | list[str] | Any
+
+
+# ---- parameters ------------------------------------------------------------------------------------------------------
+
+
+class TFTypeConverters:
+    """Converters for types of parameters that Spark has none for."""
+
+    @staticmethod
+    def toDict(value: Any) -> dict[Any, Any]:
+        """Return a dict as it is; a TypeError for anything else."""
+        if isinstance(value, dict):
+            return value
+        raise TypeError(f"{value!r:.60} is a {type(value).__name__}, not a dict")
+
+
+def _param(doc: str, converter: Callable[[Any], Any]) -> Param[Any]:
+    return Param(Params._dummy(), "", doc, converter)  # noqa: SLF001 - Spark has no other way
+
+
+class _Mixin(Params):
+    """Names the parameters that a class declares with `_param`, and gives it a setter and a getter for each."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for name, param in list(vars(cls).items()):
+            if isinstance(param, Param) and not param.name:
+                param.name = name
+                _add_methods(cls, name)
+
+
+def _add_methods(stage: type[_Mixin], name: str) -> None:
+    def set_value(self: _Mixin, value: Any) -> _Mixin:
+        return self._set(**{name: value})
+
+    def get_value(self: _Mixin) -> Any:
+        return self.getOrDefault(name)
+
+    title = "".join(_TITLES.get(part, part.capitalize()) for part in name.split("_"))
+    for function, method, doc in (
+        (set_value, f"set{title}", f"Set ``{name}``, and return this stage."),
+        (get_value, f"get{title}", f"Return ``{name}``, or its default."),
+    ):
+        function.__name__, function.__qualname__, function.__doc__ = method, f"{stage.__name__}.{method}", doc
+        if method not in vars(stage):
+            setattr(stage, method, function)
+
+
+class HasBatchSize(_Mixin):
+    """``batch_size``: rows in a batch."""
+
+    batch_size = _param("Number of rows in a batch", TypeConverters.toInt)
+
+
+class HasClusterSize(_Mixin):
+    """``cluster_size``: nodes in all."""
+
+    cluster_size = _param("Number of nodes in the cluster", TypeConverters.toInt)
+
+
+class HasEpochs(_Mixin):
+    """``epochs``: how often the rows are fed."""
+
+    epochs = _param("Number of times that all rows are fed", TypeConverters.toInt)
+
+
+class HasGraceSecs(_Mixin):
+    """``grace_secs``: seconds that nodes have after the last row, to export a model, say."""
+
+    grace_secs = _param("Seconds that nodes have for their last work after feeding", TypeConverters.toInt)
+
+
+class HasInputMapping(_Mixin):
+    """``input_mapping``: column → tensor."""
+
+    input_mapping = _param("Which column is which input tensor", TFTypeConverters.toDict)
+
+
+class HasInputMode(_Mixin):
+    """``input_mode``: how nodes get their rows; a pipeline's are those of a DataFrame, so there is one mode only."""
+
+    input_mode = _param("How nodes get their rows (1: from Spark)", TypeConverters.toInt)
+
+    def setInputMode(self, value: int) -> Self:
+        """Set ``input_mode``, and return this stage; a ConfigError for ``InputMode.TENSORFLOW``."""
+        if value == 0:
+            raise ConfigError(["input_mode=InputMode.TENSORFLOW: a pipeline feeds a DataFrame; use InputMode.SPARK"])
+        return self._set(input_mode=value)
+
+
+class HasMasterNode(_Mixin):
+    """``master_node``: what the leading worker's job is called."""
+
+    master_node = _param("Job name of the leading worker", TypeConverters.toString)
+
+
+class HasModelDir(_Mixin):
+    """``model_dir``: where checkpoints are."""
+
+    model_dir = _param("Folder of the model's checkpoints", TypeConverters.toString)
+
+
+class HasNumPS(_Mixin):
+    """``num_ps`` and ``driver_ps_nodes``: how many parameter servers there are, and whether on the driver's machine."""
+
+    num_ps = _param("Number of parameter servers among the nodes", TypeConverters.toInt)
+    driver_ps_nodes = _param("Run parameter servers on the driver", TypeConverters.toBoolean)
+
+
+class HasOutputMapping(_Mixin):
+    """``output_mapping``: tensor → column."""
+
+    output_mapping = _param("Which output tensor is which column", TFTypeConverters.toDict)
+
+
+class HasProtocol(_Mixin):
+    """``protocol``: how TensorFlow's nodes talk to one another."""
+
+    protocol = _param("TensorFlow's network protocol", TypeConverters.toString)
+
+
+class HasReaders(_Mixin):
+    """``readers``: threads that read, in programs that have them."""
+
+    readers = _param("Number of reading threads", TypeConverters.toInt)
+
+
+class HasSteps(_Mixin):
+    """``steps``: the most steps to train."""
+
+    steps = _param("Most steps to train", TypeConverters.toInt)
+
+
+class HasTensorboard(_Mixin):
+    """``tensorboard``: whether TensorBoard runs beside the training."""
+
+    tensorboard = _param("Run TensorBoard", TypeConverters.toBoolean)
+
+
+class HasTFRecordDir(_Mixin):
+    """``tfrecord_dir``: where a program keeps rows as TFRecord files."""
+
+    tfrecord_dir = _param("Folder for rows as TFRecord files", TypeConverters.toString)
+
+
+class HasExportDir(_Mixin):
+    """``export_dir``: where the exported model is."""
+
+    export_dir = _param("Folder of the exported SavedModel", TypeConverters.toString)
+
+
+class HasSignatureDefKey(_Mixin):
+    """``signature_def_key``: which signature of a SavedModel to call."""
+
+    signature_def_key = _param("Name of a SavedModel's signature", TypeConverters.toString)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._setDefault(signature_def_key=None)
+
+
+class HasTagSet(_Mixin):
+    """``tag_set``: which graph of a SavedModel to load."""
+
+    tag_set = _param("Tags of a SavedModel's graph, separated by commas", TypeConverters.toString)
+
+
+class TFParams(_Mixin):
+    """A stage with arguments beside its parameters."""
+
+    args: Namespace | None = None
+
+    def merge_args_params(self) -> Namespace:
+        """Return the arguments together with all parameters, which win where both have a name.
+
+        Raises
+        ------
+        ConfigError
+            With every parameter that has neither a value nor a default.
+        """
+        unset = [param.name for param in self.params if not self.isDefined(param)]
+        if unset:
+            raise ConfigError([f"{name} is not set, and has no default: call its setter first" for name in unset])
+        merged = copy.copy(self.args) if self.args is not None else Namespace({})
+        vars(merged).update({param.name: self.getOrDefault(param) for param in self.params})
+        return merged
+
+
+# ---- stages ----------------------------------------------------------------------------------------------------------
 
 
 class TFEstimator(

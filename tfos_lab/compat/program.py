@@ -11,7 +11,7 @@ from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType, TracebackType
 
-from tfos_lab.compat.installation import install
+from tfos_lab.compat.alias import install
 from tfos_lab.compat.missing import add_advice
 
 _WRAPPER = Path(__file__).with_name("__main__.py")

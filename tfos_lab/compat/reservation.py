@@ -6,41 +6,48 @@ It works by itself, for programs that use it. The nodes of our clusters do not: 
     client = reservation.Client((host, port))
     client.request_stop()
 
-Messages are plain data, and only who knows the server's secret is listened to; see `message_socket`.
+Messages are MessagePack, so nothing is unpickled. The server opens a connection with random bytes. The client answers
+with a code made of them and the secret before anything else is read, and the server does the same. Each message then
+carries a code of its own, with a key that holds for this connection.
+
+The secret is the text in the environment variable `TFOS_SERVER_SECRET`, the same for the server and its clients.
+Without it, the server makes one, and leaves it in a file that only its user can read, where clients on its host look.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import hmac
 import logging
 import os
+import secrets
 import socket
+import struct
 import threading
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import msgspec
 
 from tfos_lab.compat import util
-from tfos_lab.compat.message_socket import (
-    MessageSocket,
-    find_secret,
-    forget_secret,
-    introduce,
-    make_secret,
-    welcome,
-)
-
-__all__ = ["MAX_RETRIES", "TFOS_SERVER_HOST", "TFOS_SERVER_PORT", "Client", "MessageSocket", "Reservations", "Server"]
+from tfos_lab.core.runtime_files import scratch_root
 
 logger = logging.getLogger(__name__)
 
 TFOS_SERVER_PORT = "TFOS_SERVER_PORT"  #: environment variable: a port such as 8888, or a range such as 9997-9999
 TFOS_SERVER_HOST = "TFOS_SERVER_HOST"  #: environment variable: the server's address, as clients are to reach it
-MAX_RETRIES = 3
+TFOS_SERVER_SECRET = "TFOS_SERVER_SECRET"  # noqa: S105 - environment variable: the secret of server and clients
 
 _POLL_S = 0.1
+_HEADER = struct.Struct(">I")
+_CODE_BYTES = 32
+_MAX_BYTES = 16 << 20
+# A client that has connected proves within this time that it knows the secret.
+_HANDSHAKE_S = 10.0
 
 
 class Reservations:
@@ -80,7 +87,67 @@ class Reservations:
     def wait(self, timeout_s: float) -> bool:
         """Wait until all are there; return whether they are."""
         with self._changed:
-            return self._changed.wait_for(lambda: len(self._reservations) >= self.required, timeout_s)
+            return self._changed.wait_for(self.done, timeout_s)
+
+
+class MessageSocket:
+    """Sends and receives messages: dicts, lists, texts, numbers and bytes."""
+
+    def __init__(self) -> None:
+        self._keys: WeakKeyDictionary[socket.socket, bytes] = WeakKeyDictionary()
+
+    def send(self, sock: socket.socket, msg: Any) -> None:
+        """Send a message.
+
+        Raises
+        ------
+        TypeError
+            If it holds anything else, such as objects of a class.
+        """
+        data = msgspec.msgpack.encode(msg)
+        sock.sendall(_HEADER.pack(_CODE_BYTES + len(data)) + self._code(sock, data) + data)
+
+    def receive(self, sock: socket.socket) -> Any:
+        """Wait for a message and return it.
+
+        Raises
+        ------
+        ConnectionError
+            If the connection ends, or a message does not come from who knows the secret.
+        """
+        (length,) = _HEADER.unpack(_read(sock, _HEADER.size))
+        if not _CODE_BYTES <= length <= _MAX_BYTES:
+            raise ConnectionError(f"a message of {length:,} bytes is announced; that is no message of ours")
+        frame = _read(sock, length)
+        data = frame[_CODE_BYTES:]
+        _check(frame[:_CODE_BYTES], self._code(sock, data))
+        return msgspec.msgpack.decode(data)
+
+    def _code(self, sock: socket.socket, data: bytes) -> bytes:
+        return _code(self._keys.get(sock, b""), data)
+
+
+def _code(key: bytes, data: bytes) -> bytes:
+    return hmac.digest(key, data, "sha256")
+
+
+def _check(code: bytes, expected: bytes) -> None:
+    if not hmac.compare_digest(code, expected):
+        raise ConnectionError("the other end does not know the secret, or a message was changed on its way")
+
+
+def _read(sock: socket.socket, length: int) -> bytes:
+    data = bytearray()
+    while len(data) < length:
+        part = sock.recv(length - len(data))
+        if not part:
+            raise ConnectionError("socket closed: the other end has ended, or does not accept this secret")
+        data += part
+    return bytes(data)
+
+
+def _secret_file(port: int) -> Path:
+    return scratch_root() / f"reservation-{port}.secret"
 
 
 class Server(MessageSocket):
@@ -102,10 +169,10 @@ class Server(MessageSocket):
     def __init__(self, count: int) -> None:
         if count <= 0:
             raise AssertionError(f"count={count}: at least one reservation has to be expected")
+        super().__init__()
         self.reservations = Reservations(count)
         self.done = False
         self._listener: socket.socket | None = None
-        self._keys: dict[int, bytes] = {}
 
     def await_reservations(self, sc: Any = None, status: Mapping[str, Any] = {}, timeout: float = 600) -> list[Any]:
         """Wait for all reservations, and return them.
@@ -141,7 +208,7 @@ class Server(MessageSocket):
         """Start to listen, in a thread; return the address for clients."""
         self._listener = self.start_listening_socket()
         port = self._listener.getsockname()[1]
-        secret = make_secret(port)
+        secret = os.environ.get(TFOS_SERVER_SECRET, "").encode() or _new_secret(port)
         address = (self.get_server_ip(), port)
         logger.info("listening for reservations at %s", address)
         args = (self._listener, secret, port)
@@ -174,13 +241,20 @@ class Server(MessageSocket):
         OSError
             If none is free.
         """
-        ports = self.get_server_ports()
+        host, ports = self._host(), self.get_server_ports()
         for port in ports:
             try:
-                return _listen_on(self.get_server_ip(), port)
+                return socket.create_server((host, port))
             except OSError as error:
                 logger.warning("Unable to bind to port %s: %s", port, error)
         raise OSError(f"no port of {ports} is free to listen on; set {TFOS_SERVER_PORT} to another one, or a range")
+
+    def _host(self) -> str:
+        """Return the address to listen at: all of this host's if others see it by one that is not among them."""
+        with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as trial:
+            trial.bind((self.get_server_ip(), 0))
+            return str(trial.getsockname()[0])
+        return ""
 
     def stop(self) -> None:
         """Stop listening; may be called twice."""
@@ -197,58 +271,53 @@ class Server(MessageSocket):
                 sock, _ = listener.accept()
                 name = f"tfos-reservation-{sock.fileno()}"
                 threading.Thread(target=self._serve, args=(sock, secret), name=name, daemon=True).start()
-        forget_secret(port, secret)
+        _forget_secret(port, secret)
 
     def _serve(self, sock: socket.socket, secret: bytes) -> None:
-        """Answer one client until it leaves."""
+        """Answer one client until it leaves, once it has proved that it knows the secret."""
         with sock, contextlib.suppress(OSError, msgspec.DecodeError):
-            self._keys[sock.fileno()] = welcome(sock, secret)
+            challenge = secrets.token_bytes(_CODE_BYTES)
+            sock.settimeout(_HANDSHAKE_S)
+            sock.sendall(challenge)
+            _check(_read(sock, _CODE_BYTES), _code(secret, b"client" + challenge))
+            sock.sendall(_code(secret, b"server" + challenge))
+            sock.settimeout(None)
+            self._keys[sock] = _code(secret, b"session" + challenge)
             while True:
-                self._handle_message(sock, self.receive(sock))
+                self.send(sock, self._answer(self.receive(sock)))
 
-    def _key_of(self, sock: socket.socket) -> bytes:
-        return self._keys[sock.fileno()]
-
-    def _handle_message(self, sock: socket.socket, msg: Any) -> None:
+    def _answer(self, msg: Any) -> Any:
         match msg:
             case {"type": "REG", "data": data}:
                 self.reservations.add(data)
-                answer: Any = "OK"
             case {"type": "QUERY"}:
-                answer = self.reservations.done()
+                return self.reservations.done()
             case {"type": "QINFO"}:
-                answer = self.reservations.get()
+                return self.reservations.get()
             case {"type": "STOP"}:
                 self.stop()
-                answer = "OK"
             case _:
-                answer = "ERR"
-        self.send(sock, answer)
+                return "ERR"
+        return "OK"
 
 
-def _listen_on(host: str, port: int) -> socket.socket:
-    """Listen at one address; at all of this host's if that is not one of them, as where others see it by another."""
-    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        if not _binds(sock, host, port):
-            sock.bind(("", port))
-        sock.listen()
-    except OSError:
-        sock.close()
-        raise
-    return sock
+def _new_secret(port: int) -> bytes:
+    """Make a secret, and leave it for clients of this user on this host."""
+    secret = secrets.token_hex(_CODE_BYTES).encode()
+    path = _secret_file(port)
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(secret)
+    atexit.register(_forget_secret, port, secret)
+    return secret
 
 
-def _binds(sock: socket.socket, host: str, port: int) -> bool:
-    try:
-        address = socket.gethostbyname(host)
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as trial:
-            trial.bind((address, 0))
-    except OSError:
-        return False
-    sock.bind((address, port))
-    return True
+def _forget_secret(port: int, secret: bytes) -> None:
+    """Remove the file of a server that has ended, unless the port and the file are another's by now."""
+    with contextlib.suppress(OSError):
+        path = _secret_file(port)
+        if path.read_bytes() == secret:
+            path.unlink()
 
 
 class Client(MessageSocket):
@@ -263,36 +332,38 @@ class Client(MessageSocket):
     ------
     PermissionError
         If the server's secret is not known here.
+    ConnectionError
+        If server and client do not know the same secret.
     """
 
     def __init__(self, server_addr: tuple[str, int]) -> None:
+        super().__init__()
         self.server_addr = (server_addr[0], server_addr[1])
-        self._secret = find_secret(self.server_addr)
-        self.sock = self._connect()
+        secret = os.environ.get(TFOS_SERVER_SECRET, "").encode() or self._secret_in_file()
+        self.sock = socket.create_connection(self.server_addr)
+        try:
+            challenge = _read(self.sock, _CODE_BYTES)
+            self.sock.sendall(_code(secret, b"client" + challenge))
+            _check(_read(self.sock, _CODE_BYTES), _code(secret, b"server" + challenge))
+        except OSError:
+            self.sock.close()
+            raise
+        self._keys[self.sock] = _code(secret, b"session" + challenge)
         logger.info("connected to server at %s", self.server_addr)
 
-    def _connect(self) -> socket.socket:
-        sock = socket.create_connection(self.server_addr)
+    def _secret_in_file(self) -> bytes:
         try:
-            self._key = introduce(sock, self._secret)
-        except OSError:
-            sock.close()
-            raise
-        return sock
+            return _secret_file(self.server_addr[1]).read_bytes()
+        except FileNotFoundError:
+            where = ":".join(map(str, self.server_addr))
+            raise PermissionError(
+                f"the secret of the server at {where} is not known here: set the environment variable "
+                f"{TFOS_SERVER_SECRET} to the same text for the server and its clients"
+            ) from None
 
     def _request(self, msg_type: str, msg_data: Any = None) -> Any:
-        """Send a message and return the answer; connect anew if the connection has ended."""
         message = {"type": msg_type} if msg_data is None else {"type": msg_type, "data": msg_data}
-        for _ in range(MAX_RETRIES - 1):
-            try:
-                self.send(self.sock, message)
-                break
-            except OSError as error:
-                logger.warning("connecting to the server anew: %s", error)
-                self.sock.close()
-                self.sock = self._connect()
-        else:
-            self.send(self.sock, message)
+        self.send(self.sock, message)
         return self.receive(self.sock)
 
     def register(self, reservation: Any) -> Any:

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tfos_lab.compat.spark_ml import Estimator, MLReadable, MLReader, MLWritable, MLWriter, Param
+from pyspark.ml.base import Estimator
+from pyspark.ml.util import MLReadable, MLReader, MLWritable, MLWriter
+
 from tfos_lab.errors import ConfigError
 from tfos_lab.ml.declared import COLUMNS, TRAINING
 from tfos_lab.ml.model import TFModel
@@ -17,6 +19,7 @@ from tfos_lab.ml.stages import TrainingStage
 
 if TYPE_CHECKING:
     import keras
+    from pyspark.ml.param import Param
     from pyspark.sql import DataFrame
 
 

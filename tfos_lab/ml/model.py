@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tfos_lab.compat.spark_ml import MLReadable, MLReader, MLWritable, MLWriter, Model
+from pyspark.ml.base import Model
+from pyspark.ml.util import MLReadable, MLReader, MLWritable, MLWriter
+
 from tfos_lab.ml.declared import COLUMNS, SCORING
 from tfos_lab.ml.params import declares
 from tfos_lab.ml.stages import ScoringStage

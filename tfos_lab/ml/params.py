@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Self, TypeVar
 
-from tfos_lab.compat.spark_ml import Param, Params
+from pyspark.ml.param import Param, Params
+
 from tfos_lab.errors import ConfigError, ParamError
 from tfos_lab.ml.param_values import Convert
 

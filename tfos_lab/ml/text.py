@@ -11,7 +11,8 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tfos_lab.compat.spark_ml import Estimator, Model
+from pyspark.ml.base import Estimator, Model
+
 from tfos_lab.core.options import is_int
 from tfos_lab.errors import ConfigError, ParamError
 from tfos_lab.ml import param_values as v

@@ -14,8 +14,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfos_lab.compat.main_function import NodeSettings, run_main
 from tfos_lab.compat.missing import add_advice
+from tfos_lab.compat.TFSparkNode import NodeSettings, run_main
 from tfos_lab.core.options import is_int
 from tfos_lab.core.roles import Role
 from tfos_lab.errors import ConfigError, FeedError
@@ -271,16 +271,12 @@ def _number(value: Any) -> float | None:
 # ---- the column of features -----------------------------------------------------------------------------------------
 
 
-class NotRectangular(ValueError):
-    """The vectors of a matrix are not all of one size."""
-
-
 def shape_of(feature: Any) -> tuple[int, ...]:
     """Return ``(words, embedding_size)`` of a matrix, ``(size,)`` of a vector or list, and ``()`` of anything else.
 
     Raises
     ------
-    NotRectangular
+    ValueError
         For a matrix of vectors of several sizes.
 
     Examples
@@ -290,23 +286,17 @@ def shape_of(feature: Any) -> tuple[int, ...]:
     """
     if hasattr(feature, "numRows"):  # one of spark.ml's matrices
         return int(feature.numRows), int(feature.numCols)
-    size = _size_of(feature)
-    if size is None or not isinstance(feature, list | tuple):
-        return () if size is None else (size,)
-    widths = {_size_of(vector) for vector in feature}
-    if widths <= {None}:
-        return (size,)
+    own = _size_of(feature)
+    widths = {_size_of(vector) for vector in feature} if isinstance(feature, list | tuple) else set()
     if len(widths) > 1:
         found = " and ".join(sorted("none" if width is None else str(width) for width in widths))
-        raise NotRectangular(f"a sentence matrix has vectors of {found} values: all need to have one size")
-    return size, widths.pop() or 0
+        raise ValueError(f"a sentence matrix has vectors of {found} values: all need to have one size")
+    return tuple(size for size in (own, *widths) if size is not None)
 
 
 def _size_of(value: Any) -> int | None:
     """Return how many values a list or one of spark.ml's vectors has, or None."""
-    if isinstance(value, list | tuple):
-        return len(value)
-    size = getattr(value, "size", None)
+    size = len(value) if isinstance(value, list | tuple) else getattr(value, "size", None)
     return size if isinstance(size, int) else None
 
 
@@ -316,7 +306,7 @@ def problem_of(feature: Any, shape: tuple[int, ...], column: str) -> str:
         return f"column '{column}' has a null: leave such rows out, as in df.dropna(subset=['{column}'])"
     try:
         found = shape_of(feature)
-    except NotRectangular as error:
+    except ValueError as error:
         return f"column '{column}': {error}"
     # Lists of words may have any length; matrices go into tensors.
     if found == shape or len(shape) < 2:

@@ -6,6 +6,7 @@ import functools
 import logging
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Unpack
 
 from tfos_lab.core.config import ClusterOptions
@@ -23,8 +24,9 @@ logger = logging.getLogger(__name__)
 _IGNORE_SSL = "tensorflow.spark.distributor.ignoreSsl"
 
 
+@dataclass(kw_only=True)
 class Training:
-    """Where a function trains, and how; see `MirroredStrategyRunner` for the parameters.
+    """Where a function trains, and how; see `MirroredStrategyRunner` for the first five.
 
     Attributes
     ----------
@@ -39,23 +41,26 @@ class Training:
         For GPUs that Spark has not been configured for.
     """
 
-    def __init__(
-        self, *, num_slots: int, local_mode: bool, use_gpu: bool, gpu_resource_name: str, use_custom_strategy: bool
-    ) -> None:
-        self._num_slots = num_slots
-        self._local_mode = local_mode
-        self._use_gpu = use_gpu
-        self._gpu_resource_name = gpu_resource_name
-        self._use_custom_strategy = use_custom_strategy
-        self.spark = _session()
-        self.num_tasks = 1 if local_mode else self.count_tasks()
+    num_slots: int
+    local_mode: bool
+    use_gpu: bool
+    gpu_resource_name: str
+    use_custom_strategy: bool
+    spark: SparkSession = field(init=False)
+    num_tasks: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        from pyspark.sql import SparkSession
+
+        self.spark = spark_session.active_session() or SparkSession.builder.getOrCreate()
+        self.num_tasks = 1 if self.local_mode else self.count_tasks()
 
     def count_tasks(self) -> int:
         """Return how many Spark tasks it takes."""
-        return math.ceil(self._num_slots / self._gpus_per_task()) if self._use_gpu else self._num_slots
+        return math.ceil(self.num_slots / self._gpus_per_task()) if self.use_gpu else self.num_slots
 
     def _gpus_per_task(self) -> int:
-        key = f"spark.task.resource.{self._gpu_resource_name}.amount"
+        key = f"spark.task.resource.{self.gpu_resource_name}.amount"
         amount = spark_session.conf(self.spark, key)
         if not amount:
             raise ConfigError(
@@ -73,13 +78,13 @@ class Training:
 
     def run(self, train_fn: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
         """Call the function on each worker; see `MirroredStrategyRunner.run`."""
-        options = self._local_options() if self._local_mode else self._distributed_options()
+        options = self._local_options() if self.local_mode else self._distributed_options()
         settings = TrainFnSettings(
-            num_slots=self._num_slots,
+            num_slots=self.num_slots,
             num_tasks=self.num_tasks,
-            gpu_resource=self._gpu_resource_name if self._spans_hosts and self._use_gpu else "",
-            makes_strategy=not self._use_custom_strategy,
-            sets_tf_config=not self._local_mode,
+            gpu_resource=self.gpu_resource_name if self._spans_hosts and self.use_gpu else "",
+            makes_strategy=not self.use_custom_strategy,
+            sets_tf_config=not self.local_mode,
         )
         function = functools.partial(run_train_fn, train_fn, settings)
         with run_cluster(function, kwargs, spark=self.spark, show=False, **options) as cluster:
@@ -88,28 +93,28 @@ class Training:
 
     @property
     def _spans_hosts(self) -> bool:
-        return not self._local_mode and not spark_session.is_local(self.spark)
+        return not self.local_mode and not spark_session.is_local(self.spark)
 
     def _distributed_options(self) -> ClusterOptions:
         self._check_encryption()
         options = _options(cluster_size=self.num_tasks)
-        if not self._use_gpu:
+        if not self.use_gpu:
             options["env"] = {"CUDA_VISIBLE_DEVICES": ""}
         elif not self._spans_hosts:
             options["gpus"] = self._gpus_per_task()
         return options
 
     def _local_options(self) -> ClusterOptions:
-        if not self._use_gpu and self._num_slots > 1:
+        if not self.use_gpu and self.num_slots > 1:
             raise ConfigError(
-                [f"num_slots={self._num_slots}: local mode without GPUs runs on one machine; use num_slots=1"]
+                [f"num_slots={self.num_slots}: local mode without GPUs runs on one machine; use num_slots=1"]
             )
-        gpus = self._driver_gpus() if self._use_gpu else []
+        gpus = self._driver_gpus() if self.use_gpu else []
         return _options(cluster_size=1, local="processes", env={"CUDA_VISIBLE_DEVICES": ",".join(gpus)})
 
     def _driver_gpus(self) -> list[str]:
         """Return the GPUs of the driver to train with."""
-        name = self._gpu_resource_name
+        name = self.gpu_resource_name
         resources = {} if is_connect(self.spark) else self.spark.sparkContext.resources
         if name not in resources:
             raise ConfigError(
@@ -122,11 +127,11 @@ class Training:
                 ]
             )
         gpus = checked_gpus(name, list(resources[name].addresses))
-        if self._num_slots > len(gpus):
+        if self.num_slots > len(gpus):
             raise ConfigError(
-                [f"num_slots={self._num_slots}: local mode needs as many GPUs, and the driver has {len(gpus)}"]
+                [f"num_slots={self.num_slots}: local mode needs as many GPUs, and the driver has {len(gpus)}"]
             )
-        return gpus[: self._num_slots]
+        return gpus[: self.num_slots]
 
     def _check_encryption(self) -> None:
         """Raise if the user expects encrypted connections: those between TensorFlow's workers are not."""
@@ -143,13 +148,6 @@ class Training:
 def _options(**options: Unpack[ClusterOptions]) -> ClusterOptions:
     """Return options of a cluster whose nodes are all called workers."""
     return {"master_node": None, "name": "MirroredStrategy", **options}
-
-
-def _session() -> SparkSession:
-    """Return the active session; one is made where there is none."""
-    from pyspark.sql import SparkSession
-
-    return spark_session.active_session() or SparkSession.builder.getOrCreate()
 
 
 def _flag(spark: SparkSession, key: str) -> bool:

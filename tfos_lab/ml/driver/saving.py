@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfos_lab.compat.spark_ml import MLReader, MLWriter
+from pyspark.ml.util import MLReader, MLWriter
+
 from tfos_lab.core.payload import pack, unpack
 from tfos_lab.data.file_systems import open_path, readable_errors
 from tfos_lab.data.frames import path_in_full
