@@ -148,6 +148,13 @@ def test_a_commit_that_overtakes_the_queue_still_finds_the_rows(wire):
     assert wire.to_child[-1].path.endswith("0-3-a.arrow")
 
 
+def test_the_attempt_that_was_not_chosen_is_dropped(wire):
+    for partition, attempt in ((3, "a"), (3, "b"), (4, "c")):
+        wire.send(partition, attempt)
+    wire.commit("b")
+    assert wire.files() == ["0-3-b.arrow", "0-4-c.arrow"]
+
+
 @pytest.mark.parametrize("end", [m.FeedComplete(feed=0, rows=3), m.FeedAborted(feed=0, reason="why")])
 def test_at_the_end_what_was_not_committed_is_dropped(wire, end):
     wire.send(3)
