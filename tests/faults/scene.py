@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from tests.support.eventually import PATIENCE_S, eventually
-from tfos_lab.core.runtime_files import scratch_root
+from tests.support.leftovers import scratch_root
 
 ROOT = Path(__file__).parents[2]
 

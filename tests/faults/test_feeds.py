@@ -12,9 +12,9 @@ import pytest
 
 from tests.faults.scene import wait_forever
 from tests.faults.table import SMALL_BYTES, many_rows, read_all, read_one_and_wait, read_plainly
-from tests.support.data_files import rows, write_parquet, write_records
+from tests.support.data_files import rows, write_records
 from tests.support.eventually import eventually
-from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, NodeFailed
+from tfos_lab.errors import ClusterEnded, FeedError, NodeFailed
 
 pytestmark = pytest.mark.leaves_nothing
 
@@ -125,11 +125,6 @@ def test_a_node_s_error_comes_before_rows_that_another_has_not_read(run, spark, 
         cluster.train(spark.range(8))
 
 
-def test_a_function_that_returns_at_once_without_reading_its_rows(run, spark):
-    with pytest.raises(FeedError, match="no node has read any row"):
-        run(lambda: 1, data=spark.range(8)).wait(timeout=60)
-
-
 def test_a_cluster_that_has_ended_is_fed_nothing(run, spark):
     frame = spark.range(3).withColumnRenamed("id", "x")
     done = run(lambda: "done")
@@ -173,13 +168,3 @@ def test_nodes_that_start_again_read_all_rows_of_a_file_again(run, tmp_path):
     (tmp_path / "go-on").touch()
     assert rows_of(cluster.wait(timeout=120)) == list(range(9))
     assert cluster.view().notes
-
-
-def test_fewer_files_and_rows_than_nodes_are_fine(run, tmp_path):
-    path = write_parquet(tmp_path / "a.parquet", rows(0, 1))
-    Path(tmp_path / "go-on").touch()
-    cluster = run(read_one_and_wait, str(tmp_path))
-    with pytest.raises(ConfigError, match="objects=True: rows of files come as columns"):
-        cluster.train(path, objects=True)
-    cluster.train(path)
-    assert rows_of(cluster.wait(timeout=120)) == [0]

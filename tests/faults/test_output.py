@@ -2,7 +2,6 @@
 
 The nodes are on this machine; some tests make them believe that it is another one.
 """
-# ruff: noqa: T201 - printing is what is tested
 
 from __future__ import annotations
 
@@ -20,8 +19,8 @@ import pytest
 from tests.faults.conftest import failure_of
 from tests.faults.scene import gone, wait_forever, waits_for
 from tests.support.eventually import PATIENCE_S, eventually
+from tests.support.leftovers import scratch_root
 from tests.support.unix_http import write_events
-from tfos_lab.core.runtime_files import scratch_root
 from tfos_lab.errors import ClusterEnded
 
 pytestmark = pytest.mark.leaves_nothing
@@ -257,18 +256,6 @@ def test_many_lines_and_a_long_one_arrive_whole_without_being_held_in_memory(run
         assert grown < 40_000_000
     finally:
         path.unlink()
-
-
-def test_lines_of_both_streams_arrive_whole(run):
-    def map_fun(args, ctx):
-        for number in range(2000):
-            print("out", number)
-            print("err", number, file=sys.stderr)
-
-    cluster = run(map_fun)
-    wanted = sorted(f"{stream} {number}" for stream in ("out", "err") for number in range(2000))
-    for node in cluster.wait(timeout=120):
-        assert sorted((cluster.run_dir / f"{node.replace(':', '-')}.log").read_text().splitlines()) == wanted
 
 
 def test_random_bytes_arrive_unchanged_and_are_shown_as_text(run):

@@ -28,16 +28,12 @@ class Saver:
         import keras
         import tensorflow as tf
 
-        from tfos_lab.node.keras.callbacks import make_callbacks
-
         self.base, self.tf, self.keras = base, tf, keras
         self.model = keras.Sequential([keras.Input((256,)), keras.layers.Dense(512), keras.layers.Dense(128)])
         self.model.compile(keras.optimizers.SGD(), "mse")
         self.checkpoint = tf.train.Checkpoint(model=self.model)
         self.manager = tf.train.CheckpointManager(self.checkpoint, f"{base}/checkpoints", max_to_keep=2)
-        self.backup = make_callbacks(lambda *_, **__: None, event_dir=None, backup_dir=f"{base}/backup", is_chief=True)[
-            0
-        ]
+        self.backup = keras.callbacks.BackupAndRestore(f"{base}/backup", double_checkpoint=True)
         self.backup.set_model(self.model)
 
     def fill(self, number):

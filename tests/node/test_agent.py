@@ -48,65 +48,6 @@ def test_an_agent_reserves_with_a_port_that_it_keeps_bound_at_all_addresses(laun
         thief.bind((address, int(port)))  # TensorFlow's server binds 0.0.0.0
 
 
-def test_the_node_itself_may_bind_the_port_that_its_agent_has_bound(launch):
-    node = launch()
-    port = int(node.wait_for(m.Reserve).address.rsplit(":", 1)[1])
-
-    def map_fun(port):
-        with socket.create_server(("127.0.0.1", port)) as server:
-            return server.getsockname()[1]
-
-    node.send(start_for(map_fun, port))
-    assert node.result() == port
-
-
-def free_range():
-    """Four ports that are free, below those that connections take."""
-    for port in range(21_000 + os.getpid() % 1000 * 8, 32_000, 4):
-        try:
-            servers = [socket.create_server(("", number)) for number in range(port, port + 4)]
-        except OSError:
-            continue
-        for server in servers:
-            server.close()
-        return port, port + 3
-    raise AssertionError("no four ports are free")
-
-
-def test_nodes_of_a_host_share_a_range_of_ports_and_one_too_many_says_so(launch):
-    ports = free_range()
-    nodes = [launch(ports=ports) for _ in range(2)]
-    taken = {int(node.wait_for(m.Reserve).address.rsplit(":", 1)[1]) for node in nodes}
-    assert len(taken) == 2
-    assert min(taken) >= ports[0]
-    assert max(taken) <= ports[1]
-    late = launch(ports=ports)
-    late.send(start_for(run_forever))
-    outcome = late.outcome()
-    assert (outcome.kind, outcome.error) == ("raised", "ConfigError")
-    assert str(ports[0]) in outcome.message
-
-
-def test_each_step_of_a_run_is_reported_from_reservation_to_shutdown(run):
-    node = run(lambda args: print("working") or args, 5)
-    assert node.result() == 5
-    node.finish()
-    node.end()
-    assert [message.state for message in node.all(m.Progressed)] == ["importing", "starting", "running"]
-    assert node.wait_for_state("starting").pid == node.pid
-    assert node.output() == b"working\n"
-
-
-def test_drained_is_the_last_message(run):
-    node = run(lambda: print("x" * 100_000))
-    node.outcome()
-    node.finish()
-    assert len(node.output()) == 100_001
-    drained = node.wait_for(m.Drained)
-    assert node.beats()
-    assert {type(message) for message in node.received[node.received.index(drained) :]} == {m.Drained, m.Heartbeat}
-
-
 def test_nothing_of_a_node_is_left_on_its_host(run):
     node = run(lambda: os.environ["TFOS_LAB_SCRATCH"], cluster_id="leaves-nothing")
     scratch = node.result()
@@ -115,18 +56,6 @@ def test_nothing_of_a_node_is_left_on_its_host(run):
     node.finish()
     node.end()
     assert not Path(scratch).exists()
-
-
-def test_an_agent_frees_its_slot_when_it_is_asked_to(launch):
-    task, agent_socket = socket.socketpair()
-    node = launch(agent_socket)
-    node.send(m.FreeSlot())
-    task.settimeout(PATIENCE_S)
-    assert task.recv(10) == b"1"
-    assert task.recv(10) == b""
-    node.send(start_for(lambda: "goes on"))
-    assert node.result() == "goes on"
-    task.close()
 
 
 # ---- heartbeats ----------------------------------------------------------------------------------------------------
@@ -156,15 +85,6 @@ def test_an_agent_sends_heartbeats_and_stops_a_child_that_reads_no_messages(run)
 # ---- the log -------------------------------------------------------------------------------------------------------
 
 
-def test_a_log_waits_for_credit_and_arrives_whole(run):
-    size = 8 << 20
-    node = run(lambda size: print("y" * size, flush=True), size)
-    node.outcome()
-    node.finish()
-    assert node.output() == b"y" * size + b"\n"
-    assert [message.sequence for message in node.all(m.Logs)] == list(range(len(node.all(m.Logs))))
-
-
 def test_without_credit_an_agent_sends_no_more_of_the_log(launch):
     node = launch()
     node.answers = False
@@ -191,19 +111,6 @@ def test_stop_reaches_a_child_that_has_not_been_forked_yet(run):
     node = run(run_forever, extra_env={**QUICK_ENV, "TFOS_TEST": "a fork server that is not warm yet"})
     node.send(m.Stop(grace_s=0.0))
     assert node.outcome().kind == "stopped"
-    node.wait_for(m.Drained)
-
-
-def test_a_node_that_waits_for_training_learns_that_it_is_done(run):
-    def wait(args, ctx):
-        before = ctx.training_done
-        ctx.report()
-        return before, ctx.wait_for_training(60), ctx.training_done
-
-    node = run(wait, start={"job_name": "evaluator", "cluster_spec": {"chief": ["a:1"], "evaluator": ["b:2"]}})
-    node.wait_for(m.Reported)
-    node.send(m.Finish(grace_s=30.0))
-    assert node.result() == (False, True, True)
     node.wait_for(m.Drained)
 
 
@@ -247,15 +154,6 @@ def test_garbage_on_the_child_s_socket_does_not_end_the_agent(run):
 
 
 # ---- what keeps an agent alive -------------------------------------------------------------------------------------
-
-
-def test_an_agent_ends_when_its_connection_ends(run):
-    node = run(run_forever)
-    pid = node.pid
-    node.hang_up()
-    node.thread.join(PATIENCE_S)
-    assert not node.thread.is_alive()
-    assert gone(pid)
 
 
 HANGS = """
@@ -365,42 +263,8 @@ def test_a_node_whose_log_folder_differs_from_its_peers_does_not_start(launch, t
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nodes_that_see_each_other_s_marks_share_the_folder_and_leave_nothing(launch, tmp_path):
-    nodes = [launch(shared_dir=f"file://{tmp_path}/logs", node=name) for name in ("chief:0", "worker:0")]
-    for node in nodes:
-        node.send(start_for(lambda: "shared"))
-    assert [node.result() for node in nodes] == ["shared"] * 2
-    for node in nodes:
-        node.finish()
-        node.end()
-    assert list((tmp_path / "logs").iterdir()) == []
-
-
 def test_a_shared_folder_that_cannot_be_written_to_fails_the_start(launch, tmp_path):
     (tmp_path / "file").touch()
     node = launch(shared_dir=f"{tmp_path}/file/logs")
     node.send(start_for(run_forever))
     assert "(Not a directory), and restarts go on from a backup in it: give log_dir=..." in node.outcome().message
-
-
-def test_where_the_chief_saves_is_reported_once_with_a_mark_beside_it(run, tmp_path):
-    def save(args, ctx):
-        return [ctx.model_dir(f"{args}/model.keras") for _ in range(2)]
-
-    node = run(save, str(tmp_path), start={"is_chief": True}, executor="1")
-    saving = node.wait_for(m.SavesTo)
-    assert saving.path == f"{tmp_path}/model.keras"
-    assert Path(saving.mark).parent.parent == tmp_path
-    assert Path(saving.mark).exists()
-    node.outcome()
-    node.finish()
-    node.end()
-    assert len(node.all(m.SavesTo)) == 1
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_model_in_the_working_folder_is_sent_and_not_reported(run):
-    node = run(lambda args, ctx: ctx.model_dir(f"{Path.cwd()}/m.keras"), start={"is_chief": True}, executor="7")
-    assert node.result().endswith("m.keras")
-    node.finish()
-    assert not node.all(m.SavesTo)

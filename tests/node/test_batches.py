@@ -6,7 +6,6 @@ import ctypes
 import gc
 import json
 import os
-import queue
 import resource
 import tempfile
 from pathlib import Path
@@ -210,17 +209,6 @@ def test_full_batches_are_yielded_before_the_feed_is_complete(node):
     assert rest == [[[4, 5, 5, 5]]]
 
 
-def test_what_may_be_the_last_batch_waits_until_that_is_known(node):
-    node.open_feed(remainder="exact").segment([0, 1, 2, 3])
-    epoch = node.reader.epoch(node.open(4))
-    assert next(epoch) is None
-    node.segment([4])
-    assert next(epoch).columns["x"].tolist() == [0, 1, 2, 3]
-    assert next(epoch) is None
-    node.complete(5).plan(2)
-    assert [piece.columns["x"].tolist() for piece in epoch if piece is not None] == [[4]]
-
-
 def test_batches_that_differ_in_size_wait_until_the_rows_of_all_nodes_are_known(node):
     node.open_feed(remainder="exact").segment([0, 1, 2, 3, 4, 5])
     reading = node.open(2)
@@ -256,43 +244,6 @@ def test_an_epoch_that_was_left_after_its_last_step_has_been_read(node):
     assert node.rows(reading) == [4, 5]
 
 
-def test_an_epoch_that_was_left_before_its_last_step_begins_anew(node):
-    node.open_feed().segment([0, 1, 2, 3, 4])
-    reading = node.open(4)
-    left = node.reader.epoch(reading)
-    assert next(left).rows == 4
-    left.close()
-    anew = node.reader.epoch(reading)
-    assert next(anew).columns["x"].tolist() == [0, 1, 2, 3]
-    node.segment([5]).complete(6).plan(2)
-    assert [piece.columns["x"].tolist() for piece in anew if piece is not None] == [[4, 5, 5, 5]]
-
-
-@pytest.mark.parametrize("is_planned", [True, False])
-def test_whoever_looks_at_the_first_batches_only_has_not_read_the_epoch(node, is_planned):
-    node.open_feed(0).segment(list(range(20)), feed=0)
-    reading = node.open(4)
-    if is_planned:
-        node.complete(20, feed=0).plan(5, feed=0)
-    look = node.reader.epoch(reading)
-    assert next(look).rows == 16
-    look.close()
-    if not is_planned:
-        node.complete(20, feed=0).plan(5, feed=0)
-    node.open_feed(1).segment([77], feed=1).complete(1, feed=1).plan(1, feed=1)
-    assert node.rows(reading) == list(range(20))
-    assert node.rows(reading) == [77]
-
-
-def test_a_plan_that_is_received_twice_counts_no_epoch_twice(node):
-    node.open_feed(0, epochs=2).segment([1, 2], feed=0).complete(2, feed=0).plan(1, feed=0)
-    node.open_feed(1).segment([3], feed=1).complete(1, feed=1).plan(1, feed=1)
-    reading = node.open(2)
-    assert node.rows(reading) == [1, 2]
-    node.plan(1, feed=0)
-    assert [node.rows(reading), node.rows(reading)] == [[1, 2], [3]]
-
-
 def test_a_micro_batch_that_was_left_after_its_last_step_counts_once_more_is_asked_for(node):
     node.open_feed(0, stream=True).segment([0, 1, 2, 3], feed=0).complete(4, feed=0).plan(1, feed=0)
     reading = node.open(4)
@@ -314,31 +265,6 @@ def test_the_last_feed_can_be_read_on_and_on_once_no_other_will_come(node):
     assert [node.rows(reading) for _ in range(3)] == [[1], [1], [1]]
 
 
-def test_epochs_are_what_train_was_asked_for_and_are_waited_for(node):
-    thread, results = in_thread(lambda: node.reader.epochs)
-    node.open_feed(epochs=7)
-    thread.join(PATIENCE_S)
-    assert results == [7]
-
-
-def test_an_aborted_feed_raises_its_reason_in_whoever_reads(node):
-    node.open_feed().segment([1, 2])
-    epoch = node.reader.epoch(node.open(2))
-    next(epoch)
-    thread, results = in_thread(lambda: next(piece for piece in epoch if piece is not None))
-    node.reader.handle(m.FeedAborted(feed=0, reason="division by zero"))
-    thread.join(PATIENCE_S)
-    (error,) = results
-    assert isinstance(error, FeedError)
-    assert str(error) == "division by zero"
-
-
-def test_after_an_aborted_feed_the_next_one_is_read(node):
-    node.open_feed(0).reader.handle(m.FeedAborted(feed=0, reason="why"))
-    node.open_feed(1).segment([9], feed=1).complete(1, feed=1).plan(1, feed=1)
-    assert node.rows(node.open(1)) == [9]
-
-
 def test_a_shuffled_epoch_has_all_rows_in_another_order_each_time_and_a_seed_repeats_it(node):
     orders = []
     for _ in range(2):
@@ -350,31 +276,6 @@ def test_a_shuffled_epoch_has_all_rows_in_another_order_each_time_and_a_seed_rep
     assert sorted(first) == sorted(second) == list(range(100))
     assert list(range(100)) != first != second != list(range(100))
     assert again == [first, second]
-
-
-def test_datasets_and_rows_taken_are_reported_to_the_driver(node):
-    node.open_feed(epochs=2).segment([1, 2, 3, 4]).complete(4).plan(2, batch_size=2).plan(1, dataset_id=1)
-    first, second = node.open(2), node.open(4, "drop")
-    assert node.sent_of(m.DatasetOpened) == [
-        m.DatasetOpened(rank=2, dataset_id=0, batch_size=2, remainder=None),
-        m.DatasetOpened(rank=2, dataset_id=1, batch_size=4, remainder="drop"),
-    ]
-    node.rows(first)
-    assert node.sent_of(m.RowsTaken)[-1] == m.RowsTaken(rank=2, rows=4, epoch=1, feeds={0: (1, 4)})
-    node.rows(second)
-    assert node.sent_of(m.RowsTaken)[-1].epoch == 2
-
-
-def test_a_node_that_asks_for_rows_reports_it_once_even_before_there_are_any():
-    sent = queue.SimpleQueue()
-    reader = FeedReader(2, sent.put)
-    thread, _ = in_thread(reader.specs)
-    assert sent.get(timeout=PATIENCE_S) == m.RowsWanted(rank=2, objects=False)
-    reader.handle(m.FeedsEnded())
-    thread.join(PATIENCE_S)
-    with pytest.raises(FeedError, match="fed no rows"):
-        reader.specs()
-    assert sent.empty()
 
 
 def test_what_was_unknown_to_others_stays_unknown_here(node):
@@ -485,18 +386,6 @@ def test_elements_have_weights_and_those_of_rows_that_only_fill_up_are_a_zero_of
     ((_, _, weights),) = dataset_of({"x": X, "y": Y, "u": [-0.0, 0.5]}, label="y", weight="u")
     assert weights.tolist() == [0.0, 0.75, 0.0]
     assert np.signbit(weights).tolist() == [False, False, True]
-
-
-@pytest.mark.tensorflow
-def test_a_label_of_several_columns_gives_targets_of_the_same_structure(dataset_of):
-    rows = {"x": X, "y": Y, "z": [0.5, 1.5]}
-    ((x, (y, z), weights),) = dataset_of(rows, label=["y", "z"])
-    assert (x.shape, y.tolist(), z.tolist(), weights.tolist()) == ((3, 2), [5, 6, 6], [0.5, 1.5, 1.5], [1.5, 1.5, 0.0])
-    ((x, targets, _),) = dataset_of(rows, label={"price": "z", "again": "z"})
-    assert {name: values.tolist() for name, values in targets.items()} == {name: z.tolist() for name in targets}
-    assert list(x) == ["x", "y"]
-    ((x, target, _),) = dataset_of(rows, features="x", label="x")
-    assert target.tolist() == x.tolist()
 
 
 @pytest.mark.tensorflow

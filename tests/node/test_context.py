@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import tfos_lab
-from tfos_lab.compat.TFSparkNode import TFNodeContext
 from tfos_lab.core import messages as m
 from tfos_lab.errors import ConfigError, FeedError
 from tfos_lab.node.context.context import NodeContext
@@ -47,15 +46,6 @@ def test_each_node_has_its_own_folder_for_event_files_and_another_after_a_restar
     assert Rig(log_dir="gs://bucket/logs", restart=2).ctx.event_dir == "gs://bucket/logs/worker-1-restart-2"
 
 
-@pytest.mark.parametrize("job", ["ps", "evaluator"])
-def test_nodes_that_do_not_train_are_refused_rows(job):
-    ctx = Rig(job_name=job, task_index=0).ctx
-    with pytest.raises(ConfigError, match=rf"^ctx\.dataset on {job}:0: rows are fed to the nodes that train; give it"):
-        ctx.dataset(8)
-    with pytest.raises(ConfigError, match=rf"^ctx\.epochs on {job}:0: "):
-        _ = ctx.epochs
-
-
 def test_an_event_folder_that_cannot_be_written_is_refused_before_training(tmp_path):
     (tmp_path / "file").write_text("")
     ctx = Rig(is_chief=True, log_dir=str(tmp_path / "file" / "logs")).ctx
@@ -87,15 +77,6 @@ def test_tab_shows_the_public_names_only():
         *("stop_feed", "strategy", "task_index"),
         *("training_done", "validation", "wait_for_training", "worker_num", "working_dir"),
     }
-
-
-def test_gpus_are_those_that_are_visible(monkeypatch):
-    ctx = Rig().ctx
-    for value, expected in (("0,2", ["0", "2"]), ("-1", []), ("", [])):
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
-        assert ctx.gpus == expected
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    assert ctx.gpus == []
 
 
 def test_a_report_sends_step_and_numbers_of_any_type():
@@ -150,14 +131,6 @@ def test_a_folder_for_models_that_cannot_be_created_is_refused_with_advice(tmp_p
     )
 
 
-def test_the_output_folder_is_created_on_first_use_which_is_reported_once(tmp_path):
-    rig = Rig(output_dir=str(tmp_path / "run" / "output"))
-    assert not (tmp_path / "run").exists()
-    assert rig.ctx.output_dir == rig.ctx.output_dir == str(tmp_path / "run" / "output")
-    assert (tmp_path / "run" / "output").is_dir()
-    assert rig.sent == [m.OutputOpened(rank=4)]
-
-
 def test_anything_but_a_model_is_refused_by_save_model(tmp_path):
     ctx = Rig(output_dir=str(tmp_path)).ctx
     with pytest.raises(ConfigError, match=r"ctx\.save_model\(list\): a Keras model or a tf\.Module is needed"):
@@ -169,12 +142,6 @@ def test_a_node_that_trains_does_not_wait_for_itself():
     with pytest.raises(ConfigError, match="on worker:1: it trains and would wait for itself"):
         Rig().ctx.wait_for_training()
     assert not Rig().ctx.wait_for_training(timeout=0.0)
-
-
-def test_stop_feed_is_sent_to_the_driver():
-    rig = Rig()
-    rig.ctx.stop_feed()
-    assert rig.sent == [m.FeedStopped(rank=4)]
 
 
 def test_a_large_cluster_s_nodes_report_less_often_each():
@@ -206,13 +173,6 @@ def test_nodes_that_train_are_counted_beside_ps_and_evaluator_with_the_chief_fir
     assert [Rig(cluster_spec=spec, job_name="worker", task_index=index).ctx.rank for index in (0, 1)] == [0, 1]
     spec = {"worker": ["b:1"], "master": ["c:1"]}
     assert Rig(cluster_spec=spec, job_name="worker", task_index=0).ctx.rank == 1
-
-
-def test_tfos_context_has_the_same_numbers():
-    for rank, (job, index) in enumerate(NODES):
-        ctx = TFNodeContext(rank, job, index, SPEC)
-        assert (ctx.rank, ctx.world_size) == (contexts()[rank].rank, 3)
-    assert TFNodeContext(3, "worker", 0, SPEC).shard(list("abcd")) == ["b"]
 
 
 @pytest.mark.parametrize("make", [list, tuple, np.array])
@@ -319,5 +279,5 @@ def test_an_impossible_dataset_is_refused_with_all_reasons():
 
 
 def test_one_process_is_the_only_one():
-    for ctx in (tfos_lab.local_context(), TFNodeContext()):
-        assert (ctx.rank, ctx.world_size, ctx.shard(["a"])) == (0, 1, ["a"])
+    ctx = tfos_lab.local_context()
+    assert (ctx.rank, ctx.world_size, ctx.shard(["a"])) == (0, 1, ["a"])

@@ -23,38 +23,10 @@ def node(tmp_path):
 # ---- rows -----------------------------------------------------------------------------------------------------------
 
 
-def test_rows_are_read_in_order_across_batches_segments_epochs_and_feeds(node):
-    node.open_feed(epochs=2).segment([1, 2], [3]).segment([4]).complete(4)
-    node.open_feed(1).segment([5], feed=1).complete(1, feed=1).end()
-    assert node.batches(3) == [[1, 2, 3], [4, 1, 2], [3, 4, 5]]
-
-
-def test_each_node_reads_its_part_of_the_leftover_rows_in_every_epoch_even_if_files_are_gone(node):
-    node.open_feed(epochs=2).segment([1], shared=[91, 92], partition=1).segment([2], shared=[90], partition=0)
-    node.complete(4, leftovers=(0, 2)).end()
-    assert node.batches(9) == [[1, 2, 90, 91, 1, 2, 90, 91]]
-
-
-def test_partitions_end_batches_when_not_training_and_only_then(node):
-    node.open_feed(epochs=1).segment([1, 2], [3]).segment([4, 5]).complete(5).end()
-    assert node.batches(2, train_mode=False) == [[1, 2], [3], [4, 5]]
-
-
 def test_the_end_is_an_empty_batch(node):
     node.open_feed().segment([1]).complete(1).end()
     feed = node.ctx.data_feed()
     assert [numbers(feed.next_batch(4)), feed.next_batch(4), feed.should_stop()] == [[1], [], True]
-
-
-def test_a_batch_waits_for_rows_and_ends_with_the_last_feed_and_what_it_has_is_reported_meanwhile(node):
-    node.open_feed().segment([1, 2])
-    thread, results = in_thread(lambda: numbers(node.ctx.data_feed().next_batch(4)))
-    node.segment([3]).complete(3).open_feed(1).complete(0, feed=1)
-    eventually(lambda: [(told.rows, told.epoch) for told in node.sent_of(m.RowsTaken)][-1:] == [(3, 1)])
-    assert results == []
-    node.end()
-    thread.join(PATIENCE_S)
-    assert results == [[1, 2, 3]]
 
 
 def test_files_may_go_once_their_rows_have_been_taken_for_the_last_time(node):
@@ -65,18 +37,6 @@ def test_files_may_go_once_their_rows_have_been_taken_for_the_last_time(node):
     feed.next_batch(1)
     feed.should_stop()
     assert [message.path[-7:] for message in node.sent_of(m.SegmentRead)] == ["0.arrow", "1.arrow"]
-
-
-def test_queues_are_read_apart_and_one_after_the_other(node):
-    node.open_feed(0, queue="a").segment([1], feed=0).complete(1, feed=0)
-    node.open_feed(1, queue="b").segment([2], feed=1).complete(1, feed=1).end()
-    assert [node.batches(4, queue=queue) for queue in "bac"] == [[[2]], [[1]], []]
-
-
-def test_data_feeds_of_one_queue_share_its_rows(node):
-    node.open_feed().segment([1, 2, 3]).complete(3).end()
-    first, second = node.ctx.data_feed(), node.ctx.data_feed()
-    assert [numbers(first.next_batch(1)), numbers(second.next_batch(5))] == [[1], [2, 3]]
 
 
 def test_a_batch_ends_with_each_part_of_a_stream_which_then_counts_as_read(node):
@@ -91,23 +51,6 @@ def test_a_batch_ends_with_each_part_of_a_stream_which_then_counts_as_read(node)
     assert results == [True]
 
 
-def test_a_feed_that_fails_is_raised_to_those_that_read_it(node):
-    node.open_feed().segment([1])
-    feed = node.ctx.data_feed()
-    assert numbers(feed.next_batch(1)) == [1]
-    node.reader.handle(m.FeedAborted(feed=0, reason="the job failed"))
-    node.end()
-    for ask in (lambda: feed.next_batch(1), feed.should_stop):
-        with pytest.raises(FeedError, match="the job failed"):
-            ask()
-
-
-def test_columns_go_to_tensors_in_the_order_of_their_sorted_names(node):
-    node.open_feed().segment([7, 8]).complete(2).end()
-    feed = node.ctx.data_feed(input_mapping={"x": "image"})
-    assert [feed.next_batch(5), feed.next_batch(5)] == [{"image": [7, 8]}, {"image": []}]
-
-
 def test_a_mapping_with_more_columns_than_the_rows_have_is_refused(node):
     node.open_feed().segment([7])
     with pytest.raises(FeedError, match="names 2 columns, but a row has 1 value"):
@@ -119,25 +62,6 @@ def test_a_batch_needs_a_size(node, size):
     node.open_feed().segment([1])
     with pytest.raises(ConfigError, match="a whole number of rows"):
         node.ctx.data_feed().next_batch(size)
-
-
-def test_the_kind_of_rows_is_asked_for_when_it_is_first_known_and_when_it_changes(node):
-    node.open_feed(objects=True).complete(0).end()
-    assert node.ctx.epochs == 1
-    for _ in range(2):
-        node.ctx.data_feed()
-    with pytest.raises(FeedError):
-        node.reader.specs()
-    assert [message.objects for message in node.sent_of(m.RowsWanted)] == [None, True, False]
-
-
-def test_terminate_is_sent_to_the_driver_with_what_was_taken_and_nothing_is_left(node):
-    node.open_feed().segment([1, 2])
-    feed = node.ctx.data_feed()
-    feed.next_batch(1)
-    feed.terminate()
-    assert [type(message) for message in node.sent[-2:]] == [m.RowsTaken, m.FeedStopped]
-    assert (feed.should_stop(), feed.next_batch(2)) == (True, [])
 
 
 def test_results_without_an_inference_are_refused(node):
@@ -200,17 +124,6 @@ def answering(tmp_path):
     return Answering(tmp_path)
 
 
-def test_a_batch_ends_with_its_task_and_goes_on_over_its_files(answering):
-    answering.ask(1, ["a", "b", "c"])
-    answering.ask(2, [1, 2, 3, 4, 5], ended=True)
-    answering.ask(1, ["d", "e"], ended=True)
-    found = answering.answer_all(3)
-    assert sorted(map(str, found)) == sorted(map(str, [["a", "b", "c"], [1, 2, 3], [4, 5], ["d", "e"]]))
-    assert answering.results() == {1: ["a", "b", "c", "d", "e"], 2: [1, 2, 3, 4, 5]}
-    assert len(answering.sent_of(m.ExchangeTaken)) == 3
-    assert not list(answering.folder.glob("exchange-*"))
-
-
 def test_a_batch_that_waits_lets_other_tasks_go_on(answering):
     answering.ask(1, ["a", "b"])
     answering.ask(2, [1], ended=True)
@@ -270,15 +183,6 @@ def test_rows_and_results_of_tasks_that_are_gone_are_dropped(answering):
     assert answering.answer_all(2) == [[3]]
     assert answering.results() == {2: [3]}
     assert not list(answering.folder.glob("exchange-*"))
-
-
-def test_rows_to_train_on_do_not_join_a_batch_of_rows_to_infer(answering):
-    answering.ask(0, ["c", "d"])
-    assert not answering.feed.should_stop()
-    answering.open_feed().segment([7, 8]).complete(2)
-    assert answering.feed.next_batch(4) == ["c", "d"]
-    assert numbers(answering.feed.next_batch(4)) == [7, 8]
-    assert not answering.sent_of(m.ExchangeResults)
 
 
 @pytest.mark.parametrize(

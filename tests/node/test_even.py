@@ -7,7 +7,6 @@ import pytest
 
 import tfos_lab
 from tests.support.clusters import running_clusters
-from tfos_lab.compat.TFSparkNode import TFNodeContext
 from tfos_lab.errors import ConfigError, NodeFailed
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(300)]
@@ -133,7 +132,6 @@ def test_on_one_node_it_adds_weights_only():
     assert [w.numpy().tolist() for _, _, w in even] == [[1.0] * 4, [1.0] * 2]
     assert [w.numpy().tolist() for _, _, w in ctx.even(rows(2, weighted=True).batch(4))] == [[2.0, 2.0]]
     assert [len(batch) for batch in ctx.even(rows(6).batch(4), "drop")] == [2, 2]
-    assert [len(w) for _, _, w in TFNodeContext().even(rows(6).batch(4))] == [4, 2]
 
 
 def test_what_cannot_be_even_is_refused():

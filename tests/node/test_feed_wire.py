@@ -19,7 +19,7 @@ from tests.support.eventually import PATIENCE_S, eventually
 from tests.support.hostile_peers import attacking, resident_bytes
 from tfos_lab.core import messages as m
 from tfos_lab.driver.feed.certificates import make_identities
-from tfos_lab.errors import FeedError, NodeUnreachable
+from tfos_lab.errors import NodeUnreachable
 from tfos_lab.node.feed.store import FeedStore
 from tfos_lab.node.feed.task import FeedPlan, PartitionSender
 
@@ -155,11 +155,6 @@ def test_the_attempt_that_was_not_chosen_is_dropped(wire):
     assert wire.files() == ["0-3-b.arrow", "0-4-c.arrow"]
 
 
-def test_a_node_without_rows_of_the_partition_receives_the_shapes_only(wire):
-    wire.commit("elsewhere", rows=0)
-    assert wire.to_child[-1] == m.SegmentReady(feed=0, path="", rows=0, partition=3, shapes={"x": []})
-
-
 @pytest.mark.parametrize("end", [m.FeedComplete(feed=0, rows=3), m.FeedAborted(feed=0, reason="why")])
 def test_at_the_end_what_was_not_committed_is_dropped(wire, end):
     wire.send(3)
@@ -171,22 +166,6 @@ def test_at_the_end_what_was_not_committed_is_dropped(wire, end):
     wire.send(5, "later still")
     wire.pump()
     assert wire.files() == ["0-3-a.arrow"]
-
-
-@pytest.mark.parametrize("far", [True, False], ids=["another host", "the same host"])
-def test_rows_that_do_not_fit_are_refused_with_the_node_s_error(wire, far):
-    wire.store.handle(msgspec.structs.replace(OPEN, feed=1, epochs=2, spool_bytes=30, tls=wire.identities.nodes))
-    with pytest.raises(FeedError, match="do not fit into the node's spool"):
-        wire.send(feed=1, batches=[ROWS] * 10, far=far)
-    assert wire.files() == []
-
-
-@pytest.mark.parametrize("far", [True, False], ids=["another host", "the same host"])
-def test_a_spool_that_cannot_be_written_fails_the_task_with_the_host(wire, far):
-    (wire.scratch / "spool").rmdir()
-    told = rf"on {socket.gethostname()}, the node's spool in .* cannot be written: .*No such"
-    with pytest.raises(FeedError, match=told):
-        wire.send(far=far)
 
 
 def test_a_large_row_is_not_held_in_memory_many_times_over(wire):
@@ -205,25 +184,7 @@ def test_a_large_row_is_not_held_in_memory_many_times_over(wire):
     assert counted.max_memory() < 3 * size
 
 
-def test_small_rows_are_held_until_there_are_many_for_each_node(wire, tmp_path):
-    two = {5: [wire.near], 6: [wire.near]}
-    with PartitionSender(FeedPlan(0, TOKEN, two, SCHEMA), 3, "a") as sender:
-        for _ in range(127):
-            sender.send(ROWS.slice(0, 1))
-        assert sender.total_rows == 0
-        sender.send(ROWS.slice(0, 1))
-        assert sender.total_rows == 128
-
-
 # ---- who is let in --------------------------------------------------------------------------------------------------
-
-
-def test_the_endpoint_stays_for_the_next_feed_under_its_token(wire):
-    wire.store.handle(msgspec.structs.replace(OPEN, feed=1, token="another", tls=wire.identities.nodes))
-    assert wire.to_driver[1].locations == [wire.near, wire.far]
-    with pytest.raises(flight.FlightUnauthenticatedError):
-        wire.send()
-    wire.send(feed=1, token="another")
 
 
 @pytest.mark.parametrize("far", [True, False], ids=["another host", "the same host"])

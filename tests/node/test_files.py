@@ -10,12 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.conftest import launch_spec
 from tests.support.eventually import eventually
 from tfos_lab.core import messages as m
-from tfos_lab.node import failure_note
-from tfos_lab.node.files.listed import read_piece
-from tfos_lab.node.files.working_folder import WorkingFolder
 
 
 def take(node, is_over, *, folder="output", left_out=0, sees=False, keeps=lambda _piece: True):
@@ -104,15 +100,6 @@ def end(node, **taking):
     return take(node, lambda: node.all(m.Drained), **taking)
 
 
-@pytest.mark.parametrize("sees", [True, False], ids=["it sees the folder", "no output is wanted"])
-def test_a_node_writes_where_the_driver_sees_it_and_sends_nothing(start, tmp_path, sees):
-    node = start({"m": (b"x", 10)}, sees=sees, wanted=sees)
-    assert end(node) == {}
-    assert not node.all(m.FilesListed)
-    assert [(told.rank, told.place) for told in node.all(m.OutputOpened)] == ([(0, "")] if sees else [])
-    assert (tmp_path / "run" / "output" / "m").exists() == sees
-
-
 def test_files_are_listed_while_the_function_works_and_at_its_end(start, tmp_path):
     files = {"done.keras": (b"x", 10), "deep/er/done.txt": (b"text", 10), "growing.log": (b"x", -1000)}
     node = start(files, go=tmp_path / "go")
@@ -130,56 +117,6 @@ def test_files_are_listed_while_the_function_works_and_at_its_end(start, tmp_pat
     assert not Path(node.all(m.OutputOpened)[0].place).exists()
 
 
-def change(folder, ctx):
-    """Save a model, then a better one, and remove another, when told to."""
-    best, old = Path(ctx.output_dir, "best.keras"), Path(ctx.output_dir, "old.keras")
-    for path in (best, old):
-        path.write_bytes(b"first")
-        os.utime(path, (time.time() - 30,) * 2)
-    while not Path(folder, "go").exists():
-        time.sleep(0.01)
-    old.unlink()
-    best.write_bytes(b"better")
-    os.utime(best, (time.time() - 20,) * 2)
-
-
-def test_files_that_have_changed_and_gone_are_listed_as_they_are(start, tmp_path):
-    node = start(str(tmp_path), change)
-    take(node, lambda: any(len(listed.files) == 2 for listed in node.all(m.FilesListed)))
-    [before] = [file for file in node.all(m.FilesListed)[-1].files if file.name == "best.keras"]
-    (tmp_path / "go").touch()
-    assert end(node) == {"best.keras": b"better"}
-    [after] = last_list(node).files
-    assert (after.name, after.size_bytes) == ("best.keras", 6)
-    assert after.changed_ns > before.changed_ns
-
-
-def test_a_list_is_sent_once_for_as_long_as_nothing_changes(start, tmp_path):
-    node = start({"m": (b"x", 100)}, go=tmp_path / "go")
-    take(node, lambda: len(node.all(m.FilesListed)) == 1)
-    for _ in range(4):
-        assert node.beats()
-    assert len(node.all(m.FilesListed)) == 1
-    (tmp_path / "go").touch()
-    assert end(node) == {"m": b"x"}
-
-
-def test_a_large_file_comes_in_pieces_while_the_node_lives(start):
-    data = os.urandom(20 << 20)
-    node = start({"large": (data, 10)})
-    node.outcome()
-    node.send(m.Finish(grace_s=5.0))
-    listed = node.wait_for(m.FilesListed, lambda listed: listed.last)
-    [file] = listed.files
-    for offset in range(0, len(data), m.PIECE_BYTES):
-        node.send(m.PieceWanted("output", "large", offset, m.PIECE_BYTES, file.changed_ns))
-    eventually(lambda: node.poll() or len(node.all(m.FilePiece)) == len(data) // m.PIECE_BYTES)
-    assert b"".join(piece.data for piece in node.all(m.FilePiece)) == data
-    assert node.beats()
-    node.send(m.FilesTaken("output", listed.number))
-    node.wait_for(m.Drained)
-
-
 def test_an_answer_to_another_list_is_none(start):
     node = start({"m": (b"x", 0)})
     node.outcome()
@@ -192,17 +129,6 @@ def test_an_answer_to_another_list_is_none(start):
     node.wait_for(m.Drained)
 
 
-def test_a_file_that_has_changed_since_it_was_listed_is_not_sent(tmp_path):
-    path = tmp_path / "m"
-    path.write_bytes(b"first")
-    wanted = m.PieceWanted("output", "m", 0, 5, path.stat().st_mtime_ns)
-    assert read_piece(0, wanted, path).data == b"first"
-    os.utime(path, (0, 0))
-    assert read_piece(0, wanted, path) == m.FilePiece(0, "output", "m", 0, b"", "it changed while it was read")
-    assert read_piece(0, m.PieceWanted("output", "m", 0, 6), path).problem == "it changed while it was read"
-    assert read_piece(0, wanted, tmp_path / "gone").problem == "No such file or directory"
-
-
 def test_partial_files_of_our_own_and_what_links_lead_to_are_not_listed(start):
     partial = {".tfos-partial-model.keras": (b"x", 10), ".tfos-partial-model/variables": (b"x", 10)}
     node = start({**partial, "m": (b"x", 0), "link": ("/etc/hostname", 0), "folder": ("/etc", 0)})
@@ -210,10 +136,18 @@ def test_partial_files_of_our_own_and_what_links_lead_to_are_not_listed(start):
     assert last_list(node).links == 2
 
 
-def test_a_link_that_takes_the_place_of_a_listed_file_is_not_followed(tmp_path):
-    (tmp_path / "own").write_bytes(b"own")
-    (tmp_path / "two").symlink_to(tmp_path / "own")
-    assert read_piece(0, m.PieceWanted("output", "two", 0, 3), tmp_path / "two").data == b""
+def test_what_has_changed_since_it_was_listed_or_is_a_link_now_is_not_sent(start, tmp_path):
+    node = start({"changed": (b"first", 10), "two": (b"own", 10)}, go=tmp_path / "never")
+    listed = {file.name: file for file in node.wait_for(m.FilesListed, lambda one: len(one.files) == 2).files}
+    [place] = Path(tempfile.gettempdir()).glob(f"tfos_lab-*/c-{tmp_path.name[-20:]}-*/output")
+    os.utime(place / "changed", (0, 0))
+    (place / "two").unlink()
+    (place / "two").symlink_to(place / "changed")
+    for name, changed_ns in {"changed": listed["changed"].changed_ns, "two": 0}.items():
+        node.send(m.PieceWanted("output", name, 0, 3, changed_ns))
+        piece = node.wait_for(m.FilePiece, lambda piece, name=name: piece.name == name)
+        assert piece.data == b""
+        assert piece.problem
 
 
 def test_what_the_driver_does_not_take_is_kept_on_the_host_and_replaces_nothing(start):
@@ -237,85 +171,6 @@ def test_an_agent_that_ends_early_keeps_files_that_the_driver_does_not_have(star
         take(node, node.beats)
     node.close()
     assert (place / "m").exists() != is_taken
-
-
-def test_files_that_the_driver_could_not_store_are_kept(start):
-    node = start({"m": (b"x", 0)})
-    end(node, keeps=lambda _piece: False)
-    node.end()
-    assert Path(settled(node).place, "m").exists()
-
-
-# ---- the working folder ---------------------------------------------------------------------------------------------
-
-
-def write_beside(names, ctx):
-    for name in names:
-        Path(name).write_text(name)
-
-
-@pytest.mark.parametrize("sees", [True, False])
-def test_files_of_the_working_folder_are_listed_even_where_the_output_folder_is_shared(start, tmp_path, sees):
-    (tmp_path / "notebook").mkdir()
-    (tmp_path / "notebook" / "shown.csv").touch()
-    node = start(["m.keras"], write_beside, sees=sees, cwd=str(tmp_path / "notebook"))
-    assert end(node) == {"work/m.keras": b"m.keras"}
-    assert settled(node) == m.OutputSettled(rank=0)
-
-
-def test_files_of_the_working_folder_are_reported_where_no_output_is_wanted(start, tmp_path):
-    node = start(["m.keras"], write_beside, wanted=False, cwd=str(tmp_path))
-    assert end(node) == {}
-    assert node.all(m.OutputSettled) == [m.OutputSettled(rank=0, dropped=1, dropped_bytes=7)]
-
-
-def working_folder(root, name, cwd):
-    """Make the working folder of a node of a user whose folder this is; return its path."""
-    (root / name).mkdir(parents=True)
-    return Path(WorkingFolder(root / name).make(launch_spec(cwd=str(cwd))))
-
-
-def test_nodes_and_runs_share_the_links_to_what_is_in_a_folder(tmp_path):
-    notebook, user = tmp_path / "notebook", tmp_path / "user"
-    (notebook / "sub").mkdir(parents=True)
-    for name in ("a.csv", "sub/b.csv"):
-        (notebook / name).write_text(name)
-    first, second = (working_folder(user, f"c-{rank}-1", notebook) for rank in range(2))
-    for name in ("a.csv", "sub/b.csv"):
-        assert (second / name).read_text() == name
-        assert os.path.samestat((first / name).lstat(), (second / name).lstat())
-    # What is there since, or is there again, or elsewhere by the same name, is linked as it is.
-    (notebook / "c.csv").touch()
-    (first / "a.csv").unlink()
-    shutil.rmtree(user / "links")
-    third = working_folder(user, "d-0-1", notebook)
-    assert sorted(path.name for path in third.iterdir()) == ["a.csv", "c.csv", "sub"]
-    other = working_folder(user, "e-0-1", notebook / "sub")
-    assert [path.readlink() for path in other.iterdir()] == [notebook / "sub/b.csv"]
-
-
-def test_links_that_are_a_day_old_go_when_others_are_made(tmp_path):
-    user = tmp_path / "user"
-    for number in range(2):
-        (tmp_path / f"notebook{number}").mkdir()
-    working_folder(user, "c-0-1", tmp_path / "notebook0")
-    [old] = (user / "links").iterdir()
-    os.utime(old, (time.time() - 90_000.0,) * 2)
-    working_folder(user, "d-0-1", tmp_path / "notebook1")
-    [new] = (user / "links").iterdir()
-    assert new != old
-
-
-def test_what_runs_leave_for_a_day_is_not_looked_through_by_later_nodes(tmp_path):
-    """They look through the user's folder, where it is two entries, however much there is."""
-    for number in range(20):
-        (tmp_path / f"notebook{number}").mkdir()
-        node = tmp_path / "user" / f"c-{number}-1"
-        working_folder(node.parent, node.name, tmp_path / f"notebook{number}")
-        failure_note.leave(node, "it is full")
-        shutil.rmtree(node)
-        assert failure_note.recall(node) == "it is full"
-    assert {path.name for path in (tmp_path / "user").iterdir()} == {"links", "failed"}
 
 
 # ---- event files ----------------------------------------------------------------------------------------------------
@@ -374,27 +229,6 @@ def test_files_of_nodes_before_a_restart_are_listed_after_those_of_the_last(chie
         "chief-0-restart-1/c.tfevents",
         "chief-0/a.tfevents",
     ]
-
-
-def test_a_file_that_grows_is_listed_while_the_function_runs_and_read_from_where_it_ended(run, tmp_path):
-    def write(args, ctx):
-        path = Path(ctx.log_dir, "a.tfevents")
-        for number in range(3):
-            with path.open("ab") as file:
-                file.write(b"x" * 10)
-            while not Path(args, str(number)).exists():
-                time.sleep(0.01)
-
-    node = run(write, str(tmp_path), start={"is_chief": True, "log_dir": str(tmp_path)})
-    for number in range(3):
-        size = 10 * (number + 1)
-        listed = node.wait_for(m.FilesListed, lambda listed, size=size: listed.files[0].size_bytes == size)
-        node.send(m.PieceWanted("events", "a.tfevents", size - 10, 10))
-        piece = node.wait_for(m.FilePiece, lambda piece, size=size: piece.offset == size - 10)
-        assert piece.data == b"x" * 10
-        node.send(m.FilesTaken("events", listed.number))
-        (tmp_path / str(number)).touch()
-    node.outcome()
 
 
 def test_a_driver_that_does_not_answer_is_not_waited_for(chief):

@@ -29,18 +29,6 @@ def owner(request):
 # ---- one for equal environments -------------------------------------------------------------------------------------
 
 
-def test_variables_that_are_read_at_import_choose_the_fork_server_which_starts_once(run):
-    def server_of(environ=None, **env):
-        environ = os.environ | (environ or {})
-        return run(os.getppid, environ=dict(environ), extra_env=QUICK_ENV | env)
-
-    same = [server_of(), server_of({"HOME": "/elsewhere", "USER": "me", "TF_CONFIG": "{}"}), server_of()]
-    others = [server_of(TF_USE_LEGACY_KERAS="1"), server_of(LD_LIBRARY_PATH="/l"), server_of(ANY="x")]
-    servers = [node.result() for node in (*same, *others)]
-    assert servers[:3] == servers[:1] * 3
-    assert len(set(servers)) == 4
-
-
 # Prints the fork server before and after what `cluster.model()` makes a kernel import.
 _IMPORT = """
 import json, os
@@ -125,14 +113,6 @@ def test_a_python_that_cannot_start_is_reported_with_the_end_of_its_log(run):
     assert "encodings" in outcome.message
 
 
-def test_a_fork_server_exits_when_it_has_been_idle(tmp_path):
-    path = tmp_path / "idle.sock"
-    code = "from tfos_lab.node.forkserver.main import main; main()"
-    options = ["--kind", "plain", "--socket", str(path), "--idle-s", "0.1"]
-    subprocess.run([sys.executable, "-c", code, *options], check=True, cwd=Path.cwd())
-    eventually(lambda: not path.exists())
-
-
 def test_fork_servers_that_end_together_leave_nothing(short_folder):
     folder = short_folder / "owner"
     folder.mkdir()
@@ -150,20 +130,6 @@ def test_fork_servers_that_end_together_leave_nothing(short_folder):
 def test_a_fork_server_has_a_minute_to_answer_from_the_end_of_its_imports_on(began_s_ago, imports_took_s, hangs):
     began_s = time.monotonic() - began_s_ago
     assert ServerRecord(1, began_s, imports_took_s).hangs(asked_s=began_s + 1.0) == hangs
-
-
-def test_a_process_dies_with_its_fork_server_which_is_replaced_for_the_next_one(run, owner):
-    node = run(wait_forever, owner=owner)
-    child = psutil.Process(node.pid)
-    server = child.parent()
-    server.kill()
-    assert gone(child)
-    assert node.outcome().kind == "exited"
-    assert run(os.getppid, owner=owner).result() != server.pid
-
-
-def wait_forever():
-    threading.Event().wait()
 
 
 def gone(process):
@@ -260,6 +226,13 @@ def test_what_is_old_goes_after_its_time_unless_it_is_in_use(root, start_a_node)
         assert all(path.exists() for path in (*stays, used))
     start_a_node()
     assert not used.exists()
+
+
+def test_links_to_a_working_folder_go_after_a_day_with_the_next_node(root, run, tmp_path):
+    (root / "links").mkdir()
+    old, young = leave(root / "links", "old"), leave(root / "links", "young", age_s=60.0)
+    run(print, cwd=str(tmp_path)).outcome()
+    assert (old.exists(), young.exists()) == (False, True)
 
 
 def test_thousands_of_entries_go(root, start_a_node):

@@ -29,13 +29,6 @@ def reserve(launch):
     return reserve
 
 
-def test_no_gpu_is_given_to_two_nodes_and_those_of_one_that_ends_are_free(reserve):
-    nodes, gpus = zip(*(reserve(gpus_wanted=wanted) for wanted in (1, 1, 2, 1)), strict=True)
-    assert gpus == (["0"], ["1"], ["2"], [])
-    nodes[1].close()
-    assert reserve(gpus_wanted=3)[1] == ["1"]
-
-
 @pytest.mark.parametrize(
     ("variable", "gpus"),
     [

@@ -269,59 +269,54 @@ def test_with_tf_keras_metrics_within_an_epoch_are_not_summed_over_workers(run):
     assert metrics["loss"].tolist() == pytest.approx([0.25] * len(metrics))
 
 
-def fit_while_the_loss_falls(args, ctx):
+def fit_while_the_loss_falls(ways, ctx):
     """Fit in a few ways a model whose loss falls by the same factor with each step; return what was reported."""
-    import keras
     import tensorflow as tf
-    import tf_keras
-
-    from tfos_lab.node.keras.callbacks import progress_callback
+    from tensorflow import keras
 
     # The last batch of an epoch has two rows only.
     rows, truth = np.ones((4 * (FALLING_STEPS - 1) + 2, 1), "float32"), [0, 1] * (2 * FALLING_STEPS - 1)
     labels = np.asarray(truth, "float32")[:, None]
     dataset = tf.data.Dataset.from_tensor_slices((rows, {"answer": np.ones_like(rows), "sign": labels}))
     found = {}
-    for name, library, options in [
-        ("keras", keras, {}),
-        ("several steps at once", keras, {"steps_per_execution": 4}),
-        ("compiled", keras, {"jit_compile": True}),
-        ("tf_keras", tf_keras, {}),
-        ("tf_keras, several steps at once", tf_keras, {"steps_per_execution": 4}),
-    ]:
-        with tf.distribute.get_strategy().scope():
-            x = library.Input((1,))
-            answer = library.layers.Dense(1, kernel_initializer="zeros", use_bias=False, name="answer")(x)
-            sign = library.layers.Dense(1, "sigmoid", trainable=False, name="sign")(x)
-            model = library.Model(x, {"answer": answer, "sign": sign})
-            model.compile(
-                library.optimizers.SGD(FALLING_RATE),
-                loss={"answer": "mse"},
-                metrics={"answer": ["mae"], "sign": [library.metrics.AUC(name="auc")]},
-                **options,
-            )
+    for name, options in ways.items():
+        x = keras.Input((1,))
+        answer = keras.layers.Dense(1, kernel_initializer="zeros", use_bias=False, name="answer")(x)
+        sign = keras.layers.Dense(1, "sigmoid", trainable=False, name="sign")(x)
+        model = keras.Model(x, {"answer": answer, "sign": sign})
+        model.compile(
+            keras.optimizers.SGD(FALLING_RATE),
+            loss={"answer": "mse"},
+            metrics={"answer": ["mae"], "sign": [keras.metrics.AUC(name="auc")]},
+            **options,
+        )
         reports = found[name] = []
 
         def report(step, total_steps=None, reports=reports, **metrics):
             reports.append((step, metrics))
 
-        model.fit(dataset.batch(4), epochs=3, callbacks=[progress_callback(library, report)], verbose=0)
+        ctx.report = report
+        model.fit(dataset.batch(4), epochs=3, callbacks=ctx.callbacks(), verbose=0)
     return found
 
 
 FALLING_STEPS, FALLING_RATE = 41, 0.01
+KERAS_3 = {"keras": {}, "several steps at once": {"steps_per_execution": 4}, "compiled": {"jit_compile": True}}
+KERAS_2 = {"tf_keras": {}, "tf_keras, several steps at once": {"steps_per_execution": 4}}
 
 
 @pytest.fixture(scope="module")
 def falling(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch, running_clusters({"local": "processes", "grace": 2.0}) as start:
         patch.setenv("TFOS_LAB_RUNS", str(tmp_path_factory.mktemp("falling")))
-        return start(fit_while_the_loss_falls, None, cluster_size=1).wait(timeout=300)["chief:0"]
+        found = {}
+        for ways, legacy in ((KERAS_3, "0"), (KERAS_2, "1")):
+            options = {"cluster_size": 1, "env": {"TF_USE_LEGACY_KERAS": legacy}}
+            found |= start(fit_while_the_loss_falls, ways, **options).wait(timeout=300)["chief:0"]
+        return found
 
 
-@pytest.mark.parametrize(
-    "way", ["keras", "several steps at once", "compiled", "tf_keras", "tf_keras, several steps at once"]
-)
+@pytest.mark.parametrize("way", [*KERAS_3, *KERAS_2])
 def test_a_curve_has_the_means_of_a_few_steps_and_does_not_jump_where_an_epoch_begins(falling, way):
     reports = falling[way]
     errors = [(1 - 2 * FALLING_RATE) ** step for step in range(3 * FALLING_STEPS)]

@@ -1,122 +1,192 @@
 """Training on N nodes equals training in one process on the same global batches, to 1e-5, in every reported number.
 
 For numbers of rows and nodes, batch sizes and partitions at the edges, with and without weights: with Keras 3, with
-tf_keras, and in a custom loop with ``tf.nn.compute_average_loss(…, sample_weight=w)``.
+tf_keras, and in a custom loop with ``tf.nn.compute_average_loss(…, sample_weight=w)``. Other models and optimizers are
+in `tests/ordinary_models`.
 """
 
 from __future__ import annotations
+
+import functools
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tfos_lab
-from tests.node.exact_training import EPOCHS, read_when_there, train_examples, write
+from tests.ordinary_models.training import of_all_nodes, recorded
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(600)]
 
 TOLERANCE = 1e-5
+EPOCHS = 3
 # One pass to record the batches, the epochs of training, and `evaluate`.
 READINGS = EPOCHS + 2
-
-
-class Trainer:
-    """A cluster that works through examples."""
-
-    def __init__(self, loop, nodes, folder, spark):
-        self.loop = loop
-        self._nodes = nodes
-        self._folder = folder
-        self._spark = spark
-        self._count = 0
-        env = {"TF_USE_LEGACY_KERAS": "1"} if loop == "tf_keras" else {}
-        self.cluster = tfos_lab.run(train_examples, str(folder), cluster_size=nodes, env=env, spark=spark, name="exact")
-
-    def train(self, partitions, **fields):
-        """Return the results of each node, and those of one process."""
-        random = np.random.default_rng(sum(partitions))
-        rows = [
-            (random.normal(size=3).tolist(), float(random.random() < 0.4), float(random.choice([0.0, 0.5, 1.0, 2.5])))
-            for _ in range(sum(partitions))
-        ]
-        if "loss scale" in fields.get("kind", ""):
-            rows[50] = (rows[50][0], 1e8, 1.0)  # its gradients overflow
-        self._count += 1
-        write(self._folder / f"{self._count}.json", {"loop": self.loop, "rows": rows, **fields})
-        self.cluster.train(self._frame(rows, partitions), epochs=READINGS)
-        names = [*map(str, range(self._nodes)), "alone"]
-        *nodes, alone = (self._result(name) for name in names)
-        assert alone.pop("rows") == list(range(len(rows)))
-        return nodes, alone
-
-    def _frame(self, rows, partitions):
-        numbered = [(number, *row) for number, row in enumerate(rows)]
-        ends = np.cumsum(partitions)
-        parts = [numbered[end - size : end] for end, size in zip(ends, partitions, strict=True)]
-        rdd = self._spark.sparkContext.parallelize(parts, len(parts)).flatMap(list)
-        return self._spark.createDataFrame(rdd, "id long, x array<float>, y float, weight float")
-
-    def _result(self, name):
-        path = self._folder / f"{self._count}-{name}.result"
-        while not path.exists():
-            assert not self.cluster.wait_a_step(), self.cluster.logs(tail=20)
-        return read_when_there(path)
-
-    def close(self):
-        write(self._folder / f"{self._count + 1}.json", None)
-        self.cluster.shutdown(timeout=60)
-
-
 NODES = {"keras": 3, "tf_keras": 2, "by hand": 2}
 # How rows become steps is the same whoever trains on them, and `test_batches` has its laws: all loops have the edges at
-# which some rows do not count.
-EDGES = [
-    ([0, 1, 0, 1], 4, True, "exact"),  # fewer rows than nodes
-    ([7, 0, 31, 2, 19], 11, True, "pad"),
-]
-MORE_EDGES = [
-    ([96, 1], 16, False, "exact"),  # a row more than full batches
-    ([5, 0, 2], 1, True, "exact"),
-]
-
-by_loop = pytest.mark.parametrize("trainer", NODES, indirect=True)
+# which some rows do not count. Each has the rows of its partitions, the batch size, whether it is weighted, the
+# remainder, and whether the length of an epoch is known before training.
+EDGES = {
+    "a length that is not known yet": ([40, 0, 33], 8, False, "exact", False),
+    "fewer rows than nodes": ([0, 1, 0, 1], 4, True, "exact", True),
+    "padded batches": ([7, 0, 31, 2, 19], 11, True, "pad", True),
+    "a row more than full batches": ([96, 1], 16, False, "exact", True),
+    "batches of one row": ([5, 0, 2], 1, True, "exact", True),
+}
 
 
-@pytest.fixture(scope="module")
-def trainer(request, tmp_path_factory, spark_sessions):
-    """A cluster for a loop."""
-    loop = request.param
-    trainer = Trainer(loop, NODES[loop], tmp_path_factory.mktemp("exact"), spark_sessions.get("local"))
-    yield trainer
-    trainer.close()
+def rows_of(partitions):
+    """Return features, labels and weights of as many rows."""
+    count = sum(partitions)
+    random = np.random.default_rng(count)
+    x = random.normal(size=(count, 3)).astype(np.float32)
+    y = (random.random(count) < 0.4).astype(np.float32)
+    return x, y, random.choice([0.0, 0.5, 1.0, 2.5], count).astype(np.float32)
 
 
-@by_loop
-def test_a_feed_whose_length_is_not_known_yet_is_trained_on_in_as_many_steps_as_it_has(trainer):
-    check(*trainer.train([40, 0, 33], batch_size=8, weighted=False, remainder="exact", cold=True))
+def frame_of(spark, partitions):
+    x, y, weight = (column.tolist() for column in rows_of(partitions))
+    numbered = list(zip(range(len(x)), x, y, weight, strict=True))
+    ends = np.cumsum(partitions)
+    parts = [numbered[end - size : end] for end, size in zip(ends, partitions, strict=True)]
+    rdd = spark.sparkContext.parallelize(parts, len(parts)).flatMap(list)
+    return spark.createDataFrame(rdd, "id long, x array<float>, y float, weight float")
 
 
-@by_loop
-def test_optimizers_see_what_they_would_in_one_process(trainer):
-    """One for each loop: others are in tests/ordinary_models."""
-    kind = "accumulation" if trainer.loop == "by hand" else "loss scale"
-    check(*trainer.train([40, 37, 30], batch_size=16, weighted=True, remainder="exact", kind=kind))
+# ---- what nodes run -------------------------------------------------------------------------------------------------
 
 
-@by_loop
-def test_nodes_train_as_one_process_does(trainer):
-    for edge in EDGES + (MORE_EDGES if trainer.loop == "keras" else []):
-        partitions, batch_size, weighted, remainder = edge
-        check(*trainer.train(partitions, batch_size=batch_size, weighted=weighted, remainder=remainder))
+def train_examples(args, ctx):
+    """Train on the rows of one feed after another; the chief then trains alone on the same global batches."""
+    import tensorflow as tf
+
+    loop, folder = args
+    # To make graphs faster that run a few times takes longer than to run them.
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    strategy, found = ctx.strategy(), []
+    for number, (partitions, batch_size, weighted, remainder, is_known) in enumerate(EDGES.values()):
+        weight = "weight" if weighted else None
+        dataset = ctx.dataset(batch_size, features=["x", "id"], label="y", weight=weight, remainder=remainder)
+        batches = dataset.map(lambda features, y, w: (features["id"], y, w))
+        rows = dataset.map(lambda features, y, w: (features["x"], y, w))
+        mine = recorded(batches) if is_known else None
+        together = train(loop, rows, strategy)
+        shares = of_all_nodes(ctx, Path(folder) / str(number), recorded(batches) if mine is None else mine)
+        steps = [[row for share in step for row in share] for step in zip(*shares, strict=True)]
+        assert sorted(row for step in steps for row in step) == list(range(sum(partitions)))
+        alone = train(loop, global_batches(partitions, steps, weighted), None) if ctx.is_chief else None
+        found.append((together, alone))
+    return found
 
 
-def check(nodes, alone):
-    """Compare all that the nodes have reported with what one process has, and their weights with one another's."""
-    for node in nodes:
-        assert node.keys() == alone.keys()
-        assert node["weights"] == nodes[0]["weights"]
-        for weight, expected in zip(node["weights"], alone["weights"], strict=True):
+def global_batches(partitions, steps, weighted):
+    import tensorflow as tf
+
+    x, y, weight = rows_of(partitions)
+
+    def generate():
+        for step in steps:
+            yield x[step], y[step], weight[step] if weighted else np.ones(len(step), np.float32)
+
+    specs = (tf.TensorSpec((None, 3)), tf.TensorSpec((None,)), tf.TensorSpec((None,)))
+    # Where Keras does not know how long an epoch is, a single process counts a step too many.
+    known = tf.data.experimental.assert_cardinality(len(steps))
+    return tf.data.Dataset.from_generator(generate, output_signature=specs).apply(known)
+
+
+@functools.cache
+def made_model(loop, strategy):
+    """Return the model of a strategy, and the weights that it begins with: it is tracing it that takes seconds."""
+    import tensorflow as tf
+    from tensorflow import keras
+
+    with (strategy or tf.distribute.get_strategy()).scope():
+        keras.utils.set_random_seed(3)
+        # In a loop of one's own, nobody adds up losses by rows.
+        penalty = keras.regularizers.L2(0.1) if loop != "by hand" else None
+        inputs = keras.Input((3,))
+        hidden = keras.layers.Dense(
+            4, "tanh", kernel_regularizer=keras.regularizers.L2(0.01), activity_regularizer=penalty
+        )(inputs)
+        model = keras.Model(inputs, keras.layers.Dense(1, "sigmoid")(hidden))
+        model.compile(
+            keras.optimizers.SGD(0.5),
+            loss="binary_crossentropy",
+            metrics=["accuracy", "mae"],
+            weighted_metrics=[keras.metrics.BinaryAccuracy(name="weighted"), keras.metrics.AUC(name="auc")],
+        )
+    return model, model.get_weights()
+
+
+def train(loop, rows, strategy):
+    """Train as a loop does, from the same weights; return all numbers that are reported, and the weights."""
+    model, weights = made_model(loop, strategy)
+    model.set_weights(weights)
+    numbers = train_by_hand(model, rows, strategy) if loop == "by hand" else fit(model, rows)
+    return [weight.tolist() for weight in model.get_weights()], numbers
+
+
+def fit(model, rows):
+    from tensorflow import keras
+
+    live = []
+    watch = keras.callbacks.LambdaCallback(on_train_batch_end=lambda step, logs: live.append(dict(logs)))
+    taken = int(model.optimizer.iterations.numpy())
+    history = model.fit(rows, epochs=EPOCHS, callbacks=[watch], verbose=0, shuffle=False).history
+    epochs = [dict(zip(history, values, strict=True)) for values in zip(*history.values(), strict=True)]
+    evaluated = model.evaluate(rows, verbose=0, return_dict=True)
+    return [*live, *epochs, evaluated, {"steps": int(model.optimizer.iterations.numpy()) - taken}]
+
+
+def train_by_hand(model, rows, strategy):
+    import tensorflow as tf
+
+    def step(x, y, w):
+        with tf.GradientTape() as tape:
+            losses = tf.keras.losses.binary_crossentropy(tf.reshape(y, (-1, 1)), model(x, training=True))
+            if strategy is None:
+                loss = tf.reduce_mean(w * losses) + tf.add_n(model.losses)
+            else:
+                loss = tf.nn.compute_average_loss(losses, sample_weight=w)
+                loss += tf.nn.scale_regularization_loss(tf.add_n(model.losses))
+        gradients = tape.gradient(loss, model.trainable_variables)
+        model.optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        return loss
+
+    def take(batch):
+        return step(*batch) if strategy is None else strategy.reduce("SUM", strategy.run(traced, args=batch), axis=None)
+
+    traced = tf.function(step, reduce_retracing=True)
+    batches = rows if strategy is None else strategy.experimental_distribute_dataset(rows)
+    live = [{"loss": float(take(batch))} for _ in range(EPOCHS) for batch in batches]
+    for _ in rows:  # as often as `fit` and `evaluate` read the rows
+        pass
+    return live
+
+
+# ---- tests ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module", params=NODES)
+def trained(request, tmp_path_factory, spark_sessions):
+    """What each node of a loop has found, and one process, by the edge."""
+    folder, spark = tmp_path_factory.mktemp("exact"), spark_sessions.get("local")
+    env = {"TF_USE_LEGACY_KERAS": "1"} if request.param == "tf_keras" else {}
+    options = {"cluster_size": NODES[request.param], "env": env, "spark": spark, "name": "exact"}
+    with tfos_lab.run(train_examples, (request.param, str(folder)), **options) as cluster:
+        for partitions, *_ in EDGES.values():
+            cluster.train(frame_of(spark, partitions), epochs=READINGS)
+        results = cluster.wait(timeout=400)
+    return {edge: [node[number] for node in results.values()] for number, edge in enumerate(EDGES)}
+
+
+@pytest.mark.parametrize("edge", EDGES)
+def test_nodes_train_as_one_process_does(trained, edge):
+    alone = trained[edge][0][1]
+    for weights, numbers in (together for together, _ in trained[edge]):
+        assert weights == trained[edge][0][0][0], "all nodes have the same bits"
+        for weight, expected in zip(weights, alone[0], strict=True):
             np.testing.assert_allclose(weight, expected, rtol=0, atol=TOLERANCE)
-        for what in node.keys() - {"weights"}:
-            assert len(node[what]) == len(alone[what])
-            for shown, expected in zip(node[what], alone[what], strict=True):
-                assert shown == pytest.approx(expected, abs=TOLERANCE, rel=TOLERANCE), what
+        assert len(numbers) == len(alone[1])
+        for shown, expected in zip(numbers, alone[1], strict=True):
+            assert shown == pytest.approx(expected, abs=TOLERANCE, rel=TOLERANCE)

@@ -10,10 +10,6 @@ import sys
 import numpy as np
 import pytest
 
-from tfos_lab.core.crossing import to_text
-from tfos_lab.errors import FeedError
-from tfos_lab.node.invoke import outcome_of
-
 # ---- exceptions -----------------------------------------------------------------------------------------------------
 
 
@@ -114,38 +110,6 @@ def test_long_messages_and_tracebacks_are_shortened(cell):
     assert outcome.traceback.startswith("Traceback (most recent call last):")
 
 
-WRAPPED = """{{function_node __wrapped__IteratorGetNext}} FeedError: no more rows come
-Traceback (most recent call last):
-
-  File "script_ops.py", line 269, in __call__
-    ret = func(*args)
-
-tfos_lab.errors.FeedError: no more rows come
-
-{token}
-
-
-\t [[{{node PyFunc}}]] [Op:IteratorGetNext] name:
-""".replace("{token}", to_text(FeedError(reason="no more rows come")).rpartition(" ")[2])
-
-
-@pytest.mark.parametrize(
-    ("module", "name", "message"),
-    [
-        ("tensorflow.python.framework.errors_impl", "FeedError", "no more rows come"),
-        ("somewhere.else", "UnknownError", "FeedError: no more rows come"),
-    ],
-)
-def test_an_error_of_ours_that_tensorflow_has_wrapped_is_unwrapped(run, module, name, message):
-    def read(args):
-        raise type("UnknownError", (Exception,), {"__module__": args[0]})(args[1])
-
-    outcome = run(read, (module, WRAPPED)).outcome()
-    assert (outcome.kind, outcome.error, outcome.message) == ("raised", name, message)
-    assert "in read" in outcome.traceback
-    assert outcome.traceback.rstrip().endswith(message if name == "FeedError" else WRAPPED.rstrip())
-
-
 def test_what_a_coordinator_raises_for_a_lost_parameter_server_is_a_consequence(run):
     def lose():
         class PSUnavailableError(Exception):
@@ -157,27 +121,37 @@ def test_what_a_coordinator_raises_for_a_lost_parameter_server_is_a_consequence(
     assert not run(lambda: 1 / 0).outcome().consequence
 
 
-def of_another_shape(tf, keras):
+def of_another_shape():
+    import keras
+
     model = keras.Sequential([keras.Input((784,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
     model.fit(np.zeros((4, 28, 28)), np.zeros(4), verbose=0)
 
 
-def a_label_too_large(tf, keras):
+def a_label_too_large():
+    import keras
+
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     model.fit(np.zeros((4, 2)), np.array([0, 1, 2, 11]), verbose=0)
 
 
-def multiply(tf, keras):
+def multiply():
+    import tensorflow as tf
+
     tf.function(lambda: tf.matmul(tf.zeros((2, 3)), tf.zeros((2, 3))))()
 
 
-def read_what_is_not_there(tf, keras):
+def read_what_is_not_there():
+    import tensorflow as tf
+
     list(tf.data.TFRecordDataset("/nowhere/x"))
 
 
-def fail_in_a_map(tf, keras):
+def fail_in_a_map():
+    import tensorflow as tf
+
     def fail(number):
         raise KeyError("gone")
 
@@ -195,11 +169,8 @@ def fail_in_a_map(tf, keras):
         (fail_in_a_map, r"KeyError: 'gone'"),
     ],
 )
-def test_of_an_error_of_tensorflow_or_keras_the_line_that_informs_is_the_message(fails, told):
-    import keras
-    import tensorflow as tf
-
-    outcome = outcome_of(lambda: fails(tf, keras), None, None)
+def test_of_an_error_of_tensorflow_or_keras_the_line_that_informs_is_the_message(run, fails, told):
+    outcome = run(fails, extra_env={}).outcome()
     assert re.fullmatch(told, outcome.message), outcome.message
     assert f"in {fails.__name__}" in outcome.traceback
     assert outcome.message in outcome.traceback

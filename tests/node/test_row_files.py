@@ -67,14 +67,6 @@ def test_a_node_without_rows_has_one_file_without_rows(node, file_format):
         assert READ[file_format](path).num_rows == 0
 
 
-def test_files_wait_for_all_rows(node):
-    node.open_feed().segment([1, 2])
-    thread, results = in_thread(node.ctx.rows_as_files)
-    node.segment([3], partition=1).complete(3)
-    thread.join(PATIENCE_S)
-    assert numbers_in(results[0], "parquet") == [1, 2, 3]
-
-
 def test_a_failed_feed_a_stream_and_no_feed_at_all_are_told(node, tmp_path):
     with pytest.raises(FeedError, match="this cluster is fed no rows"):
         FedNode(tmp_path).end().ctx.rows_as_files()

@@ -96,21 +96,6 @@ def test_the_innermost_package_says_what_a_node_is_at(run, map_fun, args, condit
     until(run(map_fun, args), lambda stacks: seen(stacks) == (condition, *shown))
 
 
-def test_a_child_that_holds_the_interpreter_s_lock_is_asked_with_a_signal(run):
-    node = run(hold_the_lock)
-    node.wait_for_output(b"there\n")
-
-    def is_in_the_call(stacks):
-        shows_it = "main thread" in stacks.text and "sum(itertools.repeat(0))" in stacks.text
-        return stacks.condition is Condition.LOCKED and shows_it
-
-    for _ in range(2):
-        stacks = until(node, is_in_the_call, patience_s=0.3)
-        assert stacks.place.endswith(", in hold_the_lock")
-        assert "has not answered for 0.3 s" in stacks.text
-        assert "main thread (most recent call last):\n  File " in stacks.text
-
-
 def test_a_child_without_a_handler_is_not_ended_by_the_signal(run):
     node = run(hold_the_lock, "deaf")
     node.wait_for_output(b"there\n")

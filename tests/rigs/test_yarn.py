@@ -23,9 +23,9 @@ import tfos_lab
 from tests.rigs.yarn import place_on
 from tests.support.clusters import running_clusters
 from tests.support.eventually import eventually
+from tests.support.leftovers import scratch_root
 from tests.support.quick import QUICK_ENV
 from tests.support.spark_home import spark_environment
-from tfos_lab.core.runtime_files import scratch_root
 from tfos_lab.data import write_tfrecords
 from tfos_lab.errors import NodeFailed, NoSession
 

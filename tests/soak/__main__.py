@@ -91,7 +91,7 @@ def _rounds(stage, rng: random.Random, until: float) -> str:
     while time.monotonic() < until or number < _FEWEST:
         is_warm = number >= len(ROUNDS)
         kind, fault = _draw(rng, number)
-        what = f"round {number}: {kind.__name__}{f', {fault.do.__name__}' if fault else ''}"
+        what = f"round {number}: {kind}{f', {fault.do.__name__}' if fault else ''}"
         end, times, left = _watched_round(stage, rng, kind, fault, traces, is_warm=is_warm)
         if left:
             return f"{what} ({end}) left: {'; '.join(left)}"
@@ -117,17 +117,15 @@ def _draw(rng: random.Random, number: int):
     from tests.soak.rounds import ROUNDS
 
     later = number - len(ROUNDS)
-    kind = rng.choice(ROUNDS) if later >= 0 else ROUNDS[number]
+    kind = rng.choice([*ROUNDS]) if later >= 0 else [*ROUNDS][number]
     return kind, rng.choice(FAULTS) if later >= 0 and later % 4 == 0 else None
 
 
 def _watched_round(stage, rng: random.Random, kind, fault, traces, *, is_warm: bool) -> tuple[str, str, list[str]]:
     """Play a round; return how it ended, its times, and what it left. One that hangs ends the soak with all stacks."""
-    from tests.soak.rounds import Stream
-
     faulthandler.dump_traceback_later(_ROUND_TIMEOUT_S, exit=True)
     began = time.monotonic()
-    traces.begin(is_stream=kind is Stream)
+    traces.begin(is_stream=kind == "stream")
     try:
         end = _round(stage, random.Random(rng.random()), kind, fault)
         played = time.monotonic()
@@ -143,12 +141,13 @@ def _round(stage, rng: random.Random, kind, fault) -> str:
     from pyspark.errors import PySparkException
 
     from tests.soak.faults import done_to
+    from tests.soak.rounds import Round
     from tfos_lab.driver import start
     from tfos_lab.errors import TfosError
 
     options = fault.chaos_options if fault else {}
     raises = f"worker:{rng.randrange(2)}" if options.get("raises") else ""
-    game = kind(stage, rng, raises=raises, hang_timeout=options.get("hang_timeout", 0.0))
+    game = Round(stage, rng, kind, raises=raises, hang_timeout=options.get("hang_timeout", 0.0))
     try:
         with done_to(game, fault, rng) if fault else contextlib.nullcontext():
             game.play()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import psutil
 
 from tests.support import leftovers
-from tfos_lab.core.runtime_files import scratch_root
+from tests.support.leftovers import scratch_root
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

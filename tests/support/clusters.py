@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tfos_lab
 
-if TYPE_CHECKING:
-    from tfos_lab.driver.cluster import Cluster
 
-
-def run(map_fun: Callable[..., Any], args: Any = None, **options: Any) -> Cluster:
+def run(map_fun: Callable[..., Any], args: Any = None, **options: Any) -> tfos_lab.Cluster:
     """Start a cluster as ``tfos_lab.run`` does; ``driver_ps`` as programs of TensorFlowOnSpark ask for it."""
     if not options.get("driver_ps"):
         return tfos_lab.run(map_fun, args, **options)
@@ -31,7 +28,9 @@ def run(map_fun: Callable[..., Any], args: Any = None, **options: Any) -> Cluste
 
 
 @contextmanager
-def running_clusters(defaults: Mapping[str, Any], *, ranks: int | None = None) -> Iterator[Callable[..., Cluster]]:
+def running_clusters(
+    defaults: Mapping[str, Any], *, ranks: int | None = None
+) -> Iterator[Callable[..., tfos_lab.Cluster]]:
     """Yield a function like ``tfos_lab.run``; clusters that still run at the end of the block are stopped.
 
     Parameters
@@ -43,7 +42,7 @@ def running_clusters(defaults: Mapping[str, Any], *, ranks: int | None = None) -
     """
     clusters = []
 
-    def start(map_fun: Callable[..., Any], args: Any = None, **options: Any) -> Cluster:
+    def start(map_fun: Callable[..., Any], args: Any = None, **options: Any) -> tfos_lab.Cluster:
         options = {"cluster_size": 2, **defaults, **options}
         if ranks is not None:
             options["cluster_size"] = min(options["cluster_size"], ranks)

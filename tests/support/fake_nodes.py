@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.eventually import eventually
+from tfos_lab import Cluster
 from tfos_lab.core import messages as m
 from tfos_lab.core.config import ClusterConfig, assign_roles
 from tfos_lab.core.launchers import LAUNCHERS
 from tfos_lab.core.values import encode_value
-from tfos_lab.driver.cluster import Cluster
 from tfos_lab.driver.head import Head
 from tfos_lab.driver.run_dir import RunDir
 

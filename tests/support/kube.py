@@ -83,10 +83,6 @@ class Kube:
         with self._changed:
             return self._processes[name]
 
-    def logs(self) -> str:
-        """Return what all pods have printed."""
-        return "\n".join(f"==> {log.parent.name}\n{log.read_text()}" for log in sorted(self._folder.glob("*/log")))
-
     def close(self) -> None:
         """End all pods and the server."""
         self._closed.set()

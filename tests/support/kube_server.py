@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 Manifest = dict[str, Any]
@@ -15,24 +15,8 @@ KINDS = {"pods": "Pod", "configmaps": "ConfigMap", "services": "Service"}
 _PATH = re.compile(r"/api/v1/namespaces/([^/]+)/(\w+)(?:/([^/]+))?")
 
 
-class Store(Protocol):
-    """What the server serves."""
-
-    def objects(self, resource: str) -> list[Manifest]: ...
-
-    def found(self, resource: str, name: str) -> Manifest | None: ...
-
-    def create(self, resource: str, namespace: str, found: Manifest) -> Manifest: ...
-
-    def patch(self, resource: str, name: str, change: Manifest) -> Manifest | None: ...
-
-    def delete(self, resource: str, name: str) -> bool: ...
-
-    def changes(self) -> Iterator[Manifest]: ...
-
-
-def make_server(store: Store) -> ThreadingHTTPServer:
-    """Return a server on a free port of loopback; it does not serve yet."""
+def make_server(store: Any) -> ThreadingHTTPServer:
+    """Return a server of a `tests.support.kube.Kube` on a free port of loopback; it does not serve yet."""
     return ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"kube": store}))
 
 
@@ -40,7 +24,7 @@ class _Handler(BaseHTTPRequestHandler):
     """One connection of Spark's Kubernetes client."""
 
     protocol_version = "HTTP/1.1"
-    kube: Store
+    kube: Any
 
     def do_GET(self) -> None:
         _, resource, name, query = self._target()

@@ -8,10 +8,12 @@ next cluster uses them; agents and children that were forked from them may not.
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
 import time
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 
@@ -22,6 +24,11 @@ _NODE_PACKAGE = "tfos_lab.node"
 def mark_this_run() -> None:
     """Mark the environment of all processes that this test run will start."""
     os.environ[_RUN_VARIABLE] = uuid.uuid4().hex
+
+
+def scratch_root() -> Path:
+    """Return the user's folder for sockets, locks and logs of nodes, as docs/security.md names it."""
+    return Path(tempfile.gettempdir()) / f"tfos_lab-{os.getuid()}"
 
 
 class Stock:

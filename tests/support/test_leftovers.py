@@ -51,12 +51,6 @@ def test_a_process_of_ours_that_stays_is_named(lasting_process):
     assert left.startswith(f"process {process.pid} (")
 
 
-def test_what_was_there_before_does_not_count(lasting_thread, lasting_process):
-    lasting_thread.start()
-    lasting_process()
-    assert Stock().leftovers(within_s=0) == []
-
-
 def test_processes_of_another_test_run_do_not_count(lasting_process):
     stock = Stock()
     lasting_process(env={"TFOS_LAB_TEST_RUN": "another"})
