@@ -44,18 +44,6 @@ def state(name, time_s):
     return StateChanged(time_s=time_s, state=name)
 
 
-def test_each_phase_has_its_seconds_since_the_call():
-    history = History(CALLED_S)
-    history.record(state("reserving", 100.2))
-    history.record(state("starting", 100.5))
-    history.mark_released(100.6)
-    history.record(state("running", 101.0))
-    history.record(state("done", 105.0))
-    seconds = {phase: round(value, 3) for phase, value in history.timings.items()}
-    assert seconds == {"launched": 0.2, "reserved": 0.5, "released": 0.6, "running": 1.0, "done": 5.0}
-    assert history.ended_s == 105.0
-
-
 def test_the_story_is_a_line_for_each_change_of_the_run_and_its_nodes():
     history = History(CALLED_S)
     history.record(
@@ -68,26 +56,6 @@ def test_the_story_is_a_line_for_each_change_of_the_run_and_its_nodes():
         "    9.250 s  worker:1 lost: not heard of for 5 s",
         "    9.250 s  failed: worker:1: Lost: it is gone",
     ]
-
-
-def test_what_is_waited_for_may_take_a_lock_under_which_events_are_recorded():
-    history, ended, at_hand = History(CALLED_S), threading.Event(), threading.Lock()
-
-    def end():
-        with at_hand:
-            ended.set()
-            history.record(state("failed", 101.0))
-
-    def has_ended():
-        if not at_hand.locked() and not ended.is_set():
-            other = threading.Thread(target=end)
-            other.start()
-            other.join(60)
-            assert not other.is_alive(), "the event waits for the lock of the one who waits for it"
-        with at_hand:
-            return ended.is_set()
-
-    assert history.wait_for(has_ended, 60.0)
 
 
 def test_a_restart_lasts_until_all_nodes_run_again_or_none_ever_will():
