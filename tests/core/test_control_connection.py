@@ -239,6 +239,22 @@ def test_half_open_connections_take_few_descriptors_and_no_node_is_closed_for_th
         peer.close()
 
 
+def test_a_node_that_has_knocked_is_heard_however_many_come_behind_it(listener):
+    """They come while the driver is busy, so that it takes all of them at once."""
+    nodes, go_on = [], threading.Event()
+    listener._loop.call_soon_threadsafe(go_on.wait)
+    node = threading.Thread(target=lambda: nodes.append(Link(listener.address)))
+    node.start()
+    eventually(lambda: any(waiting for waiting, _ in connections_of(port_of(listener))))
+    peers = [socket.create_connection(("127.0.0.1", port_of(listener))) for _ in range(2 * MOST_STRANGERS)]
+    go_on.set()
+    node.join()
+    nodes[0].send(b"heard")
+    assert data_of(listener) == [b"heard"]
+    for peer in (*peers, *nodes):
+        peer.close()
+
+
 def connections_of(port):
     """Return the server's ends of a port's connections: how many bytes wait to be read, and whether it has taken it."""
     lines = (line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:])
