@@ -23,8 +23,8 @@ NAMES = {1: "chief:0", 2: "worker:0"}
 class Rig:
     """A feed state with one open feed; `asked` are the instructions of the last step."""
 
-    def __init__(self, *, remainder="pad", epochs=2):
-        self.feed_state = FeedState(NAMES, lock_step=True)
+    def __init__(self, *, remainder="pad", epochs=2, lock_step=True):
+        self.feed_state = FeedState(NAMES, lock_step=lock_step)
         opened = m.FeedOpen(feed=-1, epochs=epochs, remainder=remainder, schema="schema", token="token")
         self.asked = self.feed_state.open(opened)
 
@@ -32,10 +32,19 @@ class Rig:
         self.asked = self.feed_state.handle(message, NOW_S)
         return self
 
-    def both_open(self, *batch_sizes, remainders=(None, None), dataset_id=0):
+    def opens(self, rank, batch_size, *, dataset_id=0, remainder=None):
+        return self.handle(m.DatasetOpened(rank, dataset_id, batch_size, remainder))
+
+    def both_open(self, *batch_sizes, remainders=(None, None), **how):
         for rank, size, remainder in zip((1, 2), batch_sizes, remainders, strict=True):
-            self.handle(m.DatasetOpened(rank=rank, dataset_id=dataset_id, batch_size=size, remainder=remainder))
+            self.opens(rank, size, remainder=remainder, **how)
         return self
+
+    def store(self, partition, attempt, rows):
+        return self.handle(m.AttemptStored(1, 0, partition, attempt, rows, 100))
+
+    def returns(self, rank, **outcome):
+        return self.handle(m.Ended(rank, m.Outcome(kind="returned", **outcome)))
 
     def complete(self, rows_1, rows_2):
         """Give each node its rows, which need not be even where they are of files."""
@@ -73,19 +82,62 @@ def test_all_nodes_take_the_same_steps(remainder, batch_sizes, remainders, rows,
 
 
 def test_lock_step_nodes_are_told_together_that_the_length_is_not_known():
-    rig = Rig().handle(m.DatasetOpened(rank=1, dataset_id=0, batch_size=10, remainder=None))
+    rig = Rig().opens(1, 10)
     assert rig.asked == []
-    rig.handle(m.DatasetOpened(rank=2, dataset_id=0, batch_size=10, remainder=None))
-    assert set(rig.sent(m.PlanLater)) == {1, 2}
+    assert set(rig.opens(2, 10).sent(m.PlanLater)) == {1, 2}
     assert rig.complete(20, 20).plans() == {1: 2, 2: 2}
     assert not rig.both_open(10, 10, dataset_id=1).sent(m.PlanLater)
+
+
+def test_each_dataset_has_an_agreement_of_its_own():
+    rig = Rig().both_open(10, 10).complete(40, 40)
+    assert rig.plans() == {1: 4, 2: 4}
+    assert rig.opens(1, 20, dataset_id=1).plans() == {}
+    rig.opens(2, 20, dataset_id=1)
+    assert {plan.dataset_id: plan.steps for plan in rig.sent(m.EpochPlan).values()} == {1: 2}
+
+
+def test_without_lock_step_each_node_reads_its_presharded_rows_to_the_end():
+    rig = Rig(lock_step=False).opens(1, 10).complete(40, 5)
+    assert rig.plans() == {1: 4}
+    assert rig.opens(2, 10).plans()[2] == 1
+
+
+# ---- nodes that want no more rows, and feeds that end early ---------------------------------------------------------
+
+
+def test_a_node_that_has_returned_is_not_waited_for_and_its_rows_give_nobody_a_step():
+    rig = Rig().opens(1, 10).complete(30, 20)
+    assert rig.plans() == {}
+    assert rig.returns(2).plans()[1] == 3
+    assert rig.feed_state.returned == ["worker:0"]
+    assert rig.opens(1, 30, dataset_id=1).plans()[1] == 1
+    assert Rig().both_open(10, 10).returns(2).complete(20, 90).plans()[1] == 2
+
+
+def test_a_feed_that_a_node_has_stopped_is_what_was_committed_by_then():
+    rig = Rig().store(0, "a", 5).both_open(4, 4).handle(m.FeedStopped(rank=2))
+    assert rig.feed_state.stopped_by == "worker:0"
+    rig.asked = rig.feed_state.cut(0, NOW_S)
+    assert {rank: done.rows for rank, done in rig.sent(m.FeedComplete).items()} == {1: 5, 2: 5}
+    assert rig.plans() == {1: 2, 2: 2}
+    assert rig.feed_state.cut(0, NOW_S) == []
+
+
+def test_an_abort_is_sent_to_all_nodes_and_nothing_counts_afterwards():
+    rig = Rig().store(0, "a", 1)
+    rig.asked = rig.feed_state.abort(0, "division by zero")
+    assert {rank: told.reason for rank, told in rig.sent(m.FeedAborted).items()} == dict.fromkeys(
+        [1, 2], "division by zero"
+    )
+    assert rig.store(1, "b", 1).asked == []
+    assert rig.feed_state.abort(0, "again") == []
 
 
 @pytest.mark.parametrize(("first", "second", "told"), [(2, 2, 2), (2, 3, 0), (0, 2, 0), (0, 0, 0)])
 def test_training_was_stopped_early_if_that_was_after_the_same_epoch_on_all_nodes(first, second, told):
     rig = Rig(epochs=4).both_open(4, 4).complete(8, 8)
-    for rank, stopped_after in ((1, first), (2, second)):
-        rig.handle(m.Ended(rank=rank, outcome=m.Outcome(kind="returned", stopped_after=stopped_after)))
+    rig.returns(1, stopped_after=first).returns(2, stopped_after=second)
     [unread] = [i.event for i in rig.asked if isinstance(i, Publish) and isinstance(i.event, RowsUnread)]
     assert unread.stopped_after == told
 
