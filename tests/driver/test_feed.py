@@ -16,8 +16,10 @@ from pyspark.sql import Row
 
 from tests.support.clusters import running_clusters
 from tests.support.data_files import rows, write_parquet, write_records
+from tests.support.eventually import eventually
 from tests.support.quick import QUICK_ENV
 from tfos_lab.errors import ConfigError, FeedError, NodeFailed
+from tfos_lab.launchers.spark.session import tagged, tasks_of
 
 OPTIONS = {"local": "processes", "env": QUICK_ENV, "cluster_size": 1}
 
@@ -186,6 +188,15 @@ def test_what_cannot_be_computed_or_says_nothing_of_its_type_is_told(spark, refu
     assert "None in the first 100 rows: give columns and types yourself" in refusal(of([(None,)] * 2), objects=False)
     with pytest.raises(FeedError, match=r"the RDD's first row cannot be computed: .* ZeroDivisionError: division by"):
         waiting.train(of([1]).map(lambda x: (x / 0,)), objects=False)
+
+
+def test_spark_tells_how_far_it_is_with_all_that_a_job_takes(spark):
+    assert tasks_of(spark, "no such tag") is None
+    with tagged(spark, "tfos-test-tasks", "a test"):
+        spark.range(0, 100, numPartitions=3).repartition(2).collect()
+    partitions, ended, total = eventually(lambda: tasks_of(spark, "tfos-test-tasks"))
+    assert partitions == 2
+    assert ended == total >= 5
 
 
 # As Arrow and Spark say it, in a stack trace.

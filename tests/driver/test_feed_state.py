@@ -145,9 +145,84 @@ def test_training_was_stopped_early_if_that_was_after_the_same_epoch_on_all_node
 # ---- datasets of the nodes' own: a step is known once all have said what they have ----------------------------------
 
 
+PEERS = {1: "chief:0", 3: "worker:0"}
+
+
+class Steps:
+    """What nodes in lock-step agree on, of datasets that each has made itself."""
+
+    def __init__(self, names=PEERS):
+        self.state = FeedState(names, lock_step=True)
+
+    def handle(self, message):
+        return [i for i in self.state.handle(message, NOW_S) if told([i], 1) or told([i], 3) or told([i], 0)]
+
+    def leave(self, rank):
+        return self.handle(m.Ended(rank, m.Outcome(kind="returned")))
+
+
+def told(instructions, rank=1):
+    return [message for to, message in sends(instructions) if to == rank and isinstance(message, m.StepsAgreed)]
+
+
+def ahead(rank, runs=(), *, passage=0, dataset=0, ended=False, drop=False):
+    return m.StepsAhead(rank, dataset, passage, list(runs), ended=ended, drop=drop)
+
+
+def test_a_step_is_known_once_all_nodes_have_said_what_they_have():
+    steps = Steps()
+    assert steps.handle(ahead(1, [(4, 8), (1, 3)])) == []
+    agreed = m.StepsAgreed(0, 0, [(2, 16), (1, 9)])
+    instructions = steps.handle(ahead(3, [(2, 8), (1, 1)]))
+    assert told(instructions) == told(instructions, 3) == [agreed]
+    last = m.StepsAgreed(0, 0, [(1, 8), (1, 3)])
+    assert told(steps.handle(ahead(3, ended=True))) == [last]
+    assert told(steps.handle(ahead(1, ended=True))) == [m.StepsAgreed(0, 0, [], ended=True)]
+
+
+def test_passes_and_datasets_are_counted_by_themselves():
+    steps = Steps()
+    assert steps.handle(ahead(1, [(1, 8)], dataset=1, ended=True)) == []
+    assert steps.handle(ahead(3, ended=True)) == []
+    assert told(steps.handle(ahead(1, ended=True))) == [m.StepsAgreed(0, 0, [], ended=True)]
+    assert told(steps.handle(ahead(3, dataset=1, ended=True))) == [m.StepsAgreed(1, 0, [(1, 8)], ended=True)]
+    assert steps.handle(ahead(1, [(1, 2)], passage=1)) == []
+    assert told(steps.handle(ahead(3, [(1, 2)], passage=1))) == [m.StepsAgreed(0, 1, [(1, 4)])]
+
+
+def test_who_reads_on_learns_that_another_node_has_left_the_pass():
+    steps = Steps()
+    steps.handle(ahead(1, [(3, 8)]))
+    steps.handle(ahead(3, [(1, 8)]))
+    assert told(steps.handle(ahead(3, passage=1))) == [m.StepsAgreed(0, 0, [], left="worker:0")]
+    assert steps.handle(ahead(3, [(1, 8)], passage=1)) == []  # once
+    assert told(steps.handle(ahead(1, passage=1)), 3) == []
+
+
+def test_who_reads_on_learns_that_another_node_has_returned():
+    steps = Steps()
+    steps.handle(ahead(1, [(3, 8)]))
+    assert told(steps.leave(3)) == [m.StepsAgreed(0, 0, [], left="worker:0")]
+    assert told(steps.handle(ahead(1, passage=1))) == [m.StepsAgreed(0, 1, [], left="worker:0")]
+
+
+def test_a_node_that_has_read_to_its_end_may_return():
+    steps = Steps()
+    steps.handle(ahead(3, [(1, 8)], ended=True))
+    assert steps.leave(3) == []
+    assert told(steps.handle(ahead(1, [(2, 8)], ended=True))) == [m.StepsAgreed(0, 0, [(1, 16), (1, 8)], ended=True)]
+
+
+def test_the_others_of_a_lock_step_are_told_of_a_node_that_has_returned():
+    state = FeedState(PEERS, lock_step=True)
+    outcome = m.Outcome(kind="returned", steps=12, dataset_ended=True)
+    assert list(sends(state.handle(m.Ended(3, outcome), NOW_S))) == [(1, m.PeerReturned("worker:0", 12, ended=True))]
+    assert list(sends(state.handle(m.Ended(1, outcome), NOW_S))) == []
+
+
 @given(st.lists(st.lists(st.integers(1, 9), max_size=12), min_size=3, max_size=3), st.booleans(), st.randoms())
 def test_all_steps_of_all_nodes_are_agreed_on_whatever_the_order(sizes, drop, rng):
-    state, found, over = FeedState({rank: str(rank) for rank in range(3)}, lock_step=True), [], []
+    steps, found, over = Steps({rank: str(rank) for rank in range(3)}), [], []
     left = {rank: list(rows) for rank, rows in enumerate(sizes)}
     waiting = set(left)
     while waiting:
@@ -156,11 +231,9 @@ def test_all_steps_of_all_nodes_are_agreed_on_whatever_the_order(sizes, drop, rn
         ended = not left[rank]
         if ended:
             waiting.discard(rank)
-        ahead = m.StepsAhead(rank, 0, 0, [(1, rows) for rows in part], ended=ended, drop=drop)
-        for to, message in sends(state.handle(ahead, NOW_S)):
-            if to == 0 and isinstance(message, m.StepsAgreed):
-                found += [rows for count, rows in message.runs for _ in range(count)]
-                over.append(message.ended)
+        for message in told(steps.handle(ahead(rank, [(1, rows) for rows in part], ended=ended, drop=drop)), 0):
+            found += [rows for count, rows in message.runs for _ in range(count)]
+            over.append(message.ended)
     count = (min if drop else max)(map(len, sizes))
     assert found == [sum(rows[step] for rows in sizes if step < len(rows)) for step in range(count)]
     assert over.count(True) == 1

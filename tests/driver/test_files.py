@@ -131,6 +131,16 @@ def test_files_that_have_changed_replace_those_here_and_those_that_are_gone_go(o
     assert [path.name for path in home.iterdir()] == ["best"]
 
 
+def test_only_so_much_is_on_its_way_and_each_piece_makes_room_for_another(output):
+    stand = output()
+    data = b"x" * (5 << 20)
+    first = stand.ask(listed({"large": data}))
+    assert sum(wanted.size_bytes for wanted in first) < len(data)
+    assert stand.ask(piece("large", data[: m.PIECE_BYTES]))[0].offset == sum(wanted.size_bytes for wanted in first)
+    many = {f"{number}": b"" for number in range(10_000)}
+    assert len(stand.ask(listed(many, number=2))) < len(many)
+
+
 @pytest.mark.parametrize("broken", ["short", "long", "with a problem"])
 def test_a_file_that_does_not_come_whole_is_left_out_and_the_old_one_stays(output, broken):
     stand = output()
@@ -222,6 +232,13 @@ def test_what_stays_on_the_node_s_host_is_noted_with_its_place(output, monkeypat
         "on fake in /tmp/there"
     )
     assert links == "output of chief:0: 1 symbolic link was not copied here"
+
+
+def test_a_list_with_a_size_below_zero_ends_its_sender(output):
+    stand = output()
+    stand.nodes.send(m.FilesListed(0, "output", 1, [m.ListedFile("a", -100), m.ListedFile("b", 100)]))
+    assert eventually(lambda: stand.cluster.ended)
+    assert "FilesListed (a false size)" in str(stand.cluster.head.failure())
 
 
 def test_what_a_node_has_written_by_relative_paths_is_noted_once_if_it_is_not_copied(stand):
