@@ -141,17 +141,20 @@ def test_stages_and_compat_are_there_by_name():
 
 
 def test_cells_lines_and_the_command_line_know_their_words():
-    from tfos_lab import cli
-    from tfos_lab.notebook.cell.export import NotebookCells
-    from tfos_lab.notebook.commands import Commands
-    from tfos_lab.notebook.options import BY_NAME, parse_options
+    from IPython.core.completer import provisionalcompleter
+    from IPython.core.interactiveshell import InteractiveShell
 
-    assert set(CELL_OPTIONS.split()) <= set(BY_NAME)
-    options = parse_options("", {})
-    assert (options.data, options.validation, options.args, options.background) == (None, None, None, False)
-    assert (options.feed.epochs, options.feed.remainder, options.feed.feed_timeout) == (1, "exact", 600)
-    magics = Commands(lambda: NotebookCells([], {}), print)
-    assert set(LINE_MAGICS.split()) == set(magics.complete([]))
+    from tfos_lab import cli
+
+    shell = InteractiveShell.instance()
+    tfos_lab.load_ipython_extension(shell)
+
+    def tab(text):
+        with provisionalcompleter():
+            return {found.text.removesuffix("=") for found in shell.Completer.completions(text, len(text))}
+
+    assert set(CELL_OPTIONS.split()) <= tab("%%tfos ")
+    assert set(LINE_MAGICS.split()) == tab("%tfos ")
     assert set(COMMANDS.split()) == set(cli.COMMANDS)
 
 

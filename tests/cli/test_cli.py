@@ -45,15 +45,6 @@ def test_an_unknown_command_is_refused_with_a_list_of_commands(capsys):
     assert capsys.readouterr().err == f"tfos-lab has no command 'train'; there are {there}\n"
 
 
-def test_an_interrupt_ends_a_command_without_a_traceback(capsys, monkeypatch):
-    def interrupt(*_arguments, **_options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("tfos_lab.driver.pack.pack", interrupt)
-    assert main(["pack"]) == 130
-    assert capsys.readouterr().err == "interrupted\n"
-
-
 def test_help_imports_nothing_heavy():
     code = "import sys; from tfos_lab.cli import main; main(['--help']); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -14,10 +15,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.clusters import running_clusters
+from tests.support.command_line import doctor_finds, tfos_lab_prints
 from tests.support.spark_home import spark_home
-from tfos_lab.driver import doctor
-from tfos_lab.driver.pack import Inventory, pack
-from tfos_lab.errors import ConfigError
+from tfos_lab.cli import main
 
 LIB = Path(f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages")
 
@@ -52,10 +52,20 @@ def prefix(tmp_path):
     return prefix
 
 
-@pytest.fixture
-def inventory(prefix):
-    """What is in that environment."""
-    return Inventory(prefix, prefix / LIB)
+@contextlib.contextmanager
+def as_python_of(folder):
+    """Have this process take itself for the Python of an environment."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.prefix", str(folder))
+        patch.setattr("sysconfig.get_path", lambda _name: str(folder / LIB))
+        yield
+
+
+def pack(folder, *arguments):
+    """Run ``tfos-lab pack`` in an environment; return the archive and what was printed."""
+    with as_python_of(folder):
+        printed = tfos_lab_prints("pack", *arguments)
+    return Path(printed.partition(" (")[0]), printed
 
 
 @pytest.fixture(autouse=True)
@@ -86,87 +96,64 @@ def names_in(archive):
         return opened.getnames()
 
 
-def test_it_works_where_it_is_unpacked(inventory, python_in, prefix):
-    packed = pack(inventory=inventory)
+def test_it_works_where_it_is_unpacked(prefix, python_in):
+    archive, _ = pack(prefix)
     prefix.rename(prefix.with_name("moved"))
-    place, folder = python_in(packed.path, "python", "-c", "import installed; print(installed.__file__)")
+    place, folder = python_in(archive, "python", "-c", "import installed; print(installed.__file__)")
     assert Path(place).is_relative_to(folder / LIB)
+    said, folder = python_in(archive, "say-prefix")
+    assert said == str(folder), "its scripts start its own Python"
 
 
-def test_its_scripts_start_its_own_python(inventory, python_in):
-    said, folder = python_in(pack(inventory=inventory).path, "say-prefix")
-    assert said == str(folder)
-
-
-def test_it_begins_with_what_it_holds_and_takes_nothing_from_elsewhere(inventory):
-    packed = pack(inventory=inventory)
-    names = names_in(packed.path)
+def test_it_begins_with_what_it_holds_and_takes_nothing_from_elsewhere(prefix):
+    archive, _ = pack(prefix)
+    names = names_in(archive)
     assert names[0] == ".tfos_lab_environment.json"
     assert not [name for name in names if "editable.py" in name]
-    with tarfile.open(packed.path) as opened:
+    with tarfile.open(archive) as opened:
         links = {member.name: member.linkname for member in opened if member.issym()}
     assert Path(links.pop("bin/python")).is_absolute()
     assert set(links.values()) == {"python"}
 
 
-def test_what_was_packed_is_used_again_until_a_package_changes(inventory, prefix):
-    first = pack(inventory=inventory)
-    again = pack(inventory=inventory)
-    assert (again.path, again.seconds) == (first.path, None)
+def test_what_was_packed_is_used_again_until_a_package_changes(prefix):
+    first, printed = pack(prefix)
+    assert printed.startswith(f"{first} (0 MB, packages: 2, packed in ")
+    again, printed = pack(prefix)
+    assert again == first
+    assert printed.startswith(f"{first} (0 MB, packages: 2, packed before)")
     install(prefix / LIB, "another", "3.0", {"another.py": ""})
-    changed = pack(inventory=inventory)
-    assert changed.seconds is not None
-    assert changed.path != first.path
+    assert pack(prefix)[0] != first
 
 
-def test_the_settings_that_use_it_are_told(inventory):
-    packed = pack(inventory=inventory)
-    told = packed.describe()
-    assert told.startswith(f"{packed.path} (0 MB, packages: {len(packed.environment.packages)}, packed in ")
-    for name, value in [
-        ("spark.archives", f"{packed.path}#environment"),
-        ("spark.yarn.dist.archives", f"{packed.path}#environment"),
-        ("spark.pyspark.python", "./environment/bin/python"),
-    ]:
-        assert f'.config("{name}", "{value}")' in told
-    assert f"spark-submit --archives {packed.path}#environment" in told
-
-
-def test_packages_can_be_left_out(inventory):
-    smaller = Inventory(inventory.prefix, inventory.site_packages, ["spare-*"])
-    packed = pack(inventory=smaller)
-    assert list(packed.environment.packages) == ["installed"]
-    assert not [name for name in names_in(packed.path) if "spare" in name]
-    with pytest.raises(ConfigError, match="exclude: nothing is not installed in"):
-        pack(inventory=Inventory(inventory.prefix, inventory.site_packages, ["nothing"]))
-
-
-def test_an_environment_that_sees_others_is_refused(inventory, prefix):
-    settings = prefix / "pyvenv.cfg"
-    settings.write_text(settings.read_text().replace("site-packages = false", "site-packages = true"))
-    with pytest.raises(ConfigError, match="also sees packages of the Python below it, which an archive would lack"):
-        pack(inventory=inventory)
-
-
-def test_a_file_can_be_named(inventory, tmp_path):
+def test_the_settings_that_use_it_are_told_also_of_a_file_that_was_named(prefix, tmp_path):
     target = tmp_path / "mine.tar.gz"
-    packed = pack(target, inventory=inventory)
-    assert packed.path == target
-    assert packed.conf == {
-        "spark.archives": f"{target}#environment",
-        "spark.pyspark.python": "./environment/bin/python",
-    }
-    with pytest.raises(ConfigError, match="is a folder; name a file"):
-        pack(tmp_path, inventory=inventory)
-    with pytest.raises(ConfigError, match="there is no folder"):
-        pack(tmp_path / "no/mine.tar.gz", inventory=inventory)
+    for archive, printed in (pack(prefix), pack(prefix, str(target))):
+        for name, value in [
+            ("spark.archives", f"{archive}#environment"),
+            ("spark.yarn.dist.archives", f"{archive}#environment"),
+            ("spark.pyspark.python", "./environment/bin/python"),
+        ]:
+            assert f'.config("{name}", "{value}")' in printed
+        assert f"spark-submit --archives {archive}#environment" in printed
+    assert archive == target
 
 
-def test_executors_may_have_python_elsewhere(inventory):
-    packed = pack(inventory=inventory, python="/opt/python/bin/python3")
-    with tarfile.open(packed.path) as opened:
+def test_packages_can_be_left_out_and_executors_may_have_python_elsewhere(prefix):
+    archive, printed = pack(prefix, "--exclude", "spare-*", "--python", "/opt/python/bin/python3")
+    assert "packages: 1," in printed
+    assert not [name for name in names_in(archive) if "spare" in name]
+    with tarfile.open(archive) as opened:
         assert opened.getmember("bin/python").linkname == "/opt/python/bin/python3"
         assert b"home = /opt/python/bin\n" in opened.extractfile("pyvenv.cfg").read()
+
+
+def test_an_environment_that_sees_others_is_refused(prefix, capsys):
+    settings = prefix / "pyvenv.cfg"
+    settings.write_text(settings.read_text().replace("site-packages = false", "site-packages = true"))
+    with as_python_of(prefix):
+        assert main(["pack"]) == 1
+    assert "also sees packages of the Python below it, which an archive would lack" in capsys.readouterr().err
 
 
 # ---- on executors ----------------------------------------------------------------------------------------------------
@@ -175,8 +162,6 @@ def test_executors_may_have_python_elsewhere(inventory):
 ROOT = Path(__file__).parents[2]
 # What nodes and feed tasks import, beside TensorFlow: a stand-in for that is packed, which has the size of a test.
 NEEDED = ["cffi", "cloudpickle", "cryptography", "msgspec", "numpy", "pandas", "pyarrow", "pycparser", "pytz"]
-
-
 NEEDED += ["python-dateutil", "six", "tzdata"]
 
 
@@ -193,7 +178,7 @@ def packed(tmp_path_factory):
         link(top, site_packages / top.name)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-        yield pack(inventory=Inventory(folder / "env", site_packages))
+        yield pack(folder / "env")[0]
 
 
 def tops_of(name: str) -> set[Path]:
@@ -244,8 +229,8 @@ def map_funs():
 
 def test_executors_need_only_the_archive(packed, standalone, new_spark, monkeypatch, tmp_path):
     monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "runs"))
-    conf = {**packed.conf, "spark.executorEnv.PYTHONPATH": pyspark_path(), "spark.cores.max": "2"}
-    spark = new_spark(standalone, conf=conf, python=Path(packed.conf["spark.pyspark.python"]))
+    conf = {"spark.archives": f"{packed}#environment", "spark.executorEnv.PYTHONPATH": pyspark_path()}
+    spark = new_spark(standalone, conf={**conf, "spark.cores.max": "2"}, python=Path("./environment/bin/python"))
     add, square = map_funs()
     with running_clusters({"spark": spark, "grace": 2.0}) as start:
         cluster = start(add, cluster_size=2)
@@ -259,7 +244,7 @@ def test_executors_need_only_the_archive(packed, standalone, new_spark, monkeypa
     for _, prefix, files in results.values():
         assert prefix.endswith("/environment")
         assert all(file.startswith(prefix) for file in files)
-    findings = {finding.what: finding for finding in doctor.examine(spark)}
+    findings = doctor_finds()
     assert "is stale: absl-py missing there" in findings["environment"].found, "this Python has more"
     executor = next(finding for what, finding in findings.items() if what.startswith("executor "))
     assert "its environment is stale: absl-py missing there" in executor.found
@@ -281,7 +266,7 @@ def test_it_works_through_the_link_that_yarn_makes_in_a_container(packed, tmp_pa
     container, unpacked = tmp_path / "container_01", tmp_path / "filecache/11/env.tar.gz"
     container.mkdir()
     unpacked.mkdir(parents=True)
-    subprocess.run(["tar", "-xzf", packed.path, "-C", unpacked], check=True)
+    subprocess.run(["tar", "-xzf", packed, "-C", unpacked], check=True)
     (container / "environment").symlink_to(unpacked)
     (container / "main.py").write_text(CONTAINER)
     ours = {"TFOS_LAB_RUNS": str(tmp_path / "runs"), "TFOS_LAB_FORK_SERVER": "kernel"}

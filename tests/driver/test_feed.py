@@ -16,8 +16,10 @@ from pyspark.sql import Row
 
 from tests.support.clusters import running_clusters
 from tests.support.data_files import rows, write_parquet, write_records
+from tests.support.eventually import eventually
 from tests.support.quick import QUICK_ENV
 from tfos_lab.errors import ConfigError, FeedError, NodeFailed
+from tfos_lab.launchers.spark.session import tagged, tasks_of
 
 OPTIONS = {"local": "processes", "env": QUICK_ENV, "cluster_size": 1}
 
@@ -186,6 +188,55 @@ def test_what_cannot_be_computed_or_says_nothing_of_its_type_is_told(spark, refu
     assert "None in the first 100 rows: give columns and types yourself" in refusal(of([(None,)] * 2), objects=False)
     with pytest.raises(FeedError, match=r"the RDD's first row cannot be computed: .* ZeroDivisionError: division by"):
         waiting.train(of([1]).map(lambda x: (x / 0,)), objects=False)
+
+
+def test_spark_tells_how_far_it_is_with_all_that_a_job_takes(spark):
+    assert tasks_of(spark, "no such tag") is None
+    with tagged(spark, "tfos-test-tasks", "a test"):
+        spark.range(0, 100, numPartitions=3).repartition(2).collect()
+    partitions, ended, total = eventually(lambda: tasks_of(spark, "tfos-test-tasks"))
+    assert partitions == 2
+    assert ended == total >= 5
+
+
+# As Arrow and Spark say it, in a stack trace.
+FULL_VECTOR = (
+    "OversizedAllocationException: Memory required for vector is (2147483648), which is overflow or more than max "
+    "allowed (2147483647). You could consider using LargeVarCharVector/LargeVarBinaryVector for large strings"
+)
+FULL_NUMBERS = (
+    "OversizedAllocationException: Memory required for vector capacity 536870912 is (2147483648), which is more than "
+    "max allowed (2147483647)"
+)
+FULL_ROW = (
+    "IllegalArgumentException: Cannot grow BufferHolder by size 2000000008 because the size after growing exceeds size "
+    "limitation 2147483632"
+)
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "said"),
+    [
+        ("x binary, n long", FULL_VECTOR, "Spark needs room for 2,147,483,648 bytes of column 'x' in one Arrow batch"),
+        ("x binary, n long", FULL_NUMBERS, "bytes of column 'x' in one Arrow batch, and 2,147,483,647 is the most"),
+        ("x binary, n long", FULL_ROW, "Spark needs 2,000,000,008 bytes more for a row with column 'x', and a row has"),
+        (
+            f"n long, {', '.join(f'a{number} array<int>' for number in range(7))}",
+            FULL_VECTOR,
+            "bytes of one of the columns 'a0', 'a1', 'a2', 'a3', 'a4' and 2 more in one Arrow batch",
+        ),
+    ],
+    ids=["bytes", "numbers", "row", "many columns"],
+)
+def test_what_is_too_large_for_spark_is_told_with_the_columns_that_may_be(spark, start, schema, text, said):
+    def fail(batches):
+        raise MemoryError(text)
+        yield from batches
+
+    with pytest.raises(FeedError) as failed:
+        start(wait).train(spark.range(2).mapInArrow(fail, schema))
+    assert said in failed.value.reason
+    assert "make several rows of a large one, or feed the path of a file" in failed.value.reason
 
 
 # ---- files ----------------------------------------------------------------------------------------------------------

@@ -141,16 +141,6 @@ def test_only_so_much_is_on_its_way_and_each_piece_makes_room_for_another(output
     assert len(stand.ask(listed(many, number=2))) < len(many)
 
 
-def test_only_the_chief_s_output_is_stored_unless_all_nodes_are_asked(output):
-    for options, stored in (({}, {"m"}), ({"collect": "all"}, {"m", "worker-0/m"})):
-        stand = output(**options)
-        stand.ask(m.OutputOpened(rank=1, place="/tmp/there"))
-        stand.bring({"m": b"x"})
-        assert (stand.ask(listed({"m": b"x"}, rank=1)) == []) == (options == {})
-        stand.ask(piece("m", b"x", rank=1))
-        assert stand.stored() == stored
-
-
 @pytest.mark.parametrize("broken", ["short", "long", "with a problem"])
 def test_a_file_that_does_not_come_whole_is_left_out_and_the_old_one_stays(output, broken):
     stand = output()
@@ -254,12 +244,6 @@ def test_what_a_node_has_written_by_relative_paths_is_noted_once_if_it_is_not_co
 def offer(stand, rank=0, size_bytes=100, name=None):
     node = name or ("chief-0" if rank == 0 else f"worker-{rank - 1}")
     return stand.ask(m.FilesListed(rank, "result", 1, [m.ListedFile(node, size_bytes)], last=True))
-
-
-def test_a_result_is_stored_once_it_is_whole(stand):
-    stand = stand()
-    assert stand.bring({"worker-0": b"x" * 100}, rank=1, folder="result", last=True)[1] == m.FilesTaken("result", 1)
-    assert (stand.cluster.run_dir / "results" / "worker-0").read_bytes() == b"x" * 100
 
 
 @pytest.mark.parametrize("name", ["../run.json", "worker-0"])

@@ -44,18 +44,6 @@ def state(name, time_s):
     return StateChanged(time_s=time_s, state=name)
 
 
-def test_each_phase_has_its_seconds_since_the_call():
-    history = History(CALLED_S)
-    history.record(state("reserving", 100.2))
-    history.record(state("starting", 100.5))
-    history.mark_released(100.6)
-    history.record(state("running", 101.0))
-    history.record(state("done", 105.0))
-    seconds = {phase: round(value, 3) for phase, value in history.timings.items()}
-    assert seconds == {"launched": 0.2, "reserved": 0.5, "released": 0.6, "running": 1.0, "done": 5.0}
-    assert history.ended_s == 105.0
-
-
 def test_the_story_is_a_line_for_each_change_of_the_run_and_its_nodes():
     history = History(CALLED_S)
     history.record(

@@ -1,4 +1,4 @@
-"""Rows of megabytes on a Spark whose own limit is lowered from 2 GiB to 8 MB, and rows of 200 columns."""
+"""Rows of megabytes on a Spark whose own limit is lowered from 2 GiB to 8 MB."""
 
 from __future__ import annotations
 
@@ -67,6 +67,3 @@ def test_large_rows_are_fed_and_too_large_ones_are_told_with_their_column(start)
     with pytest.raises(FeedError, match=TOLD):
         cluster.inference(rows(9_000_000, 1))
     assert rows(1, 3).count() == 3
-
-
-COLUMNS, ROWS = 200, 30

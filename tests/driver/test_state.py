@@ -15,8 +15,8 @@ from tfos_lab.driver.state.cluster_state import (
     ClusterState,
     RestartBudget,
 )
-from tfos_lab.driver.state.events import MetricsReported, NodeStartedAgain, StateChanged
-from tfos_lab.driver.state.instructions import Failure, Finished, Publish, SendTo, StartAll
+from tfos_lab.driver.state.events import MetricsReported, StateChanged
+from tfos_lab.driver.state.instructions import Failure, Finished, Publish, SendTo
 
 GRACE_S = 3.0
 CONSEQUENCE_PATIENCE_S = 2.5  # for as long an error that others may have caused waits for its cause
@@ -45,17 +45,8 @@ class Play:
         self.asked = self.cluster_state.tick(self.now_s)
         return self
 
-    def reserve(self, rank, *, address=None, pid=100, executor=None):
-        return self.receive(
-            m.Reserve(
-                rank=rank,
-                host=f"host{rank}",
-                address=address or f"host{rank}:900{rank}",
-                pid=pid,
-                executor=executor or str(rank),
-                gpus=[],
-            )
-        )
+    def reserve(self, rank):
+        return self.receive(m.Reserve(rank, f"host{rank}", f"host{rank}:900{rank}", 100, str(rank), []))
 
     def end(self, rank, outcome, **when):
         return self.receive(m.Ended(rank=rank, outcome=outcome), **when)
@@ -68,19 +59,15 @@ class Play:
             self.receive(m.Drained(rank=rank))
         return self
 
-    def all_reserve(self, **where):
+    def all_reserve(self):
         for rank in range(len(self.ranks)):
-            self.reserve(rank, **where)
+            self.reserve(rank)
         return self
 
-    def all_run(self, **where):
-        self.all_reserve(**where)
+    def all_run(self):
+        self.all_reserve()
         for rank in range(len(self.ranks)):
             self.receive(m.Progressed(rank=rank, state="running", pid=200 + rank))
-        return self
-
-    def lose(self, rank):
-        self.asked = self.cluster_state.lose(rank, "its agent ended with code -9", self.now_s)
         return self
 
     def states(self):
@@ -96,29 +83,6 @@ class Play:
     @property
     def is_over(self):
         return Finished() in self.asked
-
-
-# ---- reservation → release → running ------------------------------------------------------------------------------
-
-
-def test_the_last_reservation_starts_all_nodes_with_every_address_in_task_order():
-    play = Play(cluster_size=4, num_ps=1, evaluator=True)
-    play.all_reserve()
-    (release,) = [i for i in play.asked if isinstance(i, StartAll)]
-    assert release.spec == {
-        "ps": ["host0:9000"],
-        "chief": ["host1:9001"],
-        "evaluator": ["host2:9002"],
-        "worker": ["host3:9003"],
-    }
-    assert play.cluster_state.state == "starting"
-
-
-def test_a_function_that_returns_at_once_has_run_all_the_same():
-    play = Play(cluster_size=2).all_reserve()
-    play.receive(m.Progressed(rank=0, state="starting")).receive(m.Progressed(rank=1, state="starting"))
-    play.returns(0).returns(1)
-    assert "running" in [event.state for event in play.published(StateChanged)]
 
 
 # ---- what nodes report --------------------------------------------------------------------------------------------
@@ -189,13 +153,6 @@ def test_training_begins_though_the_evaluator_has_failed_before_its_function_ran
 # ---- failures -----------------------------------------------------------------------------------------------------
 
 
-def test_late_messages_do_not_set_a_node_back():
-    play = Play(cluster_size=1).all_run()
-    play.receive(m.Progressed(rank=0, state="starting", pid=77))
-    assert (play.cluster_state.views[0].state, play.cluster_state.views[0].pid) == ("running", 77)
-    assert play.cluster_state.state == "running"
-
-
 def test_a_consequence_without_a_cause_becomes_the_cause():
     play = Play(cluster_size=2).all_run().end(0, ECHO)
     play.wait(CONSEQUENCE_PATIENCE_S / 2)
@@ -213,23 +170,6 @@ def serving(**options):
         play.receive(m.Progressed(rank=rank, state="serving", pid=200 + rank))
     assert play.cluster_state.state == "running"
     return play
-
-
-def test_a_worker_that_serves_and_was_killed_is_started_again_alone():
-    play = serving().end(2, KILLED)
-    assert (play.sent(m.StartAgain), play.sent(m.Stop)) == ([2], [])
-    [event] = play.published(NodeStartedAgain)
-    assert (event.node, event.restart, event.restarts) == ("worker:0", 1, 2)
-    assert event.reason.startswith("Exited: the process was killed")
-    view = play.cluster_state.views[2]
-    assert (view.state, view.detail, view.pid, view.address) == ("importing", event.reason, 0, "host2:9002")
-    play.receive(m.Progressed(rank=2, state="starting", pid=300)).receive(m.Progressed(rank=2, state="serving"))
-    view = play.cluster_state.views[2]
-    assert (view.state, view.detail, view.pid) == ("serving", "", 300)
-    assert play.cluster_state.state == "running"
-    assert play.returns(1).sent(m.Finish) == [0, 1, 2, 3]
-    play.returns(0).returns(2).returns(3).drain(0, 1, 2, 3)
-    assert play.cluster_state.state == "done"
 
 
 def test_one_that_exits_with_an_error_or_is_killed_again_while_it_starts_is_started_again_too():
@@ -313,15 +253,6 @@ def test_a_silent_node_is_lost_and_named_with_its_host():
     failure = play.cluster_state.causes.first
     assert (failure.node, failure.kind) == ("worker:0", "Lost")
     assert failure.message == "the node on host1 (executor 1) is gone: not heard of for 5 s"
-
-
-def test_a_node_that_the_launcher_reports_as_gone_is_lost_at_once():
-    play = Play(cluster_size=2).all_run()
-    play.asked = play.cluster_state.lose(1, "its agent ended with code -9", play.now_s)
-    assert play.cluster_state.causes.first.message.endswith("is gone: its agent ended with code -9")
-    assert sorted(set(play.sent(m.Stop))) == [0, 1]
-    assert play.sent(m.Shutdown) == [1]
-    assert play.cluster_state.lose(1, "again", play.now_s) == []
 
 
 # ---- output from other hosts --------------------------------------------------------------------------------------

@@ -185,7 +185,6 @@ def pack(
     *,
     exclude: Collection[str] = (),
     python: str | None = None,
-    inventory: Inventory | None = None,
 ) -> Packed:
     """Pack the environment of this process as a relocatable ``.tar.gz``.
 
@@ -198,8 +197,6 @@ def pack(
         Distributions that executors need not have, such as ``["jupyterlab", "playwright"]``.
     python : str, optional
         Path of the Python of the executors; they have it where this machine has it, by default.
-    inventory : Inventory, optional
-        Another environment than that of this process.
 
     Returns
     -------
@@ -212,7 +209,7 @@ def pack(
         If the file cannot be written, a package to leave out is not there, or the environment cannot be packed.
     """
     target = Path(output).absolute() if output is not None else None
-    inventory = inventory or Inventory.of_this_python(exclude)
+    inventory = Inventory.of_this_python(exclude)
     if problems := [*_problems_of(target), *inventory.problems()]:
         raise ConfigError(problems)
     environment = inventory.environment()
