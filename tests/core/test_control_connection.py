@@ -10,8 +10,6 @@ import os
 import select
 import socket
 import ssl
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -22,6 +20,7 @@ from tests.support.hostile_peers import attacking, resident_bytes
 from tfos_lab.core.link import Link, address_towards, knock_of
 from tfos_lab.core.listener import Listener
 from tfos_lab.core.messages import DriverAddress
+from tfos_lab.driver.feed.certificates import make_identities
 from tfos_lab.errors import ConfigError
 
 MOST_STRANGERS = 128
@@ -198,12 +197,29 @@ def test_who_has_seen_a_node_knock_gets_no_further(listener, link):
     assert data_of(listener) == [b"still there"]
 
 
-def test_a_node_talks_to_none_but_its_driver(listener):
-    code = "from tfos_lab.core.listener import Listener; print(Listener().address.certificate)"
-    another = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    address = DriverAddress(listener.address.endpoint, another, listener.address.token)
-    with pytest.raises(ssl.SSLCertVerificationError):
-        Link(address, patience_s=0.0)
+def test_a_node_shows_its_token_to_none_but_its_driver(listener, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as impostor:
+        endpoint = f"tcp://127.0.0.1:{impostor.getsockname()[1]}"
+        shown = []
+        thread = threading.Thread(target=lambda: shown.append(serve_as_another(impostor, tmp_path)))
+        thread.start()
+        with pytest.raises(ssl.SSLCertVerificationError):
+            Link(DriverAddress(endpoint, listener.address.certificate, b"t" * 32), patience_s=0.0)
+        thread.join()
+    assert shown == [b""]
+
+
+def serve_as_another(server, folder):
+    """Take a connection with a certificate of one's own; return what the node has shown."""
+    identity = make_identities().nodes
+    (folder / "own.pem").write_bytes(identity.certificate + identity.key)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(folder / "own.pem")
+    connection, _ = server.accept()
+    with connection, contextlib.suppress(OSError):
+        assert len(connection.recv(16, socket.MSG_WAITALL)) == 16
+        return context.wrap_socket(connection, server_side=True).recv(32)
+    return b""
 
 
 @pytest.mark.parametrize(("kind", "connections"), [("flood", 6), ("hello again", 400), ("garbage", 20), ("http", 20)])

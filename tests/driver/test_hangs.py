@@ -7,8 +7,14 @@ import pytest
 from tests.support.data_files import rows, write_parquet
 from tests.support.eventually import eventually
 from tfos_lab.core import messages as m
+from tfos_lab.core.config import ClusterConfig, assign_roles
 from tfos_lab.core.messages import Condition
-from tfos_lab.errors import NodeFailed, WaitTimeout
+from tfos_lab.driver.state.cluster_state import ClusterState
+from tfos_lab.driver.state.events import RowsUntouched
+from tfos_lab.driver.state.feed_state import FeedState
+from tfos_lab.driver.state.instructions import Publish
+from tfos_lab.driver.state.unread import UnreadWatch
+from tfos_lab.errors import NodeFailed
 
 pytestmark = pytest.mark.leaves_nothing
 
@@ -164,8 +170,8 @@ def test_a_node_that_is_silent_is_the_cause_of_its_peers_errors(stage, idle_s, m
 def fed(stage, nodes, tmp_path):
     """Return a cluster whose chief has taken all of its rows of a file, and whose worker none."""
 
-    def fed(idle_s, **options):
-        seen = stage({"worker:0": BUSY}, **options)
+    def fed(idle_s):
+        seen = stage({"worker:0": BUSY})
         seen.cluster.train(write_parquet(tmp_path / "rows.parquet", rows(0, 20), group=20), timeout=1.0)
         nodes.send(m.RowsTaken(rank=0, rows=10, epoch=0, feeds={0: (1, 10)}))
         seen.say("worker:0", idle_s, sign="began")
@@ -174,23 +180,89 @@ def fed(stage, nodes, tmp_path):
     return fed
 
 
-def notes_of(cluster):
-    return [note for note in cluster.view().notes if "has taken none of its 10 rows" in note]
-
-
-def test_a_node_that_works_on_something_else_is_only_warned_of_once(fed):
-    seen = fed(0.5)
-    eventually(lambda: notes_of(seen.cluster))
-    with pytest.raises(WaitTimeout):
-        seen.cluster.wait(timeout=2.0)
-    assert len(notes_of(seen.cluster)) == 1
-
-
-def test_a_node_that_shows_no_sign_of_work_fails_the_run_unless_nobody_watches(fed):
+def test_a_node_that_shows_no_sign_of_work_fails_the_run(fed):
     with pytest.raises(NodeFailed, match="worker:0: FeedTimeout: it has taken none of its 10 rows") as failed:
         fed(30.0).cluster.wait(timeout=60)
     assert failed.value.traceback == "stacks of worker:0"
-    unwatched = fed(30.0, hang_timeout=0.0)
-    with pytest.raises(WaitTimeout):
-        unwatched.cluster.wait(timeout=2.0)
-    assert notes_of(unwatched.cluster) == []
+
+
+# When, and of whom not: as the state machines say.
+
+FEED_TIMEOUT_S, WARN_S = 600.0, 60.0
+START_S = 1000.0
+
+
+class Fed:
+    """A chief and a worker that run; a feed has brought each of them ten rows."""
+
+    def __init__(self, *, warn_s=WARN_S, timeout_s=FEED_TIMEOUT_S, resumes=False, stream=False):
+        specs = assign_roles(ClusterConfig(cluster_size=2))
+        names = {spec.rank: spec.node for spec in specs}
+        self.state = ClusterState(specs, grace_s=1.0)
+        self.feeds = FeedState(names, lock_step=True, resumes=resumes)
+        self.watch = UnreadWatch(self.state, self.feeds, warn_s=warn_s)
+        self.now = START_S
+        for rank in names:
+            self.receive(m.Reserve(rank, "h", f"h:{rank}", 1, "", []))
+        for rank in names:
+            self.receive(m.Progressed(rank, "running", 7))
+        opened = m.FeedOpen(feed=-1, epochs=1, remainder="exact", schema="", token="t", spool_bytes=None, stream=stream)
+        self.feeds.open(opened, 0, timeout_s)
+        self.receive(m.AttemptStored(rank=0, feed=0, partition=0, attempt="a", rows=10, size_bytes=9))
+        self.feeds.job_done(0, 20, 1, self.now)
+        self.receive(m.RowsTaken(rank=0, rows=10, epoch=0, feeds={0: (1, 10)}))
+
+    def receive(self, message):
+        self.state.handle(message, self.now)
+        self.feeds.handle(message, self.now)
+
+    def at(self, passed_s, *, idle_s=None):
+        """Let time go on; the worker has shown no sign for as long, or for ``idle_s``."""
+        self.now = START_S + passed_s
+        self.receive(m.Activity(1, m.NodeActivity(idle_s=passed_s if idle_s is None else idle_s, last_sign="began")))
+        return self.watch.tick(self.now)
+
+    def warnings(self, instructions):
+        return [i.event for i in instructions if isinstance(i, Publish) and isinstance(i.event, RowsUntouched)]
+
+
+def test_a_node_that_takes_none_of_its_rows_is_warned_of_once():
+    rig = Fed()
+    assert rig.at(59) == []
+    [warning] = rig.warnings(rig.at(60))
+    assert (warning.node, warning.rows, warning.waited_s) == ("worker:0", 10, 60.0)
+    assert rig.at(61) == rig.at(300) == []
+
+
+def test_where_whoever_feeds_waits_for_the_rows_a_node_is_warned_of_and_fails_nothing():
+    rig = Fed()
+    rig.feeds.caller_waits = True
+    assert rig.warnings(rig.at(60))
+    assert rig.at(FEED_TIMEOUT_S) == rig.at(10 * FEED_TIMEOUT_S) == []
+
+
+def test_the_warning_comes_before_the_time_out_however_short_that_is():
+    rig = Fed(timeout_s=20.0)
+    assert rig.at(9) == []
+    assert rig.warnings(rig.at(10))
+
+
+def test_a_node_that_works_on_something_else_is_only_warned_of():
+    rig = Fed()
+    assert rig.warnings(rig.at(60, idle_s=1.0))
+    assert rig.at(900, idle_s=30.0) == []
+
+
+@pytest.mark.parametrize("options", [{"warn_s": 0.0}, {"resumes": True}, {"stream": True}, {"timeout_s": 0.0}], ids=str)
+def test_where_nodes_may_leave_rows_nobody_is_warned_of(options):
+    rig = Fed(**options)
+    assert rig.at(60) == rig.at(5000) == []
+
+
+def test_a_node_that_has_returned_or_wants_no_rows_is_left_alone():
+    rig = Fed()
+    rig.receive(m.FeedStopped(rank=0))
+    assert rig.at(900) == []
+    rig = Fed()
+    rig.receive(m.Ended(rank=1, outcome=m.Outcome(kind="returned")))
+    assert rig.at(900) == []
