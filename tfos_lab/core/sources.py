@@ -16,14 +16,12 @@ import dis
 import importlib.abc
 import importlib.util
 import linecache
-import os
 import re
-import site
 import sys
 import sysconfig
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from importlib.machinery import ModuleSpec
 from itertools import accumulate
 from pathlib import Path
@@ -179,16 +177,8 @@ def _is_own(path: Path) -> bool:
     """Whether a module's file is source that no installer has put there."""
     if path.suffix != ".py" or not path.is_file() or any(part in _INSTALLED for part in path.parts):
         return False
-    full = path.resolve()
-    return not any(full.is_relative_to(folder) for folder in _foreign_folders(os.environ.get("SPARK_HOME", "")))
-
-
-@cache
-def _foreign_folders(spark_home: str) -> list[Path]:
-    """Return where files belong to Python, to installed packages, to Spark or to tfos_lab."""
-    python = [sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")]
-    folders = [*python, *site.getsitepackages(), site.getusersitepackages(), spark_home]
-    return [Path(__file__).resolve().parent, *(Path(folder).resolve() for folder in folders if folder)]
+    folders = (sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib"))
+    return not any(path.resolve().is_relative_to(Path(folder).resolve()) for folder in folders)
 
 
 @lru_cache(maxsize=4096)
