@@ -366,11 +366,5 @@ def _values_by_name(function: types.FunctionType) -> dict[str, Any]:
 
 def global_names(code: types.CodeType) -> list[str]:
     """Return the global names that a code object and the code inside it read or write, in order of appearance."""
-    names: dict[str, None] = {}
-    for instruction in dis.get_instructions(code):
-        if instruction.opname.endswith("_GLOBAL"):
-            names[str(instruction.argval)] = None
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names.update(dict.fromkeys(global_names(constant)))
-    return list(names)
+    instructions = (one for inner in sources.codes_in(code) for one in dis.get_instructions(inner))
+    return list(dict.fromkeys(str(one.argval) for one in instructions if one.opname.endswith("_GLOBAL")))

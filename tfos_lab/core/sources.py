@@ -98,6 +98,14 @@ def _show_lines(path: str, text: str) -> None:
 # ---- the user's own modules, on the driver --------------------------------------------------------------------------
 
 
+def codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
+    """Yield a code object, and the code inside it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from codes_in(constant)
+
+
 def imported_names(code: types.CodeType, package: str = "") -> set[str]:
     """Return what a code object and the code inside it import; of ``from a import b`` both ``a`` and ``a.b``.
 
@@ -106,7 +114,7 @@ def imported_names(code: types.CodeType, package: str = "") -> set[str]:
     names: set[str] = set()
     level: object = 0
     parts: object = None
-    for instruction in dis.get_instructions(code):
+    for instruction in (one for inner in codes_in(code) for one in dis.get_instructions(inner)):
         if instruction.opname == "IMPORT_NAME":
             name = str(instruction.argval)
             if isinstance(level, int) and level > 0:
@@ -114,8 +122,7 @@ def imported_names(code: types.CodeType, package: str = "") -> set[str]:
                 name = ".".join([*above[: len(above) - level + 1], *([name] if name else [])])
             names |= {name, *(f"{name}.{part}" for part in (parts if isinstance(parts, tuple) else ()))}
         level, parts = parts, instruction.argval
-    constants = (constant for constant in code.co_consts if isinstance(constant, types.CodeType))
-    return names.union(*(imported_names(constant, package) for constant in constants))
+    return names
 
 
 def collect_modules(names: Iterable[str]) -> list[OwnModule]:
