@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import copy
 import inspect
 import pickle
@@ -17,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfos_lab import errors
-from tfos_lab.core.crossing import carrying, crossing, own_error_in, to_text, unwrapped
+from tfos_lab.core.crossing import carrying, crossing, own_error_in, to_text
 from tfos_lab.errors import ExecutorMismatch, FeedError, FeedTimeout, NodeFailed, RunFailed, TfosError
 
 # Those whose sentence depends on the case; `tests/faults/table.py` has what users see of the others.
@@ -245,18 +246,6 @@ def _fail_later():
     raise copy.copy(FULL)
 
 
-def test_unwrapped_raises_what_arrived_in_other_errors():
-    theirs = RuntimeError(f"Job aborted due to stage failure: {to_text(FULL)}\n\nDriver stacktrace:\n")
-    with pytest.raises(FeedError) as caught, unwrapped():
-        raise theirs
-    assert_same(caught.value, FULL)
-    assert caught.value.__cause__ is theirs
-    for other in (ValueError("theirs"), FULL):
-        with pytest.raises(type(other)) as caught, unwrapped():
-            raise other
-        assert caught.value is other
-
-
 def test_a_class_that_is_not_of_tfos_lab_is_never_made():
     class Foreign(TfosError):
         reason: str
@@ -273,6 +262,20 @@ ODD_ERRORS = [
     ExecutorMismatch(problems={"h7": "lacks tensorflow, zmq", "h8": "runs Python 3.12"}),
     NodeFailed(node="worker:1", kind="Lost", message=ODD, also=["ps:0"], consequences={"chief:0": "UnavailableError"}),
 ]
+
+
+@contextlib.contextmanager
+def unwrapped():
+    """Raise an error of tfos_lab that arrives inside another one as what it was."""
+    try:
+        yield
+    except Exception as error:
+        own = own_error_in(error)
+        if own in (None, error):
+            raise
+        raise own from error
+
+
 each_error = pytest.mark.parametrize("error", ODD_ERRORS, ids=lambda error: type(error).__name__)
 
 

@@ -7,7 +7,7 @@ wrapper escapes. What a person reads in Spark's UI or in a log is the usual trac
 - Code that Spark or TensorFlow calls raises inside `crossing`, or is wrapped by `carrying`. `core.code_archive` does so
   for everything that runs in Spark's Python workers.
 - An Arrow Flight server raises with `to_text` as its message.
-- The receiver calls `own_error_in`, or catches inside `unwrapped`.
+- The receiver calls `own_error_in`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import ParamSpec, TypeVar, cast
 
+from tfos_lab import errors
 from tfos_lab.errors import TfosError
 
 P = ParamSpec("P")
@@ -80,20 +81,6 @@ def _iterate(items: Iterator[object]) -> Iterator[object]:
         yield from items
 
 
-@contextlib.contextmanager
-def unwrapped() -> Iterator[None]:
-    """Raise an error of tfos_lab that arrives inside another one as what it was."""
-    try:
-        yield
-    except TfosError:
-        raise
-    except Exception as error:
-        own = own_error_in(error)
-        if own is None:
-            raise
-        raise own from error
-
-
 def _token(error: TfosError) -> str:
     fields = {name: _shortened(value) for name, value in vars(error).items() if name != "__notes__"}
     data = zlib.compress(json.dumps(fields, default=str).encode())
@@ -105,18 +92,12 @@ def _decode(kind: str, token: str) -> TfosError | None:
     with contextlib.suppress(Exception):
         data = base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))
         fields = json.loads(zlib.decompressobj().decompress(data, _MAX_FIELDS_BYTES))
-        error = _kinds(TfosError)[kind](**fields)
-        str(error)
-        return error
+        error_type = getattr(errors, kind)
+        if issubclass(error_type, TfosError):
+            error: TfosError = error_type(**fields)
+            str(error)
+            return error
     return None
-
-
-def _kinds(base: type[TfosError]) -> dict[str, type[TfosError]]:
-    """Return ``base`` and all its subclasses that tfos_lab itself defines, by name."""
-    kinds = {base.__name__: base} if base.__module__.partition(".")[0] == "tfos_lab" else {}
-    for kind in base.__subclasses__():
-        kinds |= _kinds(kind)
-    return kinds
 
 
 def _shortened(value: object) -> object:

@@ -33,10 +33,9 @@ if TYPE_CHECKING:
 LIMIT_BYTES = 1 << 30
 
 # The version comes first: a code object of another minor version of Python crashes the process that unpickles it.
-_HEADER = b"tfos\x01" + bytes(sys.version_info[:2])
-# At the end of a payload with modules: this mark, and where they begin. Nodes need them before the function.
-_TRAILER = struct.Struct("<8sQ")
-_MARK = b"modules\x01"
+_HEADER = b"tfos\x02" + bytes(sys.version_info[:2])
+# Where the modules begin: they are found last, and nodes need them before the function.
+_START = struct.Struct("<Q")
 _DEFAULT_ADVICE = "Make it inside the cell, or capture plain data instead"
 _RAW_DATA_ADVICE = "Feed the rows with data=..., or load them from files inside the cell"
 
@@ -86,16 +85,16 @@ def pack(
             advice="Give what it needs as args, or as defaults",
         )
     sink = _Sink(limit_bytes, keep=True)
-    sink.write(_HEADER)
+    sink.write(_HEADER + _START.pack(0))
     try:
         pickle.dump(_preparations, sink)
         pickler = _Pickler(sink)
         pickler.dump((map_fun, args))
         pickle.dump(sources.collect_cells(pickler.filenames), sink)
-        if with_modules and (modules := sources.collect_modules(pickler.modules)):
-            start = sink.tell()
-            pickle.dump(modules, sink)
-            sink.write(_TRAILER.pack(_MARK, start))
+        start = sink.tell()
+        pickle.dump(sources.collect_modules(pickler.modules) if with_modules else [], sink)
+        sink.seek(len(_HEADER))
+        sink.write(_START.pack(start))
     except PayloadError:
         raise
     except _TooLarge:
@@ -129,12 +128,14 @@ def unpack(data: bytes | mmap.mmap) -> tuple[Callable[..., Any], Any]:
     stream = data if isinstance(data, mmap.mmap) else io.BytesIO(data)
     stream.seek(len(_HEADER))
     try:
+        (start,) = _START.unpack(stream.read(_START.size))
         # A node trusts its driver: this is the user's own function.
         for prepare in pickle.load(stream):  # noqa: S301
             prepare()
-        mark, start = _TRAILER.unpack(data[-_TRAILER.size :]) if len(data) > _TRAILER.size else (b"", 0)
-        if mark == _MARK:
-            sources.register_modules(pickle.loads(memoryview(data)[start : -_TRAILER.size]))  # noqa: S301
+        function = stream.tell()
+        stream.seek(start)
+        sources.register_modules(pickle.load(stream))  # noqa: S301
+        stream.seek(function)
         map_fun, args = pickle.load(stream)  # noqa: S301
         sources.register_cells(pickle.load(stream))  # noqa: S301
     except ModuleNotFoundError as error:
@@ -234,13 +235,9 @@ def _failure(value: Any, sink: _Sink | None = None) -> Exception | None:
     return None
 
 
-def _is_picklable(value: Any) -> bool:
-    return _failure(value) is None
-
-
 def _explain(map_fun: Callable[..., Any], args: Any, error: Exception) -> PayloadError:
     """Return the error that names the value to blame, and says what to do."""
-    culprit = find_culprit(map_fun, args, _is_picklable)
+    culprit = _find_culprit(map_fun, args)
     if culprit is None:
         culprit = CapturedValue(getattr(map_fun, "__name__", "map_fun"), map_fun)
     kind = unpicklable_kind(culprit.value) or _other_kind(culprit.value, error)
@@ -307,22 +304,22 @@ def captured_values(map_fun: Callable[..., Any], args: Any) -> list[CapturedValu
     return [*_captured_by(map_fun, ()), CapturedValue("args", args)]
 
 
-def find_culprit(map_fun: Callable[..., Any], args: Any, is_picklable: Callable[[Any], bool]) -> CapturedValue | None:
+def _find_culprit(map_fun: Callable[..., Any], args: Any) -> CapturedValue | None:
     """Return the innermost value with a name that cannot be pickled, or None if each one can by itself."""
     seen: set[int] = set()
     for captured in captured_values(map_fun, args):
-        if not is_picklable(captured.value):
-            return _innermost(captured, is_picklable, seen)
+        if _failure(captured.value):
+            return _innermost(captured, seen)
     return None
 
 
-def _innermost(captured: CapturedValue, is_picklable: Callable[[Any], bool], seen: set[int]) -> CapturedValue:
+def _innermost(captured: CapturedValue, seen: set[int]) -> CapturedValue:
     seen.add(id(captured.value))
     if unpicklable_kind(captured.value):
         return captured
     for child in _children(captured):
-        if id(child.value) not in seen and not is_picklable(child.value):
-            return _innermost(child, is_picklable, seen)
+        if id(child.value) not in seen and _failure(child.value):
+            return _innermost(child, seen)
     return captured
 
 
@@ -334,10 +331,9 @@ def _children(captured: CapturedValue) -> Iterator[CapturedValue]:
         yield from (CapturedValue(f"{path}[{key!r}]", item, via) for key, item in value.items())
     elif isinstance(value, list | tuple):
         yield from (CapturedValue(f"{path}[{index}]", item, via) for index, item in enumerate(value))
-    elif isinstance(value, set | frozenset):
-        yield from (CapturedValue(f"an element of {path}", item, via) for item in value)
     else:
-        yield from (CapturedValue(f"{path}.{name}", item, via) for name, item in _attributes(value))
+        attributes = dict(getattr(value, "__dict__", None) or {})
+        yield from (CapturedValue(f"{path}.{name}", item, via) for name, item in attributes.items())
 
 
 def _captured_by(function: Callable[..., Any], via: tuple[str, ...]) -> Iterator[CapturedValue]:
@@ -364,31 +360,11 @@ def _values_by_name(function: types.FunctionType) -> dict[str, Any]:
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
         with contextlib.suppress(ValueError):  # a name that is not bound yet
             values[name] = cell.cell_contents
-    defaults = function.__defaults__ or ()
-    with_default = function.__code__.co_varnames[: function.__code__.co_argcount][-len(defaults) or None :]
-    values.update(zip(with_default, defaults, strict=False))
-    values.update(function.__kwdefaults__ or {})
-    return values
+    parameters = inspect.signature(function, follow_wrapped=False).parameters
+    return values | {name: one.default for name, one in parameters.items() if one.default is not one.empty}
 
 
 def global_names(code: types.CodeType) -> list[str]:
     """Return the global names that a code object and the code inside it read or write, in order of appearance."""
-    names: dict[str, None] = {}
-    for instruction in dis.get_instructions(code):
-        if instruction.opname.endswith("_GLOBAL"):
-            names[str(instruction.argval)] = None
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names.update(dict.fromkeys(global_names(constant)))
-    return list(names)
-
-
-def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
-    found = dict(getattr(value, "__dict__", None) or {})
-    for kind in type(value).__mro__:
-        slots = kind.__dict__.get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            if name not in ("__dict__", "__weakref__"):
-                with contextlib.suppress(AttributeError):  # a slot that is not set
-                    found[name] = getattr(value, name)
-    yield from found.items()
+    instructions = (one for inner in sources.codes_in(code) for one in dis.get_instructions(inner))
+    return list(dict.fromkeys(str(one.argval) for one in instructions if one.opname.endswith("_GLOBAL")))

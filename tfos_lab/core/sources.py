@@ -16,14 +16,12 @@ import dis
 import importlib.abc
 import importlib.util
 import linecache
-import os
 import re
-import site
 import sys
 import sysconfig
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from importlib.machinery import ModuleSpec
 from itertools import accumulate
 from pathlib import Path
@@ -100,6 +98,14 @@ def _show_lines(path: str, text: str) -> None:
 # ---- the user's own modules, on the driver --------------------------------------------------------------------------
 
 
+def codes_in(code: types.CodeType) -> Iterator[types.CodeType]:
+    """Yield a code object, and the code inside it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from codes_in(constant)
+
+
 def imported_names(code: types.CodeType, package: str = "") -> set[str]:
     """Return what a code object and the code inside it import; of ``from a import b`` both ``a`` and ``a.b``.
 
@@ -108,7 +114,7 @@ def imported_names(code: types.CodeType, package: str = "") -> set[str]:
     names: set[str] = set()
     level: object = 0
     parts: object = None
-    for instruction in dis.get_instructions(code):
+    for instruction in (one for inner in codes_in(code) for one in dis.get_instructions(inner)):
         if instruction.opname == "IMPORT_NAME":
             name = str(instruction.argval)
             if isinstance(level, int) and level > 0:
@@ -116,8 +122,7 @@ def imported_names(code: types.CodeType, package: str = "") -> set[str]:
                 name = ".".join([*above[: len(above) - level + 1], *([name] if name else [])])
             names |= {name, *(f"{name}.{part}" for part in (parts if isinstance(parts, tuple) else ()))}
         level, parts = parts, instruction.argval
-    constants = (constant for constant in code.co_consts if isinstance(constant, types.CodeType))
-    return names.union(*(imported_names(constant, package) for constant in constants))
+    return names
 
 
 def collect_modules(names: Iterable[str]) -> list[OwnModule]:
@@ -179,16 +184,8 @@ def _is_own(path: Path) -> bool:
     """Whether a module's file is source that no installer has put there."""
     if path.suffix != ".py" or not path.is_file() or any(part in _INSTALLED for part in path.parts):
         return False
-    full = path.resolve()
-    return not any(full.is_relative_to(folder) for folder in _foreign_folders(os.environ.get("SPARK_HOME", "")))
-
-
-@cache
-def _foreign_folders(spark_home: str) -> list[Path]:
-    """Return where files belong to Python, to installed packages, to Spark or to tfos_lab."""
-    python = [sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")]
-    folders = [*python, *site.getsitepackages(), site.getusersitepackages(), spark_home]
-    return [Path(__file__).resolve().parent, *(Path(folder).resolve() for folder in folders if folder)]
+    folders = (sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib"))
+    return not any(path.resolve().is_relative_to(Path(folder).resolve()) for folder in folders)
 
 
 @lru_cache(maxsize=4096)

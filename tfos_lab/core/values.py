@@ -22,7 +22,6 @@ import datetime as dt
 import decimal
 import enum
 import fractions
-import io
 import math
 import mmap
 import os
@@ -36,7 +35,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import cloudpickle
 import msgspec
@@ -62,12 +61,6 @@ _PLAIN = (float, bool, type(None))
 # A Series is sent as a table with this column.
 _COLUMN = "value"
 _TENSOR_PACKAGES = ("tensorflow", "keras", "tf_keras")
-# The low-precision types of TensorFlow, from ml_dtypes. NumPy's file format has no names for them.
-_ML_DTYPES = frozenset(
-    {"bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3b11fnuz", "float8_e4m3fnuz", "float8_e5m2fnuz"}
-    | {"int2", "int4", "uint2", "uint4"}
-)
-
 _to_msgpack = msgspec.msgpack.Encoder().encode
 _from_msgpack = msgspec.msgpack.Decoder().decode
 
@@ -127,7 +120,11 @@ def _type_name(value: Any) -> str:
 
 
 def encode_value(
-    value: Any, *, limit_bytes: int = LIMIT_BYTES, implicit: bool = False, file: _File | None = None
+    value: Any,
+    *,
+    limit_bytes: int = LIMIT_BYTES,
+    implicit: bool = False,
+    stored: list[memoryview] | None = None,
 ) -> bytes:
     """Return ``value`` as bytes for `decode_value`.
 
@@ -140,7 +137,7 @@ def encode_value(
     implicit : bool
         Whether it is the value of a cell's last line, which may not be meant as a result: objects that are not plain
         data are then sent as text only, and nothing is refused.
-    file : optional
+    stored : list, optional
         Takes the contents of large arrays, tables and byte strings, which are then not among the bytes.
 
     Raises
@@ -149,12 +146,12 @@ def encode_value(
         With the part of the result that is to blame, its type, and what to do instead.
     """
     try:
-        return _to_msgpack(_Encoder(limit_bytes, pickle_objects=not implicit, file=file).encode(value, _RESULT))
+        return _to_msgpack(_Encoder(limit_bytes, pickle_objects=not implicit, stored=stored).encode(value))
     except (ResultNotSendable, ResultTooLarge):
         if not implicit:
             raise
-        if file is not None:
-            file.drop_unfinished()
+        if stored is not None:
+            stored.clear()
         return _to_msgpack([_OBJECT, _type_name(value), describe(value), b""])
 
 
@@ -173,70 +170,27 @@ def encode_result(value: Any, path: Path, *, limit_bytes: int, implicit: bool) -
     ResultNotStored
         If the file cannot be written.
     """
-    file = _File(path)
+    stored: list[memoryview] = []
+    head = encode_value(value, limit_bytes=limit_bytes, implicit=implicit, stored=stored)
+    if sum(part.nbytes for part in stored) + len(head) > INLINE_BYTES:
+        return b"", _write(path, [*stored, head, _LENGTH.pack(len(head))])
+    return encode_value(value, limit_bytes=limit_bytes, implicit=implicit) if stored else head, 0
+
+
+def _write(path: Path, parts: list[Any]) -> int:
+    """Write a file that only the user can read, and return its size."""
+    size_bytes = 0
     try:
-        head = encode_value(value, limit_bytes=limit_bytes, implicit=implicit, file=file)
-        if file.size_bytes + len(head) > INLINE_BYTES:
-            return b"", file.finish(head)
-        if file.size_bytes:
-            head = encode_value(value, limit_bytes=limit_bytes, implicit=implicit)
+        path.unlink(missing_ok=True)
+        with open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            for part in parts:
+                size_bytes += file.write(part)
     except OSError as error:
-        reason = f"{error.strerror or error}, after {file.size_bytes / 1e6:,.1f} MB of it"
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+        reason = f"{error.strerror or error}, after {size_bytes / 1e6:,.1f} MB of it"
         raise ResultNotStored(place=f"{path.parent} on {socket.gethostname()}", reason=reason) from error
-    finally:
-        file.drop_unfinished()
-    return head, 0
-
-
-class _File:
-    """The file of a large value while it is written; it is opened for the first data."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: io.BufferedWriter | None = None
-        self.size_bytes = 0
-
-    def add(self, data: memoryview) -> tuple[int, int]:
-        """Append data; return where it begins, and its length."""
-        self._write(bytes(-self.size_bytes % _ALIGNMENT))
-        start = self.size_bytes
-        self._write(data)
-        return start, data.nbytes
-
-    def finish(self, head: bytes) -> int:
-        """Append the encoded value and close the file; return its size."""
-        self._write(head)
-        self._write(_LENGTH.pack(len(head)))
-        assert self._file is not None
-        self._file.close()
-        self._file = None
-        return self.size_bytes
-
-    def drop_unfinished(self) -> None:
-        """Remove the file, unless it was finished."""
-        if self._file is not None:
-            with contextlib.suppress(OSError):  # the disk may be full
-                self._file.close()
-            self._path.unlink(missing_ok=True)
-            self._file, self.size_bytes = None, 0
-
-    def _write(self, data: bytes | memoryview) -> None:
-        if self._file is None:
-            self._path.unlink(missing_ok=True)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            self._file = os.fdopen(os.open(self._path, flags, 0o600), "wb")
-        self.size_bytes += self._file.write(data)
-
-
-# Where a part of the result is: the place of the whole, how it names its parts, the parts, the number of this one, and
-# the depth. The path, as the user would write it, is made only for an error.
-_At: TypeAlias = "tuple[_At | None, Callable[[str, list[Any], int], str], list[Any], int, int]"
-_RESULT: _At = (None, lambda *_: "result", [], 0, 0)
-
-
-def _path(at: _At) -> str:
-    above, name, parts, number, _depth = at
-    return name("" if above is None else _path(above), parts, number)
+    return size_bytes
 
 
 class _Buffer(NamedTuple):
@@ -248,100 +202,108 @@ class _Buffer(NamedTuple):
 class _Encoder:
     """Turns a value into what MessagePack knows, and counts its size, before it is copied."""
 
-    def __init__(self, limit_bytes: int, *, pickle_objects: bool, file: _File | None) -> None:
+    def __init__(self, limit_bytes: int, *, pickle_objects: bool, stored: list[memoryview] | None) -> None:
         self._limit_bytes = limit_bytes
         self._pickle_objects = pickle_objects
-        self._file = file
+        self._stored = stored
+        self._stored_bytes = 0
         self._size_bytes = 0
-        self._largest: tuple[int, _At, str] = (0, _RESULT, "")
+        # What leads to the part at hand: how a whole names its parts, the parts, and the number of one.
+        self._way: list[tuple[Callable[[str, list[Any], int], str], list[Any], int]] = []
+        self._largest = (0, self._way, "")
 
-    def encode(self, value: Any, at: _At) -> Any:
+    def encode(self, value: Any) -> Any:
         if type(value) in _PLAIN:
-            self._count(9, value, at)
+            self._count(9, value)
             return value
         if type(value) is _Buffer:
             return self._contents(value.data)
-        if at[-1] > _MAX_DEPTH:
+        if len(self._way) > _MAX_DEPTH:
             reason = f"it is nested more than {_MAX_DEPTH} deep, or holds itself"
-            raise ResultNotSendable(path=_path(at)[:80] + "…", type_name=_type_name(value), reason=reason)
+            raise ResultNotSendable(path=_path(self._way)[:80] + "…", type_name=_type_name(value), reason=reason)
         if type(value).__module__.partition(".")[0] in _TENSOR_PACKAGES:
-            value = _evaluated(value, at)
-        kind = _KINDS[number := _number_of(value)]
-        self._count(kind.size(value), value, at)
+            value = self._evaluated(value)
+        value_type: type = type(value)
+        kind = _KINDS[number := _number_of(value_type)]
+        self._count(kind.size(value), value)
         parts = kind.split(value)
         if parts is None:
-            return [_OBJECT, _type_name(value), describe(value), self._pickled(value, at)]
+            number, parts = _OBJECT, [_type_name(value), describe(value), _Buffer(memoryview(self._pickled(value)))]
         if not isinstance(parts, list):
             return parts
-        name, depth = kind.name, at[-1] + 1
-        return [number, *(self.encode(part, (at, name, parts, i, depth)) for i, part in enumerate(parts))]
+        encoded: list[Any] = [number]
+        for index, part in enumerate(parts):
+            self._way.append((kind.name, parts, index))
+            encoded.append(self.encode(part))
+            self._way.pop()
+        return encoded
 
-    def _count(self, size_bytes: int, value: Any, at: _At) -> None:
+    def _count(self, size_bytes: int, value: Any) -> None:
         self._size_bytes += size_bytes
         if size_bytes > self._largest[0]:
-            self._largest = (size_bytes, at, _type_name(value))
+            self._largest = (size_bytes, self._way[:], _type_name(value))
         if self._size_bytes > self._limit_bytes:
-            size, where, kind = self._largest
-            raise ResultTooLarge(path=_path(where), type_name=kind, size_bytes=size, limit_bytes=self._limit_bytes)
+            size, way, kind = self._largest
+            raise ResultTooLarge(path=_path(way), type_name=kind, size_bytes=size, limit_bytes=self._limit_bytes)
 
     def _contents(self, data: memoryview) -> Any:
         """Encode the contents of a part, which is a buffer to whoever decodes it."""
-        if self._file is None or data.nbytes < _PART_BYTES:
+        if self._stored is None or data.nbytes < _PART_BYTES:
             return data.tobytes()
-        return [_STORED, *self._file.add(data)]
+        padding = memoryview(bytes(-self._stored_bytes % _ALIGNMENT))
+        start = self._stored_bytes + padding.nbytes
+        self._stored += [padding, data]
+        self._stored_bytes = start + data.nbytes
+        return [_STORED, start, data.nbytes]
 
-    def _pickled(self, value: Any, at: _At) -> Any:
+    def _not_sendable(self, value: Any, reason: str) -> ResultNotSendable:
+        return ResultNotSendable(path=_path(self._way), type_name=_type_name(value), reason=reason)
+
+    def _evaluated(self, value: Any) -> Any:
+        """Return the array of a tensor and the dict of a History; other values of TensorFlow and Keras as they are."""
+        if type(value).__name__ == "History" and isinstance(getattr(value, "history", None), dict):
+            return value.history
+        if not callable(getattr(value, "numpy", None)):
+            return value
+        try:
+            return value.numpy()
+        except Exception as error:  # symbolic tensors fail in several ways
+            raise self._not_sendable(value, f"it has no value outside its graph ({first_line(error)})") from error
+
+    def _pickled(self, value: Any) -> bytes:
         """Pickle an object that is not plain data, unless only its text is to be sent."""
         if not self._pickle_objects:
-            self._count(_TEXT_LIMIT, value, at)
             return b""
         kind = unpicklable_kind(value)
         if kind is not None:
-            raise ResultNotSendable(path=_path(at), type_name=_type_name(value), reason=kind.reason)
+            raise self._not_sendable(value, kind.reason)
         try:
-            data = cloudpickle.dumps(value)
+            data: bytes = cloudpickle.dumps(value)
         except Exception as error:  # a reduce method may fail in any way
-            raise ResultNotSendable(path=_path(at), type_name=_type_name(value), reason=first_line(error)) from error
-        self._count(len(data), value, at)
-        contents = self._contents(memoryview(data))
-        return contents if isinstance(contents, bytes) else [_BY_TYPE[bytes], contents]
+            raise self._not_sendable(value, first_line(error)) from error
+        self._count(len(data), value)
+        return data
 
 
-def _evaluated(value: Any, at: _At) -> Any:
-    """Return the array of a tensor and the dict of a History; other values of TensorFlow and Keras as they are."""
-    if type(value).__name__ == "History" and isinstance(getattr(value, "history", None), dict):
-        return value.history
-    if not callable(getattr(value, "numpy", None)):
-        return value
-    try:
-        return value.numpy()
-    except Exception as error:  # symbolic tensors fail in several ways
-        reason = f"it has no value outside its graph ({first_line(error)})"
-        raise ResultNotSendable(path=_path(at), type_name=_type_name(value), reason=reason) from error
+def _path(way: list[tuple[Callable[[str, list[Any], int], str], list[Any], int]]) -> str:
+    """Return what leads to a part of the result, as the user would write it."""
+    path = "result"
+    for name, parts, number in way:
+        path = name(path, parts, number)
+    return path
 
 
-def _number_of(value: Any) -> int:
-    """Return the number of a value's kind."""
-    kind = type(value)
-    number = _BY_TYPE.get(kind)
-    if number is not None:
-        return number
-    package = kind.__module__.partition(".")[0]
-    if package == "numpy":
-        import numpy as np
-
-        if isinstance(value, np.ma.MaskedArray | np.matrix):
-            return _OBJECT
-        base = "ndarray" if isinstance(value, np.ndarray) else "generic" if isinstance(value, np.generic) else ""
-        return _BY_TYPE.get(f"numpy.{base}", _OBJECT)
-    number = _BY_TYPE.get(f"{package}.{kind.__name__}")
-    if number is not None:
-        return number
-    if isinstance(value, enum.Enum):
+@lru_cache(maxsize=1024)
+def _number_of(kind: type) -> int:
+    """Return the number of a type's kind: its own, or that of the nearest of its bases which has one."""
+    if issubclass(kind, enum.Enum):
         return _OBJECT
-    if isinstance(value, tuple) and isinstance(names := getattr(value, "_fields", None), tuple):
-        return _NAMED_TUPLE if all(isinstance(name, str) for name in names) else _BY_TYPE[tuple]
-    return next((_BY_TYPE[base] for base in kind.__mro__ if base in _BY_TYPE), _OBJECT)
+    fields = getattr(kind, "_fields", None)
+    if issubclass(kind, tuple) and isinstance(fields, tuple) and all(isinstance(name, str) for name in fields):
+        return _NAMED_TUPLE
+    package = kind.__module__.partition(".")[0]
+    keys = (*(f"{package}.{base.__name__}" for base in kind.__mro__), *kind.__mro__)
+    return next(_BY_TYPE[key] for key in keys if key in _BY_TYPE)
 
 
 # ---- decode ---------------------------------------------------------------------------------------------------------
@@ -464,7 +426,7 @@ def _dtype_part(dtype: Any) -> Any:
     """Return a dtype's description: by name for those of ml_dtypes, else as in NumPy's own file format."""
     from numpy.lib.format import dtype_to_descr
 
-    return [dtype.name] if dtype.name in _ML_DTYPES else dtype_to_descr(dtype)
+    return [dtype.name] if dtype.type.__module__ == "ml_dtypes" else dtype_to_descr(dtype)
 
 
 def _dtype(description: Any) -> Any:
@@ -472,11 +434,12 @@ def _dtype(description: Any) -> Any:
     import numpy as np
     from numpy.lib.format import descr_to_dtype
 
-    if isinstance(description, list) and len(description) == 1 and description[0] in _ML_DTYPES:
+    if isinstance(description, list) and len(description) == 1 and isinstance(description[0], str):
         import ml_dtypes
 
-        return np.dtype(getattr(ml_dtypes, description[0]))
-    dtype = descr_to_dtype(description)
+        dtype = np.dtype(getattr(ml_dtypes, description[0]))
+    else:
+        dtype = descr_to_dtype(description)
     if dtype.hasobject:
         raise ResultUnreadable(reason="it holds an array of Python objects")
     return dtype
@@ -507,11 +470,6 @@ def _array(dtype: Any, shape: tuple[int, ...], data: Any) -> Any:
     array: Any = np.ndarray(shape, kind, buffer=data)
     # A copy of what came in a message: the user may write to it, and it does not keep the whole message in memory.
     return array.copy() if isinstance(data, bytes) else array
-
-
-def _frame_size(value: Any) -> int:
-    usage = value.memory_usage(index=True)
-    return int(usage.sum()) if hasattr(usage, "sum") else int(usage)
 
 
 def _frame_parts(frame: Any) -> list[Any] | None:
@@ -545,39 +503,27 @@ def _table(data: bytes | memoryview) -> Any:
 
 
 def _timestamp_parts(value: Any) -> list[Any]:
-    """Return the number, its unit, and the time zone: its name, its offset if it has no name, or "" for none."""
+    """Return NumPy's own of it, and the time zone: its name, its offset if it has no name, or "" for none."""
     zone = value.tzinfo
     named = getattr(zone, "key", None) or getattr(zone, "zone", None)
-    text = "" if zone is None else named if isinstance(named, str) else value.strftime("UTC%z")
-    return [int(value._value), value.unit, text]  # noqa: SLF001 - `value` is always in nanoseconds, which may overflow
+    return [value.asm8, "" if zone is None else named if isinstance(named, str) else value.strftime("UTC%z")]
 
 
-def _timestamp(value: int, unit: str, zone: str) -> Any:
-    import pandas as pd
-
-    stamp = pd.Timestamp(value, unit=unit).as_unit(unit)
+def _timestamp(value: Any, zone: str) -> Any:
+    stamp = _pandas().Timestamp(value)
     return stamp.tz_localize("UTC").tz_convert(zone) if zone else stamp
 
 
-def _timedelta(value: int, unit: str) -> Any:
+def _pandas() -> Any:
     import pandas as pd
 
-    return pd.Timedelta(value, unit=unit).as_unit(unit)
+    return pd
 
 
-def _missing(name: str) -> Callable[[], Any]:
-    def build() -> Any:
-        import pandas as pd
-
-        return getattr(pd, name)
-
-    return build
-
-
-def _object(type_name: str, text: str, data: bytes) -> RemoteObject:
-    if not (isinstance(type_name, str) and isinstance(text, str) and isinstance(data, bytes)):
+def _object(type_name: str, text: str, data: Any) -> RemoteObject:
+    if not (isinstance(type_name, str) and isinstance(text, str)):
         raise ResultUnreadable(reason="a pickled object is malformed")
-    return RemoteObject(type_name, text, data)
+    return RemoteObject(type_name, text, bytes(memoryview(data)))
 
 
 # ---- the table ------------------------------------------------------------------------------------------------------
@@ -632,12 +578,6 @@ _KINDS = (
         size=lambda value: len(value) + 5,
     ),
     _Kind(bytearray, lambda value: [_Buffer(memoryview(value))], lambda data: bytearray(memoryview(data)), size=len),
-    _Kind(
-        memoryview,
-        lambda value: [_Buffer(value if value.contiguous else memoryview(value.tobytes()))],
-        lambda data: bytes(memoryview(data)),
-        size=lambda value: value.nbytes,
-    ),
     _Kind(complex, lambda value: [value.real, value.imag], complex),
     _Kind(fractions.Fraction, lambda value: [value.numerator, value.denominator], _fraction),
     _Kind(range, lambda value: [value.start, value.stop, value.step], range),
@@ -655,22 +595,29 @@ _KINDS = (
         lambda dtype, data: _array(dtype, (), data)[()],
         size=lambda value: value.nbytes,
     ),
-    _Kind("pandas.DataFrame", _frame_parts, lambda data: _table(data).to_pandas(), size=_frame_size),
+    _Kind("numpy.MaskedArray", lambda _value: None, _object),
+    _Kind("numpy.matrix", lambda _value: None, _object),
+    _Kind(
+        "pandas.DataFrame",
+        _frame_parts,
+        lambda data: _table(data).to_pandas(),
+        size=lambda value: int(value.memory_usage().sum()),
+    ),
     _Kind(
         "pandas.Series",
         _series_parts,
         lambda name, data: _table(data).to_pandas()[_COLUMN].rename(name),
-        size=_frame_size,
+        size=lambda value: int(value.memory_usage()),
     ),
     _Kind("pandas.Timestamp", _timestamp_parts, _timestamp),
-    _Kind("pandas.Timedelta", lambda value: [int(value._value), value.unit], _timedelta),  # noqa: SLF001 - as above
-    _Kind("pandas.NaTType", lambda _value: [], _missing("NaT")),
-    _Kind("pandas.NAType", lambda _value: [], _missing("NA")),
+    _Kind("pandas.NaTType", lambda _value: [], lambda: _pandas().NaT),
+    _Kind("pandas.NAType", lambda _value: [], lambda: _pandas().NA),
+    _Kind("pandas.Timedelta", lambda value: [value.asm8], lambda value: _pandas().Timedelta(value)),
     _Kind("pyarrow.Table", _table_parts, _table, size=lambda value: value.nbytes),
-    _Kind("any object", lambda _value: None, _object),
+    _Kind(object, lambda _value: None, _object),
 )
 # By type, or by package and name.
 _BY_TYPE: dict[type | str, int] = {kind.type: number for number, kind in enumerate(_KINDS)}
-_NAMED_TUPLE, _OBJECT = _BY_TYPE["a named tuple"], _BY_TYPE["any object"]
+_NAMED_TUPLE, _OBJECT = _BY_TYPE["a named tuple"], _BY_TYPE[object]
 # Stands for a part that is in the value's file, with where it begins and its length.
 _STORED = len(_KINDS)
