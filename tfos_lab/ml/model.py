@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab.compat.spark_ml import MLReadable, MLReader, MLWritable, MLWriter, Model
 from tfos_lab.ml.declared import COLUMNS, SCORING
-from tfos_lab.ml.params import declares
-from tfos_lab.ml.stages import ScoringStage
+from tfos_lab.ml.params import ScoringStage, declares
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
