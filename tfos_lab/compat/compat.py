@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.paths import is_local, split_scheme
 from tfos_lab.data.model_files import package_of
-from tfos_lab.scoring.keras_names import write_names
+from tfos_lab.scoring.description import write_names
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -402,7 +402,7 @@ class TFModel(
         problems = _unusable(args)
         if problems:
             raise ConfigError(problems)
-        from tfos_lab.scoring.mapped import score_mapped  # executors, which may import this module, have no such module
+        from tfos_lab.scoring.predict import score_mapped  # executors, which may import this module, do not have it
 
         columns = sorted(args.input_mapping)
         rows = _selected(dataset, columns).toDF(*columns)

@@ -21,7 +21,7 @@ _AT_HOME = {
     *("__pycache__", "driver", "cluster_records.py"),
     *("__main__.py", "compat/program.py", "listener.py"),
     *("data/prepare.py", "data/session_stores.py"),
-    *(f"scoring/{name}.py" for name in ("input_columns", "mapped", "output_types", "predict")),
+    *("scoring/columns.py", "scoring/predict.py"),
 }
 
 

@@ -79,16 +79,26 @@ def load_model(path: Path, *, custom_objects: Mapping[str, Any] | None, compile:
             import tensorflow as tf
 
             return tf.saved_model.load(str(path))
-        if package_that_wrote(path) == "tf_keras":
-            from tf_keras.models import load_model as load
-        else:
-            from keras.models import load_model as load
-        return load(
-            str(path),
-            custom_objects=dict(custom_objects) if custom_objects else None,
-            compile=compile,
-            safe_mode=safe_mode,
-        )
+        return load_keras(path, custom_objects=custom_objects, compile=compile, safe_mode=safe_mode)
+
+
+def load_keras(
+    path: str | Path, package: str | None = None, *, custom_objects: Mapping[str, Any] | None, **options: Any
+) -> Any:
+    """Load a file that Keras has written, with the package that wrote it unless another is given."""
+    if (package or package_that_wrote(path)) == "tf_keras":
+        from tf_keras.models import load_model as load
+    else:
+        from keras.models import load_model as load
+    return load(str(path), custom_objects=dict(custom_objects or {}) or None, **options)
+
+
+def content_of(model: Any) -> bytes:
+    """Return a Keras model as the content of a ``.keras`` file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / MODEL_FILE
+        model.save(str(path))
+        return path.read_bytes()
 
 
 @contextlib.contextmanager

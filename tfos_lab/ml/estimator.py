@@ -14,8 +14,7 @@ from pyspark.ml.util import MLReadable, MLReader, MLWritable, MLWriter
 from tfos_lab.errors import ConfigError
 from tfos_lab.ml.declared import COLUMNS, TRAINING
 from tfos_lab.ml.model import TFModel
-from tfos_lab.ml.params import declares
-from tfos_lab.ml.stages import TrainingStage
+from tfos_lab.ml.params import TrainingStage, declares
 
 if TYPE_CHECKING:
     import keras

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfos_lab.data.model_files import package_of
+from tfos_lab.data.model_files import MODEL_FILE, load_keras, package_of
 from tfos_lab.errors import ConfigError
 from tfos_lab.texts import format_count
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import keras
     import tensorflow as tf
 
-    from tfos_lab.ml.train_args import TrainArgs
+    from tfos_lab.ml.param_values import TrainArgs
     from tfos_lab.node.context.context import NodeContext
 
 
@@ -95,16 +95,11 @@ def _call(function: Callable[..., Any], args: TrainArgs) -> Any:
 
 
 def _load(file: ModelFile, custom_objects: Mapping[str, Any]) -> keras.Model:
-    if file.package == "tf_keras":
-        from tf_keras.models import load_model
-    else:
-        from keras.models import load_model
-
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.keras"
+        path = Path(folder) / MODEL_FILE
         path.write_bytes(file.data)
         # It comes from the user's own process, and may hold the user's own code.
-        return load_model(str(path), custom_objects=dict(custom_objects) or None, safe_mode=False)
+        return load_keras(path, file.package, custom_objects=custom_objects, safe_mode=False)
 
 
 # ---- columns --------------------------------------------------------------------------------------------------------

@@ -11,8 +11,7 @@ from pyspark.ml.base import Model
 from pyspark.ml.util import MLReadable, MLReader, MLWritable, MLWriter
 
 from tfos_lab.ml.declared import COLUMNS, SCORING
-from tfos_lab.ml.params import declares
-from tfos_lab.ml.stages import ScoringStage
+from tfos_lab.ml.params import ScoringStage, declares
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -1,6 +1,7 @@
-"""What values the params of our Spark ML stages take: each function returns the value as it is kept, or refuses it.
+"""What values the params of our Spark ML stages take, and how functions of users get them.
 
-All of them take the param's name and the value, and raise a `ParamError` of one sentence.
+Each check takes the param's name and the value; it returns the value as it is kept, or raises a `ParamError` of one
+sentence.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, KeysView, Mapping
 from typing import Any
 
 from tfos_lab.compat.namespace import Namespace
@@ -16,6 +17,9 @@ from tfos_lab.core.options import Option, OptionType
 from tfos_lab.errors import ParamError
 
 Convert = Callable[[str, Any], Any]
+
+# Params that users' functions do not get: arguments are there by their own names, classes for Keras are none.
+_NO_ARGUMENTS = ("args", "customObjects")
 
 
 def text(name: str, value: Any) -> str:
@@ -133,3 +137,37 @@ def snake_case(name: str) -> str:
     ('cluster_size', 'num_ps')
     """
     return re.sub(r"(?<=[a-z])([A-Z]+)", lambda match: f"_{match[1].lower()}", name)
+
+
+# ---- what functions get ---------------------------------------------------------------------------------------------
+
+
+class TrainArgs(Namespace):
+    """What a `TFEstimator` gives to functions as ``args``: arguments and params, as attributes and as items.
+
+    Each param has its own name and the same in Python's spelling: ``args.batchSize`` is ``args.batch_size``. Where an
+    argument and a param have the same name, the param counts, since it is what the cluster does.
+
+    Examples
+    --------
+    >>> args = TrainArgs.of({"lr": 0.1}, {"batchSize": 32, "weightCol": None})
+    >>> args.lr, args["batchSize"], args.batch_size, args.get("decay", 0.0)
+    (0.1, 32, 32, 0.0)
+    """
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any], params: Mapping[str, Any]) -> TrainArgs:
+        """Return arguments together with params; params without a value are None."""
+        known = {name: value for name, value in params.items() if name not in _NO_ARGUMENTS}
+        return cls({**arguments, **{snake_case(name): value for name, value in known.items()}, **known})
+
+    def __getitem__(self, name: str) -> Any:
+        return vars(self)[name]
+
+    def keys(self) -> KeysView[str]:
+        """Return the names, so that ``dict(args)`` and ``**args`` work."""
+        return vars(self).keys()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return an argument or param, or a default where there is none of this name."""
+        return vars(self).get(name, default)

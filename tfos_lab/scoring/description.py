@@ -9,10 +9,15 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from tfos_lab.scoring.keras_names import input_names, output_names
-
 # What Keras writes a model to; anything else is a SavedModel's folder.
 KERAS_SUFFIXES = (".keras", ".h5")
+# Where a SavedModel's other names lie, in a folder for extra assets.
+_NAMES_FILE = "assets.extra/keras_names.json"
+# How the names begin that Keras 3 makes up.
+_MADE_UP = ("keras_tensor", "input_layer")
+
+# An input's or output's name → its other names.
+Names = dict[str, list[str]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +78,17 @@ class Tensor:
         return None if self.shape is None or None in self.shape else prod(size or 0 for size in self.shape)
 
 
+def by_name(tensors: Iterable[Tensor]) -> dict[str, Tensor]:
+    """Return inputs or outputs by all of their names; a tensor's own name counts more than another's alias."""
+    given = list(tensors)
+    return {alias: tensor for tensor in given for alias in tensor.aliases} | {tensor.name: tensor for tensor in given}
+
+
+def names_of(tensors: Iterable[Tensor]) -> str:
+    """Return the names of inputs or outputs, for a sentence."""
+    return ", ".join(tensor.name for tensor in tensors)
+
+
 @dataclass(frozen=True)
 class Description:
     """Inputs and outputs of a model; both are empty where it does not declare them (a subclassed model)."""
@@ -113,8 +129,8 @@ def describe(model: Any) -> Description:
         given, found = list(model.inputs or ()), named_outputs(model, _outputs(model))
     except (AttributeError, ValueError):  # a model that has not been built
         return Description((), ())
-    others = input_names(model)
-    layers = output_names(model)
+    others = _input_names(model)
+    layers = _output_names(model)
     names = [x.name.partition(":")[0] for x in given]
     numbered = zip(range(len(found)), layers if len(layers) == len(found) else found, strict=True)
     aliases = [(f"output_{i}", layer) for i, layer in numbered]
@@ -150,3 +166,49 @@ def named_outputs(model: Any, outputs: Any) -> dict[str, Any]:
     if len(names) != len(values):
         names = [f"output_{i}" for i in range(len(values))]
     return dict(zip(names, values, strict=True))
+
+
+# ---- other names ----------------------------------------------------------------------------------------------------
+
+# Keras 2 named a SavedModel's inputs and outputs after layers (``dense_input``, ``dense``), Keras 3 numbers them. Both
+# are known where the names lie beside the SavedModel, so that mappings for Keras 2's names fit what Keras 3 exports.
+
+
+def _input_names(model: Any) -> Names:
+    """Return Keras 2's names of a live model's inputs, where they are not the user's own."""
+    first = [f"{model.layers[0].name}_input"] if _is_sequential(model) and model.layers else []
+    names = [tensor.name.partition(":")[0] for tensor in getattr(model, "inputs", None) or ()]
+    return {name: [*first, f"input_{i + 1}"] for i, name in enumerate(names) if name.startswith(_MADE_UP)}
+
+
+def _output_names(model: Any) -> list[str]:
+    """Return the names of the layers that compute a live model's outputs, in order; empty if they are not known."""
+    names = getattr(model, "output_names", None)
+    return list(names) if names else [model.layers[-1].name] if _is_sequential(model) and model.layers else []
+
+
+def _is_sequential(model: Any) -> bool:
+    return any(kind.__name__ == "Sequential" for kind in type(model).__mro__)
+
+
+def write_names(model: Any, folder: str) -> None:
+    """Write the other names of a live Keras model beside what Keras 3 has exported of it."""
+    import tensorflow as tf
+
+    outputs = {f"output_{i}": [name] for i, name in enumerate(_output_names(model))}
+    path = f"{folder}/{_NAMES_FILE}"
+    tf.io.gfile.makedirs(path.rpartition("/")[0])
+    with tf.io.gfile.GFile(path, "w") as file:
+        file.write(json.dumps(_input_names(model) | outputs))
+
+
+def read_names(folder: str) -> Names:
+    """Return the other names of a SavedModel's inputs and outputs; empty if none were written."""
+    import tensorflow as tf
+
+    path = f"{folder}/{_NAMES_FILE}"
+    if not tf.io.gfile.exists(path):
+        return {}
+    with tf.io.gfile.GFile(path) as file:
+        found: Names = json.loads(file.read())
+    return found

@@ -8,26 +8,36 @@ column that does not fit. The notebook's kernel does not import TensorFlow for t
 from __future__ import annotations
 
 import inspect
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tfos_lab.core.code_archive import make_finder
+from tfos_lab.core.code_archive import make_finder, make_task
 from tfos_lab.core.paths import is_local, split_scheme
 from tfos_lab.data.frames import model_path
-from tfos_lab.data.model_files import package_of
-from tfos_lab.data.prepare import taken_names
+from tfos_lab.data.model_files import content_of, package_of
+from tfos_lab.data.prepare import map_batches, prepare, taken_names
+from tfos_lab.data.schema import column_specs
 from tfos_lab.data.spark_errors import raises_own_errors
 from tfos_lab.data.spark_python import use_right_python
 from tfos_lab.errors import ConfigError
-from tfos_lab.scoring.description import Description, ModelSource, describe
-from tfos_lab.scoring.input_columns import Input, choose_inputs
-from tfos_lab.scoring.output_types import Output, choose_outputs
+from tfos_lab.scoring.columns import (
+    PYTHON_TYPES,
+    SPARK_TYPES,
+    Input,
+    Output,
+    choose_inputs,
+    choose_outputs,
+    pair_inputs,
+    pick,
+    schema_of,
+    spec_problems,
+)
+from tfos_lab.scoring.description import Description, ModelSource, Tensor, describe
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _WORK = "tfos_lab.scoring.model"
 # The size of a file up to which it is sent.
@@ -114,7 +124,37 @@ def add_outputs(
     batch_size: int,
 ) -> DataFrame:
     """Add a column for each of the outputs; see `predict`, which chooses inputs and outputs."""
-    return _add_columns(df, _udf(source, custom, inputs, outputs, batch_size), inputs, outputs)
+    from pyspark.ml.functions import predict_batch_udf
+
+    find, work, fields = make_finder(), _WORK, asdict(source)
+    given, wanted = [(one.title, one.name) for one in inputs], [out.wanted for out in outputs]
+    # Spark counts the parameters of the function that it gets.
+    parameters = [inspect.Parameter(f"x{i}", inspect.Parameter.POSITIONAL_ONLY) for i in range(len(inputs))]
+
+    def make_predict() -> Callable[..., Any]:
+        score = find(work, "make_scorer")(fields, custom, given, wanted)
+
+        def predict_batch(*arrays: Any) -> Any:
+            found = score(arrays)
+            return found if len(found) > 1 else next(iter(found.values()))
+
+        predict_batch.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        return predict_batch
+
+    # Lists, and None for single values: Spark's check of a single input accepts nothing else.
+    shapes = [None if one.size is None else [one.size] for one in inputs]
+    udf = predict_batch_udf(
+        make_predict,
+        return_type=outputs[0].spark_type() if len(outputs) == 1 else schema_of(outputs),
+        batch_size=batch_size,
+        input_tensor_shapes=shapes if any(shapes) else None,
+    )
+    scored = udf(*(one.column for one in inputs))
+    if len(outputs) == 1:
+        return df.select("*", scored.alias(outputs[0].column))
+    combined = "tfos_lab_predictions"
+    whole = df.select("*", scored.alias(combined))
+    return whole.select("*", *(whole[combined][out.column].alias(out.column) for out in outputs)).drop(combined)
 
 
 def _source(
@@ -123,13 +163,9 @@ def _source(
     """Return where executors find the model, and its custom objects; for a Keras model also its description."""
     package = package_of(model)
     if package is not None:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "model.keras"
-            model.save(str(path))
-            data = path.read_bytes()
         if type(model).__module__.partition(".")[0] != package:
             custom = {type(model).__name__: type(model), **custom}
-        return ModelSource(data=data, package=package, is_trusted=True), custom, describe(model)
+        return ModelSource(data=content_of(model), package=package, is_trusted=True), custom, describe(model)
     if not isinstance(model, str | Path):
         raise ConfigError([f"model={type(model).__name__}: pass a Keras model, a .keras file or a SavedModel's folder"])
     return with_content(ModelSource(path=model_path(str(model), spark), signature=signature)), custom, None
@@ -148,11 +184,7 @@ def with_content(source: ModelSource) -> ModelSource:
 
 def describe_remotely(df: DataFrame, source: ModelSource, custom: Mapping[str, Any]) -> Description:
     """Let one executor load the model and describe it; a ConfigError says why it could not."""
-    find, work, fields = make_finder(), _WORK, asdict(source)
-
-    def task(batches: Any) -> Any:
-        yield from find(work, "describe_task")(batches, fields, custom)
-
+    task = make_task(_WORK, "describe_task", asdict(source), custom)
     one = df.sparkSession.range(0, 1, 1, 1)
     with raises_own_errors(df.sparkSession):
         (row,) = one.mapInArrow(task, "described string, problem string").collect()
@@ -161,49 +193,69 @@ def describe_remotely(df: DataFrame, source: ModelSource, custom: Mapping[str, A
     return Description.from_json(row["described"])
 
 
-def _udf(
-    source: ModelSource,
-    custom: Mapping[str, Any],
-    inputs: Sequence[Input],
-    outputs: Sequence[Output],
-    batch_size: int,
-) -> Callable[..., Column]:
-    from pyspark.ml.functions import predict_batch_udf
-    from pyspark.sql.types import StructField, StructType
-
-    find, work, fields = make_finder(), _WORK, asdict(source)
-    names = [given.name for given in inputs]
-    wanted = [(out.name, out.dtype, out.is_array) for out in outputs]
-    # Spark counts the parameters of the function that it gets.
-    parameters = [inspect.Parameter(f"x{i}", inspect.Parameter.POSITIONAL_ONLY) for i in range(len(inputs))]
-
-    def make_predict() -> Callable[..., Any]:
-        score = find(work, "make_scorer")(fields, custom, names, wanted)
-
-        def predict_batch(*arrays: Any) -> Any:
-            return score(arrays)
-
-        predict_batch.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        return predict_batch
-
-    if len(outputs) == 1:
-        returned = outputs[0].spark_type()
-    else:
-        returned = StructType([StructField(out.name, out.spark_type()) for out in outputs])
-    # Lists, and None for single values: Spark's check of a single input accepts nothing else.
-    shapes = [None if given.shape is None else list(given.shape) for given in inputs]
-    made: Callable[..., Column] = predict_batch_udf(
-        make_predict, return_type=returned, batch_size=batch_size, input_tensor_shapes=shapes if any(shapes) else None
-    )
-    return made
+# ---- TensorFlowOnSpark's way ----------------------------------------------------------------------------------------
 
 
-def _add_columns(
-    df: DataFrame, udf: Callable[..., Column], inputs: Sequence[Input], outputs: Sequence[Output]
+def score_mapped(
+    df: DataFrame, source: ModelSource, inputs: Mapping[str, str], outputs: Mapping[str, str], batch_size: int
 ) -> DataFrame:
-    scored = udf(*(given.column for given in inputs))
-    if len(outputs) == 1:
-        return df.select("*", scored.alias(outputs[0].column))
-    combined = "tfos_lab_predictions"
-    whole = df.select("*", scored.alias(combined))
-    return whole.select("*", *(whole[combined][out.name].alias(out.column) for out in outputs)).drop(combined)
+    """Score by explicit names, as TensorFlowOnSpark's TFModel does; partitions and the order of rows stay.
+
+    The result has the outputs alone, as the types that Python's own values have in Spark: double, bigint, boolean and
+    binary, or arrays of them. `predict` is the function for new programs.
+
+    Parameters
+    ----------
+    df : pyspark.sql.DataFrame
+        Classic or Spark Connect.
+    source : ModelSource
+        The model, where all executors find it. It is loaded once for each of their Python workers.
+    inputs : mapping of str to str
+        Column to the model's input.
+    outputs : mapping of str to str
+        The model's output to column. The columns are ordered by the names of the outputs.
+    batch_size : int
+        Number of rows to score at once; the last batch of a partition may be shorter.
+
+    Returns
+    -------
+    pyspark.sql.DataFrame
+        The outputs, computed lazily. An output of shape ``(batch,)`` is a value, any other an array.
+
+    Raises
+    ------
+    ConfigError
+        If columns, inputs or outputs are missing or do not fit, or the model is missing; before any row is scored.
+    """
+    use_right_python(df.sparkSession)
+    rows = prepare(df, sorted(inputs))
+    described = describe_remotely(df, source, {})
+    taken, problems = pair_inputs("input_mapping", inputs, described.inputs)
+    missing = [one.name for one in described.inputs if one not in taken.values()]
+    problems += [f"input_mapping: the model's input '{name}' has no column" for name in missing]
+    has, unknown = pick("output_mapping", "output", outputs, described.outputs)
+    if problems or unknown:
+        raise ConfigError([*problems, *unknown])
+    specs = column_specs(rows.schema.jsonValue())
+    problems = [f"input_mapping: {problem}" for spec in specs for problem in spec_problems(spec, taken[spec.name])]
+    problems += [problem for name in sorted(outputs) for problem in _output_problems(has[name])]
+    if problems:
+        raise ConfigError(problems)
+    returned = [_as_python(has[name], column) for name, column in sorted(outputs.items())]
+    given = [(column, tensor.name) for column, tensor in taken.items()]
+    wanted = [out.wanted for out in returned]
+    task = make_task(_WORK, "score_batches", asdict(source), given, wanted, batch_size)
+    return map_batches(rows, task, schema_of(returned))
+
+
+def _output_problems(tensor: Tensor) -> list[str]:
+    if tensor.dtype not in SPARK_TYPES:
+        return [f"output_mapping: output '{tensor.name}' is {tensor.dtype}, which no column holds"]
+    if tensor.shape is None:
+        advice = "give it a shape in the model, as by tf.ensure_shape"
+        return [f"output_mapping: output '{tensor.name}' has an unknown number of dimensions: {advice}"]
+    return []
+
+
+def _as_python(tensor: Tensor, column: str) -> Output:
+    return Output(tensor.name, column, PYTHON_TYPES[SPARK_TYPES[tensor.dtype]], len(tensor.shape or ()))

@@ -12,8 +12,7 @@ from tfos_lab.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from tfos_lab.ml.params import Stage
-    from tfos_lab.ml.stages import TrainingStage
+    from tfos_lab.ml.params import Stage, TrainingStage
 
 # The params that say what the inputs are, the one that counts first.
 _INPUTS = ("inputMapping", "inputCols", "featuresCol")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tfos_lab.core.config import ClusterConfig, FeedConfig, FeedOptions, NodeOptions
 from tfos_lab.core.options import part_of
 from tfos_lab.data.frames import path_in_full
-from tfos_lab.data.model_files import package_of
+from tfos_lab.data.model_files import content_of, package_of
 from tfos_lab.driver.start import choose_launcher, make_cluster
 from tfos_lab.errors import ClusterEnded, ClusterInterrupted, ConfigError, NotEnoughSlots
 from tfos_lab.launchers.spark.slots import slots_of
@@ -22,7 +22,7 @@ from tfos_lab.ml import keras_training
 from tfos_lab.ml.declared import CLUSTER_OPTIONS
 from tfos_lab.ml.driver.columns import fed_columns, require_frame, training_inputs
 from tfos_lab.ml.driver.model_source import kept_model, stamp
-from tfos_lab.ml.train_args import TrainArgs
+from tfos_lab.ml.param_values import TrainArgs
 from tfos_lab.notebook.display import Display
 from tfos_lab.notebook.options import CellOptions
 from tfos_lab.notebook.run import run_cluster
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tfos_lab.driver.cluster import Cluster
-    from tfos_lab.ml.stages import ScoringStage, TrainingStage
+    from tfos_lab.ml.params import ScoringStage, TrainingStage
 
 
 # ---- fits side by side -----------------------------------------------------------------------------------------------
@@ -211,8 +211,6 @@ def _call(estimator: TrainingStage, values: Mapping[str, Any]) -> tuple[Callable
 
 def as_sent(model: Any) -> Any:
     """Return a Keras model as the content of a file; functions are returned as they are."""
-    from tfos_lab.ml.driver.model_source import content_of
-
     package = package_of(model)
     return model if package is None else keras_training.ModelFile(content_of(model), package)
 

@@ -19,16 +19,14 @@ from tfos_lab.driver.results import load_run_model
 from tfos_lab.errors import ConfigError, NoModel
 from tfos_lab.launchers.spark.session import active_session
 from tfos_lab.scoring.description import KERAS_SUFFIXES, ModelSource
-from tfos_lab.scoring.model_files import Stamp, stamp_of
+from tfos_lab.scoring.model import SAVED_MODEL, Stamp, model_in, stamp_of
 from tfos_lab.scoring.predict import with_content
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tfos_lab.driver.cluster import Cluster
-    from tfos_lab.ml.stages import ScoringStage
-
-_SAVED_MODEL = ("saved_model.pb", "saved_model.pbtxt")
+    from tfos_lab.ml.params import ScoringStage
 
 
 def stamp(folder: str) -> Stamp:
@@ -88,7 +86,7 @@ def holds_model(path: str) -> bool:
         if info.type == fs.FileType.NotFound:
             return False
         names = [found.base_name for found in system.get_file_info(fs.FileSelector(plain))]
-    return bool(set(names) & set(_SAVED_MODEL)) or sum(name.endswith(KERAS_SUFFIXES) for name in names) == 1
+    return bool(set(names) & set(SAVED_MODEL)) or sum(name.endswith(KERAS_SUFFIXES) for name in names) == 1
 
 
 # ---- files ----------------------------------------------------------------------------------------------------------
@@ -149,14 +147,6 @@ def on_this_machine(path: str, *, outside: str | None = None) -> Iterator[Path]:
 # ---- models ---------------------------------------------------------------------------------------------------------
 
 
-def content_of(model: Any) -> bytes:
-    """Return a Keras model as the content of a ``.keras`` file."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.keras"
-        model.save(str(path))
-        return path.read_bytes()
-
-
 def full_path(model: ScoringStage, spark: SparkSession | None) -> str:
     """Return the path of a model's files in full; a ConfigError if it is not set."""
     if not model.isDefined("modelPath"):
@@ -188,13 +178,5 @@ def load(model: ScoringStage, *, compile: bool, safe_mode: bool) -> Any:  # noqa
     if not holds_model(path):
         raise ConfigError([f"modelPath='{path}': there is no model that this machine finds"])
     with on_this_machine(path) as here:
-        return load_run_model(
-            _file_in(here), custom_objects=model.getCustomObjects(), compile=compile, safe_mode=safe_mode
-        )
-
-
-def _file_in(path: Path) -> Path:
-    """Return the Keras file in a folder that is no SavedModel."""
-    if path.is_file() or any((path / name).is_file() for name in _SAVED_MODEL):
-        return path
-    return next(file for file in path.iterdir() if file.suffix in KERAS_SUFFIXES)
+        file = Path(model_in(ModelSource(path=path, option="modelPath"), here))
+        return load_run_model(file, custom_objects=model.getCustomObjects(), compile=compile, safe_mode=safe_mode)

@@ -22,8 +22,7 @@ from tfos_lab.ml.driver.fitting import as_sent
 from tfos_lab.ml.driver.model_source import copy_files, exists, full_path, holds_model, on_this_machine, remove
 
 if TYPE_CHECKING:
-    from tfos_lab.ml.params import Stage
-    from tfos_lab.ml.stages import ScoringStage, TrainingStage
+    from tfos_lab.ml.params import ScoringStage, Stage, TrainingStage
 
 # Values of these params are Python objects; the others are JSON.
 _OBJECTS = ("args", "customObjects")

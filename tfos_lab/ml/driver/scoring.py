@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,16 +11,14 @@ from tfos_lab.data.spark_python import use_right_python
 from tfos_lab.errors import ConfigError
 from tfos_lab.ml.driver.columns import input_param, inputs_of, require_columns, require_frame
 from tfos_lab.ml.driver.model_source import source_of
-from tfos_lab.scoring.description import Tensor
-from tfos_lab.scoring.input_columns import Input, choose_inputs
-from tfos_lab.scoring.output_types import Output, choose_outputs
+from tfos_lab.scoring.columns import Input, Output, choose_inputs, choose_outputs, pair_inputs, pick
+from tfos_lab.scoring.description import Tensor, names_of
 from tfos_lab.scoring.predict import add_outputs, describe_remotely
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from tfos_lab.ml.stages import ScoringStage
-    from tfos_lab.scoring.output_types import Output
+    from tfos_lab.ml.params import ScoringStage
 
 
 def transform(model: ScoringStage, df: DataFrame) -> DataFrame:
@@ -38,16 +36,13 @@ def transform(model: ScoringStage, df: DataFrame) -> DataFrame:
     inputs = _inputs(model, df, described.inputs)
     outputs = _outputs(model, described.outputs)
     classes = model.getProbabilityCol() if model.isSet("probabilityCol") else None
-    _require_free(df, [*(out.column for out in outputs), *([model.getPredictionCol(), classes] if classes else ())])
-    scored = add_outputs(df, source, custom, inputs, outputs, batch_size=model.getBatchSize())
-    return scored if classes is None else add_classes(scored, outputs[0], classes, model.getPredictionCol())
-
-
-def _require_free(df: DataFrame, names: Iterable[str]) -> None:
-    taken = taken_names(df, names)
+    added = [out.column for out in outputs] if classes is None else [CLASS_SCORES, model.getPredictionCol(), classes]
+    taken = taken_names(df, added)
     if taken:
         advice = "choose another name with predictionCol, outputCols or outputMapping, or drop it"
         raise ConfigError([f"column '{name}' is there already: {advice}" for name in taken])
+    scored = add_outputs(df, source, custom, inputs, outputs, batch_size=model.getBatchSize())
+    return scored if classes is None else add_classes(scored, outputs[0], classes, model.getPredictionCol())
 
 
 # ---- inputs ---------------------------------------------------------------------------------------------------------
@@ -64,29 +59,19 @@ def _inputs(model: ScoringStage, df: DataFrame, tensors: Sequence[Tensor]) -> li
     param = param or "featuresCol"
     wanted = inputs_of(model, param)
     require_columns(df, [(param, column) for column in wanted])
-    features = _by_input(wanted, tensors) if param == "inputMapping" else list(wanted)
+    features = _by_input(model.getInputMapping(), tensors) if param == "inputMapping" else list(wanted)
     try:
         return choose_inputs(df, features, tensors)
     except ConfigError as error:
         raise ConfigError([problem.replace("features:", f"{param}:", 1) for problem in error.problems]) from None
 
 
-def _by_input(mapping: Mapping[str, str | None], tensors: Sequence[Tensor]) -> dict[str, str]:
+def _by_input(mapping: Mapping[str, str], tensors: Sequence[Tensor]) -> dict[str, str]:
     """Return input → column, by the model's own names."""
-    known = _aliases(tensors)
-    features: dict[str, str] = {}
-    problems = []
-    for column, wanted in mapping.items():
-        tensor = known.get(str(wanted))
-        name = tensor.name if tensor is not None else str(wanted)
-        if tensors and tensor is None:
-            problems.append(f"inputMapping: the model has no input '{wanted}'; it has {_names(tensors)}")
-        elif name in features:
-            problems.append(f"inputMapping: two columns are for the input '{wanted}'")
-        features[name] = column
+    paired, problems = pair_inputs("inputMapping", mapping, tensors)
     if problems:
         raise ConfigError(problems)
-    return features
+    return {tensor.name: column for column, tensor in paired.items()}
 
 
 # ---- outputs --------------------------------------------------------------------------------------------------------
@@ -103,7 +88,7 @@ def _outputs(model: ScoringStage, tensors: Sequence[Tensor]) -> list[Output]:
     if model.isSet("outputCols"):
         columns = model.getOutputCols()
         if len(columns) != len(tensors):
-            has = f"the model has {len(tensors)}: {_names(tensors)}"
+            has = f"the model has {len(tensors)}: {names_of(tensors)}"
             raise ConfigError([f"outputCols={columns}: names for {len(columns)} outputs, but {has}"])
         return [_column(tensor, column) for tensor, column in zip(tensors, columns, strict=True)]
     if len(tensors) == 1 or model.isSet("predictionCol"):
@@ -115,16 +100,11 @@ def _only(tensors: Sequence[Tensor], param: str, column: str) -> Tensor:
     if len(tensors) == 1:
         return tensors[0]
     advice = f"say which one with outputMapping={{'{tensors[0].name}': '{column}'}}"
-    raise ConfigError([f"{param}='{column}': the model has {len(tensors)} outputs, {_names(tensors)}; {advice}"])
+    raise ConfigError([f"{param}='{column}': the model has {len(tensors)} outputs, {names_of(tensors)}; {advice}"])
 
 
 def _mapped(mapping: Mapping[str, str], tensors: Sequence[Tensor]) -> list[Output]:
-    known = _aliases(tensors)
-    problems = [
-        f"outputMapping: the model has no output '{name}'; it has {_names(tensors)}"
-        for name in mapping
-        if name not in known
-    ]
+    known, problems = pick("outputMapping", "output", mapping, tensors)
     columns = list(mapping.values())
     twice = sorted({column for column in columns if columns.count(column) > 1})
     problems += [f"outputMapping: two outputs are for the column '{column}'" for column in twice]
@@ -137,16 +117,6 @@ def _column(tensor: Tensor, column: str) -> Output:
     """Return an output as a column; floating-point numbers are doubles, as Spark ML's evaluators want them."""
     (output,) = choose_outputs([tensor], column, None)
     return replace(output, leaf="double") if output.leaf == "float" else output
-
-
-def _aliases(tensors: Iterable[Tensor]) -> dict[str, Tensor]:
-    named = list(tensors)
-    aliases: dict[str, Tensor] = {alias: tensor for tensor in named for alias in tensor.aliases}
-    return aliases | {tensor.name: tensor for tensor in named}
-
-
-def _names(tensors: Iterable[Tensor]) -> str:
-    return ", ".join(tensor.name for tensor in tensors)
 
 
 # The column with a classifier's output until it is a vector.
@@ -176,7 +146,7 @@ def add_classes(scored: DataFrame, output: Output, probability: str, prediction:
     if output.leaf != "double":
         raise ConfigError([f"probabilityCol='{probability}': the output '{output.name}' is {output.leaf}, no numbers"])
     scores = F.col(CLASS_SCORES)
-    if not output.is_array:
+    if not output.depth:
         scores = F.array(F.lit(1.0) - scores, scores)
     best = (F.array_position(scores, F.array_max(scores)) - 1).cast("double")
     return scored.select("*", array_to_vector(scores).alias(probability), best.alias(prediction)).drop(CLASS_SCORES)
