@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from tests.laws.random_data import damaged, fuzzed, little_memory
 from tests.support import records
+from tfos_lab.errors import ConfigError, RecordError
 
 pytestmark = pytest.mark.tensorflow
 
@@ -153,7 +154,7 @@ def test_records_that_nobody_writes_so_are_read_too(tf, tmp_path):
 def test_columns_that_are_not_asked_for_are_not_read(tmp_path):
     records.write(tmp_path, pa.RecordBatch.from_pydict({"x": [1, 2], "broken": pa.array([b"\xff", b"\xfe"])}))
     assert records.read(tmp_path, pa.schema({"x": pa.int64()})).to_pydict() == {"x": [1, 2]}
-    with pytest.raises(ValueError, match=r"'broken' does not become string: .*binary_features=\['broken'\]"):
+    with pytest.raises(RecordError, match=r"'broken' does not become string: .*binary_features=\['broken'\]"):
         records.read(tmp_path, pa.schema({"broken": pa.string()}))
 
 
@@ -167,9 +168,9 @@ def test_columns_that_are_not_asked_for_are_not_read(tmp_path):
 )
 def test_a_schema_that_does_not_fit_is_an_error(tmp_path, values, asked, message):
     records.write(tmp_path, pa.RecordBatch.from_pydict({"x": values}))
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(RecordError, match=message):
         records.read(tmp_path, pa.schema({"x": asked}))
-    with pytest.raises(ValueError, match="column 'x' has 1 nulls inside its arrays"):
+    with pytest.raises(RecordError, match="column 'x' has 1 nulls inside its arrays"):
         records.write(tmp_path, pa.RecordBatch.from_pydict({"x": [[1, None]]}))
 
 
@@ -204,7 +205,7 @@ def read_or_refused(data):
             try:
                 records.read(path, SCHEMA)
                 return ""
-            except ValueError as error:
+            except RecordError as error:
                 refusal = str(error)
     assert re.search(rf"{path}: the record at byte \d+ ", refusal)
     return refusal
@@ -283,7 +284,7 @@ def test_only_the_attempt_that_succeeded_is_moved(tmp_path):
     job = records.start_job(tmp_path / "out", ROWS)
     records.run_task(job, batch(1, 2), attempt=1)
     second = records.run_task(job, batch(1, 2), attempt=2)
-    job.commit([*second, *records.run_task(job, number=1, attempt=3)])
+    records.commit(job, [*second, *records.run_task(job, number=1, attempt=3)])
     assert names(tmp_path / "out") == ["_SUCCESS", "part-00000.tfrecord"]
     assert records.read(tmp_path / "out", ROWS).num_rows == 2
 
@@ -293,11 +294,11 @@ def test_a_job_that_fails_leaves_nothing_and_a_task_that_outlives_it_cannot_writ
     before = tree(tmp_path / "deep" / "out")
     again = records.start_job(tmp_path / "deep" / "out", ROWS, partitionBy="part")
     records.run_task(again, batch(3))
-    again.abort([])
+    records.abort(again, [])
     assert tree(tmp_path / "deep" / "out") == before
     never = records.start_job(tmp_path / "never", ROWS)
-    never.abort(records.run_task(never, batch(1)))
-    with pytest.raises(ValueError, match="the folder that the driver made for this job cannot be seen on"):
+    records.abort(never, records.run_task(never, batch(1)))
+    with pytest.raises(RecordError, match="the folder that the driver made for this job cannot be seen on"):
         records.run_task(never, batch(1))
     assert not (tmp_path / "never").exists()
 
@@ -307,11 +308,11 @@ def test_overwriting_keeps_the_old_files_until_the_new_ones_are_there(tmp_path):
     job, other = records.start_job(tmp_path, ROWS, overwrite=True), records.start_job(tmp_path, ROWS)
     written = records.run_task(job, batch(2))
     assert old.exists()
-    job.commit(written)
+    records.commit(job, written)
     assert not old.exists()
     # What another job is writing right now is not this one's to remove.
     assert names(tmp_path) == ["_SUCCESS", "_temporary", "_temporary/_is_on", "part-00000.tfrecord"]
-    other.abort([])
+    records.abort(other, [])
 
 
 def test_overwriting_removes_folders_that_have_no_new_files(tmp_path):
@@ -329,15 +330,15 @@ def test_a_job_whose_files_cannot_be_put_in_place_leaves_all_as_it_was(tmp_path)
     job = records.start_job(tmp_path / "out", ROWS, overwrite=True, partitionBy="part")
     written = records.run_task(job, batch(3, 4))
     max((tmp_path / "out").glob("_temporary-*/0-*")).unlink()
-    with pytest.raises(ValueError, match=r"path='.*': .* cannot write to it: "):
-        job.commit(written)
-    job.abort(written)
+    with pytest.raises(ConfigError, match=r"path='.*': .* cannot write to it: "):
+        records.commit(job, written)
+    records.abort(job, written)
     assert tree(tmp_path) == before
     job = records.start_job(tmp_path / "new", ROWS, partitionBy="part")
     written = records.run_task(job, pa.RecordBatch.from_pydict({"id": [1, 2], "part": ["short", "x" * 300]}))
-    with pytest.raises(ValueError, match="File name too long"):
-        job.commit(written)
-    job.abort(written)
+    with pytest.raises(ConfigError, match="File name too long"):
+        records.commit(job, written)
+    records.abort(job, written)
     assert tree(tmp_path) == before
 
 
@@ -360,7 +361,7 @@ def test_what_cannot_be_written_is_refused_before_a_folder_is_made(tmp_path, opt
     (tmp_path / "file").touch()
     given = {"path": str(tmp_path / "out"), **options}
     schema = ROWS.append(pa.field("list", pa.list_(pa.int64()))) if options.get("partitionBy") == "list" else ROWS
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(ConfigError, match=message):
         records.start_job(given.pop("path").format(tmp_path), schema, **given)
     assert names(tmp_path) == ["file"]
 
@@ -394,7 +395,7 @@ def test_in_a_store_of_objects_files_are_appended_and_replaced_and_a_late_task_l
     records.write("objects://box/out/", batch(2), overwrite=True, partitionBy="part")
     assert store() == ["out/_SUCCESS", files[0]]
     late = records.start_job("objects://box/late", ROWS)
-    late.abort(records.run_task(late, batch(6)))
-    with pytest.raises(ValueError, match="the folder that the driver made for this job cannot be seen on"):
+    records.abort(late, records.run_task(late, batch(6)))
+    with pytest.raises(RecordError, match="the folder that the driver made for this job cannot be seen on"):
         records.run_task(late, batch(1))
     assert store() == ["out/_SUCCESS", files[0]]
