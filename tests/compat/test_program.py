@@ -189,6 +189,23 @@ def test_it_takes_the_place_of_one_that_is_installed_and_says_so_once(tmp_path, 
     assert line.endswith(f"tensorflowonspark is installed ({installed}), but means tfos_lab.compat now")
 
 
+SENT = """
+import sys
+from tfos_lab.compat.alias import make_alias
+from tfos_lab.core.sources import collect_modules
+make_alias()
+import theirs
+print(*(module.name for module in collect_modules(["theirs"])))
+"""
+
+
+def test_what_a_module_imports_by_the_other_name_is_not_sent_as_a_module_of_the_user_s(tmp_path):
+    (tmp_path / "theirs.py").write_text("from tensorflowonspark import TFNode\nimport mine\n")
+    (tmp_path / "mine.py").touch()
+    done = run("-c", SENT, cwd=tmp_path, command=[sys.executable])
+    assert done.stdout == "mine theirs\n", done.stderr
+
+
 def test_a_node_has_the_alias_before_it_unpacks(tmp_path):
     users = "import tensorflowonspark\n\ndef map_fun(args, ctx):\n    print(tensorflowonspark.__name__)\n"
     (tmp_path / "users.py").write_text(users)

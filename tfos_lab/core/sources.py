@@ -27,6 +27,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
+from tfos_lab.core.runtime_files import package_root
 from tfos_lab.errors import PayloadError
 
 _PLAIN_IPYTHON = re.compile(r"<ipython-input-(\d+)-[0-9a-f]+>")
@@ -181,11 +182,12 @@ def _read(name: str, file: Path) -> Iterator[OwnModule]:
 
 
 def _is_own(path: Path) -> bool:
-    """Whether a module's file is source that no installer has put there."""
+    """Whether a module's file is source that no installer has put there, and none of tfos_lab by another name."""
     if path.suffix != ".py" or not path.is_file() or any(part in _INSTALLED for part in path.parts):
         return False
-    folders = (sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib"))
-    return not any(path.resolve().is_relative_to(Path(folder).resolve()) for folder in folders)
+    folders = [package_root() / "tfos_lab"]
+    folders += [Path(sysconfig.get_path(kind)) for kind in ("stdlib", "platstdlib", "purelib", "platlib")]
+    return not any(path.resolve().is_relative_to(folder.resolve()) for folder in folders)
 
 
 @lru_cache(maxsize=4096)
