@@ -7,7 +7,7 @@ import builtins
 import io
 import re
 import tokenize
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from tfos_lab.core.options import part_of
 from tfos_lab.errors import ConfigError
 from tfos_lab.notebook.cell.free_names import early_reads, own_nodes, stored_names
 from tfos_lab.notebook.options import CellOptions, is_for_waiting_nodes, split_line
-from tfos_lab.texts import suggest
+from tfos_lab.texts import nearest
 
 _MARK = "# Written by `%tfos export` from a notebook."
 _INDENT = "    "
@@ -46,14 +46,28 @@ class FinishedCell(NamedTuple):
     captured: Sequence[str]
 
 
-def write(path: str, text: str) -> Path:
-    """Write a script, and return its path; an older export is replaced.
+def export(path: str, cell: FinishedCell, earlier: Iterable[str]) -> Path:
+    """Write the cell as a script; return its path.
+
+    Parameters
+    ----------
+    path : str
+        Where to write; an older export is replaced, any other file is not touched.
+    cell : FinishedCell
+        The cell.
+    earlier : iterable of str
+        The text of the cells that were run before, oldest first.
 
     Raises
     ------
     ConfigError
         If the file exists and was not written by an export.
     """
+    return write(path, script(cell, earlier))
+
+
+def write(path: str, text: str) -> Path:
+    """Write a script, and return its path; raises as `export` does."""
     target = Path(path).expanduser()
     if target.exists() and not target.read_text(encoding="utf-8", errors="replace").startswith(_MARK):
         raise ConfigError([f"{target} exists and was not written by %tfos export: give another name, or remove it"])
@@ -62,7 +76,13 @@ def write(path: str, text: str) -> Path:
     return target
 
 
-def _names_needed_by(cell: FinishedCell) -> set[str]:
+def script(cell: FinishedCell, earlier: Iterable[str]) -> str:
+    """Return the cell as the text of a script."""
+    cells, missing = needed_cells(names_needed_by(cell), earlier)
+    return "\n\n".join([*HEADER, *cells, *definitions_of(missing), *statements_of(cell)]) + "\n"
+
+
+def names_needed_by(cell: FinishedCell) -> set[str]:
     """Return the names that a ``%%tfos`` cell and its line take from earlier cells."""
     expressions = [text for name, text in _texts(cell).items() if name in _EXPRESSIONS]
     own = stored_names(ast.parse(cell.body).body) | {"args", "ctx"}
@@ -70,7 +90,7 @@ def _names_needed_by(cell: FinishedCell) -> set[str]:
     return needed.union(*map(_used_names, expressions))
 
 
-def _definitions_of(missing: set[str]) -> list[str]:
+def definitions_of(missing: set[str]) -> list[str]:
     """Return a definition of ``spark``, and a comment about other names that no cell defines."""
     unknown = sorted(missing - {"spark"})
     return [
@@ -79,8 +99,29 @@ def _definitions_of(missing: set[str]) -> list[str]:
     ]
 
 
+def statements_of(cell: FinishedCell, function: str = "map_fun") -> list[str]:
+    """Return a ``%%tfos`` cell as a function of this name, and what runs it."""
+    return [_function(cell, function), _main(cell.options, _texts(cell), function)]
+
+
 def _texts(cell: FinishedCell) -> dict[str, str]:
     return {item.key: item.value or "True" for item in split_line(cell.line).items}
+
+
+def needed_cells(needed: set[str], earlier: Iterable[str]) -> tuple[list[str], set[str]]:
+    """Return the cells that define or change the needed names, in order, and the names that no cell defines."""
+    cells = [cell for cell in map(EarlierCell.read, earlier) if cell is not None]
+    wanted, before = set(needed), set[str]()
+    while wanted != before:  # a function may use what a later cell defines
+        before = set(wanted)
+        for cell in cells:
+            if cell.gives & wanted:
+                wanted |= cell.takes
+    chosen = [cell for cell in cells if cell.gives & wanted]
+    # Definitions that were run again without a change are needed once.
+    sources = [cell.source for n, cell in enumerate(chosen) if not (cell.only_defines and cell in chosen[:n])]
+    defined = set().union(*(cell.gives for cell in chosen))
+    return sources, {name for name in needed - defined if not hasattr(builtins, name)}
 
 
 class EarlierCell(NamedTuple):
@@ -236,8 +277,9 @@ class NotebookCells(NamedTuple):
         """Return the number of a cell, or what is wrong."""
         if not word.isdigit():
             names = {cell.options.cluster.name: number for number, cell in sorted(self.finished.items())}
-            unknown = f"{word}: this is no cell's number, and no %%tfos cell has that name"
-            return names.get(word, f"{unknown}; {suggest(word, names)}")
+            close = nearest(word, names)
+            hint = f"did you mean {close}?" if close else f"there are {', '.join(names) or 'none yet'}"
+            return names.get(word, f"{word}: this is no cell's number, and no %%tfos cell has that name; {hint}")
         number = int(word)
         text = self.texts[number].strip() if 0 < number < len(self.texts) else ""
         first = text.partition("\n")[0]
@@ -265,16 +307,11 @@ class NotebookCells(NamedTuple):
         defined = set().union(*(known[number].gives for number in kept))
         missing = {name for name in wanted - defined if not hasattr(builtins, name)}
         runs = [number for number in kept if number in self.finished]
-        parts = list(HEADER)
+        parts = [*HEADER, *definitions_of(missing)]
         for number in kept:
-            if known[number].takes & missing:
-                parts += _definitions_of(missing)
-                missing = set()
-            if (cell := self.finished.get(number)) is None:
-                parts.append(known[number].source)
-                continue
             function = "map_fun" if len(runs) == 1 else f"map_fun_{number}"
-            parts += [_function(cell, function), _main(cell.options, _texts(cell), function)]
+            is_run = number in self.finished
+            parts += statements_of(self.finished[number], function) if is_run else [known[number].source]
         return "\n\n".join(parts) + "\n"
 
     def _known(self, numbers: Sequence[int]) -> dict[int, EarlierCell]:
@@ -289,7 +326,7 @@ class NotebookCells(NamedTuple):
                     known[number] = read
             elif number in numbers or number in latest.values():
                 gives = frozenset({cell.options.cluster.name})
-                known[number] = EarlierCell("", gives, frozenset(_names_needed_by(cell)), only_defines=False)
+                known[number] = EarlierCell("", gives, frozenset(names_needed_by(cell)), only_defines=False)
         return known
 
     def _is_repeated(self, number: int, known: Mapping[int, EarlierCell]) -> bool:
