@@ -451,9 +451,9 @@ class ListedFile(msgspec.Struct, frozen=True, array_like=True):
 class FilesListed(FromAgent, frozen=True):
     """All files in a folder of the node: ``"output"``, ``"events"`` or ``"result"``.
 
-    The driver asks for what it wants of them, then answers `FilesTaken`; the list is sent again until it does. Lists of
-    a folder are counted by ``number``; after the ``last`` one the function writes no more. ``links`` symbolic links are
-    left out. The file ``probe`` lies beside event files, for the driver to find out whether it sees them.
+    The driver asks for what it wants of them, then answers `FilesTaken`. Lists of a folder are counted by ``number``;
+    after the ``last`` one the function writes no more. ``links`` symbolic links are left out. The file ``probe`` lies
+    beside event files, for the driver to find out whether it sees them.
     """
 
     folder: str

@@ -30,6 +30,7 @@ from tfos_lab.node.forkserver.client import ForkServerConnection
 from tfos_lab.node.forkserver.health import SILENT, STOPPED, ServerRecord, is_stopped
 from tfos_lab.node.forkserver.requests import FailedReply
 from tfos_lab.node.gpus import free_gpus, visible_gpus
+from tfos_lab.texts import format_count
 
 
 @dataclass(frozen=True)
@@ -56,15 +57,9 @@ def render_text(findings: Iterable[Finding]) -> str:
         lines.append(f"{'✓' if finding.ok else '✗'} {finding.what:<{width}}  {finding.found}")
         if finding.advice and not finding.ok:
             lines.append(f"  {'':<{width}}  → {finding.advice}")
-    return "\n".join([*lines, "", sum_up(findings)])
-
-
-def sum_up(findings: Iterable[Finding]) -> str:
-    """Return the findings in one sentence."""
     problems = [finding.what for finding in findings if not finding.ok]
-    if not problems:
-        return "All is well."
-    return f"{len(problems)} problem{'s' if len(problems) > 1 else ''}: {', '.join(problems)}."
+    counted = format_count(len(problems), "problem")
+    return "\n".join([*lines, "", f"{counted}: {', '.join(problems)}." if problems else "All is well."])
 
 
 def dotted(version: Iterable[int]) -> str:
