@@ -10,13 +10,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import asdict
 
-import nbformat
 import pytest
 from playwright.sync_api import Locator, expect
 
 from tests.support.jupyter_rig import ARTEFACTS, JupyterRig, Notebook
+from tests.support.lazy import Lazy
 from tests.support.log_stream import stream_cells, watch_stream
 from tests.support.quick import QUICK_ENV
+
+nbformat = Lazy("nbformat")
 
 pytestmark = pytest.mark.browser
 

@@ -10,13 +10,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import nbconvert
-import nbformat
 import pytest
 from playwright.sync_api import Locator, Response, expect
 
 from tests.support.jupyter_rig import JupyterRig, Notebook
+from tests.support.lazy import Lazy
 from tests.support.quick import QUICK_ENV
+
+nbconvert = Lazy("nbconvert")
+nbformat = Lazy("nbformat")
 
 pytestmark = pytest.mark.browser
 

@@ -9,14 +9,15 @@ import tempfile
 from pathlib import Path
 from urllib.request import urlopen
 
-import nbformat
-
 from tests.support.daemon import Daemon
 from tests.support.eventually import eventually
 from tests.support.kernels import Kernels
+from tests.support.lazy import Lazy
 from tests.support.quick import QUICK_ENV
 from tfos_lab import demo
 from tfos_lab.cli import COMMANDS, main
+
+nbformat = Lazy("nbformat")
 
 ROOT = Path(__file__).parents[2]
 

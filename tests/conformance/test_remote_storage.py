@@ -17,13 +17,14 @@ import pytest
 
 import tfos_lab.gfile
 from tests.support.eventually import eventually
+from tests.support.lazy import Lazy
 from tests.support.unix_http import PATIENCE_S, fetch_until, write_events
 from tfos_lab.errors import NodeFailed
 
-pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow, pytest.mark.back_ends("inline", "local", "yarn")]
+tf = Lazy("tensorflow")
+gfile = Lazy("tensorflow.io.gfile")
 
-tf = pytest.importorskip("tensorflow")
-gfile = tf.io.gfile
+pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow, pytest.mark.back_ends("inline", "local", "yarn")]
 
 
 @pytest.fixture

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import tensorflow as tf
+from tests.support.lazy import Lazy
 
-gfile = tf.io.gfile
+tf = Lazy("tensorflow")
+gfile = Lazy("tensorflow.io.gfile")
 
 
 def write(path, text, mode="w"):

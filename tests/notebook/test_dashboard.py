@@ -10,17 +10,19 @@ from types import SimpleNamespace
 from typing import Any
 
 import comm
-import nbclient
-import nbformat
 import pytest
 from comm.base_comm import BaseComm
 
 from tests.notebook.kernel import REPOSITORY
 from tests.support.eventually import eventually
 from tests.support.fake_cluster import FakeCluster
+from tests.support.lazy import Lazy
 from tests.support.quick import QUICK_ENV
 from tfos_lab.driver.state.events import MetricsReported
 from tfos_lab.notebook.display import open_display
+
+nbclient = Lazy("nbclient")
+nbformat = Lazy("nbformat")
 
 
 class Browser:

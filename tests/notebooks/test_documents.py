@@ -7,12 +7,14 @@ import re
 import tomllib
 from pathlib import Path
 
-import nbformat
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 import tfos_lab
+from tests.support.lazy import Lazy
 from tfos_lab.errors import ConfigError
+
+nbformat = Lazy("nbformat")
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import nbformat
-import papermill
 import pytest
 
 from tests.notebooks.conftest import ROOT
+from tests.support.lazy import Lazy
 from tests.support.quick import QUICK_ENV
+
+nbformat = Lazy("nbformat")
+papermill = Lazy("papermill")
 
 CELLS = [
     "%load_ext tfos_lab",

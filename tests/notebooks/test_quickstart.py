@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import nbformat
 import pytest
 
+from tests.support.lazy import Lazy
 from tests.support.notebook_kernel import ALREADY_LOADED
 from tfos_lab.data import mnist
+
+nbformat = Lazy("nbformat")
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "01_mnist_quickstart.ipynb"
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 import os
 import re
 
-import nbformat
 import pytest
 
 from tests.notebooks.conftest import ROOT
+from tests.support.lazy import Lazy
 from tests.support.notebook_kernel import ALREADY_LOADED
+
+nbformat = Lazy("nbformat")
 
 NOTEBOOKS = ROOT / "notebooks"
 NUMBERED = sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb"))

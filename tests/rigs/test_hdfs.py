@@ -15,11 +15,12 @@ import pytest
 import tfos_lab.gfile
 from tests.gfile.killed_savers import kill_savers
 from tests.gfile.operations import OPERATIONS, expected_outcome, outcome, read, write
+from tests.support.lazy import Lazy
+
+tf = Lazy("tensorflow")
+gfile = Lazy("tensorflow.io.gfile")
 
 pytestmark = pytest.mark.tensorflow
-
-tf = pytest.importorskip("tensorflow")
-gfile = tf.io.gfile
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -16,13 +16,15 @@ from tests.gfile.operations import OPERATIONS, expected_outcome, outcome
 from tests.rigs.stores import azure_server, google_server, s3_server
 from tests.rigs.yarn import RigMissing
 from tests.support.clusters import running_clusters
+from tests.support.lazy import Lazy
 from tfos_lab.data.file_systems import open_path
 from tfos_lab.data.tfrecords.writing import batches_of, commit, start_write, write_task
 from tfos_lab.errors import ConfigError
 
+tf = Lazy("tensorflow")
+
 pytestmark = pytest.mark.tensorflow
 
-tf = pytest.importorskip("tensorflow")
 
 PATIENCE_S = 120.0
 SERVERS = {"s3": s3_server, "azure": azure_server, "google": google_server}

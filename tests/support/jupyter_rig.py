@@ -19,11 +19,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-import nbformat
 from playwright.sync_api import Locator, Page, sync_playwright
 
 from tests.support.chromium import find_chromium
 from tests.support.daemon import Daemon
+from tests.support.lazy import Lazy
+
+nbformat = Lazy("nbformat")
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ARTEFACTS = REPOSITORY / "tests" / "artefacts"

@@ -11,9 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-import nbformat
 from jupyter_client import AsyncKernelManager
-from nbclient import NotebookClient
+
+from tests.support.lazy import Lazy
+
+nbclient = Lazy("nbclient")
+nbformat = Lazy("nbformat")
 
 CELL_TIMEOUT_S = 300
 # What IPython prints where another notebook has been before.
@@ -68,7 +71,7 @@ class NotebookKernel:
         self._runner = asyncio.Runner()
         self._folder = folder
         self._environ = dict(environ)
-        self._client: NotebookClient | None = None
+        self._client: Any = None
 
     def __enter__(self) -> Self:
         self._runner.run(self._manager.start_kernel(cwd=str(self._folder), env=self._environ))
@@ -96,7 +99,9 @@ class NotebookKernel:
 
     async def _execute(self, notebook: Any, before: str) -> None:
         self._forget_client()
-        self._client = NotebookClient(notebook, km=self._manager, timeout=CELL_TIMEOUT_S, iopub_timeout=CELL_TIMEOUT_S)
+        self._client = nbclient.NotebookClient(
+            notebook, km=self._manager, timeout=CELL_TIMEOUT_S, iopub_timeout=CELL_TIMEOUT_S
+        )
         await self._client.async_start_new_kernel_client()
         await self._run(f"{before}\nget_ipython().reset()")
         for index, cell in enumerate(notebook.cells):
