@@ -55,14 +55,14 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(items):
     """Run what one process does for minutes first, then quick tests, then those of a local session.
 
-    Processes then end together. For minutes go tests that have a timeout of their own, and a session or none, and those
-    that share a cluster.
+    Processes then end together. For minutes go tests that have a timeout of their own, and a session or none, those in a
+    browser, and those that share a cluster.
     """
     order = ["yarn", "long", "connect", "standalone", None, "local", "own"]
 
     def place(item):
         session = _session_of(item)
-        is_long = session in ("own", None) and item.get_closest_marker("timeout") is not None
+        is_long = session in ("own", None) and any(map(item.get_closest_marker, ("timeout", "browser")))
         return order.index("long" if is_long else session)
 
     items.sort(key=place)
@@ -95,6 +95,7 @@ _FULL_FOLDERS = {
     "soak",
     "support",
 }
+_LONG_ON_STANDALONE = {"compat", "conformance", "examples", "faults"}
 _FULL_MARKS = {"browser", "whole_notebook", "package"}
 _FULL_FIXTURES = {"standalone", "standalone_cluster", "yarn", "new_spark"}
 
@@ -113,7 +114,8 @@ def _group_of(item):
     """Return which tests run in the same process as this one, as they share what takes seconds to start.
 
     YARN, the Connect server, JupyterLab and the kernels of notebooks start once. A standalone cluster starts once for
-    each folder of tests, as a process would take too long for all of them. Other tests share what their file keeps.
+    each folder that keeps it busy for minutes, as a process would take too long for all of them, and once for all
+    others. Other tests share what their file keeps.
     """
     names = set(getattr(item, "fixturenames", ()))
     mode = _session_of(item)
@@ -123,7 +125,7 @@ def _group_of(item):
     if mode in ("connect", "yarn"):
         return mode
     if mode == "standalone" or names & {"standalone", "standalone_cluster"}:
-        return f"standalone, {folder}"
+        return f"standalone, {folder if folder in _LONG_ON_STANDALONE else 'others'}"
     if folder == "browser":
         return folder
     if place := getattr(getattr(item, "callspec", None), "params", {}).get("kernel"):

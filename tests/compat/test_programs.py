@@ -2,6 +2,7 @@
 
 The programs are in the folder ``programs``; what each proves is in its first line. Those that are suites share a
 process, because a process costs a JVM and an import of TensorFlow. The cluster's executors have no tfos_lab installed.
+Those that are given to spark-submit run on YARN, in ``tests/rigs``, one of them with Keras 2.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.bare_python import make_bare_python
-from tests.support.spark_home import QUICK_JVM, spark_environment, spark_home
+from tests.support.spark_home import QUICK_JVM, spark_environment
 
 HERE = Path(__file__).parent
 PROGRAMS = HERE / "programs"
@@ -49,13 +50,13 @@ class Runner:
             "TFOS_LAB_RUNS": str(folder / "runs"),
         }
 
-    def run(self, *command, **environ):
+    def run(self, *command):
         """Run a command; returns its exit code and its output, which is also in the file ``output``."""
         path = self._folder / "output"
         with path.open("wb") as output:
             process = subprocess.Popen(
                 [str(word) for word in command],
-                env={**self._environ, **environ},
+                env=self._environ,
                 cwd=self._folder,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -68,9 +69,9 @@ class Runner:
                 pytest.fail(f"after {_TIMEOUT_S} s: {path.read_text()[-10_000:]}", pytrace=False)
         return code, path.read_text()
 
-    def run_all(self, *commands, **environ):
+    def run_all(self, *commands):
         """Run programs in one process; returns their output."""
-        code, output = self.run(sys.executable, HERE / "run_programs.py", *commands, **environ)
+        code, output = self.run(sys.executable, HERE / "run_programs.py", *commands)
         assert code == 0, output[-10_000:]
         ended = [line for line in output.splitlines() if line.startswith("=== ")]
         names = [Path(command.split()[0]).name for command in commands]
@@ -100,9 +101,9 @@ LOCALLY = (
 
 @pytest.mark.tensorflow
 @pytest.mark.timeout(_TIMEOUT_S + 20)
-def test_a_suite_passes_and_keras_2_trains_and_infers_on_local_spark(on_local, tmp_path):
+def test_a_suite_passes_and_keras_3_trains_and_infers_on_local_spark(on_local, tmp_path):
     training = f"{PROGRAMS / 'train_with_keras.py'} --export_dir {tmp_path / 'model'}"
-    output = on_local.run_all(f"{PROGRAMS}/{LOCALLY}", training, TF_USE_LEGACY_KERAS="1")
+    output = on_local.run_all(f"{PROGRAMS}/{LOCALLY}", training)
     assert "rows predicted: 1000" in output
 
 
@@ -112,16 +113,3 @@ def test_suites_and_a_stream_pass_on_a_cluster(on_standalone, tmp_path):
     on_standalone.run_all(
         *(str(PROGRAMS / name) for name in SUITES), f"{PROGRAMS / 'streaming.py'} --folder {tmp_path}"
     )
-
-
-@pytest.mark.tensorflow
-@pytest.mark.timeout(_TIMEOUT_S + 20)
-def test_keras_3_trains_and_infers_under_spark_submit(on_standalone, tmp_path):
-    path = subprocess.run(
-        [sys.executable, "-m", "tfos_lab.compat", "--path"], capture_output=True, text=True, check=True
-    ).stdout.strip()
-    submit = [spark_home() / "bin" / "spark-submit", *_OPTIONS, path, PROGRAMS / "train_with_keras.py"]
-    python = {"PYSPARK_DRIVER_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": ""}
-    code, output = on_standalone.run(*submit, "--export_dir", tmp_path / "model", **python)
-    assert code == 0, output[-10_000:]
-    assert "rows predicted: 1000" in output

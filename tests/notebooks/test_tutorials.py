@@ -2,7 +2,7 @@
 
 There is one kernel for each place, and a tutorial finds none of the names of those before it. Of the tutorials from 02
 on, each runs in one of the two places, and all of them run in both with ``TFOS_TEST_TUTORIALS=cluster``, which is
-``make tutorials``.
+``make tutorials``. With ``TFOS_TEST_DIGITS=scikit-learn`` all run here: what they say of other digits has no place.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 import pytest
 
 from tests.notebooks.conftest import ROOT
+from tests.support.digits import digits_environ
 from tests.support.lazy import Lazy
 from tests.support.notebook_kernel import ALREADY_LOADED
 
@@ -36,7 +37,7 @@ def runs_in(*places):
 
 def runs_in_one(place):
     """Return the marks of a tutorial's test, which runs in this place, and in the other one if all run in both."""
-    return runs_in("local", "cluster") if BOTH else runs_in(place)
+    return runs_in("local", "cluster") if BOTH else runs_in("local" if digits_environ() else place)
 
 
 @pytest.fixture
