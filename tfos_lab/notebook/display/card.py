@@ -25,7 +25,7 @@ from tfos_lab.notebook.display.charts import render_charts
 from tfos_lab.notebook.display.columns import Column, node_columns, text_together
 from tfos_lab.notebook.display.error_messages import render_error
 from tfos_lab.notebook.display.kernel import link_to
-from tfos_lab.notebook.display.listing import is_large, only_notable
+from tfos_lab.notebook.display.listing import is_large, listed, only_notable
 from tfos_lab.notebook.display.log_text import html_text, plain_text, render_log
 from tfos_lab.notebook.display.printed_output import Linker, TailReader, no_link, render_printed, render_where
 from tfos_lab.notebook.display.series import BANDS, all_series, bands_of, series_before
@@ -52,7 +52,7 @@ def traits(view: ClusterView, now_s: float, table: LiveTable, run_dir: str, log_
     ``view`` is what the page does not show, but goes by: ``View`` in ``extensions/dashboard/src/model.ts``.
     """
     shown = summary.with_endings(view)
-    places, nodes = shown.places, table.listing.of(shown).nodes
+    places, nodes = shown.places, listed(shown).nodes
     beside = {
         "id": shown.cluster_id,
         "name": shown.name,

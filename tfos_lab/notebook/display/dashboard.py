@@ -13,8 +13,6 @@ front end  picture   ``bundle`` that stands in the document for the widget ``mod
 front end  end       ``bundle`` that replaces the widget ``model``
 kernel     hello     ``page``: a page has loaded; it gets the history and the picture, or the end
 kernel     stacks    somebody asks where the threads of ``node`` are
-kernel     open      list the nodes of a ``group`` of a large cluster if ``open``, or only count them
-kernel     group_by  group the nodes of a large cluster by ``grouping``
 kernel     stop      end the cluster
 ========== ========= ==================================================================================================
 
@@ -50,7 +48,7 @@ from tfos_lab.notebook.display.card import (
 )
 from tfos_lab.notebook.display.charts import render_charts
 from tfos_lab.notebook.display.kernel import NoProgressBars, current_kernel, keep_busy, kernel_id, served_path
-from tfos_lab.notebook.display.listing import Listing, is_large
+from tfos_lab.notebook.display.listing import is_large
 from tfos_lab.notebook.display.log_feed import LogFeed
 from tfos_lab.notebook.display.series import BANDS, SeriesBook, bands_now, series_before
 from tfos_lab.notebook.display.shown import LIVE_BYTES, render_shown
@@ -177,10 +175,6 @@ class Dashboard(Display):
                 self._greet(page)
             case {"kind": "stacks", "node": str(node)}:
                 self._stacks.ask(node)
-            case {"kind": "open", "group": str(group), "open": bool(is_open)}:
-                self._updates.arrange(lambda listing: listing.set_open(group, is_open=is_open))
-            case {"kind": "group_by", "grouping": str(grouping)}:
-                self._updates.arrange(lambda listing: listing.group_by(grouping))
             case {"kind": "stop"}:
                 self._stop_cluster()
 
@@ -437,11 +431,6 @@ class Updates:
         """Send all remembered log text to a page, or to all pages if ``page`` is empty."""
         with self._sending:
             self.widget.send({"kind": "history", "page": page, **self._feed.history()})
-
-    def arrange(self, change: Callable[[Listing], None]) -> None:
-        """Show the nodes of a large cluster as a page wants them, from the next view on."""
-        change(self._table.listing)
-        self._view_due_s = 0.0
 
     def send_end(self, bundle: dict[str, str]) -> None:
         """Send the output that replaces the widget; no picture follows it."""
