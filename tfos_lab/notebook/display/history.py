@@ -24,7 +24,7 @@ from tfos_lab.driver.runs.run import Run
 from tfos_lab.errors import ConfigError
 from tfos_lab.notebook.display import summary
 from tfos_lab.notebook.display.assets import inline_script, read_style_sheet, unique_id
-from tfos_lab.notebook.display.charts import LETTERS, hue, line_sample, render_curves
+from tfos_lab.notebook.display.charts import LETTERS, draw_sample, hue_at, render_curves
 from tfos_lab.notebook.display.table import render_state
 from tfos_lab.texts import format_count, format_metric, format_seconds
 
@@ -381,19 +381,19 @@ class Comparison:
     def _legend_item(self, number: int, run: Run) -> Html:
         return h(
             "li",
-            line_sample(number),
+            draw_sample(number),
             h("span", LETTERS[number], cls="tfos-letter"),
             h("b", run.name),
             " ",
             h("code", self._ids[run.id]),
             render_state(run.state),
             h("span", f"{self._when(run)} · {self._took(run)}", cls="tfos-facts"),
-            cls=hue(number),
+            cls=f"tfos-hue{hue_at(number)}",
         )
 
     def _table(self, table: _Compared) -> Html:
         letters = (
-            h("th", h("span", letter, cls="tfos-letter"), scope="col", cls=f"{table.cls} {hue(number)}")
+            h("th", h("span", letter, cls="tfos-letter"), scope="col", cls=f"{table.cls} tfos-hue{hue_at(number)}")
             for number, letter in enumerate(self._letters)
         )
         head = h("thead", h("tr", h("th", table.of, scope="col"), *letters))
