@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -35,12 +35,12 @@ from tfos_lab.texts import format_seconds
 
 _MAX_LINE_CHARS = 1_000
 
+# Drawings that go on may take this share of the time, however large the cluster is, and so much of the connection to a
+# page each: views of four nodes go five times a second, those of 64 twice.
+_SHARE = 0.05
+_PAGE_BYTES_PER_S = 60_000
 # The picture of a run that goes on is drawn at this interval.
 PICTURE_EVERY_S = 3.0
-# Drawing pictures may take this share of the time, however large the cluster is.
-PICTURE_SHARE = 0.05
-# So much of the connection to a page is for pictures; for charts, and for what nodes show, there is as much.
-PAGE_BYTES_PER_S = 60_000
 
 # Where a note says that a run's output is.
 _OUTPUT = re.compile(r" in \S*?([^/\s]+)/output$")
@@ -310,9 +310,38 @@ def bundle_of(
     )
 
 
-def pause_after(began_s: float, size: int) -> float:
-    """Return the seconds until the next picture: one of so many characters was begun then, and is done now."""
-    return max(PICTURE_EVERY_S, (time.monotonic() - began_s) / PICTURE_SHARE, size / PAGE_BYTES_PER_S)
+class Pace:
+    """Draws something again and again, no faster than time and the connection to a page allow.
+
+    Parameters
+    ----------
+    every_s : float
+        It is drawn at least so many seconds after the last time.
+    """
+
+    def __init__(self, every_s: float) -> None:
+        self._every_s = every_s
+        self._due_s = 0.0
+
+    def draw(self, draw: Callable[[], int]) -> None:
+        """Draw if it is time to; ``draw`` returns how many characters go to the page."""
+        began_s, size = time.monotonic(), 0
+        if began_s < self._due_s:
+            return
+        try:
+            size = draw()
+        finally:
+            ended_s = time.monotonic()
+            self._due_s = ended_s + max(self._every_s, (ended_s - began_s) / _SHARE, size / _PAGE_BYTES_PER_S)
+
+    @property
+    def wait_s(self) -> float:
+        """The seconds until it is time to."""
+        return max(0.0, self._due_s - time.monotonic())
+
+    def hasten(self) -> None:
+        """Draw as soon as there is somebody to."""
+        self._due_s = 0.0
 
 
 def make_bundle(
