@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from tfos_lab.core.markup import Html, h, join
 from tfos_lab.core.paths import short_path
+from tfos_lab.core.plain_table import PlainTable
 from tfos_lab.driver.state.events import ClusterView, FeedView, MetricsReported, NodeView
 from tfos_lab.driver.state.phases import Span, spans_of
 from tfos_lab.notebook.display import WatchedCluster, summary
@@ -206,11 +207,10 @@ def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
     """Return the card as text, for terminals and for front ends without HTML."""
     shown = only_notable(view)
     columns = [column for column in node_columns(shown) if column.shown]
-    rows = [[column.title.lower() for column in columns]]
     together = agreeing(shown)
-    if together:
-        rows += [[text_together(column, together, len(view.nodes)) for column in columns]]
+    rows = [[text_together(column, together, len(view.nodes)) for column in columns]] if together else []
     rows += [[_cell_text(column, node) for column in columns] for node in shown.nodes if node not in together]
+    titles = [column.title.lower() for column in columns]
     facts = [str(view.state), summary.headline(view), summary.took_text(view, time.time()), summary.progress_text(view)]
     hung = {node.name: node.hung for node in shown.nodes if summary.hangs(node)}
     lines = [
@@ -222,7 +222,7 @@ def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
         summary.phase_line(view),
         *summary.feed_lines(view),
         *shown.notes,
-        *_aligned(rows, [column.numeric for column in columns]),
+        repr(PlainTable(titles, rows, numeric=[column.numeric for column in columns])),
         *(f"{node}: {detail}" for node, detail in [*summary.broken_nodes(shown).items(), *hung.items()]),
         f"shown: {shown_names(view.shown)}" if view.shown else "",
         f"logs: {short_path(run_dir)}" if run_dir else "",
@@ -234,17 +234,6 @@ def _cell_text(column: Column, node: NodeView) -> str:
     if column.key != "state":
         return column.text(node)
     return f"{summary.HANGS_SIGN} hangs" if summary.hangs(node) else f"{node.state.look.sign} {column.text(node)}"
-
-
-def _aligned(rows: list[list[str]], numeric: list[bool]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            text.rjust(width) if right else text.ljust(width)
-            for text, width, right in zip(row, widths, numeric, strict=True)
-        ).rstrip()
-        for row in rows
-    ]
 
 
 def _seen_text() -> str:

@@ -211,8 +211,8 @@ class HistoryTable:
         rows = [[column.text(run) for column in columns] for run in self.runs]
         told = [(run, text) for run in self.runs for text in (summary.error_text(run), run.note_text) if text]
         below = [f"{self._ids[run.id]}: {text}" for run, text in told]
-        table = repr(PlainTable([column.title.lower() for column in columns], rows, empty=""))
-        return [self._caption(), table, *below]
+        titles, numeric = [one.title.lower() for one in columns], [one.kind == "numeric" for one in columns]
+        return [self._caption(), repr(PlainTable(titles, rows, numeric=numeric)), *below]
 
     def _empty(self) -> str:
         return _EMPTY.format(where=f" in {' or '.join(self._places)}" if self._places else "")
@@ -348,11 +348,7 @@ class Comparison:
             for letter, run in zip(self._letters, self.runs, strict=True)
         ]
         tables = [
-            repr(
-                PlainTable(
-                    [table.title.lower(), *self._letters], [[name, *cells] for name, cells in table.rows], empty=""
-                )
-            )
+            repr(PlainTable([table.title.lower(), *self._letters], [[name, *cells] for name, cells in table.rows]))
             for table in self._tables
         ]
         return "\n\n".join(["\n".join(runs), *tables, *self._same])
