@@ -74,7 +74,6 @@ export interface Traits {
   view: View;
   display_key: string;
   blocking: boolean;
-  kernel_id: string;
 }
 
 export interface Model {

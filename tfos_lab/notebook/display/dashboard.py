@@ -47,7 +47,7 @@ from tfos_lab.notebook.display.card import (
     traits,
 )
 from tfos_lab.notebook.display.charts import render_charts
-from tfos_lab.notebook.display.kernel import NoProgressBars, current_kernel, keep_busy, kernel_id, served_path
+from tfos_lab.notebook.display.kernel import NoProgressBars, current_kernel, keep_busy, served_path
 from tfos_lab.notebook.display.listing import is_large
 from tfos_lab.notebook.display.log_feed import LogFeed
 from tfos_lab.notebook.display.series import BANDS, SeriesBook, bands_now, series_before
@@ -210,7 +210,6 @@ class DashboardWidget(anywidget.AnyWidget):
     view = traitlets.Dict().tag(sync=True)
     display_key = traitlets.Unicode().tag(sync=True)
     blocking = traitlets.Bool(default_value=True).tag(sync=True)
-    kernel_id = traitlets.Unicode().tag(sync=True)
 
     fallback: dict[str, str]
 
@@ -301,7 +300,7 @@ class Updates:
         self._pictured_state: RunState | None = None
         self._changed = True
         self._sent = self._draw_view()
-        self.widget = DashboardWidget(**self._sent, kernel_id=kernel_id(), **fixed)
+        self.widget = DashboardWidget(**self._sent, **fixed)
 
     @property
     def shown_state(self) -> RunState:
