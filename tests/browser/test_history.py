@@ -86,7 +86,7 @@ def test_a_comparison_draws_one_curve_for_each_run(notebook: Notebook) -> None:
     shown = output(notebook, "compare")
     charts = shown.get_by_role("img", name="last values")
     expect(charts).to_have_count(2)
-    expect(charts.first.locator("path.tfos-curve")).to_have_count(3)
+    expect(charts.first.locator(".tfos-line path")).to_have_count(3)
     expect(shown.get_by_role("row", name="args.lr 0.01 0.1 1", exact=True)).to_be_visible()
     keep(notebook, "compare")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import re
 from collections.abc import Iterator
 
 import pytest
@@ -45,9 +44,9 @@ def large(chromium: Browser, request: pytest.FixtureRequest) -> Iterator[Stage]:
     made.page.close()
 
 
-def test_the_worst_are_on_top_all_are_counted_and_groups_are_asked_for(large: Stage) -> None:
+def test_the_worst_are_on_top_all_are_counted_and_states_unfold(large: Stage) -> None:
     page = large.page
-    names = page.locator(".tfos-node-link")
+    names = page.locator(".tfos-node-link:visible")
     expect(names).to_have_text(["worker:31", "worker:2718", "worker:1414", "worker:577", "worker:1732", "chief:0"])
     groups = page.locator("tr.tfos-group")
     expect(groups).to_have_count(4)
@@ -57,10 +56,10 @@ def test_the_worst_are_on_top_all_are_counted_and_groups_are_asked_for(large: St
     expect(legend.locator(".tfos-legend-item")).to_have_text(["max", "median", "min"])
     expect(page.locator(".tfos-band")).to_have_count(1)
     assert violations_in(page, ".tfos") == []
-    running = page.get_by_role("button", name=re.compile("^running"))
-    expect(running).to_have_attribute("aria-expanded", "false")
-    running.click()
-    large.wait_for_message("open", group="running", open=True)
-    page.get_by_label("Group by").select_option("host")
-    large.wait_for_message("group_by", grouping="host")
+    page.get_by_label("Rows of running").click()
+    expect(names).to_have_count(6 + 12)
+    large.change("worker:1732", state="failed", detail="ValueError: no")
+    expect(names.nth(1)).to_have_text("worker:1732")
+    expect(names).to_have_count(6 + 12)  # it stays unfolded
+    assert violations_in(page, ".tfos") == []
     assert page.locator(".tfos *").count() < 3_000

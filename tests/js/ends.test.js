@@ -35,14 +35,6 @@ test("a cluster that is gone is awaited until its record is there", () => {
   assert.equal(watch.waits, false);
 });
 
-test("one without a record has ended, nobody knows how", () => {
-  const watch = started();
-  watch.onClusters(living(101, cluster("a")));
-  watch.onClusters(living(106));
-  assert.deepEqual(watch.onRuns(ended(120)).map(({ outcome, note }) => [outcome, note]), [["", "a has ended"]]);
-  assert.deepEqual(watch.onRuns(ended(121, run("a"))), [], "it was told already");
-});
-
 test("a lost run is news if it was seen to live, however old its last record is", () => {
   const watch = started();
   watch.onClusters(living(101, cluster("a")));

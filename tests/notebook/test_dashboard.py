@@ -186,23 +186,6 @@ def test_rows_per_second_are_those_of_the_last_seconds(browser, cluster, live):
     eventually(lambda: rate() == "0", patience_s=120)  # what has stopped is not shown as running
 
 
-def test_of_thousands_of_nodes_a_page_gets_the_groups_that_it_asks_for(browser):
-    cluster = FakeCluster(nodes=1000)
-    for number, node in enumerate(cluster.nodes):
-        if number < 40:
-            cluster.change(node, state="running", host=f"host-{number // 8}")
-    with open_display(cluster, interactive=True):
-        browser.send({"kind": "open", "group": "running", "open": True})
-        eventually(lambda: 'data-group="running" aria-expanded="true"' in browser.part("nodes"))
-        assert browser.part("nodes").count("Details of ") < 2 * 64
-        browser.send({"kind": "group_by", "grouping": "host"})
-        eventually(lambda: 'data-group="host-4"' in browser.part("nodes"))
-        groups = set(re.findall('data-group="([^"]*)"', browser.part("nodes")))
-        assert groups == {"no host yet", *(f"host-{n}" for n in range(5))}
-        browser.send({"kind": "group_by", "grouping": "colour"})
-        cluster.set_state("done")
-
-
 # ---- what it answers ------------------------------------------------------------------------------------------------
 
 

@@ -62,7 +62,6 @@ class Stage:
             **self._view(),
             "display_key": "k",
             "blocking": True,
-            "kernel_id": "",
             "stacks": "",
         }
         module = re.sub(

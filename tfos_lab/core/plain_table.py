@@ -20,19 +20,25 @@ class PlainTable:
         The texts, one for each title.
     empty : str
         What is shown where there are no rows.
+    numeric : sequence of bool
+        For each title, whether its texts are numbers, whose lines end below one another; by default none are.
     """
 
-    def __init__(self, columns: Sequence[str], rows: Sequence[Sequence[str]], *, empty: str) -> None:
+    def __init__(
+        self, columns: Sequence[str], rows: Sequence[Sequence[str]], *, empty: str = "", numeric: Sequence[bool] = ()
+    ) -> None:
         self._columns = columns
         self._rows = rows
         self._empty = empty
+        self._aligned = [str.rjust if right else str.ljust for right in numeric] or [str.ljust] * len(columns)
 
     def __repr__(self) -> str:
         if not self._rows:
             return self._empty
         table = [self._columns, *self._rows]
         widths = [max(len(row[index]) for row in table) for index in range(len(self._columns))]
-        return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in table)
+        cells = (zip(self._aligned, row, widths, strict=True) for row in table)
+        return "\n".join("  ".join(align(text, width) for align, text, width in row).rstrip() for row in cells)
 
     def _repr_html_(self) -> str:
         return self.html

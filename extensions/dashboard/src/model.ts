@@ -36,9 +36,7 @@ export type PageMessage =
 export type KernelMessage =
   | { kind: "hello"; page: string }
   | { kind: "stop" }
-  | { kind: "stacks"; node: string }
-  | { kind: "open"; group: string; open: boolean }
-  | { kind: "group_by"; grouping: string };
+  | { kind: "stacks"; node: string };
 
 /**
  * One node that has a row. Its `place` stays when rows change their order: colours and tabs follow it. `log` is the path
@@ -76,7 +74,6 @@ export interface Traits {
   view: View;
   display_key: string;
   blocking: boolean;
-  kernel_id: string;
 }
 
 export interface Model {

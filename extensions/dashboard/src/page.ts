@@ -48,9 +48,9 @@ export async function requestStop(model: Model): Promise<void> {
 
 /** Returns whether the server did it. */
 async function interruptKernel(model: Model): Promise<boolean> {
-  const kernel = model.widget_manager?.kernel?.id ?? model.get("kernel_id");
-  const url = serverUrl(`api/kernels/${encodeURIComponent(kernel)}/interrupt`);
-  if (!kernel || !url) return false;
+  const kernel = model.widget_manager?.kernel?.id;
+  const url = kernel && serverUrl(`api/kernels/${encodeURIComponent(kernel)}/interrupt`);
+  if (!url) return false;
   const headers = new Headers();
   const xsrf = /(?:^|;\s*)_xsrf=([^;]*)/.exec(document.cookie)?.[1];
   if (xsrf) headers.set("X-XSRFToken", decodeURIComponent(xsrf));

@@ -47,13 +47,12 @@ export class Nodes {
   /** `openLog` is called when a node's name is pressed. */
   constructor(
     private readonly store: Store,
-    private readonly model: Model,
+    model: Model,
     private readonly stacks: Stacks,
     private readonly openLog: (node: string) => void,
   ) {
     this.part = new Part(model, "nodes", this.el);
     this.el.addEventListener("click", (event) => this.press(event));
-    this.el.addEventListener("change", (event) => this.choose(event));
   }
 
   update(): void {
@@ -63,20 +62,13 @@ export class Nodes {
 
   private press(event: Event): void {
     const button = (event.target as Element).closest<HTMLElement>("button[data-do]");
-    const { node = "", group = "" } = button?.dataset ?? {};
     switch (button?.dataset["do"]) {
       case "log":
         return this.openLog(button.closest("tr")?.dataset["key"] ?? "");
       case "stacks":
-        this.stacks.ask(node);
+        this.stacks.ask(button.dataset["node"] ?? "");
         return this.stacks.showAsking(this.el);
-      case "open":
-        return this.model.send({ kind: "open", group, open: button.getAttribute("aria-expanded") !== "true" });
     }
-  }
-
-  private choose({ target }: Event): void {
-    if (target instanceof HTMLSelectElement) this.model.send({ kind: "group_by", grouping: target.value });
   }
 }
 

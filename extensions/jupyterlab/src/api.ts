@@ -25,7 +25,7 @@ export interface EndedRun extends RunPlace {
   readonly note: string;
 }
 
-/** Times are seconds since the epoch, by the server's clock; `html` is what the panel shows. */
+/** `now_s` is in seconds since the epoch, by the server's clock; `html` is what the panel shows. */
 export interface ClusterList {
   readonly now_s: number;
   readonly clusters: readonly Cluster[];
@@ -34,7 +34,6 @@ export interface ClusterList {
 
 /** The runs that ended last, the newest first. */
 export interface RunList {
-  readonly now_s: number;
   readonly runs: readonly EndedRun[];
   readonly html: string;
 }

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tfos_lab.core.markup import Html, h, join
 from tfos_lab.core.paths import short_path
+from tfos_lab.core.plain_table import PlainTable
 from tfos_lab.driver.state.events import ClusterView, FeedView, MetricsReported, NodeView
 from tfos_lab.driver.state.phases import Span, spans_of
 from tfos_lab.notebook.display import WatchedCluster, summary
@@ -25,7 +26,7 @@ from tfos_lab.notebook.display.charts import render_charts
 from tfos_lab.notebook.display.columns import Column, node_columns, text_together
 from tfos_lab.notebook.display.error_messages import render_error
 from tfos_lab.notebook.display.kernel import link_to
-from tfos_lab.notebook.display.listing import is_large, only_notable
+from tfos_lab.notebook.display.listing import is_large, listed, only_notable
 from tfos_lab.notebook.display.log_text import html_text, plain_text, render_log
 from tfos_lab.notebook.display.printed_output import Linker, TailReader, no_link, render_printed, render_where
 from tfos_lab.notebook.display.series import BANDS, all_series, bands_of, series_before
@@ -35,12 +36,12 @@ from tfos_lab.texts import format_seconds
 
 _MAX_LINE_CHARS = 1_000
 
+# Drawings that go on may take this share of the time, however large the cluster is, and so much of the connection to a
+# page each: views of four nodes go five times a second, those of 64 twice.
+_SHARE = 0.05
+_PAGE_BYTES_PER_S = 60_000
 # The picture of a run that goes on is drawn at this interval.
 PICTURE_EVERY_S = 3.0
-# Drawing pictures may take this share of the time, however large the cluster is.
-PICTURE_SHARE = 0.05
-# So much of the connection to a page is for pictures; for charts, and for what nodes show, there is as much.
-PAGE_BYTES_PER_S = 60_000
 
 # Where a note says that a run's output is.
 _OUTPUT = re.compile(r" in \S*?([^/\s]+)/output$")
@@ -52,7 +53,7 @@ def traits(view: ClusterView, now_s: float, table: LiveTable, run_dir: str, log_
     ``view`` is what the page does not show, but goes by: ``View`` in ``extensions/dashboard/src/model.ts``.
     """
     shown = summary.with_endings(view)
-    places, nodes = shown.places, table.listing.of(shown).nodes
+    places, nodes = shown.places, listed(shown).nodes
     beside = {
         "id": shown.cluster_id,
         "name": shown.name,
@@ -206,11 +207,10 @@ def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
     """Return the card as text, for terminals and for front ends without HTML."""
     shown = only_notable(view)
     columns = [column for column in node_columns(shown) if column.shown]
-    rows = [[column.title.lower() for column in columns]]
     together = agreeing(shown)
-    if together:
-        rows += [[text_together(column, together, len(view.nodes)) for column in columns]]
+    rows = [[text_together(column, together, len(view.nodes)) for column in columns]] if together else []
     rows += [[_cell_text(column, node) for column in columns] for node in shown.nodes if node not in together]
+    titles = [column.title.lower() for column in columns]
     facts = [str(view.state), summary.headline(view), summary.took_text(view, time.time()), summary.progress_text(view)]
     hung = {node.name: node.hung for node in shown.nodes if summary.hangs(node)}
     lines = [
@@ -222,7 +222,7 @@ def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
         summary.phase_line(view),
         *summary.feed_lines(view),
         *shown.notes,
-        *_aligned(rows, [column.numeric for column in columns]),
+        repr(PlainTable(titles, rows, numeric=[column.numeric for column in columns])),
         *(f"{node}: {detail}" for node, detail in [*summary.broken_nodes(shown).items(), *hung.items()]),
         f"shown: {shown_names(view.shown)}" if view.shown else "",
         f"logs: {short_path(run_dir)}" if run_dir else "",
@@ -234,17 +234,6 @@ def _cell_text(column: Column, node: NodeView) -> str:
     if column.key != "state":
         return column.text(node)
     return f"{summary.HANGS_SIGN} hangs" if summary.hangs(node) else f"{node.state.look.sign} {column.text(node)}"
-
-
-def _aligned(rows: list[list[str]], numeric: list[bool]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            text.rjust(width) if right else text.ljust(width)
-            for text, width, right in zip(row, widths, numeric, strict=True)
-        ).rstrip()
-        for row in rows
-    ]
 
 
 def _seen_text() -> str:
@@ -310,9 +299,38 @@ def bundle_of(
     )
 
 
-def pause_after(began_s: float, size: int) -> float:
-    """Return the seconds until the next picture: one of so many characters was begun then, and is done now."""
-    return max(PICTURE_EVERY_S, (time.monotonic() - began_s) / PICTURE_SHARE, size / PAGE_BYTES_PER_S)
+class Pace:
+    """Draws something again and again, no faster than time and the connection to a page allow.
+
+    Parameters
+    ----------
+    every_s : float
+        It is drawn at least so many seconds after the last time.
+    """
+
+    def __init__(self, every_s: float) -> None:
+        self._every_s = every_s
+        self._due_s = 0.0
+
+    def draw(self, draw: Callable[[], int]) -> None:
+        """Draw if it is time to; ``draw`` returns how many characters go to the page."""
+        began_s, size = time.monotonic(), 0
+        if began_s < self._due_s:
+            return
+        try:
+            size = draw()
+        finally:
+            ended_s = time.monotonic()
+            self._due_s = ended_s + max(self._every_s, (ended_s - began_s) / _SHARE, size / _PAGE_BYTES_PER_S)
+
+    @property
+    def wait_s(self) -> float:
+        """The seconds until it is time to."""
+        return max(0.0, self._due_s - time.monotonic())
+
+    def hasten(self) -> None:
+        """Draw as soon as there is somebody to."""
+        self._due_s = 0.0
 
 
 def make_bundle(

@@ -1,7 +1,7 @@
 """Small line charts in inline SVG: one for each metric, with a line for each node, or for each of several runs. Pure.
 
 In the live page ``extensions/dashboard/src/tips.ts`` shows the values at the pointer, which stand beside each line.
-Colours (``hues.css``), dashes and shapes tell nodes apart; colours, dashes and letters tell runs apart.
+Colours (``hues.css``), dashes and shapes tell nodes apart, and runs, which have letters, too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tfos_lab.texts import format_metric
 Positions = list[tuple[float, float | None]]
 
 
-# ---- how one node is told from the others ---------------------------------------------------------------------------
+# ---- how one line is told from the others ---------------------------------------------------------------------------
 
 # So many colours there are; farther nodes have them again, with other dashes and shapes.
 HUES = 16
@@ -564,8 +564,6 @@ MAX_CHARTS = 12
 _OF_RUNS = _Frame(width=420, height=180, left=50, right=22, top=8, bottom=24)
 _RUN_POINTS = 200
 _LETTER_HEIGHT = 11.0
-_RUN_HUES = 6
-_RUN_DASHES = ("", "7 3", "2 3", "9 3 2 3", "5 2", "1 4")
 
 
 def render_curves(runs: Sequence[Run], only: Sequence[str] | None = None) -> Html:
@@ -579,22 +577,6 @@ def render_curves(runs: Sequence[Run], only: Sequence[str] | None = None) -> Htm
     return join(h("div", *charts[:MAX_CHARTS], cls="tfos-compared"), rest) if charts else Html("")
 
 
-def line_sample(number: int) -> Html:
-    """Return a short line as the ``number``-th run's curves are drawn, for the legend."""
-    path = h("path", cls="tfos-curve", d="M0 4H28", stroke_dasharray=_dashes(number))
-    return h("svg", path, viewBox="0 0 28 8", width=28, height=8, aria_hidden="true")
-
-
-def hue(number: int) -> str:
-    """Return the class that gives the ``number``-th run its colour."""
-    return f"tfos-run{number % _RUN_HUES}"
-
-
-def _dashes(number: int) -> str | None:
-    # From the second round of colours on, the dashes are others.
-    return _RUN_DASHES[(number + number // _RUN_HUES) % len(_RUN_DASHES)] or None
-
-
 def _points_by_metric(run: Run) -> dict[str, list[Point]]:
     series = all_series(leading_reports(run), run.started_s)
     return {one["metric"]: one["points"] for one in series}
@@ -606,11 +588,14 @@ def _render_of_runs(name: str, points: Mapping[int, Sequence[Point]]) -> Html:
     lines = {at: positions(thin(one, most), by_step=by_step) for at, one in points.items()}
     across, up = _OF_RUNS.scales(lines.values())
     ends = {at: next((y for _, y in reversed(line) if y is not None), None) for at, line in lines.items()}
-    told = ", ".join(f"{LETTERS[at]} {'nan' if value is None else format_metric(value)}" for at, value in ends.items())
+    told = ", ".join(f"{LETTERS[at]} {_value(value)}" for at, value in ends.items())
     svg = h(
         "svg",
         *_OF_RUNS.axes(across, up, by_step=by_step, epochs={}),
-        *(_render_curve(at, line, across, up) for at, line in lines.items()),
+        *(
+            _render_line("line", LETTERS[at], line, across, up, place=at, with_values=False)
+            for at, line in lines.items()
+        ),
         *(_render_letters(ends, up) if len(lines) > 1 else ()),
         viewBox=f"0 0 {_OF_RUNS.width} {_OF_RUNS.height}",
         width=_OF_RUNS.width,
@@ -618,15 +603,6 @@ def _render_of_runs(name: str, points: Mapping[int, Sequence[Point]]) -> Html:
         aria_label=f"{name}, last values: {told}",
     )
     return h("figure", h("figcaption", h("b", name)), svg)
-
-
-def _render_curve(number: int, line: Positions, across: Scale, up: Scale) -> Html | None:
-    drawn = [(x, y) for x, y in line if y is not None]
-    if len(drawn) == 1:
-        [(x, y)] = drawn
-        return h("circle", cls=f"tfos-dot {hue(number)}", cx=f"{across(x):g}", cy=f"{up(y):g}", r=2.5)
-    path = _path(line, across, up)
-    return h("path", cls=f"tfos-curve {hue(number)}", d=path, stroke_dasharray=_dashes(number)) if path else None
 
 
 def _render_letters(ends: Mapping[int, float | None], up: Scale) -> Iterator[Html]:
@@ -637,4 +613,4 @@ def _render_letters(ends: Mapping[int, float | None], up: Scale) -> Iterator[Htm
     x = _OF_RUNS.width - _OF_RUNS.right + 6
     for order, (y, at) in enumerate(wanted):
         free = max(free + _LETTER_HEIGHT, min(y, highest + _LETTER_HEIGHT * order))
-        yield h("text", LETTERS[at], cls=f"tfos-end {hue(at)}", x=x, y=f"{free + 3.5:.1f}")
+        yield h("text", LETTERS[at], cls=f"tfos-end tfos-hue{hue_at(at)}", x=x, y=f"{free + 3.5:.1f}")

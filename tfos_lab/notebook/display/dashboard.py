@@ -13,8 +13,6 @@ front end  picture   ``bundle`` that stands in the document for the widget ``mod
 front end  end       ``bundle`` that replaces the widget ``model``
 kernel     hello     ``page``: a page has loaded; it gets the history and the picture, or the end
 kernel     stacks    somebody asks where the threads of ``node`` are
-kernel     open      list the nodes of a ``group`` of a large cluster if ``open``, or only count them
-kernel     group_by  group the nodes of a large cluster by ``grouping``
 kernel     stop      end the cluster
 ========== ========= ==================================================================================================
 
@@ -41,16 +39,16 @@ from tfos_lab.driver.state.events import ClusterView, Event, LogText, ShownView
 from tfos_lab.notebook.display import Display, WatchedCluster
 from tfos_lab.notebook.display.assets import read_asset, read_style_sheet
 from tfos_lab.notebook.display.card import (
-    PAGE_BYTES_PER_S,
+    PICTURE_EVERY_S,
     NodeStacks,
+    Pace,
     bundle_of,
-    pause_after,
     render_stacks,
     traits,
 )
 from tfos_lab.notebook.display.charts import render_charts
-from tfos_lab.notebook.display.kernel import NoProgressBars, current_kernel, keep_busy, kernel_id, served_path
-from tfos_lab.notebook.display.listing import Listing, is_large
+from tfos_lab.notebook.display.kernel import NoProgressBars, current_kernel, keep_busy, served_path
+from tfos_lab.notebook.display.listing import is_large
 from tfos_lab.notebook.display.log_feed import LogFeed
 from tfos_lab.notebook.display.series import BANDS, SeriesBook, bands_now, series_before
 from tfos_lab.notebook.display.shown import LIVE_BYTES, render_shown
@@ -60,9 +58,9 @@ logger = logging.getLogger(__name__)
 
 LOG_PERIOD_S = 0.1
 
-# In periods: how often the view and the charts are sent.
-VIEW_EVERY = 2
-CHARTS_EVERY = 10
+# How often the view, and charts and what nodes show, are sent at most.
+VIEW_EVERY_S = 0.2
+CHARTS_EVERY_S = 1.0
 
 # In periods: how often the kernel is announced as busy again, for pages that were loaded since the last time.
 BUSY_EVERY = 20
@@ -70,9 +68,6 @@ BUSY_EVERY = 20
 # In periods: a page that has not sent its hello by then cannot reach us (older ipykernel, busy cell), and gets the
 # history unasked.
 UNREACHABLE_AFTER = 20
-
-# Views and charts may take this share of the time: views of four nodes go five times a second, those of 64 twice.
-VIEW_SHARE = 0.05
 
 # A page that asks for a node's stacks gets an answer in this time, whatever the node does.
 STACKS_PATIENCE_S = 5.0
@@ -154,12 +149,7 @@ class Dashboard(Display):
         for period in itertools.count(1):
             if self._closing.wait(LOG_PERIOD_S):
                 return
-            with_view = period % VIEW_EVERY == 0
-            self._updates.send(
-                with_view=with_view,
-                with_charts=period % CHARTS_EVERY == 0,
-                with_picture=with_view and not self._closing.is_set(),
-            )
+            self._updates.send()
             if (stacks := self._stacks.answers) != told:
                 told, self._widget.stacks = stacks, render_stacks(stacks)
             if self._busy is not None and period % BUSY_EVERY == 0:
@@ -177,10 +167,6 @@ class Dashboard(Display):
                 self._greet(page)
             case {"kind": "stacks", "node": str(node)}:
                 self._stacks.ask(node)
-            case {"kind": "open", "group": str(group), "open": bool(is_open)}:
-                self._updates.arrange(lambda listing: listing.set_open(group, is_open=is_open))
-            case {"kind": "group_by", "grouping": str(grouping)}:
-                self._updates.arrange(lambda listing: listing.group_by(grouping))
             case {"kind": "stop"}:
                 self._stop_cluster()
 
@@ -224,7 +210,6 @@ class DashboardWidget(anywidget.AnyWidget):
     view = traitlets.Dict().tag(sync=True)
     display_key = traitlets.Unicode().tag(sync=True)
     blocking = traitlets.Bool(default_value=True).tag(sync=True)
-    kernel_id = traitlets.Unicode().tag(sync=True)
 
     fallback: dict[str, str]
 
@@ -308,39 +293,40 @@ class Updates:
         self._sending = threading.Lock()
         self._picturing = threading.Lock()
         self._has_ended = False
-        self._view_due_s = 0.0
-        self._charts_due_s = 0.0
-        self._shown_due_s = 0.0
+        self._view_pace = Pace(VIEW_EVERY_S)
+        self._charts_pace, self._shown_pace = Pace(CHARTS_EVERY_S), Pace(CHARTS_EVERY_S)
+        self._picture_pace = Pace(PICTURE_EVERY_S)
         self._drawn: tuple[ShownView, ...] = ()
         self._pictured_state: RunState | None = None
-        self._picture_due_s = 0.0
         self._changed = True
         self._sent = self._draw_view()
-        self.widget = DashboardWidget(**self._sent, kernel_id=kernel_id(), **fixed)
+        self.widget = DashboardWidget(**self._sent, **fixed)
 
     @property
     def shown_state(self) -> RunState:
         """The cluster's state as the front end knows it."""
         return RunState(self._sent["view"]["state"])
 
-    def send(self, *, with_view: bool, with_charts: bool, with_picture: bool) -> None:
-        """Send what is new; an error is logged and ends this update only."""
+    def send(self) -> None:
+        """Send what is new, as far as it is time to; an error is logged and ends this update only."""
         try:
             self._send_logs()
-            if with_view:
-                self._send_view()
-            if with_charts:
-                self._send_charts()
-                self._send_shown()
-            if with_picture and self._picture_is_due():
-                self.send_picture()
+            self._view_pace.draw(self._send_view)
+            self._charts_pace.draw(self._send_charts)
+            self._shown_pace.draw(self._send_shown)
+            if self.shown_state is not self._pictured_state:
+                self._changed = True
+                self._picture_pace.hasten()
+            if self._changed and not self.shown_state.ended:
+                self._picture_pace.draw(self.send_picture)
         except Exception:
             logger.exception("the dashboard of cluster %s missed an update", self._cluster.id)
 
     def send_last(self) -> None:
         """Send what is left, whatever share of the time it takes."""
-        self._view_due_s = self._charts_due_s = self._shown_due_s = 0.0
-        self.send(with_view=True, with_charts=True, with_picture=False)
+        for pace in (self._view_pace, self._charts_pace, self._shown_pace):
+            pace.hasten()
+        self.send()
 
     def close(self) -> None:
         """Take no further events."""
@@ -357,20 +343,17 @@ class Updates:
                 self._changed = True
                 self.widget.send({"kind": "log", **batch})
 
-    def _send_view(self) -> None:
-        if time.monotonic() < self._view_due_s:
-            return
+    def _send_view(self) -> int:
         shown = self._draw_view()
-        if shown == self._sent:
-            return
-        self._changed = True
-        with self.widget.hold_sync():
-            for name, value in shown.items():
-                self.widget.set_trait(name, value)
-        self._sent = shown
+        if shown != self._sent:
+            self._changed = True
+            with self.widget.hold_sync():
+                for name, value in shown.items():
+                    self.widget.set_trait(name, value)
+            self._sent = shown
+        return 0
 
     def _draw_view(self) -> dict[str, Any]:
-        began_s = time.monotonic()
         view = self._view = self._cluster.view()
         now_s = time.time()
         self._table.throughput.record(view, now_s)
@@ -379,7 +362,6 @@ class Updates:
         shown = traits(view, whole_s, self._table, str(self._cluster.run_dir), self._log_of)
         if is_large(view):
             self._followed.choose(row["node"] for row in shown["view"]["rows"])
-        self._view_due_s = time.monotonic() + (time.monotonic() - began_s) / VIEW_SHARE
         return shown
 
     def _log_of(self, node: str) -> str | None:
@@ -388,10 +370,8 @@ class Updates:
         except KeyError:
             return None
 
-    def _send_charts(self) -> None:
-        began_s, view = time.monotonic(), self._view
-        if began_s < self._charts_due_s:
-            return
+    def _send_charts(self) -> int:
+        view = self._view
         if is_large(view):
             reports = bands_now(view, time.time()) if view is not self._banded else []
             self._banded, lines = view, list(BANDS)
@@ -399,49 +379,36 @@ class Updates:
             reports, self._reports_seen = self._cluster.reports_after(self._reports_seen)
             lines = sorted(view.places, key=view.places.__getitem__)
         if not reports:
-            return
+            return 0
         self._metrics.add(reports)
         before = series_before(self._cluster.run_dir, view.name)
         self.widget.charts = render_charts(self._metrics.series(), lines, with_values=True, before=before)
-        pause_s = max((time.monotonic() - began_s) / VIEW_SHARE, len(self.widget.charts) / PAGE_BYTES_PER_S)
-        self._charts_due_s = time.monotonic() + pause_s
+        return len(self.widget.charts)
 
-    def _send_shown(self) -> None:
+    def _send_shown(self) -> int:
         shown = self._view.shown
-        if shown == self._drawn or time.monotonic() < self._shown_due_s:
-            return
+        if shown == self._drawn:
+            return 0
         self._drawn = shown
         self.widget.shown = render_shown(shown, self._cluster.run_dir, LIVE_BYTES)
-        self._shown_due_s = time.monotonic() + len(self.widget.shown) / PAGE_BYTES_PER_S
-
-    def _picture_is_due(self) -> bool:
-        state = self.shown_state
-        if state.ended:
-            return False
-        return state is not self._pictured_state or (self._changed and time.monotonic() >= self._picture_due_s)
+        return len(self.widget.shown)
 
     # ---- on request --------------------------------------------------------------------------------------------------
 
-    def send_picture(self) -> None:
-        """Send the current picture for the document, unless it has the last one."""
+    def send_picture(self) -> int:
+        """Send the current picture for the document, unless it has the last one; return how many characters it has."""
         with self._picturing:
             if self._has_ended:
-                return
-            began_s = time.monotonic()
+                return 0
             self._pictured_state, self._changed = self.shown_state, False
             bundle = self._make_bundle()
             self.widget.send({"kind": "picture", "model": self.widget.model_id, "bundle": bundle})
-            self._picture_due_s = time.monotonic() + pause_after(began_s, len(bundle["text/html"]))
+            return len(bundle["text/html"])
 
     def send_history(self, page: str) -> None:
         """Send all remembered log text to a page, or to all pages if ``page`` is empty."""
         with self._sending:
             self.widget.send({"kind": "history", "page": page, **self._feed.history()})
-
-    def arrange(self, change: Callable[[Listing], None]) -> None:
-        """Show the nodes of a large cluster as a page wants them, from the next view on."""
-        change(self._table.listing)
-        self._view_due_s = 0.0
 
     def send_end(self, bundle: dict[str, str]) -> None:
         """Send the output that replaces the widget; no picture follows it."""

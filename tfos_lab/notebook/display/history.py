@@ -24,7 +24,7 @@ from tfos_lab.driver.runs.run import Run
 from tfos_lab.errors import ConfigError
 from tfos_lab.notebook.display import summary
 from tfos_lab.notebook.display.assets import inline_script, read_style_sheet, unique_id
-from tfos_lab.notebook.display.charts import LETTERS, hue, line_sample, render_curves
+from tfos_lab.notebook.display.charts import LETTERS, draw_sample, hue_at, render_curves
 from tfos_lab.notebook.display.table import render_state
 from tfos_lab.texts import format_count, format_metric, format_seconds
 
@@ -211,8 +211,8 @@ class HistoryTable:
         rows = [[column.text(run) for column in columns] for run in self.runs]
         told = [(run, text) for run in self.runs for text in (summary.error_text(run), run.note_text) if text]
         below = [f"{self._ids[run.id]}: {text}" for run, text in told]
-        table = repr(PlainTable([column.title.lower() for column in columns], rows, empty=""))
-        return [self._caption(), table, *below]
+        titles, numeric = [one.title.lower() for one in columns], [one.kind == "numeric" for one in columns]
+        return [self._caption(), repr(PlainTable(titles, rows, numeric=numeric)), *below]
 
     def _empty(self) -> str:
         return _EMPTY.format(where=f" in {' or '.join(self._places)}" if self._places else "")
@@ -348,11 +348,7 @@ class Comparison:
             for letter, run in zip(self._letters, self.runs, strict=True)
         ]
         tables = [
-            repr(
-                PlainTable(
-                    [table.title.lower(), *self._letters], [[name, *cells] for name, cells in table.rows], empty=""
-                )
-            )
+            repr(PlainTable([table.title.lower(), *self._letters], [[name, *cells] for name, cells in table.rows]))
             for table in self._tables
         ]
         return "\n\n".join(["\n".join(runs), *tables, *self._same])
@@ -381,19 +377,19 @@ class Comparison:
     def _legend_item(self, number: int, run: Run) -> Html:
         return h(
             "li",
-            line_sample(number),
+            draw_sample(number),
             h("span", LETTERS[number], cls="tfos-letter"),
             h("b", run.name),
             " ",
             h("code", self._ids[run.id]),
             render_state(run.state),
             h("span", f"{self._when(run)} · {self._took(run)}", cls="tfos-facts"),
-            cls=hue(number),
+            cls=f"tfos-hue{hue_at(number)}",
         )
 
     def _table(self, table: _Compared) -> Html:
         letters = (
-            h("th", h("span", letter, cls="tfos-letter"), scope="col", cls=f"{table.cls} {hue(number)}")
+            h("th", h("span", letter, cls="tfos-letter"), scope="col", cls=f"{table.cls} tfos-hue{hue_at(number)}")
             for number, letter in enumerate(self._letters)
         )
         head = h("thead", h("tr", h("th", table.of, scope="col"), *letters))

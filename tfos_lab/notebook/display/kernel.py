@@ -33,19 +33,6 @@ def current_kernel() -> Any | None:
     return getattr(shell, "kernel", None)
 
 
-def kernel_id() -> str:
-    """Return the id by which the Jupyter server knows this kernel, from the name of its connection file."""
-    if current_kernel() is None:
-        return ""
-    from ipykernel.connect import get_connection_file
-
-    try:
-        name = Path(get_connection_file()).stem
-    except (RuntimeError, OSError):
-        return ""
-    return name.removeprefix("kernel-") if name.startswith("kernel-") else ""
-
-
 def has_front_end() -> bool:
     """Return whether somebody looks at this cell.
 

@@ -1,14 +1,13 @@
-"""Which nodes have a row: all of up to `MANY_NODES`, or those that need attention, the chief, and of opened groups.
+"""Which nodes have a row: all of up to `MANY_NODES`, or those that need attention, the chief, and some of each state.
 
-A page, a saved cell and a text never get a row for each of thousands of nodes. Pure, but for what the reader of a page
-has chosen (`Listing`).
+A page, a saved cell and a text never get a row for each of thousands of nodes. Pure.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from tfos_lab.core.states import NodeState
@@ -17,145 +16,90 @@ from tfos_lab.notebook.display.summary import hangs
 from tfos_lab.texts import format_count
 
 MANY_NODES = 64
-# Rows of nodes that need attention, and of each opened group; groups that are listed, and that may be open at a time.
+# Rows of nodes that need attention, and of others of each state.
 MAX_WORST = 16
-MAX_MEMBERS = 24
-MAX_GROUPS = 16
-MAX_OPEN = 4
-
-_KEYS: dict[str, Callable[[NodeView], str]] = {
-    "state": lambda node: "hangs" if hangs(node) else node.state.value,
-    "role": lambda node: node.job_name,
-    "host": lambda node: node.host or "no host yet",
-}
-GROUPINGS = tuple(_KEYS)
+MAX_MEMBERS = 12
 
 
-@dataclass
+@dataclass(frozen=True)
 class Group:
-    """Nodes that have something in common, such as their state.
+    """The nodes of one state.
 
     Attributes
     ----------
-    key : str
-        What they have in common.
-    nodes : list of NodeView
-        The nodes, the worst first where it is open.
+    state : str
+        The state; that of nodes that hang is ``hangs``.
+    count : int
+        How many there are.
     troubled : int
         How many of them need attention.
-    is_open : bool
-        Whether the first of them are listed.
+    facts : str
+        How far they are: ``"2 stragglers · step 41 to 45"``.
+    nodes : list of NodeView
+        Those that have a row below it: the least far of those that have none on top.
     """
 
-    key: str
-    nodes: list[NodeView] = field(default_factory=list)
-    troubled: int = 0
-    is_open: bool = False
-
-    @property
-    def shown(self) -> list[NodeView]:
-        """The nodes that have a row below it."""
-        return self.nodes[:MAX_MEMBERS] if self.is_open else []
-
-    @property
-    def facts(self) -> str:
-        """How its nodes are, and how far: ``"4,094 running, 1 lost · step 41 to 45"``."""
-        states = Counter(_KEYS["state"](node) for node in self.nodes)
-        told = ", ".join(f"{count:,} {state}" for state, count in states.most_common())
-        slow = sum(_slower(node) > 0 for node in self.nodes)
-        steps = sorted(node.step for node in self.nodes if node.step is not None)
-        between = (
-            f"{steps[0]:,} to {steps[-1]:,}" if steps and steps[0] != steps[-1] else f"{steps[0]:,}" if steps else ""
-        )
-        hidden = len(self.nodes) - len(self.shown)
-        parts = [
-            told if len(states) > 1 else "",
-            format_count(slow, "straggler") if slow else "",
-            f"step {between}" if between else "",
-            f"the {len(self.shown)} worst are listed" if self.is_open and hidden else "",
-        ]
-        return " · ".join(part for part in parts if part)
+    state: str
+    count: int
+    troubled: int
+    facts: str
+    nodes: list[NodeView]
 
 
 @dataclass(frozen=True)
 class Listed:
-    """What a page shows of the nodes.
+    """The nodes that have a row.
 
     Attributes
     ----------
-    rows : list of (NodeView, str)
-        Nodes that have a row, each with the key of its group, or "" for those on top.
+    top : sequence of NodeView
+        Those on top.
     groups : list of Group
-        The groups; none where all nodes have a row.
+        The rest; none where all nodes have a row on top.
     more : str
-        What is not listed at all, as a sentence; or "".
+        What needs attention and has no row, as a sentence; or "".
     """
 
-    rows: list[tuple[NodeView, str]]
+    top: Sequence[NodeView]
     groups: list[Group] = field(default_factory=list)
     more: str = ""
 
     @property
     def nodes(self) -> tuple[NodeView, ...]:
-        """Nodes that have a row, each once."""
-        return tuple({node.name: node for node, _ in self.rows}.values())
+        """All nodes that have a row."""
+        return (*self.top, *(node for group in self.groups for node in group.nodes))
 
 
-class Listing:
-    """What the readers of one display have chosen to see of a large cluster.
+def listed(view: ClusterView) -> Listed:
+    """Return the nodes that have a row."""
+    if not is_large(view):
+        return Listed(view.nodes)
+    troubled = ((bad, place) for place, node in enumerate(view.nodes) if (bad := severity(node)) is not None)
+    worst = [view.nodes[place] for _, place in heapq.nsmallest(MAX_WORST, troubled)]
+    top = [*worst, *(node for node in view.nodes if node.is_chief and node not in worst)]
+    names = {node.name for node in top}
+    by_state: dict[str, list[NodeView]] = {}
+    for node in view.nodes:
+        by_state.setdefault("hangs" if hangs(node) else node.state.value, []).append(node)
+    groups = [_group(state, nodes, names) for state, nodes in by_state.items()]
+    left = sum(group.troubled for group in groups) - len(worst)
+    more = f"{left:,} more {'needs' if left == 1 else 'need'} attention" if left else ""
+    return Listed(top, sorted(groups, key=lambda group: (-group.troubled, -group.count)), more)
 
-    Attributes
-    ----------
-    grouping : str
-        What nodes are grouped by: one of `GROUPINGS`.
-    """
 
-    def __init__(self) -> None:
-        self.grouping = GROUPINGS[0]
-        self._open: dict[str, None] = {}
-
-    def group_by(self, grouping: str) -> None:
-        """Group by something else."""
-        if grouping in GROUPINGS and grouping != self.grouping:
-            self.grouping = grouping
-            self._open.clear()
-
-    def set_open(self, key: str, *, is_open: bool) -> None:
-        """Open a group, or close it; where too many are open, the one that was opened first is closed."""
-        self._open.pop(key, None)
-        if is_open:
-            self._open[key] = None
-            while len(self._open) > MAX_OPEN:
-                del self._open[next(iter(self._open))]
-
-    def of(self, view: ClusterView) -> Listed:
-        """Return what is shown of a cluster."""
-        if not is_large(view):
-            return Listed([(node, "") for node in view.nodes])
-        top = worst(view.nodes, MAX_WORST)
-        troubled = sum(severity(node) is not None for node in view.nodes)
-        chief = [node for node in view.nodes if node.is_chief and node not in top]
-        groups = self._groups(view.nodes)
-        above = {node.name for node in (*top, *chief)}
-        rows = [(node, "") for node in (*top, *chief)]
-        for group in groups[:MAX_GROUPS]:
-            rows += [(node, group.key) for node in group.shown if node.name not in above]
-        return Listed(rows, groups[:MAX_GROUPS], _more(troubled - len(top), groups[MAX_GROUPS:], self.grouping))
-
-    def _groups(self, nodes: Sequence[NodeView]) -> list[Group]:
-        key_of = _KEYS[self.grouping]
-        groups: dict[str, Group] = {}
-        for node in nodes:
-            key = key_of(node)
-            if (group := groups.get(key)) is None:
-                group = groups[key] = Group(key)
-            group.nodes.append(node)
-            group.troubled += severity(node) is not None
-        for group in groups.values():
-            if group.key in self._open:
-                group.is_open = True
-                group.nodes = [*worst(group.nodes, MAX_MEMBERS), *_rest(group.nodes, MAX_MEMBERS)]
-        return sorted(groups.values(), key=lambda group: (-group.troubled, -len(group.nodes)))
+def _group(state: str, nodes: Sequence[NodeView], above: set[str]) -> Group:
+    rest = [node for node in nodes if node.name not in above]
+    shown = heapq.nsmallest(MAX_MEMBERS, rest, key=lambda node: node.step or 0)
+    steps = [node.step for node in nodes if node.step is not None]
+    low, high = min(steps, default=0), max(steps, default=0)
+    slow = sum(_slower(node) > 0 for node in nodes)
+    facts = [
+        format_count(slow, "straggler") if slow else "",
+        f"step {low:,}" + (f" to {high:,}" if low != high else "") if steps else "",
+        f"listed are the {len(shown)} that are least far" if len(shown) < len(rest) else "",
+    ]
+    troubled = sum(severity(node) is not None for node in nodes)
+    return Group(state, len(nodes), troubled, " · ".join(filter(None, facts)), shown)
 
 
 def is_large(view: ClusterView) -> bool:
@@ -167,11 +111,10 @@ def only_notable(view: ClusterView) -> ClusterView:
     """Return a large cluster with the nodes that a saved cell lists, and a note on the others."""
     if not is_large(view):
         return view
-    listed = Listing().of(view)
     states = Counter(node.state.value for node in view.nodes)
     told = ", ".join(f"{count:,} {state}" for state, count in states.most_common())
     note = f"{len(view.nodes):,} nodes: {told}; listed are the chief, and nodes that failed, hang or are slow"
-    return replace(view, nodes=listed.nodes, notes=(*view.notes, note))
+    return replace(view, nodes=tuple(listed(view).top), notes=(*view.notes, note))
 
 
 def severity(node: NodeView) -> float | None:
@@ -183,27 +126,5 @@ def severity(node: NodeView) -> float | None:
     return 3.0 + 1.0 / _slower(node) if _slower(node) else None
 
 
-def worst(nodes: Sequence[NodeView], at_most: int) -> list[NodeView]:
-    """Return the nodes that need attention, the worst first."""
-    troubled = ((bad, place) for place, node in enumerate(nodes) if (bad := severity(node)) is not None)
-    return [nodes[place] for _, place in heapq.nsmallest(at_most, troubled)]
-
-
-def _rest(nodes: Sequence[NodeView], at_most: int) -> Iterator[NodeView]:
-    """Yield the nodes that `worst` leaves out, those that are least far first."""
-    left = {node.name for node in worst(nodes, at_most)}
-    others = [(node.step or 0, place) for place, node in enumerate(nodes) if node.name not in left]
-    return (nodes[place] for _, place in sorted(others))
-
-
 def _slower(node: NodeView) -> float:
     return (node.activity.slower or 0.0) if node.activity is not None else 0.0
-
-
-def _more(troubled: int, groups: Sequence[Group], grouping: str) -> str:
-    parts = []
-    if troubled > 0:
-        parts.append(f"{troubled:,} more {'needs' if troubled == 1 else 'need'} attention")
-    if groups:
-        parts.append(f"{len(groups):,} more {grouping}s with {sum(len(group.nodes) for group in groups):,} nodes")
-    return " · ".join(parts)

@@ -19,7 +19,7 @@ from IPython.display import display, update_display
 
 from tfos_lab.driver.state.events import Event, LogText, MetricsReported, NodeChanged, StateChanged
 from tfos_lab.notebook.display import Display, WatchedCluster, summary
-from tfos_lab.notebook.display.card import bundle_of, pause_after, render_text
+from tfos_lab.notebook.display.card import PICTURE_EVERY_S, Pace, bundle_of, render_text
 from tfos_lab.notebook.display.kernel import NoProgressBars, current_kernel
 from tfos_lab.notebook.display.log_text import LineBuffer, plain_text
 
@@ -64,13 +64,11 @@ class RedrawnCard(Display):
             self._no_bars.close()
 
     def _run(self) -> None:
-        pause_s = 0.0
-        while not self._closing.wait(pause_s):
-            began_s = time.monotonic()
-            size = self._draw(goes_on=True)
+        pace = Pace(PICTURE_EVERY_S)
+        while not self._closing.wait(pace.wait_s):
+            pace.draw(lambda: self._draw(goes_on=True))
             if not self._blocking and self._cluster.view().state.ended:
                 self.close()
-            pause_s = pause_after(began_s, size)
 
     def _draw(self, *, goes_on: bool = False) -> int:
         """Draw the cluster as it is now, and return the picture's size; an error is logged and loses this one only."""

@@ -28,7 +28,7 @@ from tfos_lab.notebook.display.columns import (
     straggler_text,
     text_together,
 )
-from tfos_lab.notebook.display.listing import GROUPINGS, Group, Listed, Listing, severity
+from tfos_lab.notebook.display.listing import Group, Listed, listed, severity
 from tfos_lab.notebook.display.summary import Throughput
 
 # A heartbeat older than this is marked: agents send one every second.
@@ -45,15 +45,12 @@ class LiveTable:
 
     Attributes
     ----------
-    listing : Listing
-        What readers have chosen to see of a large cluster.
     throughput : Throughput
         The rates of the last seconds.
     can_ask : bool
         Whether nodes can be asked for their stacks.
     """
 
-    listing: Listing = field(default_factory=Listing)
     throughput: Throughput = field(default_factory=Throughput)
     can_ask: bool = False
     # The longest text that each column has had: it keeps its width when texts get shorter.
@@ -62,14 +59,13 @@ class LiveTable:
     def render(self, view: ClusterView, now_s: float) -> Html:
         """Return the table of a view at this time."""
         view = summary.with_endings(view)
-        listed = self.listing.of(view)
-        drawing = _Drawing(replace(view, nodes=listed.nodes), view.places, self, now_s)
-        return join(_group_tools(listed, self.listing.grouping), drawing.table(listed))
+        rows = listed(view)
+        return _Drawing(replace(view, nodes=rows.nodes), view.places, self, now_s).table(rows)
 
 
 def render_table(view: ClusterView, places: Mapping[str, int]) -> Html:
     """Return the table that a saved cell has; ``places`` has the numbers of the nodes' colours."""
-    return _Drawing(view, places, None, 0.0).table(Listed([(node, "") for node in view.nodes]))
+    return _Drawing(view, places, None, 0.0).table(Listed(view.nodes))
 
 
 def render_state(state: NodeState | RunState | Literal["hangs"]) -> Html:
@@ -110,13 +106,13 @@ class _Drawing:
         self._together = () if listed.groups else agreeing(self._view, self._now_s)
         heartbeat = h("th", "Heartbeat", scope="col", cls="tfos-rank1 tfos-heartbeat", data_key="heartbeat")
         titles = [*map(self._title, self._columns), heartbeat if self._live else None]
-        folded = {node.name for node in self._together}
-        rows = [*self._rows_of(listed, "", but=folded)]
-        for group in listed.groups:
-            rows += [_group_row(group, self._width), *self._rows_of(listed, group.key)]
+        rows = [row for node in listed.top if node not in self._together for row in self._rows(node)]
+        if listed.more:
+            rows.append(self._across(h("span", listed.more, cls="tfos-facts")))
         caption = h("caption", f"Nodes of {self._view.name}", cls="tfos-hidden") if self._live else None
         head, body = h("thead", h("tr", *titles)), h("tbody", *rows) if rows else None
-        table = h("table", caption, head, *self._bodies_together(), body, cls="tfos-table")
+        folded = [*self._bodies_together(), body, *(part for group in listed.groups for part in self._bodies_of(group))]
+        table = h("table", caption, head, *folded, cls="tfos-table")
         return h("div", table, cls="tfos-table-box", role="region", aria_label="Nodes", tabindex=0)
 
     def _title(self, column: Column) -> Html:
@@ -129,10 +125,29 @@ class _Drawing:
             width = f"min-width:calc({longest} * var(--tfos-digit) + {_BAR if column.key == self._bar else _SPACE}px)"
         return h("th", column.title, scope="col", cls=_class_of(column), data_key=column.key, style=width)
 
-    def _rows_of(self, listed: Listed, group: str, *, but: frozenset[str] | set[str] = frozenset()) -> Iterator[Html]:
-        for node, key in listed.rows:
-            if key == group and node.name not in but:
-                yield from self._rows(node)
+    # ---- rows that unfold -------------------------------------------------------------------------------------------
+
+    def _unfolding(self, row: Html, nodes: Sequence[NodeView], key: str, rows_key: str) -> Iterator[Html]:
+        """Yield a row, and those of nodes, which it unfolds."""
+        yield h("tbody", row, data_key=key)
+        rows = (row for node in nodes for row in self._rows(node))
+        yield h("tbody", *rows, cls="tfos-members", hidden=True, data_key=rows_key)
+
+    def _bodies_of(self, group: Group) -> Iterator[Html]:
+        """Yield the row of a state of a large cluster, and those of some of its nodes."""
+        needs = "needs" if group.troubled == 1 else "need"
+        parts = (
+            _more(f"Rows of {group.state}") if group.nodes else None,
+            h("span", group.state, cls="tfos-group-name"),
+            h("span", f"{group.count:,}", cls="tfos-group-count"),
+            h("span", f"{group.troubled:,} {needs} attention", cls="tfos-trouble") if group.troubled else None,
+            h("span", group.facts, cls="tfos-facts"),
+        )
+        row = self._across(h("div", *parts, cls="tfos-node"))
+        yield from self._unfolding(row, group.nodes, f"group {group.state}", f"members {group.state}")
+
+    def _across(self, content: Html) -> Html:
+        return h("tr", h("th", content, scope="rowgroup", colspan=self._width), cls="tfos-group")
 
     # ---- nodes that agree -------------------------------------------------------------------------------------------
 
@@ -143,17 +158,14 @@ class _Drawing:
         cells = [self._cell_together(column) for column in self._columns]
         longest_silent = max(self._together, key=lambda node: _silent_s(node, self._now_s))
         row = h("tr", *cells, self._heartbeat(longest_silent), cls="tfos-together tfos-hue-all", data_key="together")
-        yield h("tbody", row, data_key="together")
-        rows = (row for node in self._together for row in self._rows(node))
-        yield h("tbody", *rows, cls="tfos-members", hidden=True, data_key="members")
+        yield from self._unfolding(row, self._together, "together", "members")
 
     def _cell_together(self, column: Column) -> Html:
         nodes = self._together
         text = text_together(column, nodes, len(self._view.nodes))
         match column.key:
             case "node":
-                more = h("details", h("summary", aria_label=f"Rows of {text}"), cls="tfos-more")
-                return h("th", h("div", more, text, cls="tfos-node"), scope="row")
+                return h("th", h("div", _more(f"Rows of {text}"), text, cls="tfos-node"), scope="row")
             case "state":
                 counts = Counter(node.state for node in nodes)
                 told = [
@@ -214,7 +226,7 @@ class _Drawing:
 
     def _name(self, name: str, *, has_facts: bool) -> Iterator[Html | str]:
         if has_facts:
-            yield h("details", h("summary", aria_label=f"Details of {name}"), cls="tfos-more")
+            yield _more(f"Details of {name}")
         yield _button(name, "log", "tfos-node-link", title="Show its log") if self._live else name
 
     def _content(self, node: NodeView, column: Column) -> Html | str:
@@ -245,6 +257,11 @@ class _Drawing:
             late = " tfos-late" if age_s >= _LATE_S else None
         text = "" if age_s is None else f"{summary.whole_seconds(age_s)} ago" if late else "now"
         return h("td", text, cls=f"tfos-rank1 tfos-heartbeat{late or ''}")
+
+
+def _more(label: str) -> Html:
+    """Return what unfolds the rows below."""
+    return h("details", h("summary", aria_label=label), cls="tfos-more")
 
 
 def _button(text: object, does: str, cls: str, **attributes: object) -> Html:
@@ -292,28 +309,3 @@ def _is_nan(node: NodeView, column: Column) -> bool:
 def _class_of(column: Column) -> str | None:
     words = [f"tfos-rank{column.rank}"] * bool(column.rank) + ["tfos-numeric"] * column.numeric
     return " ".join(words) or None
-
-
-# ---- groups of a large cluster --------------------------------------------------------------------------------------
-
-
-def _group_tools(listed: Listed, grouping: str) -> Html | None:
-    if not listed.groups:
-        return None
-    options = (h("option", one.title(), value=one, selected=one == grouping) for one in GROUPINGS)
-    choice = h("label", "Group by ", h("select", *options, cls="tfos-grouping", data_do="group_by"))
-    return h("div", choice, h("span", listed.more, cls="tfos-facts"), cls="tfos-group-tools")
-
-
-def _group_row(group: Group, width: int) -> Html:
-    name, count = (
-        h("span", group.key, cls="tfos-group-name"),
-        h("span", f"{len(group.nodes):,}", cls="tfos-group-count"),
-    )
-    opened = "true" if group.is_open else "false"
-    button = _button(join(name, " ", count), "open", "tfos-group-button", data_group=group.key, aria_expanded=opened)
-    needs = "needs" if group.troubled == 1 else "need"
-    trouble = h("span", f"{group.troubled:,} {needs} attention", cls="tfos-trouble") if group.troubled else None
-    facts = h("span", group.facts, cls="tfos-facts")
-    cell = h("th", button, trouble, facts, scope="rowgroup", colspan=width)
-    return h("tr", cell, cls="tfos-group", data_key=f"group {group.key}")

@@ -81,7 +81,7 @@ class RunsHandler(_ListHandler):
         shown = {record.id for record in cluster_records.find_all() if record.tensorboard}
         listed, now_s = [Listed(run, notebooks.of(run), run.id in shown) for run in runs], time.time()
         ended = [_ended(one, now_s) for one in listed]
-        self.answer({"now_s": now_s, "runs": ended, "html": str(panel.ended_html(listed, now_s))})
+        self.answer({"runs": ended, "html": str(panel.ended_html(listed, now_s))})
 
 
 class StopHandler(APIHandler):

@@ -14,7 +14,7 @@ from tfos_lab.driver.runs.run import Run
 from tfos_lab.driver.state.events import ClusterView, NodeView
 from tfos_lab.notebook.display import summary
 from tfos_lab.notebook.display.columns import Column, node_columns, straggler_text
-from tfos_lab.notebook.display.listing import MANY_NODES, Listing
+from tfos_lab.notebook.display.listing import MANY_NODES, listed
 from tfos_lab.notebook.display.summary import format_metrics, step_text
 from tfos_lab.texts import format_count, format_metric
 
@@ -165,7 +165,7 @@ def _tone(node: NodeView) -> Tone:
 
 def _nodes(view: ClusterView) -> Html:
     columns = node_columns(view)
-    shown = Listing().of(view).nodes[:MANY_NODES]
+    shown = listed(view).top[:MANY_NODES]
     squares = (h("span", data_tone=_tone(node), title=f"{node.name}: {_word(node)}") for node in shown)
     all_squares = h("span", *squares, cls="tfos-lab-squares", aria_hidden="true")
     more = len(view.nodes) - len(shown)
