@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import selectors
@@ -111,13 +110,10 @@ class LocalLauncher(Launcher):
                 self._receive(key.data, self._connections[key.data])
             for rank in [*self._awaited][:1]:  # all of them wait for the same fork server
                 self._fork_server.replace_if_stuck(self._connections[rank])
-        is_anyone_there = bool(self._selector.get_map())
         for frames in self._connections.values():
             frames.close()
         self._selector.close()
         self._released.set()
-        if is_anyone_there:
-            self._have_the_rest_ended()
 
     def _receive(self, rank: int, frames: ForkServerConnection) -> None:
         try:
@@ -126,7 +122,6 @@ class LocalLauncher(Launcher):
             self._selector.unregister(frames)
             if not self._ask_again(rank, frames):
                 self._head.lose(rank, "the process that its agent was forked from has ended")
-                self._have_the_rest_ended()
             return
         for reply in replies:
             match reply:
@@ -139,11 +134,6 @@ class LocalLauncher(Launcher):
                     self._head.lose(rank, how_ended(code))
                 case _:
                     pass
-
-    def _have_the_rest_ended(self) -> None:
-        """Have a fork server again, if it was killed: the next one ends what is left of agents that were, too."""
-        with contextlib.suppress(OSError):
-            self._fork_server.warm()
 
     def _ask_again(self, rank: int, frames: ForkServerConnection) -> bool:
         """Ask for an agent again, once, if the fork server ended before it was forked; return whether it was."""

@@ -17,6 +17,7 @@ import msgspec
 from tfos_lab.core import messages as m
 from tfos_lab.core.frames import ConnectionClosed, FrameSocket
 from tfos_lab.core.paths import remember_default_fs
+from tfos_lab.core.processes import kill_below
 from tfos_lab.core.roles import Role
 from tfos_lab.core.states import NodeState
 from tfos_lab.node.activity.sampler import ActivitySampler
@@ -119,6 +120,7 @@ class NodeSession:
     def _on_orphaned(self) -> None:
         """The agent has ended: nobody is left who wants the result."""
         if self._agent is not None:
+            kill_below(os.getpid())
             os._exit(_ORPHANED)
         self._finish.set()
         self.feed.handle(m.FeedsEnded())

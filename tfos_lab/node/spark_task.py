@@ -229,24 +229,19 @@ def _wait_for_agent(
                 connection.ask_status()  # it answers, unless it has been stopped
         else:
             fork_server.replace_if_stuck(connection)
-        if connection in ready and (ended := _how_it_ended(connection, node, fork_server)):
+        if connection in ready and (ended := _how_it_ended(connection, node)):
             return ended
 
 
-def _how_it_ended(connection: ForkServerConnection, node: str, fork_server: ForkServerSpec) -> str:
+def _how_it_ended(connection: ForkServerConnection, node: str) -> str:
     """Return that the agent has ended, or "" if it has not; raise if it could not be started, or has failed."""
     from tfos_lab.core.frames import ConnectionClosed
-    from tfos_lab.core.processes import lives
     from tfos_lab.node.driver_link import how_ended
     from tfos_lab.node.forkserver.requests import ExitedReply, FailedReply
 
     try:
         replies = connection.replies()
     except ConnectionClosed:
-        # The next one ends what nodes have left whose agents have ended, too. With the executor, its folder goes.
-        with contextlib.suppress(OSError):
-            if lives(fork_server.watched_pid):
-                fork_server.warm()
         raise _lost(node, "the process that its agent was forked from has ended") from None
     for reply in replies:
         if isinstance(reply, FailedReply):

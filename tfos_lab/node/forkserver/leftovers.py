@@ -1,9 +1,8 @@
-"""Removes what processes that were killed have left in the user's folder on this host, and ends what they have started.
+"""Removes what processes that were killed have left in the user's folder on this host.
 
 An agent that ends removes its folder. One that is killed cannot, and its spool may hold gigabytes: the next agent of
-the same user on this host removes it, and ends processes that the node has started, if any are left. It also removes
-the locks and logs of fork servers that have ended, and what else is old. All of that may happen in several processes at
-once, and while others start.
+the same user on this host removes it. It also removes the locks and logs of fork servers that have ended, and what else
+is old. All of that may happen in several processes at once, and while others start.
 """
 
 from __future__ import annotations
@@ -14,16 +13,11 @@ import os
 import random
 import re
 import shutil
-import signal
 import time
 from pathlib import Path
 
-from tfos_lab.core.descendants import signal_marked
-from tfos_lab.core.runtime_files import files_in
 from tfos_lab.node.folder_lock import lock
 
-#: The files of an agent's folder by which the processes of its children are found; see `core.descendants`.
-MARK_PREFIX = "child-"
 _AGENT = re.compile(r".+-\d+-(\d+)")
 # A younger folder may not have been locked yet.
 _YOUNG_S = 60.0
@@ -53,17 +47,6 @@ def sweep(root: Path) -> None:
             return
 
 
-def marks_left_by(agent: int | None, root: Path) -> list[str]:
-    """Return the marks of the children of an agent, or of all, that has ended without removing its folder."""
-    found: list[str] = []
-    for folder in root.glob(f"*-{agent or '*'}"):
-        if marks := _marks_in(folder):
-            with contextlib.suppress(OSError):  # it is locked: it works, or the agent of another container has this pid
-                os.close(lock(folder))
-                found += marks
-    return found
-
-
 def remove_folder(folder: Path) -> None:
     """Remove an agent's folder; one on the disks of a container, and the link to it (see `node.scratch`)."""
     shutil.rmtree(folder.resolve(), ignore_errors=True)
@@ -76,8 +59,6 @@ def _remove_agent(folder: Path, agent: int) -> None:
         folder.unlink()  # the application has ended, and its disks have been emptied
     if folder.is_dir() and not _is_alive(agent) and _age_s(folder) > _YOUNG_S:
         held = lock(folder)
-        if marks := _marks_in(folder):
-            signal_marked(marks, signal.SIGKILL)
         remove_folder(folder)
         os.close(held)
 
@@ -94,10 +75,6 @@ def _remove_if_old(path: Path) -> None:
         for file in path.glob("*.lock"):
             fcntl.flock(held.enter_context(file.open("rb")), fcntl.LOCK_EX | fcntl.LOCK_NB)
         shutil.rmtree(path, ignore_errors=True)
-
-
-def _marks_in(folder: Path) -> list[str]:
-    return [str(path) for path in files_in([folder], f"{MARK_PREFIX}*")]
 
 
 def _is_alive(pid: int) -> bool:

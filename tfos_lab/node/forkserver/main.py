@@ -46,12 +46,10 @@ def main() -> None:
         os._exit(0)
     began_s = _detach(endpoint)
     if options.kind == "tensorflow":
-        adopt_orphans()  # of children; agents start nothing that needs it
+        adopt_orphans()  # of children; agents start what is to stay: the other fork server
     failure = _preload(options.kind)
     ServerRecord(os.getpid(), began_s, time.monotonic() - began_s).write(endpoint.lock)
     fork_server = ForkServer(endpoint, Lifetime(options.idle_s, options.outlives), failure=failure)
-    if options.kind == "plain":
-        fork_server.look_for_orphans()
     try:
         fork_server.serve()
         options.socket.unlink(missing_ok=True)
@@ -125,8 +123,8 @@ def _preload(kind: str) -> str:
 
 
 def _run_target(request: SpawnRequest, fds: list[int], parent: int) -> int:
-    if request.target in ("child", "tensorboard"):
-        die_with_parent(parent)
+    if request.target == "tensorboard":
+        die_with_parent(parent)  # a child is ended by its agent, with all that it has started
     if request.state is not None:
         request.state.apply()
     with contextlib.suppress(OSError):

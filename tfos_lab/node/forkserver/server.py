@@ -106,10 +106,6 @@ class ForkServer:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
 
-    def look_for_orphans(self) -> None:
-        """Look for what nodes have left whose agents were killed together with the last fork server."""
-        self._endings.look_for_orphans()
-
     def serve(self) -> None:
         """Serve until idle for too long, or until the last watched process has exited; raises `Forked` in forks."""
         try:
@@ -240,7 +236,7 @@ class ForkServer:
                 os.setpgid(pid, pid)
             close_all(fds)
             client.pid = pid
-            self._endings.forked(pid, request)
+            self._endings.forked(pid, request.target)
             self._send(client, SpawnedReply(pid=pid))  # the client has it before any message of the child
         finally:
             close_all(list(held))
@@ -266,16 +262,11 @@ class ForkServer:
     def _reap(self, _wake: object) -> None:
         with contextlib.suppress(BlockingIOError):
             os.read(self._wake_read, 4096)
-        self._endings.reap_orphans_soon()
-        for pid in self._endings.forked_pids:
-            with contextlib.suppress(ChildProcessError):
-                ended, status = os.waitpid(pid, os.WNOHANG)
-                if ended:
-                    self._on_exit(pid, status)
+        for pid, status in self._endings.reap():
+            self._on_exit(pid, status)
 
     def _on_exit(self, pid: int, status: int) -> None:
         self._last_use = time.monotonic()
-        self._endings.reaped(pid)
         for client in [client for client in self._clients if client.pid == pid]:
             client.pid = 0
             self._send(client, ExitedReply(code=os.waitstatus_to_exitcode(status)))
