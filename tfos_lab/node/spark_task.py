@@ -215,8 +215,6 @@ def _ignoring_hangups() -> Iterator[None]:
 def _wait_for_agent(
     connection: ForkServerConnection, slot: socket.socket, node: str, fork_server: ForkServerSpec
 ) -> str:
-    from tfos_lab.core.frames import ConnectionClosed
-
     watched: list[ForkServerConnection | socket.socket] = [connection, slot]
     while True:
         ready, _, _ = select.select(watched, [], [], _POLL_S if connection.asked_s else None)
@@ -225,8 +223,6 @@ def _wait_for_agent(
             return "slot given back; the node goes on"
         if slot in ready:
             watched.remove(slot)  # the agent has ended: its fork server says how
-            with contextlib.suppress(ConnectionClosed, OSError):
-                connection.ask_status()  # it answers, unless it has been stopped
         else:
             fork_server.replace_if_stuck(connection)
         if connection in ready and (ended := _how_it_ended(connection, node)):
