@@ -30,7 +30,8 @@ def allow_descriptors(wanted: int) -> None:
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < most:
         _descriptors_before[:] = _descriptors_before or [limits]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        with contextlib.suppress(ValueError, OSError):  # a system may allow less than its hard limit says
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def limits_to_inherit() -> dict[int, tuple[int, int]]:
