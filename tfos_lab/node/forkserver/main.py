@@ -93,6 +93,7 @@ def _bind(path: Path) -> Endpoint | None:
 def _take_lock(path: Path) -> int | None:
     """Lock the file, which is made if need be; return None if another process has locked it."""
     while True:
+        path.parent.mkdir(mode=0o700, exist_ok=True)  # one that ends may just have removed it
         lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -28,7 +28,6 @@ import msgspec
 
 from tfos_lab.core.frames import ConnectionClosed, FrameSocket, close_all
 from tfos_lab.core.processes import open_pidfd, reset_signals
-from tfos_lab.node.folder_lock import lock
 from tfos_lab.node.forkserver.endings import Endings
 from tfos_lab.node.forkserver.health import lock_path
 from tfos_lab.node.forkserver.requests import (
@@ -45,7 +44,6 @@ from tfos_lab.node.forkserver.requests import (
 )
 
 IDLE_S = 600.0
-_REMOVAL_S = 1.0
 # A request has an environment and a few paths.
 _MAX_REQUEST_BYTES = 1 << 24
 
@@ -152,27 +150,15 @@ class ForkServer:
     def finish(self) -> None:
         """End what is left; another fork server may take this one's place meanwhile."""
         self._listener.close()
-        self._remove_files()
+        log = self._path.with_suffix(".log")
+        with contextlib.suppress(OSError):
+            lock_path(self._path).unlink()
+            if log.exists() and not log.stat().st_size:
+                log.unlink()
+            self._path.parent.rmdir()  # which others may still use
         os.close(self._lock)
         with contextlib.suppress(SystemExit):
             self._endings.finish()
-
-    def _remove_files(self) -> None:
-        """Remove what is of no use any more, unless other fork servers of the owner start just now."""
-        until, log = time.monotonic() + _REMOVAL_S, self._path.with_suffix(".log")
-        while time.monotonic() < until:
-            try:
-                held = lock(self._path.parent)
-            except OSError:  # another one ends, too
-                time.sleep(0.01)
-                continue
-            with contextlib.suppress(OSError):
-                lock_path(self._path).unlink()
-                if log.exists() and not log.stat().st_size:
-                    log.unlink()
-                self._path.parent.rmdir()  # which others may still use
-            os.close(held)
-            return
 
     def _accept(self, _listener: object) -> None:
         connection, _ = self._listener.accept()
