@@ -12,15 +12,16 @@ import msgspec
 from benchmarks.acted_agents import Cast, parts_of
 from tfos_lab.core.config import ClusterConfig, assign_roles
 from tfos_lab.core.launchers import LauncherTraits
+from tfos_lab.core.processes import allow_descriptors
 from tfos_lab.driver.cluster import Cluster
 from tfos_lab.driver.head import Head
 from tfos_lab.driver.run_dir import RunDir
 from tfos_lab.launchers.base import Launcher
-from tfos_lab.launchers.capacity import allow_files_for
 
 _TRAITS = LauncherTraits(name="acted", option="acted", factory="", place="acted processes")
 _REPOSITORY = Path(__file__).parent.parent
 _LEAVE_TIMEOUT_S = 10.0
+_OWN_FILES = 512
 
 
 class ActedLauncher(Launcher):
@@ -89,7 +90,7 @@ class ActedCluster:
         config = ClusterConfig(**{"name": "scale", "cluster_size": nodes, "tensorboard": False, **options})  # type: ignore[arg-type]
         self._processes = processes
         folder.mkdir(parents=True, exist_ok=True)
-        allow_files_for(nodes)
+        allow_descriptors(_OWN_FILES + 3 * nodes)
         self.cluster = Cluster(
             config,
             (_train, None),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # What is to go goes at once; on a busy machine that takes a while.
 _PATIENCE_S = 60.0
-# Folders of killed agents are removed when they are older (`tfos_lab.node.forkserver.leftovers`).
+# Folders of killed agents are removed when they are older (`tfos_lab.node.scratch`).
 _KEPT_S = 61.0
 # Connections between the session and its JVM come and go, each with a thread.
 _SLACK = 4

@@ -26,9 +26,8 @@ from typing import TYPE_CHECKING, Any
 from tfos_lab.core.code_archive import make_finder
 from tfos_lab.core.lazy_imports import after_import
 from tfos_lab.core.payload import prepare_nodes
-from tfos_lab.core.runtime_files import scratch_root
+from tfos_lab.core.runtime_files import lock_folder, scratch_root
 from tfos_lab.data.spark_python import choose_python
-from tfos_lab.node.folder_lock import lock
 from tfos_lab.node.remote_files import register_file_systems
 
 if TYPE_CHECKING:
@@ -170,5 +169,5 @@ def _archive() -> Path:
 def _folder() -> tempfile.TemporaryDirectory[str]:
     """Return a folder that is removed when this process ends."""
     folder = tempfile.TemporaryDirectory(dir=scratch_root())
-    lock(Path(folder.name))  # until this process ends: others remove what is old and not in use
+    lock_folder(Path(folder.name))  # until this process ends: others remove what is old and not in use
     return folder

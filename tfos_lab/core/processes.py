@@ -8,11 +8,16 @@ import errno
 import os
 import resource
 import signal
+import time
+from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
+# Whatever starts processes faster than they are killed is left alone after so long.
+_KILLING_S = 2.0
 _LIMITS = sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")})
 
 
@@ -25,7 +30,8 @@ def allow_descriptors(wanted: int) -> None:
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < most:
         _descriptors_before[:] = _descriptors_before or [limits]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+        with contextlib.suppress(ValueError, OSError):  # a system may allow less than its hard limit says
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def limits_to_inherit() -> dict[int, tuple[int, int]]:
@@ -114,6 +120,29 @@ def catches(pid: int, number: int) -> bool:
             if line.startswith("SigCgt:"):
                 return bool(int(line.split()[1], 16) >> (number - 1) & 1)
     return False
+
+
+def descendants(ancestor: int, *, without: Iterable[int] = ()) -> list[int]:
+    """Return the live processes below a process, parents first, without some of them and what is below those."""
+    below: dict[int, list[int]] = defaultdict(list)
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit() and (fields := stat_of(int(entry.name))) and fields[0] not in ("Z", "X"):
+            below[int(fields[1])].append(int(entry.name))
+    found, left_out, level = [], set(without), [ancestor]
+    while level:
+        level = [pid for parent in level for pid in below[parent] if pid not in left_out]
+        found += level
+    return found
+
+
+def kill_below(ancestor: int) -> None:
+    """Kill all that is below a process; nothing escapes while that adopts orphans, and lives."""
+    until_s = time.monotonic() + _KILLING_S
+    while (found := descendants(ancestor)) and time.monotonic() < until_s:
+        for pid in found:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
 
 
 def command_line(pid: int) -> list[str]:

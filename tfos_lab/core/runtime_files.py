@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import tempfile
@@ -42,6 +43,25 @@ def _own_folder(base: Path) -> Path:
     if owned.st_uid != os.getuid() or owned.st_mode & 0o077:
         raise PermissionError(f"{root} can be opened by others; remove it, or set TMPDIR to a folder of your own")
     return root
+
+
+def lock_folder(folder: Path) -> int:
+    """Keep a folder from being removed, also by processes of other containers, until what this returns is closed.
+
+    Raises
+    ------
+    OSError
+        If another process has locked it, or it is gone.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.path.samestat(folder.stat(), os.fstat(descriptor)):
+            raise FileNotFoundError(folder)  # it has been replaced meanwhile
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 def kept_for_a_day(root: Path, name: str) -> Path:

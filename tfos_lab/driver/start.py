@@ -15,6 +15,7 @@ from tfos_lab.core.launchers import LauncherTraits, automatic_launcher, launcher
 from tfos_lab.core.package_versions import require_fitting
 from tfos_lab.core.paths import is_local
 from tfos_lab.core.payload import pack
+from tfos_lab.core.processes import allow_descriptors
 from tfos_lab.core.roles import NodeSpec
 from tfos_lab.data.frames import is_connect
 from tfos_lab.data.session_stores import stores_of
@@ -23,7 +24,7 @@ from tfos_lab.driver.cluster import Cluster
 from tfos_lab.driver.run_dir import RunDir
 from tfos_lab.driver.run_store import with_store
 from tfos_lab.errors import ConfigError, NoSession
-from tfos_lab.launchers.capacity import allow_files_for, require_room
+from tfos_lab.launchers.capacity import require_room
 from tfos_lab.launchers.spark import session as spark_session
 from tfos_lab.texts import format_count
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOOPBACK = ("127.0.0.1", "127.0.0.1")
+# What a kernel opens itself, and what it holds open for a node: two connections and a log.
+_OWN_DESCRIPTORS, _NODE_DESCRIPTORS = 512, 3
 _lock = threading.Lock()
 _clusters: list[Cluster] = []
 
@@ -55,7 +58,7 @@ def make_cluster(
         use_right_python(session)
     node_specs = _node_specs(config, launcher)
     if not launcher.runs_inline:
-        allow_files_for(len(node_specs))
+        allow_descriptors(_OWN_DESCRIPTORS + _NODE_DESCRIPTORS * len(node_specs))
     if launcher.checks_capacity:
         require_room(len(node_specs))
     payload = b"" if launcher.runs_inline else pack(map_fun, args, with_modules=True)

@@ -1,4 +1,4 @@
-"""How many nodes this machine can run: its cores, its free memory, and the files that the notebook may open.
+"""How many nodes this machine can run: its cores, and its free memory.
 
 More nodes than cores are fine, and usual on a laptop. A number that would exhaust the machine is refused before the
 first process is started.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,9 +21,6 @@ NODE_BYTES = 110_000_000
 NODES_PER_CORE = 16
 # So many nodes are never refused: free resources are known only roughly.
 ALWAYS = 4
-# Files that the notebook holds open for a node (two connections and its log), and for itself.
-_NODE_FILES = 3
-_SPARE_FILES = 64
 
 
 def cores() -> int:
@@ -50,37 +46,6 @@ def require_room(nodes: int, *, option: str = "cluster_size") -> None:
         fits, limit = room()
         if nodes > fits:
             raise NotEnoughRoom(wanted=nodes, fits=fits, limit=limit, option=option)
-
-
-def allow_files_for(nodes: int) -> None:
-    """Raise this process's soft limit of open files as far as so many nodes need it.
-
-    Raises
-    ------
-    NotEnoughRoom
-        If the hard limit, which only root may raise, does not suffice.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    spare = _open_files() + _SPARE_FILES
-    needed = spare + _NODE_FILES * nodes
-    if soft == resource.RLIM_INFINITY or soft >= needed:
-        return
-    if hard != resource.RLIM_INFINITY and hard < needed and nodes > ALWAYS:
-        limit = (
-            f"a node takes {_NODE_FILES} open files of this process, which may open {hard:,} in all and needs "
-            f"{needed:,} (ulimit -Hn; in a container --ulimit nofile)"
-        )
-        raise NotEnoughRoom(wanted=nodes, fits=max(ALWAYS, (hard - spare) // _NODE_FILES), limit=limit)
-    with contextlib.suppress(ValueError, OSError):  # a system may allow less than its hard limit says
-        resource.setrlimit(
-            resource.RLIMIT_NOFILE, (needed if hard == resource.RLIM_INFINITY else min(needed, hard), hard)
-        )
-
-
-def _open_files() -> int:
-    with contextlib.suppress(OSError):
-        return len(list(Path("/proc/self/fd").iterdir()))
-    return _SPARE_FILES
 
 
 def _free_memory(root: Path) -> Iterator[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import selectors
@@ -10,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,7 @@ from tfos_lab.launchers.gpus import local_shares
 from tfos_lab.launchers.this_machine import kernel_environ, kernel_owner
 from tfos_lab.node.driver_link import how_ended
 from tfos_lab.node.forkserver.client import ForkServerConnection, ForkServerSpec
-from tfos_lab.node.forkserver.requests import ExitedReply, FailedReply, SpawnedReply
+from tfos_lab.node.forkserver.requests import ExitedReply, FailedReply
 from tfos_lab.texts import format_count
 
 # To close the connections takes milliseconds.
@@ -73,9 +73,6 @@ class LocalLauncher(Launcher):
     def __init__(self, head: Head, node_specs: list[NodeSpec] | None = None) -> None:
         super().__init__(head, node_specs)
         self._connections: dict[int, ForkServerConnection] = {}
-        # Agents that have been asked for and not forked yet.
-        self._awaited: dict[int, LaunchSpec] = {}
-        self._asked_again: set[int] = set()
         _, self._fork_server = local_fork_servers(kernel_environ(), {}, self._cluster.history.add_note)
         self._selector = selectors.DefaultSelector()
         self._closing, self._released = threading.Event(), threading.Event()
@@ -100,7 +97,6 @@ class LocalLauncher(Launcher):
 
     def _fork_agent(self, launch: LaunchSpec) -> None:
         frames = self._fork_server.spawn("agent", msgspec.msgpack.encode(launch))
-        self._awaited[launch.rank] = launch
         self._connections[launch.rank] = frames
         self._selector.register(frames, selectors.EVENT_READ, launch.rank)
 
@@ -109,29 +105,24 @@ class LocalLauncher(Launcher):
         while not self._closing.is_set() and self._selector.get_map():
             for key, _ in self._selector.select(timeout=0.2):
                 self._receive(key.data, self._connections[key.data])
-            for rank in [*self._awaited][:1]:  # all of them wait for the same fork server
+            # All of them wait for the same fork server.
+            unanswered = (key.data for key in self._selector.get_map().values() if self._connections[key.data].asked_s)
+            for rank in islice(unanswered, 1):
                 self._fork_server.replace_if_stuck(self._connections[rank])
-        is_anyone_there = bool(self._selector.get_map())
         for frames in self._connections.values():
             frames.close()
         self._selector.close()
         self._released.set()
-        if is_anyone_there:
-            self._have_the_rest_ended()
 
     def _receive(self, rank: int, frames: ForkServerConnection) -> None:
         try:
             replies = frames.replies()
         except (ConnectionClosed, OSError):
             self._selector.unregister(frames)
-            if not self._ask_again(rank, frames):
-                self._head.lose(rank, "the process that its agent was forked from has ended")
-                self._have_the_rest_ended()
+            self._head.lose(rank, "the process that its agent was forked from has ended")
             return
         for reply in replies:
             match reply:
-                case SpawnedReply():
-                    self._awaited.pop(rank, None)
                 case FailedReply(reason=reason):
                     self._head.fail_launch(None, f"no agent could be started on this machine: {reason}")
                 case ExitedReply(code=code):
@@ -139,24 +130,6 @@ class LocalLauncher(Launcher):
                     self._head.lose(rank, how_ended(code))
                 case _:
                     pass
-
-    def _have_the_rest_ended(self) -> None:
-        """Have a fork server again, if it was killed: the next one ends what is left of agents that were, too."""
-        with contextlib.suppress(OSError):
-            self._fork_server.warm()
-
-    def _ask_again(self, rank: int, frames: ForkServerConnection) -> bool:
-        """Ask for an agent again, once, if the fork server ended before it was forked; return whether it was."""
-        launch = self._awaited.pop(rank, None)
-        if launch is None or rank in self._asked_again or self._closing.is_set():
-            return False
-        self._asked_again.add(rank)
-        frames.close()
-        try:
-            self._fork_agent(launch)
-        except OSError:
-            return False
-        return True
 
     def cancel(self) -> None:
         """Fork no more agents."""

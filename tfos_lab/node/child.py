@@ -16,12 +16,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tfos_lab.core import messages as m
-from tfos_lab.core.descendants import MARK, wear_mark
-from tfos_lab.core.frames import FrameSocket, peer_of
-from tfos_lab.core.processes import set_process_name
+from tfos_lab.core.frames import FrameSocket
+from tfos_lab.core.processes import adopt_orphans, set_process_name
 from tfos_lab.errors import PayloadError
 from tfos_lab.node import keyboard
-from tfos_lab.node.agent_watch import AgentWatch
 from tfos_lab.node.files.working_folder import FOLDER, own_what_is_written
 from tfos_lab.node.forkserver.requests import ChildSpec
 from tfos_lab.node.stacks import register_dump
@@ -35,7 +33,7 @@ def run(body: bytes, fds: list[int]) -> int:
     spec = msgspec.msgpack.decode(body, type=ChildSpec)
     set_process_name(f"tfos {spec.node}")
     _set_environment(spec)
-    wear_mark(spec.environ.get(MARK, ""))
+    adopt_orphans()  # so that all that the function starts stays below this process
     sock = socket.socket(fileno=os.dup(fds[0]))
     _redirect_output(fds[1], fds[2])
     port = socket.socket(fileno=os.dup(fds[3])) if len(fds) > 3 else None
@@ -48,7 +46,7 @@ def run(body: bytes, fds: list[int]) -> int:
     start = m.decode_to_agent(control.receive().data)
     assert isinstance(start, m.Start)
     register_dump(Path(spec.environ.get("TFOS_LAB_SCRATCH", "")))
-    session = NodeSession(control, start, port=port, agent=AgentWatch(peer_of(sock)))
+    session = NodeSession(control, start, port=port, ends_with_agent=True)
     outcome = _run_function(session, start)
     _flush()
     session.send_ended(outcome)

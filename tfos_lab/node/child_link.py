@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import secrets
 import signal
 import socket
 import time
@@ -13,12 +12,10 @@ from pathlib import Path
 import msgspec
 
 from tfos_lab.core import messages as m
-from tfos_lab.core.descendants import MARK, signal_marked
 from tfos_lab.core.frames import ConnectionClosed, FrameSocket, frame_pair
-from tfos_lab.core.processes import signal_group
+from tfos_lab.core.processes import kill_below, signal_group
 from tfos_lab.core.roles import tf_cluster_spec
 from tfos_lab.node.forkserver.client import ForkServerConnection, ForkServerSpec
-from tfos_lab.node.forkserver.leftovers import MARK_PREFIX
 from tfos_lab.node.forkserver.requests import ChildSpec, ExitedReply, FailedReply, SpawnedReply
 from tfos_lab.node.gpus import VISIBLE
 from tfos_lab.node.logs import Pipe
@@ -30,15 +27,12 @@ _PIPE_PATIENCE_S = 1.0
 class ChildLink:
     """One child process, forked by a fork server on this agent's behalf."""
 
-    def __init__(
-        self, fork_server: ForkServerConnection, control: FrameSocket, pipes: list[Pipe], *, mark: str
-    ) -> None:
+    def __init__(self, fork_server: ForkServerConnection, control: FrameSocket, pipes: list[Pipe]) -> None:
         self.fork_server = fork_server
         self.control = control
         self.pipes = pipes
         self.pid = 0
         self.stopping = False
-        self._mark = mark
         self._pending_signal: signal.Signals | None = None
         self._ended_at: float | None = None
 
@@ -78,7 +72,7 @@ class ChildLink:
             child_control.close()
             for pipe in pipes:
                 pipe.close_write_end()
-        link = cls(connection, control, pipes, mark=environ[MARK])
+        link = cls(connection, control, pipes)
         if port is not None:
             port.close()
         link.send(start)
@@ -112,8 +106,7 @@ class ChildLink:
             replies = self.fork_server.replies()
         except (ConnectionClosed, OSError):
             self._ended_at = time.monotonic()
-            # Nobody else is left who ends what the child has started.
-            signal_marked([self._mark], signal.SIGKILL)
+            self._kill_all()
             message = "the process it was forked from has ended"
             return m.Outcome(kind="exited", message=message, exit_code=-9, orphaned=True)
         for reply in replies:
@@ -129,6 +122,12 @@ class ChildLink:
                     self._ended_at = time.monotonic()
                     return m.Outcome(kind="stopped" if self.stopping else "exited", exit_code=code)
         return None
+
+    def _kill_all(self) -> None:
+        """Kill the child and what it has started: nobody else is left who does."""
+        if self.pid:
+            kill_below(self.pid)
+            self.signal(signal.SIGKILL)
 
     def signal(self, sig: signal.Signals) -> None:
         """Signal the child's process group, now or as soon as it has been forked."""
@@ -154,7 +153,6 @@ class ChildLink:
 def _child_environ(spec: m.LaunchSpec, start: m.Start, scratch: Path) -> dict[str, str]:
     environ = {**spec.environ, **start.env, **spec.extra_env}
     environ["TFOS_LAB_SCRATCH"] = str(scratch)
-    environ[MARK] = str(scratch / f"{MARK_PREFIX}{secrets.token_hex(4)}")
     if "PWD" in environ:
         environ["PWD"] = spec.cwd
     environ["PYTHONUNBUFFERED"] = "1"

@@ -13,7 +13,6 @@ import msgspec
 
 from tfos_lab.core import messages as m
 from tfos_lab.core.poll_loop import PollLoop
-from tfos_lab.core.processes import lives
 from tfos_lab.core.roles import role_of
 from tfos_lab.core.states import NodeState
 from tfos_lab.node.child_link import ChildLink
@@ -76,7 +75,6 @@ class ChildSupervisor:
         self._logs = logs
         self._events = events
         self._fork_server = ForkServerSpec.tensorflow(spec.owner, spec.environ, spec.watched_pid, spec.extra_env)
-        self._asked_again = False
         self._child: ChildLink | None = None
         self._start: m.Start | None = None
         self._folder = spec.cwd
@@ -197,8 +195,6 @@ class ChildSupervisor:
             self._events.on_progress(m.Progressed(rank=self._spec.rank, state=NodeState.STARTING, pid=child.pid))
         if outcome is not None:
             self._loop.unwatch(child.fork_server)
-            if self._ask_again(child, outcome):
-                return
             if not self.ended and self._loop.is_watched(child.control):
                 self._on_control()  # its last message may still be in the socket
             self.end(outcome)
@@ -231,16 +227,6 @@ class ChildSupervisor:
         self._events.on_ended(outcome)
         if self._child is None:
             self.exited = True
-
-    def _ask_again(self, child: ChildLink, outcome: m.Outcome) -> bool:
-        """Ask for a child again, once, if the fork server ended before it was forked; return whether it was."""
-        if child.pid or child.stopping or self._asked_again or outcome.kind != "exited":
-            return False
-        if not lives(self._spec.watched_pid):
-            return False  # the fork server has ended with the kernel or executor, as this agent is about to
-        self._asked_again = True
-        self._replace_child()
-        return True
 
     def stop(self, grace_s: float) -> None:
         """Send SIGTERM to the child, and SIGKILL after ``grace_s`` seconds."""

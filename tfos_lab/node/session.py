@@ -17,11 +17,11 @@ import msgspec
 from tfos_lab.core import messages as m
 from tfos_lab.core.frames import ConnectionClosed, FrameSocket
 from tfos_lab.core.paths import remember_default_fs
+from tfos_lab.core.processes import kill_below
 from tfos_lab.core.roles import Role
 from tfos_lab.core.states import NodeState
 from tfos_lab.node.activity.sampler import ActivitySampler
 from tfos_lab.node.activity.steps import FITS
-from tfos_lab.node.agent_watch import CHECK_S, AgentWatch
 from tfos_lab.node.context.context import NodeContext
 from tfos_lab.node.feed.reader import FeedReader
 from tfos_lab.node.interactive.inbox import INBOX
@@ -42,8 +42,8 @@ class NodeSession:
         The connection to the agent.
     start : Start
         What the driver says about this node.
-    agent : AgentWatch, optional
-        The agent that this process ends with; None where it is part of this process.
+    ends_with_agent : bool
+        Whether the agent is another process, with which this one ends.
     port : socket.socket, optional
         Holds the node's port for TensorFlow.
     scratch : Path, optional
@@ -55,7 +55,7 @@ class NodeSession:
         control: FrameSocket,
         start: m.Start,
         *,
-        agent: AgentWatch | None = None,
+        ends_with_agent: bool = False,
         port: socket.socket | None = None,
         scratch: Path | None = None,
     ) -> None:
@@ -65,7 +65,7 @@ class NodeSession:
         self._rank = start.rank
         self._lock = threading.Lock()
         self._finish = threading.Event()
-        self._agent = agent
+        self._ends_with_agent = ends_with_agent
         self.feed = FeedReader(self._rank, self._send)
         self._lock_step = LockStep(start, self._send)
         self.context = NodeContext(
@@ -92,9 +92,7 @@ class NodeSession:
     def _receive(self) -> None:
         with contextlib.suppress(ConnectionClosed, OSError, ValueError):
             while True:
-                for frame in self._control.available(CHECK_S):
-                    self._handle(m.decode_to_agent(frame.data))
-                self._look_after_agent()
+                self._handle(m.decode_to_agent(self._control.receive().data))
         self._on_orphaned()
 
     def _handle(self, message: m.ToAgent) -> None:
@@ -111,14 +109,10 @@ class NodeSession:
         else:
             self.feed.handle(message)
 
-    def _look_after_agent(self) -> None:
-        if self._agent is not None and self._agent.agent_is_gone():
-            self._agent.end_agent()
-            self._on_orphaned()
-
     def _on_orphaned(self) -> None:
         """The agent has ended: nobody is left who wants the result."""
-        if self._agent is not None:
+        if self._ends_with_agent:
+            kill_below(os.getpid())
             os._exit(_ORPHANED)
         self._finish.set()
         self.feed.handle(m.FeedsEnded())

@@ -215,8 +215,6 @@ def _ignoring_hangups() -> Iterator[None]:
 def _wait_for_agent(
     connection: ForkServerConnection, slot: socket.socket, node: str, fork_server: ForkServerSpec
 ) -> str:
-    from tfos_lab.core.frames import ConnectionClosed
-
     watched: list[ForkServerConnection | socket.socket] = [connection, slot]
     while True:
         ready, _, _ = select.select(watched, [], [], _POLL_S if connection.asked_s else None)
@@ -225,28 +223,21 @@ def _wait_for_agent(
             return "slot given back; the node goes on"
         if slot in ready:
             watched.remove(slot)  # the agent has ended: its fork server says how
-            with contextlib.suppress(ConnectionClosed, OSError):
-                connection.ask_status()  # it answers, unless it has been stopped
         else:
             fork_server.replace_if_stuck(connection)
-        if connection in ready and (ended := _how_it_ended(connection, node, fork_server)):
+        if connection in ready and (ended := _how_it_ended(connection, node)):
             return ended
 
 
-def _how_it_ended(connection: ForkServerConnection, node: str, fork_server: ForkServerSpec) -> str:
+def _how_it_ended(connection: ForkServerConnection, node: str) -> str:
     """Return that the agent has ended, or "" if it has not; raise if it could not be started, or has failed."""
     from tfos_lab.core.frames import ConnectionClosed
-    from tfos_lab.core.processes import lives
     from tfos_lab.node.driver_link import how_ended
     from tfos_lab.node.forkserver.requests import ExitedReply, FailedReply
 
     try:
         replies = connection.replies()
     except ConnectionClosed:
-        # The next one ends what nodes have left whose agents have ended, too. With the executor, its folder goes.
-        with contextlib.suppress(OSError):
-            if lives(fork_server.watched_pid):
-                fork_server.warm()
         raise _lost(node, "the process that its agent was forked from has ended") from None
     for reply in replies:
         if isinstance(reply, FailedReply):

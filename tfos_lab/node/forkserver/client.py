@@ -24,7 +24,6 @@ import msgspec
 
 from tfos_lab.core.frames import ConnectionClosed, FrameSocket, peer_of
 from tfos_lab.core.runtime_files import package_root, scratch_root, spool_root
-from tfos_lab.node.folder_lock import keeping
 from tfos_lab.node.forkserver.health import SILENT, STOPPED, ServerRecord, is_stopped, kill
 from tfos_lab.node.forkserver.requests import (
     EndRequest,
@@ -312,14 +311,14 @@ class ForkServerSpec:
         environ = {"PATH": self.environ.get("PATH", os.defpath)} if self.outlives else self.environ
         started_with = {**environ, **self.import_environ}
         options = ["--outlives"] if self.outlives else []
-        with keeping(path.parent), self.log_path.open("ab") as log:
+        with self.log_path.open("ab") as log:
             return subprocess.run(
                 [sys.executable, "-c", code, "--kind", self.kind, "--socket", str(path), *options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 env={key: value for key, value in started_with.items() if key not in NEVER},
-                cwd=str(path.parent),
+                cwd=str(scratch_root()),
                 start_new_session=True,
                 check=False,
             ).returncode

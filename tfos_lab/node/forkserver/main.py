@@ -46,12 +46,10 @@ def main() -> None:
         os._exit(0)
     began_s = _detach(endpoint)
     if options.kind == "tensorflow":
-        adopt_orphans()  # of children; agents start nothing that needs it
+        adopt_orphans()  # of children; agents start what is to stay: the other fork server
     failure = _preload(options.kind)
     ServerRecord(os.getpid(), began_s, time.monotonic() - began_s).write(endpoint.lock)
     fork_server = ForkServer(endpoint, Lifetime(options.idle_s, options.outlives), failure=failure)
-    if options.kind == "plain":
-        fork_server.look_for_orphans()
     try:
         fork_server.serve()
         options.socket.unlink(missing_ok=True)
@@ -95,6 +93,7 @@ def _bind(path: Path) -> Endpoint | None:
 def _take_lock(path: Path) -> int | None:
     """Lock the file, which is made if need be; return None if another process has locked it."""
     while True:
+        path.parent.mkdir(mode=0o700, exist_ok=True)  # one that ends may just have removed it
         lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -125,8 +124,8 @@ def _preload(kind: str) -> str:
 
 
 def _run_target(request: SpawnRequest, fds: list[int], parent: int) -> int:
-    if request.target in ("child", "tensorboard"):
-        die_with_parent(parent)
+    if request.target == "tensorboard":
+        die_with_parent(parent)  # a child is ended by its agent, with all that it has started
     if request.state is not None:
         request.state.apply()
     with contextlib.suppress(OSError):

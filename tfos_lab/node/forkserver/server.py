@@ -28,7 +28,6 @@ import msgspec
 
 from tfos_lab.core.frames import ConnectionClosed, FrameSocket, close_all
 from tfos_lab.core.processes import open_pidfd, reset_signals
-from tfos_lab.node.folder_lock import lock
 from tfos_lab.node.forkserver.endings import Endings
 from tfos_lab.node.forkserver.health import lock_path
 from tfos_lab.node.forkserver.requests import (
@@ -45,7 +44,6 @@ from tfos_lab.node.forkserver.requests import (
 )
 
 IDLE_S = 600.0
-_REMOVAL_S = 1.0
 # A request has an environment and a few paths.
 _MAX_REQUEST_BYTES = 1 << 24
 
@@ -106,10 +104,6 @@ class ForkServer:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
 
-    def look_for_orphans(self) -> None:
-        """Look for what nodes have left whose agents were killed together with the last fork server."""
-        self._endings.look_for_orphans()
-
     def serve(self) -> None:
         """Serve until idle for too long, or until the last watched process has exited; raises `Forked` in forks."""
         try:
@@ -126,16 +120,12 @@ class ForkServer:
         if self._had_watched_pid and not self._watched_pids and not self._lifetime.outlives:
             return True
         is_idle = time.monotonic() - self._last_use > self._lifetime.idle_s
-        return bool(self._askers or is_idle) and not self._busy
+        return bool(self._askers or is_idle) and not self._endings.running
 
     def _refuse_to_end(self) -> None:
         """Answer those who have asked for the end, if processes run; what has come with their request is known now."""
-        while self._askers and (busy := len(self._busy)):
+        while self._askers and (busy := len(self._endings.running)):
             self._send(self._askers.pop(), FailedReply(reason=f"{busy} processes run that were forked from it"))
-
-    @property
-    def _busy(self) -> list[_Client]:
-        return [client for client in self._clients if client.pid]
 
     def _withdraw(self) -> bool:
         """Take the socket away, so that nobody connects any more; put it back if somebody has just done so."""
@@ -149,34 +139,22 @@ class ForkServer:
         return True
 
     def _end_all(self) -> None:
-        for client in self._clients:
-            if client.pid and not client.kept:
-                self._endings.end(client.pid)
+        """Ask all to end that were forked here: also those that have been kept, one of which may be stopped."""
+        for pid in self._endings.running:
+            self._endings.end(pid)
 
     def finish(self) -> None:
         """End what is left; another fork server may take this one's place meanwhile."""
         self._listener.close()
-        self._remove_files()
+        log = self._path.with_suffix(".log")
+        with contextlib.suppress(OSError):
+            lock_path(self._path).unlink()
+            if log.exists() and not log.stat().st_size:
+                log.unlink()
+            self._path.parent.rmdir()  # which others may still use
         os.close(self._lock)
         with contextlib.suppress(SystemExit):
             self._endings.finish()
-
-    def _remove_files(self) -> None:
-        """Remove what is of no use any more, unless other fork servers of the owner start just now."""
-        until, log = time.monotonic() + _REMOVAL_S, self._path.with_suffix(".log")
-        while time.monotonic() < until:
-            try:
-                held = lock(self._path.parent)
-            except OSError:  # another one ends, too
-                time.sleep(0.01)
-                continue
-            with contextlib.suppress(OSError):
-                lock_path(self._path).unlink()
-                if log.exists() and not log.stat().st_size:
-                    log.unlink()
-                self._path.parent.rmdir()  # which others may still use
-            os.close(held)
-            return
 
     def _accept(self, _listener: object) -> None:
         connection, _ = self._listener.accept()
@@ -200,7 +178,7 @@ class ForkServer:
             case KeepRequest():
                 client.kept = True
             case StatusRequest():
-                self._send(client, StatusReply(processes=len(self._busy), users=sorted(self._watched_pids)))
+                self._send(client, StatusReply(processes=len(self._endings.running), users=sorted(self._watched_pids)))
             case EndRequest():
                 self._askers.append(client)
             case SpawnRequest():
@@ -240,7 +218,7 @@ class ForkServer:
                 os.setpgid(pid, pid)
             close_all(fds)
             client.pid = pid
-            self._endings.forked(pid, request)
+            self._endings.forked(pid, request.target)
             self._send(client, SpawnedReply(pid=pid))  # the client has it before any message of the child
         finally:
             close_all(list(held))
@@ -266,16 +244,11 @@ class ForkServer:
     def _reap(self, _wake: object) -> None:
         with contextlib.suppress(BlockingIOError):
             os.read(self._wake_read, 4096)
-        self._endings.reap_orphans_soon()
-        for pid in self._endings.forked_pids:
-            with contextlib.suppress(ChildProcessError):
-                ended, status = os.waitpid(pid, os.WNOHANG)
-                if ended:
-                    self._on_exit(pid, status)
+        for pid, status in self._endings.reap():
+            self._on_exit(pid, status)
 
     def _on_exit(self, pid: int, status: int) -> None:
         self._last_use = time.monotonic()
-        self._endings.reaped(pid)
         for client in [client for client in self._clients if client.pid == pid]:
             client.pid = 0
             self._send(client, ExitedReply(code=os.waitstatus_to_exitcode(status)))
