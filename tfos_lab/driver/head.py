@@ -429,7 +429,7 @@ class Head:
                     self._do(self._questions.handle(message, now_s))
                 self._do(cluster.event_files.handle(message))
                 self._do(cluster.output.handle(message, self.state.view_of(message.rank), now_s))
-                self._do(cluster.output.results.handle(message, view.name, now_s))
+                self._do(cluster.output.results.handle(message, view.name))
 
     def _write_logs(self, connection: int, logs: m.Logs) -> None:
         """Store a part of a node's log, and give credit for it."""
