@@ -342,12 +342,12 @@ class ParallelRuns:
             return 0
 
     def _begin_next(self, free: int) -> RunEntry | None:
-        """Begin the next run that fits in so many slots, and return it."""
+        """Begin the next run if so many slots are enough for it, and return it."""
         with self.lock:
             index = self._choose(free)
             if index is None:
-                return None  # none fits, or all were stopped meanwhile
-            self.state.begin(index, time.time())
+                return None  # it needs more, or all were stopped meanwhile
+            self.state.begin(time.time())
             one = self._begin(self.state.entries[index])
         self._tell(at_once=False)
         if self.launcher.runs_inline:
@@ -361,7 +361,7 @@ class ParallelRuns:
 
     def _choose(self, free: int) -> int | None:
         try:
-            index = self.state.fitting(free, self._size_of)
+            index = self.state.next_in(free, self._size_of)
             if index is not None:
                 self._begins(self.state.entries[index])
             return index
