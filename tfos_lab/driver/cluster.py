@@ -162,7 +162,7 @@ class Cluster:
         self._stopping = False
         self.head = Head(self, 0)
         # Whoever writes the run down while it goes on: ``run.json``, and MLflow where a run of it is active here.
-        self._recorder = RunRecorder(files, self, self._on_recorded)
+        self._recorder = RunRecorder(self, self._on_recorded)
         mlflow = make_logger(self)
         self._recorders: list[RunRecorder | MlflowLogger] = [self._recorder, *([mlflow] if mlflow is not None else [])]
         self.publisher = None
@@ -185,7 +185,7 @@ class Cluster:
         return self._as_run()._repr_html_()
 
     def _as_run(self) -> Run:
-        return Run(take_snapshot(self.files, self), self.files.path)
+        return Run(take_snapshot(self), self.files.path)
 
     # ---- what it is -------------------------------------------------------------------------------------------------
 

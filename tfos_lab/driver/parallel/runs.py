@@ -145,7 +145,7 @@ class ParallelRuns:
         self._publisher = make_publisher(
             self.files, lambda: str(self.files.events), lambda: self.ended, tensorboard=config.tensorboard
         )
-        self._recorder = RunRecorder(self.files, self, lambda: keep_newest(self.files, config))
+        self._recorder = RunRecorder(self, lambda: keep_newest(self.files, config))
         # What goes on now; of tries that have ended, the nodes as they were seen last.
         self.lock = threading.RLock()
         self._changed = threading.Condition(self.lock)
