@@ -170,7 +170,6 @@ class Cluster:
             self.publisher = make_publisher(
                 files, lambda: self.event_files.folder, lambda: self.ended, tensorboard=config.tensorboard
             )
-        if self.publisher is not None:
             self.publisher.publish()
 
     def __dir__(self) -> list[str]:

@@ -219,8 +219,7 @@ class ParallelRuns:
         interrupted = False
         try:
             self._recorder.start()
-            if self._publisher is not None:
-                self._publisher.publish()
+            self._publisher.publish()
             self._tell()
             if self.launcher.runs_inline:
                 self._move_on(on_step)
@@ -308,8 +307,7 @@ class ParallelRuns:
             try:
                 self._recorder.join(_RECORD_TIMEOUT_S)
             finally:  # also after another interrupt
-                if self._publisher is not None:
-                    self._publisher.close()
+                self._publisher.close()
 
     # ---- begin ------------------------------------------------------------------------------------------------------
 
