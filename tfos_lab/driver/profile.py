@@ -29,6 +29,7 @@ _DEAF_S = 3.0
 _EXTRA_S = 30.0
 _PIECE_TIMEOUT_S = 10.0
 _MAX_BYTES = 1 << 30
+_HOTTEST = 5
 # Seen with TensorFlow 2.21, in two profiles of three: its tracer's events that one thread begins and another ends, as
 # collectives do, are put together wrongly when a trace ends (``TraceMeRecorder::Stop``).
 NO_TRACE = (
@@ -235,11 +236,11 @@ def _draw(box: _Box, total: int, period_s: float) -> Html:
     return h("g", h("title", told), h("rect", **place, fill=colour, stroke="#fff", stroke_width=0.5), words)
 
 
-def hottest(samples: Iterable[tuple[Sequence[str], int]], at_most: int = 5) -> list[tuple[str, float]]:
+def hottest(samples: Iterable[tuple[Sequence[str], int]]) -> list[tuple[str, float]]:
     """Return the functions that were innermost most often, with their share of all samples, 0 to 1."""
     counts: dict[str, int] = {}
     for stack, count in samples:
         name = stack[-1].rpartition("\t")[2] if stack else ""
         counts[name] = counts.get(name, 0) + count
     total = sum(counts.values())
-    return [(name, counts[name] / total) for name in sorted(counts, key=lambda name: -counts[name])[:at_most]]
+    return [(name, counts[name] / total) for name in sorted(counts, key=lambda name: -counts[name])[:_HOTTEST]]
