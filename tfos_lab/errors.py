@@ -49,46 +49,6 @@ from typing import Any, ClassVar, dataclass_transform
 
 from tfos_lab.texts import first_line, format_count
 
-__all__ = [
-    "CellFailed",
-    "CellInterrupted",
-    "ClusterEnded",
-    "ClusterInterrupted",
-    "ConfigError",
-    "ExecutorMismatch",
-    "FeedError",
-    "FeedTimeout",
-    "LaunchFailed",
-    "NoKeyboard",
-    "NoModel",
-    "NoRun",
-    "NoSession",
-    "NodeFailed",
-    "NodeUnreachable",
-    "NotAllAtOnce",
-    "NotEnoughGpus",
-    "NotEnoughRoom",
-    "NotEnoughSlots",
-    "ParallelFailed",
-    "ParallelInterrupted",
-    "ParamError",
-    "PayloadError",
-    "ProfileFailed",
-    "PythonWorkerKilled",
-    "RecordError",
-    "ReservationTimeout",
-    "ResultNotSendable",
-    "ResultNotStored",
-    "ResultTooLarge",
-    "ResultUnreadable",
-    "RunFailed",
-    "SearchFailed",
-    "ShutdownTimeout",
-    "TfosError",
-    "WaitTimeout",
-]
-
-
 # Of thousands of nodes that are missing, and of many runs that have failed.
 _MOST_NAMED = 12
 # `ParallelFailed` shows so many different tracebacks; each failure keeps its own.
@@ -689,3 +649,7 @@ def _tracebacks(failures: Sequence[RunFailed]) -> list[str]:
     sorts = {(failure.kind, failure.error, failure.message): failure for failure in reversed(failures)}
     chosen = sorted(sorts.values(), key=lambda failure: failure.run)[:_MOST_TRACEBACKS]
     return [f"\n{failure.details}" for failure in chosen if failure.details]
+
+
+_kinds = [kind for kind in list(globals().values()) if isinstance(kind, type) and issubclass(kind, BaseException)]
+__all__ = [kind.__name__ for kind in _kinds]

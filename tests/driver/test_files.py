@@ -263,20 +263,6 @@ def test_a_result_that_cannot_be_read_is_refused_with_the_reason(stand):
     assert taken.problem == "the result (0.0 MB) could not be brought to the notebook: No space left on device"
 
 
-def test_a_few_results_come_at_a_time_and_the_next_follows_when_one_has_ended(stand):
-    stand = stand(cluster_size=6)
-    answers = {rank: offer(stand, rank) for rank in range(6)}
-    first = [rank for rank, answer in answers.items() if answer]
-    assert first == list(range(len(first)))
-    assert len(first) < 6
-    for number, rank in enumerate(first):
-        stand.nodes.send(m.Ended(rank=rank, outcome=m.Outcome(kind="returned", stored_bytes=100)))
-        if number < 6 - len(first):
-            eventually(
-                lambda number=number: "PieceWanted" in stand.nodes.listener.sent_to(identity_of(len(first) + number))
-            )
-
-
 def test_a_result_that_the_disk_has_no_space_for_is_refused_with_both_numbers(stand, monkeypatch):
     stand = stand()
     monkeypatch.setattr("shutil.disk_usage", lambda _folder: SimpleNamespace(free=5_000_000, total=40_000_000))

@@ -13,6 +13,7 @@ from tfos_lab.driver.state.cluster_state import ClusterState
 from tfos_lab.driver.state.events import RowsUntouched
 from tfos_lab.driver.state.feed_state import FeedState
 from tfos_lab.driver.state.instructions import Publish
+from tfos_lab.driver.state.questions import Questions
 from tfos_lab.driver.state.unread import UnreadWatch
 from tfos_lab.errors import NodeFailed
 
@@ -200,7 +201,7 @@ class Fed:
         names = {spec.rank: spec.node for spec in specs}
         self.state = ClusterState(specs, grace_s=1.0)
         self.feeds = FeedState(names, lock_step=True, resumes=resumes)
-        self.watch = UnreadWatch(self.state, self.feeds, warn_s=warn_s)
+        self.watch = UnreadWatch(self.state, self.feeds, Questions(), warn_s=warn_s)
         self.now = START_S
         for rank in names:
             self.receive(m.Reserve(rank, "h", f"h:{rank}", 1, "", []))

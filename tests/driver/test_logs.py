@@ -32,7 +32,7 @@ class Log:
         sent = self.nodes.listener.sent
         last = (identity_of(1), m.LogCredit(self.sequence - 1))
         eventually(lambda: last in sent[-50:])
-        return "".join(event.text for event in self.events.take(at_most=100_000) if hasattr(event, "stream"))
+        return "".join(event.text for event in self.events.take() if hasattr(event, "stream"))
 
     @property
     def path(self):

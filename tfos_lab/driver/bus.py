@@ -25,52 +25,36 @@ class Subscription:
         self._events: deque[Event] = deque()
         self._chars = 0
         self._capacity = capacity
-        self._ready = threading.Condition()
+        self._lock = threading.Lock()
         self._dropped = 0
-        self._closed = False
 
     def offer(self, events: Iterable[Event]) -> None:
         """Append events, and drop the oldest ones if the queue is full; for the bus."""
-        with self._ready:
+        with self._lock:
             for event in events:
                 size = _chars_of(event)
                 while self._events and (len(self._events) >= self._capacity or self._chars + size > MAX_CHARS):
-                    self._pop()
+                    self._chars -= _chars_of(self._events.popleft())
                     self._dropped += 1
                 self._events.append(event)
                 self._chars += size
-            self._ready.notify()
 
-    def take(self, timeout_s: float = 0.0, at_most: int = 10_000) -> list[Event]:
-        """Return waiting events, oldest first; wait up to ``timeout_s`` seconds for the first one."""
-        with self._ready:
-            if not self._events and not self._closed and timeout_s > 0:
-                self._ready.wait(timeout_s)
-            count = min(at_most, len(self._events))
-            return [self._pop() for _ in range(count)]
-
-    def _pop(self) -> Event:
-        event = self._events.popleft()
-        self._chars -= _chars_of(event)
-        return event
+    def take(self) -> list[Event]:
+        """Return the events that have come since the last call, oldest first."""
+        with self._lock:
+            events, self._chars = list(self._events), 0
+            self._events.clear()
+            return events
 
     def take_dropped(self) -> int:
         """Return how many events were lost since the last call."""
-        with self._ready:
+        with self._lock:
             dropped, self._dropped = self._dropped, 0
             return dropped
-
-    @property
-    def closed(self) -> bool:
-        """Whether no more events will come; waiting ones can still be taken."""
-        return self._closed
 
     def close(self) -> None:
         """Unsubscribe; may be called twice."""
         self._bus.forget(self)
-        with self._ready:
-            self._closed = True
-            self._ready.notify_all()
 
     def __enter__(self) -> Self:
         return self
@@ -113,13 +97,6 @@ class Bus:
         with self._lock:
             for subscription in self._subscriptions:
                 subscription.offer(events)
-
-    def close(self) -> None:
-        """End all subscriptions; waiting events can still be taken."""
-        with self._lock:
-            subscriptions = list(self._subscriptions)
-        for subscription in subscriptions:
-            subscription.close()
 
     def forget(self, subscription: Subscription) -> None:
         """Remove a subscription."""

@@ -37,7 +37,7 @@ from tfos_lab.driver.head import Head
 from tfos_lab.driver.history import History
 from tfos_lab.driver.logs.writer import LogWriter
 from tfos_lab.driver.metrics import draw_cluster, metrics_frame
-from tfos_lab.driver.profile import NO_TRACE
+from tfos_lab.driver.profile import NO_TRACE, profile_node
 from tfos_lab.driver.publisher import make_publisher
 from tfos_lab.driver.record.inputs import Plain, plain_inputs
 from tfos_lab.driver.record.mlflow import MlflowLogger, make_logger
@@ -48,6 +48,7 @@ from tfos_lab.driver.run_dir import RunDir
 from tfos_lab.driver.runs.keep import keep_newest
 from tfos_lab.driver.runs.run import Run
 from tfos_lab.driver.shown import ShownFiles
+from tfos_lab.driver.stacks import stacks_of
 from tfos_lab.driver.state.cluster_state import RestartBudget
 from tfos_lab.driver.state.events import (
     ClusterView,
@@ -161,7 +162,7 @@ class Cluster:
         self._stopping = False
         self.head = Head(self, 0)
         # Whoever writes the run down while it goes on: ``run.json``, and MLflow where a run of it is active here.
-        self._recorder = RunRecorder(files, self, self._on_recorded)
+        self._recorder = RunRecorder(self, self._on_recorded)
         mlflow = make_logger(self)
         self._recorders: list[RunRecorder | MlflowLogger] = [self._recorder, *([mlflow] if mlflow is not None else [])]
         self.publisher = None
@@ -169,7 +170,6 @@ class Cluster:
             self.publisher = make_publisher(
                 files, lambda: self.event_files.folder, lambda: self.ended, tensorboard=config.tensorboard
             )
-        if self.publisher is not None:
             self.publisher.publish()
 
     def __dir__(self) -> list[str]:
@@ -184,7 +184,7 @@ class Cluster:
         return self._as_run()._repr_html_()
 
     def _as_run(self) -> Run:
-        return Run(take_snapshot(self.files, self), self.files.path)
+        return Run(take_snapshot(self), self.files.path)
 
     # ---- what it is -------------------------------------------------------------------------------------------------
 
@@ -379,7 +379,7 @@ class Cluster:
         head = self.head
         with head.lock:
             views = head.state.views
-        return head.stacks.of(views, node, timeout)
+        return stacks_of(head, views, node, timeout)
 
     def profile(self, node: str | None = None, seconds: float = 5.0, *, trace: bool | None = None) -> Profile:
         """Find out what a node spends its time on, while it goes on.
@@ -414,10 +414,8 @@ class Cluster:
         view = views[rank]
         if not view.state.is_up or view.state.ended:
             raise ProfileFailed(node=view.name, reason=f"its function does not run: its state is {view.state}")
-        if reason := head.stacks.why_deaf(rank):
-            raise ProfileFailed(node=view.name, reason=reason)
         no_trace = "" if (len(views) == 1 if trace is None else trace) else NO_TRACE
-        return head.profiles.make(view.name, rank, seconds, self.files, no_trace=no_trace)
+        return profile_node(head, view, rank, seconds, no_trace=no_trace)
 
     @property
     def map_fun(self) -> Callable[..., Any]:

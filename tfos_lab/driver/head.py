@@ -8,10 +8,13 @@ clocks; the head does what they ask for.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -21,8 +24,6 @@ from tfos_lab.core.launchers import THIS_MACHINE
 from tfos_lab.core.roles import chief_of
 from tfos_lab.core.states import RunState
 from tfos_lab.driver.files.output import saving_note
-from tfos_lab.driver.profile import Profiles
-from tfos_lab.driver.stacks import StackAnswers
 from tfos_lab.driver.state.cluster_state import ClusterState
 from tfos_lab.driver.state.events import NodeView
 from tfos_lab.driver.state.feed_state import FeedState
@@ -37,6 +38,7 @@ from tfos_lab.driver.state.instructions import (
     SendToAll,
     StartAll,
 )
+from tfos_lab.driver.state.questions import Questions, Wanted
 from tfos_lab.driver.state.silence import Backlog
 from tfos_lab.driver.state.unread import UnreadWatch
 from tfos_lab.driver.state.wrong_messages import WrongMessage, check
@@ -84,8 +86,6 @@ class Head:
         What starts the nodes.
     address : DriverAddress
         Where they reach the driver, and the keys.
-    stacks, profiles : StackAnswers, Profiles
-        What nodes answer when they are asked for their stacks, and when they are profiled.
     launch_error : TfosError or None
         The first error with which the launcher gave up.
     feeds : int
@@ -116,10 +116,9 @@ class Head:
         # A function in the kernel is watched by its user, who may be at a breakpoint.
         hang_s = 0.0 if cluster.launcher.runs_inline else config.hang_timeout
         fails = config.on_hang == "fail"
-        self._hangs = Hangs(self.state, lambda: self.feed_state.with_rows, timeout_s=hang_s, fails=fails)
-        self._unread = UnreadWatch(self.state, self.feed_state, warn_s=hang_s)
-        self.stacks = StackAnswers(self.request, self.over)
-        self.profiles = Profiles(self.request, self.over)
+        self._questions = Questions()
+        self._hangs = Hangs(self.state, self.feed_state, self._questions, timeout_s=hang_s, fails=fails)
+        self._unread = UnreadWatch(self.state, self.feed_state, self._questions, warn_s=hang_s)
         # Each rank's connection, ended or not; the rank of each that has not; of agents that are gone, why and since
         # when.
         self._connections: dict[int, int] = {}
@@ -153,6 +152,21 @@ class Head:
     def request(self, change: Callable[[float], list[Instruction]]) -> None:
         """Have the thread call ``change(now_s)`` and do what it returns; does not wait for that."""
         self._listener.post(change)
+
+    def ask(self, ranks: AbstractSet[int], message: Wanted, timeout_s: float) -> dict[int, Any]:
+        """Ask nodes, wait, and return what those answer that do so in time, by rank; none once all is over."""
+        told: queue.SimpleQueue[dict[int, Any]] = queue.SimpleQueue()
+
+        def tell(answers: dict[int, Any], _now_s: float) -> list[Instruction]:
+            told.put(answers)
+            return []
+
+        if ranks:
+            self.request(lambda now_s: self._questions.ask(ranks, message, now_s + timeout_s, tell))
+        while ranks and not self.over.is_set():
+            with contextlib.suppress(queue.Empty):
+                return told.get(timeout=TICK_S)
+        return {}
 
     def join(self, timeout_s: float) -> None:
         """Wait for the thread's end."""
@@ -267,7 +281,7 @@ class Head:
     def _tick(self, now_s: float, *, behind: bool) -> None:
         self._do(self._lose_gone(now_s))
         self._do(self.state.tick(now_s, behind=behind))
-        for machine in (self._hangs, self._unread):
+        for machine in (self._questions, self._hangs, self._unread):
             self._do(machine.tick(now_s))
 
     def _take(self, item: Any) -> None:
@@ -406,20 +420,16 @@ class Head:
             case m.PayloadWanted(rank=rank, offset=offset):
                 piece = cluster.payload[offset : offset + m.PIECE_BYTES]
                 self._do([SendTo(rank, m.PayloadPiece(piece))])
-            case m.Stacks():
-                self._do(self._hangs.handle(message, now_s))
-                self._do(self._unread.handle(message, now_s))
-                self.stacks.take(message)
-            case m.Profiled():
-                self.profiles.take(message)
+            case m.Stacks() | m.Profiled():
+                self._do(self._questions.handle(message, now_s))
             case m.CellWrote() | m.CellEnded():
                 cluster.cells.handle(message)
             case m.FilesListed() | m.FilePiece() | m.OutputOpened() | m.OutputSettled() | m.EventFilesPut() | m.Ended():
-                if isinstance(message, m.FilePiece):
-                    self.profiles.take(message)
+                if isinstance(message, m.FilePiece):  # of a profile
+                    self._do(self._questions.handle(message, now_s))
                 self._do(cluster.event_files.handle(message))
                 self._do(cluster.output.handle(message, self.state.view_of(message.rank), now_s))
-                self._do(cluster.output.results.handle(message, view.name, now_s))
+                self._do(cluster.output.results.handle(message, view.name))
 
     def _write_logs(self, connection: int, logs: m.Logs) -> None:
         """Store a part of a node's log, and give credit for it."""

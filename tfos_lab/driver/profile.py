@@ -6,27 +6,30 @@ of a box is the time in which a function was in the stack, and the boxes below i
 
 from __future__ import annotations
 
-import itertools
-import queue
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tfos_lab.core import messages as m
 from tfos_lab.core.markup import Html, h, join
 from tfos_lab.core.paths import split_scheme
-from tfos_lab.driver.run_dir import RunDir
-from tfos_lab.driver.state.instructions import Instruction, SendTo
+from tfos_lab.driver.stacks import ask_for_stacks
 from tfos_lab.errors import ProfileFailed
 from tfos_lab.node.profile import profile_folder
 
+if TYPE_CHECKING:
+    from tfos_lab.driver.head import Head
+    from tfos_lab.driver.state.events import NodeView
+
+# A process that does not answer is not profiled.
+_DEAF_S = 3.0
 # TensorFlow's profiler takes some seconds to begin, and to write its trace.
 _EXTRA_S = 30.0
 _PIECE_TIMEOUT_S = 10.0
 _MAX_BYTES = 1 << 30
+_HOTTEST = 5
 # Seen with TensorFlow 2.21, in two profiles of three: its tracer's events that one thread begins and another ends, as
 # collectives do, are put together wrongly when a trace ends (``TraceMeRecorder::Stop``).
 NO_TRACE = (
@@ -37,8 +40,6 @@ _SILENT = (
     "it has not answered within {waited_s:g} s: its process may be stopped, or locked by a long call into C (see "
     "cluster.stacks()), or its host may be too busy"
 )
-
-_Answer = m.Profiled | m.FilePiece
 
 
 @dataclass(frozen=True)
@@ -83,102 +84,63 @@ class Profile:
         return join(h("div", Html(graph), style="overflow:auto;max-height:32em"), h("p", self._trace))
 
 
-class Profiles:
-    """Asks the nodes of one start for profiles; the head's thread brings the answers, others wait for them.
+def profile_node(head: Head, view: NodeView, rank: int, seconds: float, *, no_trace: str = "") -> Profile:
+    """Profile a node; without a trace if there is a reason.
 
-    Parameters
-    ----------
-    request : callable
-        Has the head's thread carry out instructions.
-    over : threading.Event
-        Set when no more answers will come.
+    Raises
+    ------
+    ProfileFailed
+        If the node has no profile, or does not answer.
     """
+    deaf = ask_for_stacks(head, {rank}, _DEAF_S).get(rank)
+    if deaf is not None and deaf.condition.is_deaf:
+        raise ProfileFailed(node=view.name, reason=deaf.text.partition("\n")[0])
+    waited_s = seconds + _EXTRA_S
+    profiled: m.Profiled | None = head.ask({rank}, m.ProfileWanted(0, seconds, no_trace), waited_s).get(rank)
+    if profiled is None:
+        gone = "its cluster has ended meanwhile, or its nodes start again"
+        raise ProfileFailed(node=view.name, reason=gone if head.over.is_set() else _SILENT.format(waited_s=waited_s))
+    if profiled.problem:
+        raise ProfileFailed(node=view.name, reason=profiled.problem)
+    return _bring_home(head, view.name, profiled, seconds)
 
-    def __init__(self, request: Callable[[Callable[[float], list[Instruction]]], None], over: threading.Event) -> None:
-        self._request = request
-        self._over = over
-        self._numbers = itertools.count(1)
-        self._answers: dict[str, queue.SimpleQueue[_Answer]] = {}
 
-    def take(self, message: _Answer) -> None:
-        """Take a node's answer, which is a piece of any file; one that nobody waits for is dropped."""
-        folder = message.folder if isinstance(message, m.FilePiece) else profile_folder(message.request)
-        answers = self._answers.get(folder)
-        if answers is not None:
-            answers.put(message)
+def _bring_home(head: Head, node: str, profiled: m.Profiled, seconds: float) -> Profile:
+    files = head.cluster.files
+    label = f"profile-{node.replace(':', '-')}-{time.strftime('%H%M%S')}-{profiled.request}"
+    path = files.path / f"{label}.svg"
+    title = f"{node}: Python functions, sampled for {seconds:g} s every {profiled.period_s * 1000:g} ms"
+    path.write_text(flame_graph(profiled.samples, title=title, period_s=profiled.period_s), encoding="utf-8")
+    folder, note = Path(split_scheme(files.event_home)[2]) / label, profiled.note
+    if profiled.files:
+        note = note or _fetch_trace(head, profiled, folder)
+    has_trace = bool(profiled.files) and not note
+    return Profile(node, seconds, path, folder if has_trace else None, note, hottest(profiled.samples))
 
-    def make(self, node: str, rank: int, seconds: float, files: RunDir, *, no_trace: str = "") -> Profile:
-        """Profile a node; without a trace if there is a reason.
 
-        Raises
-        ------
-        ProfileFailed
-            If the node has no profile, or does not answer.
-        """
-        number = next(self._numbers)
-        folder = profile_folder(number)
-        self._answers[folder] = queue.SimpleQueue()
-        try:
-            self._send(rank, m.ProfileWanted(number, seconds, no_trace))
-            profiled = self._receive(folder, seconds + _EXTRA_S)
-            if not isinstance(profiled, m.Profiled) or profiled.problem:
-                raise ProfileFailed(node=node, reason=getattr(profiled, "problem", "") or self._why_silent(seconds))
-            return self._bring_home(node, profiled, seconds, files)
-        finally:
-            del self._answers[folder]
+def _fetch_trace(head: Head, profiled: m.Profiled, folder: Path) -> str:
+    """Fetch the trace's files; return why that has failed, or ""."""
+    size_bytes = sum(profiled.files.values())
+    if size_bytes > _MAX_BYTES:
+        return f"no trace: it has {size_bytes >> 20} MiB, more than {_MAX_BYTES >> 20}; profile fewer seconds"
+    try:
+        for name, size in profiled.files.items():
+            _fetch(head, profiled, name, size, folder / _checked(name))
+    except OSError as error:
+        return f"no trace: it could not be brought to {folder} ({error})"
+    return ""
 
-    def _why_silent(self, seconds: float) -> str:
-        if self._over.is_set():
-            return "its cluster has ended meanwhile, or its nodes start again"
-        return _SILENT.format(waited_s=seconds + _EXTRA_S)
 
-    def _send(self, rank: int, message: m.ProfileWanted | m.PieceWanted) -> None:
-        self._request(lambda _now_s: [SendTo(rank, message)])
-
-    def _receive(self, folder: str, timeout_s: float) -> _Answer | None:
-        """Wait for the next answer; None if none comes."""
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline and not self._over.is_set():
-            try:
-                return self._answers[folder].get(timeout=0.2)
-            except queue.Empty:
-                continue
-        return None
-
-    def _bring_home(self, node: str, profiled: m.Profiled, seconds: float, files: RunDir) -> Profile:
-        label = f"profile-{node.replace(':', '-')}-{time.strftime('%H%M%S')}-{profiled.request}"
-        path = files.path / f"{label}.svg"
-        title = f"{node}: Python functions, sampled for {seconds:g} s every {profiled.period_s * 1000:g} ms"
-        path.write_text(flame_graph(profiled.samples, title=title, period_s=profiled.period_s), encoding="utf-8")
-        folder, note = Path(split_scheme(files.event_home)[2]) / label, profiled.note
-        if profiled.files:
-            note = note or self._fetch_all(profiled, folder)
-        has_trace = bool(profiled.files) and not note
-        return Profile(node, seconds, path, folder if has_trace else None, note, hottest(profiled.samples))
-
-    def _fetch_all(self, profiled: m.Profiled, folder: Path) -> str:
-        """Fetch the trace's files; return why that has failed, or ""."""
-        size_bytes = sum(profiled.files.values())
-        if size_bytes > _MAX_BYTES:
-            return f"no trace: it has {size_bytes >> 20} MiB, more than {_MAX_BYTES >> 20}; profile fewer seconds"
-        try:
-            for name, size in profiled.files.items():
-                self._fetch(profiled, name, size, folder / _checked(name))
-        except OSError as error:
-            return f"no trace: it could not be brought to {folder} ({error})"
-        return ""
-
-    def _fetch(self, profiled: m.Profiled, name: str, size: int, path: Path) -> None:
-        folder = profile_folder(profiled.request)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("wb") as file:
-            while file.tell() < size:
-                wanted = m.PieceWanted(folder, name, file.tell(), min(m.PIECE_BYTES, size - file.tell()))
-                self._send(profiled.rank, wanted)
-                piece = self._receive(folder, _PIECE_TIMEOUT_S)
-                if not isinstance(piece, m.FilePiece) or not piece.data:
-                    raise OSError(f"the node stopped sending {name}")
-                file.write(piece.data)
+def _fetch(head: Head, profiled: m.Profiled, name: str, size: int, path: Path) -> None:
+    folder, rank = profile_folder(profiled.request), profiled.rank
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        while file.tell() < size:
+            wanted = m.PieceWanted(folder, name, file.tell(), min(m.PIECE_BYTES, size - file.tell()))
+            piece: m.FilePiece | None = head.ask({rank}, wanted, _PIECE_TIMEOUT_S).get(rank)
+            if piece is None or not piece.data:
+                raise OSError(f"the node stopped sending {name}")
+            file.write(piece.data)
 
 
 def _checked(name: str) -> PurePosixPath:
@@ -274,11 +236,11 @@ def _draw(box: _Box, total: int, period_s: float) -> Html:
     return h("g", h("title", told), h("rect", **place, fill=colour, stroke="#fff", stroke_width=0.5), words)
 
 
-def hottest(samples: Iterable[tuple[Sequence[str], int]], at_most: int = 5) -> list[tuple[str, float]]:
+def hottest(samples: Iterable[tuple[Sequence[str], int]]) -> list[tuple[str, float]]:
     """Return the functions that were innermost most often, with their share of all samples, 0 to 1."""
     counts: dict[str, int] = {}
     for stack, count in samples:
         name = stack[-1].rpartition("\t")[2] if stack else ""
         counts[name] = counts.get(name, 0) + count
     total = sum(counts.values())
-    return [(name, counts[name] / total) for name in sorted(counts, key=lambda name: -counts[name])[:at_most]]
+    return [(name, counts[name] / total) for name in sorted(counts, key=lambda name: -counts[name])[:_HOTTEST]]

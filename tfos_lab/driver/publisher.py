@@ -8,6 +8,7 @@ import hashlib
 import logging
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 from tfos_lab.core import cluster_records
 from tfos_lab.driver.run_dir import RunDir
@@ -19,43 +20,29 @@ _warned = False
 
 
 class Publisher:
-    """Shows one cluster to other processes, from `publish` to `close`; what they see of it is its ``run.json``.
+    """Shows a run, or a folder of event files, to other processes, from `publish` to `close`.
 
     Parameters
     ----------
-    run_dir : RunDir
-        The run's folder.
-    find_log_dir : callable
-        Returns the folder with its event files, on this machine, as of now.
-    cluster_ended : callable
-        Whether the cluster has ended.
-    tensorboard : bool
-        Whether it has a TensorBoard.
+    id : str
+        The identifier by which it is found.
+    folder : path
+        What is shown: a run's folder, whose ``run.json`` says all of it, or event files.
+    tensorboard : TensorBoardServer or None
+        Its TensorBoard, if it has one.
     """
 
-    def __init__(
-        self,
-        run_dir: RunDir,
-        find_log_dir: Callable[[], str],
-        cluster_ended: Callable[[], bool],
-        *,
-        tensorboard: bool,
-    ) -> None:
-        self._run_dir = run_dir
-        self._find_log_dir = find_log_dir
+    def __init__(self, id: str, folder: str | Path, tensorboard: TensorBoardServer | None) -> None:  # noqa: A002
+        self.id = id
+        self._folder = str(folder)
+        self._tensorboard = tensorboard
         self._is_published = False
-        self._tensorboard = TensorBoardServer(find_log_dir, cluster_ended) if tensorboard else None
-
-    @property
-    def log_dir(self) -> str:
-        """The folder with the cluster's event files, on this machine."""
-        return self._find_log_dir()
 
     @property
     def tensorboard_url(self) -> str | None:
         """Where the Jupyter server shows TensorBoard, or else `link`."""
         server = self._server_url()
-        return f"{server.rstrip('/')}/tfos-lab/tb/{self._run_dir.id}/" if server and self._tensorboard else self.link
+        return f"{server.rstrip('/')}/tfos-lab/tb/{self.id}/" if server and self._tensorboard else self.link
 
     @property
     def link(self) -> str | None:
@@ -78,9 +65,9 @@ class Publisher:
 
     def publish(self) -> None:
         """Write the cluster record; where that is not possible, the cluster runs all the same."""
-        path, socket = str(self._run_dir.path), self.tensorboard_socket or ""
+        record = cluster_records.ClusterRecord.here(self.id, self._folder, self.tensorboard_socket or "")
         try:
-            cluster_records.publish(cluster_records.ClusterRecord.here(self._run_dir.id, path, socket))
+            cluster_records.publish(record)
             self._is_published = True
         except (OSError, ImportError) as error:
             _warn_once(error)
@@ -93,56 +80,34 @@ class Publisher:
     def close(self) -> None:
         """Remove the cluster record, and close TensorBoard's socket; may be called twice."""
         if self._is_published:
-            cluster_records.remove(self._run_dir.id)
+            cluster_records.remove(self.id)
         if self._tensorboard is not None:
             self._tensorboard.close()
 
 
-class PublishedFolder:
-    """Shows a folder of event files to the Jupyter server, which finds its TensorBoard by a cluster record.
-
-    Parameters
-    ----------
-    log_dir : str
-        The folder.
-    """
-
-    def __init__(self, log_dir: str) -> None:
-        self.id = f"folder-{hashlib.sha256(log_dir.encode()).hexdigest()[:12]}-{os.getpid()}"
-        self._tensorboard = TensorBoardServer(lambda: log_dir)
-        try:
-            cluster_records.publish(cluster_records.ClusterRecord.here(self.id, log_dir, self._tensorboard.socket))
-        except BaseException:
-            self._tensorboard.close()
-            raise
-        atexit.register(self.close)
-
-    @property
-    def link(self) -> str | None:
-        """A link to TensorBoard for browsers on this machine, where no Jupyter server shows it."""
-        return None if cluster_records.own_server_url() else self._tensorboard.link()
-
-    def close(self) -> None:
-        """Remove the cluster record and close the socket; may be called twice."""
-        cluster_records.remove(self.id)
-        self._tensorboard.close()
-
-
 @functools.cache
-def show_folder(log_dir: str) -> PublishedFolder:
-    """Return what publishes a folder, once for each folder; raises OSError where no socket can be made."""
-    return PublishedFolder(log_dir)
+def show_folder(log_dir: str) -> Publisher:
+    """Return what shows a folder of event files, once for each folder; raises OSError where no socket can be made."""
+    name = f"folder-{hashlib.sha256(log_dir.encode()).hexdigest()[:12]}-{os.getpid()}"
+    publisher = Publisher(name, log_dir, TensorBoardServer(lambda: log_dir))
+    publisher.publish()
+    atexit.register(publisher.close)
+    return publisher
 
 
 def make_publisher(
     run_dir: RunDir, find_log_dir: Callable[[], str], cluster_ended: Callable[[], bool], *, tensorboard: bool
-) -> Publisher | None:
-    """Return a publisher, or None where no socket can be made for it: the cluster itself runs all the same."""
+) -> Publisher:
+    """Return what shows a run, with the TensorBoard of the folder that ``find_log_dir`` returns if it is to have one.
+
+    Where no socket can be made for that, the run goes on without.
+    """
+    server = None
     try:
-        return Publisher(run_dir, find_log_dir, cluster_ended, tensorboard=tensorboard)
+        server = TensorBoardServer(find_log_dir, cluster_ended) if tensorboard else None
     except (OSError, TimeoutError) as error:
-        _warn_once(error)
-        return None
+        logger.warning("TensorBoard cannot be shown: %s", error)
+    return Publisher(run_dir.id, run_dir.path, server)
 
 
 def _warn_once(error: Exception) -> None:

@@ -1,4 +1,4 @@
-"""The fork servers that outlive this user's kernels: which there are, who uses them, what they cost; and their end."""
+"""This user's fork servers on this machine: which there are, who uses them, what they cost; and their end."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ import msgspec
 from tfos_lab.core.frames import ConnectionClosed
 from tfos_lab.core.runtime_files import files_in, scratch_root
 from tfos_lab.node.forkserver.client import USER_OWNER, ForkServerConnection
-from tfos_lab.node.forkserver.health import STOPPED, ServerRecord, is_stopped, kill
+from tfos_lab.node.forkserver.health import SILENT, STOPPED, ServerRecord, is_stopped, kill
 from tfos_lab.node.forkserver.requests import FailedReply, StatusReply
 
-_ANSWER_S = 5.0
+# One that has imported everything answers, if late on a busy machine.
+_ANSWER_S = 20.0
 # One that does not end when it is asked to is killed; on a busy machine it may be late.
 _END_S = 20.0
 
 
 @dataclass(frozen=True)
 class WarmServer:
-    """One fork server that outlives kernels.
+    """One fork server.
 
     Attributes
     ----------
@@ -44,7 +45,7 @@ class WarmServer:
     users : tuple of int
         The processes of the kernels that have used it and are still there.
     symptom : str
-        What is wrong with it; "" if nothing is.
+        What is wrong with it: it is stopped, does not answer, or cannot import something; "" if nothing is.
     """
 
     kind: str
@@ -56,19 +57,24 @@ class WarmServer:
     users: tuple[int, ...] = ()
     symptom: str = ""
 
+    @property
+    def state(self) -> str:
+        """What is wrong with it, else ``"warm"`` or ``"importing"``."""
+        return self.symptom or ("warm" if self.warm_s else "importing")
+
     def describe(self) -> str:
         """Return a line about it."""
-        state = self.symptom or ("warm" if self.warm_s else "importing")
         users = ", ".join(f"{pid} (this one)" if pid == os.getpid() else str(pid) for pid in self.users)
         return (
-            f"{self.kind:<10}  process {self.pid}, {state}, {_span(self.age_s)} old, {self.memory_bytes >> 20} MiB, "
+            f"{self.kind:<10}  process {self.pid}, {self.state}, {_span(self.age_s)} old, "
+            f"{self.memory_bytes >> 20} MiB, "
             f"{self.processes} processes run on it, used by {f'kernel {users}' if users else 'no kernel'}"
         )
 
 
-def warm_servers() -> list[WarmServer]:
-    """Return this user's fork servers on this machine that outlive kernels."""
-    return [_look_at(path, record) for path, record in _sockets()]
+def warm_servers(owner: str = USER_OWNER) -> list[WarmServer]:
+    """Return the fork servers that outlive kernels, or those of another owner; "" for all."""
+    return [_look_at(path, record) for path, record in _sockets(owner)]
 
 
 def describe(servers: Iterable[WarmServer]) -> str:
@@ -89,8 +95,8 @@ def end_warm_servers() -> str:
     return "\n".join(line for line in (done, left) if line)
 
 
-def _sockets() -> Iterator[tuple[Path, ServerRecord]]:
-    for path in sorted(files_in(scratch_root().glob(f"{USER_OWNER}*"), "*.sock")):
+def _sockets(owner: str = USER_OWNER) -> Iterator[tuple[Path, ServerRecord]]:
+    for path in sorted(files_in(scratch_root().glob(f"{owner}*"), "*.sock")):
         if record := ServerRecord.read(path):
             yield path, record
 
@@ -100,8 +106,9 @@ def _kind(path: Path) -> str:
 
 
 def _look_at(path: Path, record: ServerRecord) -> WarmServer:
-    symptom = STOPPED if is_stopped(record.pid) else ""
-    status = None if symptom or not record.warm_s else _ask(path)
+    status, symptom = None, STOPPED if is_stopped(record.pid) else ""
+    if not symptom and record.warm_s:
+        status, symptom = _ask(path)
     return WarmServer(
         kind=_kind(path),
         pid=record.pid,
@@ -114,16 +121,23 @@ def _look_at(path: Path, record: ServerRecord) -> WarmServer:
     )
 
 
-def _ask(path: Path) -> StatusReply | None:
-    connection = ForkServerConnection.open(path)
+def _ask(path: Path) -> tuple[StatusReply | None, str]:
+    """Return what a fork server tells of itself, if it does, and what is wrong with it."""
+    connection, failure = ForkServerConnection.open(path), ""
     if connection is None:
-        return None
+        return None, ""  # it has just ended
     with connection, contextlib.suppress(ConnectionClosed, OSError, msgspec.DecodeError):
+        connection.ask_if_warm()
         connection.ask_status()
-        for reply in connection.replies(_ANSWER_S):
-            if isinstance(reply, StatusReply):
-                return reply
-    return None
+        while replies := connection.replies(_ANSWER_S):
+            for reply in replies:
+                match reply:
+                    case FailedReply(reason=reason):
+                        failure = reason
+                    case StatusReply():
+                        return reply, failure
+        return None, SILENT
+    return None, failure
 
 
 def _end(path: Path, record: ServerRecord) -> str:

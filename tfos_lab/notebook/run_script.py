@@ -12,7 +12,7 @@ from tfos_lab.core.options import takes_options
 from tfos_lab.core.plain_table import PlainTable
 from tfos_lab.driver.script.nodes import ONE_WORKER
 from tfos_lab.driver.script.run import ScriptRun
-from tfos_lab.driver.script.start import ScriptRequest, make_script_run, script_runs
+from tfos_lab.driver.script.start import make_script_run, script_runs
 from tfos_lab.notebook.display import is_shown, open_display, render_errors, summary
 from tfos_lab.notebook.display.kernel import has_front_end
 
@@ -103,9 +103,9 @@ def run_script(
     >>> run.wait()  # doctest: +SKIP
     """
     __tracebackhide__ = True
-    request = ScriptRequest(
-        path=path,
-        nodes=nodes,
+    run = make_script_run(
+        path,
+        nodes,
         data=data,
         function=function,
         files=files,
@@ -114,8 +114,8 @@ def run_script(
         data_format=data_format,
         spark=spark,
         name=name,
+        options=options,
     )
-    run = make_script_run(request, options)
     render_errors()
     if is_shown(show=show):
         _show(run)

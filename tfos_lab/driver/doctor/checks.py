@@ -15,20 +15,17 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
-from tfos_lab.core.frames import ConnectionClosed
 from tfos_lab.core.listener import PORT_VARIABLE, listening_ports
 from tfos_lab.core.package_versions import FITTING, Range, clashes, installed_version, numbers_of
-from tfos_lab.core.runtime_files import files_in, scratch_root, spool_root
+from tfos_lab.core.runtime_files import spool_root
+from tfos_lab.driver.warm_servers import warm_servers
 from tfos_lab.errors import ConfigError
-from tfos_lab.node.forkserver.client import ForkServerConnection
-from tfos_lab.node.forkserver.health import SILENT, STOPPED, ServerRecord, is_stopped
-from tfos_lab.node.forkserver.requests import FailedReply
+from tfos_lab.node.forkserver.health import SILENT, STOPPED
 from tfos_lab.node.gpus import free_gpus, visible_gpus
 from tfos_lab.texts import format_count
 
@@ -78,9 +75,9 @@ _COMMAND_TIMEOUT_S = 10.0
 _WORKER_PROBE = "import sys, pyarrow; print('%d.%d' % sys.version_info[:2])"
 
 
-def check_python(version: tuple[int, ...] = tuple(sys.version_info[:3])) -> Finding:
+def check_python() -> Finding:
     """Check the version of this Python."""
-    fitting = FITTING["python"]
+    fitting, version = FITTING["python"], sys.version_info[:3]
     found = f"{dotted(version)}{_newer(fitting, version)} ({sys.executable})"
     return Finding("Python", version[:2] >= fitting.first, found, fitting.advice)
 
@@ -216,11 +213,6 @@ _GIB = 1024**3
 _MIB = 1024**2
 
 
-def free_bytes(path: Path) -> int:
-    """Return the free bytes of a folder's file system."""
-    return shutil.disk_usage(path).free
-
-
 def check_gpus() -> Finding:
     """Count the GPUs; having none is fine."""
     gpus = visible_gpus()
@@ -230,22 +222,22 @@ def check_gpus() -> Finding:
     return Finding("GPUs", ok=True, found=f"{', '.join(gpus)}; {len(free) or 'none'} of {len(gpus)} free")
 
 
-def check_scratch(free: Callable[[Path], int] = free_bytes) -> Finding:
+def check_scratch() -> Finding:
     """Check the folder for sockets and spools of nodes: it must be private and have space for rows."""
     try:
         root = spool_root()
     except OSError as error:
         return Finding("scratch folder", ok=False, found=str(error), advice="set TMPDIR to a folder of your own")
-    there = free(root)
+    there = shutil.disk_usage(root).free
     advice = "rows that are fed lie here: make room, or set TMPDIR to a larger disk"
     return Finding("scratch folder", there >= FREE_BYTES_NEEDED, f"{root}, {there / _GIB:.1f} GiB free", advice)
 
 
-def check_shared_memory(free: Callable[[Path], int] = free_bytes) -> Finding:
+def check_shared_memory() -> Finding:
     """Check that shared memory is not full."""
     if not SHARED_MEMORY.is_dir():
         return Finding("shared memory", ok=True, found=f"this system has no {SHARED_MEMORY}")
-    there = free(SHARED_MEMORY)
+    there = shutil.disk_usage(SHARED_MEMORY).free
     ok = there >= SHARED_MEMORY_NEEDED
     found = f"{SHARED_MEMORY}, {there / _MIB:,.0f} MiB free" if ok else shared_memory_shortage(there)
     return Finding("shared memory", ok, found, SHARED_MEMORY_ADVICE)
@@ -284,52 +276,23 @@ def check_runs(environ: Mapping[str, str]) -> Finding:
 # ---- fork servers ---------------------------------------------------------------------------------------------------
 
 
-_TIMEOUT_S = 0.3
-# One that has imported everything answers, if late on a busy machine.
-_LATE_S = 20.0
-_STUCK = (STOPPED, SILENT)
-
-
 def check_fork_servers() -> Finding:
     """Ask this user's fork servers on this machine for their state; if there are none, the first cell starts them."""
     try:
-        sockets = sorted(files_in(scratch_root().glob("*"), "*.sock"))
+        servers = warm_servers(owner="")
     except OSError as error:
         return Finding("fork servers", ok=False, found=str(error), advice="set TMPDIR to a folder of your own")
-    answers = [(path.stem.partition("-")[0], ask_fork_server(path)) for path in sockets]
-    living = [(kind, answer) for kind, answer in answers if answer != "gone"]
-    if stuck := [f"the {kind} one {answer}" for kind, answer in living if answer in _STUCK]:
+    if stuck := [f"the {one.kind} one {one.symptom}" for one in servers if one.symptom in (STOPPED, SILENT)]:
         return Finding(
             "fork servers", ok=False, found=", ".join(stuck), advice="run a cell: it replaces one that does not work"
         )
-    broken = [answer for _, answer in living if answer not in ("warm", "importing")]
-    if broken:
+    if broken := [one.symptom for one in servers if one.symptom]:
         return Finding(
             "fork servers", ok=False, found=f"cannot import: {broken[0]}", advice="fix that, then restart the kernel"
         )
-    if not living:
-        return Finding("fork servers", ok=True, found="none yet: the first cell starts them")
-    counts = {f"{kind} {answer}": living.count((kind, answer)) for kind, answer in living}
-    return Finding("fork servers", ok=True, found=", ".join(f"{count} {which}" for which, count in counts.items()))
-
-
-def ask_fork_server(path: Path) -> str:
-    """Return ``"warm"``, ``"importing"``, ``"gone"``, what it suffers from, or why it failed to import."""
-    record = ServerRecord.read(path)
-    if record is not None and is_stopped(record.pid):
-        return STOPPED
-    connection = ForkServerConnection.open(path)  # `connect` would start one where none runs
-    if connection is None:
-        return "gone"
-    with connection:
-        try:
-            connection.ask_if_warm()
-            replies = connection.replies(_LATE_S if record is not None and record.warm_s else _TIMEOUT_S)
-        except (ConnectionClosed, OSError, msgspec.DecodeError):
-            return "gone"
-    if not replies:  # one that imports answers when it has imported everything
-        return SILENT if record is not None and record.warm_s else "importing"
-    return replies[0].reason if isinstance(replies[0], FailedReply) else "warm"
+    counts = Counter(f"{one.kind} {one.state}" for one in servers)
+    found = ", ".join(f"{count} {which}" for which, count in counts.items())
+    return Finding("fork servers", ok=True, found=found or "none yet: the first cell starts them")
 
 
 # ---- network --------------------------------------------------------------------------------------------------------

@@ -134,7 +134,7 @@ def _archive_for(archives: str, alias: str) -> str | None:
     return None
 
 
-def problem_with(archives: str, python: str, inventory: Inventory, platform: str = "") -> str:
+def problem_with(archives: str, python: str, inventory: Inventory) -> str:
     """Return what is wrong with the archive from which executors get their Python, as half a sentence; "" if nothing.
 
     Parameters
@@ -143,8 +143,6 @@ def problem_with(archives: str, python: str, inventory: Inventory, platform: str
         Spark's settings: ``spark.archives``, and the path of the executors' Python.
     inventory : Inventory
         The environment that it is to be like: the notebook's.
-    platform : str
-        That of the executors, as far as it is known; that of this machine by default.
     """
     alias = alias_of(python)
     place = _archive_for(archives, alias)
@@ -159,7 +157,7 @@ def problem_with(archives: str, python: str, inventory: Inventory, platform: str
         packed = read_manifest(path)
     except (OSError, ValueError):
         return ""  # made by another program
-    return unlike(packed, inventory, platform or this_platform(), str(path))
+    return unlike(packed, inventory, this_platform(), str(path))
 
 
 def unlike(packed: Environment, inventory: Inventory, platform: str, where: str) -> str:

@@ -12,6 +12,7 @@ from tfos_lab.core import messages as m
 from tfos_lab.core.messages import Condition
 from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.driver.feed.spark_job import ObjectRows, SparkJob, Tasks
+from tfos_lab.driver.stacks import ask_for_stacks
 from tfos_lab.driver.state.cluster_state import LOST_AFTER_S
 from tfos_lab.driver.state.hangs import Suspicion, doing, find_hung
 from tfos_lab.driver.state.instructions import Failure
@@ -319,7 +320,7 @@ def find_stuck(head: Head) -> Stuck:
     with head.lock:
         views, with_rows = list(head.state.views), head.feed_state.with_rows
     ranks = {rank for rank, view in enumerate(views) if view.state is NodeState.RUNNING}
-    answers = head.stacks.answers(ranks, _STACKS_S) if with_rows and ranks else {}
+    answers = ask_for_stacks(head, ranks, _STACKS_S) if with_rows else {}
     suspicions = {
         rank: Suspicion(
             views[rank],

@@ -1,4 +1,4 @@
-"""Fetches large results into the run's folder: a few at a time, as files, before the ends of their nodes are reported.
+"""Fetches large results into the run's folder, as files, before the ends of their nodes are reported.
 
 The driver's memory holds none of them: `tfos_lab.driver.results` maps a file when somebody looks at its value. The
 head's thread calls.
@@ -6,37 +6,26 @@ head's thread calls.
 
 from __future__ import annotations
 
-import shutil
 import socket
-from collections import deque
 from pathlib import Path
 
 from tfos_lab.core import messages as m
 from tfos_lab.driver.files.fetcher import FileFetcher
+from tfos_lab.driver.logs.log_file import room_on_disk
 from tfos_lab.driver.run_dir import RunDir
 from tfos_lab.driver.state.instructions import Instruction, SendTo
 from tfos_lab.errors import ResultNotStored
 from tfos_lab.node.invoke import RESULT_BYTES
 
-# Nodes whose results come at a time.
-_AT_ONCE = 4
-# Who has sent nothing for so long makes room for others: it may be lost. It may go on when it can.
-_STALLED_S = 10.0
-# What results leave free of the disk, so that notebooks and models can still be saved: this, or this part of a small
-# disk.
-_FREE_BYTES = 1 << 30
-_FREE_PART = 20
-
 
 class _Coming:
     """A result that is fetched."""
 
-    def __init__(self, offer: m.FilesListed, path: Path, now_s: float) -> None:
+    def __init__(self, offer: m.FilesListed, path: Path) -> None:
         self.number = offer.number
         [self.file] = offer.files
         self.files = FileFetcher("result", path.parent, path.with_name(f".{path.name}.part"))
         self.left_bytes = self.file.size_bytes
-        self.moved_s = now_s
 
 
 class ResultReceiver:
@@ -51,35 +40,24 @@ class ResultReceiver:
     def __init__(self, run_dir: RunDir) -> None:
         self._run_dir = run_dir
         self._coming: dict[int, _Coming] = {}
-        self._waiting: deque[tuple[m.FilesListed, str]] = deque()
 
-    def handle(self, message: m.FromAgent, node: str, now_s: float) -> list[Instruction]:
+    def handle(self, message: m.FromAgent, node: str) -> list[Instruction]:
         """Handle an agent's message; return what to do."""
         match message:
-            case m.FilesListed(folder="result", rank=rank):
-                self._coming.pop(rank, None)  # that of a node that was started again
-                self._waiting = deque(offer for offer in self._waiting if offer[0].rank != rank)
-                self._waiting.append((message, node))
+            case m.FilesListed(folder="result"):
+                return self._fetch(message, self._run_dir.result(node))
             case m.FilePiece(rank=rank, folder="result") if rank in self._coming:
-                return self._take(message, self._coming[rank], now_s)
-            case m.Ended(rank=rank) if self._coming.pop(rank, None):
-                pass
-            case _:
-                return []
-        return self._admit(now_s)
+                return self._take(message, self._coming[rank])
+            case m.Ended(rank=rank):
+                self._coming.pop(rank, None)
+        return []
 
-    def _admit(self, now_s: float) -> list[Instruction]:
-        """Fetch as many of those that wait as may come; refuse what the disk has no space for."""
-        answers: list[Instruction] = []
-        while self._waiting and sum(now_s - one.moved_s < _STALLED_S for one in self._coming.values()) < _AT_ONCE:
-            offer, node = self._waiting.popleft()
-            path = self._run_dir.result(node)
-            if problem := self._refusal(offer, path):
-                answers.append(SendTo(offer.rank, m.FilesTaken("result", offer.number, problem=problem)))
-            else:
-                coming = self._coming[offer.rank] = _Coming(offer, path, now_s)
-                answers += coming.files.fetch(offer.rank, [coming.file])
-        return answers
+    def _fetch(self, offer: m.FilesListed, path: Path) -> list[Instruction]:
+        self._coming.pop(offer.rank, None)  # that of a node that was started again
+        if problem := self._refusal(offer, path):
+            return [SendTo(offer.rank, m.FilesTaken("result", offer.number, problem=problem))]
+        coming = self._coming[offer.rank] = _Coming(offer, path)
+        return coming.files.fetch(offer.rank, [coming.file])
 
     def _refusal(self, offer: m.FilesListed, path: Path) -> str:
         """Return why a result cannot be taken, or ""."""
@@ -93,18 +71,16 @@ class ResultReceiver:
             return f"a result may take {RESULT_BYTES / 1e6:,.1f} MB"
         try:
             folder.mkdir(mode=0o700, exist_ok=True)
-            disk = shutil.disk_usage(folder)
         except OSError as error:
             return str(ResultNotStored(place=_here(folder), reason=error.strerror or str(error)))
         promised = sum(one.left_bytes for one in self._coming.values())
-        room = max(0, disk.free - promised - min(_FREE_BYTES, disk.total // _FREE_PART))
+        room = max(0.0, room_on_disk(folder) - promised)
         if size_bytes <= room:
             return ""
         reason = f"it takes {size_bytes / 1e6:,.1f} MB, and the disk there has room for {room / 1e6:,.1f} MB"
         return str(ResultNotStored(place=_here(folder), reason=reason))
 
-    def _take(self, piece: m.FilePiece, coming: _Coming, now_s: float) -> list[Instruction]:
-        coming.moved_s = now_s
+    def _take(self, piece: m.FilePiece, coming: _Coming) -> list[Instruction]:
         coming.left_bytes = max(0, coming.left_bytes - len(piece.data))
         questions = coming.files.take(piece)
         if not coming.files.is_idle:
@@ -120,7 +96,6 @@ class ResultReceiver:
         for one in self._coming.values():
             one.files.drop()
         self._coming.clear()
-        self._waiting.clear()
 
 
 def _here(folder: Path) -> str:

@@ -18,6 +18,8 @@ from tfos_lab.driver.state.events import LogText
 
 # What is read at once of a log.
 _MOST_BYTES = 256 << 20
+# Where its last lines are looked for.
+_TAIL_BYTES = 1 << 20
 
 
 class LogWriter:
@@ -115,10 +117,10 @@ def _whole_text(path: Path) -> str:
     return f"… {left_out:,} bytes before this are in {path} …\n{text}" if left_out > 0 else text
 
 
-def _last_lines(path: Path, count: int, at_most_bytes: int = 1 << 20) -> list[str]:
+def _last_lines(path: Path, count: int) -> list[str]:
     with path.open("rb") as file:
         size = file.seek(0, 2)
-        file.seek(max(0, size - at_most_bytes))
+        file.seek(max(0, size - _TAIL_BYTES))
         return without_noise(file.read().decode(errors="replace")).removesuffix("\n").split("\n")[-count:]
 
 

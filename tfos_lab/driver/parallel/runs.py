@@ -145,7 +145,7 @@ class ParallelRuns:
         self._publisher = make_publisher(
             self.files, lambda: str(self.files.events), lambda: self.ended, tensorboard=config.tensorboard
         )
-        self._recorder = RunRecorder(self.files, self, lambda: keep_newest(self.files, config))
+        self._recorder = RunRecorder(self, lambda: keep_newest(self.files, config))
         # What goes on now; of tries that have ended, the nodes as they were seen last.
         self.lock = threading.RLock()
         self._changed = threading.Condition(self.lock)
@@ -219,8 +219,7 @@ class ParallelRuns:
         interrupted = False
         try:
             self._recorder.start()
-            if self._publisher is not None:
-                self._publisher.publish()
+            self._publisher.publish()
             self._tell()
             if self.launcher.runs_inline:
                 self._move_on(on_step)
@@ -308,8 +307,7 @@ class ParallelRuns:
             try:
                 self._recorder.join(_RECORD_TIMEOUT_S)
             finally:  # also after another interrupt
-                if self._publisher is not None:
-                    self._publisher.close()
+                self._publisher.close()
 
     # ---- begin ------------------------------------------------------------------------------------------------------
 
@@ -342,12 +340,12 @@ class ParallelRuns:
             return 0
 
     def _begin_next(self, free: int) -> RunEntry | None:
-        """Begin the next run that fits in so many slots, and return it."""
+        """Begin the next run if so many slots are enough for it, and return it."""
         with self.lock:
             index = self._choose(free)
             if index is None:
-                return None  # none fits, or all were stopped meanwhile
-            self.state.begin(index, time.time())
+                return None  # it needs more, or all were stopped meanwhile
+            self.state.begin(time.time())
             one = self._begin(self.state.entries[index])
         self._tell(at_once=False)
         if self.launcher.runs_inline:
@@ -361,7 +359,7 @@ class ParallelRuns:
 
     def _choose(self, free: int) -> int | None:
         try:
-            index = self.state.fitting(free, self._size_of)
+            index = self.state.next_in(free, self._size_of)
             if index is not None:
                 self._begins(self.state.entries[index])
             return index

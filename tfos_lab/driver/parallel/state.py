@@ -15,10 +15,6 @@ from tfos_lab.errors import RunFailed
 if TYPE_CHECKING:
     import pandas as pd
 
-# A run that needs several slots is overtaken by so many others that need fewer; then they wait for it.
-_MOST_OVERTAKEN = 4
-# Of the runs that wait, the first ones may fit.
-_LOOK_AHEAD = 8
 # A value, and all of them, as `repr` shows them; an argument as tables do.
 _WIDTH = 120
 _MAX_LINES = 50
@@ -47,8 +43,6 @@ class RunEntry:
         When the last try began and ended, in seconds since the epoch.
     slots : int
         How many slots it takes.
-    overtaken : int
-        How many runs that need fewer slots have begun before it.
     """
 
     index: int
@@ -60,7 +54,6 @@ class RunEntry:
     began_s: float | None = None
     ended_s: float | None = None
     slots: int = 1
-    overtaken: int = 0
 
     def seconds(self, now_s: float) -> float | None:
         """Return how long the last try has taken so far, or took."""
@@ -116,28 +109,17 @@ class ParallelState:
         """How many slots the first run that waits takes."""
         return self.entries[self._waiting[0]].slots if self._waiting else 0
 
-    def fitting(self, free: int, size: Callable[[RunEntry], int]) -> int | None:
-        """Return the run to begin in so many free slots; None if the next ones need more.
+    def next_in(self, free: int, size: Callable[[RunEntry], int]) -> int | None:
+        """Return the run that is the next to begin, if so many free slots are enough for it: runs begin in order."""
+        first = self.entries[self._waiting[0]] if self._waiting else None
+        return first.index if first is not None and size(first) <= free else None
 
-        Runs begin in order. One that needs more slots than are free is overtaken by smaller ones, but not for ever.
-        """
-        for place in range(min(len(self._waiting), _LOOK_AHEAD)):
-            entry = self.entries[self._waiting[place]]
-            if size(entry) <= free:
-                return entry.index
-            if entry.overtaken >= _MOST_OVERTAKEN:
-                return None
-        return None
-
-    def begin(self, index: int, now_s: float) -> None:
-        """Begin the next try of a run that waits."""
-        for place in range(self._waiting.index(index)):
-            self.entries[self._waiting[place]].overtaken += 1
-        self._waiting.remove(index)
-        entry = self.entries[index]
+    def begin(self, now_s: float) -> None:
+        """Begin the next try of the first run that waits."""
+        entry = self.entries[self._waiting.popleft()]
         entry.tries += 1
         entry.began_s, entry.ended_s = now_s, None
-        self._going.add(index)
+        self._going.add(entry.index)
 
     def put_back(self, index: int) -> None:
         """No slot was free for a run after all: its try does not count, and it is the next one to begin."""

@@ -12,13 +12,17 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from tfos_lab.core import cluster_records
 from tfos_lab.driver.record.format import encode
-from tfos_lab.driver.record.snapshot import RecordedRun, take_snapshot
-from tfos_lab.driver.run_dir import RunDir
+from tfos_lab.driver.record.snapshot import take_snapshot
 from tfos_lab.driver.run_store import KeptRun
 from tfos_lab.driver.state.events import ClusterView, Event, NodeChanged, NodeHung, OutputProgressed, StateChanged
+
+if TYPE_CHECKING:
+    from tfos_lab.driver.cluster import Cluster
+    from tfos_lab.driver.parallel.runs import ParallelRuns
 
 logger = logging.getLogger(__name__)
 
@@ -39,16 +43,14 @@ class RunRecorder:
 
     Parameters
     ----------
-    run_dir : RunDir
-        Where to write.
-    run : RecordedRun
-        What to write about.
+    run : Cluster or ParallelRuns
+        What to write about, and where.
     on_end : callable, optional
         Called on the thread once the last record has been written; raises nothing.
     """
 
-    def __init__(self, run_dir: RunDir, run: RecordedRun, on_end: Callable[[], None] = lambda: None) -> None:
-        self._run_dir = run_dir
+    def __init__(self, run: Cluster | ParallelRuns, on_end: Callable[[], None] = lambda: None) -> None:
+        run_dir = self._run_dir = run.files
         self._run = run
         self._on_end = on_end
         self._changed = threading.Condition()
@@ -132,7 +134,7 @@ class RunRecorder:
 
     def _write(self, *, is_last: bool) -> None:
         """Write the record as of now, if it has changed; a full disk costs the record, not the run."""
-        began_s, record = time.monotonic(), take_snapshot(self._run_dir, self._run)
+        began_s, record = time.monotonic(), take_snapshot(self._run)
         if record.view == self._written and not is_last:
             return
         try:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -23,13 +23,13 @@ from tfos_lab.core.config import ClusterConfig
 from tfos_lab.core.paths import without_keys
 from tfos_lab.core.states import RunState
 from tfos_lab.core.version import __version__
-from tfos_lab.driver.history import History
 from tfos_lab.driver.record.format import CodeRecord, ErrorRecord, FileRecord, ProcessRecord, RunRecord
-from tfos_lab.driver.record.inputs import Plain
-from tfos_lab.driver.run_dir import RunDir
-from tfos_lab.driver.state.events import ClusterView
 from tfos_lab.errors import NodeFailed
 from tfos_lab.texts import first_line
+
+if TYPE_CHECKING:
+    from tfos_lab.driver.cluster import Cluster
+    from tfos_lab.driver.parallel.runs import ParallelRuns
 
 MAX_METRICS = 2000
 MAX_FILES = 1000
@@ -41,46 +41,10 @@ _PACKAGES = {
 }
 
 
-class RecordedRun(Protocol):
-    """What is recorded of a cluster."""
-
-    @property
-    def config(self) -> ClusterConfig:
-        """What the user asked for."""
-        ...
-
-    @property
-    def map_fun(self) -> Callable[..., Any]:
-        """The user's function."""
-        ...
-
-    @property
-    def inputs(self) -> dict[str, Plain]:
-        """The plain values that the function was called with, by name."""
-        ...
-
-    @property
-    def history(self) -> History:
-        """What has happened so far."""
-        ...
-
-    def view(self) -> ClusterView:
-        """Return the cluster as it is now."""
-        ...
-
-    def stop(self) -> None:
-        """Stop all nodes."""
-        ...
-
-    def failure(self) -> Exception:
-        """Return why the cluster failed."""
-        ...
-
-
-def take_snapshot(run_dir: RunDir, run: RecordedRun) -> RunRecord:
+def take_snapshot(run: Cluster | ParallelRuns) -> RunRecord:
     """Return the record of a run as of now."""
     view = run.view()
-    files = list(_files_below(run_dir.output)) if view.state.ended else []
+    files = list(_files_below(run.files.output)) if view.state.ended else []
     return RunRecord(
         written_s=time.time(),
         process=_this_process(),

@@ -6,7 +6,6 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -30,14 +29,6 @@ _STEP_S = 0.05
 _GONE_GRACE_S = 1.0
 
 
-@dataclass(frozen=True)
-class ScriptRows:
-    """What the nodes of a script are fed, and how."""
-
-    data: Any
-    config: FeedConfig
-
-
 class ScriptRun:
     """One run of a script. Made by `tfos_lab.run_script`; usable with ``with``, which stops it at the end.
 
@@ -54,12 +45,12 @@ class ScriptRun:
     """
 
     def __init__(
-        self, cluster: Cluster, path: Path, *, rows: ScriptRows | None = None, versions: Versions | None = None
+        self, cluster: Cluster, path: Path, *, data: Any, feed: FeedConfig, versions: Versions | None = None
     ) -> None:
         self.cluster = cluster
         self.path = path
         self.version: Path | None = None
-        self._rows = rows
+        self._data, self._feed = data, feed
         self._versions = versions
         self._error: BaseException | None = None
         self._over = threading.Event()
@@ -199,9 +190,9 @@ class ScriptRun:
 
     def _run_to_its_end(self) -> None:
         self.cluster.wait_until_running()
-        if self._rows is not None:
+        if self._data is not None:
             with self.cluster.feeding.required():
-                self.cluster.train(self._rows.data, **train_keywords(vars(self._rows.config)))
+                self.cluster.train(self._data, **train_keywords(vars(self._feed)))
         while True:
             with contextlib.suppress(WaitTimeout):
                 self.cluster.wait(timeout=_WATCH_S)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,7 @@ from tfos_lab.core.config import ClusterConfig, FeedConfig, FeedOptions, NodeOpt
 from tfos_lab.core.launchers import launcher_for
 from tfos_lab.core.options import given_options, part_of
 from tfos_lab.driver.script.nodes import ONE_WORKER, NodeCounts, NodePlan, plan_nodes
-from tfos_lab.driver.script.run import ScriptRows, ScriptRun
+from tfos_lab.driver.script.run import ScriptRun
 from tfos_lab.driver.script.source import ScriptSource, read_script
 from tfos_lab.driver.script.versions import Versions
 from tfos_lab.driver.start import make_cluster
@@ -34,46 +33,51 @@ _lock = threading.Lock()
 _runs: list[ScriptRun] = []
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScriptRequest:
-    """What `tfos_lab.run_script` is asked for; see there."""
-
-    path: str | os.PathLike[str]
-    nodes: Sequence[Mapping[str, Any]] = ONE_WORKER
-    data: Any = None
-    function: str | None = None
-    files: Sequence[str] = ()
-    keep_versions: int | None = None
-    output_dir: str | os.PathLike[str] | None = None
-    data_format: str = "parquet"
-    spark: SparkSession | None = None
-    name: str | None = None
-
-
-def make_script_run(request: ScriptRequest, options: RunOptions) -> ScriptRun:
-    """Check everything, and return a run that is not started yet.
+def make_script_run(
+    path: str | os.PathLike[str],
+    nodes: Sequence[Mapping[str, Any]] = ONE_WORKER,
+    *,
+    data: Any = None,
+    function: str | None = None,
+    files: Sequence[str] = (),
+    keep_versions: int | None = None,
+    output_dir: str | os.PathLike[str] | None = None,
+    data_format: str = "parquet",
+    spark: SparkSession | None = None,
+    name: str | None = None,
+    options: RunOptions,
+) -> ScriptRun:
+    """Check what `tfos_lab.run_script` is asked for, and return a run that is not started yet.
 
     Raises
     ------
     ConfigError, NoSession, PayloadError, NotEnoughRoom
         For what cannot work.
     """
-    source = read_script(request.path, function=request.function, files=request.files)
-    plan = plan_nodes(request.nodes)
-    _require_sense(request, plan, options)
+    source = read_script(path, function=function, files=files)
+    plan = plan_nodes(nodes)
+    problems = [*_problems_of(options), *_problems_with(plan, data, data_format)]
+    if problems:
+        raise ConfigError(problems)
     asked = given_options(RunOptions, "run_script", options)
     feed = FeedConfig(**part_of(FeedOptions, asked))
-    name = request.name or _free_name(source.path.stem)
-    config = ClusterConfig(**plan.options, **part_of(NodeOptions, asked), name=name)
+    config = ClusterConfig(**plan.options, **part_of(NodeOptions, asked), name=name or _free_name(source.path.stem))
     _require_processes(config, source)
-    spark = request.spark or getattr(request.data, "sparkSession", None)
-    data = open_rows(request.data, spark)
-    versions = _versions_of(request, source)
-    cluster = make_cluster(
-        run_sent_script, _sent(request, source, plan), spark=spark, config=config, chief_stays_here=False
+    spark = spark or getattr(data, "sparkSession", None)
+    data = open_rows(data, spark)
+    versions = None
+    if output_dir is not None or keep_versions is not None:
+        versions = Versions.make(output_dir or Path(_OUTPUT) / source.path.stem, keep_versions)
+    sent = SentScript(
+        home=str(source.path.parent),
+        name=source.path.name,
+        files=source.files,
+        params=plan.params,
+        function=function,
+        data_format=data_format,
     )
-    rows = None if data is None else ScriptRows(data, feed)
-    run = ScriptRun(cluster, source.path, rows=rows, versions=versions)
+    cluster = make_cluster(run_sent_script, sent, spark=spark, config=config, chief_stays_here=False)
+    run = ScriptRun(cluster, source.path, data=data, feed=feed, versions=versions)
     with _lock:
         _runs.append(run)
     return run
@@ -95,15 +99,17 @@ def _numbered(stem: str, number: int) -> str:
     return stem if number == 1 else f"{stem}-{number}"
 
 
-def _require_sense(request: ScriptRequest, plan: NodePlan, options: RunOptions) -> None:
-    counted = [name for name in NodeCounts.__annotations__ if name in options]
-    problems = [f"{name}: the list of nodes says which there are; leave it out" for name in counted]
-    if request.data_format not in DATA_FORMATS:
-        problems.append(f"data_format={request.data_format!r}: use one of {', '.join(DATA_FORMATS)}")
-    if plan.reads_data and request.data is None:
-        problems.append("nodes: a parameter names {data_dir}, but there is no data: give data=...")
-    if problems:
-        raise ConfigError(problems)
+def _problems_of(options: RunOptions) -> Iterator[str]:
+    for name in NodeCounts.__annotations__:
+        if name in options:
+            yield f"{name}: the list of nodes says which there are; leave it out"
+
+
+def _problems_with(plan: NodePlan, data: Any, data_format: str) -> Iterator[str]:
+    if data_format not in DATA_FORMATS:
+        yield f"data_format={data_format!r}: use one of {', '.join(DATA_FORMATS)}"
+    if plan.reads_data and data is None:
+        yield "nodes: a parameter names {data_dir}, but there is no data: give data=..."
 
 
 def _require_processes(config: ClusterConfig, source: ScriptSource) -> None:
@@ -113,24 +119,6 @@ def _require_processes(config: ClusterConfig, source: ScriptSource) -> None:
         raise ConfigError(
             [f"local={config.local!r}: {source.path.name} becomes the main program of a process; {advice}"]
         )
-
-
-def _versions_of(request: ScriptRequest, source: ScriptSource) -> Versions | None:
-    """Return where the output is kept, if versions were asked for."""
-    if request.output_dir is None and request.keep_versions is None:
-        return None
-    return Versions.make(request.output_dir or Path(_OUTPUT) / source.path.stem, request.keep_versions)
-
-
-def _sent(request: ScriptRequest, source: ScriptSource, plan: NodePlan) -> SentScript:
-    return SentScript(
-        home=str(source.path.parent),
-        name=source.path.name,
-        files=source.files,
-        params=plan.params,
-        function=request.function,
-        data_format=request.data_format,
-    )
 
 
 _FORMATS = {

@@ -369,14 +369,14 @@ class ClusterState:
 
     # ---- requests and time ------------------------------------------------------------------------------------------
 
-    def stop(self, now_s: float, *, grace_s: float | None = None, reason: str = "") -> list[Instruction]:
+    def stop(self, now_s: float, *, grace_s: float | None = None) -> list[Instruction]:
         """End all nodes: the user has asked for it."""
         grace_s = self._grace_s if grace_s is None else grace_s
         if self._over:
             return []
         if self._state.ended or self._finishing:
             return self._stop_nodes(grace_s)
-        self._reason = reason
+        self._reason = ""
         self._ended_s = now_s
         self._patience_s = max(self._patience_s, grace_s)
         instructions = [*self._cluster_state(RunState.STOPPING, now_s), *self._stop_nodes(grace_s)]

@@ -6,9 +6,9 @@ stacks, since a node that waits in a collective looks like the one it waits for.
 
 from __future__ import annotations
 
-import itertools
+import functools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tfos_lab.core import messages as m
 from tfos_lab.core.messages import Condition
@@ -16,7 +16,9 @@ from tfos_lab.core.roles import role_of
 from tfos_lab.core.states import NodeState
 from tfos_lab.driver.state.cluster_state import ClusterState
 from tfos_lab.driver.state.events import NodeView
-from tfos_lab.driver.state.instructions import Failure, Instruction, SendTo
+from tfos_lab.driver.state.feed_state import FeedState
+from tfos_lab.driver.state.instructions import Failure, Instruction
+from tfos_lab.driver.state.questions import Questions
 
 # A child has so long to answer; and so long where the cluster is about to fail for a cause that is not known yet.
 _PATIENCE_S = 5.0
@@ -37,26 +39,15 @@ class Suspicion:
     expected: bool
 
 
-@dataclass
-class _Inquiry:
-    """All nodes that run have been asked for their stacks; ``explains`` is set where a failure waits for its cause."""
-
-    number: int
-    ranks: set[int]
-    until_s: float
-    explains: bool
-    answers: dict[int, m.Stacks] = field(default_factory=dict)
-
-
 class Hangs:
     """Watches the nodes of one start.
 
     Parameters
     ----------
-    cluster_state : ClusterState
-        The nodes; hung ones are marked there, or fail it.
-    with_rows : callable
-        Returns the names of the nodes that hold rows which they have not taken.
+    cluster_state, feed_state : ClusterState, FeedState
+        The nodes and their rows; hung ones are marked, or fail the cluster.
+    questions : Questions
+        What they are asked.
     timeout_s : float
         How long a node may show no sign; 0 for ever.
     fails : bool
@@ -64,29 +55,27 @@ class Hangs:
     """
 
     def __init__(
-        self, cluster_state: ClusterState, with_rows: Callable[[], list[str]], *, timeout_s: float, fails: bool
+        self,
+        cluster_state: ClusterState,
+        feed_state: FeedState,
+        questions: Questions,
+        *,
+        timeout_s: float,
+        fails: bool,
     ) -> None:
         self._cluster_state = cluster_state
-        self._with_rows = with_rows
+        self._feed_state = feed_state
+        self._questions = questions
         self._timeout_s = timeout_s
         self._fails = fails
-        self._numbers = itertools.count(1)
-        self._inquiry: _Inquiry | None = None
+        self._asks = False
         self._next_s = 0.0
         self._explained = False
 
-    def handle(self, message: m.Stacks, now_s: float) -> list[Instruction]:
-        """Take a node's answer; requests of our own have numbers below 0, and others are not ours."""
-        inquiry = self._inquiry
-        if inquiry is None or message.request != inquiry.number:
-            return []
-        inquiry.answers[message.rank] = message
-        return self._conclude(inquiry, now_s) if inquiry.ranks <= set(inquiry.answers) else []
-
     def tick(self, now_s: float) -> list[Instruction]:
-        """Ask nodes, or give up waiting for their answers; called often."""
-        if (inquiry := self._inquiry) is not None:
-            return self._conclude(inquiry, now_s) if now_s > inquiry.until_s else []
+        """Ask nodes if some may hang; called often."""
+        if self._asks:
+            return []
         state = self._cluster_state
         if state.state.is_ending:
             return []
@@ -110,30 +99,32 @@ class Hangs:
 
     def _ask(self, patience_s: float, now_s: float, *, explains: bool = False) -> list[Instruction]:
         ranks = {rank for rank, view in enumerate(self._cluster_state.views) if _may_hang(view)}
-        number = -next(self._numbers)
-        self._inquiry = _Inquiry(number, ranks, now_s + patience_s + _EXTRA_S, explains)
+        until_s = now_s + patience_s + _EXTRA_S
         if explains:
-            self._cluster_state.causes.hold(self._inquiry.until_s + _EXTRA_S)
-        wanted = m.StacksWanted(request=number, patience_s=patience_s)
-        return [SendTo(rank, wanted) for rank in sorted(ranks)]
+            self._cluster_state.causes.hold(until_s + _EXTRA_S)
+        self._asks = True
+        then = functools.partial(self._conclude, frozenset(ranks), explains=explains)
+        return self._questions.ask(ranks, m.StacksWanted(request=0, patience_s=patience_s), until_s, then)
 
-    def _conclude(self, inquiry: _Inquiry, now_s: float) -> list[Instruction]:
-        self._inquiry = None
+    def _conclude(
+        self, asked: frozenset[int], answers: Mapping[int, m.Stacks], now_s: float, *, explains: bool
+    ) -> list[Instruction]:
+        self._asks = False
         self._next_s = now_s + self._timeout_s
         views = self._cluster_state.views
         has_begun = any(_has_begun(view) for view in views)
-        with_rows = self._with_rows()
+        with_rows = self._feed_state.with_rows
         suspicions = {
             rank: Suspicion(
                 views[rank],
-                inquiry.answers.get(rank) or m.Stacks(rank, inquiry.number, Condition.AWAY, ""),
+                answers.get(rank) or m.Stacks(rank, 0, Condition.AWAY, ""),
                 self._is_idle(views[rank]),
                 has_begun or views[rank].name in with_rows,
             )
-            for rank in sorted(inquiry.ranks)
+            for rank in sorted(asked)
             if _may_hang(views[rank])
         }
-        if inquiry.explains:
+        if explains:
             return self._explain(suspicions, now_s)
         hung = find_hung(suspicions)
         texts = {rank: self._text(suspicions[rank], with_rows) for rank in hung}

@@ -7,7 +7,8 @@ any other work.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import functools
+from collections.abc import Mapping
 
 from tfos_lab.core import messages as m
 from tfos_lab.core.states import NodeState
@@ -15,24 +16,13 @@ from tfos_lab.driver.state.cluster_state import ClusterState
 from tfos_lab.driver.state.events import NodeView, RowsUntouched
 from tfos_lab.driver.state.feed_state import FeedState, Untouched
 from tfos_lab.driver.state.hangs import doing
-from tfos_lab.driver.state.instructions import Failure, Instruction, Publish, SendTo
+from tfos_lab.driver.state.instructions import Failure, Instruction, Publish
+from tfos_lab.driver.state.questions import Questions
 from tfos_lab.texts import format_count
 
 _ANSWER_S = 2.5
 # An agent needs longer for a child that does not answer.
 _PATIENCE_S = 4.8
-# Requests of ours; those of `Hangs` count from -1 down.
-_FIRST_REQUEST = -1_000_000
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """A node that is about to fail the run has been asked for its stacks."""
-
-    rank: int
-    number: int
-    until_s: float
-    message: str
 
 
 class UnreadWatch:
@@ -42,31 +32,27 @@ class UnreadWatch:
     ----------
     cluster_state, feed_state : ClusterState, FeedState
         The nodes and their rows.
+    questions : Questions
+        What the nodes are asked.
     warn_s : float
         How long a node may take none of its rows before it is warned of, if the feed's time-out is not shorter still;
         0 to watch none.
     """
 
-    def __init__(self, cluster_state: ClusterState, feed_state: FeedState, *, warn_s: float) -> None:
+    def __init__(
+        self, cluster_state: ClusterState, feed_state: FeedState, questions: Questions, *, warn_s: float
+    ) -> None:
         self._cluster_state = cluster_state
         self._feed_state = feed_state
+        self._questions = questions
         self._warn_s = warn_s
         self._warned: set[int] = set()
-        self._asked: _Asked | None = None
-
-    def handle(self, message: m.Stacks, now_s: float) -> list[Instruction]:
-        """Take a node's answer."""
-        asked = self._asked
-        if asked is None or message.request != asked.number:
-            return []
-        return self._fail(asked, message, now_s)
+        self._asks = False
 
     def tick(self, now_s: float) -> list[Instruction]:
         """Warn, or fail the run; called often."""
-        if not self._warn_s or self._cluster_state.state.is_ending:
+        if not self._warn_s or self._asks or self._cluster_state.state.is_ending:
             return []
-        if self._asked is not None:
-            return self._fail(self._asked, None, now_s) if now_s > self._asked.until_s else []
         late = {rank: one for rank, one in self._feed_state.untouched.items() if self._is_late(rank, one, now_s)}
         for rank, one in late.items():
             if one.fails and now_s - one.since_s >= one.timeout_s and _shows_nothing(self._view(rank), one.timeout_s):
@@ -97,16 +83,18 @@ class UnreadWatch:
             "have come; see whether map_fun reads them (ctx.dataset, ctx.data_feed), or raise feed_timeout (timeout "
             "of cluster.train)"
         )
-        self._asked = _Asked(rank, _FIRST_REQUEST, now_s + _PATIENCE_S, message)
-        return [SendTo(rank, m.StacksWanted(request=_FIRST_REQUEST, patience_s=_ANSWER_S))]
+        self._asks = True
+        wanted = m.StacksWanted(request=0, patience_s=_ANSWER_S)
+        then = functools.partial(self._fail, rank, message)
+        return self._questions.ask({rank}, wanted, now_s + _PATIENCE_S, then)
 
-    def _fail(self, asked: _Asked, stacks: m.Stacks | None, now_s: float) -> list[Instruction]:
-        self._asked = None
-        view = self._view(asked.rank)
+    def _fail(self, rank: int, message: str, answers: Mapping[int, m.Stacks], now_s: float) -> list[Instruction]:
+        self._asks = False
+        view, stacks = self._view(rank), answers.get(rank)
         if view.rows or view.state is not NodeState.RUNNING:
             return []  # it has begun to read, or has ended, meanwhile
         where = f"; {doing(stacks)}" if stacks is not None else ""
-        failure = Failure(view.name, "FeedTimeout", f"{asked.message}{where}", traceback=stacks.text if stacks else "")
+        failure = Failure(view.name, "FeedTimeout", f"{message}{where}", traceback=stacks.text if stacks else "")
         return self._cluster_state.fail(failure, now_s)
 
 

@@ -120,8 +120,6 @@ def _numbers_of(message: m.FromAgent) -> tuple[object, ...]:
     match message:
         case m.Reported() | m.Shown():
             return (message.time_s,)  # a step is the user's own
-        case m.Stacks():
-            return (abs(message.request),)  # requests that nobody waits for have numbers below 0
         case m.Activity(seen=seen):
             return _numbers_of_activity(seen)
         case _:

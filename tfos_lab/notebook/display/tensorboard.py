@@ -84,12 +84,10 @@ def show_tensorboard(cluster: Cluster) -> None:
 
 def view_cluster(cluster: Cluster) -> TensorBoardView:
     """Return the TensorBoard of a cluster of this notebook."""
-    publisher = cluster.publisher
-    if publisher is None:
-        raise ConfigError([f"the cluster '{cluster.name}' cannot be shown: no socket could be made for it"])
-    if publisher.tensorboard_socket is None:
-        return view_folder(publisher.log_dir, cluster.name)
-    return TensorBoardView(cluster.id, cluster.name, publisher.log_dir, publisher.link)
+    publisher, folder = cluster.publisher, cluster.event_files.folder
+    if publisher is None or publisher.tensorboard_socket is None:
+        return view_folder(folder, cluster.name)
+    return TensorBoardView(cluster.id, cluster.name, folder, publisher.link)
 
 
 def view_folder(folder: str, name: str = "") -> TensorBoardView:
