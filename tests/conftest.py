@@ -55,8 +55,8 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(items):
     """Run what one process does for minutes first, then quick tests, then those of a local session.
 
-    Processes then end together. For minutes go tests that have a timeout of their own, and a session or none, those in a
-    browser, and those that share a cluster.
+    Processes then end together. For minutes go tests that have a timeout of their own, and a session or none, those in
+    a browser, and those that share a cluster.
     """
     order = ["yarn", "long", "connect", "standalone", None, "local", "own"]
 
