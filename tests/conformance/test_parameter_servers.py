@@ -8,7 +8,7 @@ import pytest
 from tests.support.findings import findings, leave
 from tfos_lab.data import mnist
 
-pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
+pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow, pytest.mark.full]
 
 
 @pytest.fixture(scope="module")

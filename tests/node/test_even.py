@@ -256,7 +256,9 @@ def fit_unevenly(legacy, ctx):
     model.fit(tf.data.Dataset.from_tensor_slices((rows, rows)).batch(2).with_options(options), verbose=0)
 
 
-@pytest.mark.parametrize("legacy", [False, True], ids=["keras", "tf_keras"])
+@pytest.mark.parametrize(
+    "legacy", [pytest.param(False, id="keras"), pytest.param(True, id="tf_keras", marks=pytest.mark.full)]
+)
 def test_keras_refuses_own_datasets_of_different_lengths_at_once(run, legacy):
     env = {"TF_USE_LEGACY_KERAS": "1"} if legacy else {}
     with pytest.raises(NodeFailed, match=r"FeedError: the workers have different numbers of batches \(13, 12, in the"):

@@ -220,6 +220,7 @@ answer["tuned"] = [dataset.options().autotune.enabled for dataset in made]
 """
 
 
+@pytest.mark.full
 def test_the_gpus_of_a_node_share_each_batch_and_their_mean_is_that_over_its_rows():
     divided = in_tensorflow(GPUS)
     assert divided["even"][:3] == [[0, 1, 2], [3, 4, 5], [6, 7, 8]]
@@ -260,6 +261,7 @@ def fit_constant_model(args, ctx):
     return {name: values[-1] for name, values in history.history.items()}
 
 
+@pytest.mark.full
 def test_with_tf_keras_metrics_within_an_epoch_are_not_summed_over_workers(run):
     cluster = run(fit_constant_model, "slowly", env={"TF_USE_LEGACY_KERAS": "1"})
     results, metrics = cluster.wait(timeout=120), cluster.metrics
