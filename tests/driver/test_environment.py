@@ -262,6 +262,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.full
 def test_it_works_through_the_link_that_yarn_makes_in_a_container(packed, tmp_path):
     container, unpacked = tmp_path / "container_01", tmp_path / "filecache/11/env.tar.gz"
     container.mkdir()

@@ -367,6 +367,7 @@ def test_a_plain_program_has_it_with_a_local_context(tmp_path):
     assert done.stdout == "['chief-0']\n", done.stderr
 
 
+@pytest.mark.full
 def test_a_process_that_is_forked_later_opens_its_own(tmp_path):
     done = run(
         f"""
@@ -400,6 +401,7 @@ def test_a_notebook_has_it_from_the_import_of_tensorflow_on(tmp_path):
     assert done.stdout == "['f'] True\n", done.stderr
 
 
+@pytest.mark.full
 def test_ctrl_c_ends_what_waits_for_a_store():
     done = run(
         """
@@ -421,6 +423,7 @@ def test_ctrl_c_ends_what_waits_for_a_store():
     assert done.stdout == "interrupted\n", done.stderr
 
 
+@pytest.mark.full
 def test_a_tensorflow_that_takes_no_file_systems_is_one_sentence():
     done = run(
         """
