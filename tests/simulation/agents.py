@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 PS_PATIENCE_S = 1.0
 LAST_GRACE_S = 5.0
 DRIVER_TIMEOUT_S = 600.0
+# A child whose agent is stopped for so long ends, and takes the agent with it.
+CHILD_WATCHES_S = 7.0
 
 _STOPPED = m.Outcome(kind="stopped")
 _KILLED = m.Outcome(kind="exited", exit_code=-9)
@@ -331,8 +333,8 @@ class Agent:
             orphaned = m.Outcome(kind="exited", exit_code=-9, orphaned=True)
             self.world.at(self.world.between(0.0, 0.1), self.child_ends, orphaned)
         self._after(self.world.between(0.0, 0.02), leave)
-        if self.stands == "stopped":  # its fork server has it go on, and leave
-            self.ask_to_leave()
+        if self.stands == "stopped":
+            self.world.at(CHILD_WATCHES_S, self.go, -9, "is killed")
 
     # ---- faults -----------------------------------------------------------------------------------------------------
 
@@ -340,6 +342,15 @@ class Agent:
         """Do nothing for a while: ``"stopped"``, or ``"hangs"``, while signs of life are sent."""
         self.stands, self._stands_since_s = how, self.world.now_s
         self.world.at(for_s, self._go_on, how)
+        if how == "stopped" and for_s > CHILD_WATCHES_S:
+            self.world.at(CHILD_WATCHES_S + self.world.between(0.0, 1.0), self._child_leaves)
+
+    def _child_leaves(self) -> None:
+        """The child sees that its agent is stopped: it ends, and has the agent go on and leave."""
+        if self.stands == "stopped" and self.child is not None and not self.child.is_stopped:
+            self.child_ends(_KILLED)
+            self.world.at(0.1, self._go_on, "stopped")
+            self.world.at(self.world.between(0.1, 0.5), self.go, 0, "was ended by its child")
 
     def _go_on(self, how: str) -> None:
         if self.stands != how or not self.is_there:

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tfos_lab.core import messages as m
-from tfos_lab.core.frames import FrameSocket
+from tfos_lab.core.frames import FrameSocket, peer_of
 from tfos_lab.core.processes import adopt_orphans, set_process_name
 from tfos_lab.errors import PayloadError
 from tfos_lab.node import keyboard
+from tfos_lab.node.agent_watch import AgentWatch
 from tfos_lab.node.files.working_folder import FOLDER, own_what_is_written
 from tfos_lab.node.forkserver.requests import ChildSpec
 from tfos_lab.node.stacks import register_dump
@@ -46,7 +47,7 @@ def run(body: bytes, fds: list[int]) -> int:
     start = m.decode_to_agent(control.receive().data)
     assert isinstance(start, m.Start)
     register_dump(Path(spec.environ.get("TFOS_LAB_SCRATCH", "")))
-    session = NodeSession(control, start, port=port, ends_with_agent=True)
+    session = NodeSession(control, start, port=port, agent=AgentWatch(peer_of(sock)))
     outcome = _run_function(session, start)
     _flush()
     session.send_ended(outcome)

@@ -22,6 +22,7 @@ from tfos_lab.core.roles import Role
 from tfos_lab.core.states import NodeState
 from tfos_lab.node.activity.sampler import ActivitySampler
 from tfos_lab.node.activity.steps import FITS
+from tfos_lab.node.agent_watch import CHECK_S, AgentWatch
 from tfos_lab.node.context.context import NodeContext
 from tfos_lab.node.feed.reader import FeedReader
 from tfos_lab.node.interactive.inbox import INBOX
@@ -42,8 +43,8 @@ class NodeSession:
         The connection to the agent.
     start : Start
         What the driver says about this node.
-    ends_with_agent : bool
-        Whether the agent is another process, with which this one ends.
+    agent : AgentWatch, optional
+        The agent that this process ends with; None where it is part of this process.
     port : socket.socket, optional
         Holds the node's port for TensorFlow.
     scratch : Path, optional
@@ -55,7 +56,7 @@ class NodeSession:
         control: FrameSocket,
         start: m.Start,
         *,
-        ends_with_agent: bool = False,
+        agent: AgentWatch | None = None,
         port: socket.socket | None = None,
         scratch: Path | None = None,
     ) -> None:
@@ -65,7 +66,7 @@ class NodeSession:
         self._rank = start.rank
         self._lock = threading.Lock()
         self._finish = threading.Event()
-        self._ends_with_agent = ends_with_agent
+        self._agent = agent
         self.feed = FeedReader(self._rank, self._send)
         self._lock_step = LockStep(start, self._send)
         self.context = NodeContext(
@@ -92,7 +93,9 @@ class NodeSession:
     def _receive(self) -> None:
         with contextlib.suppress(ConnectionClosed, OSError, ValueError):
             while True:
-                self._handle(m.decode_to_agent(self._control.receive().data))
+                for frame in self._control.available(CHECK_S):
+                    self._handle(m.decode_to_agent(frame.data))
+                self._look_after_agent()
         self._on_orphaned()
 
     def _handle(self, message: m.ToAgent) -> None:
@@ -109,9 +112,14 @@ class NodeSession:
         else:
             self.feed.handle(message)
 
+    def _look_after_agent(self) -> None:
+        if self._agent is not None and self._agent.agent_is_gone():
+            self._agent.end_agent()
+            self._on_orphaned()
+
     def _on_orphaned(self) -> None:
         """The agent has ended: nobody is left who wants the result."""
-        if self._ends_with_agent:
+        if self._agent is not None:
             kill_below(os.getpid())
             os._exit(_ORPHANED)
         self._finish.set()

@@ -35,11 +35,6 @@ class Endings:
         self._left_until: dict[int, float] = {}
 
     @property
-    def running(self) -> list[int]:
-        """The processes that have been forked here, and have not ended."""
-        return list(self._grace_s)
-
-    @property
     def timeout_s(self) -> float:
         """How long the loop may wait before the next `tick`."""
         return _BUSY_S if self.pending else _IDLE_S

@@ -120,12 +120,16 @@ class ForkServer:
         if self._had_watched_pid and not self._watched_pids and not self._lifetime.outlives:
             return True
         is_idle = time.monotonic() - self._last_use > self._lifetime.idle_s
-        return bool(self._askers or is_idle) and not self._endings.running
+        return bool(self._askers or is_idle) and not self._busy
 
     def _refuse_to_end(self) -> None:
         """Answer those who have asked for the end, if processes run; what has come with their request is known now."""
-        while self._askers and (busy := len(self._endings.running)):
+        while self._askers and (busy := len(self._busy)):
             self._send(self._askers.pop(), FailedReply(reason=f"{busy} processes run that were forked from it"))
+
+    @property
+    def _busy(self) -> list[_Client]:
+        return [client for client in self._clients if client.pid]
 
     def _withdraw(self) -> bool:
         """Take the socket away, so that nobody connects any more; put it back if somebody has just done so."""
@@ -139,9 +143,9 @@ class ForkServer:
         return True
 
     def _end_all(self) -> None:
-        """Ask all to end that were forked here: also those that have been kept, one of which may be stopped."""
-        for pid in self._endings.running:
-            self._endings.end(pid)
+        for client in self._clients:
+            if client.pid and not client.kept:
+                self._endings.end(client.pid)
 
     def finish(self) -> None:
         """End what is left; another fork server may take this one's place meanwhile."""
@@ -178,7 +182,7 @@ class ForkServer:
             case KeepRequest():
                 client.kept = True
             case StatusRequest():
-                self._send(client, StatusReply(processes=len(self._endings.running), users=sorted(self._watched_pids)))
+                self._send(client, StatusReply(processes=len(self._busy), users=sorted(self._watched_pids)))
             case EndRequest():
                 self._askers.append(client)
             case SpawnRequest():
