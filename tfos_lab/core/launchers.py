@@ -36,7 +36,7 @@ class LauncherTraits:
     spans_hosts : bool
         Nodes may be on other hosts: the driver listens on an address that they can reach, and rows are encrypted.
     checks_capacity : bool
-        Nodes share this machine, so their number is checked against its memory, processes and open files.
+        Nodes share this machine, so their number is checked against its cores and memory.
     max_nodes : int or None
         The most nodes that it starts, whatever is asked for.
     """
