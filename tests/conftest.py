@@ -95,7 +95,7 @@ _FULL_FOLDERS = {
     "soak",
     "support",
 }
-_LONG_ON_STANDALONE = {"compat", "conformance", "examples", "faults"}
+_LONG_ON_STANDALONE = {"conformance", "faults"}
 _FULL_MARKS = {"browser", "whole_notebook", "package"}
 _FULL_FIXTURES = {"standalone", "standalone_cluster", "yarn", "new_spark"}
 
@@ -113,9 +113,9 @@ def _is_full(item):
 def _group_of(item):
     """Return which tests run in the same process as this one, as they share what takes seconds to start.
 
-    YARN, the Connect server, JupyterLab and the kernels of notebooks start once. A standalone cluster starts once for
-    each folder that keeps it busy for minutes, as a process would take too long for all of them, and once for all
-    others. Other tests share what their file keeps.
+    YARN, the Connect server, JupyterLab, the kernels of notebooks and the session of the examples start once. A
+    standalone cluster starts once for each folder that keeps it busy for minutes, as a process would take too long for
+    all of them, and once for all others. Other tests share what their file keeps.
     """
     names = set(getattr(item, "fixturenames", ()))
     mode = _session_of(item)
@@ -126,7 +126,7 @@ def _group_of(item):
         return mode
     if mode == "standalone" or names & {"standalone", "standalone_cluster"}:
         return f"standalone, {folder if folder in _LONG_ON_STANDALONE else 'others'}"
-    if folder == "browser":
+    if folder in ("browser", "examples"):
         return folder
     if place := getattr(getattr(item, "callspec", None), "params", {}).get("kernel"):
         return f"{folder}, {place}"

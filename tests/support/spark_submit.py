@@ -1,4 +1,4 @@
-"""Runs the programs of ``examples/`` as users do: with spark-submit, on the tests' standalone cluster."""
+"""Runs the programs of ``examples/`` as users do: with spark-submit, on local Spark or on a cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATIENCE_S = 400
 
 
 class Submit:
-    """Runs programs with spark-submit, in a folder, with two executors of two cores each."""
+    """Runs programs with spark-submit, in a folder; on a cluster with two executors of two cores each."""
 
     def __init__(self, master: str, folder: Path) -> None:
         self.folder = folder
