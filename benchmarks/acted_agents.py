@@ -22,6 +22,7 @@ import msgspec
 from tfos_lab.core import messages as m
 from tfos_lab.core.link import Link
 from tfos_lab.core.processes import allow_descriptors
+from tfos_lab.core.states import NodeState
 from tfos_lab.node.driver_link import HEARTBEAT_S
 
 # Each agent acts so often, and sooner while it waits for its start; one of thousands has less to do.
@@ -140,7 +141,7 @@ class ActedAgent:
         match _kind_of(data):
             case "Start":
                 self._started = True
-                for state in ("importing", "starting", "running"):
+                for state in (NodeState.IMPORTING, NodeState.STARTING, NodeState.RUNNING):
                     self.send(m.Progressed(self._rank, state, os.getpid()))
             case "Stop" | "Finish":
                 self._working = False

@@ -110,9 +110,10 @@ NOT_SENT = [
     (m.encode(m.Heartbeat(rank=0)), "Heartbeat (in the name of rank 0)"),
     (m.encode(m.Heartbeat(rank=2**40)), "Heartbeat (there is no rank 1099511627776)"),
     (m.encode(m.Reserve(0, "host", "host:0", 1, "e0", [])), "Reserve (in the name of rank 0)"),
-    (m.encode(m.Activity(1, m.NodeActivity(cpu=float("nan")))), "Activity (the number nan"),
-    (m.encode(m.Progressed(1, "dancing")), "Progressed (the state 'dancing'"),
-    (m.encode(m.Heartbeat(1, spooled_bytes=-7)), "Heartbeat (the number -7"),
+    (m.encode(m.Activity(1, m.NodeActivity(cpu=float("nan")))), "a message that cannot be decoded (Expected `float`"),
+    (m.encode(m.Progressed(1, "dancing")), "a message that cannot be decoded (Invalid enum value 'dancing'"),
+    (m.encode(m.Progressed(1, "stopped")), "Progressed (the state stopped"),
+    (m.encode(m.Heartbeat(1, spooled_bytes=-7)), "a message that cannot be decoded (Expected `int`"),
     (b"\xc1 nonsense", "a message that cannot be decoded"),
 ]
 

@@ -10,7 +10,7 @@ from tfos_lab.core import messages as m
 from tfos_lab.core.config import ClusterConfig, assign_roles
 from tfos_lab.core.messages import Condition
 from tfos_lab.driver.state.cluster_state import ClusterState
-from tfos_lab.driver.state.events import RowsUntouched
+from tfos_lab.driver.state.events import Noted
 from tfos_lab.driver.state.feed_state import FeedState
 from tfos_lab.driver.state.instructions import Publish
 from tfos_lab.driver.state.questions import Questions
@@ -224,14 +224,14 @@ class Fed:
         return self.watch.tick(self.now)
 
     def warnings(self, instructions):
-        return [i.event for i in instructions if isinstance(i, Publish) and isinstance(i.event, RowsUntouched)]
+        return [i.event.text for i in instructions if isinstance(i, Publish) and isinstance(i.event, Noted)]
 
 
 def test_a_node_that_takes_none_of_its_rows_is_warned_of_once():
     rig = Fed()
     assert rig.at(59) == []
     [warning] = rig.warnings(rig.at(60))
-    assert (warning.node, warning.rows, warning.waited_s) == ("worker:0", 10, 60.0)
+    assert warning.startswith("worker:0 has taken none of its 10 rows, which had all come 60 s ago: ")
     assert rig.at(61) == rig.at(300) == []
 
 

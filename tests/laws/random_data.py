@@ -50,8 +50,8 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
 
 
 def _strategy(info: Any) -> st.SearchStrategy[Any]:
-    if type(info) in _LEAVES:
-        return _LEAVES[type(info)]
+    if type(info) in _LEAVES or isinstance(info, inspect.LiteralType):
+        return _leaf(info)
     match info:
         case inspect.StructType() | inspect.DataclassType() | inspect.NamedTupleType():
             fields = {field.name: _strategy(field.type) for field in info.fields}
@@ -69,6 +69,16 @@ def _strategy(info: Any) -> st.SearchStrategy[Any]:
         case inspect.DictType():
             return st.dictionaries(_strategy(info.key_type), _strategy(info.value_type), max_size=3)
     raise AssertionError(f"no random values for {info}")
+
+
+def _leaf(info: Any) -> st.SearchStrategy[Any]:
+    if isinstance(info, inspect.LiteralType):
+        return st.sampled_from(info.values)
+    if getattr(info, "ge", None) is None:
+        return _LEAVES[type(info)]
+    if isinstance(info, inspect.FloatType):
+        return st.floats(info.ge, info.lt, exclude_max=True)
+    return st.one_of(st.integers(info.ge, 40), st.integers(info.ge, info.lt - 1))
 
 
 # ---- damage ---------------------------------------------------------------------------------------------------------

@@ -11,9 +11,11 @@ import functools
 import operator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
+
+from tfos_lab.core.states import NodeState
 
 # ---- what several topics share ---------------------------------------------------------------------------------------
 
@@ -24,11 +26,19 @@ TRAIN, VALIDATION = "train", "validation"
 # How often the rows of a split are read: whenever the function asks for them.
 KEPT = 1 << 30
 
+# Numbers as nodes send them: decoding refuses others, and floats that are no number. Bytes and rows stay far below the
+# limit, up to which JavaScript counts. A number is -1 where it is not known, as the rank is to a task of Spark's; a
+# share of the time may come out as a little less than nothing.
+_MOST = 1 << 53
+Count = Annotated[int, msgspec.Meta(ge=0, lt=_MOST)]
+Number = Annotated[int, msgspec.Meta(ge=-1, lt=_MOST)]
+Amount = Annotated[float, msgspec.Meta(ge=-1, lt=_MOST)]
+
 
 class FromAgent(msgspec.Struct, tag=True, frozen=True):
     """Base of what agents send, each with the name of its type; children send through them."""
 
-    rank: int
+    rank: Number
 
 
 class ToAgent(msgspec.Struct, tag=True, frozen=True):
@@ -119,7 +129,7 @@ class Outcome(msgspec.Struct, frozen=True):
     was killed with the process that it was forked from.
     """
 
-    kind: str
+    kind: Literal["returned", "raised", "exited", "stopped"]
     value: bytes = b""
     error: str = ""
     message: str = ""
@@ -141,23 +151,23 @@ class Reserve(FromAgent, frozen=True):
 
     host: str
     address: str
-    pid: int
+    pid: Number
     executor: str
     gpus: list[str]
-    gpu_count: int = 0
+    gpu_count: Number = 0
 
 
 class Heartbeat(FromAgent, frozen=True):
     """Sent every second; silence means that the node is lost. Its feeds have stored ``spooled_bytes`` so far."""
 
-    spooled_bytes: int = 0
+    spooled_bytes: Number = 0
 
 
 class Progressed(FromAgent, frozen=True):
     """The node's child has reached ``state``: ``"importing"``, ``"starting"``, ``"running"`` or ``"serving"``."""
 
-    state: str
-    pid: int = 0
+    state: NodeState
+    pid: Number = 0
 
 
 class Reported(FromAgent, frozen=True):
@@ -166,7 +176,7 @@ class Reported(FromAgent, frozen=True):
     step: int | None
     total_steps: int | None
     metrics: dict[str, float]
-    time_s: float
+    time_s: Amount
 
 
 class Picture(msgspec.Struct, tag=True, frozen=True):
@@ -206,7 +216,7 @@ class Shown(FromAgent, frozen=True):
     name: str
     step: int | None
     content: Picture | Table | Matrix | Unshown
-    time_s: float
+    time_s: Amount
 
 
 class SavesTo(FromAgent, frozen=True):
@@ -358,26 +368,26 @@ class NodeActivity:
     """
 
     step: int | None = None
-    step_s: float | None = None
-    waits_rows: float = 0.0
-    waits_data: float = 0.0
-    waits_peers: float = 0.0
-    computes: float = 0.0
-    python: float = 0.0
-    rows_s: float = 0.0
+    step_s: Amount | None = None
+    waits_rows: Amount = 0.0
+    waits_data: Amount = 0.0
+    waits_peers: Amount = 0.0
+    computes: Amount = 0.0
+    python: Amount = 0.0
+    rows_s: Amount = 0.0
     where: str = ""
     has_gpu_peers: bool = False
-    cpu: float = 0.0
-    memory_bytes: int = 0
-    host_cpu: float = 0.0
-    host_memory: float = 0.0
-    host_cores: int = 0
-    gpu: float | None = None
-    gpu_memory_bytes: int | None = None
+    cpu: Amount = 0.0
+    memory_bytes: Count = 0
+    host_cpu: Amount = 0.0
+    host_memory: Amount = 0.0
+    host_cores: Count = 0
+    gpu: Amount | None = None
+    gpu_memory_bytes: Count | None = None
     trains_alone: bool = False
-    idle_s: float = 0.0
+    idle_s: Amount = 0.0
     last_sign: str = ""
-    slower: float | None = None
+    slower: Amount | None = None
 
     @property
     def is_known(self) -> bool:
@@ -400,15 +410,15 @@ class Activity(FromAgent, frozen=True):
 class LogRecord(msgspec.Struct, frozen=True, array_like=True):
     """Bytes that the child wrote to one stream at one time (seconds since the epoch)."""
 
-    time_s: float
-    stream: str
+    time_s: Amount
+    stream: Literal["stdout", "stderr"]
     data: bytes
 
 
 class Logs(FromAgent, frozen=True):
     """A batch of log records, in order; ``sequence`` counts batches of this node from 0."""
 
-    sequence: int
+    sequence: Number
     records: list[LogRecord]
 
 
@@ -427,7 +437,7 @@ PIECE_BYTES = 1 << 18
 class PayloadWanted(FromAgent, frozen=True):
     """Send the piece that begins at ``offset``."""
 
-    offset: int
+    offset: Number
 
 
 class PayloadPiece(ToAgent, frozen=True):
@@ -443,7 +453,7 @@ class ListedFile(msgspec.Struct, frozen=True, array_like=True):
     """A file of a node; ``name`` is its path below the folder, and one that is not ``settled`` may still be written."""
 
     name: str
-    size_bytes: int
+    size_bytes: Count
     changed_ns: int = 0
     settled: bool = True
 
@@ -457,10 +467,10 @@ class FilesListed(FromAgent, frozen=True):
     """
 
     folder: str
-    number: int
+    number: Number
     files: list[ListedFile]
     last: bool = False
-    links: int = 0
+    links: Number = 0
     probe: str = ""
 
 
@@ -482,7 +492,7 @@ class FilePiece(FromAgent, frozen=True):
 
     folder: str
     name: str
-    offset: int
+    offset: Number
     data: bytes
     problem: str = ""
 
@@ -516,8 +526,8 @@ class OutputSettled(FromAgent, frozen=True):
     """
 
     place: str = ""
-    dropped: int = 0
-    dropped_bytes: int = 0
+    dropped: Number = 0
+    dropped_bytes: Number = 0
 
 
 class EventFilesPut(FromAgent, frozen=True):
@@ -566,7 +576,7 @@ class Stacks(FromAgent, frozen=True):
     ``place`` is the user's line that it is in, ``call`` the function that this has called; "" where that is not known.
     """
 
-    request: int
+    request: Number
     condition: Condition
     text: str
     place: str = ""
@@ -592,10 +602,10 @@ class Profiled(FromAgent, frozen=True):
     fetches piece by piece; or there is none, as ``note`` says.
     """
 
-    request: int
-    period_s: float = 0.0
-    samples: list[tuple[list[str], int]] = msgspec.field(default_factory=list)
-    files: dict[str, int] = msgspec.field(default_factory=dict)
+    request: Number
+    period_s: Amount = 0.0
+    samples: list[tuple[list[str], Count]] = msgspec.field(default_factory=list)
+    files: dict[str, Count] = msgspec.field(default_factory=dict)
     note: str = ""
     problem: str = ""
 
@@ -610,9 +620,9 @@ class StepsAhead(FromAgent, frozen=True):
     node. With ``drop``, it ends on all nodes with the first.
     """
 
-    dataset_id: int
-    passage: int
-    runs: list[tuple[int, int]]
+    dataset_id: Number
+    passage: Number
+    runs: list[tuple[Count, Count]]
     ended: bool = False
     drop: bool = False
 
@@ -660,7 +670,7 @@ class InterruptCell(ToAgent, frozen=True):
 class CellWrote(FromAgent, frozen=True):
     """Text that a cell has written to ``stream``, since the last such message."""
 
-    cell: int
+    cell: Number
     stream: str
     text: str
 
@@ -668,7 +678,7 @@ class CellWrote(FromAgent, frozen=True):
 class CellEnded(FromAgent, frozen=True):
     """A cell has ended, and all that it wrote has been sent; ``names`` are those that cells have made on this node."""
 
-    cell: int
+    cell: Number
     outcome: Outcome
     names: list[str]
 
@@ -703,7 +713,7 @@ class FeedOpen(ToAgent, frozen=True):
 class FeedReady(FromAgent, frozen=True):
     """The node's endpoints are open; ``locations`` are Flight locations, the nearest first."""
 
-    feed: int
+    feed: Number
     locations: list[str]
 
 
@@ -714,12 +724,12 @@ class AttemptStored(FromAgent, frozen=True):
     complete.
     """
 
-    feed: int
-    partition: int
+    feed: Number
+    partition: Count
     attempt: str
-    rows: int
-    size_bytes: int
-    leftover: int = 0
+    rows: Count
+    size_bytes: Count
+    leftover: Count = 0
     shapes: dict[str, list[int]] = msgspec.field(default_factory=dict)
 
 
@@ -765,8 +775,8 @@ class DatasetOpened(FromAgent, frozen=True):
     The steps of its epochs can now be planned.
     """
 
-    dataset_id: int
-    batch_size: int
+    dataset_id: Number
+    batch_size: Annotated[int, msgspec.Meta(ge=1, lt=_MOST)]
     remainder: str | None
     shuffle: bool = False
     queue: str = INPUT_QUEUE
@@ -832,8 +842,8 @@ class FilesFound(FromAgent, frozen=True):
     files, or ``problem`` says on which ``host`` it failed, and why.
     """
 
-    feed: int
-    blocks: dict[int, list[tuple[int, int]]]
+    feed: Number
+    blocks: dict[Count, list[tuple[Count, Count]]]
     done: bool = False
     problem: str = ""
     host: str = ""
@@ -903,15 +913,15 @@ class RowsTaken(FromAgent, frozen=True):
     ``feeds`` maps each feed that is no part of a stream to its epochs read and rows taken.
     """
 
-    rows: int
-    epoch: int
-    feeds: dict[int, tuple[int, int]] = msgspec.field(default_factory=dict)
+    rows: Number
+    epoch: Number
+    feeds: dict[Count, tuple[Count, Count]] = msgspec.field(default_factory=dict)
 
 
 class FeedRead(FromAgent, frozen=True):
     """The node's function has taken the last row of a feed that is part of a stream."""
 
-    feed: int
+    feed: Number
 
 
 class FeedStopped(FromAgent, frozen=True):
@@ -954,14 +964,14 @@ class ExchangeRows(ToAgent, frozen=True):
 class ExchangeTaken(FromAgent, frozen=True):
     """The child has read the file of one `ExchangeRows`: another may be sent."""
 
-    exchange: int
+    exchange: Number
 
 
 class ExchangeResults(FromAgent, frozen=True):
     """The results of the next ``rows`` rows of an exchange, as an Arrow IPC stream."""
 
-    exchange: int
-    rows: int
+    exchange: Number
+    rows: Number
     data: bytes
 
 
@@ -980,8 +990,8 @@ class ExchangeDropped(ToAgent, frozen=True):
 class RowsAnswered(FromAgent, frozen=True):
     """The node has answered another ``rows`` rows of an inference; with the ``last``, a partition is done."""
 
-    inference: int
-    rows: int
+    inference: Number
+    rows: Number
     last: bool = False
 
 

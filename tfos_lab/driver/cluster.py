@@ -58,12 +58,10 @@ from tfos_lab.driver.state.events import (
     MetricsReported,
     NodeStartedAgain,
     NodeView,
-    RowsUnread,
-    RowsUntouched,
+    Noted,
     rank_of,
 )
 from tfos_lab.driver.state.instructions import Publish
-from tfos_lab.driver.state.readers import unread_text, untouched_text
 from tfos_lab.errors import (
     ClusterEnded,
     ConfigError,
@@ -484,10 +482,8 @@ class Cluster:
             match event:
                 case MetricsReported() | LogText():  # most are
                     continue
-                case RowsUnread():
-                    self.history.add_note(unread_text(event))
-                case RowsUntouched():
-                    self.history.add_note(untouched_text(event))
+                case Noted(text=text):
+                    self.history.add_note(text)
                 case NodeStartedAgain():
                     which = f"restart {event.restart} of {event.restarts}, of {event.node} alone"
                     self.history.add_note(f"{which}, while the others go on: {event.reason}")

@@ -25,7 +25,6 @@ from tfos_lab.core.roles import chief_of
 from tfos_lab.core.states import RunState
 from tfos_lab.driver.files.output import saving_note
 from tfos_lab.driver.state.cluster_state import ClusterState
-from tfos_lab.driver.state.events import NodeView
 from tfos_lab.driver.state.feed_state import FeedState
 from tfos_lab.driver.state.hangs import Hangs
 from tfos_lab.driver.state.instructions import (
@@ -39,7 +38,6 @@ from tfos_lab.driver.state.instructions import (
     StartAll,
 )
 from tfos_lab.driver.state.questions import Questions, Wanted
-from tfos_lab.driver.state.silence import Backlog
 from tfos_lab.driver.state.unread import UnreadWatch
 from tfos_lab.driver.state.wrong_messages import WrongMessage, check
 from tfos_lab.errors import NodeFailed, ReservationTimeout, TfosError, WaitTimeout
@@ -109,7 +107,6 @@ class Head:
             needs_evaluator=cluster.needs_evaluator,
             restarts=cluster.restarts,
             starts_when_asked=cluster.launcher.runs_inline,
-            find_lack=self._find_lack,
         )
         fed = {spec.rank: spec.node for spec in cluster.node_specs if spec.role.is_fed}
         self.feed_state = FeedState(fed, lock_step=config.num_ps == 0, resumes=number > 0)
@@ -255,17 +252,20 @@ class Head:
     # ---- the thread -------------------------------------------------------------------------------------------------
 
     def _serve(self) -> None:
-        last_tick_s, backlog = 0.0, Backlog()
+        # Behind is who has not read all that had come at any moment since the last tick. One such moment is enough, as
+        # whoever had sent something by then has been heard.
+        last_tick_s, is_behind = 0.0, True
         try:
             while not self.over.is_set():
                 for item in self._listener.poll(TICK_S):
                     with self.lock:
                         self._take(item)
-                backlog.note(is_behind=self._listener.is_behind)
+                is_behind = is_behind and self._listener.is_behind
                 if time.monotonic() - last_tick_s >= TICK_S:  # whatever the clock is set to
                     last_tick_s = time.monotonic()
                     with self.lock:
-                        self._tick(time.time(), behind=backlog.take())
+                        self._tick(time.time(), behind=is_behind)
+                    is_behind = True
         except Exception as error:  # of ours: nobody would hear the nodes any more
             logger.exception("the driver of %s could not go on", self.cluster.id)
             failure, now_s = Failure("driver", type(error).__name__, str(error)), time.time()
@@ -469,7 +469,13 @@ class Head:
         self._listener.send_to_all(connections, m.encode(message))
 
     def _start_all(self, spec: dict[str, list[str]]) -> None:
-        """Send all start messages."""
+        """Send all start messages, unless nodes have too few GPUs; where these are merely uneven, a note says so."""
+        config, node_specs, views = self.cluster.config, self.cluster.node_specs, self.state.views
+        if note := uneven(config, node_specs, views):
+            self.cluster.history.add_note(note)
+        if (lack := shortage(config, node_specs, views)) is not None:
+            self.fail_launch(lack, str(lack))
+            return
         self.cluster.history.mark_released(time.time())
         for rank in list(self._connections):
             self._send(rank, self._start_of(rank, spec))
@@ -506,11 +512,3 @@ class Head:
         if len(cluster.payload) > INLINE_BYTES:
             return msgspec.structs.replace(start, payload_bytes=len(cluster.payload))
         return msgspec.structs.replace(start, payload=cluster.payload)
-
-    def _find_lack(self, views: tuple[NodeView, ...]) -> str:
-        """Return why nodes that have reserved cannot start: too few GPUs; what is merely uneven becomes a note."""
-        config, node_specs = self.cluster.config, self.cluster.node_specs
-        if note := uneven(config, node_specs, views):
-            self.cluster.history.add_note(note)
-        self.launch_error = self.launch_error or shortage(config, node_specs, views)
-        return str(self.launch_error or "")

@@ -7,13 +7,13 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 from tfos_lab.core import messages as m
 from tfos_lab.core.messages import LogRecord
 
 _HEADER = struct.Struct("!dBI")
-_STREAMS = ("stdout", "stderr")
+_STREAMS: tuple[Literal["stdout"], Literal["stderr"]] = ("stdout", "stderr")
 _READ_SIZE = 1 << 16
 # `print` writes a line in pieces: an unfinished line waits this long for its end, so that the other stream does not
 # split it.

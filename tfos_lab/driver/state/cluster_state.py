@@ -6,7 +6,6 @@ threads or clocks: time is an argument. What may follow what is a table in `core
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tfos_lab.core import messages as m
@@ -89,8 +88,6 @@ class ClusterState:
         How often nodes may be started again: a worker that serves others alone, or all of them.
     starts_when_asked : bool
         Whether a node that is to start does so only when somebody waits for it: then it is never overdue.
-    find_lack : callable, optional
-        Given the views of all nodes once they have reserved, returns why they cannot start, or "".
     """
 
     def __init__(
@@ -101,7 +98,6 @@ class ClusterState:
         needs_evaluator: bool = False,
         restarts: RestartBudget | None = None,
         starts_when_asked: bool = False,
-        find_lack: Callable[[tuple[NodeView, ...]], str] = lambda _views: "",
     ) -> None:
         chief = chief_of(node_specs)
         self._nodes = [ClusterNode(spec, is_chief=spec == chief) for spec in node_specs]
@@ -109,7 +105,6 @@ class ClusterState:
         self._needs_evaluator = needs_evaluator
         self._restarts = restarts or RestartBudget()
         self._starts_when_asked = starts_when_asked
-        self._find_lack = find_lack
         # When all nodes have to run, in attended seconds, and how long they were given.
         self._start_by: tuple[float, float] | None = None
         self._state = RunState.LAUNCHING
@@ -221,8 +216,6 @@ class ClusterState:
         instructions += self._cluster_state(RunState.RESERVING, now_s)
         if self.missing:
             return instructions
-        if lacking := self._find_lack(self.views):
-            return instructions + self.fail(Failure("launcher", "LaunchFailed", lacking), now_s)
         spec = cluster_spec([n.spec for n in self._nodes], {n.spec.rank: n.view.address for n in self._nodes})
         return [*instructions, StartAll(spec), *self._cluster_state(RunState.STARTING, now_s)]
 

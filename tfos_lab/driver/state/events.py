@@ -137,33 +137,10 @@ class FeedProgressed(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowsUnread(Event):
-    """The functions have returned without reading all rows of a feed in all epochs, and none has stopped the feed.
+class Noted(Event):
+    """A sentence for whoever follows the run: it is one of the cluster's notes."""
 
-    The maps hold the nodes with unread rows: the epochs that each has read to the end, the rows that it has taken in
-    all, and the rows of one epoch. If Keras' `fit` was stopped on all nodes ``stopped_after`` the same epoch, rows of
-    later ones were not wanted; else that is 0.
-    """
-
-    feed: int
-    epochs: int
-    epochs_read: dict[str, int]
-    rows_taken: dict[str, int]
-    rows: dict[str, int]
-    stopped_after: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class RowsUntouched(Event):
-    """A node has taken none of its ``rows`` for ``waited_s`` seconds since all had come.
-
-    After ``timeout_s`` seconds the run fails, unless the node shows that it works on something else.
-    """
-
-    node: str
-    rows: int
-    waited_s: float
-    timeout_s: float
+    text: str
 
 
 @dataclass(frozen=True, kw_only=True)

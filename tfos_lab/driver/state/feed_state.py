@@ -7,8 +7,9 @@ produced. `EpochPlanner` then agrees on the steps of an epoch.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 
@@ -16,7 +17,7 @@ from tfos_lab.core import messages as m
 from tfos_lab.driver.state.driver_feed import DriverFeed
 from tfos_lab.driver.state.epoch_planner import EpochPlanner
 from tfos_lab.driver.state.even_steps import EvenSteps
-from tfos_lab.driver.state.events import InferenceProgressed
+from tfos_lab.driver.state.events import InferenceProgressed, Noted
 from tfos_lab.driver.state.instructions import Instruction, Publish, SendTo, SendToAll
 from tfos_lab.driver.state.readers import NOTHING_READ, Readers, queue_unread
 from tfos_lab.node.feed.schedule import share_of
@@ -69,7 +70,9 @@ class FeedState:
         self._planner = EpochPlanner(self._readers, lock_step=lock_step)
         self._even_steps = EvenSteps(names if lock_step else {})
         self._feeds: list[DriverFeed] = []
-        self._inferences = Inferences(names)
+        # Rows that each node has answered, by inference and rank; and finished partitions.
+        self._answered: Counter[tuple[int, int]] = Counter()
+        self._partitions_answered: Counter[int] = Counter()
         self._served: set[tuple[str, bool]] = set()
         self.ended = False
         self.caller_waits = False
@@ -251,7 +254,7 @@ class FeedState:
                     self._store(message, now_s) if isinstance(message, m.AttemptStored) else self._find(message, now_s)
                 )
             case m.RowsAnswered(rank=rank) if rank in self._names:
-                return self._inferences.record(message, now_s)
+                return self._count_answer(message, now_s)
             case m.Heartbeat(rank=rank, spooled_bytes=amount) | m.RowsTaken(rank=rank, rows=amount):
                 self._record_move((type(message), rank), amount)
             case m.DatasetOpened():
@@ -275,6 +278,19 @@ class FeedState:
                 self._feeds[number].read_by.add(rank)
             case m.InferenceReady(rank=rank, locations=locations):
                 self.answering[rank] = locations
+
+    def _count_answer(self, message: m.RowsAnswered, now_s: float) -> list[Instruction]:
+        """Count what a node has answered; return what is shown."""
+        inference = message.inference
+        self._answered[inference, message.rank] += message.rows
+        self._partitions_answered[inference] += message.last
+        event = InferenceProgressed(
+            time_s=now_s,
+            inference=inference,
+            rows={name: self._answered[inference, rank] for rank, name in self._names.items()},
+            partitions=self._partitions_answered[inference],
+        )
+        return [Publish(event)]
 
     def _find(self, message: m.FilesFound, now_s: float) -> list[Instruction]:
         self.moves += 1
@@ -303,12 +319,10 @@ class FeedState:
         """Tell the others of the lock-step that a node takes part in no further step."""
         if not self._lock_step:
             return []
-        return [*self._tell_of_return(message), *self._even_steps.leave(message.rank)]
-
-    def _tell_of_return(self, message: m.Ended) -> list[Instruction]:
         outcome, returned = message.outcome, self._readers.returned
         peer = m.PeerReturned(self._names[message.rank], outcome.steps, outcome.dataset_ended)
-        return [SendToAll(tuple(rank for rank in self._names if rank not in returned), peer)]
+        others = tuple(rank for rank in self._names if rank not in returned)
+        return [SendToAll(others, peer), *self._even_steps.leave(message.rank)]
 
     def _publish_unread(self, now_s: float) -> list[Instruction]:
         """Publish, once, which rows the nodes have left unread that have all returned."""
@@ -319,8 +333,8 @@ class FeedState:
             return []
         # The feed job reports a feed that was cut short.
         whole = [feed for feed in self._feeds if feed.state == "complete" and feed.is_to_be_read and not feed.is_cut]
-        events = [self._readers.unread(feed.number, feed.epochs, feed.rows, now_s) for feed in whole]
-        return [Publish(event) for event in events if event is not None]
+        texts = [self._readers.unread(feed.number, feed.epochs, feed.rows) for feed in whole]
+        return [Publish(Noted(time_s=now_s, text=text)) for text in texts if text]
 
     def _store(self, message: m.AttemptStored, now_s: float) -> list[Instruction]:
         feed = self._feeds[message.feed]
@@ -350,42 +364,6 @@ class FeedState:
         parts = {rank: share_of(feed.leftover, len(ranks), index) for index, rank in enumerate(ranks)}
         feed.own, feed.leftover = {rank: stop - start for rank, (start, stop) in parts.items()}, 0
         return [SendTo(rank, m.FeedComplete(number, feed.rows_of(rank), part)) for rank, part in parts.items()]
-
-
-@dataclass
-class _Answered:
-    """How many rows of one inference each node has answered, by rank, and how many partitions are done."""
-
-    rows: dict[int, int] = field(default_factory=dict)
-    partitions: int = 0
-
-
-class Inferences:
-    """The inferences of one cluster.
-
-    Parameters
-    ----------
-    names : mapping of int to str
-        The nodes that may answer, by rank.
-    """
-
-    def __init__(self, names: Mapping[int, str]) -> None:
-        self._names = names
-        self._answered: dict[int, _Answered] = {}
-
-    def record(self, message: m.RowsAnswered, now_s: float) -> list[Instruction]:
-        """Record what a node has answered; return what is shown."""
-        answered = self._answered.setdefault(message.inference, _Answered())
-        answered.rows[message.rank] = answered.rows.get(message.rank, 0) + message.rows
-        answered.partitions += message.last
-        rows = {name: answered.rows.get(rank, 0) for rank, name in self._names.items()}
-        return [
-            Publish(
-                InferenceProgressed(
-                    time_s=now_s, inference=message.inference, rows=rows, partitions=answered.partitions
-                )
-            )
-        ]
 
 
 def _commit(stored: m.AttemptStored) -> m.Commit:

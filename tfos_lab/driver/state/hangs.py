@@ -85,14 +85,9 @@ class Hangs:
         if not self._timeout_s:
             return []
         gone_on = self._clear(lambda view: not self._is_idle(view), now_s)
-        if now_s >= self._next_s and any(_may_hang(view) for view in self._idle_views()):
+        if now_s >= self._next_s and any(self._is_idle(view) and _may_hang(view) for view in state.views):
             return [*gone_on, *self._ask(min(_PATIENCE_S, self._timeout_s), now_s)]
         return gone_on
-
-    def _idle_views(self) -> list[NodeView]:
-        # Looked for among thousands of nodes, five times a second.
-        limit_s = self._timeout_s
-        return [view for view in self._cluster_state.views if (seen := view.activity) and seen.idle_s >= limit_s]
 
     def _is_idle(self, view: NodeView) -> bool:
         return view.activity is not None and view.activity.idle_s >= self._timeout_s

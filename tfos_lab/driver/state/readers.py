@@ -11,7 +11,6 @@ from collections.abc import Mapping
 
 from tfos_lab.core import messages as m
 from tfos_lab.core.states import NodeState
-from tfos_lab.driver.state.events import RowsUnread, RowsUntouched
 from tfos_lab.texts import format_count
 
 _ADVICE = (
@@ -149,20 +148,20 @@ class Readers:
         """Whether any node has taken any row."""
         return any(self._taken.values())
 
-    def unread(self, feed: int, epochs: int, rows: Mapping[int, int], now_s: float) -> RowsUnread | None:
-        """Return what nodes have not read of a feed of which they hold ``rows``, to be read ``epochs`` times."""
+    def unread(self, feed: int, epochs: int, rows: Mapping[int, int]) -> str:
+        """Return a sentence on what nodes have left unread of a feed of which they hold ``rows``, or "" for nothing.
+
+        It says what to do about it; or that Keras' `fit` was stopped on all nodes after the same epoch, so that rows of
+        later ones were not wanted.
+        """
         left = self.left(feed, epochs, rows)
-        if not left:
-            return None
-        return RowsUnread(
-            time_s=now_s,
-            feed=feed,
-            epochs=epochs,
-            epochs_read={self._names[rank]: epochs_read for rank, (epochs_read, _) in left.items()},
-            rows_taken={self._names[rank]: taken for rank, (_, taken) in left.items()},
-            rows={self._names[rank]: rows[rank] for rank in left},
-            stopped_after=max(self._stopped_after) if len(self._stopped_after) == 1 else 0,
-        )
+        if left and len(self._stopped_after) == 1 and (epoch := max(self._stopped_after)):
+            return f"stopped early after epoch {epoch}"
+        nodes: dict[str, list[str]] = {}
+        for rank, (epochs_read, taken) in left.items():
+            nodes.setdefault(_share(epochs_read, epochs, taken, rows[rank]), []).append(self._names[rank])
+        parts = "; ".join(f"{', '.join(names)} read {share}" for share, names in nodes.items())
+        return f"rows were left unread: {parts}. To train on all of them, {_ADVICE}" if left else ""
 
     def left(self, feed: int, epochs: int, rows: Mapping[int, int]) -> dict[int, tuple[int, int]]:
         """Return, for each node that has not read all it holds, the epochs that it has read and the rows taken."""
@@ -175,29 +174,7 @@ class Readers:
         return left
 
 
-def unread_text(event: RowsUnread) -> str:
-    """Return a sentence on what nodes have left unread, and what to do about it; or that they were stopped early."""
-    if event.stopped_after:
-        return f"stopped early after epoch {event.stopped_after}"
-    nodes: dict[str, list[str]] = {}
-    for node in event.rows:
-        nodes.setdefault(_share(event, node), []).append(node)
-    parts = "; ".join(f"{', '.join(names)} read {share}" for share, names in nodes.items())
-    return f"rows were left unread: {parts}. To train on all of them, {_ADVICE}"
-
-
-def untouched_text(event: RowsUntouched) -> str:
-    """Return a sentence on a node that has taken none of its rows so far."""
-    return (
-        f"{event.node} has taken none of its {format_count(event.rows, 'row')}, which had all come "
-        f"{event.waited_s:.0f} s ago: see whether map_fun reads them there. After feed_timeout, {event.timeout_s:g} s, "
-        "the run fails unless the node shows that it works on something else"
-    )
-
-
-def _share(event: RowsUnread, node: str) -> str:
-    if not event.rows_taken[node]:
+def _share(epochs_read: int, epochs: int, taken: int, rows: int) -> str:
+    if not taken:
         return "none of its rows"
-    if event.epochs > 1:
-        return f"{event.epochs_read[node]} of {event.epochs} epochs"
-    return f"{event.rows_taken[node]:,} of {format_count(event.rows[node], 'row')}"
+    return f"{epochs_read} of {epochs} epochs" if epochs > 1 else f"{taken:,} of {format_count(rows, 'row')}"

@@ -68,23 +68,3 @@ class Silence:
         for rank, heard_s in enumerate(self._heard_s):
             if heard_s < since_s:
                 yield rank, self._attended_s - heard_s
-
-
-class Backlog:
-    """Whether the driver is behind: at no moment since the last tick had it read all that had come.
-
-    One such moment is enough, as whoever had sent something by then has been heard. Of thousands of nodes, something
-    has come at nearly every other moment, and a lost one is to be found in time all the same.
-    """
-
-    def __init__(self) -> None:
-        self._is_behind = True
-
-    def note(self, *, is_behind: bool) -> None:
-        """The driver has read for a while; ``is_behind`` if more is there."""
-        self._is_behind = self._is_behind and is_behind
-
-    def take(self) -> bool:
-        """Return whether the driver is behind; for the next tick, it is asked anew."""
-        is_behind, self._is_behind = self._is_behind, True
-        return is_behind

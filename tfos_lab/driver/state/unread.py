@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from tfos_lab.core import messages as m
 from tfos_lab.core.states import NodeState
 from tfos_lab.driver.state.cluster_state import ClusterState
-from tfos_lab.driver.state.events import NodeView, RowsUntouched
+from tfos_lab.driver.state.events import NodeView, Noted
 from tfos_lab.driver.state.feed_state import FeedState, Untouched
 from tfos_lab.driver.state.hangs import doing
 from tfos_lab.driver.state.instructions import Failure, Instruction, Publish
@@ -59,7 +59,7 @@ class UnreadWatch:
                 return self._ask(rank, one, now_s)
         new = {rank: one for rank, one in late.items() if rank not in self._warned}
         self._warned.update(new)
-        return [Publish(self._warning(rank, one, now_s)) for rank, one in new.items()]
+        return [Publish(Noted(time_s=now_s, text=self._warning(rank, one, now_s))) for rank, one in new.items()]
 
     def _view(self, rank: int) -> NodeView:
         return self._cluster_state.view_of(rank)
@@ -68,13 +68,11 @@ class UnreadWatch:
         runs = self._view(rank).state is NodeState.RUNNING
         return runs and now_s - one.since_s >= min(self._warn_s, one.timeout_s / 2)
 
-    def _warning(self, rank: int, one: Untouched, now_s: float) -> RowsUntouched:
-        return RowsUntouched(
-            time_s=now_s,
-            node=self._view(rank).name,
-            rows=one.rows,
-            waited_s=now_s - one.since_s,
-            timeout_s=one.timeout_s,
+    def _warning(self, rank: int, one: Untouched, now_s: float) -> str:
+        return (
+            f"{self._view(rank).name} has taken none of its {format_count(one.rows, 'row')}, which had all come "
+            f"{now_s - one.since_s:.0f} s ago: see whether map_fun reads them there. After feed_timeout, "
+            f"{one.timeout_s:g} s, the run fails unless the node shows that it works on something else"
         )
 
     def _ask(self, rank: int, one: Untouched, now_s: float) -> list[Instruction]:
