@@ -28,7 +28,7 @@ class Log:
         first = self.sequence
         self.sequence += len(pieces)
         for number, piece in enumerate(pieces, first):
-            self.nodes.send(m.Logs(1, number, [m.LogRecord(1.0, "stdout", piece)]))
+            self.nodes.send(m.Logs(number, [m.LogRecord(1.0, "stdout", piece)], rank=1))
         sent = self.nodes.listener.sent
         last = (identity_of(1), m.LogCredit(self.sequence - 1))
         eventually(lambda: last in sent[-50:])

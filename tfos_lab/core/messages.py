@@ -25,10 +25,13 @@ TRAIN, VALIDATION = "train", "validation"
 KEPT = 1 << 30
 
 
-class FromAgent(msgspec.Struct, tag=True, frozen=True):
-    """Base of what agents send, each with the name of its type; children send through them."""
+class FromAgent(msgspec.Struct, tag=True, frozen=True, kw_only=True, omit_defaults=True):
+    """Base of what agents send, each with the name of its type; children send through them.
 
-    rank: int
+    ``rank`` is the sender's. Only `Reserve` travels with it: from then on the driver knows whose connection it is.
+    """
+
+    rank: int = -1
 
 
 class ToAgent(msgspec.Struct, tag=True, frozen=True):

@@ -102,9 +102,9 @@ class _InlineAgent:
         self._scratch = Scratch(head.cluster.id, 0)
         self._control, theirs = frame_pair()
         self._theirs: socket.socket = theirs
-        self._feeds = FeedStore(0, "127.0.0.1", self._scratch.path, self._send, self._send_to_session)
-        self._activity = ActivityReporter(0, self._send, group=False)
-        self._remote_log = RemoteLog(0, self._scratch.path, self._send)
+        self._feeds = FeedStore("127.0.0.1", self._scratch.path, self._send, self._send_to_session)
+        self._activity = ActivityReporter(self._send, group=False)
+        self._remote_log = RemoteLog(self._scratch.path, self._send)
         self._is_draining = False
         self._leaving = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"tfos-inline-{head.cluster.id}", daemon=True)
@@ -132,10 +132,10 @@ class _InlineAgent:
             self._activity.tick()
             if self._is_draining and self._remote_log.settle():
                 self._is_draining = False
-                self._send(m.Drained(rank=0))
+                self._send(m.Drained())
             if time.monotonic() - heartbeat_s > HEARTBEAT_S:
                 heartbeat_s = time.monotonic()
-                self._send(m.Heartbeat(rank=0, spooled_bytes=self._feeds.spooled_bytes))
+                self._send(m.Heartbeat(spooled_bytes=self._feeds.spooled_bytes))
         self._feeds.close()
         self._control.close()
         self._link.close()
@@ -146,12 +146,12 @@ class _InlineAgent:
             case m.Start():
                 self._on_start(self._remote_log.prepare(message, {}), FrameSocket(self._theirs))
             case m.Stop():
-                self._send(m.Ended(rank=0, outcome=m.Outcome(kind="stopped")))
+                self._send(m.Ended(outcome=m.Outcome(kind="stopped")))
                 self._is_draining = True
             case m.StacksWanted() | m.ProfileWanted():
                 self._send_to_session(message)
             case m.PieceWanted():
-                self._send(trace_piece(0, message, self._scratch.path))
+                self._send(trace_piece(message, self._scratch.path))
             case m.Finish():
                 self._send_to_session(message)
                 self._is_draining = True

@@ -108,7 +108,7 @@ class ChildSupervisor:
             self._end_without_fork_server(error)
             return
         self._child, self._start, self._folder = child, start, folder
-        self._events.on_progress(m.Progressed(rank=self._spec.rank, state=NodeState.IMPORTING))
+        self._events.on_progress(m.Progressed(state=NodeState.IMPORTING))
         self._loop.watch(child.fork_server, self._on_fork_server)
         self._loop.watch(child.control, self._on_control)
         for message in self._waiting:
@@ -192,7 +192,7 @@ class ChildSupervisor:
         outcome = child.receive_outcome()
         if child.pid and not self._announced_pid:
             self._announced_pid = True
-            self._events.on_progress(m.Progressed(rank=self._spec.rank, state=NodeState.STARTING, pid=child.pid))
+            self._events.on_progress(m.Progressed(state=NodeState.STARTING, pid=child.pid))
         if outcome is not None:
             self._loop.unwatch(child.fork_server)
             if not self.ended and self._loop.is_watched(child.control):

@@ -49,7 +49,6 @@ class DriverLink:
 
     def __init__(self, spec: m.LaunchSpec, *, hung_after_s: float = HUNG_AFTER_S) -> None:
         self.host = address_towards(spec.driver.endpoint)
-        self._rank = spec.rank
         self._hung_after_s = hung_after_s
         self._link = Link(spec.driver)
         self.spooled_bytes = 0
@@ -89,7 +88,7 @@ class DriverLink:
         while not self._closing.wait(HEARTBEAT_S):
             if time.monotonic() - self._went_on_at > self._hung_after_s:
                 os._exit(HUNG)
-            self._link.send(m.encode(m.Heartbeat(rank=self._rank, spooled_bytes=self.spooled_bytes)))
+            self._link.send(m.encode(m.Heartbeat(spooled_bytes=self.spooled_bytes)))
 
     @property
     def is_over(self) -> bool:

@@ -194,16 +194,13 @@ class LogSender:
 
     Parameters
     ----------
-    rank : int
-        The node's rank, for its messages.
     spool : LogSpool
         The log.
     send : callable
         Sends a message to the driver.
     """
 
-    def __init__(self, rank: int, spool: LogSpool, send: Callable[[m.FromAgent], None]) -> None:
-        self._rank = rank
+    def __init__(self, spool: LogSpool, send: Callable[[m.FromAgent], None]) -> None:
         self._spool = spool
         self._send = send
         self._sequence = 0
@@ -228,5 +225,5 @@ class LogSender:
     def send_all(self) -> None:
         """Send as much as may be unacknowledged."""
         while self.can_send:
-            self._send(m.Logs(rank=self._rank, sequence=self._sequence, records=self._spool.read()))
+            self._send(m.Logs(sequence=self._sequence, records=self._spool.read()))
             self._sequence += 1

@@ -156,12 +156,12 @@ def _render(name: str, stack: Sequence[Place]) -> str:
 _MAX_THREADS = 100
 
 
-def take_stacks(rank: int, request: int) -> m.Stacks:
+def take_stacks(request: int) -> m.Stacks:
     """Return the answer to a `StacksWanted`; the calling thread is left out."""
     stacks = [(name, places(frame)) for name, frame in _frames()]
     main = dict(stacks).get(MAIN, [])
     condition, shown = condition_of(main, [stack for name, stack in stacks if name != MAIN])
-    return m.Stacks(rank, request, condition, render(stacks), place=place_of(shown), call=call_of(shown))
+    return m.Stacks(request, condition, render(stacks), place=place_of(shown), call=call_of(shown))
 
 
 def _frames() -> Iterator[tuple[str, FrameType]]:

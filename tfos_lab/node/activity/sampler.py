@@ -33,8 +33,6 @@ class ActivitySampler:
 
     Parameters
     ----------
-    rank : int
-        The node's rank.
     send : callable
         Sends a message to the agent.
     rows : callable
@@ -47,14 +45,12 @@ class ActivitySampler:
 
     def __init__(
         self,
-        rank: int,
         send: Callable[[m.FromAgent], None],
         rows: Callable[[], int],
         *,
         in_lock_step: bool = False,
         counts_fetches: bool = True,
     ) -> None:
-        self._rank = rank
         self._send = send
         self._rows = rows
         self._in_lock_step = in_lock_step
@@ -153,7 +149,7 @@ class ActivitySampler:
             has_gpu_peers=self._has_gpus and self._in_lock_step,
             trains_alone=FITS.is_alone,
         )
-        self._send(m.Activity(self._rank, seen))
+        self._send(m.Activity(seen))
 
 
 def _has_gpus() -> bool:

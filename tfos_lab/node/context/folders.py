@@ -71,7 +71,7 @@ class FolderMethods:
         Path(self._output_dir).mkdir(parents=True, exist_ok=True)
         if not self._has_opened_output:
             self._has_opened_output = True
-            self._send(m.OutputOpened(rank=self.worker_num))
+            self._send(m.OutputOpened())
         return self._output_dir
 
     def save_model(self, model: keras.Model | tf.Module) -> str:
@@ -140,7 +140,7 @@ class FolderMethods:
             return target
         target = split_scheme(target)[2]
         _make_parent(path, Path(target))
-        self._send(m.SavesTo(rank=self.worker_num, path=target))
+        self._send(m.SavesTo(path=target))
         return target
 
 

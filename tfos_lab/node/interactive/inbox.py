@@ -23,11 +23,10 @@ class CellInbox:
         self._interrupted: set[int] = set()
         self._running: int | None = None
         self._send: Callable[[m.FromAgent], None] = lambda _message: None
-        self.rank = 0
 
-    def connect(self, rank: int, send: Callable[[m.FromAgent], None]) -> None:
-        """Say whose inbox this is, and how messages leave."""
-        self.rank, self._send = rank, send
+    def connect(self, send: Callable[[m.FromAgent], None]) -> None:
+        """Say how messages leave."""
+        self._send = send
 
     def send(self, message: m.FromAgent) -> None:
         """Send a message to the driver."""

@@ -27,13 +27,11 @@ def run_cells(args: Any, ctx: NodeContext) -> None:
             outcome = _run(message, namespace, output)
         except KeyboardInterrupt:  # on its way into the cell, or out of it
             outcome = m.Outcome(kind="raised", error=INTERRUPTED)
-        INBOX.send(m.CellEnded(rank=INBOX.rank, cell=message.cell, outcome=outcome, names=namespace.own))
+        INBOX.send(m.CellEnded(cell=message.cell, outcome=outcome, names=namespace.own))
 
 
 def _run(message: m.RunCell, namespace: Namespace, output: CopiedOutput) -> m.Outcome:
-    written = WrittenText(
-        lambda stream, text: INBOX.send(m.CellWrote(rank=INBOX.rank, cell=message.cell, stream=stream, text=text))
-    )
+    written = WrittenText(lambda stream, text: INBOX.send(m.CellWrote(cell=message.cell, stream=stream, text=text)))
 
     def run() -> Any:
         cell = unpack(message.payload)[1]
