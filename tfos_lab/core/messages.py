@@ -249,7 +249,7 @@ class Start(ToAgent, frozen=True):
     is the file ``result_path`` there. A node that sees the file ``output_probe`` writes to them itself.
 
     A large ``payload`` is not in the message: the agent asks for ``payload_bytes``, keeps them in ``payload_file``
-    on its host, and passes the message on with that.
+    on its host, and passes the message on with that, and with the ``sys_path`` that goes in front of the child's own.
     """
 
     cluster_id: str
@@ -274,6 +274,7 @@ class Start(ToAgent, frozen=True):
     result_path: str = ""
     payload_bytes: int = 0
     payload_file: str = ""
+    sys_path: list[str] = []
 
     @property
     def event_home(self) -> str:

@@ -16,7 +16,7 @@ from tfos_lab.core.frames import ConnectionClosed, FrameSocket, frame_pair
 from tfos_lab.core.processes import kill_below, signal_group
 from tfos_lab.core.roles import tf_cluster_spec
 from tfos_lab.node.forkserver.client import ForkServerConnection, ForkServerSpec
-from tfos_lab.node.forkserver.requests import ChildSpec, ExitedReply, FailedReply, SpawnedReply
+from tfos_lab.node.forkserver.requests import ExitedReply, FailedReply, SpawnedReply
 from tfos_lab.node.gpus import VISIBLE
 from tfos_lab.node.logs import Pipe
 
@@ -53,16 +53,8 @@ class ChildLink:
         pipes = [Pipe("stdout"), Pipe("stderr")]
         fds = [child_control.fileno(), *(pipe.write_fd for pipe in pipes), *([port.fileno()] if port else [])]
         environ = _child_environ(spec, start, scratch)
-        body = msgspec.msgpack.encode(
-            ChildSpec(
-                node=spec.node,
-                environ=environ,
-                cwd=spec.cwd,
-                sys_path=spec.sys_path,
-            )
-        )
         try:
-            connection = fork_server.spawn("child", body, fds)
+            connection = fork_server.spawn("child", fds=fds, environ=environ, cwd=spec.cwd)
         except BaseException:
             control.close()
             for pipe in pipes:
@@ -75,7 +67,7 @@ class ChildLink:
         link = cls(connection, control, pipes)
         if port is not None:
             port.close()
-        link.send(start)
+        link.send(msgspec.structs.replace(start, sys_path=spec.sys_path))
         return link
 
     def send(self, message: m.ToAgent) -> None:
