@@ -67,8 +67,10 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     gpus
         The GPUs of this node, if Spark has assigned some.
     gpus_wanted
-        How many GPUs of its host the node takes, where Spark has assigned none; None leaves the choice to the
-        environment.
+        How many GPUs of its host the node takes, or of those that Spark has assigned; `EQUAL` for a share of the
+        host's, or all that are assigned; None leaves the choice to the environment.
+    gpus_among
+        Among how many nodes of the host its GPUs are divided; 0 if that is not known.
     shared_dir
         A folder that all nodes must see, or "".
     stays
@@ -90,6 +92,7 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     executor: str = ""
     gpus: list[str] | None = None
     gpus_wanted: int | None = None
+    gpus_among: int = 0
     extra_env: dict[str, str] = {}
     environ: dict[str, str] = {}
     cwd: str = "/"

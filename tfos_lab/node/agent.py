@@ -79,7 +79,7 @@ class Agent:
 
     def __init__(self, spec: m.LaunchSpec, driver: DriverLink, task_socket: socket.socket | None) -> None:
         # Before the child can look for any, and for as long as it may hold memory on them.
-        self._gpus = NodeGpus(spec.gpus, spec.gpus_wanted, {**spec.environ, **spec.extra_env})
+        self._gpus = NodeGpus(spec, {**spec.environ, **spec.extra_env})
         self._spec = spec = msgspec.structs.replace(spec, gpus=self._gpus.own)
         self._task_socket = task_socket
         self._scratch = Scratch(spec.cluster_id, spec.rank)
