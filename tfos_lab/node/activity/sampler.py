@@ -220,8 +220,6 @@ _OF_FILES = {
     "tensorflow/python/data/ops/multi_device_iterator_ops.py": _Place.ITERATOR,
 }
 _WAITS = {_Place.FEED: Doing.ROWS, _Place.LOCK_STEP: Doing.PEERS}
-_PACKAGE = f"{Path(__file__).resolve().parents[2]}{os.sep}"
-_LIBRARIES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}lib{os.sep}python", _PACKAGE)
 
 
 def what_it_does(frame: FrameType) -> Doing:
@@ -281,7 +279,5 @@ def _place_of(file: str) -> _Place:
         return _Place.FEED
     if f"{os.sep}tensorflow{os.sep}" in file:
         return _Place.TENSORFLOW
-    is_library = any(part in file for part in _LIBRARIES)
-    if file.startswith("<") and sources.label(file) is None:
-        is_library = True  # generated code
-    return _Place.LIBRARY if is_library else _Place.OTHER
+    is_generated = file.startswith("<") and sources.label(file) is None
+    return _Place.LIBRARY if is_generated or sources.package_of(file) else _Place.OTHER
