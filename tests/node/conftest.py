@@ -70,7 +70,7 @@ class Node:
         self._connection = 0
         self._listener = Listener()
         spec = launch_spec(driver=self._listener.address, **spec)
-        self.agent = Agent(spec, DriverLink(spec), task_socket)
+        self.agent = Agent(spec, DriverLink(spec.driver), task_socket)
         self.thread = threading.Thread(target=self._run, name="agent-under-test", daemon=True)
         self.thread.start()
 

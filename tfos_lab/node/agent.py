@@ -25,7 +25,7 @@ from tfos_lab.core.poll_loop import PollLoop
 from tfos_lab.core.processes import open_pidfd, set_process_name
 from tfos_lab.node.activity.reporter import ActivityReporter
 from tfos_lab.node.addresses import NodePlace
-from tfos_lab.node.child_supervisor import ChildEvents, ChildSupervisor
+from tfos_lab.node.child_supervisor import ChildSupervisor
 from tfos_lab.node.driver_link import GAVE_UP, NO_WAY, DriverLink
 from tfos_lab.node.feed.store import FeedStore
 from tfos_lab.node.files.events import NodeEventFiles
@@ -52,7 +52,7 @@ def run(body: bytes, fds: list[int]) -> int:
     spec = msgspec.msgpack.decode(body, type=m.LaunchSpec)
     set_process_name(f"tfos {spec.node}")
     try:
-        driver = DriverLink(spec)
+        driver = DriverLink(spec.driver)
     except OSError:
         return NO_WAY
     agent = Agent(spec, driver, socket.socket(fileno=fds[0]) if fds else None)
@@ -92,8 +92,15 @@ class Agent:
         self._log_sender = LogSender(self._logs, send)
         gpus, logs = self._gpus.own or (), self._logs
         self._activity = ActivityReporter(send, gpus=gpus, output_at=lambda: logs.appended_at)
-        events = ChildEvents(send, self._on_child_message, self._on_child_ended)
-        self._child = ChildSupervisor(spec, self._scratch.path, self._loop, self._logs, events)
+        self._child = ChildSupervisor(
+            spec,
+            self._scratch.path,
+            self._loop,
+            self._logs,
+            on_progress=send,
+            on_message=self._on_child_message,
+            on_ended=self._on_child_ended,
+        )
         rows_host, take_port = self._place.rows_host, self._place.ports.take
         self._feeds = FeedStore(rows_host, self._scratch.path, send, self._child.send, take_port=take_port)
         self._stacks = StackTaker(self._scratch.path, self._child, send)
