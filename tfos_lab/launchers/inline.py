@@ -49,8 +49,7 @@ class InlineLauncher(Launcher):
 
     def _on_start(self, start: m.Start, session_end: FrameSocket) -> None:
         self._start = start
-        folder = self._agent.scratch
-        self._session = NodeSession(session_end, start, scratch=folder)
+        self._session = NodeSession(session_end, start, self._agent.scratch)
         self._started.set()
 
     def launch(self) -> None:

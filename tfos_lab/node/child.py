@@ -35,6 +35,7 @@ def run(_body: bytes, fds: list[int]) -> int:
     for fd in fds:
         os.close(fd)
 
+    from tfos_lab.node.files.result import NAME
     from tfos_lab.node.session import NodeSession
 
     control = FrameSocket(sock)
@@ -47,8 +48,8 @@ def run(_body: bytes, fds: list[int]) -> int:
     known = set(sys.path)
     sys.path[:] = [*(path for path in start.sys_path if path not in known), *sys.path]
     register_dump(scratch)
-    session = NodeSession(control, start, port=port, agent=AgentWatch(peer_of(sock)))
-    outcome = _run_function(session, start)
+    session = NodeSession(control, start, scratch, port=port, agent=AgentWatch(peer_of(sock)))
+    outcome = _run_function(session, start, scratch / NAME)
     _flush()
     session.send_ended(outcome)
     # Other nodes may still need this process as a peer in a collective: it exits when all have returned.
@@ -84,11 +85,10 @@ def _flush() -> None:
             stream.flush()
 
 
-def _run_function(session: NodeSession, start: m.Start) -> m.Outcome:
+def _run_function(session: NodeSession, start: m.Start, result_file: Path) -> m.Outcome:
     """Run the user's function and return how it ended."""
     from tfos_lab.core.payload import unpack
     from tfos_lab.node.files.payload import payload_of
-    from tfos_lab.node.files.result import NAME
     from tfos_lab.node.invoke import outcome_of
 
     try:
@@ -97,7 +97,6 @@ def _run_function(session: NodeSession, start: m.Start) -> m.Outcome:
         return _load_failure(error)
     session.context.args = args
     session.send_running()
-    result_file = Path(os.environ["TFOS_LAB_SCRATCH"]) / NAME
     outcome = outcome_of(map_fun, args, session.context, result_file=result_file)
     if outcome.kind == "returned":
         _wait_for_threads(start.grace_s)

@@ -43,26 +43,26 @@ class NodeSession:
         The connection to the agent.
     start : Start
         What the driver says about this node.
+    scratch : Path
+        The node's own folder.
     agent : AgentWatch, optional
         The agent that this process ends with; None where it is part of this process.
     port : socket.socket, optional
         Holds the node's port for TensorFlow.
-    scratch : Path, optional
-        The node's own folder, where the environment does not say.
     """
 
     def __init__(
         self,
         control: FrameSocket,
         start: m.Start,
+        scratch: Path,
         *,
         agent: AgentWatch | None = None,
         port: socket.socket | None = None,
-        scratch: Path | None = None,
     ) -> None:
         remember_default_fs(start.default_fs)
         self._control = control
-        self._scratch = scratch or Path(os.environ.get("TFOS_LAB_SCRATCH", ""))
+        self._scratch = scratch
         self._lock = threading.Lock()
         self._finish = threading.Event()
         self._agent = agent
@@ -77,7 +77,6 @@ class NodeSession:
             in_lock_step=self._lock_step.nodes > 1,
             counts_fetches=Role.PS not in start.cluster_spec,
         )
-        INBOX.connect(self._send)
         self._receiver = threading.Thread(target=self._receive, name="tfos-session", daemon=True)
         self._receiver.start()
 
