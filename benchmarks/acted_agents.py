@@ -66,7 +66,7 @@ class ActedAgent:
         self._beat_s = self._activity_s = self._logged_s = 0.0
         self._reported_s = 0.0
         self._lines = 0.0
-        self._step = self._sequence = 0
+        self._step = 0
         self.sent = {"heartbeats": 0, "reports": 0, "lines": 0, "batches": 0}
         address = f"10.0.{rank // 250}.{rank % 250}:39001"
         self.send(m.Reserve(f"host-{rank // 8}", address, 1, str(rank // 8), [], rank=rank))
@@ -131,8 +131,7 @@ class ActedAgent:
         if lines := int(self._lines):
             self._lines -= lines
             record = m.LogRecord(time.time(), "stdout", _LINE * lines)
-            self.send(m.Logs(self._sequence, [record]))
-            self._sequence += 1
+            self.send(m.Logs([record]))
             self.sent["lines"] += lines
             self.sent["batches"] += 1
 

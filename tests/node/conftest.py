@@ -97,7 +97,7 @@ class Node:
             if self.answers and isinstance(message, m.Heartbeat | m.Reserve):
                 self.send(m.HeartbeatAck())
             if self.answers and isinstance(message, m.Logs):
-                self.send(m.LogCredit(sequence=message.sequence))
+                self.send(m.LogCredit())
 
     def all(self, message_type):
         return [message for message in self.received if isinstance(message, message_type)]

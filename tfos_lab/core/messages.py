@@ -413,16 +413,13 @@ class LogRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Logs(FromAgent, frozen=True):
-    """A batch of log records, in order; ``sequence`` counts batches of this node from 0."""
+    """A batch of log records, in order."""
 
-    sequence: int
     records: list[LogRecord]
 
 
 class LogCredit(ToAgent, frozen=True):
-    """The driver has written log batches up to and including ``sequence``."""
-
-    sequence: int
+    """The driver has written a batch of the node's log."""
 
 
 # ---- the function and its arguments, where they are large ------------------------------------------------------------

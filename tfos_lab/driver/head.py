@@ -434,7 +434,7 @@ class Head:
         """Store a part of a node's log, and give credit for it."""
         node = self.state.view_of(logs.rank).name
         self.cluster.bus.publish(*self.cluster.log_writer.write(node, logs.records))
-        self._listener.send(connection, m.encode(m.LogCredit(sequence=logs.sequence)))
+        self._listener.send(connection, m.encode(m.LogCredit()))
 
     # ---- what the state machines ask for ----------------------------------------------------------------------------
 

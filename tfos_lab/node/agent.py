@@ -199,7 +199,7 @@ class Agent:
             case m.FreeSlot():
                 self._free_slot()
             case m.LogCredit():
-                self._log_sender.take_credit(message)
+                self._log_sender.take_credit()
             case _:
                 self._pass_on(message)
 
