@@ -48,14 +48,12 @@ def launch_spec(**changes):
 def start_for(map_fun, args=None, **changes):
     """Return the start message for one node of two."""
     start = m.Start(
-        cluster_id="c",
         rank=0,
         cluster_spec={"chief": ["a:1"], "worker": ["b:2"]},
         job_name="worker",
         task_index=0,
         is_chief=False,
         payload=b"" if "payload_bytes" in changes else pack(map_fun, args),
-        env={},
         log_dir="/tmp/events",
     )
     return msgspec.structs.replace(start, **changes)

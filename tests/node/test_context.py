@@ -26,14 +26,11 @@ class Rig:
         self.sent = []
         self.finish = threading.Event()
         start = {
-            "cluster_id": "c",
             "rank": 4,
             "cluster_spec": SPEC,
             "job_name": "worker",
             "task_index": 1,
             "is_chief": False,
-            "payload": b"",
-            "env": {},
             "log_dir": "/logs",
             **start,
         }

@@ -255,15 +255,14 @@ class Start(ToAgent, frozen=True):
     on its host, and passes the message on with that, and with the ``sys_path`` that goes in front of the child's own.
     """
 
-    cluster_id: str
     rank: int
     cluster_spec: dict[str, list[str]]
     job_name: str
     task_index: int
     is_chief: bool
-    payload: bytes
-    env: dict[str, str]
     log_dir: str
+    env: dict[str, str] = {}
+    payload: bytes = b""
     events_dir: str = ""
     backup_dir: str = ""
     default_fs: str = ""

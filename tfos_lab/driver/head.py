@@ -481,13 +481,11 @@ class Head:
         spec = cluster.node_specs[rank]
         is_chief = spec == chief_of(cluster.node_specs)
         start = m.Start(
-            cluster_id=cluster.id,
             rank=rank,
             cluster_spec=cluster_spec,
             job_name=spec.job_name,
             task_index=spec.task_index,
             is_chief=is_chief,
-            payload=b"",
             env=cluster.stores.env,
             log_dir=files.log_dir,
             events_dir=files.event_home,
