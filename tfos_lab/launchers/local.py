@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def local_spec(head: Head, spec: NodeSpec, environ: dict[str, str]) -> LaunchSpec:
+def local_spec(
+    head: Head, spec: NodeSpec, environ: dict[str, str], gpus_wanted: int | None, gpus_among: int
+) -> LaunchSpec:
     """Return what the agent of a node on this machine needs: it ends when this process does."""
     cluster = head.cluster
     spans_hosts = cluster.launcher.spans_hosts
@@ -54,6 +56,8 @@ def local_spec(head: Head, spec: NodeSpec, environ: dict[str, str]) -> LaunchSpe
         owner=kernel_owner(),
         watched_pid=os.getpid(),
         executor=THIS_MACHINE,
+        gpus_wanted=gpus_wanted,
+        gpus_among=gpus_among,
         extra_env=dict(cluster.config.env),
         environ=environ,
         cwd=str(Path.cwd()),
@@ -83,15 +87,14 @@ class LocalLauncher(Launcher):
         """Fork the agents; TensorFlow's fork server is warmed beside them."""
         wanted = [wanted_of(self._cluster.config, spec) for spec in self._node_specs]
         require_gpus(wanted)
+        among = wanted.count(EQUAL)
         environ = kernel_environ()
         try:
             warm_local(environ, dict(self._cluster.config.env), self._cluster.history.add_note)
             for spec, gpus_wanted in zip(self._node_specs, wanted, strict=True):
                 if self._cancelled:
                     break
-                launch = local_spec(self._head, spec, environ)
-                among = wanted.count(EQUAL)
-                self._fork_agent(msgspec.structs.replace(launch, gpus_wanted=gpus_wanted, gpus_among=among))
+                self._fork_agent(local_spec(self._head, spec, environ, gpus_wanted, among))
         except OSError as error:
             begun = f"{len(self._connections)} of {format_count(len(self._node_specs), 'node')} were on the way"
             raise LaunchFailed(reason=f"this machine could not start a node, when {begun}: {error}") from error
