@@ -67,10 +67,10 @@ class ActedAgent:
         self._beat_s = self._activity_s = self._logged_s = 0.0
         self._reported_s = 0.0
         self._lines = 0.0
-        self._step = self._sequence = 0
+        self._step = 0
         self.sent = {"heartbeats": 0, "reports": 0, "lines": 0, "batches": 0}
         address = f"10.0.{rank // 250}.{rank % 250}:39001"
-        self.send(m.Reserve(rank, f"host-{rank // 8}", address, 1, str(rank // 8), []))
+        self.send(m.Reserve(f"host-{rank // 8}", address, 1, str(rank // 8), [], rank=rank))
 
     def send(self, message: m.FromAgent) -> None:
         """Send a message to the driver."""
@@ -92,7 +92,7 @@ class ActedAgent:
             self._log(now_s)
         if beats:
             self._beat_s = now_s
-            self.send(m.Heartbeat(self._rank))
+            self.send(m.Heartbeat())
             self.sent["heartbeats"] += 1
 
     @property
@@ -112,7 +112,7 @@ class ActedAgent:
             self._reported_s += every_s
             self._step += 1
             metrics = {"loss": 2.0 / (self._step + 1) + self._rank % 7 / 100, "accuracy": 1 - 1.0 / (self._step + 1)}
-            self.send(m.Reported(self._rank, self._step, 10_000, metrics, time.time()))
+            self.send(m.Reported(self._step, 10_000, metrics, time.time()))
             self.sent["reports"] += 1
         if now_s - self._activity_s >= 1.0 - self.period_s / 2:
             self._activity_s = now_s
@@ -124,7 +124,7 @@ class ActedAgent:
             where="fit, train.py, line 41", cpu=1.5, memory_bytes=1_240_000_000, host_cpu=0.5, host_memory=0.4,
             idle_s=0.1, last_sign=f"step {self._step}",
         )  # fmt: skip
-        return m.Activity(self._rank, seen)
+        return m.Activity(seen)
 
     def _log(self, now_s: float) -> None:
         self._lines += (now_s - self._logged_s) * self._cast.lines_per_s
@@ -132,8 +132,7 @@ class ActedAgent:
         if lines := int(self._lines):
             self._lines -= lines
             record = m.LogRecord(time.time(), "stdout", _LINE * lines)
-            self.send(m.Logs(self._rank, self._sequence, [record]))
-            self._sequence += 1
+            self.send(m.Logs([record]))
             self.sent["lines"] += lines
             self.sent["batches"] += 1
 
@@ -142,14 +141,14 @@ class ActedAgent:
             case "Start":
                 self._started = True
                 for state in (NodeState.IMPORTING, NodeState.STARTING, NodeState.RUNNING):
-                    self.send(m.Progressed(self._rank, state, os.getpid()))
+                    self.send(m.Progressed(state, os.getpid()))
             case "Stop" | "Finish":
                 self._working = False
-                self.send(m.Ended(self._rank, m.Outcome(kind="stopped")))
-                self.send(m.Drained(self._rank))
+                self.send(m.Ended(m.Outcome(kind="stopped")))
+                self.send(m.Drained())
             case "FeedOpen":
                 feed = msgspec.msgpack.decode(data, type=m.FeedOpen).feed
-                self.send(m.FeedReady(self._rank, feed, [f"grpc+unix:///tmp/acted-{self._rank}"]))
+                self.send(m.FeedReady(feed, [f"grpc+unix:///tmp/acted-{self._rank}"]))
             case "Commit":
                 self.commits += 1
             case "Shutdown":
@@ -182,7 +181,7 @@ class FeedTasks:
         while self._partitions and self._count - len(self._partitions) < due:
             partition = self._partitions.popleft()
             rank = partition % self._cluster_size
-            attempt = m.AttemptStored(rank, self._feed, partition, "1.0.1", _ROWS_PER_NODE, 1_000_000)
+            attempt = m.AttemptStored(self._feed, partition, "1.0.1", _ROWS_PER_NODE, 1_000_000)
             self._agents[rank].send(attempt)
 
 

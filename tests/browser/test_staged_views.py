@@ -118,9 +118,9 @@ def show_things(stage: Stage, step: int) -> None:
     noise = np.random.default_rng(0)
     for number in range(1, step + 1):
         content = content_of(noise.random((16, 28, 28, 1)), "samples", None)
-        files.take(m.Shown(0, "samples", number, content, float(number)), "chief:0")
+        files.take(m.Shown("samples", number, content, float(number), rank=0), "chief:0")
     for name, content in (("confusion", counts), ("worst", table), ("large", m.Unshown("A picture of 2 MB."))):
-        files.take(m.Shown(0, name, None, content, 9.0), "chief:0")
+        files.take(m.Shown(name, None, content, 9.0, rank=0), "chief:0")
     stage.alter(shown=files.views)
 
 

@@ -27,7 +27,7 @@ def training(start, nodes):
         nodes.missing = set(ranks)
         cluster = start(cluster_size=len(activities), master_node=None)
         for rank, host in zip(ranks, hosts or ["h"] * len(activities), strict=True):
-            nodes.listener.deliver(identity_of(rank), m.Reserve(rank, host, f"{host}:{rank}", 1, "e", []))
+            nodes.listener.deliver(identity_of(rank), m.Reserve(host, f"{host}:{rank}", 1, "e", [], rank=rank))
         cluster.wait_until_running()
         for number, feed in enumerate(feeds):
             progress = {"rows": {}, "partitions": 1, "size_bytes": 1, "complete": False, **feed}
@@ -35,7 +35,7 @@ def training(start, nodes):
         for _ in range(updates):
             for rank in ranks:
                 if activities[rank] is not None:
-                    nodes.send(m.Activity(rank, m.NodeActivity(**activities[rank])))
+                    nodes.send(m.Activity(m.NodeActivity(**activities[rank]), rank=rank))
                 nodes.settle(rank)
             cluster.view()
         return cluster
@@ -227,11 +227,11 @@ def test_it_is_silent_where_it_does_not_know(verdict_on, what):
 
 def test_progress_is_in_steps_of_those_who_report_how_many_there_will_be(training, nodes):
     cluster = training(None, None)
-    nodes.send(m.Reported(0, 30, None, {}, 1.0))
+    nodes.send(m.Reported(30, None, {}, 1.0, rank=0))
     nodes.settle(0)
     assert cluster.diagnose().progress is None, "nobody knows of how many"
-    nodes.send(m.Reported(0, 30, 60, {}, 1.0))
-    nodes.send(m.Reported(1, 20, 80, {}, 1.0))
+    nodes.send(m.Reported(30, 60, {}, 1.0, rank=0))
+    nodes.send(m.Reported(20, 80, {}, 1.0, rank=1))
     nodes.settle()
     assert cluster.diagnose().progress == pytest.approx((0.5 + 0.25) / 2)
 
@@ -240,8 +240,8 @@ def test_rows_of_all_epochs_say_how_much_is_done_once_all_have_arrived(training,
     feed = {"rows": {"worker:0": 100, "worker:1": 100}, "complete": True, "epochs": 2}
     for feeds, done in [([feed], 0.5), ([{**feed, "complete": False}], None)]:
         cluster = training(None, None, feeds=feeds)
-        nodes.send(m.RowsTaken(0, 150, 1))
-        nodes.send(m.RowsTaken(1, 50, 0))
+        nodes.send(m.RowsTaken(150, 1, rank=0))
+        nodes.send(m.RowsTaken(50, 0, rank=1))
         nodes.settle()
         assert cluster.diagnose().progress == done
 
@@ -251,7 +251,7 @@ def test_the_time_left_follows_the_speed_of_the_last_half_minute(training, nodes
     begun_s = time.time()
 
     def left_s(step, at_s):
-        nodes.send(m.Reported(0, step, 1000, {}, begun_s))
+        nodes.send(m.Reported(step, 1000, {}, begun_s, rank=0))
         nodes.settle(0)
         with monkeypatch.context() as patch:
             patch.setattr(time, "time", lambda: begun_s + at_s)
@@ -263,16 +263,16 @@ def test_the_time_left_follows_the_speed_of_the_last_half_minute(training, nodes
     for second in range(41):
         seconds = left_s(10 * second, 60.0 + second)
     assert seconds == pytest.approx(60.0, abs=2.0)
-    nodes.send(m.Activity(0, m.NodeActivity(step=400, idle_s=300.0, last_sign="step 400")))
+    nodes.send(m.Activity(m.NodeActivity(step=400, idle_s=300.0, last_sign="step 400"), rank=0))
     wanted = eventually(lambda: [one for _, one in nodes.listener.sent if isinstance(one, m.StacksWanted)])
-    nodes.send(m.Stacks(0, wanted[0].request, m.Condition.STOPPED, ""))
+    nodes.send(m.Stacks(wanted[0].request, m.Condition.STOPPED, "", rank=0))
     assert left_s(400, 101.0) is None, "nobody knows while a node hangs"
 
 
 def test_a_run_that_is_over_keeps_what_was_known(training, nodes):
     cluster = training(activity(0.5, computes=0.95, python=0.05))
     assert cluster.diagnose().kind == "compute"
-    nodes.send(m.Activity(0, m.NodeActivity(**activity(0.5, computes=0.0, python=1.0, where="save"))))
+    nodes.send(m.Activity(m.NodeActivity(**activity(0.5, computes=0.0, python=1.0, where="save")), rank=0))
     nodes.end(0)
     cluster.wait(timeout=60)
     assert cluster.diagnose().verdict.startswith("Compute bound")
@@ -282,7 +282,7 @@ def test_a_node_that_was_slower_is_marked_in_what_is_kept_of_the_run(training, n
     cluster = training(activity(waits_peers=0.6), activity())
     assert cluster.diagnose().kind == "straggler"
     for rank in range(2):
-        nodes.send(m.Activity(rank, m.NodeActivity(**activity())))
+        nodes.send(m.Activity(m.NodeActivity(**activity()), rank=rank))
         nodes.end(rank)
     cluster.wait(timeout=60)
     found = cluster.diagnose()
@@ -296,7 +296,7 @@ def test_a_metric_that_is_nan_is_told_with_its_step_until_it_is_a_number_again(t
     cluster = training(None, None)
 
     def alarm(rank, step, **metrics):
-        nodes.send(m.Reported(rank, step, None, metrics, 1.0))
+        nodes.send(m.Reported(step, None, metrics, 1.0, rank=rank))
         nodes.settle(rank)
         return cluster.view().alarm
 

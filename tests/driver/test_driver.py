@@ -87,19 +87,19 @@ def test_a_launch_that_fails_fails_the_cluster_with_its_own_error(start, nodes):
 # ---- logs -----------------------------------------------------------------------------------------------------------
 
 
-def log_of(sequence, text):
-    return m.Logs(1, sequence, [m.LogRecord(1.0, "stdout", text)])
+def log_of(text):
+    return m.Logs([m.LogRecord(1.0, "stdout", text)], rank=1)
 
 
 def test_logs_are_stored_in_order_and_acknowledged_each_time(start, nodes):
     cluster = running(start)
-    for number, text in enumerate((b"a\n", b"b\n", b"c\n")):
-        nodes.send(log_of(number, text))
+    for text in (b"a\n", b"b\n", b"c\n"):
+        nodes.send(log_of(text))
     nodes.settle()
     assert cluster.logs("worker:0") == (cluster.run_dir / "worker-0.log").read_text() == "a\nb\nc\n"
     answers = [message for to, message in nodes.listener.sent if to == identity_of(1)]
     credits_ = [message for message in answers if isinstance(message, m.LogCredit)]
-    assert credits_ == [m.LogCredit(0), m.LogCredit(1), m.LogCredit(2)]
+    assert credits_ == [m.LogCredit()] * 3
 
 
 # ---- what no node sends ---------------------------------------------------------------------------------------------
@@ -107,13 +107,14 @@ def test_logs_are_stored_in_order_and_acknowledged_each_time(start, nodes):
 
 NOT_SENT = [
     (m.encode(m.FeedReady(rank=1, feed=3, locations=[])), "FeedReady (feed 3 does not exist)"),
-    (m.encode(m.Heartbeat(rank=0)), "Heartbeat (in the name of rank 0)"),
-    (m.encode(m.Heartbeat(rank=2**40)), "Heartbeat (there is no rank 1099511627776)"),
-    (m.encode(m.Reserve(0, "host", "host:0", 1, "e0", [])), "Reserve (in the name of rank 0)"),
-    (m.encode(m.Activity(1, m.NodeActivity(cpu=float("nan")))), "a message that cannot be decoded (Expected `float`"),
-    (m.encode(m.Progressed(1, "dancing")), "a message that cannot be decoded (Invalid enum value 'dancing'"),
-    (m.encode(m.Progressed(1, "stopped")), "Progressed (the state stopped"),
-    (m.encode(m.Heartbeat(1, spooled_bytes=-7)), "a message that cannot be decoded (Expected `int`"),
+    (m.encode(m.Reserve("host", "host:0", 1, "e0", [], rank=0)), "Reserve (of rank 0)"),
+    (
+        m.encode(m.Activity(m.NodeActivity(cpu=float("nan")), rank=1)),
+        "a message that cannot be decoded (Expected `float`",
+    ),
+    (m.encode(m.Progressed("dancing", rank=1)), "a message that cannot be decoded (Invalid enum value 'dancing'"),
+    (m.encode(m.Progressed("stopped", rank=1)), "Progressed (the state stopped"),
+    (m.encode(m.Heartbeat(spooled_bytes=-7, rank=1)), "a message that cannot be decoded (Expected `int`"),
     (b"\xc1 nonsense", "a message that cannot be decoded"),
 ]
 
@@ -134,9 +135,9 @@ def test_nothing_more_is_taken_from_a_node_that_was_refused(start, nodes):
     cluster = running(start)
     nodes.deaf.add(1)
     nodes.listener.post((identity_of(1), b"nonsense"))
-    nodes.send(m.Reported(1, 5, None, {"loss": 1.0}, 1.0))
+    nodes.send(m.Reported(5, None, {"loss": 1.0}, 1.0, rank=1))
     nodes.reserve(1)
-    nodes.send(log_of(0, b"hello\n"))
+    nodes.send(log_of(b"hello\n"))
     with pytest.raises(NodeFailed):
         cluster.wait(timeout=60)
     assert (cluster.nodes[1].state, cluster.nodes[1].step) == ("failed", None)
@@ -145,7 +146,11 @@ def test_nothing_more_is_taken_from_a_node_that_was_refused(start, nodes):
 
 def test_a_stranger_with_keys_cannot_end_a_node(start, nodes):
     cluster = running(start)
-    for data in (b"nonsense", m.encode(m.Reserve(7, "h", "h:7", 1, "e7", [])), m.encode(m.Ended(1, m.Outcome("no")))):
+    for data in (
+        b"nonsense",
+        m.encode(m.Reserve("h", "h:7", 1, "e7", [], rank=7)),
+        m.encode(m.Ended(m.Outcome("no"), rank=1)),
+    ):
         nodes.listener.post((b"stranger", data))
     eventually(lambda: nodes.listener.sent_to(b"stranger") == ["Stop", "Shutdown"] * 3)
     nodes.settle()

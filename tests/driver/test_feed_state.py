@@ -33,7 +33,7 @@ class Rig:
         return self
 
     def opens(self, rank, batch_size, *, dataset_id=0, remainder=None):
-        return self.handle(m.DatasetOpened(rank, dataset_id, batch_size, remainder))
+        return self.handle(m.DatasetOpened(dataset_id, batch_size, remainder, rank=rank))
 
     def both_open(self, *batch_sizes, remainders=(None, None), **how):
         for rank, size, remainder in zip((1, 2), batch_sizes, remainders, strict=True):
@@ -41,10 +41,10 @@ class Rig:
         return self
 
     def store(self, partition, attempt, rows):
-        return self.handle(m.AttemptStored(1, 0, partition, attempt, rows, 100))
+        return self.handle(m.AttemptStored(0, partition, attempt, rows, 100, rank=1))
 
     def returns(self, rank, **outcome):
-        return self.handle(m.Ended(rank, m.Outcome(kind="returned", **outcome)))
+        return self.handle(m.Ended(m.Outcome(kind="returned", **outcome), rank=rank))
 
     def complete(self, rows_1, rows_2):
         """Give each node its rows, which need not be even where they are of files."""
@@ -158,7 +158,7 @@ class Steps:
         return [i for i in self.state.handle(message, NOW_S) if told([i], 1) or told([i], 3) or told([i], 0)]
 
     def leave(self, rank):
-        return self.handle(m.Ended(rank, m.Outcome(kind="returned")))
+        return self.handle(m.Ended(m.Outcome(kind="returned"), rank=rank))
 
 
 def told(instructions, rank=1):
@@ -166,7 +166,7 @@ def told(instructions, rank=1):
 
 
 def ahead(rank, runs=(), *, passage=0, dataset=0, ended=False, drop=False):
-    return m.StepsAhead(rank, dataset, passage, list(runs), ended=ended, drop=drop)
+    return m.StepsAhead(dataset, passage, list(runs), ended=ended, drop=drop, rank=rank)
 
 
 def test_a_step_is_known_once_all_nodes_have_said_what_they_have():
@@ -216,8 +216,10 @@ def test_a_node_that_has_read_to_its_end_may_return():
 def test_the_others_of_a_lock_step_are_told_of_a_node_that_has_returned():
     state = FeedState(PEERS, lock_step=True)
     outcome = m.Outcome(kind="returned", steps=12, dataset_ended=True)
-    assert list(sends(state.handle(m.Ended(3, outcome), NOW_S))) == [(1, m.PeerReturned("worker:0", 12, ended=True))]
-    assert list(sends(state.handle(m.Ended(1, outcome), NOW_S))) == []
+    assert list(sends(state.handle(m.Ended(outcome, rank=3), NOW_S))) == [
+        (1, m.PeerReturned("worker:0", 12, ended=True))
+    ]
+    assert list(sends(state.handle(m.Ended(outcome, rank=1), NOW_S))) == []
 
 
 @given(st.lists(st.lists(st.integers(1, 9), max_size=12), min_size=3, max_size=3), st.booleans(), st.randoms())

@@ -23,7 +23,7 @@ def listed(files, *, rank=0, folder="output", number=1, unsettled=(), **more):
         m.ListedFile(name, len(data), 1_000 - age, name not in unsettled)
         for age, (name, data) in enumerate(files.items())
     ]
-    return m.FilesListed(rank, folder, number, found, **more)
+    return m.FilesListed(folder, number, found, **more, rank=rank)
 
 
 class Stand:
@@ -50,7 +50,7 @@ class Stand:
         while asked and isinstance(wanted := asked.pop(0), m.PieceWanted):
             data = files[wanted.name][wanted.offset : wanted.offset + wanted.size_bytes]
             names += [wanted.name] if wanted.name not in names else []
-            asked += self.ask(change(m.FilePiece(rank, wanted.folder, wanted.name, wanted.offset, data)))
+            asked += self.ask(change(m.FilePiece(wanted.folder, wanted.name, wanted.offset, data, rank=rank)))
             taken = asked[-1] if asked else None
         return names, (taken if names else wanted)
 
@@ -89,7 +89,7 @@ def output(stand):
 
 
 def piece(name, data, offset=0, rank=0):
-    return m.FilePiece(rank, "output", name, offset, data)
+    return m.FilePiece("output", name, offset, data, rank=rank)
 
 
 def test_a_file_appears_when_it_is_complete_and_is_told_of_while_it_comes(output):
@@ -123,10 +123,10 @@ def test_files_that_have_changed_replace_those_here_and_those_that_are_gone_go(o
     stand = output()
     stand.bring({"best": b"first", "folder/old": b"x"})
     home = stand.cluster.run_dir / "output"
-    again = m.FilesListed(0, "output", 2, [m.ListedFile("best", 6, 2_000)])
+    again = m.FilesListed("output", 2, [m.ListedFile("best", 6, 2_000)], rank=0)
     [wanted] = stand.ask(again)
     assert (home / "best").read_bytes() == b"first"
-    assert stand.ask(m.FilePiece(0, "output", "best", wanted.offset, b"better")) == [m.FilesTaken("output", 2)]
+    assert stand.ask(m.FilePiece("output", "best", wanted.offset, b"better", rank=0)) == [m.FilesTaken("output", 2)]
     assert (home / "best").read_bytes() == b"better"
     assert [path.name for path in home.iterdir()] == ["best"]
 
@@ -211,7 +211,7 @@ def test_what_stays_on_the_node_s_host_is_noted_with_its_place(output, monkeypat
     stand = output()
     leave(monkeypatch, 1_000)
     files = [m.ListedFile("a", 3_000_000_000), m.ListedFile("b", 200_000_000)]
-    assert stand.ask(m.FilesListed(0, "output", 1, files, last=True, links=1)) == [
+    assert stand.ask(m.FilesListed("output", 1, files, last=True, links=1, rank=0)) == [
         m.FilesTaken("output", 1, left_out=2)
     ]
     stand.ask(m.OutputSettled(rank=0, place="/tmp/there"))
@@ -225,7 +225,7 @@ def test_what_stays_on_the_node_s_host_is_noted_with_its_place(output, monkeypat
 
 def test_a_list_with_a_size_below_zero_ends_its_sender(output):
     stand = output()
-    stand.nodes.send(m.FilesListed(0, "output", 1, [m.ListedFile("a", -100), m.ListedFile("b", 100)]))
+    stand.nodes.send(m.FilesListed("output", 1, [m.ListedFile("a", -100), m.ListedFile("b", 100)], rank=0))
     assert eventually(lambda: stand.cluster.ended)
     assert "FilesListed (a false size)" in str(stand.cluster.head.failure())
 
@@ -243,14 +243,14 @@ def test_what_a_node_has_written_by_relative_paths_is_noted_once_if_it_is_not_co
 
 def offer(stand, rank=0, size_bytes=100, name=None):
     node = name or ("chief-0" if rank == 0 else f"worker-{rank - 1}")
-    return stand.ask(m.FilesListed(rank, "result", 1, [m.ListedFile(node, size_bytes)], last=True))
+    return stand.ask(m.FilesListed("result", 1, [m.ListedFile(node, size_bytes)], last=True, rank=rank))
 
 
 @pytest.mark.parametrize("name", ["../run.json", "worker-0"])
 def test_a_result_of_another_name_is_not_asked_for(stand, name):
     stand = stand()
     assert offer(stand, name=name) == [m.FilesTaken("result", 1, problem="it was not to come")]
-    assert stand.ask(m.FilePiece(0, "result", name, 0, b"x" * 100)) == []
+    assert stand.ask(m.FilePiece("result", name, 0, b"x" * 100, rank=0)) == []
 
 
 def test_a_result_that_cannot_be_read_is_refused_with_the_reason(stand):
@@ -305,8 +305,8 @@ def test_event_files_of_another_host_are_brought_into_the_run_s_folder(chief, tm
 
 def test_event_files_that_stay_on_the_chief_s_host_are_told(chief):
     files = [m.ListedFile("a.tfevents", 2), *(m.ListedFile(f"{name}.tfevents", 300 << 20) for name in "bc")]
-    [wanted] = chief.ask(m.FilesListed(0, "events", 1, files, last=True))
-    assert chief.ask(m.FilePiece(0, "events", wanted.name, 0, b"xx")) == [m.FilesTaken("events", 1)]
+    [wanted] = chief.ask(m.FilesListed("events", 1, files, last=True, rank=0))
+    assert chief.ask(m.FilePiece("events", wanted.name, 0, b"xx", rank=0)) == [m.FilesTaken("events", 1)]
     assert "event files: 1 brought" in chief.notes[0]
     assert "629.1 MB of 2 stay there in" in chief.notes[0]
 

@@ -41,15 +41,15 @@ class Stage:
             self.asked += 1
         if isinstance(message, m.StacksWanted) and (condition := self.conditions.get(self.names[rank])):
             text = f"stacks of {self.names[rank]}"
-            self.nodes.send(m.Stacks(rank, message.request, condition, text, place="train.py, line 7"))
+            self.nodes.send(m.Stacks(message.request, condition, text, place="train.py, line 7", rank=rank))
         if isinstance(message, m.FeedOpen):
-            self.nodes.send(m.FeedReady(rank, message.feed, []))
+            self.nodes.send(m.FeedReady(message.feed, [], rank=rank))
         if isinstance(message, m.FilesAsked):
-            self.nodes.send(m.FilesFound(rank, message.feed, {}, done=True))
+            self.nodes.send(m.FilesFound(message.feed, {}, done=True, rank=rank))
 
     def say(self, node, idle_s, *, step=None, sign="step 41"):
         seen = m.NodeActivity(step=step, idle_s=idle_s, last_sign=sign)
-        self.nodes.send(m.Activity(self.names.index(node), seen))
+        self.nodes.send(m.Activity(seen, rank=self.names.index(node)))
 
     def hung_once_asked(self, times=1):
         """Wait until all nodes have been asked so often and what they answered has been judged; return who hangs."""
@@ -204,9 +204,9 @@ class Fed:
         self.watch = UnreadWatch(self.state, self.feeds, Questions(), warn_s=warn_s)
         self.now = START_S
         for rank in names:
-            self.receive(m.Reserve(rank, "h", f"h:{rank}", 1, "", []))
+            self.receive(m.Reserve("h", f"h:{rank}", 1, "", [], rank=rank))
         for rank in names:
-            self.receive(m.Progressed(rank, "running", 7))
+            self.receive(m.Progressed("running", 7, rank=rank))
         opened = m.FeedOpen(feed=-1, epochs=1, remainder="exact", schema="", token="t", spool_bytes=None, stream=stream)
         self.feeds.open(opened, 0, timeout_s)
         self.receive(m.AttemptStored(rank=0, feed=0, partition=0, attempt="a", rows=10, size_bytes=9))
@@ -220,7 +220,9 @@ class Fed:
     def at(self, passed_s, *, idle_s=None):
         """Let time go on; the worker has shown no sign for as long, or for ``idle_s``."""
         self.now = START_S + passed_s
-        self.receive(m.Activity(1, m.NodeActivity(idle_s=passed_s if idle_s is None else idle_s, last_sign="began")))
+        self.receive(
+            m.Activity(m.NodeActivity(idle_s=passed_s if idle_s is None else idle_s, last_sign="began"), rank=1)
+        )
         return self.watch.tick(self.now)
 
     def warnings(self, instructions):

@@ -143,9 +143,9 @@ def reported(start, nodes):
     cluster = start()
     cluster.wait_until_running()
     for report in (
-        m.Reported(0, 1, None, {"loss": 2.0}, 1.0),
-        m.Reported(1, None, None, {"loss": 3.0, "accuracy": 0.5, "time": 7.0}, 1.0),
-        m.Reported(0, 2, None, {"loss": 1.0}, 1.0),
+        m.Reported(1, None, {"loss": 2.0}, 1.0, rank=0),
+        m.Reported(None, None, {"loss": 3.0, "accuracy": 0.5, "time": 7.0}, 1.0, rank=1),
+        m.Reported(2, None, {"loss": 1.0}, 1.0, rank=0),
     ):
         nodes.send(report)
     handle = cluster

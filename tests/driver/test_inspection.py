@@ -39,7 +39,7 @@ def ask(start, nodes):
 def stacks_of(*answering):
     def reply(rank, message):
         if isinstance(message, m.StacksWanted) and rank in answering:
-            return m.Stacks(rank, message.request, m.Condition.BUSY, f"text {rank}\nmore")
+            return m.Stacks(message.request, m.Condition.BUSY, f"text {rank}\nmore", rank=rank)
         return None
 
     return reply
@@ -51,7 +51,7 @@ def test_the_stacks_of_all_nodes_or_of_one_are_shown(ask, nodes):
     assert cluster.stacks("worker:0") == {"worker:0": "text 1\nmore"}
     with pytest.raises(KeyError, match="no node 'ps:0' in this cluster; there are chief:0, worker:0"):
         cluster.stacks("ps:0")
-    nodes.send(m.Stacks(0, 99, m.Condition.BUSY, "late"))  # is dropped
+    nodes.send(m.Stacks(99, m.Condition.BUSY, "late", rank=0))  # is dropped
     nodes.end(1)
     eventually(lambda: cluster.nodes[1].state == "done")
     assert cluster.stacks() == {"chief:0": "text 0\nmore", "worker:0": "it has no process: its state is done"}
@@ -77,10 +77,10 @@ def profiled(*, files=None, note="", problem="", sends=True, samples=SAMPLES):
     def reply(rank, message):
         match message:
             case m.ProfileWanted(request=number):
-                return m.Profiled(rank, number, 0.01, samples, files=files, note=note, problem=problem)
+                return m.Profiled(number, 0.01, samples, files=files, note=note, problem=problem, rank=rank)
             case m.PieceWanted(folder=folder, name=name, offset=offset):
                 size = min(10_000, message.size_bytes)
-                return m.FilePiece(rank, folder, name, offset, TRACE[offset : offset + size] if sends else b"")
+                return m.FilePiece(folder, name, offset, TRACE[offset : offset + size] if sends else b"", rank=rank)
         return None
 
     return reply

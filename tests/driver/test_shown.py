@@ -15,7 +15,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def shown(name, step, content=None, rank=0):
-    return m.Shown(rank, name, step, content or m.Picture(PNG + str(step).encode()), 1.0)
+    return m.Shown(name, step, content or m.Picture(PNG + str(step).encode()), 1.0, rank=rank)
 
 
 def kept(cluster, name):

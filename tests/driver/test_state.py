@@ -46,7 +46,7 @@ class Play:
         return self
 
     def reserve(self, rank):
-        return self.receive(m.Reserve(rank, f"host{rank}", f"host{rank}:900{rank}", 100, str(rank), []))
+        return self.receive(m.Reserve(f"host{rank}", f"host{rank}:900{rank}", 100, str(rank), [], rank=rank))
 
     def end(self, rank, outcome, **when):
         return self.receive(m.Ended(rank=rank, outcome=outcome), **when)
@@ -259,7 +259,7 @@ def test_a_silent_node_is_lost_and_named_with_its_host():
 
 
 def piece(rank=0):
-    return m.FilePiece(rank, "output", "model.keras", 0, b"x")
+    return m.FilePiece("output", "model.keras", 0, b"x", rank=rank)
 
 
 def test_a_node_may_send_files_for_as_long_as_they_arrive():

@@ -100,7 +100,7 @@ class ClusterLife(RuleBasedStateMachine):
 
     @rule(rank=RANKS, data=st.binary(max_size=4))
     def send_output(self, rank, data):
-        self.receive(m.FilePiece(rank, "output", "a", 0, data))
+        self.receive(m.FilePiece("output", "a", 0, data, rank=rank))
 
     @rule(rank=RANKS)
     def finish_output(self, rank):

@@ -74,7 +74,9 @@ class FeedLife(RuleBasedStateMachine):
         ranks = self.feed.ranks
         leftover = rows % len(ranks)
         self.stored[-1].setdefault(partition, rows)
-        self.receive(m.AttemptStored(ranks[0], self.feed.number, partition, attempt, rows // len(ranks), 10, leftover))
+        self.receive(
+            m.AttemptStored(self.feed.number, partition, attempt, rows // len(ranks), 10, leftover, rank=ranks[0])
+        )
 
     @precondition(has_open_feed)
     @rule()
@@ -103,28 +105,28 @@ class FeedLife(RuleBasedStateMachine):
         rank = data.draw(st.sampled_from([*self.names]))
         if rank not in self.returned and rank not in self.opened.setdefault(dataset_id, {}):
             self.opened[dataset_id][rank] = batch_size
-            self.receive(m.DatasetOpened(rank, dataset_id, batch_size, None))
+            self.receive(m.DatasetOpened(dataset_id, batch_size, None, rank=rank))
 
     @rule(data=st.data())
     def return_from_function(self, data):
         rank = data.draw(st.sampled_from([*self.names]))
         if rank not in self.returned:
             self.returned.add(rank)
-            self.receive(m.Ended(rank, m.Outcome(kind="returned")))
+            self.receive(m.Ended(m.Outcome(kind="returned"), rank=rank))
 
     @rule(data=st.data(), rows=st.integers(0, 50))
     def take_rows(self, data, rows):
         rank = data.draw(st.sampled_from([*self.names]))
-        self.receive(m.RowsTaken(rank, rows, 0, dict.fromkeys(range(len(self.stored)), (0, rows))))
+        self.receive(m.RowsTaken(rows, 0, dict.fromkeys(range(len(self.stored)), (0, rows)), rank=rank))
 
     @rule(data=st.data(), rows=st.integers(0, 50))
     def answer(self, data, rows):
         rank = data.draw(st.sampled_from([*self.names]))
-        self.receive(m.RowsAnswered(rank, 0, rows, last=rows == 0))
+        self.receive(m.RowsAnswered(0, rows, last=rows == 0, rank=rank))
 
     @rule(rank=st.integers(-1, 4))
     def beat(self, rank):
-        self.receive(m.Heartbeat(rank, 100))
+        self.receive(m.Heartbeat(100, rank=rank))
 
     # ---- what always holds ------------------------------------------------------------------------------------------
 
@@ -177,7 +179,7 @@ class FeedLife(RuleBasedStateMachine):
             for rank in set(self.names) - self.returned:
                 if rank not in self.opened.setdefault(dataset_id, {}):
                     self.opened[dataset_id][rank] = 4
-                    self.receive(m.DatasetOpened(rank, dataset_id, 4, None))
+                    self.receive(m.DatasetOpened(dataset_id, 4, None, rank=rank))
         self.no_node_waits_for_a_plan_that_can_be_made()
         self.every_row_has_one_node()
         self.state.end()

@@ -28,8 +28,8 @@ def a_map_of(**fields):
 
 HEARTBEAT = msgspec.msgpack.encode("Heartbeat")
 ZERO = msgspec.msgpack.encode(0)
-NESTED = a_map_of(type=HEARTBEAT, rank=ZERO, more=b"\x91" * 5000 + b"\x00")
-NO_TEXT = a_map_of(type=msgspec.msgpack.encode("SegmentRead"), rank=ZERO, path=b"\xa2\xff\xff")
+NESTED = a_map_of(type=HEARTBEAT, spooled_bytes=ZERO, more=b"\x91" * 5000 + b"\x00")
+NO_TEXT = a_map_of(type=msgspec.msgpack.encode("SegmentRead"), path=b"\xa2\xff\xff")
 
 
 @pytest.mark.parametrize("union", DECODERS, ids=["an agent's", "the driver's"])
@@ -78,9 +78,9 @@ def test_what_is_no_message_is_refused():
         msgspec.msgpack.encode({"type": "Explode"}),
         msgspec.msgpack.encode({"rank": 1}),
         msgspec.msgpack.encode({"type": "Heartbeat", "rank": "one"}),
-        msgspec.msgpack.encode({"type": "Heartbeat"}),
-        m.encode(m.Heartbeat(rank=0))[:-1],
-        pickle.dumps(m.Heartbeat(rank=0)),
+        msgspec.msgpack.encode({"type": "Ended"}),
+        m.encode(m.Heartbeat())[:-1],
+        pickle.dumps(m.Heartbeat()),
     ]
     for data in rubbish:
         for decode in DECODERS.values():

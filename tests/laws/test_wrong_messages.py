@@ -42,7 +42,7 @@ def test_a_message_is_refused_or_taken(errors, messages, rank, feeds):
             if feeds:
                 head = cluster.head
                 head.request(lambda _now_s: head.feed_state.open(m.FeedOpen(-1, 1, "exact", "{}", "token")))
-                nodes.send(m.AttemptStored(0, 0, 0, "a", 4, 10))
+                nodes.send(m.AttemptStored(0, 0, "a", 4, 10, rank=0))
             for message in messages:
                 nodes.send(msgspec.structs.replace(message, rank=rank))
             cluster.stop(grace=0.0)

@@ -48,14 +48,12 @@ def launch_spec(**changes):
 def start_for(map_fun, args=None, **changes):
     """Return the start message for one node of two."""
     start = m.Start(
-        cluster_id="c",
         rank=0,
         cluster_spec={"chief": ["a:1"], "worker": ["b:2"]},
         job_name="worker",
         task_index=0,
         is_chief=False,
         payload=b"" if "payload_bytes" in changes else pack(map_fun, args),
-        env={},
         log_dir="/tmp/events",
     )
     return msgspec.structs.replace(start, **changes)
@@ -70,7 +68,7 @@ class Node:
         self._connection = 0
         self._listener = Listener()
         spec = launch_spec(driver=self._listener.address, **spec)
-        self.agent = Agent(spec, DriverLink(spec), task_socket)
+        self.agent = Agent(spec, DriverLink(spec.driver), task_socket)
         self.thread = threading.Thread(target=self._run, name="agent-under-test", daemon=True)
         self.thread.start()
 
@@ -97,7 +95,7 @@ class Node:
             if self.answers and isinstance(message, m.Heartbeat | m.Reserve):
                 self.send(m.HeartbeatAck())
             if self.answers and isinstance(message, m.Logs):
-                self.send(m.LogCredit(sequence=message.sequence))
+                self.send(m.LogCredit())
 
     def all(self, message_type):
         return [message for message in self.received if isinstance(message, message_type)]

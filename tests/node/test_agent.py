@@ -162,8 +162,8 @@ from tfos_lab.core import messages as m
 from tfos_lab.node.driver_link import DriverLink
 
 spec = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=m.LaunchSpec)
-link = DriverLink(spec, hung_after_s=3.0)
-link.reserve(m.Reserve(0, "h", "h:1", 1, "", []))
+link = DriverLink(spec.driver, hung_after_s=3.0)
+link.reserve(m.Reserve("h", "h:1", 1, "", [], rank=0))
 time.sleep(1000)
 """
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import gc
 import json
 import os
@@ -10,6 +11,7 @@ import resource
 import tempfile
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -40,13 +42,15 @@ class Cluster:
             scratch.mkdir()
             reader = FeedReader(rank, lambda message, rank=rank: self.child_sends(rank, message))
             self.readers.append(reader)
-            self.stores.append(FeedStore(rank, "127.0.0.1", scratch, self.agent_sends, reader.handle))
+            send = functools.partial(self.agent_sends, rank)
+            self.stores.append(FeedStore("127.0.0.1", scratch, send, reader.handle))
 
     def child_sends(self, rank, message):
         if self.stores[rank].on_child_message(message):
-            self.agent_sends(message)
+            self.agent_sends(rank, message)
 
-    def agent_sends(self, message):
+    def agent_sends(self, rank, message):
+        message = msgspec.structs.replace(message, rank=rank)
         if isinstance(message, m.FeedReady):
             self.locations[message.rank] = message.locations
         self.carry_out(self.state.handle(message, 0.0))

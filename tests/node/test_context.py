@@ -26,14 +26,11 @@ class Rig:
         self.sent = []
         self.finish = threading.Event()
         start = {
-            "cluster_id": "c",
             "rank": 4,
             "cluster_spec": SPEC,
             "job_name": "worker",
             "task_index": 1,
             "is_chief": False,
-            "payload": b"",
-            "env": {},
             "log_dir": "/logs",
             **start,
         }
@@ -84,7 +81,7 @@ def test_a_report_sends_step_and_numbers_of_any_type():
     before = time.time()
     rig.ctx.report(3, total_steps=10, loss=np.float32(0.5), accuracy=np.array(0.25))
     (report,) = rig.sent
-    assert (report.rank, report.step, report.total_steps) == (4, 3, 10)
+    assert (report.step, report.total_steps) == (3, 10)
     assert report.metrics == {"loss": 0.5, "accuracy": 0.25}
     assert before <= report.time_s <= time.time()
 
@@ -113,7 +110,7 @@ def test_local_models_go_to_plain_paths_whose_parents_exist(monkeypatch, tmp_pat
     wanted = tmp_path / "a" / "b" / "m.keras"
     chief, worker = Rig(is_chief=True, default_fs="file:///"), Rig(default_fs="file:///")
     assert chief.ctx.model_dir(given.format(wanted)) == str(wanted)
-    assert chief.sent == [m.SavesTo(rank=4, path=str(wanted))]
+    assert chief.sent == [m.SavesTo(path=str(wanted))]
     assert worker.ctx.model_dir(given.format(wanted)) == str(tmp_path / "scratch" / "model" / "m.keras")
     assert wanted.parent.is_dir()
     assert (tmp_path / "scratch" / "model").is_dir()

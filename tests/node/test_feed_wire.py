@@ -76,7 +76,7 @@ class Wire:
     def __init__(self, scratch, identities):
         self.scratch, self.identities = scratch, identities
         self.to_driver, self.to_child = [], []
-        self.store = FeedStore(5, "127.0.0.1", scratch, self.to_driver.append, self.to_child.append)
+        self.store = FeedStore("127.0.0.1", scratch, self.to_driver.append, self.to_child.append)
         self.store.handle(msgspec.structs.replace(OPEN, tls=identities.nodes))
         self.near, self.far = self.to_driver[0].locations
 
@@ -133,7 +133,7 @@ def test_both_ways_lead_to_the_same_file_whose_rows_do_not_count_before_the_driv
     wire.send(batches=[ROWS, ROWS.slice(1, 1)], far=far)
     wire.pump()
     stored = wire.to_driver[-1]
-    assert (stored.rank, stored.feed, stored.partition, stored.attempt, stored.rows) == (5, 0, 3, "a", 4)
+    assert (stored.feed, stored.partition, stored.attempt, stored.rows) == (0, 3, "a", 4)
     assert [type(message) for message in wire.to_child] == [m.FeedOpen]
     wire.commit(rows=4)
     ready = wire.to_child[-1]

@@ -113,7 +113,7 @@ def test_files_are_listed_while_the_function_works_and_at_its_end(start, tmp_pat
     ]
     (tmp_path / "go").touch()
     assert end(node)["growing.log"] == b"x"
-    assert (last_list(node).links, settled(node)) == (0, m.OutputSettled(rank=0))
+    assert (last_list(node).links, settled(node)) == (0, m.OutputSettled())
     assert not Path(node.all(m.OutputOpened)[0].place).exists()
 
 

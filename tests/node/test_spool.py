@@ -31,7 +31,7 @@ class Node:
         self.scratch = root / f"{name}-{pid or os.getpid()}"
         self.scratch.mkdir()
         told, self._ready = [], []
-        self.store = FeedStore(0, "127.0.0.1", self.scratch, told.append, self._ready.append)
+        self.store = FeedStore("127.0.0.1", self.scratch, told.append, self._ready.append)
         self.store.handle(m.FeedOpen(0, epochs, "pad", BYTES, "t", spool_bytes=limit))
         self._plan = FeedPlan(0, "t", {0: told[0].locations[:1]}, BYTES)
 
@@ -44,7 +44,7 @@ class Node:
         return next(ready.path for ready in self._ready if getattr(ready, "partition", None) == partition)
 
     def read(self, path):
-        self.store.on_child_message(m.SegmentRead(rank=0, path=path))
+        self.store.on_child_message(m.SegmentRead(path=path))
 
     def files(self):
         return sorted(path.name for path in (self.scratch / "spool").iterdir())
@@ -94,7 +94,7 @@ def test_rows_that_are_needed_again_or_all_at_once_have_to_fit(node, epochs, why
     alone = node(limit=100_000, epochs=epochs)
     alone.store_rows(1, 80_000)
     if epochs == 1:
-        alone.store.on_child_message(m.DatasetOpened(0, 0, 4, None, shuffle=True))
+        alone.store.on_child_message(m.DatasetOpened(0, 4, None, shuffle=True))
     with pytest.raises(FeedError, match=f"do not fit into the node's spool of 0.0001 GB .* {why}.*spool_bytes"):
         alone.store_rows(2, 80_000)
 

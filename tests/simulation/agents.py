@@ -107,16 +107,16 @@ class Agent:
             self.go(GAVE_UP, "gives up")
 
     def _reservation(self) -> m.Reserve:
-        return m.Reserve(self.rank, self.host.name, self.address, self.pid, self.executor or THIS_MACHINE, [])
+        return m.Reserve(self.host.name, self.address, self.pid, self.executor or THIS_MACHINE, [], rank=self.rank)
 
     def _send_signs(self) -> None:
         child = self.child
-        heartbeat = m.Heartbeat(rank=self.rank, spooled_bytes=self.spool.size)
+        heartbeat = m.Heartbeat(spooled_bytes=self.spool.size)
         if child is None or not child.runs or self.stands:
             self.send(heartbeat)
             return
         idle_s = self.world.now_s - child.worked_s
-        activity = m.Activity(self.rank, m.NodeActivity(idle_s=idle_s, last_sign="step 1"))
+        activity = m.Activity(m.NodeActivity(idle_s=idle_s, last_sign="step 1"))
         for message in (heartbeat, activity, *child.figures()):
             self.send(message)
 
@@ -166,7 +166,7 @@ class Agent:
             case m.StacksWanted():
                 self._answer(message)
             case m.FeedOpen():
-                self.send(m.FeedReady(rank=self.rank, feed=message.feed, locations=[str(self.pid)]))
+                self.send(m.FeedReady(feed=message.feed, locations=[str(self.pid)]))
                 self._pass_on(message)
             case m.Commit():
                 self._pass_on(self.spool.commit(message))
@@ -189,7 +189,7 @@ class Agent:
             condition, after_s = m.Condition.STOPPED, wanted.patience_s + 0.5
         else:
             condition, after_s = child.condition, self.world.between(0.01, 0.2)
-        self._after(after_s, lambda: self.send(m.Stacks(self.rank, wanted.request, condition, "")))
+        self._after(after_s, lambda: self.send(m.Stacks(wanted.request, condition, "")))
 
     # ---- the child --------------------------------------------------------------------------------------------------
 
@@ -198,7 +198,7 @@ class Agent:
         self._exited = self._starts_again = self.has_ended = False
         self.run.note_child(self)
         self.child = Child(self)
-        self.send(m.Progressed(rank=self.rank, state="importing"))
+        self.send(m.Progressed(state="importing"))
         self._child_after(self.world.between(0.05, 0.5), self._forked)
 
     def _child_after(self, delay_s: float, act: Callable[[], None]) -> None:
@@ -213,7 +213,7 @@ class Agent:
 
     def _forked(self) -> None:
         if self.child is not None:
-            self.send(m.Progressed(rank=self.rank, state="starting", pid=self.pid))
+            self.send(m.Progressed(state="starting", pid=self.pid))
             self.child.start_in(self.world.between(0.05, 1.5))
             for message in self._waiting:
                 self.child.take(message)
@@ -235,7 +235,7 @@ class Agent:
     def _report(self, outcome: m.Outcome) -> None:
         if not self.has_ended:
             self.has_ended = True
-            self.send(m.Ended(rank=self.rank, outcome=outcome))
+            self.send(m.Ended(outcome=outcome))
 
     def child_ends(self, outcome: m.Outcome) -> bool:
         """End the child, if there is one; return whether its function was still at work."""
@@ -293,7 +293,7 @@ class Agent:
         is_over = self._exited and self.child is None and not self._may_start_again
         if self.is_there and not self._is_leaving and is_over and not self._has_drained:
             self._has_drained = True
-            self.send(m.Drained(rank=self.rank))
+            self.send(m.Drained())
 
     def go(self, code: int, why: str) -> None:
         """End the agent, and with it the child."""
@@ -325,7 +325,7 @@ class Agent:
 
         def leave() -> None:
             self._is_leaving = True
-            self.send(m.ExecutorGone(rank=self.rank))
+            self.send(m.ExecutorGone())
             self._after(self.world.between(0.01, 1.0), lambda: self.go(0, "ends with its executor"))
 
         # Fork servers end with the executor, too, and their children with them; the agent may see that first.
@@ -385,7 +385,7 @@ class Child:
         self.worked_s = 0.0
         self._is_done = False
         self._fails_with: m.Outcome | None = None
-        self._reader = Reader(agent.rank) if agent.run.plan.partitions and self.is_fed else None
+        self._reader = Reader() if agent.run.plan.partitions and self.is_fed else None
         self._held: list[Callable[[], None]] = []
 
     @property
@@ -428,11 +428,10 @@ class Child:
         self._after(delay_s, self._begin)
 
     def _begin(self) -> None:
-        rank = self.agent.rank
         self.runs, self.worked_s = True, self.world.now_s
-        self.agent.child_says(m.Progressed(rank=rank, state="running", pid=self.agent.pid))
+        self.agent.child_says(m.Progressed(state="running", pid=self.agent.pid))
         if self.serves:
-            self.agent.child_says(m.Progressed(rank=rank, state="serving", pid=self.agent.pid))
+            self.agent.child_says(m.Progressed(state="serving", pid=self.agent.pid))
         if not self.trains:
             return
         if self._fails_with is not None:
@@ -487,7 +486,7 @@ class Child:
     def stop_reading(self) -> None:
         """Want no more rows, and return."""
         if self.trains and self.runs and not self.has_ended:
-            self.agent.child_says(m.FeedStopped(rank=self.agent.rank))
+            self.agent.child_says(m.FeedStopped())
             self._after(self.world.between(0.05, 0.5), self.returns)
 
     def figures(self) -> list[m.RowsTaken]:
@@ -504,7 +503,7 @@ class Child:
         if self.has_ended or self.agent.child is not self or self.is_stopped:
             return False
         self.has_ended = True
-        self.agent.child_says(m.Ended(rank=self.agent.rank, outcome=outcome))
+        self.agent.child_says(m.Ended(outcome=outcome))
         if outcome.kind != "returned" and not outcome.consequence:
             self.agent.run.trouble(self.agent)
         return True

@@ -176,7 +176,6 @@ class FeedJob:
         asker = agents[partition % len(agents)]
         asker.send(
             m.AttemptStored(
-                rank=asker.rank,
                 feed=0,
                 partition=partition,
                 attempt=attempt,

@@ -58,20 +58,19 @@ class Reader:
         Why no more rows come.
     """
 
-    def __init__(self, rank: int) -> None:
+    def __init__(self) -> None:
         self.rows: list[Row] = []
         self.plan: m.EpochPlan | None = None
         self.is_done = False
         self.aborted = ""
-        self._rank = rank
         self._segments: list[Segment] = []
         self._complete: m.FeedComplete | None = None
 
     def open(self) -> list[m.FromAgent]:
         """Return what the function says when it opens its dataset."""
         return [
-            m.RowsWanted(rank=self._rank, objects=False),
-            m.DatasetOpened(rank=self._rank, dataset_id=0, batch_size=2, remainder=None),
+            m.RowsWanted(objects=False),
+            m.DatasetOpened(dataset_id=0, batch_size=2, remainder=None),
         ]
 
     def take(self, message: object) -> None:
@@ -98,6 +97,4 @@ class Reader:
 
     def taken(self) -> m.RowsTaken:
         """Return how much it has read."""
-        return m.RowsTaken(
-            rank=self._rank, rows=len(self.rows), epoch=1, feeds={0: (1, len(self.rows))} if self.rows else {}
-        )
+        return m.RowsTaken(rows=len(self.rows), epoch=1, feeds={0: (1, len(self.rows))} if self.rows else {})

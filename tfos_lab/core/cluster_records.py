@@ -16,6 +16,8 @@ from typing import Self
 
 import msgspec
 
+from tfos_lab.core.processes import stat_of
+
 _PROC = Path("/proc")
 # A Jupyter server that reads the records puts a file beside them: its pid, and in it when the process began.
 _SERVER = ".server"
@@ -132,10 +134,8 @@ def birth_of(pid: int) -> str:
     """
     if not _PROC.exists():
         return _birth_without_proc(pid)
-    with contextlib.suppress(OSError, IndexError, ValueError):
-        fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
-        return "" if fields[0] in "ZX" else f"{_boot_id()}:{fields[19]}"
-    return ""
+    fields = stat_of(pid)
+    return f"{_boot_id()}:{fields[19]}" if fields and fields[0] not in "ZX" else ""
 
 
 def _birth_without_proc(pid: int) -> str:

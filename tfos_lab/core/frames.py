@@ -1,4 +1,7 @@
-"""Length-prefixed frames over a unix socket, with file descriptors: used by agents, children and fork servers."""
+"""Length-prefixed frames: over a unix socket, with file descriptors, between agents, children and fork servers.
+
+Agents and driver send the same frames over TLS: `tfos_lab.core.link` and `tfos_lab.core.listener`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ import select
 import socket
 import struct
 from collections import deque
+from collections.abc import Iterator
 from typing import NamedTuple, Self
 
 _HEADER = struct.Struct("!I")
@@ -21,6 +25,39 @@ class ConnectionClosed(EOFError):
 
 class FrameTooLarge(ConnectionClosed):
     """The other end has announced more than this end takes: nothing that it sends can be understood any more."""
+
+
+def framed(data: bytes) -> bytes:
+    """Return one frame: its length, and the data."""
+    return _HEADER.pack(len(data)) + data
+
+
+class FrameBuffer:
+    """Takes bytes as they come, and yields what is in the frames that are whole.
+
+    Parameters
+    ----------
+    max_bytes : int, optional
+        A frame that says it is larger is not waited for: `take` raises `FrameTooLarge`.
+    """
+
+    def __init__(self, max_bytes: int = _MOST_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = bytearray()
+
+    def take(self, data: bytes) -> Iterator[bytes]:
+        """Add bytes, and yield what is whole now."""
+        self._bytes += data
+        while len(self._bytes) >= _HEADER.size:
+            (length,) = _HEADER.unpack_from(self._bytes)
+            if length > self._max_bytes:
+                raise FrameTooLarge(f"a frame of {length:,} bytes, and at most {self._max_bytes:,} are taken")
+            end = _HEADER.size + length
+            if len(self._bytes) < end:
+                return
+            whole = bytes(self._bytes[_HEADER.size : end])
+            del self._bytes[:end]
+            yield whole
 
 
 class Frame(NamedTuple):
@@ -46,8 +83,7 @@ class FrameSocket:
 
     def __init__(self, sock: socket.socket, *, max_bytes: int = _MOST_BYTES) -> None:
         self._sock = sock
-        self._max_bytes = max_bytes
-        self._buffer = bytearray()
+        self._frames = FrameBuffer(max_bytes)
         self._received: deque[Frame] = deque()
         self._unsent: deque[memoryview] = deque()
 
@@ -61,7 +97,7 @@ class FrameSocket:
         Descriptors go with the last byte: a receiver that is a fork server would otherwise hold them while it waits for
         the rest, and a process that it forks for another client meanwhile would keep copies of them.
         """
-        whole = _HEADER.pack(len(data)) + data
+        whole = framed(data)
         try:
             if fds:
                 self._sock.sendall(whole[:-1])
@@ -73,7 +109,7 @@ class FrameSocket:
 
     def post(self, data: bytes) -> None:
         """Queue one frame and send as much as the socket takes without blocking; raises as `send` does."""
-        self._unsent.append(memoryview(_HEADER.pack(len(data)) + data))
+        self._unsent.append(memoryview(framed(data)))
         self.flush()
 
     @property
@@ -118,26 +154,12 @@ class FrameSocket:
             raise ConnectionClosed from error
         if not data:
             raise ConnectionClosed
-        self._buffer += data
-        while (whole := self._next_frame()) is not None:
+        for whole in self._frames.take(data):
             self._received.append(Frame(whole, []))
         if self._received:  # the kernel ends a read behind the byte that descriptors come with
             self._received[-1].fds.extend(fds)
         else:
             close_all(fds)  # not sent by `send`
-
-    def _next_frame(self) -> bytes | None:
-        if len(self._buffer) < _HEADER.size:
-            return None
-        (length,) = _HEADER.unpack_from(self._buffer)
-        if length > self._max_bytes:
-            raise FrameTooLarge(f"a frame of {length:,} bytes, and at most {self._max_bytes:,} are taken")
-        end = _HEADER.size + length
-        if len(self._buffer) < end:
-            return None
-        data = bytes(self._buffer[_HEADER.size : end])
-        del self._buffer[:end]
-        return data
 
     def close(self) -> None:
         """Close this end, and descriptors that nobody has taken; may be called twice."""

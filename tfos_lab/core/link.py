@@ -7,16 +7,14 @@ import hashlib
 import select
 import socket
 import ssl
-import struct
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator
 
+from tfos_lab.core.frames import FrameBuffer, framed
 from tfos_lab.core.messages import DriverAddress
 
-#: What stands before each frame: its length in bytes.
-HEADER = struct.Struct("!I")
 MAX_FRAME_BYTES = 1 << 28
 TOKEN_BYTES = 32
 KNOCK_BYTES = 16
@@ -55,7 +53,7 @@ class Link:
         self._lock = threading.RLock()
         self._unsent: deque[memoryview] = deque()
         self._unsent_bytes = 0
-        self._received = bytearray()
+        self._frames = FrameBuffer()
         self.is_over = False
         self._socket = _connect(driver, time.monotonic() + patience_s)
 
@@ -66,7 +64,7 @@ class Link:
     def send(self, data: bytes) -> None:
         """Send one frame: what the network takes of it at once, the rest with the next `flush`."""
         with self._lock:
-            frame = HEADER.pack(len(data)) + data
+            frame = framed(data)
             self._unsent.append(memoryview(frame))
             self._unsent_bytes += len(frame)
             self.flush()
@@ -102,9 +100,7 @@ class Link:
     def receive(self) -> Iterator[bytes]:
         """Yield the frames that have arrived, without waiting."""
         while (data := self._read()) is not None:
-            self._received += data
-            while (frame := self._next_frame()) is not None:
-                yield frame
+            yield from self._frames.take(data)
 
     def _read(self) -> bytes | None:
         """Return what has come; None if that is nothing."""
@@ -118,16 +114,6 @@ class Link:
             if not data:
                 self._end()
             return data or None
-
-    def _next_frame(self) -> bytes | None:
-        if len(self._received) < HEADER.size:
-            return None
-        end = HEADER.size + HEADER.unpack_from(self._received)[0]
-        if len(self._received) < end:
-            return None
-        frame = bytes(self._received[HEADER.size : end])
-        del self._received[:end]
-        return frame
 
     def close(self) -> None:
         """Close; what was sent has a second to leave."""

@@ -25,7 +25,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from tfos_lab.core.event_loop import join_loop, leave_loop
-from tfos_lab.core.link import HEADER, KNOCK_BYTES, MAX_FRAME_BYTES, TOKEN_BYTES, knock_of
+from tfos_lab.core.frames import FrameBuffer, FrameTooLarge, framed
+from tfos_lab.core.link import KNOCK_BYTES, MAX_FRAME_BYTES, TOKEN_BYTES, knock_of
 from tfos_lab.core.messages import DriverAddress
 from tfos_lab.core.node_addresses import ports_in
 from tfos_lab.errors import ConfigError
@@ -148,7 +149,7 @@ class Listener:
 
     def send_to_all(self, connections: Iterable[int], data: bytes) -> None:
         """Send the same to several agents."""
-        self._outgoing.append((list(connections), HEADER.pack(len(data)) + data))
+        self._outgoing.append((list(connections), framed(data)))
         if not self._is_asked:
             self._is_asked = True
             with contextlib.suppress(RuntimeError):  # the loop has ended with this listener
@@ -198,7 +199,8 @@ class _Connection(asyncio.Protocol):
     def __init__(self, listener: Listener, number: int, is_shown: asyncio.Future[None]) -> None:
         self._listener, self._number, self.is_shown = listener, number, is_shown
         self._transport: asyncio.Transport | None = None
-        self._received = bytearray()
+        self._token = b""
+        self._frames = FrameBuffer(MAX_FRAME_BYTES)
         self._is_agent = self._has_ended = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -208,40 +210,30 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Hand on the messages that are whole now; what says that it is larger than any ends the connection."""
-        self._received += data
-        if not self._is_agent and not self._takes_token():
-            return
-        while (frame := self._next_frame()) is not None:
-            self._listener.post(AgentData(self._number, frame))
+        if not self._is_agent:
+            self._token += data
+            if not self._takes_token():
+                return
+            data, self._token = self._token[TOKEN_BYTES:], b""
+        try:
+            for frame in self._frames.take(data):
+                self._listener.post(AgentData(self._number, frame))
+        except FrameTooLarge:
+            self.abort()
         if self._listener.is_full and self._transport is not None:
             self._transport.pause_reading()
             self._go_on()
 
     def _takes_token(self) -> bool:
-        if len(self._received) < TOKEN_BYTES:
+        if len(self._token) < TOKEN_BYTES:
             return False
-        token = bytes(self._received[:TOKEN_BYTES])
-        del self._received[:TOKEN_BYTES]
-        self._is_agent = secrets.compare_digest(token, self._listener.token) and self._listener.join(self._number, self)
+        is_shown = secrets.compare_digest(self._token[:TOKEN_BYTES], self._listener.token)
+        self._is_agent = is_shown and self._listener.join(self._number, self)
         if self._is_agent and not self.is_shown.done():
             self.is_shown.set_result(None)
         elif not self._is_agent:
             self.abort()
         return self._is_agent
-
-    def _next_frame(self) -> bytes | None:
-        if len(self._received) < HEADER.size:
-            return None
-        (size,) = HEADER.unpack_from(self._received)
-        if size > MAX_FRAME_BYTES:
-            self.abort()
-            return None
-        end = HEADER.size + size
-        if len(self._received) < end:
-            return None
-        frame = bytes(self._received[HEADER.size : end])
-        del self._received[:end]
-        return frame
 
     def _go_on(self) -> None:
         """Read on as soon as the driver has read what waits."""

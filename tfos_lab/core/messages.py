@@ -35,10 +35,13 @@ Number = Annotated[int, msgspec.Meta(ge=-1, lt=_MOST)]
 Amount = Annotated[float, msgspec.Meta(ge=-1, lt=_MOST)]
 
 
-class FromAgent(msgspec.Struct, tag=True, frozen=True):
-    """Base of what agents send, each with the name of its type; children send through them."""
+class FromAgent(msgspec.Struct, tag=True, frozen=True, kw_only=True, omit_defaults=True):
+    """Base of what agents send, each with the name of its type; children send through them.
 
-    rank: Number
+    ``rank`` is the sender's. Only `Reserve` travels with it: from then on the driver knows whose connection it is.
+    """
+
+    rank: Number = -1
 
 
 class ToAgent(msgspec.Struct, tag=True, frozen=True):
@@ -74,8 +77,10 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     gpus
         The GPUs of this node, if Spark has assigned some.
     gpus_wanted
-        How many GPUs of its host the node takes, where Spark has assigned none; None leaves the choice to the
-        environment.
+        How many GPUs of its host the node takes, or of those that Spark has assigned; `EQUAL` for a share of the
+        host's, or all that are assigned; None leaves the choice to the environment.
+    gpus_among
+        Among how many nodes of the host its GPUs are divided; 0 if that is not known.
     shared_dir
         A folder that all nodes must see, or "".
     stays
@@ -97,6 +102,7 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     executor: str = ""
     gpus: list[str] | None = None
     gpus_wanted: int | None = None
+    gpus_among: int = 0
     extra_env: dict[str, str] = {}
     environ: dict[str, str] = {}
     cwd: str = "/"
@@ -256,18 +262,17 @@ class Start(ToAgent, frozen=True):
     is the file ``result_path`` there. A node that sees the file ``output_probe`` writes to them itself.
 
     A large ``payload`` is not in the message: the agent asks for ``payload_bytes``, keeps them in ``payload_file``
-    on its host, and passes the message on with that.
+    on its host, and passes the message on with that, and with the ``sys_path`` that goes in front of the child's own.
     """
 
-    cluster_id: str
     rank: int
     cluster_spec: dict[str, list[str]]
     job_name: str
     task_index: int
     is_chief: bool
-    payload: bytes
-    env: dict[str, str]
     log_dir: str
+    env: dict[str, str] = {}
+    payload: bytes = b""
     events_dir: str = ""
     backup_dir: str = ""
     default_fs: str = ""
@@ -281,6 +286,7 @@ class Start(ToAgent, frozen=True):
     result_path: str = ""
     payload_bytes: int = 0
     payload_file: str = ""
+    sys_path: list[str] = []
 
     @property
     def event_home(self) -> str:
@@ -416,16 +422,13 @@ class LogRecord(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Logs(FromAgent, frozen=True):
-    """A batch of log records, in order; ``sequence`` counts batches of this node from 0."""
+    """A batch of log records, in order."""
 
-    sequence: Number
     records: list[LogRecord]
 
 
 class LogCredit(ToAgent, frozen=True):
-    """The driver has written log batches up to and including ``sequence``."""
-
-    sequence: int
+    """The driver has written a batch of the node's log."""
 
 
 # ---- the function and its arguments, where they are large ------------------------------------------------------------

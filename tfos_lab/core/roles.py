@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Flag, StrEnum, auto
@@ -123,6 +124,12 @@ def rank_in_training(cluster_spec: Mapping[str, list[str]], job_name: str, task_
         return None
     before = [job for job in cluster_spec if Role(job).leads and job != job_name]
     return task_index + (0 if Role(job_name).leads else sum(len(cluster_spec[job]) for job in before))
+
+
+def tf_config(cluster_spec: Mapping[str, list[str]], job_name: str, task_index: int) -> str:
+    """Return TF_CONFIG for a node, as TensorFlow documents it."""
+    task = {"type": job_name, "index": task_index}
+    return json.dumps({"cluster": tf_cluster_spec(cluster_spec), "task": task})
 
 
 def tf_cluster_spec(cluster_spec: Mapping[str, list[str]]) -> dict[str, list[str]]:

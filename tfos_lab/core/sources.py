@@ -32,6 +32,9 @@ from tfos_lab.errors import PayloadError
 
 _PLAIN_IPYTHON = re.compile(r"<ipython-input-(\d+)-[0-9a-f]+>")
 _INSTALLED = ("site-packages", "dist-packages")
+_INSTALLED_PACKAGE = re.compile(rf"[\\/](?:{'|'.join(_INSTALLED)})[\\/]([^\\/]+)")
+_OWN = f"{package_root()}/tfos_lab/"
+_STDLIB = sysconfig.get_path("stdlib")
 # Sent in other ways, or never to be replaced.
 _NOT_OWN = ("tfos_lab", "pyspark", "py4j", "__main__")
 
@@ -50,6 +53,21 @@ class OwnModule(NamedTuple):
     name: str
     path: str
     source: bytes
+
+
+def package_of(filename: str) -> str:
+    """Return the package that a file of code is of: ``"Python"``, ``"tfos_lab"``, an installed one, "" for the user's.
+
+    Examples
+    --------
+    >>> package_of("/opt/lib/python3.12/site-packages/keras/src/models/model.py"), package_of("/home/ada/train.py")
+    ('keras', '')
+    """
+    if filename.startswith(_OWN):
+        return "tfos_lab"
+    if installed := _INSTALLED_PACKAGE.search(filename):
+        return installed[1].removesuffix(".py")
+    return "Python" if filename.startswith((_STDLIB, "<frozen ")) else ""
 
 
 # ---- notebook cells -------------------------------------------------------------------------------------------------

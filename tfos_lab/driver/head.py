@@ -333,20 +333,19 @@ class Head:
         self._listener.send(connection, m.encode(m.Shutdown()))
 
     def _admit(self, connection: int, message: m.FromAgent) -> None:
-        """Handle a message whose sender has its rank, or may have it from now on."""
-        is_known = self._connections.get(message.rank) == connection
-        if not is_known:
-            if not 0 <= message.rank < self.state.size:
-                raise WrongMessage(f"{type(message).__name__} (there is no rank {message.rank})")
-            if connection in self._ranks:
-                raise WrongMessage(f"{type(message).__name__} (in the name of rank {message.rank})")
-        check(message, self.state.state, self.feed_state)
+        """Handle a message of an agent that has its rank, or may have it from now on."""
+        rank = self._ranks.get(connection)
         if isinstance(message, m.Reserve):
+            if not 0 <= message.rank < self.state.size or rank not in (None, message.rank):
+                raise WrongMessage(f"Reserve (of rank {message.rank})")
+            check(message, self.state.state, self.feed_state)
             self._reserve(connection, message)
-        elif is_known:
-            self._handle(connection, message, time.time())
-        else:
+        elif rank is None:
             self._send_away(connection)  # an agent of an earlier start, or one that came too late
+        else:
+            msgspec.structs.force_setattr(message, "rank", rank)
+            check(message, self.state.state, self.feed_state)
+            self._handle(connection, message, time.time())
 
     def _reserve(self, connection: int, message: m.Reserve) -> None:
         known = self._connections.get(message.rank)
@@ -435,7 +434,7 @@ class Head:
         """Store a part of a node's log, and give credit for it."""
         node = self.state.view_of(logs.rank).name
         self.cluster.bus.publish(*self.cluster.log_writer.write(node, logs.records))
-        self._listener.send(connection, m.encode(m.LogCredit(sequence=logs.sequence)))
+        self._listener.send(connection, m.encode(m.LogCredit()))
 
     # ---- what the state machines ask for ----------------------------------------------------------------------------
 
@@ -488,13 +487,11 @@ class Head:
         spec = cluster.node_specs[rank]
         is_chief = spec == chief_of(cluster.node_specs)
         start = m.Start(
-            cluster_id=cluster.id,
             rank=rank,
             cluster_spec=cluster_spec,
             job_name=spec.job_name,
             task_index=spec.task_index,
             is_chief=is_chief,
-            payload=b"",
             env=cluster.stores.env,
             log_dir=files.log_dir,
             events_dir=files.event_home,

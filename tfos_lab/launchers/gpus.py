@@ -21,26 +21,9 @@ def wanted_of(config: ClusterConfig, spec: NodeSpec) -> int | None:
     return gpus_wanted(config.gpus, spec.job_name, config.env)
 
 
-def local_shares(config: ClusterConfig, node_specs: Sequence[NodeSpec]) -> list[int | None]:
-    """Return how many GPUs each node on this machine is to take.
-
-    Raises
-    ------
-    ConfigError
-        If there are fewer than asked for.
-    """
-    wanted = [wanted_of(config, spec) for spec in node_specs]
-    sharing = wanted.count(EQUAL)
-    if not sharing:
-        _require(wanted)
-        return wanted
-    gpus = visible_gpus()
-    share = len(gpus) // sharing if gpus else None
-    return [share if count == EQUAL else count for count in wanted]
-
-
-def _require(wanted: Sequence[int | None]) -> None:
-    counts = [count for count in wanted if count]
+def require_gpus(wanted: Sequence[int | None]) -> None:
+    """Raise `ConfigError` if nodes on this machine want more GPUs than it has; `EQUAL` shares always fit."""
+    counts = [count for count in wanted if count is not None and count > 0]
     needed = sum(counts)
     gpus = visible_gpus() if needed else []
     if needed > len(gpus):

@@ -6,10 +6,10 @@ A small agent thread exchanges the same messages with the server as a real agent
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING
 from tfos_lab.core import messages as m
 from tfos_lab.core.frames import ConnectionClosed, FrameSocket, frame_pair
 from tfos_lab.core.lazy_imports import after_import
-from tfos_lab.core.link import Link
 from tfos_lab.core.poll_loop import PollLoop
 from tfos_lab.errors import LaunchFailed
 from tfos_lab.launchers.base import Launcher
 from tfos_lab.node.activity.reporter import ActivityReporter
-from tfos_lab.node.driver_link import HEARTBEAT_S
+from tfos_lab.node.driver_link import DriverLink
 from tfos_lab.node.feed.store import FeedStore
 from tfos_lab.node.files.remote_log import RemoteLog
 from tfos_lab.node.invoke import NodeServed, call_map_fun, returned_outcome
@@ -50,8 +49,7 @@ class InlineLauncher(Launcher):
 
     def _on_start(self, start: m.Start, session_end: FrameSocket) -> None:
         self._start = start
-        folder = self._agent.scratch
-        self._session = NodeSession(session_end, start, scratch=folder)
+        self._session = NodeSession(session_end, start, self._agent.scratch)
         self._started.set()
 
     def launch(self) -> None:
@@ -98,13 +96,14 @@ class _InlineAgent:
 
     def __init__(self, head: Head, on_start: Callable[[m.Start, FrameSocket], None]) -> None:
         self._on_start = on_start
-        self._link = Link(head.address)
+        # A function that holds the interpreter's lock is no reason to end the kernel.
+        self._driver = DriverLink(head.address, hung_after_s=math.inf)
         self._scratch = Scratch(head.cluster.id, 0)
         self._control, theirs = frame_pair()
         self._theirs: socket.socket = theirs
-        self._feeds = FeedStore(0, "127.0.0.1", self._scratch.path, self._send, self._send_to_session)
-        self._activity = ActivityReporter(0, self._send, group=False)
-        self._remote_log = RemoteLog(0, self._scratch.path, self._send)
+        self._feeds = FeedStore("127.0.0.1", self._scratch.path, self._driver.send, self._send_to_session)
+        self._activity = ActivityReporter(self._driver.send, group=False)
+        self._remote_log = RemoteLog(self._scratch.path, self._driver.send)
         self._is_draining = False
         self._leaving = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"tfos-inline-{head.cluster.id}", daemon=True)
@@ -120,25 +119,22 @@ class _InlineAgent:
 
     def _run(self) -> None:
         loop = PollLoop()
-        loop.watch(self._link, self._on_driver)
+        loop.watch(self._driver, self._on_driver)
         loop.watch(self._control, lambda: self._relay(loop))
         loop.watch(self._feeds.fileno(), self._feeds.pump)
-        self._send(m.Reserve(rank=0, host=socket.gethostname(), address="localhost:0", pid=os.getpid(),
+        self._driver.reserve(m.Reserve(rank=0, host=socket.gethostname(), address="localhost:0", pid=os.getpid(),
                              executor="this kernel", gpus=[]))  # fmt: skip
-        heartbeat_s = 0.0
-        while not self._leaving.is_set() and not self._link.is_over:
-            loop.watch_writing(self._link, wanted=self._link.has_unsent)
+        while not self._leaving.is_set() and not self._driver.is_over:
+            loop.watch_writing(self._driver, wanted=self._driver.has_unsent)
             loop.turn(200)
+            self._driver.spooled_bytes = self._feeds.spooled_bytes
             self._activity.tick()
             if self._is_draining and self._remote_log.settle():
                 self._is_draining = False
-                self._send(m.Drained(rank=0))
-            if time.monotonic() - heartbeat_s > HEARTBEAT_S:
-                heartbeat_s = time.monotonic()
-                self._send(m.Heartbeat(rank=0, spooled_bytes=self._feeds.spooled_bytes))
+                self._driver.send(m.Drained())
         self._feeds.close()
         self._control.close()
-        self._link.close()
+        self._driver.close()
         self._scratch.remove()
 
     def _handle(self, message: m.ToAgent) -> None:
@@ -146,12 +142,12 @@ class _InlineAgent:
             case m.Start():
                 self._on_start(self._remote_log.prepare(message, {}), FrameSocket(self._theirs))
             case m.Stop():
-                self._send(m.Ended(rank=0, outcome=m.Outcome(kind="stopped")))
+                self._driver.send(m.Ended(outcome=m.Outcome(kind="stopped")))
                 self._is_draining = True
             case m.StacksWanted() | m.ProfileWanted():
                 self._send_to_session(message)
             case m.PieceWanted():
-                self._send(trace_piece(0, message, self._scratch.path))
+                self._driver.send(trace_piece(message, self._scratch.path))
             case m.Finish():
                 self._send_to_session(message)
                 self._is_draining = True
@@ -163,9 +159,8 @@ class _InlineAgent:
                 self._feeds.handle(message)
 
     def _on_driver(self) -> None:
-        self._link.flush()
-        for data in self._link.receive():
-            self._handle(m.decode_to_agent(data))
+        for message in self._driver.receive():
+            self._handle(message)
 
     def _relay(self, loop: PollLoop) -> None:
         try:
@@ -179,10 +174,7 @@ class _InlineAgent:
         if isinstance(message, m.Ended):
             self._activity.end()
         if not isinstance(message, m.Activity) and self._feeds.on_child_message(message):
-            self._send(message)
-
-    def _send(self, message: m.FromAgent) -> None:
-        self._link.send(m.encode(message))
+            self._driver.send(message)
 
     def _send_to_session(self, message: m.ToAgent) -> None:
         try:

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tfos_lab.core.frames import ConnectionClosed
+from tfos_lab.core.gpu_shares import EQUAL
 from tfos_lab.core.launchers import THIS_MACHINE
 from tfos_lab.core.messages import LaunchSpec
 from tfos_lab.core.node_addresses import node_addresses
 from tfos_lab.core.roles import NodeSpec, chief_of
 from tfos_lab.errors import LaunchFailed
 from tfos_lab.launchers.base import Launcher
-from tfos_lab.launchers.gpus import local_shares
+from tfos_lab.launchers.gpus import require_gpus, wanted_of
 from tfos_lab.launchers.this_machine import kernel_environ, kernel_owner
 from tfos_lab.node.driver_link import how_ended
 from tfos_lab.node.forkserver.client import ForkServerConnection, ForkServerSpec
@@ -38,7 +39,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-def local_spec(head: Head, spec: NodeSpec, gpus_wanted: int | None, environ: dict[str, str]) -> LaunchSpec:
+def local_spec(
+    head: Head, spec: NodeSpec, environ: dict[str, str], gpus_wanted: int | None, gpus_among: int
+) -> LaunchSpec:
     """Return what the agent of a node on this machine needs: it ends when this process does."""
     cluster = head.cluster
     spans_hosts = cluster.launcher.spans_hosts
@@ -54,6 +57,7 @@ def local_spec(head: Head, spec: NodeSpec, gpus_wanted: int | None, environ: dic
         watched_pid=os.getpid(),
         executor=THIS_MACHINE,
         gpus_wanted=gpus_wanted,
+        gpus_among=gpus_among,
         extra_env=dict(cluster.config.env),
         environ=environ,
         cwd=str(Path.cwd()),
@@ -81,14 +85,16 @@ class LocalLauncher(Launcher):
 
     def launch(self) -> None:
         """Fork the agents; TensorFlow's fork server is warmed beside them."""
-        shares = local_shares(self._cluster.config, self._node_specs)
+        wanted = [wanted_of(self._cluster.config, spec) for spec in self._node_specs]
+        require_gpus(wanted)
+        among = wanted.count(EQUAL)
         environ = kernel_environ()
         try:
             warm_local(environ, dict(self._cluster.config.env), self._cluster.history.add_note)
-            for spec, gpus_wanted in zip(self._node_specs, shares, strict=True):
+            for spec, gpus_wanted in zip(self._node_specs, wanted, strict=True):
                 if self._cancelled:
                     break
-                self._fork_agent(local_spec(self._head, spec, gpus_wanted, environ))
+                self._fork_agent(local_spec(self._head, spec, environ, gpus_wanted, among))
         except OSError as error:
             begun = f"{len(self._connections)} of {format_count(len(self._node_specs), 'node')} were on the way"
             raise LaunchFailed(reason=f"this machine could not start a node, when {begun}: {error}") from error

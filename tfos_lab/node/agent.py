@@ -25,7 +25,7 @@ from tfos_lab.core.poll_loop import PollLoop
 from tfos_lab.core.processes import open_pidfd, set_process_name
 from tfos_lab.node.activity.reporter import ActivityReporter
 from tfos_lab.node.addresses import NodePlace
-from tfos_lab.node.child_supervisor import ChildEvents, ChildSupervisor
+from tfos_lab.node.child_supervisor import ChildSupervisor
 from tfos_lab.node.driver_link import GAVE_UP, NO_WAY, DriverLink
 from tfos_lab.node.feed.store import FeedStore
 from tfos_lab.node.files.events import NodeEventFiles
@@ -52,7 +52,7 @@ def run(body: bytes, fds: list[int]) -> int:
     spec = msgspec.msgpack.decode(body, type=m.LaunchSpec)
     set_process_name(f"tfos {spec.node}")
     try:
-        driver = DriverLink(spec)
+        driver = DriverLink(spec.driver)
     except OSError:
         return NO_WAY
     agent = Agent(spec, driver, socket.socket(fileno=fds[0]) if fds else None)
@@ -79,9 +79,8 @@ class Agent:
 
     def __init__(self, spec: m.LaunchSpec, driver: DriverLink, task_socket: socket.socket | None) -> None:
         # Before the child can look for any, and for as long as it may hold memory on them.
-        self._gpus = NodeGpus(spec.gpus, spec.gpus_wanted, {**spec.environ, **spec.extra_env})
+        self._gpus = NodeGpus(spec, {**spec.environ, **spec.extra_env})
         self._spec = spec = msgspec.structs.replace(spec, gpus=self._gpus.own)
-        self._rank = spec.rank
         self._task_socket = task_socket
         self._scratch = Scratch(spec.cluster_id, spec.rank)
         self._driver = driver
@@ -90,20 +89,27 @@ class Agent:
         self._port = self._place.ports.take(lambda port: _reserve_port(self._place.host, port))
         self._loop = PollLoop()
         self._logs = LogSpool(self._scratch.path / "log")
-        self._log_sender = LogSender(spec.rank, self._logs, send)
+        self._log_sender = LogSender(self._logs, send)
         gpus, logs = self._gpus.own or (), self._logs
-        self._activity = ActivityReporter(spec.rank, send, gpus=gpus, output_at=lambda: logs.appended_at)
-        events = ChildEvents(send, self._on_child_message, self._on_child_ended)
-        self._child = ChildSupervisor(spec, self._scratch.path, self._loop, self._logs, events)
+        self._activity = ActivityReporter(send, gpus=gpus, output_at=lambda: logs.appended_at)
+        self._child = ChildSupervisor(
+            spec,
+            self._scratch.path,
+            self._loop,
+            self._logs,
+            on_progress=send,
+            on_message=self._on_child_message,
+            on_ended=self._on_child_ended,
+        )
         rows_host, take_port = self._place.rows_host, self._place.ports.take
-        self._feeds = FeedStore(spec.rank, rows_host, self._scratch.path, send, self._child.send, take_port=take_port)
-        self._stacks = StackTaker(spec.rank, self._scratch.path, self._child, send)
+        self._feeds = FeedStore(rows_host, self._scratch.path, send, self._child.send, take_port=take_port)
+        self._stacks = StackTaker(self._scratch.path, self._child, send)
         self._shared = SharedFolder(spec.shared_dir, spec.cluster_id, spec.node)
-        self._event_files = NodeEventFiles(spec.rank, send)
-        self._remote_log = RemoteLog(spec.rank, self._scratch.path, send)
-        self._result = NodeResult(spec.rank, self._scratch.path, send)
-        self._output = NodeOutput(spec.rank, spec.node, self._scratch.path, send)
-        self._payload = PayloadFile(spec.rank, self._scratch.path, send, on_ready=self._start, on_problem=self._refuse)
+        self._event_files = NodeEventFiles(send)
+        self._remote_log = RemoteLog(self._scratch.path, send)
+        self._result = NodeResult(self._scratch.path, send)
+        self._output = NodeOutput(spec.node, self._scratch.path, send)
+        self._payload = PayloadFile(self._scratch.path, send, on_ready=self._start, on_problem=self._refuse)
         self._saved_paths = SavedPaths(spec, self._output.working_folder.path.resolve(), send)
         self._watched_pidfd = open_pidfd(spec.watched_pid)
         self._start_folder = spec.cwd
@@ -134,7 +140,7 @@ class Agent:
     def _reserve(self) -> None:
         self._driver.reserve(
             m.Reserve(
-                rank=self._rank,
+                rank=self._spec.rank,
                 host=socket.gethostname(),
                 address=self._place.at(self._port),
                 pid=os.getpid(),
@@ -193,7 +199,7 @@ class Agent:
             case m.FreeSlot():
                 self._free_slot()
             case m.LogCredit():
-                self._log_sender.take_credit(message)
+                self._log_sender.take_credit()
             case _:
                 self._pass_on(message)
 
@@ -207,7 +213,7 @@ class Agent:
         self._output.handle(message)
         self._result.handle(message)
         if isinstance(message, m.PieceWanted) and is_of_trace(message):
-            self._driver.send(trace_piece(self._rank, message, self._scratch.path))
+            self._driver.send(trace_piece(message, self._scratch.path))
 
     def _start(self, start: m.Start) -> None:
         if self._child.started or self._child.ended:
@@ -271,7 +277,7 @@ class Agent:
         is_settled = self._event_files.settle() and self._output.settle() and self._remote_log.settle()
         if is_settled and self._output_until is None and not self._has_drained and not self._logs.has_unread:
             self._has_drained = True
-            self._driver.send(m.Drained(rank=self._rank))
+            self._driver.send(m.Drained())
 
     def leave(self) -> None:
         """End the loop as soon as the function's output has been sent; `close` then kills the child.
@@ -284,7 +290,7 @@ class Agent:
         assert self._watched_pidfd is not None
         self._loop.unwatch(self._watched_pidfd)
         if self._spec.executor:
-            self._driver.send(m.ExecutorGone(rank=self._rank))
+            self._driver.send(m.ExecutorGone())
         self.leave()
 
     def _send_output_and_leave(self, now: float) -> None:

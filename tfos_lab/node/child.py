@@ -13,8 +13,6 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from tfos_lab.core import messages as m
 from tfos_lab.core.frames import FrameSocket, peer_of
 from tfos_lab.core.processes import adopt_orphans, set_process_name
@@ -22,18 +20,14 @@ from tfos_lab.errors import PayloadError
 from tfos_lab.node import keyboard
 from tfos_lab.node.agent_watch import AgentWatch
 from tfos_lab.node.files.working_folder import FOLDER, own_what_is_written
-from tfos_lab.node.forkserver.requests import ChildSpec
 from tfos_lab.node.stacks import register_dump
 
 if TYPE_CHECKING:
     from tfos_lab.node.session import NodeSession
 
 
-def run(body: bytes, fds: list[int]) -> int:
+def run(_body: bytes, fds: list[int]) -> int:
     """Entry point in the forked process: ``fds`` are the control socket, stdout, stderr, and the held port."""
-    spec = msgspec.msgpack.decode(body, type=ChildSpec)
-    set_process_name(f"tfos {spec.node}")
-    _set_environment(spec)
     adopt_orphans()  # so that all that the function starts stays below this process
     sock = socket.socket(fileno=os.dup(fds[0]))
     _redirect_output(fds[1], fds[2])
@@ -41,14 +35,21 @@ def run(body: bytes, fds: list[int]) -> int:
     for fd in fds:
         os.close(fd)
 
+    from tfos_lab.node.files.result import NAME
     from tfos_lab.node.session import NodeSession
 
     control = FrameSocket(sock)
     start = m.decode_to_agent(control.receive().data)
     assert isinstance(start, m.Start)
-    register_dump(Path(spec.environ.get("TFOS_LAB_SCRATCH", "")))
-    session = NodeSession(control, start, port=port, agent=AgentWatch(peer_of(sock)))
-    outcome = _run_function(session, start)
+    set_process_name(f"tfos {start.job_name}:{start.task_index}")
+    scratch = Path(os.environ["TFOS_LAB_SCRATCH"])
+    if Path.cwd() == (scratch / FOLDER).resolve():
+        own_what_is_written(scratch / FOLDER)
+    known = set(sys.path)
+    sys.path[:] = [*(path for path in start.sys_path if path not in known), *sys.path]
+    register_dump(scratch)
+    session = NodeSession(control, start, scratch, port=port, agent=AgentWatch(peer_of(sock)))
+    outcome = _run_function(session, start, scratch / NAME)
     _flush()
     session.send_ended(outcome)
     # Other nodes may still need this process as a peer in a collective: it exits when all have returned.
@@ -58,18 +59,6 @@ def run(body: bytes, fds: list[int]) -> int:
     _flush()
     # TensorFlow's own teardown may wait for peers that are gone.
     os._exit(0)
-
-
-def _set_environment(spec: ChildSpec) -> None:
-    os.environ.clear()
-    os.environ.update(spec.environ)
-    with contextlib.suppress(OSError):
-        os.chdir(spec.cwd)
-    working_folder = Path(spec.environ.get("TFOS_LAB_SCRATCH", "")) / FOLDER
-    if str(working_folder) == spec.cwd:
-        own_what_is_written(working_folder)
-    known = set(sys.path)
-    sys.path[:] = [*(path for path in spec.sys_path if path not in known), *sys.path]
 
 
 def _redirect_output(stdout: int, stderr: int) -> None:
@@ -96,11 +85,10 @@ def _flush() -> None:
             stream.flush()
 
 
-def _run_function(session: NodeSession, start: m.Start) -> m.Outcome:
+def _run_function(session: NodeSession, start: m.Start, result_file: Path) -> m.Outcome:
     """Run the user's function and return how it ended."""
     from tfos_lab.core.payload import unpack
     from tfos_lab.node.files.payload import payload_of
-    from tfos_lab.node.files.result import NAME
     from tfos_lab.node.invoke import outcome_of
 
     try:
@@ -109,7 +97,6 @@ def _run_function(session: NodeSession, start: m.Start) -> m.Outcome:
         return _load_failure(error)
     session.context.args = args
     session.send_running()
-    result_file = Path(os.environ.get("TFOS_LAB_SCRATCH", "")) / NAME
     outcome = outcome_of(map_fun, args, session.context, result_file=result_file)
     if outcome.kind == "returned":
         _wait_for_threads(start.grace_s)

@@ -14,9 +14,9 @@ import msgspec
 from tfos_lab.core import messages as m
 from tfos_lab.core.frames import ConnectionClosed, FrameSocket, frame_pair
 from tfos_lab.core.processes import kill_below, signal_group
-from tfos_lab.core.roles import tf_cluster_spec
+from tfos_lab.core.roles import tf_config
 from tfos_lab.node.forkserver.client import ForkServerConnection, ForkServerSpec
-from tfos_lab.node.forkserver.requests import ChildSpec, ExitedReply, FailedReply, SpawnedReply
+from tfos_lab.node.forkserver.requests import ExitedReply, FailedReply, SpawnedReply
 from tfos_lab.node.gpus import VISIBLE
 from tfos_lab.node.logs import Pipe
 
@@ -53,16 +53,8 @@ class ChildLink:
         pipes = [Pipe("stdout"), Pipe("stderr")]
         fds = [child_control.fileno(), *(pipe.write_fd for pipe in pipes), *([port.fileno()] if port else [])]
         environ = _child_environ(spec, start, scratch)
-        body = msgspec.msgpack.encode(
-            ChildSpec(
-                node=spec.node,
-                environ=environ,
-                cwd=spec.cwd,
-                sys_path=spec.sys_path,
-            )
-        )
         try:
-            connection = fork_server.spawn("child", body, fds)
+            connection = fork_server.spawn("child", fds=fds, environ=environ, cwd=spec.cwd)
         except BaseException:
             control.close()
             for pipe in pipes:
@@ -75,7 +67,7 @@ class ChildLink:
         link = cls(connection, control, pipes)
         if port is not None:
             port.close()
-        link.send(start)
+        link.send(msgspec.structs.replace(start, sys_path=spec.sys_path))
         return link
 
     def send(self, message: m.ToAgent) -> None:
@@ -165,7 +157,7 @@ def _child_environ(spec: m.LaunchSpec, start: m.Start, scratch: Path) -> dict[st
     # Several nodes may share a device, and a node may leave memory to other programs: none allocates all of it at once.
     environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     if sum(len(tasks) for tasks in start.cluster_spec.values()) > 1:
-        environ["TF_CONFIG"] = _tf_config(start)
+        environ["TF_CONFIG"] = tf_config(start.cluster_spec, start.job_name, start.task_index)
     else:
         environ.pop("TF_CONFIG", None)
     return environ
@@ -176,10 +168,3 @@ def _no_proxy_hosts(environ: Mapping[str, str], spec: Mapping[str, list[str]]) -
     hosts = {address.rpartition(":")[0].strip("[]") for tasks in spec.values() for address in tasks}
     already = environ.get("no_grpc_proxy") or environ.get("no_proxy") or ""
     return ",".join([*sorted(hosts), *([already] if already else [])])
-
-
-def _tf_config(start: m.Start) -> str:
-    """Return TF_CONFIG as TensorFlow documents it; the evaluator is no part of the cluster that trains."""
-    cluster = tf_cluster_spec(start.cluster_spec)
-    task = {"type": start.job_name, "index": start.task_index}
-    return msgspec.json.encode({"cluster": cluster, "task": task}).decode()

@@ -6,7 +6,6 @@ import signal
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -25,25 +24,6 @@ LAST_GRACE_S = 5.0
 PS_PATIENCE_S = 1.0
 
 
-@dataclass(frozen=True)
-class ChildEvents:
-    """Callbacks of a `ChildSupervisor`.
-
-    Attributes
-    ----------
-    on_progress : callable
-        Called with each step of the child's start.
-    on_message : callable
-        Called with each message of the child, except for its `Ended`.
-    on_ended : callable
-        Called once, with how the user's function ended.
-    """
-
-    on_progress: Callable[[m.Progressed], None]
-    on_message: Callable[[m.FromAgent], None]
-    on_ended: Callable[[m.Outcome], None]
-
-
 class ChildSupervisor:
     """The life of one child, inside the agent's poll loop.
 
@@ -57,8 +37,12 @@ class ChildSupervisor:
         The agent's poll loop.
     logs : LogSpool
         Receives the child's output.
-    events : ChildEvents
-        What to call.
+    on_progress : callable
+        Called with each step of the child's start.
+    on_message : callable
+        Called with each message of the child, except for its `Ended`.
+    on_ended : callable
+        Called once, with how the user's function ended.
 
     Attributes
     ----------
@@ -68,12 +52,22 @@ class ChildSupervisor:
         Whether there is no child process now.
     """
 
-    def __init__(self, spec: m.LaunchSpec, scratch: Path, loop: PollLoop, logs: LogSpool, events: ChildEvents) -> None:
+    def __init__(
+        self,
+        spec: m.LaunchSpec,
+        scratch: Path,
+        loop: PollLoop,
+        logs: LogSpool,
+        *,
+        on_progress: Callable[[m.Progressed], None],
+        on_message: Callable[[m.FromAgent], None],
+        on_ended: Callable[[m.Outcome], None],
+    ) -> None:
         self._spec = spec
         self._scratch = scratch
         self._loop = loop
         self._logs = logs
-        self._events = events
+        self._on_progress, self._on_message, self._on_ended = on_progress, on_message, on_ended
         self._fork_server = ForkServerSpec.tensorflow(spec.owner, spec.environ, spec.watched_pid, spec.extra_env)
         self._child: ChildLink | None = None
         self._start: m.Start | None = None
@@ -108,7 +102,7 @@ class ChildSupervisor:
             self._end_without_fork_server(error)
             return
         self._child, self._start, self._folder = child, start, folder
-        self._events.on_progress(m.Progressed(rank=self._spec.rank, state=NodeState.IMPORTING))
+        self._on_progress(m.Progressed(state=NodeState.IMPORTING))
         self._loop.watch(child.fork_server, self._on_fork_server)
         self._loop.watch(child.control, self._on_control)
         for message in self._waiting:
@@ -184,7 +178,7 @@ class ChildSupervisor:
                 self.end(message.outcome)
             else:
                 self._may_start_again |= isinstance(message, m.Progressed) and message.state == NodeState.SERVING
-                self._events.on_message(message)
+                self._on_message(message)
 
     def _on_fork_server(self) -> None:
         child = self._child
@@ -192,7 +186,7 @@ class ChildSupervisor:
         outcome = child.receive_outcome()
         if child.pid and not self._announced_pid:
             self._announced_pid = True
-            self._events.on_progress(m.Progressed(rank=self._spec.rank, state=NodeState.STARTING, pid=child.pid))
+            self._on_progress(m.Progressed(state=NodeState.STARTING, pid=child.pid))
         if outcome is not None:
             self._loop.unwatch(child.fork_server)
             if not self.ended and self._loop.is_watched(child.control):
@@ -224,7 +218,7 @@ class ChildSupervisor:
         if self.ended:
             return
         self.ended = True
-        self._events.on_ended(outcome)
+        self._on_ended(outcome)
         if self._child is None:
             self.exited = True
 

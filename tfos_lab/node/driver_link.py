@@ -29,8 +29,8 @@ class DriverLink:
 
     Parameters
     ----------
-    spec : LaunchSpec
-        Says which node this is, and where the driver listens.
+    address : DriverAddress
+        Where the driver listens.
     hung_after_s : float
         This process ends when `go_on` was not called for so long.
 
@@ -47,11 +47,10 @@ class DriverLink:
         How much of the node's rows waits; sent with each sign of life.
     """
 
-    def __init__(self, spec: m.LaunchSpec, *, hung_after_s: float = HUNG_AFTER_S) -> None:
-        self.host = address_towards(spec.driver.endpoint)
-        self._rank = spec.rank
+    def __init__(self, address: m.DriverAddress, *, hung_after_s: float = HUNG_AFTER_S) -> None:
+        self.host = address_towards(address.endpoint)
         self._hung_after_s = hung_after_s
-        self._link = Link(spec.driver)
+        self._link = Link(address)
         self.spooled_bytes = 0
         self._heard_at = self._went_on_at = time.monotonic()
         self._closing = threading.Event()
@@ -89,7 +88,7 @@ class DriverLink:
         while not self._closing.wait(HEARTBEAT_S):
             if time.monotonic() - self._went_on_at > self._hung_after_s:
                 os._exit(HUNG)
-            self._link.send(m.encode(m.Heartbeat(rank=self._rank, spooled_bytes=self.spooled_bytes)))
+            self._link.send(m.encode(m.Heartbeat(spooled_bytes=self.spooled_bytes)))
 
     @property
     def is_over(self) -> bool:

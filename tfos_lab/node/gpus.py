@@ -16,6 +16,12 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tfos_lab.core.gpu_shares import EQUAL
+
+if TYPE_CHECKING:
+    from tfos_lab.core.messages import LaunchSpec
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 # The folder of the locks; containers that share the GPUs of a host have to share this folder, too.
@@ -161,10 +167,8 @@ class NodeGpus:
 
     Parameters
     ----------
-    assigned : list of str or None
-        Those that Spark has assigned to it.
-    wanted : int or None
-        How many it takes of those of its host, where none are assigned; None leaves it those that it sees.
+    spec : LaunchSpec
+        Which are assigned to it, or how many it wants.
     environ : mapping of str to str
         Its environment.
 
@@ -176,8 +180,14 @@ class NodeGpus:
         How many there are on its host for all nodes.
     """
 
-    def __init__(self, assigned: list[str] | None, wanted: int | None, environ: Mapping[str, str]) -> None:
+    def __init__(self, spec: LaunchSpec, environ: Mapping[str, str]) -> None:
+        assigned, wanted = spec.gpus, spec.gpus_wanted
+        if assigned is not None:
+            assigned = assigned if wanted in (None, EQUAL) else assigned[:wanted]
         visible = visible_gpus(environ) if assigned is None else assigned
+        if wanted == EQUAL:
+            share = len(visible) // spec.gpus_among if spec.gpus_among else 1
+            wanted = share if visible else None
         self.own = assigned
         self.count = len(visible)
         self._locks = GpuLocks(environ)

@@ -91,7 +91,6 @@ class LockStep:
         alone = Role.PS in start.cluster_spec or not Role(start.job_name).trains
         self.nodes = 1 if alone else count_training(start.cluster_spec)
         self._node = f"{start.job_name}:{start.task_index}"
-        self._rank = start.rank
         self._send = send
         self._changed = threading.Condition()
         self._passes: dict[tuple[int, int], _Pass] = {}
@@ -191,7 +190,7 @@ class LockStep:
         runs: list[tuple[int, int]] = []
         for rows in new:
             runs = [*runs[:-1], (runs[-1][0] + 1, rows)] if runs and runs[-1][1] == rows else [*runs, (1, rows)]
-        ahead = m.StepsAhead(self._rank, dataset_id, passage, runs, ended=this.ended, drop=drop)
+        ahead = m.StepsAhead(dataset_id, passage, runs, ended=this.ended, drop=drop)
         self._send(ahead)
 
     # ---- nodes that have returned -----------------------------------------------------------------------------------

@@ -194,30 +194,26 @@ class LogSender:
 
     Parameters
     ----------
-    rank : int
-        The node's rank, for its messages.
     spool : LogSpool
         The log.
     send : callable
         Sends a message to the driver.
     """
 
-    def __init__(self, rank: int, spool: LogSpool, send: Callable[[m.FromAgent], None]) -> None:
-        self._rank = rank
+    def __init__(self, spool: LogSpool, send: Callable[[m.FromAgent], None]) -> None:
         self._spool = spool
         self._send = send
-        self._sequence = 0
-        self._acknowledged = -1
+        self._in_flight = 0
         self._sent_s = 0.0
 
     @property
     def can_send(self) -> bool:
         """Whether there is something to send, and the driver has acknowledged enough batches."""
-        return self._spool.has_unread and self._sequence - self._acknowledged <= _IN_FLIGHT
+        return self._spool.has_unread and self._in_flight < _IN_FLIGHT
 
-    def take_credit(self, credit: m.LogCredit) -> None:
-        """Handle the driver's acknowledgement of a batch."""
-        self._acknowledged = max(self._acknowledged, credit.sequence)
+    def take_credit(self) -> None:
+        """The driver has written a batch."""
+        self._in_flight -= 1
 
     def send_due(self) -> None:
         """Send what is there, unless a batch was sent a moment ago; called often."""
@@ -228,5 +224,5 @@ class LogSender:
     def send_all(self) -> None:
         """Send as much as may be unacknowledged."""
         while self.can_send:
-            self._send(m.Logs(rank=self._rank, sequence=self._sequence, records=self._spool.read()))
-            self._sequence += 1
+            self._send(m.Logs(records=self._spool.read()))
+            self._in_flight += 1

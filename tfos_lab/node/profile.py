@@ -29,36 +29,36 @@ def is_of_trace(wanted: m.PieceWanted) -> bool:
     return wanted.folder.startswith(_FOLDER)
 
 
-def trace_piece(rank: int, wanted: m.PieceWanted, scratch: Path) -> m.FilePiece:
+def trace_piece(wanted: m.PieceWanted, scratch: Path) -> m.FilePiece:
     """Return a piece of a trace; a file that has been read to its end is removed."""
     path = scratch / wanted.folder / wanted.name
-    piece = read_piece(rank, wanted, path)
+    piece = read_piece(wanted, path)
     with contextlib.suppress(OSError):
         if wanted.offset + len(piece.data) >= path.stat().st_size:
             path.unlink()
     return piece
 
 
-def start_profile(rank: int, wanted: m.ProfileWanted, scratch: Path, send: Callable[[m.FromAgent], None]) -> None:
+def start_profile(wanted: m.ProfileWanted, scratch: Path, send: Callable[[m.FromAgent], None]) -> None:
     """Profile this process on a thread, which sends a `Profiled` in the end."""
-    arguments = (rank, wanted, scratch / profile_folder(wanted.request), send)
+    arguments = (wanted, scratch / profile_folder(wanted.request), send)
     threading.Thread(target=_profile, args=arguments, name="tfos-profile", daemon=True).start()
 
 
-def _profile(rank: int, wanted: m.ProfileWanted, folder: Path, send: Callable[[m.FromAgent], None]) -> None:
+def _profile(wanted: m.ProfileWanted, folder: Path, send: Callable[[m.FromAgent], None]) -> None:
     if not _one_at_a_time.acquire(blocking=False):
-        send(m.Profiled(rank, wanted.request, problem="it is being profiled already: wait for that to end"))
+        send(m.Profiled(wanted.request, problem="it is being profiled already: wait for that to end"))
         return
     try:
-        profiled = _take(rank, wanted, folder)
+        profiled = _take(wanted, folder)
     except Exception as error:  # noqa: BLE001 - the driver waits for an answer, whatever has happened
-        profiled = m.Profiled(rank, wanted.request, problem=f"{type(error).__name__}: {error}")
+        profiled = m.Profiled(wanted.request, problem=f"{type(error).__name__}: {error}")
     finally:
         _one_at_a_time.release()
     send(profiled)
 
 
-def _take(rank: int, wanted: m.ProfileWanted, folder: Path) -> m.Profiled:
+def _take(wanted: m.ProfileWanted, folder: Path) -> m.Profiled:
     sampler = Sampler()
     note = wanted.no_trace or _start_trace(folder)
     try:
@@ -66,7 +66,7 @@ def _take(rank: int, wanted: m.ProfileWanted, folder: Path) -> m.Profiled:
     finally:
         # Else TensorFlow refuses every later one.
         note = note or _stop_trace()
-    return m.Profiled(rank, wanted.request, PERIOD_S, sampler.samples, _files_in(folder), note)
+    return m.Profiled(wanted.request, PERIOD_S, sampler.samples, _files_in(folder), note)
 
 
 def _files_in(folder: Path) -> dict[str, int]:

@@ -43,43 +43,40 @@ class NodeSession:
         The connection to the agent.
     start : Start
         What the driver says about this node.
+    scratch : Path
+        The node's own folder.
     agent : AgentWatch, optional
         The agent that this process ends with; None where it is part of this process.
     port : socket.socket, optional
         Holds the node's port for TensorFlow.
-    scratch : Path, optional
-        The node's own folder, where the environment does not say.
     """
 
     def __init__(
         self,
         control: FrameSocket,
         start: m.Start,
+        scratch: Path,
         *,
         agent: AgentWatch | None = None,
         port: socket.socket | None = None,
-        scratch: Path | None = None,
     ) -> None:
         remember_default_fs(start.default_fs)
         self._control = control
-        self._scratch = scratch or Path(os.environ.get("TFOS_LAB_SCRATCH", ""))
-        self._rank = start.rank
+        self._scratch = scratch
         self._lock = threading.Lock()
         self._finish = threading.Event()
         self._agent = agent
-        self.feed = FeedReader(self._rank, self._send)
+        self.feed = FeedReader(start.rank, self._send)
         self._lock_step = LockStep(start, self._send)
         self.context = NodeContext(
             start, self.feed, self._send, self._finish, port, scratch=scratch, lock_step=self._lock_step
         )
         self._activity = ActivitySampler(
-            self._rank,
             self._send,
             self.feed.count_rows,
             in_lock_step=self._lock_step.nodes > 1,
             counts_fetches=Role.PS not in start.cluster_spec,
         )
-        INBOX.connect(self._rank, self._send)
         self._receiver = threading.Thread(target=self._receive, name="tfos-session", daemon=True)
         self._receiver.start()
 
@@ -104,9 +101,9 @@ class NodeSession:
         elif isinstance(message, m.StepsAgreed | m.PeerReturned):
             self._lock_step.handle(message)
         elif isinstance(message, m.StacksWanted):
-            self._send(take_stacks(self._rank, message.request))
+            self._send(take_stacks(message.request))
         elif isinstance(message, m.ProfileWanted):
-            start_profile(self._rank, message, self._scratch, self._send)
+            start_profile(message, self._scratch, self._send)
         elif isinstance(message, m.RunCell | m.InterruptCell):
             INBOX.handle(message)
         else:
@@ -127,7 +124,7 @@ class NodeSession:
 
     def send_running(self) -> None:
         """Report that the user's function starts now."""
-        self._send(m.Progressed(rank=self._rank, state=NodeState.RUNNING, pid=os.getpid()))
+        self._send(m.Progressed(state=NodeState.RUNNING, pid=os.getpid()))
         self._activity.start()
 
     def send_ended(self, outcome: m.Outcome) -> None:
@@ -142,7 +139,7 @@ class NodeSession:
             dataset_ended=STEP_COUNT.ended,
             stopped_after=FITS.stopped_after,
         )
-        self._send(m.Ended(rank=self._rank, outcome=outcome))
+        self._send(m.Ended(outcome=outcome))
 
     def wait_for_finish(self) -> None:
         """Wait until the driver lets this process exit."""

@@ -89,8 +89,9 @@ def node_task(
     assert context is not None
     resources = {name: list(resource.addresses) for name, resource in context.resources().items()}
     rank, node, wanted = nodes[context.partitionId()]
-    sharing = _nodes_that_share(context, [count for _, _, count in nodes]) if wanted == EQUAL else 0
-    ended = hold(rank, node, template, GpuShare(wanted, sharing), resources)
+    among = _nodes_that_share(context, [count for _, _, count in nodes]) if wanted == EQUAL else 0
+    own = {"rank": rank, "node": node, "gpus_wanted": wanted, "gpus_among": among, "gpus": resources.get("gpu")}
+    ended = hold(template, own, resources)
     yield pa.RecordBatch.from_pydict({"rank": [rank], "ended": [ended]})
 
 
@@ -114,37 +115,15 @@ def _nodes_that_share(context: TaskContext, wanted: list[int | None]) -> int:
     return sum(host == here and count == EQUAL for host, count in zip(hosts, wanted, strict=True))
 
 
-class GpuShare(NamedTuple):
-    """How many GPUs a node wants (see `core.gpu_shares`), and among how many nodes the host's are divided."""
-
-    wanted: int | None
-    nodes: int = 0
-
-    def assigned(self, resources: Mapping[str, list[str]]) -> list[str] | None:
-        """Return the node's GPUs of those that Spark has assigned to its task, if Spark assigns any."""
-        if "gpu" not in resources:
-            return None
-        return resources["gpu"] if self.wanted in (None, EQUAL) else resources["gpu"][: self.wanted]
-
-    def here(self, environ: Mapping[str, str]) -> int | None:
-        """Return how many of this host's GPUs the node takes, where Spark assigns none."""
-        if self.wanted != EQUAL:
-            return self.wanted
-        gpus = len(visible_gpus(environ))
-        return (gpus // self.nodes if self.nodes else 1) if gpus else None
-
-
-def hold(rank: int, node: str, template: bytes, gpus: GpuShare, resources: Mapping[str, list[str]]) -> str:
+def hold(template: bytes, own: Mapping[str, object], resources: Mapping[str, list[str]]) -> str:
     """Start a node's agent, and wait until it ends or the driver frees the slot.
 
     Parameters
     ----------
-    rank, node : int, str
-        The node's rank and name.
     template : bytes
         Encoded `LaunchSpec`, to be completed with facts about this host.
-    gpus : GpuShare
-        How many GPUs the node is to have.
+    own : mapping of str to object
+        Those of its fields that are this node's alone.
     resources : mapping of str to list of str
         All addresses that Spark gave to this task, by resource.
 
@@ -162,17 +141,12 @@ def hold(rank: int, node: str, template: bytes, gpus: GpuShare, resources: Mappi
     from tfos_lab.node.forkserver.client import ForkServerSpec
 
     executor = executor_identity()
-    general = msgspec.msgpack.decode(template, type=LaunchSpec)
-    environ = {**executor_environ(), **resource_environ(resources)}
     spec = msgspec.structs.replace(
-        general,
-        rank=rank,
-        node=node,
+        msgspec.msgpack.decode(template, type=LaunchSpec),
+        **own,
         watched_pid=executor.pid,
         executor=executor.id,
-        gpus=gpus.assigned(resources),
-        gpus_wanted=gpus.here({**environ, **general.extra_env}),
-        environ=environ,
+        environ={**executor_environ(), **resource_environ(resources)},
         cwd=os.getcwd(),  # noqa: PTH109 - the folder that Spark puts the job's files into
         sys_path=[str(Path(path).absolute()) for path in sys.path],
     )

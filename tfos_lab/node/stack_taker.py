@@ -49,8 +49,6 @@ class StackTaker:
 
     Parameters
     ----------
-    rank : int
-        The node's rank.
     scratch : pathlib.Path
         The agent's own folder, where the child writes a dump.
     child : ChildSupervisor
@@ -59,8 +57,7 @@ class StackTaker:
         Sends a message to the driver.
     """
 
-    def __init__(self, rank: int, scratch: Path, child: ChildSupervisor, send: Callable[[m.FromAgent], None]) -> None:
-        self._rank = rank
+    def __init__(self, scratch: Path, child: ChildSupervisor, send: Callable[[m.FromAgent], None]) -> None:
         self._file = dump_path(scratch)
         self._child = child
         self._send = send
@@ -137,7 +134,7 @@ class StackTaker:
     def _tell(self, request: int, condition: m.Condition, text: str, stack: list[Place] | None = None) -> None:
         self._asked.pop(request, None)
         place, call = place_of(stack or []), call_of(stack or [])
-        self._send(m.Stacks(self._rank, request, condition, text, place=place, call=call))
+        self._send(m.Stacks(request, condition, text, place=place, call=call))
 
 
 def _is_whole(dump: str) -> bool:

@@ -14,7 +14,6 @@ import os
 import re
 import signal
 import sys
-import sysconfig
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -25,16 +24,13 @@ from tfos_lab.core import messages as m
 from tfos_lab.core import sources
 from tfos_lab.core.messages import Condition
 
-_OWN = str(Path(__file__).resolve().parents[1])
-_STDLIB = sysconfig.get_path("stdlib")
-_INSTALLED = re.compile(r"[\\/](?:site|dist)-packages[\\/]([^\\/]+)")
 _TENSORFLOW = ("tensorflow", "keras", "tf_keras")
 # Runs Python functions for TensorFlow, on threads of its own: generators, `tf.py_function`, `tf.numpy_function`.
 _CALLED_BY_TENSORFLOW = "script_ops.py"
 # Around every function of Keras and TensorFlow: they shorten tracebacks.
 _WRAPPERS = ("error_handler",)
 # Calls the user's function: what is above it in the stack is ours.
-_ENTRY = str(Path(_OWN) / "node" / "invoke.py")
+_ENTRY = str(Path(__file__).with_name("invoke.py"))
 
 
 class Place(NamedTuple):
@@ -46,13 +42,8 @@ class Place(NamedTuple):
 
     @property
     def package(self) -> str:
-        """The package of the file: ``"Python"``, ``"tfos_lab"``, an installed one, or "" for the user's own."""
-        if self.file.startswith(_OWN):
-            return "tfos_lab"
-        installed = _INSTALLED.search(self.file)
-        if installed:
-            return installed[1].removesuffix(".py")
-        return "Python" if self.file.startswith((_STDLIB, "<frozen ")) else ""
+        """The package of the file; see `sources.package_of`."""
+        return sources.package_of(self.file)
 
     @property
     def location(self) -> str:
@@ -156,12 +147,12 @@ def _render(name: str, stack: Sequence[Place]) -> str:
 _MAX_THREADS = 100
 
 
-def take_stacks(rank: int, request: int) -> m.Stacks:
+def take_stacks(request: int) -> m.Stacks:
     """Return the answer to a `StacksWanted`; the calling thread is left out."""
     stacks = [(name, places(frame)) for name, frame in _frames()]
     main = dict(stacks).get(MAIN, [])
     condition, shown = condition_of(main, [stack for name, stack in stacks if name != MAIN])
-    return m.Stacks(rank, request, condition, render(stacks), place=place_of(shown), call=call_of(shown))
+    return m.Stacks(request, condition, render(stacks), place=place_of(shown), call=call_of(shown))
 
 
 def _frames() -> Iterator[tuple[str, FrameType]]:

@@ -47,7 +47,7 @@ class TensorBoardProcess:
     ----------
     fork_server : ForkServerSpec
         The fork server to fork it from.
-    log_dir, socket_path, cwd : str
+    log_dir, socket_path : str
         See `TensorBoardSpec`.
 
     Attributes
@@ -58,10 +58,10 @@ class TensorBoardProcess:
         Readable when the process serves, or cannot serve.
     """
 
-    def __init__(self, fork_server: ForkServerSpec, log_dir: str, socket_path: str, cwd: str) -> None:
+    def __init__(self, fork_server: ForkServerSpec, log_dir: str, socket_path: str) -> None:
         self._path = socket_path
         self.start_report, process_end = frame_pair()
-        body = msgspec.msgpack.encode(TensorBoardSpec(log_dir=log_dir, socket=socket_path, cwd=cwd))
+        body = msgspec.msgpack.encode(TensorBoardSpec(log_dir=log_dir, socket=socket_path))
         try:
             self.fork_server = fork_server.spawn("tensorboard", body, [process_end.fileno()])
         except BaseException:
@@ -116,7 +116,6 @@ def run(body: bytes, fds: list[int]) -> int:
     os.nice(_NICENESS)
     start_report = FrameSocket(socket.socket(fileno=fds[0]))
     try:
-        os.chdir(spec.cwd)
         server = _make_server(spec)
     except Exception as error:
         start_report.send(_reason(error).encode())

@@ -7,11 +7,9 @@ and long runs of frames inside libraries are folded.
 from __future__ import annotations
 
 import re
-import sysconfig
 import traceback
 from collections.abc import Iterable, Iterator
 from itertools import groupby
-from pathlib import Path
 
 from tfos_lab.core import sources
 
@@ -24,9 +22,7 @@ _FOLD_OVER = 5
 _KEEP_FIRST = 1
 _KEEP_LAST = 2
 
-_OWN = str(Path(__file__).resolve().parent.parent)
-_STDLIB = sysconfig.get_path("stdlib")
-_INSTALLED = re.compile(r"[\\/](?:site|dist)-packages[\\/]([^\\/]+)")
+_OWN = "tfos_lab"
 _GENERATED = "__autograph_generated_file"
 
 # What stands around the informing part of a message of TensorFlow or Keras.
@@ -97,7 +93,7 @@ def _render(error: traceback.TracebackException) -> Iterator[str]:
 
 
 def _frames(stack: traceback.StackSummary) -> list[str]:
-    frames = [frame for frame in stack if not frame.filename.startswith(_OWN)]
+    frames = [frame for frame in stack if sources.package_of(frame.filename) != _OWN]
     # An error inside tfos_lab, without a line of the user's, is shown whole.
     return list(_fold(frames or stack))
 
@@ -106,7 +102,7 @@ def _fold(frames: Iterable[traceback.FrameSummary]) -> Iterator[str]:
     """Yield the frames' lines; repeated frames are counted, and long runs inside libraries folded."""
     runs = (list(same) for _, same in groupby(frames, key=lambda frame: (frame.filename, frame.lineno, frame.name)))
     distinct = [(run[0], len(run)) for run in runs]
-    for in_library, group in groupby(distinct, key=lambda item: _library(item[0].filename) is not None):
+    for in_library, group in groupby(distinct, key=lambda item: _library(item[0].filename) != ""):
         run_of_frames = list(group)
         hidden = run_of_frames[_KEEP_FIRST:-_KEEP_LAST] if in_library and len(run_of_frames) > _FOLD_OVER else []
         for index, (frame, times) in enumerate(run_of_frames):
@@ -119,17 +115,13 @@ def _fold(frames: Iterable[traceback.FrameSummary]) -> Iterator[str]:
 
 
 def _packages(frames: Iterable[traceback.FrameSummary]) -> str:
-    return ", ".join(dict.fromkeys(_library(frame.filename) or "" for frame in frames))
+    return ", ".join(dict.fromkeys(_library(frame.filename) for frame in frames))
 
 
-def _library(filename: str) -> str | None:
-    """Return the package that a file belongs to, ``"Python"`` for the standard library, None for the user's own."""
-    installed = _INSTALLED.search(filename)
-    if installed:
-        return installed[1].removesuffix(".py")
-    if filename.startswith((_STDLIB, "<frozen ")):
-        return "Python"
-    return "tensorflow" if _GENERATED in filename else None
+def _library(filename: str) -> str:
+    """Return the package that a file belongs to; "" for the user's own, and for ours."""
+    package = "tensorflow" if _GENERATED in filename else sources.package_of(filename)
+    return package if package != _OWN else ""
 
 
 def _frame(frame: traceback.FrameSummary) -> str:

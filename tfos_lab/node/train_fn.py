@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tfos_lab.core.roles import tf_config
 from tfos_lab.errors import ConfigError
 from tfos_lab.node.resources import task_resources
 
@@ -45,8 +45,7 @@ def run_train_fn(
     if settings.gpu_resource:
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(_own_gpus(settings, ctx.task_index))
     if settings.sets_tf_config:
-        task = {"type": ctx.job_name, "index": ctx.task_index}
-        os.environ["TF_CONFIG"] = json.dumps({"cluster": ctx.cluster_spec, "task": task})
+        os.environ["TF_CONFIG"] = tf_config(ctx.cluster_spec, ctx.job_name, ctx.task_index)
     value = _call(train_fn, settings, kwargs)
     return value if ctx.task_index == 0 else None
 

@@ -324,7 +324,7 @@ def find_stuck(head: Head) -> Stuck:
     suspicions = {
         rank: Suspicion(
             views[rank],
-            answers.get(rank) or m.Stacks(rank, 0, Condition.AWAY, ""),
+            answers.get(rank) or m.Stacks(0, Condition.AWAY, "", rank=rank),
             idle=views[rank].name in with_rows,
             expected=True,
         )

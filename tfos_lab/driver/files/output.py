@@ -36,7 +36,7 @@ class _Transfer:
         self.node = node
         self.files = files
         self.origin = origin
-        self.listed = m.FilesListed(rank, "output", 0, [])
+        self.listed = m.FilesListed("output", 0, [], rank=rank)
         self.fits: dict[str, m.ListedFile] = {}
         self.is_answered = True
         self.size_bytes = self.total_bytes = 0

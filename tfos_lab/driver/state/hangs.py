@@ -112,7 +112,7 @@ class Hangs:
         suspicions = {
             rank: Suspicion(
                 views[rank],
-                answers.get(rank) or m.Stacks(rank, 0, Condition.AWAY, ""),
+                answers.get(rank) or m.Stacks(0, Condition.AWAY, "", rank=rank),
                 self._is_idle(views[rank]),
                 has_begun or views[rank].name in with_rows,
             )

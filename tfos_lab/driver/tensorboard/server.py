@@ -262,7 +262,7 @@ class LocalTensorBoard:
         self._count += 1
         path = str(scratch_root() / f"tensorboard-{os.getpid()}-{id(self):x}-{self._count}.sock")
         fork_server = ForkServerSpec.plain(kernel_owner(), kernel_environ(), os.getpid())
-        process = TensorBoardProcess(fork_server, self._log_dir, path, str(Path.cwd()))
+        process = TensorBoardProcess(fork_server, self._log_dir, path)
         failure = process.wait_for_start()
         if failure:
             process.close()

@@ -23,8 +23,6 @@ class ActivityReporter:
 
     Parameters
     ----------
-    rank : int
-        The node's rank.
     send : callable
         Sends a message to the driver.
     gpus : sequence of str
@@ -37,7 +35,6 @@ class ActivityReporter:
 
     def __init__(
         self,
-        rank: int,
         send: Callable[[m.FromAgent], None],
         *,
         gpus: Sequence[str] = (),
@@ -49,7 +46,6 @@ class ActivityReporter:
         self._group = group
         self._gpu = GpuUse(gpus)
         self._machine: Machine | None = None
-        self._rank = rank
         self._seen = m.NodeActivity()
         self._rows = 0
         self._sent_s = 0.0
@@ -101,7 +97,7 @@ class ActivityReporter:
             idle_s=now - self._sign_s,
             last_sign=self._sign,
         )
-        self._send(m.Activity(self._rank, seen))
+        self._send(m.Activity(seen))
 
     def end(self) -> None:
         """Send the last figures: the function has ended."""

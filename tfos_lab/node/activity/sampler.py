@@ -33,8 +33,6 @@ class ActivitySampler:
 
     Parameters
     ----------
-    rank : int
-        The node's rank.
     send : callable
         Sends a message to the agent.
     rows : callable
@@ -47,14 +45,12 @@ class ActivitySampler:
 
     def __init__(
         self,
-        rank: int,
         send: Callable[[m.FromAgent], None],
         rows: Callable[[], int],
         *,
         in_lock_step: bool = False,
         counts_fetches: bool = True,
     ) -> None:
-        self._rank = rank
         self._send = send
         self._rows = rows
         self._in_lock_step = in_lock_step
@@ -153,7 +149,7 @@ class ActivitySampler:
             has_gpu_peers=self._has_gpus and self._in_lock_step,
             trains_alone=FITS.is_alone,
         )
-        self._send(m.Activity(self._rank, seen))
+        self._send(m.Activity(seen))
 
 
 def _has_gpus() -> bool:
@@ -224,8 +220,6 @@ _OF_FILES = {
     "tensorflow/python/data/ops/multi_device_iterator_ops.py": _Place.ITERATOR,
 }
 _WAITS = {_Place.FEED: Doing.ROWS, _Place.LOCK_STEP: Doing.PEERS}
-_PACKAGE = f"{Path(__file__).resolve().parents[2]}{os.sep}"
-_LIBRARIES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}lib{os.sep}python", _PACKAGE)
 
 
 def what_it_does(frame: FrameType) -> Doing:
@@ -285,7 +279,5 @@ def _place_of(file: str) -> _Place:
         return _Place.FEED
     if f"{os.sep}tensorflow{os.sep}" in file:
         return _Place.TENSORFLOW
-    is_library = any(part in file for part in _LIBRARIES)
-    if file.startswith("<") and sources.label(file) is None:
-        is_library = True  # generated code
-    return _Place.LIBRARY if is_library else _Place.OTHER
+    is_generated = file.startswith("<") and sources.label(file) is None
+    return _Place.LIBRARY if is_generated or sources.package_of(file) else _Place.OTHER

@@ -189,7 +189,7 @@ class NodeContext(RowMethods, ReportMethods, FolderMethods, ShareMethods):
 
     def _serve(self) -> None:
         """Report that this node only serves others, and wait until they are done."""
-        self._send(m.Progressed(rank=self.worker_num, state=NodeState.SERVING, pid=os.getpid()))
+        self._send(m.Progressed(state=NodeState.SERVING, pid=os.getpid()))
         self._finish.wait()
 
     def _take_port(self) -> socket.socket | None:

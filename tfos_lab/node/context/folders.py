@@ -28,6 +28,7 @@ class FolderMethods:
     _send: Callable[[m.FromAgent], None]
     _output_dir: str
     _has_opened_output: bool
+    _scratch: Path | None
 
     def absolute_path(self, path: str) -> str:
         """Return ``path`` in full, with its scheme, as TensorFlowOnSpark does.
@@ -71,7 +72,7 @@ class FolderMethods:
         Path(self._output_dir).mkdir(parents=True, exist_ok=True)
         if not self._has_opened_output:
             self._has_opened_output = True
-            self._send(m.OutputOpened(rank=self.worker_num))
+            self._send(m.OutputOpened())
         return self._output_dir
 
     def save_model(self, model: keras.Model | tf.Module) -> str:
@@ -131,8 +132,7 @@ class FolderMethods:
         >>> model.export(ctx.model_dir("/shared/mnist"))  # a SavedModel  # doctest: +SKIP
         """
         if not self.is_chief:
-            scratch = os.environ.get("TFOS_LAB_SCRATCH") or tempfile.mkdtemp(prefix="tfos-model-")
-            copy = Path(scratch) / "model" / Path(path).name
+            copy = self._scratch_folder() / "model" / Path(path).name
             _make_parent(path, copy)
             return str(copy)
         target = self.absolute_path(path)
@@ -140,8 +140,14 @@ class FolderMethods:
             return target
         target = split_scheme(target)[2]
         _make_parent(path, Path(target))
-        self._send(m.SavesTo(rank=self.worker_num, path=target))
+        self._send(m.SavesTo(path=target))
         return target
+
+    def _scratch_folder(self) -> Path:
+        """Return the node's own folder, which is removed at the end of the run."""
+        if self._scratch is None:
+            self._scratch = Path(os.environ.get("TFOS_LAB_SCRATCH") or tempfile.mkdtemp(prefix="tfos-node-"))
+        return self._scratch
 
 
 def _make_parent(path: str, target: Path) -> None:

@@ -28,14 +28,11 @@ def local_context(*, log_dir: str | None = None) -> NodeContext:
     """
     after_import("tensorflow", register_file_systems)
     start = m.Start(
-        cluster_id="local",
         rank=0,
         cluster_spec={"chief": ["localhost:0"]},
         job_name="chief",
         task_index=0,
         is_chief=True,
-        payload=b"",
-        env={},
         log_dir=log_dir or tempfile.mkdtemp(prefix="tfos-local-"),
     )
     feed = FeedReader(0, lambda _message: None)

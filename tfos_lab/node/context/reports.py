@@ -60,7 +60,6 @@ class ReportMethods:
         figures = {name: _number(name, value) for name, value in metrics.items()}
         self._report_rate.take(
             m.Reported(
-                rank=self.worker_num,
                 step=self._step,
                 total_steps=total_steps,
                 metrics=figures,
@@ -110,7 +109,7 @@ class ReportMethods:
 
         content = content_of(thing, name, labels)
         number = None if step is None else int(step)
-        self._send(m.Shown(rank=self.worker_num, name=str(name), step=number, content=content, time_s=time.time()))
+        self._send(m.Shown(name=str(name), step=number, content=content, time_s=time.time()))
 
     def callbacks(self) -> list[keras.callbacks.Callback]:
         """Return Keras callbacks for ``fit``: progress and metrics to the notebook, TensorBoard on the chief.

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +23,7 @@ class RowMethods:
     job_name: str
     node: str
     _feed: FeedReader
-    _scratch: Path | None
+    _scratch_folder: Callable[[], Path]
 
     @property
     def epochs(self) -> int:
@@ -283,13 +281,6 @@ class RowMethods:
 
         check_format(format)
         return self._feed.files(self._scratch_folder() / "data" / format, format)
-
-    def _scratch_folder(self) -> Path:
-        """Return the node's own folder, which is removed at the end of the run."""
-        if self._scratch is None:
-            given = os.environ.get("TFOS_LAB_SCRATCH")
-            self._scratch = Path(given or tempfile.mkdtemp(prefix="tfos-data-"))
-        return self._scratch
 
     def _require_rows(self, asked: str) -> None:
         if not Role(self.job_name).is_fed:

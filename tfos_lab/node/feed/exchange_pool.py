@@ -52,8 +52,6 @@ class ExchangePool:
 
     Parameters
     ----------
-    rank : int
-        The node's.
     send : callable
         Sends a message to the agent.
     changed : threading.Condition
@@ -67,8 +65,7 @@ class ExchangePool:
         Spark's, in JSON, of rows that are no Python objects.
     """
 
-    def __init__(self, rank: int, send: Callable[[m.FromAgent], None], changed: threading.Condition) -> None:
-        self._rank = rank
+    def __init__(self, send: Callable[[m.FromAgent], None], changed: threading.Condition) -> None:
         self._send = send
         self.changed = changed
         self.exchanges: dict[int, PendingExchange] = {}
@@ -113,7 +110,7 @@ class ExchangePool:
             file = exchange.files.popleft()
         parts = list(read(file.path))
         Path(file.path).unlink(missing_ok=True)
-        self._send(m.ExchangeTaken(rank=self._rank, exchange=number))
+        self._send(m.ExchangeTaken(exchange=number))
         return parts
 
     def send_results(self, number: int, results: list[pa.RecordBatch]) -> None:
@@ -123,7 +120,7 @@ class ExchangePool:
                 return
         table = pa.Table.from_batches(results).combine_chunks()
         data = _encode(table)
-        self._send(m.ExchangeResults(rank=self._rank, exchange=number, rows=table.num_rows, data=data))
+        self._send(m.ExchangeResults(exchange=number, rows=table.num_rows, data=data))
 
 
 def _encode(table: pa.Table) -> bytes:

@@ -100,8 +100,6 @@ class Exchanges:
         Has the agent's loop call a function.
     send_to_child, send : callable
         Send a message to the child, and to the driver; for the agent's loop only.
-    rank : int
-        The node's.
     """
 
     def __init__(
@@ -110,13 +108,11 @@ class Exchanges:
         post: Callable[[Callable[[], None]], None],
         send_to_child: Callable[[m.ToAgent], None],
         send: Callable[[m.FromAgent], None],
-        rank: int,
     ) -> None:
         self._spool = spool
         self._post = post
         self._send_to_child = send_to_child
         self._send = send
-        self._rank = rank
         self._numbers = itertools.count()
         self._open: dict[int, Exchange] = {}
         self._closed = False
@@ -223,7 +219,7 @@ class Exchanges:
     def _report(self, exchange: Exchange, rows: int, *, last: bool = False) -> None:
         inference = exchange.ticket.inference
         if inference >= 0:
-            message = m.RowsAnswered(rank=self._rank, inference=inference, rows=rows, last=last)
+            message = m.RowsAnswered(inference=inference, rows=rows, last=last)
             self._post(lambda: self._send(message))
 
     # ---- the agent's loop -------------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ def segment_path(spool: Path, ticket: PutTicket) -> Path:
 
 
 class CommitTicket(msgspec.Struct, frozen=True):
-    """Sent by a feed task when all its rows are ``stored``; the node that it asks adds its own rank."""
+    """Sent by a feed task when all its rows are ``stored``; the node that it asks passes that on."""
 
     token: str
     stored: AttemptStored

@@ -17,16 +17,13 @@ class ReadProgress:
 
     Parameters
     ----------
-    rank : int
-        The node's rank.
     feeds : sequence of NodeFeed
         The node's feeds; others append to it.
     send : callable
         Sends a message to the driver.
     """
 
-    def __init__(self, rank: int, feeds: Sequence[NodeFeed], send: Callable[[m.FromAgent], None]) -> None:
-        self._rank = rank
+    def __init__(self, feeds: Sequence[NodeFeed], send: Callable[[m.FromAgent], None]) -> None:
         self._feeds = feeds
         self._send = send
         self._lock = threading.Lock()
@@ -51,15 +48,15 @@ class ReadProgress:
         trained = [feed for feed in self._feeds if not feed.kept]
         epoch = max((feed.epochs_read for feed in trained), default=0)
         feeds = {feed.number: (feed.epochs_read, feed.rows_taken) for feed in trained if not feed.stream}
-        self._send(m.RowsTaken(rank=self._rank, rows=self._rows_taken, epoch=epoch, feeds=feeds))
+        self._send(m.RowsTaken(rows=self._rows_taken, epoch=epoch, feeds=feeds))
 
     def report_stream_read(self) -> None:
         """Report the feeds of a stream that have been read: a function that asks for more has finished them."""
         for feed in self._feeds:
             if feed.stream and feed.epochs_read and not feed.read_reported:
                 feed.read_reported = True
-                self._send(m.FeedRead(rank=self._rank, feed=feed.number))
+                self._send(m.FeedRead(feed=feed.number))
 
     def report_segment_read(self, path: str) -> None:
         """Report that all rows of a file have been taken."""
-        self._send(m.SegmentRead(rank=self._rank, path=path))
+        self._send(m.SegmentRead(path=path))

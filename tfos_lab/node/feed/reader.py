@@ -40,7 +40,7 @@ class FeedReader:
         self._rank = rank
         self._send = send
         self._queue = FeedQueue()
-        self._progress = ReadProgress(rank, self._queue.feeds, send)
+        self._progress = ReadProgress(self._queue.feeds, send)
         self._segments = Segments()
         self._pools: dict[str, ExchangePool] = {}
         self.answers = Answers(self._pool(INPUT_QUEUE))
@@ -67,7 +67,7 @@ class FeedReader:
     def _pool(self, queue: str) -> ExchangePool:
         """Return the rows to infer of a queue; call it with the condition held."""
         if queue not in self._pools:
-            self._pools[queue] = ExchangePool(self._rank, self._send, self._queue.changed)
+            self._pools[queue] = ExchangePool(self._send, self._queue.changed)
         return self._pools[queue]
 
     # ---- what a dataset asks before it reads ------------------------------------------------------------------------
@@ -93,7 +93,6 @@ class FeedReader:
             dataset_id, self._datasets = self._datasets, self._datasets + 1
         self._send(
             m.DatasetOpened(
-                rank=self._rank,
                 dataset_id=dataset_id,
                 batch_size=batch_size,
                 remainder=remainder,
@@ -144,7 +143,7 @@ class FeedReader:
         # The driver may open no feed before it knows, of each node, whether it reads, and what.
         if not self._has_asked or objects not in (None, self._kind):
             self._has_asked, self._kind = True, objects if objects is not None else self._kind
-            self._send(m.RowsWanted(rank=self._rank, objects=objects))
+            self._send(m.RowsWanted(objects=objects))
 
     # ---- reading ----------------------------------------------------------------------------------------------------
 
@@ -280,4 +279,4 @@ class FeedReader:
 
     def stop(self) -> None:
         """Tell the driver that this node wants no more rows."""
-        self._send(m.FeedStopped(rank=self._rank))
+        self._send(m.FeedStopped())

@@ -37,7 +37,6 @@ class FeedStore:
 
     def __init__(
         self,
-        rank: int,
         host: str,
         scratch: Path,
         send: Callable[[m.FromAgent], None],
@@ -45,7 +44,6 @@ class FeedStore:
         *,
         take_port: TakePort = any_port,
     ) -> None:
-        self._rank = rank
         self._scratch = scratch
         self._send = send
         self._send_to_child = send_to_child
@@ -95,7 +93,7 @@ class FeedStore:
                 locations = [] if message.files else self._endpoints.open(message.token, message.tls)
                 if message.stream:
                     self._streamed[message.feed] = []
-                self._send(m.FeedReady(rank=self._rank, feed=message.feed, locations=locations))
+                self._send(m.FeedReady(feed=message.feed, locations=locations))
                 self._send_to_child(message)
             case m.FilesAsked():
                 self._search(message)
@@ -105,7 +103,7 @@ class FeedStore:
                 self._spool.folder.mkdir(mode=0o700, exist_ok=True)
                 # A lazy DataFrame may be computed at any time.
                 locations = self._endpoints.open(message.token, message.tls, lasting=True)
-                self._send(m.InferenceReady(rank=self._rank, locations=locations))
+                self._send(m.InferenceReady(locations=locations))
                 self._send_to_child(message)
             case m.Commit():
                 self._commit(message)
@@ -126,9 +124,7 @@ class FeedStore:
         from tfos_lab.node.feed.files.search import FileSearch
 
         self._end_search()
-        self._file_search = FileSearch(
-            asked, self._rank, lambda found: self._post(functools.partial(self._send, found))
-        )
+        self._file_search = FileSearch(asked, lambda found: self._post(functools.partial(self._send, found)))
 
     def _end_search(self) -> None:
         if self._file_search is not None:
@@ -141,7 +137,7 @@ class FeedStore:
         from tfos_lab.node.feed.flight_endpoint import FlightEndpoint
 
         if self._exchanges is None:
-            self._exchanges = Exchanges(self._spool.folder, self._post, self._send_to_child, self._send, self._rank)
+            self._exchanges = Exchanges(self._spool.folder, self._post, self._send_to_child, self._send)
             if self._has_returned:
                 self._exchanges.child_returned()
         return FlightEndpoint(
@@ -160,7 +156,7 @@ class FeedStore:
             self._stored.setdefault((ticket.feed, ticket.partition), {})[ticket.attempt] = path
 
     def _ask_to_commit(self, ticket: CommitTicket) -> None:
-        self._send(msgspec.structs.replace(ticket.stored, rank=self._rank))
+        self._send(ticket.stored)
 
     def _commit(self, message: m.Commit) -> None:
         # The rows were stored before the driver was asked to commit them, but that may still be in the queue.

@@ -141,7 +141,6 @@ class PartitionSender:
             _, writer = self._writers.popitem()
             writer.close()
         stored = AttemptStored(
-            rank=-1,
             feed=self._plan.feed,
             partition=self._partition,
             attempt=self._attempt,

@@ -34,14 +34,12 @@ class NodeEventFiles:
 
     Parameters
     ----------
-    rank : int
-        The node's rank, for its messages.
     send : callable
         Sends a message to the driver.
     """
 
-    def __init__(self, rank: int, send: Callable[[m.FromAgent], None]) -> None:
-        self._listed = ListedFolder(rank, "events", send)
+    def __init__(self, send: Callable[[m.FromAgent], None]) -> None:
+        self._listed = ListedFolder("events", send)
         self._folder: Path | None = None
         self._since_s = self._began_s = 0.0
         self._probe: Path | None = None

@@ -22,8 +22,6 @@ class ListedFolder:
 
     Parameters
     ----------
-    rank : int
-        The node's rank, for its messages.
     folder : str
         The folder's name in messages.
     send : callable
@@ -39,8 +37,7 @@ class ListedFolder:
         When the driver last said something about them, by `time.monotonic`.
     """
 
-    def __init__(self, rank: int, folder: str, send: Callable[[m.FromAgent], None]) -> None:
-        self._rank = rank
+    def __init__(self, folder: str, send: Callable[[m.FromAgent], None]) -> None:
         self._folder = folder
         self._send = send
         self._number = 0
@@ -66,7 +63,7 @@ class ListedFolder:
         self._number += 1
         self.is_answered = False
         self.heard_at = time.monotonic()
-        self._send(m.FilesListed(self._rank, self._folder, self._number, listed, last, links, probe))
+        self._send(m.FilesListed(self._folder, self._number, listed, last, links, probe))
 
     def handle(self, message: m.ToAgent) -> m.FilesTaken | None:
         """Handle the driver's message if it is about this folder; return the answer to a list."""
@@ -82,10 +79,10 @@ class ListedFolder:
 
     def _send_piece(self, wanted: m.PieceWanted) -> None:
         file = self.files.get(wanted.name)
-        self._send(read_piece(self._rank, wanted, file.path if file else None))
+        self._send(read_piece(wanted, file.path if file else None))
 
 
-def read_piece(rank: int, wanted: m.PieceWanted, path: Path | None) -> m.FilePiece:
+def read_piece(wanted: m.PieceWanted, path: Path | None) -> m.FilePiece:
     """Return the piece of a file, or why it cannot be sent. No symbolic link is followed, and no pipe waited for."""
     data, problem = b"", ""
     try:
@@ -100,7 +97,7 @@ def read_piece(rank: int, wanted: m.PieceWanted, path: Path | None) -> m.FilePie
             data, problem = b"", "it changed while it was read"
     except OSError as error:
         data, problem = b"", error.strerror or str(error)
-    return m.FilePiece(rank, wanted.folder, wanted.name, wanted.offset, data, problem)
+    return m.FilePiece(wanted.folder, wanted.name, wanted.offset, data, problem)
 
 
 @dataclass(frozen=True)

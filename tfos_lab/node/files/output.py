@@ -32,7 +32,7 @@ class NodeOutput:
 
     Parameters
     ----------
-    rank, node : int, str
+    node : str
         The node.
     scratch : pathlib.Path
         The agent's own folder, which is removed with it.
@@ -45,15 +45,14 @@ class NodeOutput:
         The folder in which the function starts.
     """
 
-    def __init__(self, rank: int, node: str, scratch: Path, send: Callable[[m.FromAgent], None]) -> None:
-        self._rank = rank
+    def __init__(self, node: str, scratch: Path, send: Callable[[m.FromAgent], None]) -> None:
         self.working_folder = WorkingFolder(scratch)
         self._folder = scratch / "output"
         # On the same disk, also where the folder is a link.
         label = f"{scratch.name}-{secrets.token_hex(2)}-{node.replace(':', '-')}"
         self._kept_path = scratch.resolve().parent / "output" / label
         self._send = send
-        self._listed = ListedFolder(rank, "output", send)
+        self._listed = ListedFolder("output", send)
         self._told: tuple[object, ...] = ()
         # The files that the driver has, all of which were there at the time.
         self._taken: dict[str, FoundFile] | None = {}
@@ -85,14 +84,14 @@ class NodeOutput:
     def open(self) -> None:
         """Start to watch the folder: the function has asked for it."""
         if self._is_shared:
-            self._send(m.OutputOpened(rank=self._rank))
+            self._send(m.OutputOpened())
         elif self._is_wanted:
             self._begin()
 
     def _begin(self) -> None:
         if not self._is_open:
             self._is_open = True
-            self._send(m.OutputOpened(rank=self._rank, place=str(self._kept_path)))
+            self._send(m.OutputOpened(place=str(self._kept_path)))
 
     def look_for_work(self) -> None:
         """List files once the function has written to its working folder, for which it need not ask."""
@@ -107,7 +106,7 @@ class NodeOutput:
         self._taken = None if taken.left_out else self._listed.files
         if self._is_ending:
             self._is_done = True
-            self._send(m.OutputSettled(rank=self._rank, place=self._keep() if taken.left_out else ""))
+            self._send(m.OutputSettled(place=self._keep() if taken.left_out else ""))
         else:
             now = time.monotonic()
             self._next_round_at = now + max(_SETTLED_S, _REST * (now - self._round_began_at))
@@ -143,7 +142,7 @@ class NodeOutput:
             self._is_done = True
             sizes = [file.size for file in self.working_folder.files()[0].values()]
             if sizes:
-                self._send(m.OutputSettled(rank=self._rank, dropped=len(sizes), dropped_bytes=sum(sizes)))
+                self._send(m.OutputSettled(dropped=len(sizes), dropped_bytes=sum(sizes)))
 
     def _found(self) -> tuple[dict[str, FoundFile], int]:
         """Return the files that the driver may have, by name, and the number of links, which it may not."""

@@ -30,8 +30,6 @@ class PayloadFile:
 
     Parameters
     ----------
-    rank : int
-        The node's rank, for its messages.
     scratch : Path
         The agent's own folder, which is removed with the agent.
     send : callable
@@ -44,14 +42,12 @@ class PayloadFile:
 
     def __init__(
         self,
-        rank: int,
         scratch: Path,
         send: Callable[[m.FromAgent], None],
         *,
         on_ready: Callable[[m.Start], None],
         on_problem: Callable[[str], None],
     ) -> None:
-        self._rank = rank
         self._path = scratch.resolve() / "payload"  # not that of a link to the disks of a container
         self._send = send
         self._on_ready = on_ready
@@ -83,7 +79,7 @@ class PayloadFile:
 
     def _ask(self, start: m.Start) -> None:
         if self._asked < start.payload_bytes:
-            self._send(m.PayloadWanted(rank=self._rank, offset=self._asked))
+            self._send(m.PayloadWanted(offset=self._asked))
             self._asked += PIECE_BYTES
 
     def _take(self, piece: bytes) -> None:

@@ -33,16 +33,13 @@ class RemoteLog:
 
     Parameters
     ----------
-    rank : int
-        The node's rank, for its messages.
     scratch : pathlib.Path
         The agent's own folder: files are written there if this host does not see the run's.
     send : callable
         Sends a message to the driver.
     """
 
-    def __init__(self, rank: int, scratch: Path, send: Callable[[m.FromAgent], None]) -> None:
-        self._rank = rank
+    def __init__(self, scratch: Path, send: Callable[[m.FromAgent], None]) -> None:
         self._scratch = scratch
         self._send = send
         self._folder = scratch
@@ -78,13 +75,13 @@ class RemoteLog:
         if self._thread.is_alive() and now - self._moved_at < _PATIENCE_S:
             if now - self._reported_at > _REPORT_S:
                 self._reported_at = now
-                self._send(m.EventFilesPut(rank=self._rank))
+                self._send(m.EventFilesPut())
             return False
         why = f"no answer for {_PATIENCE_S:g} s" if self._thread.is_alive() else self._problem
         self._thread = None
         if why:
             problem = f"not all of {self._folder.name} is in {self._address}, from {socket.gethostname()}: {why}"
-            self._send(m.EventFilesPut(rank=self._rank, problem=without_keys(problem)))
+            self._send(m.EventFilesPut(problem=without_keys(problem)))
         return True
 
     def _work(self) -> None:

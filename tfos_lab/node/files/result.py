@@ -25,19 +25,16 @@ class NodeResult:
 
     Parameters
     ----------
-    rank : int
-        The node's rank, for its messages.
     scratch : Path
         The agent's own folder, where the child has written the file.
     send : callable
         Sends a message to the driver.
     """
 
-    def __init__(self, rank: int, scratch: Path, send: Callable[[m.FromAgent], None]) -> None:
-        self._rank = rank
+    def __init__(self, scratch: Path, send: Callable[[m.FromAgent], None]) -> None:
         self._path = scratch / NAME
         self._send = send
-        self._listed = ListedFolder(rank, NAME, send)
+        self._listed = ListedFolder(NAME, send)
         self._home = self._probe = ""
         self._outcome: m.Outcome | None = None
 
@@ -91,7 +88,7 @@ class NodeResult:
         steps = {"steps": self._outcome.steps, "dataset_ended": self._outcome.dataset_ended}
         self._outcome = None
         self._path.unlink(missing_ok=True)
-        self._send(m.Ended(rank=self._rank, outcome=msgspec.structs.replace(outcome, **steps)))
+        self._send(m.Ended(outcome=msgspec.structs.replace(outcome, **steps)))
 
     def stop(self) -> None:
         """Have no more of it fetched: the cluster is stopped."""

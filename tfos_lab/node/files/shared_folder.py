@@ -104,7 +104,7 @@ class SavedPaths:
         shared.mark()
         # Only Spark's executors have numeric ids, and a folder for the job that Spark removes with it.
         vanishes = self._spec.executor.isdigit() and Path(path).is_relative_to(self._spec.cwd)
-        self._send(m.SavesTo(rank=self._spec.rank, path=path, mark=shared.own_mark, vanishes=vanishes))
+        self._send(m.SavesTo(path=path, mark=shared.own_mark, vanishes=vanishes))
 
     def clear(self) -> None:
         """Remove the marks."""

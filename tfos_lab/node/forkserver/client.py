@@ -262,10 +262,19 @@ class ForkServerSpec:
         self.tell(f"{which} fork server (process {pid}) {symptom}: it has been replaced by another one")
         kill(pid)
 
-    def spawn(self, target: str, body: bytes, fds: Sequence[int] = ()) -> ForkServerConnection:
+    def spawn(
+        self,
+        target: str,
+        body: bytes = b"",
+        fds: Sequence[int] = (),
+        *,
+        environ: Mapping[str, str] | None = None,
+        cwd: str = "",
+    ) -> ForkServerConnection:
         """Ask for a process, and return the connection that holds it; see `SpawnRequest`.
 
-        The process has this specification's environment, and the folder, umask, limits and CPUs of the caller.
+        The process has the umask, limits and CPUs of the caller, and its folder and this specification's environment
+        unless others are given.
 
         Raises
         ------
@@ -273,7 +282,7 @@ class ForkServerSpec:
             If the fork server cannot be started, or ends meanwhile.
         """
         connection = self.connect()
-        state = ProcessState.of_this_process(self.environ)
+        state = ProcessState.of_this_process(self.environ if environ is None else environ, cwd)
         try:
             connection.spawn(target, body, fds, watched_pid=self.watched_pid, state=state)
         except (ConnectionClosed, OSError) as error:

@@ -73,24 +73,11 @@ class StatusReply(msgspec.Struct, tag=True, frozen=True):
 ForkServerReply = SpawnedReply | FailedReply | ExitedReply | StatusReply
 
 
-class ChildSpec(msgspec.Struct, frozen=True):
-    """What a child needs before the first message of its agent.
-
-    ``environ`` replaces the whole environment; ``sys_path`` goes in front of the fork server's own.
-    """
-
-    node: str
-    environ: dict[str, str]
-    cwd: str
-    sys_path: list[str]
-
-
 class TensorBoardSpec(msgspec.Struct, frozen=True):
     """What a TensorBoard process needs: the folder with the event files, and the unix socket to listen on."""
 
     log_dir: str
     socket: str
-    cwd: str
 
 
 class ProcessState(msgspec.Struct, frozen=True):
@@ -117,11 +104,11 @@ class ProcessState(msgspec.Struct, frozen=True):
     cpus: list[int]
 
     @classmethod
-    def of_this_process(cls, environ: Mapping[str, str]) -> Self:
-        """Return the state of this process, with another environment."""
+    def of_this_process(cls, environ: Mapping[str, str], cwd: str = "") -> Self:
+        """Return the state of this process, with another environment, and in another folder if one is given."""
         return cls(
             environ=dict(environ),
-            cwd=_cwd(),
+            cwd=cwd or _cwd(),
             umask=_umask(),
             limits=limits_to_inherit(),
             cpus=sorted(os.sched_getaffinity(0)),

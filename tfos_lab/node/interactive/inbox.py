@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
@@ -22,16 +22,6 @@ class CellInbox:
         self._waiting: SimpleQueue[m.RunCell] = SimpleQueue()
         self._interrupted: set[int] = set()
         self._running: int | None = None
-        self._send: Callable[[m.FromAgent], None] = lambda _message: None
-        self.rank = 0
-
-    def connect(self, rank: int, send: Callable[[m.FromAgent], None]) -> None:
-        """Say whose inbox this is, and how messages leave."""
-        self.rank, self._send = rank, send
-
-    def send(self, message: m.FromAgent) -> None:
-        """Send a message to the driver."""
-        self._send(message)
 
     def handle(self, message: m.RunCell | m.InterruptCell) -> None:
         """Apply the driver's message; called by the thread that receives."""

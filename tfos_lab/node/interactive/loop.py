@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core import messages as m
@@ -20,20 +21,21 @@ INTERRUPTED = "KeyboardInterrupt"
 def run_cells(args: Any, ctx: NodeContext) -> None:
     """Run each cell that comes, in this process' main thread; an exception of a cell ends only that cell."""
     namespace, output = Namespace(args, ctx), CopiedOutput()
+    send = ctx._send  # noqa: SLF001 - users see no such method
     output.install()
     while True:
         message = INBOX.take()
         try:
-            outcome = _run(message, namespace, output)
+            outcome = _run(message, namespace, output, send)
         except KeyboardInterrupt:  # on its way into the cell, or out of it
             outcome = m.Outcome(kind="raised", error=INTERRUPTED)
-        INBOX.send(m.CellEnded(rank=INBOX.rank, cell=message.cell, outcome=outcome, names=namespace.own))
+        send(m.CellEnded(cell=message.cell, outcome=outcome, names=namespace.own))
 
 
-def _run(message: m.RunCell, namespace: Namespace, output: CopiedOutput) -> m.Outcome:
-    written = WrittenText(
-        lambda stream, text: INBOX.send(m.CellWrote(rank=INBOX.rank, cell=message.cell, stream=stream, text=text))
-    )
+def _run(
+    message: m.RunCell, namespace: Namespace, output: CopiedOutput, send: Callable[[m.FromAgent], None]
+) -> m.Outcome:
+    written = WrittenText(lambda stream, text: send(m.CellWrote(cell=message.cell, stream=stream, text=text)))
 
     def run() -> Any:
         cell = unpack(message.payload)[1]

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import builtins
-import json
 import os
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tfos_lab.core.roles import tf_cluster_spec
+from tfos_lab.core.roles import tf_config
 from tfos_lab.core.sources import Source, register_cells
 from tfos_lab.errors import ConfigError
 from tfos_lab.node.invoke import call_map_fun
@@ -55,8 +53,10 @@ class SentScript:
 
 def run_sent_script(script: SentScript, ctx: NodeContext) -> Any:
     """Run the script on this node; returns what its function returns, None for a main program."""
-    folder = _unpack(script)
-    _set_tf_config(ctx)
+    folder = ctx._scratch_folder() / _FOLDER  # noqa: SLF001 - users see no such method
+    _unpack(script, folder)
+    # On a single node, too: a script reads it without asking how many there are.
+    os.environ.setdefault("TF_CONFIG", tf_config(ctx.cluster_spec, ctx.job_name, ctx.task_index))
     params = NodeParams(filled(script.params[ctx.worker_num], _meanings(script, ctx)))
     ctx.args = params
     path = folder / script.name
@@ -73,23 +73,14 @@ def run_sent_script(script: SentScript, ctx: NodeContext) -> Any:
     return call_map_fun(function, params, ctx)
 
 
-def _unpack(script: SentScript) -> Path:
-    """Write the files to this node's own folder; tracebacks name those that the user knows."""
-    scratch = os.environ.get("TFOS_LAB_SCRATCH") or tempfile.mkdtemp(prefix="tfos-script-")
-    folder = Path(scratch) / _FOLDER
+def _unpack(script: SentScript, folder: Path) -> None:
+    """Write the files to a folder of this node; tracebacks name those that the user knows."""
     for name, data in script.files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
     known = [name for name in script.files if name.endswith(".py")]
     register_cells(Source(str(folder / name), f'File "{Path(script.home) / name}"', "") for name in known)
-    return folder
-
-
-def _set_tf_config(ctx: NodeContext) -> None:
-    """Set TF_CONFIG on a single node, too: a script reads it without asking how many there are."""
-    task = {"type": ctx.job_name, "index": ctx.task_index}
-    os.environ.setdefault("TF_CONFIG", json.dumps({"cluster": tf_cluster_spec(ctx.cluster_spec), "task": task}))
 
 
 def _meanings(script: SentScript, ctx: NodeContext) -> dict[str, Any]:

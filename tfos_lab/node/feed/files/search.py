@@ -25,15 +25,12 @@ class FileSearch:
     ----------
     asked : FilesAsked
         Which files.
-    rank : int
-        The node's rank.
     report : callable
         Called with a `FilesFound` now and then, and at the end; on a thread of the search.
     """
 
-    def __init__(self, asked: m.FilesAsked, rank: int, report: Callable[[m.FilesFound], None]) -> None:
+    def __init__(self, asked: m.FilesAsked, report: Callable[[m.FilesFound], None]) -> None:
         self._asked = asked
-        self._rank = rank
         self._report = report
         self._stopped = threading.Event()
         threading.Thread(target=self._run, name=f"tfos-file-search-{asked.feed}", daemon=True).start()
@@ -61,7 +58,6 @@ class FileSearch:
     def _tell(self, found: dict[int, _Blocks], *, done: bool = False, problem: str = "") -> None:
         self._report(
             m.FilesFound(
-                rank=self._rank,
                 feed=self._asked.feed,
                 blocks=found,
                 done=done,
