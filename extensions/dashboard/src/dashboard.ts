@@ -88,7 +88,7 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
       logs.update();
     },
     partChanged: () => {
-      header.updateParts();
+      header.update();
       nodes.update();
       stacks.update();
       drawCharts();

@@ -50,17 +50,14 @@ export interface Row {
   ended: boolean;
 }
 
-/** What the page goes by beside the parts of the card; `hung` has the nodes that give no sign. */
+/** What the page goes by beside the parts of the card. */
 export interface View {
   id: string;
   name: string;
   state: string;
   ended: boolean;
-  spark_ui: string;
-  tensorboard: boolean;
   run_dir: string;
   rows: Row[];
-  hung: string[];
 }
 
 /** The widget's traits; those before `view` are parts of the card as HTML. */

@@ -23,8 +23,13 @@ export class Part {
     const html = this.model.get(this.name);
     if (html === this.shown) return false;
     this.shown = html;
-    morphInto(this.el, html);
+    this.redraw();
     return true;
+  }
+
+  /** Makes it what Python has drawn, without what the page has changed in it. */
+  redraw(): void {
+    morphInto(this.el, this.shown);
   }
 }
 

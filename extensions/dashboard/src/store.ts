@@ -30,7 +30,6 @@ export class Store {
   /** The unfinished line of each node. */
   readonly open = new Map<string, Run[]>();
   readonly listeners = new Set<Listener>();
-  stopRequested = false;
   /** Why nobody follows the run any more. */
   lostReason = "";
   firstSeq = 0;
@@ -87,7 +86,7 @@ export class Store {
       `${sentence} This is how the run was then; its nodes end by themselves, and their output until then is in ` +
       `${view.run_dir}.`;
     const rows = view.rows.map((row) => (row.ended ? row : { ...row, state: "lost", ended: true }));
-    this.show({ ...view, state: "lost", ended: true, rows, hung: [] });
+    this.show({ ...view, state: "lost", ended: true, rows });
     return true;
   }
 

@@ -59,8 +59,6 @@ def traits(view: ClusterView, now_s: float, table: LiveTable, run_dir: str, log_
         "name": shown.name,
         "state": shown.state.value,
         "ended": shown.state.ended,
-        "spark_ui": shown.spark_ui,
-        "tensorboard": shown.tensorboard,
         "run_dir": run_dir,
         "rows": [
             {
@@ -72,7 +70,6 @@ def traits(view: ClusterView, now_s: float, table: LiveTable, run_dir: str, log_
             }
             for node in nodes
         ],
-        "hung": [node.name for node in nodes if summary.hangs(node)],
     }
     return {**parts(view, now_s, table), "view": beside}
 
@@ -91,7 +88,7 @@ def parts(view: ClusterView, now_s: float, table: LiveTable) -> dict[str, str]:
     """
     shown = summary.with_endings(view)
     return {
-        "head": head(shown, now_s),
+        "head": join(head(shown, now_s), _actions(shown), _announcement(shown)),
         "course": course(shown, now_s, table.throughput),
         "nodes": table.render(view, now_s),
     }
@@ -113,6 +110,24 @@ def head(view: ClusterView, now_s: float) -> Html:
         _progress(view),
         cls="tfos-header",
     )
+
+
+def _actions(view: ClusterView) -> Html:
+    """Return the links and the button of a live page, which knows the server's address and asks for the stop."""
+    opens = {"cls": "tfos-button tfos-away", "target": "_blank", "rel": "noopener noreferrer"}
+    tensorboard = h("a", "TensorBoard", **opens, data_do="tensorboard") if view.tensorboard else None
+    has_ui = view.spark_ui.startswith(("http://", "https://"))
+    spark_ui = h("a", "Spark UI", **opens, href=view.spark_ui) if has_ui else None
+    label = "Force stop" if view.state.stop_requested else "Stop"
+    stop = h("button", label, cls="tfos-button tfos-stop", data_do="stop", aria_label=f"{label} {view.name}")
+    return h("div", tensorboard, spark_ui, None if view.state.ended else stop, cls="tfos-actions")
+
+
+def _announcement(view: ClusterView) -> Html:
+    """Return what screen readers say when it changes: the state, or which nodes hang."""
+    hung = ", ".join(node.name for node in listed(view).nodes if summary.hangs(node))
+    told = f"{hung} hangs" if hung else view.state
+    return h("span", f"{view.name}: {told}", cls="tfos-hidden", role="status")
 
 
 def _progress(view: ClusterView) -> Html | None:

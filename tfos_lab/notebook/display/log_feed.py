@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypedDict
 
 from tfos_lab.driver.state.events import Event, LogText
-from tfos_lab.notebook.display.log_text import LineBuffer, Run, count_lines, last_lines, merge_runs
+from tfos_lab.notebook.display.log_text import LineBuffer, Run, count_lines, fold_repeats, last_lines, merge_runs
 
 # The most that one batch holds of one node, and of all. A page keeps no more than 5,000 lines of a node anyway.
 MAX_NODE_LINES = 2_000
@@ -31,7 +31,7 @@ HISTORY_LINES = 4_000
 
 
 class Chunk(TypedDict):
-    """Finished lines of one node; ``note`` names what was dropped before them."""
+    """Finished lines of one node, ``lines`` before repeats were folded; ``note`` names what was dropped before them."""
 
     node: str
     runs: list[Run]
@@ -183,6 +183,8 @@ class LogFeed:
             lost = f"{self._dropped_events:,} pieces of text dropped here"
             chunks[0]["note"] = "; ".join(note for note in (lost, chunks[0]["note"]) if note)
             self._dropped_events = 0
+        for chunk in chunks:
+            chunk["runs"] = fold_repeats(chunk["runs"])
         self._batch.clear()
         self._order.clear()
         return chunks
