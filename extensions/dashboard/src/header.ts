@@ -71,6 +71,7 @@ export class Header {
     if (!stop || this.waitsForStop === undefined) return;
     stop.disabled = true;
     setText(stop, "Stopping…");
+    setAttribute(stop, "aria-label", `Stopping… ${this.store.view.name}`);
   }
 
   private press(event: MouseEvent): void {
