@@ -39,12 +39,13 @@ export type KernelMessage =
   | { kind: "stacks"; node: string };
 
 /**
- * One node that has a row. Its `place` stays when rows change their order: colours and tabs follow it. `log` is the path
+ * One node that has a row. Its `place` stays when rows change their order: tabs, and `hue`, follow it. `log` is the path
  * of its log below the server's root, or empty where that does not serve it.
  */
 export interface Row {
   node: string;
   place: number;
+  hue: number;
   log: string;
   state: string;
   ended: boolean;

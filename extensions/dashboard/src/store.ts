@@ -8,9 +8,6 @@ const KEEP_IN_ALL = 20000;
 /** At least so many of each, however many nodes there are. */
 const KEEP_AT_LEAST = 500;
 
-/** So many colours there are, as in Python's `charts.py`; farther nodes have them again. */
-const HUES = 16;
-
 /** A chunk is marked when the history drops it, so that views can drop what they have drawn of it. */
 export interface KeptChunk extends Chunk {
   gone?: boolean;
@@ -92,7 +89,7 @@ export class Store {
 
   /** The number of a node's colour, which stays when rows change their order. */
   hueOf(node: string): number {
-    return (this.view.rows.find((row) => row.node === node)?.place ?? 0) % HUES;
+    return this.view.rows.find((row) => row.node === node)?.hue ?? 0;
   }
 
   // ---- logs -----------------------------------------------------------------------------------------------------------

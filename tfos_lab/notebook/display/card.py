@@ -22,7 +22,7 @@ from tfos_lab.driver.state.events import ClusterView, FeedView, MetricsReported,
 from tfos_lab.driver.state.phases import Span, spans_of
 from tfos_lab.notebook.display import WatchedCluster, summary
 from tfos_lab.notebook.display.assets import inline_script, read_style_sheet, unique_id
-from tfos_lab.notebook.display.charts import render_charts
+from tfos_lab.notebook.display.charts import hue_at, render_charts
 from tfos_lab.notebook.display.columns import Column, node_columns, text_together
 from tfos_lab.notebook.display.error_messages import render_error
 from tfos_lab.notebook.display.kernel import link_to
@@ -64,6 +64,7 @@ def traits(view: ClusterView, now_s: float, table: LiveTable, run_dir: str, log_
             {
                 "node": node.name,
                 "place": places[node.name],
+                "hue": hue_at(places[node.name]),
                 "log": log_of(node.name) or "",
                 "state": node.state.value,
                 "ended": node.state.ended,
