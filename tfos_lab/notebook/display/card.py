@@ -268,8 +268,8 @@ class NodeStacks(NamedTuple):
     time_s: float
 
 
-def render_stacks(stacks: Sequence[NodeStacks]) -> Html:
-    """Return the stacks of nodes as HTML to unfold."""
+def render_stacks(stacks: Sequence[NodeStacks], *, live: bool = False) -> Html:
+    """Return the stacks of nodes as HTML to unfold; in a live page, new ones are open."""
     return join(
         *(
             h(
@@ -277,8 +277,9 @@ def render_stacks(stacks: Sequence[NodeStacks]) -> Html:
                 h("summary", f"Stacks of {one.node} at {time.strftime('%H:%M:%S', time.localtime(one.time_s))}"),
                 h("pre", one.text, cls="tfos-log", tabindex=0),
                 cls="tfos-stacks",
-                data_key=one.node,
+                data_key=f"{one.node} {one.time_s}" if live else one.node,
                 data_time=one.time_s,
+                open=live,
             )
             for one in stacks
         )
