@@ -172,9 +172,8 @@ def test_stacks_and_log_of_a_real_node_come_while_the_cell_blocks(notebook: Note
     expect(row(notebook, "worker:0").locator("td", has_text="MB")).to_have_count(1)
     live(notebook).get_by_role("tab", name="worker:0").click()
     with notebook.page.expect_download() as download:
-        live(notebook).get_by_role("button", name="Download").click()
+        live(notebook).get_by_role("link", name="Download").click()
     assert download.value.path().read_text() == "one\ntwo\n"
-    expect(live(notebook).get_by_role("note")).to_be_hidden()
     notebook.page.get_by_role("button", name="Stop waiting").click()
     notebook.wait_for_end(cell("waiting"))
     picture = has_static_picture(notebook, "waiting")

@@ -1,4 +1,4 @@
-"""Parts of the dashboard in a bare page: charts, timeline, feed, folded repeats, downloads."""
+"""Parts of the dashboard in a bare page: charts, timeline, feed, links, folded repeats."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import dataclasses
 import itertools
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Route, expect
+from playwright.sync_api import Browser, expect
 
 from tests.support.axe import violations_in
 from tests.support.fake_cluster import FakeCluster
@@ -227,42 +226,22 @@ _BE_JUPYTER = """(config) => {
 }"""
 
 
-def in_jupyter(stage: Stage, status: int, **headers: str) -> list[str]:
-    """Make the page one of a Jupyter server that answers so where TensorBoard is; return what it is asked for."""
-    asked: list[str] = []
-
-    def answer(route: Route) -> None:
-        asked.append(route.request.url)
-        route.fulfill(status=status, headers={"Access-Control-Allow-Origin": "*", **headers})
-
-    stage.page.route("http://lab.test/**", answer)
+def in_jupyter(stage: Stage) -> None:
+    """Make the page one of a Jupyter server."""
     stage.page.evaluate(_BE_JUPYTER, {"baseUrl": "http://lab.test/user/alice/"})
-    return asked
 
 
 def test_tensorboard_is_linked_when_it_can_be_opened(stage: Stage) -> None:
     link = stage.page.get_by_role("link", name="TensorBoard")
     stage.alter(tensorboard=True)
     expect(link).to_be_hidden()  # the page is none of Jupyter's
-    asked = in_jupyter(stage, 302, Location="/elsewhere")
+    in_jupyter(stage)
     stage.alter(verdict="healthy")
-    address = f"{ENTRY}{stage.cluster.id}/"
-    expect(link).to_have_attribute("href", address)
-    expect(link).to_have_attribute("aria-disabled", "false")
-    expect(stage.page.locator(".tfos-note")).to_be_hidden()
-    stage.alter(state="done")
-    assert asked == [address], "the server is asked once"
-
-
-def test_a_server_without_our_extension_is_explained_in_place(stage: Stage) -> None:
-    in_jupyter(stage, 404)
-    stage.alter(tensorboard=True)
-    expect(stage.page.locator(".tfos-note")).to_contain_text("this Jupyter server runs without tfos_lab's extension")
-    expect(stage.page.locator("a.tfos-button", has_text="TensorBoard")).to_have_attribute("aria-disabled", "true")
+    expect(link).to_have_attribute("href", f"{ENTRY}{stage.cluster.id}/")
 
 
 def test_jupyterlab_may_open_tensorboard_in_a_tab_of_its_own(stage: Stage) -> None:
-    in_jupyter(stage, 302, Location="/elsewhere")
+    in_jupyter(stage)
     stage.alter(tensorboard=True)
     link = stage.page.get_by_role("link", name="TensorBoard")
     expect(link).to_have_attribute("href", f"{ENTRY}{stage.cluster.id}/")
@@ -279,46 +258,23 @@ def test_jupyterlab_may_open_tensorboard_in_a_tab_of_its_own(stage: Stage) -> No
         link.click()
 
 
-# ---- repeats ---------------------------------------------------------------------------------------------------------
+# ---- logs ------------------------------------------------------------------------------------------------------------
 
 
-def test_repeats_are_folded_with_a_count_and_unfolded_on_request(stage: Stage) -> None:
+def test_repeats_are_folded_with_a_count(stage: Stage) -> None:
     stage.tab("chief:0").click()
     stage.write(("chief:0", "one\nsame\nsame\n\x1b[31msame\x1b[0m\ntwo\n\n\nthree\n"))
     stage.has_lines("one", "same × 3", "two", "", "", "three")
-    stage.page.get_by_role("button", name="Fold").click()
-    stage.has_lines("one", "same", "same", "same", "two", "", "", "three")
 
 
-# ---- download --------------------------------------------------------------------------------------------------------
-
-
-def test_whole_files_come_from_the_server(stage: Stage, tmp_path: Path) -> None:
-    in_jupyter(stage, 404)
-    stage.page.route("http://lab.test/**/*.log", lambda route: route.fulfill(
-        body=f"all of {route.request.url.rpartition('/files/')[2]}\n", headers={"Access-Control-Allow-Origin": "*"}
-    ))  # fmt: skip
+def test_the_whole_file_of_a_node_is_linked_where_the_server_has_it(stage: Stage) -> None:
+    link = stage.page.get_by_role("link", name="Download")
     stage.tab("worker:1").click()
-    assert saved(stage, tmp_path) == ("mnist-worker-1.log", "all of runs/1/worker:1.log\n")
+    expect(link).to_be_hidden()
+    in_jupyter(stage)
+    stage.show()
+    stage.tab("worker:0").click()
+    expect(link).to_have_attribute("href", "http://lab.test/user/alice/files/runs/1/worker:0.log")
+    expect(link).to_have_attribute("download", "mnist-worker-0.log")
     stage.tab("All").click()
-    name, text = saved(stage, tmp_path)
-    assert name == "mnist.log"
-    assert "==> worker:0 <==\nall of runs/1/worker:0.log\n" in text
-    expect(stage.page.get_by_role("note")).to_be_hidden()
-
-
-def test_where_the_server_has_no_files_what_the_page_holds_is_saved(stage: Stage, tmp_path: Path) -> None:
-    stage.write(("chief:0", "kept\n"), ("worker:0", "not asked for\n"))
-    stage.tab("chief:0").click()
-    assert saved(stage, tmp_path) == ("mnist-chief-0.log", "kept\n")
-    expect(stage.page.get_by_role("note")).to_contain_text("whole files in /runs/1")
-    in_jupyter(stage, 404)
-    assert saved(stage, tmp_path) == ("mnist-chief-0.log", "kept\n")
-
-
-def saved(stage: Stage, folder: Path) -> tuple[str, str]:
-    """Return the name and the text of the file that Download saves."""
-    with stage.page.expect_download() as download:
-        stage.page.get_by_role("button", name="Download").click()
-    download.value.save_as(folder / "log")
-    return download.value.suggested_filename, (folder / "log").read_text()
+    expect(link).to_be_hidden()

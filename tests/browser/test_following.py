@@ -116,7 +116,7 @@ def test_the_kernel_is_busy_while_a_cell_blocks(notebook: Notebook, extended_rig
         # The page sends messages to the kernel meanwhile.
         notebook.page.get_by_role("tab", name=("chief:0", "worker:0")[look % 2]).click()
         with notebook.page.expect_download():
-            live(notebook).get_by_role("button", name="Download").click()
+            live(notebook).get_by_role("link", name="Download").click()
         [kernel] = kernels(extended_rig)
         seen.append((kernel["execution_state"], kernel_state(notebook)))
     assert seen == [("busy", "busy")] * LOOKS

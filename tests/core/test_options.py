@@ -55,7 +55,7 @@ exec(compile(f"{head}{docstring}    tree: {entry}\\n{rest}", str(path), "exec"),
 
 import tfos_lab
 from tfos_lab.notebook.completion import complete_options
-from tfos_lab.notebook.options import TfosLab, describe_options, options_markdown, parse_options
+from tfos_lab.notebook.options import describe_options, options_markdown, parse_options
 from tfos_lab.ml import TFEstimator
 
 calls = {one.__name__: one for one in (tfos_lab.run, tfos_lab.start, tfos_lab.parallel, tfos_lab.run_script)}
@@ -79,7 +79,6 @@ print("completion", [one.text for one in complete_options("tr", {})[1] if one.te
 print("completion", [one.text for one in complete_options("tree=", {})[1]])
 print("help", *(line for line in describe_options().splitlines() if line.startswith("tree ")))
 print("document", *(line for line in options_markdown().splitlines() if "`tree`" in line))
-print("trait", TfosLab.class_traits()["tree"].default_value)
 print("param", TFEstimator(model=print).setTree("elm").getTree(), TFEstimator.tree.doc)
 """
 
@@ -97,7 +96,6 @@ def test_an_option_is_declared_once_and_is_in_all_calls_cells_params_and_documen
         "completion ['oak', 'elm']",
         "help " + f"{'tree':<13}  kind of tree [oak | elm; oak]",
         "document | `tree` | kind of tree. Any will. | `oak` |",
-        "trait oak",
         "param elm Kind of tree",
     ], found.stderr
 

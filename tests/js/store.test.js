@@ -21,13 +21,7 @@ test("old lines are dropped and counted", () => {
   assert.ok(store.chunks.length < 300, "dropped chunks are freed");
 });
 
-test("colours follow the node's place in the table", () => {
-  const store = new Store(view);
-  assert.deepEqual(["chief:0", "worker:0", "unknown"].map((node) => store.hueOf(node)), [0, 1, 0]);
-});
-
-test("colours stay where rows change their order", () => {
-  const rows = [["trial 2", 2], ["trial 0", 0], ["trial 18", 18]].map(([node, place]) => ({ ...view.rows[0], node, place }));
-  const store = new Store({ ...view, rows });
-  assert.deepEqual(rows.map((row) => store.hueOf(row.node)), [2, 0, 2]);
+test("what is no node of the view has the first colour", () => {
+  const store = new Store({ ...view, rows: [{ node: "trial 2", place: 18, hue: 2 }] });
+  assert.deepEqual(["trial 2", "unknown"].map((node) => store.hueOf(node)), [2, 0]);
 });

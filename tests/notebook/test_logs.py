@@ -121,6 +121,25 @@ def test_lines_keep_their_order_and_neighbours_are_joined():
     assert texts(feed.take_out()) == [("chief:0", whole), ("worker:0", whole)], "many pieces are sorted by node"
 
 
+@pytest.mark.parametrize(
+    ("written", "seen"),
+    [
+        ("a\nb\nb\nb\nc\n", "a\nb × 3\nc\n"),
+        ("b\nb\nc\nc\n", "b × 2\nc × 2\n"),
+        ("a\n\n\n \n \nb\n", "a\n\n\n \n \nb\n"),
+        ("\x1b[1mwa\x1b[0mrn\nwarn\nwa\x1b[31mrn\n\x1b[0m", "warn × 3\n"),
+        ("a\na\nb\nb\n" * 100, "a\na\nb\nb\n" * 100),
+    ],
+    ids=["in the middle", "one after the other", "blank", "of other styles", "in very many places"],
+)
+def test_lines_that_repeat_are_folded_and_counted(written, seen):
+    feed = LogFeed()
+    write(feed, "chief:0", written)
+    [chunk] = feed.take_out()["chunks"]
+    assert plain(chunk["runs"]) == seen
+    assert chunk["lines"] == written.count("\n"), "how much there was is counted all the same"
+
+
 def test_an_unfinished_line_is_sent_again_only_when_it_changes_and_one_stream_does_not_split_the_other_s():
     feed = LogFeed()
     write(feed, "chief:0", "10%")

@@ -25,12 +25,12 @@ from tfos_lab.driver.warm import warm
 from tfos_lab.driver.warm_servers import describe, end_warm_servers, warm_servers
 from tfos_lab.errors import ConfigError, NoRun
 from tfos_lab.launchers.this_machine import outlives_kernels
-from tfos_lab.notebook.cell.export import NotebookCells, export, write
+from tfos_lab.notebook.cell.export import NotebookCells, script, write
 from tfos_lab.notebook.display import summary
 from tfos_lab.notebook.display.history import SHOWN, Comparison, HistoryTable, short_ids
 from tfos_lab.notebook.display.history_page import RunPage
 from tfos_lab.notebook.display.tensorboard import TensorBoardView, view_cluster, view_folder
-from tfos_lab.notebook.options import BY_NAME, CONFIGURABLE, DEFAULTS, SESSION, problems_with, read_line, split_line
+from tfos_lab.notebook.options import BY_NAME, CONFIGURABLE, DEFAULTS, problems_with, read_line, source_of, split_line
 from tfos_lab.texts import suggest
 
 # Last lines of each node; the files have all of them.
@@ -352,7 +352,7 @@ def _export(arguments: Arguments, cells: NotebookCells) -> None:
     if names:
         path = write(target, cells.script(cells.numbers_of(names)))
     elif cells.finished:
-        path = export(target, cells.finished[max(cells.finished)], cells.texts)
+        path = write(target, script(cells.finished[max(cells.finished)], cells.texts))
     else:
         raise ConfigError(["there is nothing to export: run a %%tfos cell first"])
     print(f"wrote {path}; run it with: spark-submit {path}")  # noqa: T201
@@ -390,15 +390,12 @@ def _config(line: str) -> None:
         unknown = [problem for name in names if name not in CONFIGURABLE for problem in problems_with(name, None)]
         if unknown:
             raise ConfigError(unknown)
-        if not names:
-            DEFAULTS.forget(SESSION)
-        for name in names:
-            DEFAULTS.forget(SESSION, name)
+        for name in names or list(DEFAULTS.maps[0]):
+            DEFAULTS.maps[0].pop(name, None)
     else:
-        DEFAULTS.set(SESSION, _read_defaults(line, shell.user_ns if shell else {}))
-    values = DEFAULTS.values()
-    rows = [(name, repr(values[name]), DEFAULTS.source_of(name)) for name in CONFIGURABLE if name in values]
-    rows += [(name, one.shown_default, "") for name, one in CONFIGURABLE.items() if name not in values]
+        DEFAULTS.update(_read_defaults(line, shell.user_ns if shell else {}))
+    rows = [(name, repr(DEFAULTS[name]), source_of(name)) for name in CONFIGURABLE if name in DEFAULTS]
+    rows += [(name, one.shown_default, "") for name, one in CONFIGURABLE.items() if name not in DEFAULTS]
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     for name, value, source in rows:
         print(f"{name:<{widths[0]}}  {value:<{widths[1]}}  {source}".rstrip())  # noqa: T201

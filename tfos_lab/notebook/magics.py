@@ -21,8 +21,8 @@ from tfos_lab.notebook.cell.function import cell_number, make_labeller, make_map
 from tfos_lab.notebook.commands import Commands
 from tfos_lab.notebook.display import error_messages, load_in_background
 from tfos_lab.notebook.options import (
-    DEFAULTS,
     describe_options,
+    forget_defaults,
     is_for_waiting_nodes,
     parse_options,
     read_configuration,
@@ -127,5 +127,5 @@ def unload_ipython_extension(shell: Any) -> None:
     for kind in ("line", "cell"):
         shell.magics_manager.magics[kind].pop("tfos", None)
     completion.remove(shell)
-    DEFAULTS.clear()
+    forget_defaults()
     error_messages.hide_warnings()

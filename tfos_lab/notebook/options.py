@@ -12,13 +12,10 @@ import keyword
 import logging
 import os
 import re
+from collections import ChainMap
 from collections.abc import Iterable, Mapping
 from dataclasses import field
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypedDict, TypeVar
-
-from traitlets import Any as AnyTrait
-from traitlets.config import Config, Configurable
 
 from tfos_lab.core.config import ClusterConfig, ClusterOptions, FeedConfig, FeedOptions
 from tfos_lab.core.options import (
@@ -33,6 +30,9 @@ from tfos_lab.core.options import (
 )
 from tfos_lab.errors import ConfigError
 from tfos_lab.texts import nearest
+
+if TYPE_CHECKING:
+    from traitlets.config import Config
 
 logger = logging.getLogger(__name__)
 
@@ -360,7 +360,7 @@ def parse_options(line: str, names: Mapping[str, Any]) -> CellOptions:
         With every problem found, and what is allowed.
     """
     given, problems = read_line(line, names)
-    defaults = {name: value for name, value in DEFAULTS.values().items() if name not in given}
+    defaults = {name: value for name, value in DEFAULTS.items() if name not in given}
     values = {**defaults, **given}
     problems += [*problems_in(OfCells, part_of(OfCells, values)), *_problems_of_name(given.get("name"))]
     cluster = _build(ClusterConfig, part_of(ClusterOptions, values), problems)
@@ -407,8 +407,9 @@ def _build(kind: type[T], given: Mapping[str, Any], problems: list[str]) -> T | 
         return kind(**given)
     except ConfigError as error:
         problems += error.problems
-        if set_elsewhere := DEFAULTS.describe():
-            problems.append(f"defaults that hold here: {set_elsewhere}")
+        if DEFAULTS:
+            told = ", ".join(f"{name}={value!r} ({source_of(name)})" for name, value in DEFAULTS.items())
+            problems.append(f"defaults that hold here: {told}")
         return None
 
 
@@ -419,48 +420,23 @@ def is_for_waiting_nodes(line: str) -> bool:
 
 # ---- defaults -------------------------------------------------------------------------------------------------------
 
-ADMIN = "configuration"
-SESSION = "%tfos config"
+#: The defaults of this process, which has one notebook: those of ``%tfos config``, over an administrator's
+#: (``c.TfosLab.cluster_size = 4``). They hold for cells only: who calls `tfos_lab.run` says everything. Who sets them
+#: checks them.
+DEFAULTS: ChainMap[str, object] = ChainMap({}, {})
+_SOURCES = ("%tfos config", "configuration")
 
 
-class Defaults:
-    """The defaults of options that differ from the built-in ones: an administrator's, and this notebook's over them.
-
-    They hold for cells only: who calls `tfos_lab.run` says everything. They are checked by who sets them.
-    """
-
-    def __init__(self) -> None:
-        self._by_source: dict[str, dict[str, object]] = {ADMIN: {}, SESSION: {}}
-
-    def set(self, source: str, values: Mapping[str, object]) -> None:
-        """Add defaults, or replace those of the same names."""
-        self._by_source[source].update(values)
-
-    def forget(self, source: str, name: str | None = None) -> None:
-        """Remove one default of a source, or all of them."""
-        kept = {} if name is None else {one: value for one, value in self._by_source[source].items() if one != name}
-        self._by_source[source] = kept
-
-    def clear(self) -> None:
-        """Remove the defaults of all sources."""
-        for source in self._by_source:
-            self.forget(source)
-
-    def values(self) -> Mapping[str, object]:
-        """Return what holds for a cell that says nothing."""
-        return MappingProxyType({**self._by_source[ADMIN], **self._by_source[SESSION]})
-
-    def source_of(self, name: str) -> str:
-        """Return who has set a default, or "" for a built-in one."""
-        return next((source for source in (SESSION, ADMIN) if name in self._by_source[source]), "")
-
-    def describe(self) -> str:
-        """Return what holds, such as ``num_ps=1 (%tfos config)``; "" if nothing does."""
-        return ", ".join(f"{name}={value!r} ({self.source_of(name)})" for name, value in self.values().items())
+def source_of(name: str) -> str:
+    """Return who has set a default, or "" for a built-in one."""
+    return next((source for source, own in zip(_SOURCES, DEFAULTS.maps, strict=True) if name in own), "")
 
 
-#: The defaults of this process, which has one notebook.
-DEFAULTS = Defaults()
+def forget_defaults() -> None:
+    """Remove all defaults that differ from the built-in ones."""
+    for own in DEFAULTS.maps:
+        own.clear()
+
 
 # What belongs to one cell, and has no default that fits others.
 _OF_ONE_CELL = (OptionType.ROWS, OptionType.SESSION, OptionType.ANYTHING, OptionType.LABEL, OptionType.COLUMNS)
@@ -468,33 +444,17 @@ _OF_ONE_CELL = (OptionType.ROWS, OptionType.SESSION, OptionType.ANYTHING, Option
 CONFIGURABLE: Mapping[str, Option] = {one.name: one for one in OPTIONS if one.type not in _OF_ONE_CELL}
 
 
-def _trait(one: Option) -> AnyTrait:
-    # An option checks its values better than a trait could: its sentences say what is allowed.
-    return AnyTrait(one.default, allow_none=True, help=f"{one.meaning}. {one.details}".rstrip()).tag(config=True)
-
-
-#: One trait for each option that may have another default, for configuration files (``c.TfosLab.cluster_size = 4``).
-TfosLab: type[Configurable] = type(
-    "TfosLab",
-    (Configurable,),
-    {
-        "__doc__": "Defaults of the options of %%tfos cells.",
-        "__module__": __name__,
-        **{name: _trait(one) for name, one in CONFIGURABLE.items()},
-    },
-)
-
-
 def read_configuration(config: Config) -> None:
     """Take over the defaults of IPython's configuration; a wrong one is named in the log, and left out."""
-    DEFAULTS.forget(ADMIN)
+    own = DEFAULTS.maps[1]
+    own.clear()
     given = dict(config["TfosLab"]) if "TfosLab" in config else {}
     for name, value in given.items():
         problems = problems_with(name, value)
         if problems:
             logger.warning("c.TfosLab.%s; it does not count", "; ".join(problems))
         else:
-            DEFAULTS.set(ADMIN, {name: value})
+            own[name] = value
 
 
 def problems_with(name: str, value: object) -> list[str]:

@@ -71,8 +71,8 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   const tips = new Tips(charts.el, element("div", { class: "tfos-all-charts" }));
   const shown = new Part(model, "shown", element("div"));
   const logs = new LogTabs(store, `tfos-${model.get("display_key")}-${viewCount}`);
-  const stacks = new Stacks(model, () => stacks.showAsking(nodes.el));
-  const nodes = new Nodes(store, model, stacks, (node) => logs.select(node));
+  const stacks: Stacks = new Stacks(model, () => nodes.showAsked());
+  const nodes: Nodes = new Nodes(store, model, stacks, (node) => logs.select(node));
   // Jupyter's one-letter shortcuts (and its arrow keys) must not act on the cell while focus is in here.
   const root = element("div", { class: "tfos tfos-live", "data-lm-suppress-shortcuts": "true" });
   root.append(header.el, nodes.el, stacks.el, tips.el, shown.el, logs.el);
@@ -88,7 +88,7 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
       logs.update();
     },
     partChanged: () => {
-      header.updateParts();
+      header.update();
       nodes.update();
       stacks.update();
       drawCharts();

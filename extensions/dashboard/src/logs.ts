@@ -1,7 +1,7 @@
-// Logs: a tab for all nodes and one for each, a filter, following the end, folding of repeats, and download.
+// Logs: a tab for all nodes and one for each, a filter, following the end, and a link to the whole file of a node.
 
-import { appendRuns, element, icon, plural, setAttribute, setText } from "./dom";
-import { ALL, LogLines, textOf, type LogSelection } from "./log_lines";
+import { appendRuns, element, plural, setAttribute, setText } from "./dom";
+import { ALL, LogLines, type LogSelection } from "./log_lines";
 import { serverUrl } from "./page";
 import type { KeptChunk, Store } from "./store";
 
@@ -20,28 +20,17 @@ export class LogTabs {
     "aria-label": "Show only lines that contain",
   });
   private readonly count = element("span", { class: "tfos-count" });
-  private readonly followButton = element(
-    "button",
-    { class: "tfos-button tfos-toggle", type: "button" },
-    icon("down"),
-    "Follow",
-  );
-  private readonly foldButton = element(
-    "button",
-    { class: "tfos-button tfos-toggle", type: "button", title: "Show lines that repeat once, with a count" },
-    icon("fold"),
-    "Fold",
-  );
+  private readonly followButton = element("button", { class: "tfos-button tfos-follow", type: "button" }, "Follow");
+  private readonly download = element("a", { class: "tfos-button tfos-download" }, "Download");
   private readonly dropped = element("div", { class: "tfos-notice" });
   private readonly open = element("div", { class: "tfos-open" });
   private readonly empty = element("div", { class: "tfos-notice" }, "No output yet.");
   private readonly lines: LogLines;
-  private readonly download: LogDownload;
   private readonly panel: HTMLElement;
   private readonly resizes = new ResizeObserver(() => this.scrollToEnd());
   readonly el: HTMLElement;
   private shownNodes = "";
-  private selection: LogSelection = { tab: "", filter: "", fold: true };
+  private selection: LogSelection = { tab: "", filter: "" };
   private follow = true;
   private scrolled = { top: 0, height: 0, client: 0 };
   private waiting: KeptChunk[] = [];
@@ -53,9 +42,7 @@ export class LogTabs {
     private readonly store: Store,
     private readonly id: string,
   ) {
-    const wholeFile = () => this.wholeFile();
-    this.lines = new LogLines(store, wholeFile);
-    this.download = new LogDownload(store, () => this.selectedNodes(), wholeFile);
+    this.lines = new LogLines(store, () => this.wholeFile());
     this.panel = element(
       "div",
       { class: "tfos-panel", id: `${id}-panel`, role: "tabpanel", tabindex: "0", "aria-live": "off" },
@@ -64,14 +51,12 @@ export class LogTabs {
       this.open,
       this.empty,
     );
-    const tools = [this.count, this.filter, this.foldButton, this.followButton, this.download.button];
+    const tools = [this.count, this.filter, this.followButton, this.download];
     const head = element("div", { class: "tfos-log-head" }, this.tabs, element("div", { class: "tfos-tools" }, ...tools));
-    this.el = element("div", { class: "tfos-logs" }, head, this.download.note, this.panel);
+    this.el = element("div", { class: "tfos-logs" }, head, this.panel);
     this.tabs.addEventListener("keydown", (event) => this.moveByKey(event));
     this.filter.addEventListener("input", () => this.setFilter(this.filter.value));
     this.followButton.addEventListener("click", () => this.setFollow(!this.follow));
-    this.foldButton.addEventListener("click", () => this.setFold(!this.selection.fold));
-    setAttribute(this.foldButton, "aria-pressed", "true");
     this.panel.addEventListener("scroll", () => this.onScroll());
     this.resizes.observe(this.panel);
     this.setFollow(true);
@@ -92,6 +77,7 @@ export class LogTabs {
       const tab = this.tabs.querySelector(`[data-tab="${CSS.escape(row.node)}"]`);
       if (tab) setAttribute(tab, "data-state", row.state);
     }
+    this.linkFile();
   }
 
   /** Shows the tab of a node, or of all. */
@@ -107,6 +93,7 @@ export class LogTabs {
       }
     }
     setAttribute(this.panel, "data-tab", name === ALL ? ALL : "node");
+    this.linkFile();
     this.setFollow(true);
     this.redraw();
   }
@@ -167,19 +154,19 @@ export class LogTabs {
     tab?.focus();
   }
 
-  private selectedNodes(): string[] {
-    const { tab } = this.selection;
-    return tab === ALL ? this.store.view.rows.map((row) => row.node) : [tab];
+  /** Links the whole file of the node, where the Jupyter server has it. */
+  private linkFile(): void {
+    const { name, rows } = this.store.view;
+    const row = rows.find(({ node }) => node === this.selection.tab);
+    const url = row?.log ? serverUrl(`files/${row.log}`) : null;
+    this.download.hidden = !url;
+    if (!row || !url) return;
+    setAttribute(this.download, "href", url.href);
+    setAttribute(this.download, "download", `${name}-${row.node}.log`.replace(/[^\w.-]+/g, "-"));
   }
 
   private setFilter(text: string): void {
     this.selection = { ...this.selection, filter: text.trim().toLowerCase() };
-    this.redraw();
-  }
-
-  private setFold(fold: boolean): void {
-    this.selection = { ...this.selection, fold };
-    setAttribute(this.foldButton, "aria-pressed", String(fold));
     this.redraw();
   }
 
@@ -254,65 +241,4 @@ export class LogTabs {
     const { run_dir } = this.store.view;
     return run_dir ? `whole files in ${run_dir}` : "the files are whole";
   }
-}
-
-/** The Download button: the whole files, from the Jupyter server; or else what this page holds, with a note. */
-class LogDownload {
-  private readonly label = element("span", {}, "Download");
-  readonly button = element("button", { class: "tfos-button", type: "button" }, icon("save"), this.label);
-  readonly note = element("div", { class: "tfos-notice tfos-save-note", role: "note", hidden: true });
-
-  /** `nodes` returns those whose files are to be saved, and `wholeFile` says where these are. */
-  constructor(
-    private readonly store: Store,
-    private readonly nodes: () => string[],
-    private readonly wholeFile: () => string,
-  ) {
-    this.button.addEventListener("click", () => void this.save());
-  }
-
-  private async save(): Promise<void> {
-    const nodes = this.nodes();
-    const name = [this.store.view.name, ...(nodes.length === 1 ? nodes : [])].join("-");
-    this.button.disabled = true;
-    setText(this.label, "Downloading…");
-    const files = await this.fetchFiles(nodes).catch(() => null);
-    this.button.disabled = false;
-    setText(this.label, "Download");
-    this.note.hidden = files !== null;
-    if (!files) setText(this.note, `The file holds only what this page keeps; ${this.wholeFile()}.`);
-    saveAs(new Blob(files ?? this.keptText(nodes), { type: "text/plain" }), `${name.replace(/[^\w.-]+/g, "-")}.log`);
-  }
-
-  /** The whole files, each of several below a line with its node. */
-  private async fetchFiles(nodes: string[]): Promise<BlobPart[]> {
-    const files = await Promise.all(nodes.map((node) => this.fetchFile(node)));
-    return nodes.length === 1 ? files : files.flatMap((file, index) => [`==> ${nodes[index]} <==\n`, file, "\n"]);
-  }
-
-  private async fetchFile(node: string): Promise<Blob> {
-    const path = this.store.view.rows.find((row) => row.node === node)?.log;
-    const url = path && serverUrl(`files/${path}`);
-    if (!url) throw new Error(`the server does not serve the log of ${node}`);
-    const answer = await fetch(url, { credentials: "same-origin", cache: "no-store" });
-    if (!answer.ok) throw new Error(answer.statusText);
-    return answer.blob();
-  }
-
-  private keptText(nodes: string[]): BlobPart[] {
-    const chunks = this.store.chunks.filter((chunk) => nodes.includes(chunk.node));
-    return chunks.map(({ node, runs }) => {
-      const text = textOf(runs);
-      return nodes.length > 1 ? text.replace(/^(?=.)/gm, `[${node}] `) : text;
-    });
-  }
-}
-
-/** Lets the browser save a file. */
-function saveAs(blob: Blob, name: string): void {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(blob);
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
 }

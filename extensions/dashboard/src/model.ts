@@ -39,28 +39,26 @@ export type KernelMessage =
   | { kind: "stacks"; node: string };
 
 /**
- * One node that has a row. Its `place` stays when rows change their order: colours and tabs follow it. `log` is the path
+ * One node that has a row. Its `place` stays when rows change their order: tabs, and `hue`, follow it. `log` is the path
  * of its log below the server's root, or empty where that does not serve it.
  */
 export interface Row {
   node: string;
   place: number;
+  hue: number;
   log: string;
   state: string;
   ended: boolean;
 }
 
-/** What the page goes by beside the parts of the card; `hung` has the nodes that give no sign. */
+/** What the page goes by beside the parts of the card. */
 export interface View {
   id: string;
   name: string;
   state: string;
   ended: boolean;
-  spark_ui: string;
-  tensorboard: boolean;
   run_dir: string;
   rows: Row[];
-  hung: string[];
 }
 
 /** The widget's traits; those before `view` are parts of the card as HTML. */

@@ -23,8 +23,13 @@ export class Part {
     const html = this.model.get(this.name);
     if (html === this.shown) return false;
     this.shown = html;
-    morphInto(this.el, html);
+    this.redraw();
     return true;
+  }
+
+  /** Makes it what Python has drawn, without what the page has changed in it. */
+  redraw(): void {
+    morphInto(this.el, this.shown);
   }
 }
 
@@ -57,7 +62,12 @@ export class Nodes {
 
   update(): void {
     if (this.store.lostReason) asLost(this.el);
-    else if (this.part.update()) this.stacks.showAsking(this.el);
+    else this.part.update();
+  }
+
+  /** What was asked for is there, or does not come. */
+  showAsked(): void {
+    if (!this.store.lostReason) this.part.redraw();
   }
 
   private press(event: Event): void {
@@ -66,9 +76,18 @@ export class Nodes {
       case "log":
         return this.openLog(button.closest("tr")?.dataset["key"] ?? "");
       case "stacks":
-        this.stacks.ask(button.dataset["node"] ?? "");
-        return this.stacks.showAsking(this.el);
+        return this.askStacks(button);
     }
+  }
+
+  /** Python draws such a button, too, as soon as the kernel asks the node. */
+  private askStacks(button: HTMLElement): void {
+    const node = button.dataset["node"] ?? "";
+    if (button.getAttribute("aria-disabled") === "true") return;
+    setAttribute(button, "aria-disabled", "true");
+    setText(button, "Asking…");
+    setAttribute(button, "aria-label", `Asking… ${node}`);
+    this.stacks.ask(node);
   }
 }
 
@@ -79,74 +98,39 @@ const PATIENCE_MS = 15_000;
 
 const NO_ANSWER = "No answer from the kernel within 15 s: it may take no messages while the cell runs.";
 
-/** A node that has been asked: when its last answer was drawn, and the timer that ends the wait. */
-interface Asked {
-  readonly before: string;
-  readonly timer: ReturnType<typeof setTimeout>;
-}
-
 /** Where the threads of nodes are: the table has buttons that ask, and below it stand the answers. */
 export class Stacks {
   private readonly note = element("div", { class: "tfos-notice", hidden: true }, NO_ANSWER);
   private readonly part: Part;
   readonly el: HTMLElement;
-  private readonly asked = new Map<string, Asked>();
+  private timer: ReturnType<typeof setTimeout> | undefined;
 
+  /** `onAsked` is called when there is an answer, or none comes. */
   constructor(
     private readonly model: Model,
-    private readonly changed: () => void,
+    private readonly onAsked: () => void,
   ) {
     this.part = new Part(model, "stacks", element("div"));
     this.el = element("div", { class: "tfos-all-stacks" }, this.part.el, this.note);
   }
 
-  /** Shows the answers; one that was asked for here is opened. */
   update(): void {
-    if (!this.part.update()) return;
-    for (const [node, { before }] of this.asked) {
-      if (this.timeOf(node) === before) continue;
-      this.answerOf(node)?.setAttribute("open", "");
-      this.note.hidden = true;
-      this.stopWaiting(node);
-    }
+    if (this.part.update()) this.end(true);
   }
 
   close(): void {
-    for (const { timer } of this.asked.values()) clearTimeout(timer);
+    clearTimeout(this.timer);
   }
 
   ask(node: string): void {
-    if (this.asked.has(node)) return;
-    const giveUp = () => {
-      this.note.hidden = false;
-      this.stopWaiting(node);
-    };
-    this.asked.set(node, { before: this.timeOf(node), timer: setTimeout(giveUp, PATIENCE_MS) });
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.end(false), PATIENCE_MS);
     this.model.send({ kind: "stacks", node });
   }
 
-  /** Shows on the buttons which nodes are asked just now. */
-  showAsking(table: Element): void {
-    for (const button of table.querySelectorAll<HTMLElement>("[data-do=stacks]")) {
-      const node = button.dataset["node"] ?? "";
-      const asking = this.asked.has(node);
-      setAttribute(button, "aria-disabled", String(asking));
-      setText(button, asking ? "Asking…" : "Stacks");
-      setAttribute(button, "aria-label", asking ? `Asking… ${node}` : `Stacks of ${node}`);
-    }
-  }
-
-  private stopWaiting(node: string): void {
-    clearTimeout(this.asked.get(node)?.timer);
-    this.asked.delete(node);
-    this.changed();
-  }
-
-  private answerOf(node: string): HTMLElement | null {
-    return this.part.el.querySelector(`[data-key="${CSS.escape(node)}"]`);
-  }
-
-  private timeOf(node: string): string {
-    return this.answerOf(node)?.dataset["time"] ?? "";
+  private end(isAnswered: boolean): void {
+    clearTimeout(this.timer);
+    this.note.hidden = isAnswered;
+    this.onAsked();
   }
 }

@@ -8,9 +8,6 @@ const KEEP_IN_ALL = 20000;
 /** At least so many of each, however many nodes there are. */
 const KEEP_AT_LEAST = 500;
 
-/** So many colours there are, as in Python's `charts.py`; farther nodes have them again. */
-const HUES = 16;
-
 /** A chunk is marked when the history drops it, so that views can drop what they have drawn of it. */
 export interface KeptChunk extends Chunk {
   gone?: boolean;
@@ -30,7 +27,6 @@ export class Store {
   /** The unfinished line of each node. */
   readonly open = new Map<string, Run[]>();
   readonly listeners = new Set<Listener>();
-  stopRequested = false;
   /** Why nobody follows the run any more. */
   lostReason = "";
   firstSeq = 0;
@@ -87,13 +83,13 @@ export class Store {
       `${sentence} This is how the run was then; its nodes end by themselves, and their output until then is in ` +
       `${view.run_dir}.`;
     const rows = view.rows.map((row) => (row.ended ? row : { ...row, state: "lost", ended: true }));
-    this.show({ ...view, state: "lost", ended: true, rows, hung: [] });
+    this.show({ ...view, state: "lost", ended: true, rows });
     return true;
   }
 
   /** The number of a node's colour, which stays when rows change their order. */
   hueOf(node: string): number {
-    return (this.view.rows.find((row) => row.node === node)?.place ?? 0) % HUES;
+    return this.view.rows.find((row) => row.node === node)?.hue ?? 0;
   }
 
   // ---- logs -----------------------------------------------------------------------------------------------------------

@@ -46,28 +46,14 @@ class FinishedCell(NamedTuple):
     captured: Sequence[str]
 
 
-def export(path: str, cell: FinishedCell, earlier: Iterable[str]) -> Path:
-    """Write the cell as a script; return its path.
-
-    Parameters
-    ----------
-    path : str
-        Where to write; an older export is replaced, any other file is not touched.
-    cell : FinishedCell
-        The cell.
-    earlier : iterable of str
-        The text of the cells that were run before, oldest first.
+def write(path: str, text: str) -> Path:
+    """Write a script, and return its path; an older export is replaced.
 
     Raises
     ------
     ConfigError
         If the file exists and was not written by an export.
     """
-    return write(path, script(cell, earlier))
-
-
-def write(path: str, text: str) -> Path:
-    """Write a script, and return its path; raises as `export` does."""
     target = Path(path).expanduser()
     if target.exists() and not target.read_text(encoding="utf-8", errors="replace").startswith(_MARK):
         raise ConfigError([f"{target} exists and was not written by %tfos export: give another name, or remove it"])
@@ -77,9 +63,12 @@ def write(path: str, text: str) -> Path:
 
 
 def script(cell: FinishedCell, earlier: Iterable[str]) -> str:
-    """Return the cell as the text of a script."""
-    cells, missing = needed_cells(names_needed_by(cell), earlier)
-    return "\n\n".join([*HEADER, *cells, *definitions_of(missing), *statements_of(cell)]) + "\n"
+    """Return the cell, and those of the ``earlier`` ones that it depends on, as the text of a script."""
+    read = ((number, EarlierCell.read(text)) for number, text in enumerate(earlier))
+    known = {number: one for number, one in read if one is not None}
+    numbers, missing = _needed(names_needed_by(cell), known)
+    sources = [known[number].source for number in numbers]
+    return "\n\n".join([*HEADER, *sources, *definitions_of(missing), *statements_of(cell)]) + "\n"
 
 
 def names_needed_by(cell: FinishedCell) -> set[str]:
@@ -108,20 +97,28 @@ def _texts(cell: FinishedCell) -> dict[str, str]:
     return {item.key: item.value or "True" for item in split_line(cell.line).items}
 
 
-def needed_cells(needed: set[str], earlier: Iterable[str]) -> tuple[list[str], set[str]]:
-    """Return the cells that define or change the needed names, in order, and the names that no cell defines."""
-    cells = [cell for cell in map(EarlierCell.read, earlier) if cell is not None]
-    wanted, before = set(needed), set[str]()
-    while wanted != before:  # a function may use what a later cell defines
-        before = set(wanted)
-        for cell in cells:
-            if cell.gives & wanted:
-                wanted |= cell.takes
-    chosen = [cell for cell in cells if cell.gives & wanted]
-    # Definitions that were run again without a change are needed once.
-    sources = [cell.source for n, cell in enumerate(chosen) if not (cell.only_defines and cell in chosen[:n])]
-    defined = set().union(*(cell.gives for cell in chosen))
-    return sources, {name for name in needed - defined if not hasattr(builtins, name)}
+def _needed(
+    wanted: set[str], known: Mapping[int, EarlierCell], asked: Sequence[int] = ()
+) -> tuple[list[int], set[str]]:
+    """Return the cells that are asked for, and those that define or change what is wanted and what these need.
+
+    They come as numbers, in order, with the names that no cell defines.
+    """
+    chosen = set(asked)
+    wanted = wanted.union(*(known[number].takes for number in chosen))
+    # A function may use what a later cell defines.
+    while more := {number for number, cell in known.items() if cell.gives & wanted} - chosen:
+        chosen |= more
+        wanted = wanted.union(*(known[number].takes for number in more))
+    kept = [number for number in sorted(chosen) if number in asked or not _is_repeated(number, known)]
+    defined = set().union(*(known[number].gives for number in kept))
+    return kept, {name for name in wanted - defined if not hasattr(builtins, name)}
+
+
+def _is_repeated(number: int, known: Mapping[int, EarlierCell]) -> bool:
+    """Whether a cell of definitions only was run before without a change."""
+    cell = known[number]
+    return cell.only_defines and any(known.get(before) == cell for before in range(number))
 
 
 class EarlierCell(NamedTuple):
@@ -298,14 +295,7 @@ class NotebookCells(NamedTuple):
     def script(self, numbers: Sequence[int]) -> str:
         """Return the cells with these numbers, and those that they depend on, as the text of a script."""
         known = self._known(numbers)
-        chosen = set(numbers)
-        wanted = {"spark"}.union(*(known[number].takes for number in chosen))
-        while more := {number for number, cell in known.items() if cell.gives & wanted} - chosen:
-            chosen |= more
-            wanted |= set().union(*(known[number].takes for number in more))
-        kept = [number for number in sorted(chosen) if number in numbers or not self._is_repeated(number, known)]
-        defined = set().union(*(known[number].gives for number in kept))
-        missing = {name for name in wanted - defined if not hasattr(builtins, name)}
+        kept, missing = _needed({"spark"}, known, numbers)
         runs = [number for number in kept if number in self.finished]
         parts = [*HEADER, *definitions_of(missing)]
         for number in kept:
@@ -328,8 +318,3 @@ class NotebookCells(NamedTuple):
                 gives = frozenset({cell.options.cluster.name})
                 known[number] = EarlierCell("", gives, frozenset(names_needed_by(cell)), only_defines=False)
         return known
-
-    def _is_repeated(self, number: int, known: Mapping[int, EarlierCell]) -> bool:
-        """Whether a cell of definitions only was run before without a change."""
-        cell = known[number]
-        return cell.only_defines and any(known.get(before) == cell for before in range(number))

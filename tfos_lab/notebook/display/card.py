@@ -22,7 +22,7 @@ from tfos_lab.driver.state.events import ClusterView, FeedView, MetricsReported,
 from tfos_lab.driver.state.phases import Span, spans_of
 from tfos_lab.notebook.display import WatchedCluster, summary
 from tfos_lab.notebook.display.assets import inline_script, read_style_sheet, unique_id
-from tfos_lab.notebook.display.charts import render_charts
+from tfos_lab.notebook.display.charts import hue_at, render_charts
 from tfos_lab.notebook.display.columns import Column, node_columns, text_together
 from tfos_lab.notebook.display.error_messages import render_error
 from tfos_lab.notebook.display.kernel import link_to
@@ -59,20 +59,18 @@ def traits(view: ClusterView, now_s: float, table: LiveTable, run_dir: str, log_
         "name": shown.name,
         "state": shown.state.value,
         "ended": shown.state.ended,
-        "spark_ui": shown.spark_ui,
-        "tensorboard": shown.tensorboard,
         "run_dir": run_dir,
         "rows": [
             {
                 "node": node.name,
                 "place": places[node.name],
+                "hue": hue_at(places[node.name]),
                 "log": log_of(node.name) or "",
                 "state": node.state.value,
                 "ended": node.state.ended,
             }
             for node in nodes
         ],
-        "hung": [node.name for node in nodes if summary.hangs(node)],
     }
     return {**parts(view, now_s, table), "view": beside}
 
@@ -91,7 +89,7 @@ def parts(view: ClusterView, now_s: float, table: LiveTable) -> dict[str, str]:
     """
     shown = summary.with_endings(view)
     return {
-        "head": head(shown, now_s),
+        "head": join(head(shown, now_s), _actions(shown), _announcement(shown)),
         "course": course(shown, now_s, table.throughput),
         "nodes": table.render(view, now_s),
     }
@@ -113,6 +111,24 @@ def head(view: ClusterView, now_s: float) -> Html:
         _progress(view),
         cls="tfos-header",
     )
+
+
+def _actions(view: ClusterView) -> Html:
+    """Return the links and the button of a live page, which knows the server's address and asks for the stop."""
+    opens = {"cls": "tfos-button tfos-away", "target": "_blank", "rel": "noopener noreferrer"}
+    tensorboard = h("a", "TensorBoard", **opens, data_do="tensorboard") if view.tensorboard else None
+    has_ui = view.spark_ui.startswith(("http://", "https://"))
+    spark_ui = h("a", "Spark UI", **opens, href=view.spark_ui) if has_ui else None
+    label = "Force stop" if view.state.stop_requested else "Stop"
+    stop = h("button", label, cls="tfos-button tfos-stop", data_do="stop", aria_label=f"{label} {view.name}")
+    return h("div", tensorboard, spark_ui, None if view.state.ended else stop, cls="tfos-actions")
+
+
+def _announcement(view: ClusterView) -> Html:
+    """Return what screen readers say when it changes: the state, or which nodes hang."""
+    hung = ", ".join(node.name for node in listed(view).nodes if summary.hangs(node))
+    told = f"{hung} hangs" if hung else view.state
+    return h("span", f"{view.name}: {told}", cls="tfos-hidden", role="status")
 
 
 def _progress(view: ClusterView) -> Html | None:
@@ -252,8 +268,8 @@ class NodeStacks(NamedTuple):
     time_s: float
 
 
-def render_stacks(stacks: Sequence[NodeStacks]) -> Html:
-    """Return the stacks of nodes as HTML to unfold."""
+def render_stacks(stacks: Sequence[NodeStacks], *, live: bool = False) -> Html:
+    """Return the stacks of nodes as HTML to unfold; in a live page, new ones are open."""
     return join(
         *(
             h(
@@ -261,8 +277,9 @@ def render_stacks(stacks: Sequence[NodeStacks]) -> Html:
                 h("summary", f"Stacks of {one.node} at {time.strftime('%H:%M:%S', time.localtime(one.time_s))}"),
                 h("pre", one.text, cls="tfos-log", tabindex=0),
                 cls="tfos-stacks",
-                data_key=one.node,
+                data_key=f"{one.node} {one.time_s}" if live else one.node,
                 data_time=one.time_s,
+                open=live,
             )
             for one in stacks
         )

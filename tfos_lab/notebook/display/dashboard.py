@@ -103,7 +103,7 @@ class Dashboard(Display):
         self._busy = keep_busy(current_kernel())
         self._no_bars = NoProgressBars(current_kernel()) if blocking else None
         self._stacks = _Stacks(cluster)
-        table = LiveTable(can_ask=self._stacks.can_ask)
+        table = LiveTable(can_ask=self._stacks.can_ask, asked=self._stacks.asked)
         self._updates = Updates(cluster, table, self._make_bundle, display_key=self._id, blocking=blocking)
         self._widget = self._updates.widget
         self._widget.fallback = self._make_bundle()
@@ -151,7 +151,7 @@ class Dashboard(Display):
                 return
             self._updates.send()
             if (stacks := self._stacks.answers) != told:
-                told, self._widget.stacks = stacks, render_stacks(stacks)
+                told, self._widget.stacks = stacks, render_stacks(stacks, live=True)
             if self._busy is not None and period % BUSY_EVERY == 0:
                 self._busy.repeat()
             if period == UNREACHABLE_AFTER and not self._greeted:
@@ -454,7 +454,9 @@ class _Stacks:
         # Independent runs have none.
         self._read: Callable[..., dict[str, str]] | None = getattr(cluster, "stacks", None)
         self._answers: dict[str, NodeStacks] = {}
-        self._asking: dict[str, threading.Thread] = {}
+        self._threads: list[threading.Thread] = []
+        # The nodes that are asked just now.
+        self.asked: set[str] = set()
 
     @property
     def can_ask(self) -> bool:
@@ -468,14 +470,16 @@ class _Stacks:
 
     def ask(self, node: str) -> None:
         """Ask a node, unless it is being asked."""
-        before = self._asking.get(node)
-        if self._read is not None and (before is None or not before.is_alive()):
-            self._asking[node] = threading.Thread(target=self._ask, args=(node,), name="tfos-stacks", daemon=True)
-            self._asking[node].start()
+        if self._read is None or node in self.asked:
+            return
+        self.asked.add(node)
+        thread = threading.Thread(target=self._ask, args=(node,), name="tfos-stacks", daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     def close(self) -> None:
         """Wait for answers that are on their way, for a short time."""
-        for thread in list(self._asking.values()):
+        for thread in self._threads:
             thread.join(timeout=1.0)
 
     def _ask(self, node: str) -> None:
@@ -485,3 +489,4 @@ class _Stacks:
         except Exception as error:  # noqa: BLE001 - the page waits for whatever it is
             text = str(error)
         self._answers[node] = NodeStacks(node, text or "The node has not answered.", time.time())
+        self.asked.discard(node)

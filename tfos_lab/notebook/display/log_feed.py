@@ -7,21 +7,18 @@ one text node of each. What is too much is dropped, oldest first, and counted; t
 from __future__ import annotations
 
 import dataclasses
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import TypedDict
 
 from tfos_lab.driver.state.events import Event, LogText
-from tfos_lab.notebook.display.log_text import LineBuffer, Run, count_lines, last_lines, merge_runs
+from tfos_lab.notebook.display.log_text import LineBuffer, Run, count_lines, fold_repeats, merge_runs
 
-# The most that one batch holds of one node, and of all. A page keeps no more than 5,000 lines of a node anyway.
+# The most that one batch holds of one node, and of all; if there is more, the oldest lines are skipped unread. A page
+# keeps no more than 5,000 lines of a node anyway.
 MAX_NODE_LINES = 2_000
 MAX_LINES = 8_000
-MAX_CHARS = 800_000
-
-# This many characters are rendered between two batches; if there are more, the oldest are skipped unread.
-MAX_READ = 400_000
+MAX_CHARS = 400_000
 
 # Up to this many chunks stay in the order of arrival; a larger batch is sorted by node.
 MAX_CHUNKS = 24
@@ -31,7 +28,7 @@ HISTORY_LINES = 4_000
 
 
 class Chunk(TypedDict):
-    """Finished lines of one node; ``note`` names what was dropped before them."""
+    """Finished lines of one node, ``lines`` before repeats were folded; ``note`` names what was dropped before them."""
 
     node: str
     runs: list[Run]
@@ -53,37 +50,6 @@ class LogHistory(LogBatch):
     forgotten: dict[str, int]
 
 
-@dataclass
-class _NodeBatch:
-    """What has arrived from one node since the last batch."""
-
-    chunks: deque[Chunk] = field(default_factory=deque)
-    lines: int = 0
-    chars: int = 0
-    dropped: int = 0
-
-    def add(self, chunk: Chunk) -> None:
-        self.chunks.append(chunk)
-        self.lines += chunk["lines"]
-        self.chars += _count_chars(chunk)
-
-    def trim(self, max_lines: int, max_chars: int) -> None:
-        while len(self.chunks) > 1 and (self.lines > max_lines or self.chars > max_chars):
-            self._drop(self.chunks.popleft())
-        last = self.chunks[0]
-        if self.lines > max_lines or self.chars > max_chars:
-            keep = max(1, min(max_lines, last["lines"] * max_chars // max(1, self.chars)))
-            self._drop(last)
-            last["runs"], last["lines"] = last_lines(last["runs"], keep), keep
-            self.dropped -= keep
-            self.lines, self.chars = keep, _count_chars(last)
-
-    def _drop(self, chunk: Chunk) -> None:
-        self.lines -= chunk["lines"]
-        self.chars -= _count_chars(chunk)
-        self.dropped += chunk["lines"]
-
-
 class LogFeed:
     """Collects log events between two batches, and remembers the last lines for pages that load later.
 
@@ -93,38 +59,37 @@ class LogFeed:
     def __init__(self) -> None:
         self._buffers: dict[tuple[str, str], LineBuffer] = {}
         self._streams: dict[str, dict[str, None]] = {}
-        self._batch: dict[str, _NodeBatch] = {}
-        self._order: list[Chunk] = []
+        self._batch: list[Chunk] = []
         self._touched: dict[str, str] = {}
         self._open: dict[str, list[Run]] = {}
         self._dropped_events = 0
-        self._skipped: dict[str, int] = {}
+        self._skipped = Counter[str]()
         self._seq = 0
         self._history: deque[Chunk] = deque()
         self._history_lines = 0
-        self._forgotten: dict[str, int] = {}
+        self._forgotten = Counter[str]()
 
     def take_in_all(self, events: Iterable[Event]) -> None:
         """Add events; of a flood only the newest text, so that rendering stays cheap whatever a node prints."""
         texts = [event for event in events if isinstance(event, LogText)]
-        sizes: dict[str, int] = {}
+        count = max(1, len({event.node for event in texts}))
+        lines, chars = Counter[str](), Counter[str]()
         for event in texts:
-            sizes[event.node] = sizes.get(event.node, 0) + len(event.text)
-        excess = {node: size - MAX_READ // len(sizes) for node, size in sizes.items()}
+            lines[event.node] += event.text.count("\n")
+            chars[event.node] += len(event.text)
+        for node in lines:
+            lines[node] -= max(100, min(MAX_NODE_LINES, MAX_LINES // count))
+            chars[node] -= MAX_CHARS // count
         for event in texts:
-            if excess[event.node] > 0:
-                excess[event.node] -= self._skip(event, excess[event.node])
-            else:
-                self.take_in(event)
-
-    def _skip(self, event: LogText, at_least: int) -> int:
-        """Skip the beginning of a text, up to the end of a line; return how many characters."""
-        end = event.text.find("\n", at_least) + 1 or len(event.text)
-        self._skipped[event.node] = self._skipped.get(event.node, 0) + event.text.count("\n", 0, end)
-        # The open line ended somewhere in the skipped part.
-        self._buffers.pop((event.node, event.stream), None)
-        self.take_in(dataclasses.replace(event, text=event.text[end:]))
-        return end
+            end = _end_of_excess(event.text, lines[event.node], chars[event.node])
+            if end:
+                skipped = event.text.count("\n", 0, end)
+                lines[event.node] -= skipped
+                chars[event.node] -= end
+                self._skipped[event.node] += skipped
+                # The open line ended somewhere in the skipped part.
+                self._buffers.pop((event.node, event.stream), None)
+            self.take_in(dataclasses.replace(event, text=event.text[end:]) if end else event)
 
     def take_in(self, event: Event) -> None:
         """Add one event; all but log text is ignored."""
@@ -137,7 +102,7 @@ class LogFeed:
         runs = self._buffers[key].feed(event.text)
         self._touched[event.node] = event.stream
         if runs:
-            self._add({"node": event.node, "runs": runs, "lines": count_lines(runs), "note": ""})
+            self._batch.append({"node": event.node, "runs": runs, "lines": count_lines(runs), "note": ""})
 
     def add_dropped(self, count: int) -> None:
         """Add how many events the bus has dropped."""
@@ -162,29 +127,21 @@ class LogFeed:
             "forgotten": dict(self._forgotten),
         }
 
-    def _add(self, chunk: Chunk) -> None:
-        batch = self._batch.setdefault(chunk["node"], _NodeBatch())
-        batch.add(chunk)
-        self._order.append(chunk)
-        nodes = len(self._buffers)
-        batch.trim(max(100, min(MAX_NODE_LINES, MAX_LINES // nodes)), max(10_000, MAX_CHARS // max(4, nodes)))
-
     def _take_chunks(self) -> list[Chunk]:
-        kept = {id(chunk) for batch in self._batch.values() for chunk in batch.chunks}
-        chunks = _join_neighbours(chunk for chunk in self._order if id(chunk) in kept)
+        chunks = _join_neighbours(self._batch)
         if len(chunks) > MAX_CHUNKS:
-            chunks = _join_neighbours(chunk for batch in self._batch.values() for chunk in batch.chunks)
-        for node, batch in self._batch.items():
-            dropped = batch.dropped + self._skipped.pop(node, 0)
-            if dropped:
-                first = next(chunk for chunk in chunks if chunk["node"] == node)
-                first["note"] = f"{dropped:,} lines dropped here"
+            order = {node: place for place, node in enumerate(dict.fromkeys(chunk["node"] for chunk in chunks))}
+            chunks = _join_neighbours(sorted(chunks, key=lambda chunk: order[chunk["node"]]))
+        for chunk in chunks:
+            if dropped := self._skipped.pop(chunk["node"], 0):
+                chunk["note"] = f"{dropped:,} lines dropped here"
         if self._dropped_events and chunks:
             lost = f"{self._dropped_events:,} pieces of text dropped here"
             chunks[0]["note"] = "; ".join(note for note in (lost, chunks[0]["note"]) if note)
             self._dropped_events = 0
-        self._batch.clear()
-        self._order.clear()
+        for chunk in chunks:
+            chunk["runs"] = fold_repeats(chunk["runs"])
+        self._batch = []
         return chunks
 
     def _take_open(self) -> dict[str, list[Run]]:
@@ -207,7 +164,7 @@ class LogFeed:
         while len(self._history) > 1 and self._history_lines > HISTORY_LINES:
             gone = self._history.popleft()
             self._history_lines -= gone["lines"]
-            self._forgotten[gone["node"]] = self._forgotten.get(gone["node"], 0) + gone["lines"]
+            self._forgotten[gone["node"]] += gone["lines"]
 
 
 def _join_neighbours(chunks: Iterable[Chunk]) -> list[Chunk]:
@@ -227,5 +184,10 @@ def _join_neighbours(chunks: Iterable[Chunk]) -> list[Chunk]:
     return joined
 
 
-def _count_chars(chunk: Chunk) -> int:
-    return sum(len(text) for text, _ in chunk["runs"])
+def _end_of_excess(text: str, lines: int, chars: int) -> int:
+    """Return where a line ends so that at least so many lines, and so many characters, are before; or the end."""
+    end = 0
+    if lines > 0:
+        first = text.split("\n", lines)[:lines]
+        end = min(len(text), sum(map(len, first)) + len(first))
+    return max(end, text.find("\n", chars) + 1 or len(text)) if chars > 0 else end

@@ -7,8 +7,10 @@ made from its runs.
 
 from __future__ import annotations
 
+import itertools
+import operator
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from tfos_lab.core.markup import Html, h, join
 
@@ -309,6 +311,47 @@ def last_lines(runs: list[Run], keep: int) -> list[Run]:
             kept.append((tail, classes))
         break
     return kept[::-1]
+
+
+# Text that repeats in more places is shown as it is: each count is an element of the page.
+_MAX_COUNTS = 60
+
+
+def fold_repeats(runs: list[Run]) -> list[Run]:
+    r"""Return finished lines with those that repeat the one before left out, and counted; blank ones stay.
+
+    Examples
+    --------
+    >>> fold_repeats([("one\nsame\nsame\n", "")])
+    [('one\nsame ', ''), ('× 2', 'tfos-times'), ('\n', '')]
+    """
+    texts = plain_text(runs).split("\n")
+    if not any(map(operator.eq, texts, texts[1:])):
+        return runs
+    alike = [list(group) for _, group in itertools.groupby(_split_lines(runs), key=plain_text)]
+    if sum(len(group) > 1 for group in alike) > _MAX_COUNTS:
+        return runs
+    return merge_runs(run for group in alike for run in _counted(group))
+
+
+def _split_lines(runs: Iterable[Run]) -> Iterator[list[Run]]:
+    line: list[Run] = []
+    for text, classes in runs:
+        for piece in re.findall(r"[^\n]*\n|[^\n]+", text):
+            line.append((piece, classes))
+            if piece.endswith("\n"):
+                yield line
+                line = []
+
+
+def _counted(lines: list[list[Run]]) -> Iterator[Run]:
+    first, *again = lines
+    if not again or not plain_text(first).strip():
+        yield from itertools.chain(*lines)
+        return
+    *start, (text, classes) = first
+    yield from [*start, (text[:-1], classes)] if len(text) > 1 else start
+    yield from [(" ", ""), (f"× {len(lines):,}", "tfos-times"), ("\n", "")]
 
 
 def count_lines(runs: Iterable[Run]) -> int:

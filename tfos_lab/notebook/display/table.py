@@ -6,7 +6,7 @@ Nodes that agree have one row together, which unfolds to theirs: those that diff
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -49,10 +49,13 @@ class LiveTable:
         The rates of the last seconds.
     can_ask : bool
         Whether nodes can be asked for their stacks.
+    asked : collection of str
+        The nodes that are asked just now.
     """
 
     throughput: Throughput = field(default_factory=Throughput)
     can_ask: bool = False
+    asked: Collection[str] = ()
     # The longest text that each column has had: it keeps its width when texts get shorter.
     widths: dict[str, int] = field(default_factory=dict)
 
@@ -216,7 +219,10 @@ class _Drawing:
     def _stacks_button(self, node: NodeView) -> Html | None:
         if self._live is None or not self._live.can_ask or not node.state.is_present:
             return None
-        return _button("Stacks", "stacks", "tfos-button", data_node=node.name, aria_label=f"Stacks of {node.name}")
+        look = {"data_node": node.name, "aria_label": f"Stacks of {node.name}"}
+        if node.name in self._live.asked:
+            look |= {"aria_label": f"Asking… {node.name}", "aria_disabled": "true"}
+        return _button("Asking…" if node.name in self._live.asked else "Stacks", "stacks", "tfos-button", **look)
 
     def _cell(self, node: NodeView, column: Column, *, has_facts: bool) -> Html:
         if column.key == "node":
