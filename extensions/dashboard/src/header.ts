@@ -15,12 +15,18 @@ const FORCE_AFTER_MS = 4000;
 /** JupyterLab's extension handles this event and opens a tab of its own; elsewhere the link opens one of the browser. */
 const OPEN_TENSORBOARD = "tfos-lab:open-tensorboard";
 
+const UNSERVED =
+  "TensorBoard cannot be opened from here: this Jupyter server runs without tfos_lab's extension. Restart it; if that " +
+  "does not help, tfos-lab doctor says why.";
+
 export class Header {
   private readonly head: Part;
   private readonly course: Part;
   private readonly reason = element("div", { class: "tfos-reason", hidden: true });
   private readonly silence = element("div", { class: "tfos-silence", hidden: true });
+  private readonly unserved = element("div", { class: "tfos-silence", role: "note", hidden: true }, UNSERVED);
   readonly el: HTMLElement;
+  private asked = false;
   private waitsForStop: ReturnType<typeof setTimeout> | undefined;
 
   constructor(
@@ -30,7 +36,7 @@ export class Header {
     this.head = new Part(model, "head", element("div", { class: "tfos-top-line" }));
     this.course = new Part(model, "course", element("div"));
     this.head.el.addEventListener("click", (event) => this.press(event));
-    this.el = element("div", { class: "tfos-top" }, this.head.el, this.reason, this.silence, this.course.el);
+    this.el = element("div", { class: "tfos-top" }, this.head.el, this.reason, this.silence, this.unserved, this.course.el);
   }
 
   /** A lost run stays as it was. */
@@ -66,12 +72,27 @@ export class Header {
     const address = serverUrl(`tfos-lab/tb/${encodeURIComponent(this.store.view.id)}/`);
     if (address && isDark()) address.searchParams.set("darkMode", "true");
     const tensorboard = this.head.el.querySelector("[data-do=tensorboard]");
-    if (tensorboard && address) setAttribute(tensorboard, "href", address.href);
+    if (tensorboard && address) {
+      setAttribute(tensorboard, "href", address.href);
+      void this.askOnce(address);
+    }
     const stop = this.head.el.querySelector<HTMLButtonElement>("[data-do=stop]");
     if (!stop || this.waitsForStop === undefined) return;
     stop.disabled = true;
     setText(stop, "Stopping…");
     setAttribute(stop, "aria-label", `Stopping… ${this.store.view.name}`);
+  }
+
+  /** Asks whether anything answers at TensorBoard's address: our extension redirects there, or says why not. */
+  private async askOnce(address: URL): Promise<void> {
+    if (this.asked) return;
+    this.asked = true;
+    try {
+      const answer = await fetch(address, { credentials: "same-origin", cache: "no-store", redirect: "manual" });
+      this.unserved.hidden = answer.type === "opaqueredirect" || answer.headers.has("X-Tfos-Lab");
+    } catch {
+      this.asked = false; // the server is away: asked again with the next change
+    }
   }
 
   private press(event: MouseEvent): void {
