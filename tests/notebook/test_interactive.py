@@ -22,8 +22,10 @@ def notebook(kernel):
 def test_names_stay_from_cell_to_cell(notebook):
     assert notebook.run("%%tfos on=cluster\nimport os\nnumber = ctx.worker_num\ndef double(x):\n    return 2 * x") == ""
     assert notebook.run("%%tfos on=cluster\ndouble(number)") == "chief:0: 0\nworker:0: 2\nworker:1: 4"
-    task = notebook.run("%%tfos on=cluster/worker:1\nargs['n'], '\"index\":1' in os.environ['TF_CONFIG']")
-    assert task == "worker:1: (5, True)"
+    task = notebook.run(
+        "%%tfos on=cluster/worker:1\nimport json\nargs['n'], json.loads(os.environ['TF_CONFIG'])['task']['index']"
+    )
+    assert task == "worker:1: (5, 1)"
 
 
 def test_what_a_cell_writes_stands_below_it_grouped_where_nodes_agree(notebook):
