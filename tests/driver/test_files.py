@@ -227,7 +227,7 @@ def test_a_list_with_a_size_below_zero_ends_its_sender(output):
     stand = output()
     stand.nodes.send(m.FilesListed("output", 1, [m.ListedFile("a", -100), m.ListedFile("b", 100)], rank=0))
     assert eventually(lambda: stand.cluster.ended)
-    assert "FilesListed (a false size)" in str(stand.cluster.head.failure())
+    assert "chief:0 sent what no node sends" in str(stand.cluster.head.failure())
 
 
 def test_what_a_node_has_written_by_relative_paths_is_noted_once_if_it_is_not_copied(stand):
