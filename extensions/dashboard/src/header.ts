@@ -24,7 +24,7 @@ export class Header {
   private readonly course: Part;
   private readonly reason = element("div", { class: "tfos-reason", hidden: true });
   private readonly silence = element("div", { class: "tfos-silence", hidden: true });
-  private readonly unserved = element("div", { class: "tfos-silence", role: "note", hidden: true }, UNSERVED);
+  private readonly unserved = element("div", { class: "tfos-unserved", role: "note", hidden: true }, UNSERVED);
   readonly el: HTMLElement;
   private asked = false;
   private waitsForStop: ReturnType<typeof setTimeout> | undefined;
