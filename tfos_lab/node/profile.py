@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 from tfos_lab.core import messages as m
+from tfos_lab.core.thread_frames import frames_of_threads, outwards
 from tfos_lab.node.files.listed import read_piece
 from tfos_lab.node.stacks import Place, own_part
 
@@ -126,13 +127,13 @@ class Sampler:
         """Look once at all threads; those that wait for work count only if it is the main one."""
         main = threading.main_thread().ident
         names = {thread.ident: thread.name for thread in threading.enumerate()}
-        here = threading.get_ident()
-        for ident, frame in sys._current_frames().items():  # noqa: SLF001 - the only way to them, and documented
-            name = names.get(ident, "thread")
-            if ident == main:
-                self._counts["\tmain thread", *_frames(frame)] += 1
-            elif ident != here and not name.startswith("tfos-") and frame.f_code.co_name not in _IDLE:
-                self._counts[f"\t{name}", *_frames(frame)] += 1
+        with frames_of_threads() as frames:
+            for ident, frame in frames.items():
+                name = names.get(ident, "thread")
+                if ident == main:
+                    self._counts["\tmain thread", *_frames(frame)] += 1
+                elif not name.startswith("tfos-") and frame.f_code.co_name not in _IDLE:
+                    self._counts[f"\t{name}", *_frames(frame)] += 1
 
     @property
     def samples(self) -> list[tuple[list[str], int]]:
@@ -140,13 +141,10 @@ class Sampler:
         return [(list(stack), count) for stack, count in self._counts.most_common(_MAX_STACKS)]
 
 
-def _frames(frame: FrameType | None) -> list[str]:
-    found = []
-    while frame is not None:
-        code = frame.f_code
-        # Lines of one function are one frame: the picture is of functions.
-        found.append(Place(code.co_filename, code.co_firstlineno, code.co_name))
-        frame = frame.f_back
+def _frames(frame: FrameType) -> list[str]:
+    # Lines of one function are one frame: the picture is of functions.
+    codes = [one.f_code for one in outwards(frame)]
+    found = [Place(code.co_filename, code.co_firstlineno, code.co_name) for code in codes]
     return [_frame(place) for place in own_part(found[::-1])[:_MAX_FRAMES]]
 
 

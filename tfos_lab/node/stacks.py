@@ -13,7 +13,6 @@ import linecache
 import os
 import re
 import signal
-import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from typing import NamedTuple
 from tfos_lab.core import messages as m
 from tfos_lab.core import sources
 from tfos_lab.core.messages import Condition
+from tfos_lab.core.thread_frames import frames_of_threads, outwards
 
 _TENSORFLOW = ("tensorflow", "keras", "tf_keras")
 # Runs Python functions for TensorFlow, on threads of its own: generators, `tf.py_function`, `tf.numpy_function`.
@@ -156,24 +156,20 @@ def take_stacks(request: int) -> m.Stacks:
 
 
 def _frames() -> Iterator[tuple[str, FrameType]]:
-    """Yield the threads' names and innermost frames: the main thread first, our own last."""
+    """Yield the threads' names and innermost frames: the main thread first, those of ours last."""
     threads = {thread.ident: thread for thread in threading.enumerate()}
-    here, main = threading.get_ident(), threading.main_thread().ident
-    frames = sys._current_frames()  # noqa: SLF001 - the only way to them, and documented
-    # Threads that are not Python's own, such as those of `tf.data`, may have no entry.
-    names = {ident: threads[ident].name if ident in threads else "thread" for ident in frames}
-    order = sorted(frames, key=lambda ident: (ident != main, names[ident].startswith("tfos-")))
-    for ident in order[:_MAX_THREADS]:
-        if ident != here:
+    main = threading.main_thread().ident
+    with frames_of_threads() as frames:
+        # Threads that are not Python's own, such as those of `tf.data`, may have no entry.
+        names = {ident: threads[ident].name if ident in threads else "thread" for ident in frames}
+        order = sorted(frames, key=lambda ident: (ident != main, names[ident].startswith("tfos-")))
+        for ident in order[:_MAX_THREADS]:
             yield MAIN if ident == main else f"{names[ident]} ({ident})", frames[ident]
 
 
 def places(frame: FrameType | None) -> list[Place]:
     """Return the stack that ends with a frame, outermost first."""
-    found = []
-    while frame is not None:
-        found.append(Place(frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_name))
-        frame = frame.f_back
+    found = [Place(one.f_code.co_filename, one.f_lineno or 0, one.f_code.co_name) for one in outwards(frame)]
     return found[::-1]
 
 

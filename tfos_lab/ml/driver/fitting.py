@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import re
-import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tfos_lab.core.config import ClusterConfig, FeedConfig, FeedOptions, NodeOptions
 from tfos_lab.core.options import part_of
+from tfos_lab.core.thread_frames import frames_of_threads, outwards
 from tfos_lab.data.frames import path_in_full
 from tfos_lab.data.model_files import content_of, package_of
 from tfos_lab.driver.start import choose_launcher, make_cluster
@@ -60,7 +61,8 @@ class Tuning(Display):
     @property
     def is_over(self) -> bool:
         """Whether the call has returned or raised."""
-        return all(frame is not self._frame for frame in _stack_of(self._thread_id))
+        with frames_of_threads() as frames:
+            return all(frame is not self._frame for frame in outwards(frames.get(self._thread_id)))
 
     def poll(self) -> None:
         """Interrupt the fit, as its user would, if nobody waits for it any more."""
@@ -80,28 +82,20 @@ class Silent(Display):
 
 def tuning_of_this_thread() -> Tuning | None:
     """Return the call of Spark's tuning for which this thread fits, or None if there is none."""
-    here = threading.get_ident()
-    task = next((frame for frame in _stack_of(here) if _is_tuning(frame)), None)
+    task = next(filter(_is_tuning, outwards(inspect.currentframe())), None)
     if task is None or task.f_code.co_name == _METHOD:
         return None
     maps = task.f_locals[_MAPS]
-    for thread_id in list(sys._current_frames()):  # noqa: SLF001 - the only way to the stacks of other threads
-        for frame in _stack_of(thread_id) if thread_id != here else ():
-            if _is_tuning(frame) and frame.f_code.co_name == _METHOD and frame.f_locals[_MAPS] is maps:
-                return Tuning(thread_id, frame)
+    with frames_of_threads() as frames:
+        for thread_id, innermost in frames.items():
+            for frame in filter(_is_tuning, outwards(innermost)):
+                if frame.f_code.co_name == _METHOD and frame.f_locals[_MAPS] is maps:
+                    return Tuning(thread_id, frame)
     return None
 
 
 def _is_tuning(frame: FrameType) -> bool:
     return frame.f_globals.get("__name__") == _MODULE and _MAPS in frame.f_locals
-
-
-def _stack_of(thread_id: int) -> Iterator[FrameType]:
-    """Yield the frames of a thread, the innermost first."""
-    frame = sys._current_frames().get(thread_id)  # noqa: SLF001
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
 
 
 AnyModel = TypeVar("AnyModel", bound="ScoringStage")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import random
 import sys
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from types import FrameType
@@ -17,6 +18,7 @@ from types import FrameType
 from tfos_lab.core import messages as m
 from tfos_lab.core import sources
 from tfos_lab.core.processes import stat_of
+from tfos_lab.core.thread_frames import frames_of_threads, outwards
 from tfos_lab.node.activity.fetches import FETCHES
 from tfos_lab.node.activity.steps import FITS, STEPS
 
@@ -97,12 +99,11 @@ class ActivitySampler:
     def _sample(self) -> None:
         FETCHES.look()
         STEPS.fetch(FETCHES.taken)
-        threads = sys._current_frames()  # noqa: SLF001 - the documented way to see other threads
-        frame = threads.pop(self._thread_id, None)
-        threads.pop(threading.get_ident(), None)
-        if frame is not None:
-            self._counts[-1][self._doing(frame, threads)] += 1
-            self._places[where(frame)] += 1
+        with frames_of_threads() as threads:
+            frame = threads.pop(self._thread_id, None)
+            if frame is not None:
+                self._counts[-1][self._doing(frame, threads)] += 1
+                self._places[where(frame)] += 1
 
     def _doing(self, frame: FrameType, others: Mapping[int, FrameType]) -> Doing:
         doing = what_it_does(frame)
@@ -224,7 +225,7 @@ _WAITS = {_Place.FEED: Doing.ROWS, _Place.LOCK_STEP: Doing.PEERS}
 
 def what_it_does(frame: FrameType) -> Doing:
     """Return what a thread does whose innermost frame is given."""
-    places = [_place_of(inner.f_code.co_filename) for inner in _outwards(frame)]
+    places = [_place_of(inner.f_code.co_filename) for inner in outwards(frame)]
     if _Place.TRACING in places:
         return Doing.TRACING
     if (waited := _waited_for(places)) is not None:
@@ -236,7 +237,9 @@ def what_it_does(frame: FrameType) -> Doing:
 
 def awaited_by(frames: Iterable[FrameType]) -> Doing | None:
     """Return what threads that prepare data wait for: rows (or read them), peers, or None if nothing of ours."""
-    places = [[_place_of(inner.f_code.co_filename) for inner in _innermost(frame)] for frame in frames]
+    places = [
+        [_place_of(inner.f_code.co_filename) for inner in itertools.islice(outwards(frame), 6)] for frame in frames
+    ]
     waits = {_waited_for(some) for some in places}
     if Doing.ROWS in waits or Doing.PEERS in waits:
         return Doing.ROWS if Doing.ROWS in waits else Doing.PEERS
@@ -252,22 +255,10 @@ def _waited_for(places: list[_Place]) -> Doing | None:
 
 def where(frame: FrameType) -> str:
     """Return the innermost line of the function's own code, or of any code where there is none of its own."""
-    own = next((inner for inner in _outwards(frame) if _place_of(inner.f_code.co_filename) is _Place.OTHER), frame)
+    own = next((inner for inner in outwards(frame) if _place_of(inner.f_code.co_filename) is _Place.OTHER), frame)
     name, file = own.f_code.co_qualname, own.f_code.co_filename
     file = sources.label(file) or Path(file).name
     return f"{file}, line {own.f_lineno}" if name == "<module>" else f"{name}, {file}, line {own.f_lineno}"
-
-
-def _outwards(frame: FrameType) -> Iterator[FrameType]:
-    outer: FrameType | None = frame
-    while outer is not None:
-        yield outer
-        outer = outer.f_back
-
-
-def _innermost(frame: FrameType) -> Iterator[FrameType]:
-    for _, inner in zip(range(6), _outwards(frame), strict=False):
-        yield inner
 
 
 @functools.lru_cache(maxsize=10_000)
