@@ -68,6 +68,12 @@ def keys(store, monkeypatch):
 
 
 @pytest.fixture
+def no_session(spark_sessions):
+    """Nodes are this machine's: no session is there whose executors they would be."""
+    spark_sessions.close()
+
+
+@pytest.fixture
 def folder(store, tmp_path):
     return f"{store.address.format('bucket')}{tmp_path}"
 
@@ -192,7 +198,7 @@ def test_the_session_s_keys_reach_nodes_that_read_files_and_the_notebook_and_no_
 # ---- what is wrong --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("keys")
+@pytest.mark.usefixtures("keys", "no_session")
 def test_a_wrong_bucket_or_key_is_one_sentence_before_anything_starts(store, monkeypatch, tmp_path):
     monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "runs"))
     misspelt, bucket = store.address.format("misspelt"), store.address.format("bucket")
@@ -212,7 +218,7 @@ def test_a_wrong_bucket_or_key_is_one_sentence_before_anything_starts(store, mon
         assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.usefixtures("keys")
+@pytest.mark.usefixtures("keys", "no_session")
 @pytest.mark.parametrize("store", ["s3"], indirect=True)
 def test_a_server_that_is_not_there_is_one_sentence(store, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
