@@ -25,19 +25,19 @@ demo: setup  ## train MNIST from the first notebook on local Spark and report
 lab: setup  ## JupyterLab with the tutorials
 	@.venv/bin/tfos-lab lab
 
-# Four processes keep two cores busy, as many tests wait; three where rigs and browsers run beside them. Tests that share
-# a rig, or what their file keeps, are one process', and come in the order of tests/conftest.py.
+# Four processes keep two cores busy, as many tests wait. Tests that share a rig, or what their file keeps, are one
+# process', and come in the order of tests/conftest.py.
 PYTEST := $(PYTHON) -m pytest
-TOGETHER := --dist=loadgroup --no-loadscope-reorder --durations=30
+TOGETHER := --numprocesses=4 --dist=loadgroup --no-loadscope-reorder --durations=30
 
 test: setup  ## the core, without cluster, browser or root, in some minutes; or some tests: make test ARGS="tests/driver -k state"
 	@$(PYTHON) -m tests.support.class_archive  # with it, Spark's JVMs start with less work
-	$(PYTEST) $(or $(ARGS),-m "not full" --numprocesses=4 $(TOGETHER))
+	$(PYTEST) $(or $(ARGS),-m "not full" $(TOGETHER))
 
 test-all: test test-rest  ## all tests: ML stages, scoring, compat, standalone, Connect, YARN, stores, browser, notebooks, examples, hosts, soak, too
 
 test-rest: test-tools
-	$(PYTEST) -m full --numprocesses=3 $(TOGETHER)
+	$(PYTEST) -m full $(TOGETHER)
 
 tutorials: test-tools  ## the tests of all tutorials, each of them locally and on a cluster: some minutes
 	TFOS_TEST_TUTORIALS=cluster $(PYTHON) -m pytest $(or $(ARGS),tests/notebooks/test_tutorials.py)
