@@ -5,7 +5,7 @@
 
 import { element, formatClock, setAttribute } from "./dom";
 import { Header } from "./header";
-import { LogTabs } from "./logs";
+import { Logs } from "./logs";
 import type { Bundle, Model, PageMessage } from "./model";
 import { watchKernel } from "./page";
 import { Nodes, PARTS, Part, Stacks } from "./parts";
@@ -15,7 +15,6 @@ import { Tips } from "./tips";
 
 /** One store for all views of a display, by its key. */
 const stores = new Map<string, Store>();
-let viewCount = 0;
 
 function initialize({ model }: { model: Model }): () => void {
   const store = new Store(model.get("view"));
@@ -65,12 +64,11 @@ function initialize({ model }: { model: Model }): () => void {
 
 function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   const store = stores.get(model.get("display_key")) as Store;
-  viewCount += 1;
   const header = new Header(store, model);
   const charts = new Part(model, "charts", element("div"));
   const tips = new Tips(charts.el, element("div", { class: "tfos-all-charts" }));
   const shown = new Part(model, "shown", element("div"));
-  const logs = new LogTabs(store, `tfos-${model.get("display_key")}-${viewCount}`);
+  const logs = new Logs(store, model);
   const stacks: Stacks = new Stacks(model, () => nodes.showAsked());
   const nodes: Nodes = new Nodes(store, model, stacks, (node) => logs.select(node));
   // Jupyter's one-letter shortcuts (and its arrow keys) must not act on the cell while focus is in here.
@@ -90,6 +88,7 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
     partChanged: () => {
       header.update();
       nodes.update();
+      logs.update();
       stacks.update();
       drawCharts();
     },

@@ -6,7 +6,7 @@ import { morphInto } from "./morph";
 import type { Store } from "./store";
 
 /** Their traits. */
-export const PARTS = ["head", "course", "nodes", "charts", "shown", "stacks"] as const;
+export const PARTS = ["head", "course", "nodes", "charts", "shown", "stacks", "tabs"] as const;
 
 /** One part, by the name of its trait. */
 export class Part {
@@ -35,10 +35,10 @@ export class Part {
 
 /** Shows a card as that of a run that nobody follows any more. */
 export function asLost(card: Element): void {
-  for (const state of card.querySelectorAll(".tfos-state[data-going]")) {
+  for (const state of card.querySelectorAll("[data-going]")) {
     state.setAttribute("data-state", "lost");
     state.removeAttribute("data-going");
-    state.textContent = "✗ lost";
+    if (state.matches(".tfos-state")) state.textContent = "✗ lost";
   }
   card.querySelector(".tfos-header .tfos-facts")?.prepend("last seen with ");
   card.querySelector(".tfos-overall")?.remove();

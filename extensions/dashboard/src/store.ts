@@ -32,10 +32,8 @@ export class Store {
   firstSeq = 0;
   /** When the kernel last sent anything, by the browser's clock. */
   lastMessageS = 0;
-  private readonly byNode = new Map<string, KeptChunk[]>();
   private readonly lineCounts = new Map<string, number>();
   private droppedLines = new Map<string, number>();
-  private goneChunks = 0;
 
   constructor(view: View) {
     this.view = view;
@@ -82,14 +80,13 @@ export class Store {
     this.lostReason =
       `${sentence} This is how the run was then; its nodes end by themselves, and their output until then is in ` +
       `${view.run_dir}.`;
-    const rows = view.rows.map((row) => (row.ended ? row : { ...row, state: "lost", ended: true }));
-    this.show({ ...view, state: "lost", ended: true, rows });
+    this.show({ ...view, state: "lost", ended: true });
     return true;
   }
 
-  /** The number of a node's colour, which stays when rows change their order. */
+  /** The number of a node's colour. */
   hueOf(node: string): number {
-    return this.view.rows.find((row) => row.node === node)?.hue ?? 0;
+    return this.view.hues[node] ?? 0;
   }
 
   // ---- logs -----------------------------------------------------------------------------------------------------------
@@ -104,7 +101,6 @@ export class Store {
   replaceLogs({ chunks, open, forgotten }: Omit<LogHistory, "seq">): void {
     this.firstSeq = 1;
     this.chunks = [];
-    this.byNode.clear();
     this.lineCounts.clear();
     this.droppedLines = new Map(Object.entries(forgotten));
     this.open.clear();
@@ -133,22 +129,18 @@ export class Store {
 
   private keep(chunk: KeptChunk): void {
     this.chunks.push(chunk);
-    const own = this.byNode.get(chunk.node) ?? [];
-    own.push(chunk);
-    this.byNode.set(chunk.node, own);
+    const nodes = Math.max(1, Object.keys(this.view.hues).length);
+    const limit = Math.max(KEEP_AT_LEAST, Math.min(KEEP_PER_NODE, KEEP_IN_ALL / nodes));
     let lines = (this.lineCounts.get(chunk.node) ?? 0) + chunk.lines;
-    const limit = Math.max(KEEP_AT_LEAST, Math.min(KEEP_PER_NODE, KEEP_IN_ALL / Math.max(1, this.view.rows.length)));
-    while (lines > limit && own.length > 1) {
-      const oldest = own.shift() as KeptChunk;
+    while (lines > limit) {
+      const at = this.chunks.findIndex(({ node }) => node === chunk.node);
+      const oldest = this.chunks[at] as KeptChunk;
+      if (oldest === chunk) break;
+      this.chunks.splice(at, 1);
       oldest.gone = true;
-      this.goneChunks += 1;
       lines -= oldest.lines;
       this.droppedLines.set(chunk.node, (this.droppedLines.get(chunk.node) ?? 0) + oldest.lines);
     }
     this.lineCounts.set(chunk.node, lines);
-    if (this.goneChunks > 200) {
-      this.chunks = this.chunks.filter((kept) => !kept.gone);
-      this.goneChunks = 0;
-    }
   }
 }
