@@ -62,7 +62,7 @@ export class Logs {
     const before = this.chosen;
     this.tabs.update();
     // In a large cluster, a node may lose its row while its log is read.
-    if (before && !before.isConnected) this.tabs.el.append(before.parentElement as Element);
+    if (before && !this.tabs.el.contains(before)) this.tabs.el.append(before.parentElement as Element);
     if (!this.chosen) this.select(this.tabs.el.querySelector("input")?.value ?? ALL);
     else this.linkFile();
   }

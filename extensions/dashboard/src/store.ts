@@ -14,10 +14,10 @@ export interface KeptChunk extends Chunk {
 }
 
 export interface Listener {
-  viewChanged?(): void;
-  partChanged?(): void;
-  logsAdded?(chunks: KeptChunk[]): void;
-  logsReplaced?(): void;
+  /** The view has changed, or a part that Python draws. */
+  changed(): void;
+  logsAdded(chunks: KeptChunk[]): void;
+  logsReplaced(): void;
 }
 
 export class Store {
@@ -50,13 +50,13 @@ export class Store {
 
   show(view: View): void {
     this.view = view;
-    for (const listener of this.listeners) listener.viewChanged?.();
+    for (const listener of this.listeners) listener.changed();
   }
 
   /** A part that Python draws is another one. */
-  partChanged(): void {
+  onChange(): void {
     this.onMessage();
-    for (const listener of this.listeners) listener.partChanged?.();
+    for (const listener of this.listeners) listener.changed();
   }
 
   /** The kernel has sent something. */
@@ -95,7 +95,7 @@ export class Store {
     this.firstSeq ||= seq;
     for (const chunk of chunks) this.keep(chunk);
     this.setOpen(open);
-    for (const listener of this.listeners) listener.logsAdded?.(chunks);
+    for (const listener of this.listeners) listener.logsAdded(chunks);
   }
 
   replaceLogs({ chunks, open, forgotten }: Omit<LogHistory, "seq">): void {
@@ -106,7 +106,7 @@ export class Store {
     this.open.clear();
     for (const chunk of chunks) this.keep(chunk);
     this.setOpen(open);
-    for (const listener of this.listeners) listener.logsReplaced?.();
+    for (const listener of this.listeners) listener.logsReplaced();
   }
 
   /** Frees the text once the static picture has replaced all views. */
