@@ -121,16 +121,16 @@ def has_static_picture_of(notebook: Notebook, name: str) -> Locator:
 def test_log_text_is_text_and_stop_arrives_while_the_cell_blocks(notebook: Notebook) -> None:
     notebook.start_cell(cell("endless"))
     in_state(notebook, "running")
-    panel = live(notebook).get_by_role("tabpanel")
+    panel = live(notebook).get_by_role("region", name="Log")
     expect(panel).to_contain_text("<script>document.title = 'owned'</script> is text")
     assert "owned" not in notebook.page.title()
     # Jupyter has shortcuts of its own on the arrow keys; in here they walk the tabs.
-    notebook.page.get_by_role("tab", name="chief:0").focus()
+    notebook.page.get_by_role("radio", name="chief:0").focus()
     notebook.page.keyboard.press("ArrowRight")
-    expect(notebook.page.get_by_role("tab", name="worker:0")).to_be_focused()
+    expect(notebook.page.get_by_role("radio", name="worker:0")).to_be_focused()
     expect(live(notebook).locator(".tfos-chart")).to_have_count(1)
     expect(row(notebook, "worker:0")).to_contain_text(re.compile(r"1\d\s*0\."))
-    live(notebook).get_by_role("tab", name="All").click()
+    live(notebook).get_by_role("radio", name="All").click()
     digit = live(notebook).get_by_role("img", name="digit <b>, step")
     expect(digit).to_be_visible()
     assert digit.evaluate("(image) => image.naturalWidth") == 2
@@ -170,7 +170,7 @@ def test_stacks_and_log_of_a_real_node_come_while_the_cell_blocks(notebook: Note
     stacks = live(notebook).locator(".tfos-stacks")
     expect(stacks).to_contain_text("threading.Event().wait(600)")
     expect(row(notebook, "worker:0").locator("td", has_text="MB")).to_have_count(1)
-    live(notebook).get_by_role("tab", name="worker:0").click()
+    live(notebook).get_by_role("radio", name="worker:0").click()
     with notebook.page.expect_download() as download:
         live(notebook).get_by_role("link", name="Download").click()
     assert download.value.path().read_text() == "one\ntwo\n"
@@ -210,7 +210,7 @@ def test_clusters_in_the_background_keep_to_their_own_cells(notebook: Notebook) 
     expect(failed.get_by_text("Why it failed").locator("..")).to_contain_text("ValueError: of the second")
     expect(live(notebook)).to_have_count(1)
     in_state(notebook, "running")
-    expect(live(notebook).get_by_role("tabpanel")).to_contain_text("of the first")
+    expect(live(notebook).get_by_role("region", name="Log")).to_contain_text("of the first")
     expect(live(notebook).locator(".tfos-line path")).to_have_count(2)
     notebook.run_cell(cell("status"))
     table = notebook.output(cell("status")).get_by_role("table")

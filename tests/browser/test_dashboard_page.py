@@ -50,7 +50,7 @@ def test_a_row_changes_cell_by_cell(stage: Stage) -> None:
 def test_a_failed_node_shows_the_reason_below_its_row(stage: Stage) -> None:
     stage.change("worker:0", state="failed", detail="ValueError: <b>no</b>")
     expect(stage.page.locator("tr.tfos-detail")).to_have_text("ValueError: <b>no</b>")
-    expect(stage.tab("worker:0")).to_have_attribute("data-state", "failed")
+    expect(stage.page.locator(".tfos-tab", has_text="worker:0")).to_have_attribute("data-state", "failed")
 
 
 def test_a_late_heartbeat_is_marked(stage: Stage) -> None:
@@ -89,13 +89,12 @@ def test_the_all_tab_names_the_node_once_per_block(stage: Stage) -> None:
 def test_arrow_keys_move_between_tabs(stage: Stage) -> None:
     stage.write(("chief:0", "of the chief\n"), ("worker:2", "of the last\n"))
     stage.tab("All").focus()
-    for key, name in [("ArrowRight", "chief:0"), ("ArrowLeft", "All"), ("ArrowLeft", "worker:2"), ("Home", "All")]:
+    for key, name in [("ArrowRight", "chief:0"), ("ArrowLeft", "All"), ("ArrowLeft", "worker:2")]:
         stage.page.keyboard.press(key)
         expect(stage.tab(name)).to_be_focused()
-        expect(stage.tab(name)).to_have_attribute("aria-selected", "true")
-    stage.page.keyboard.press("End")
+        expect(stage.tab(name)).to_be_checked()
+    stage.page.keyboard.press("Enter")
     stage.has_lines("of the last")
-    assert stage.page.locator("[role=tab][tabindex='0']").count() == 1
     stage.unfold()
     stage.row("chief:0").get_by_role("button").press("Enter")
     stage.has_lines("of the chief")
@@ -119,7 +118,7 @@ def test_scrolling_up_stops_following_and_coming_back_resumes_it(stage: Stage) -
     follow = stage.page.get_by_role("button", name="Follow")
     for number in range(20):
         stage.write(("chief:0", f"{number} {'wrapped ' * 40}\n" * 20))
-    at_end = "(panel) => panel.scrollHeight - panel.scrollTop - panel.clientHeight < 24"
+    at_end = "(panel) => panel.scrollTop > -24"
     stage.page.wait_for_function(at_end, arg=stage.panel.element_handle())
     expect(follow).to_have_attribute("aria-pressed", "true")
     stage.panel.hover()

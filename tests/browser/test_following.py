@@ -110,11 +110,11 @@ def test_the_kernel_is_busy_while_a_cell_blocks(notebook: Notebook, extended_rig
     notebook.page.evaluate(RECORD_STATES)
     notebook.start_cell(cell("blocking"))
     in_state(notebook, "running")
-    expect(live(notebook).get_by_role("tabpanel")).to_contain_text("at step")
+    expect(live(notebook).get_by_role("region", name="Log")).to_contain_text("at step")
     seen = []
     for look in range(LOOKS):
         # The page sends messages to the kernel meanwhile.
-        notebook.page.get_by_role("tab", name=("chief:0", "worker:0")[look % 2]).click()
+        notebook.page.get_by_role("radio", name=("chief:0", "worker:0")[look % 2]).click()
         with notebook.page.expect_download():
             live(notebook).get_by_role("link", name="Download").click()
         [kernel] = kernels(extended_rig)
@@ -197,7 +197,7 @@ def test_a_page_that_is_loaded_again_gets_the_dashboard_of_a_run_in_the_backgrou
     notebook.page.reload()
     notebook.wait_until_ready()
     in_state(notebook, "running")
-    expect(live(notebook).get_by_role("tabpanel")).to_contain_text("at step")
+    expect(live(notebook).get_by_role("region", name="Log")).to_contain_text("at step")
     saved(notebook, extended_rig, "background", "2/2 nodes running")
 
 
@@ -211,6 +211,7 @@ def test_a_view_that_lost_its_kernel_shows_it_and_so_does_the_file(
     expect(reason).to_contain_text(str(extended_rig.notebooks / "runs"))
     expect(live(notebook)).not_to_contain_text("● running")
     expect(live(notebook).get_by_role("row").filter(has_text="lost")).to_have_count(2)
+    expect(live(notebook).locator('.tfos-tab[data-state="lost"]')).to_have_count(2)
     expect(notebook.page.get_by_role("button", name="Stop background")).to_be_hidden()
     notebook.screenshot("kernel-lost-live", notebook.output(cell("background")))
     lost_file = saved(

@@ -160,7 +160,11 @@ def test_a_hung_node_is_marked_and_tells_its_stacks(staging: Staging, *, dark: b
     button = stage.page.get_by_role("button", name="Stacks of worker:1")
     button.click()
     assert stage.wait_for_message("stacks") == {"kind": "stacks", "node": "worker:1"}
+    stage.table.asked = ["worker:1"]
+    stage.show()
     expect(stage.page.locator("tr.tfos-detail button")).to_have_attribute("aria-disabled", "true")
+    stage.table.asked = []
+    stage.show()
     answered = render_stacks([NodeStacks("worker:1", f"{STACKS}<b>no tag</b>", 1000.0)], live=True)
     stage.page.evaluate("(stacks) => window.show({ stacks })", answered)
     answer = stage.page.locator(".tfos-stacks")

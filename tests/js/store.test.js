@@ -5,8 +5,7 @@ import { test } from "node:test";
 
 import { Store } from "../../extensions/dashboard/src/store";
 
-const rows = ["chief:0", "worker:0"].map((node, place) => ({ node, place }));
-const view = { rows, state: "running", ended: false };
+const view = { hues: { "chief:0": 0, "worker:0": 1 }, state: "running", ended: false };
 const chunk = (node, lines) => ({ node, runs: [["x\n".repeat(lines), ""]], lines, note: "" });
 
 test("old lines are dropped and counted", () => {
@@ -22,6 +21,6 @@ test("old lines are dropped and counted", () => {
 });
 
 test("what is no node of the view has the first colour", () => {
-  const store = new Store({ ...view, rows: [{ node: "trial 2", place: 18, hue: 2 }] });
+  const store = new Store({ ...view, hues: { "trial 2": 2 } });
   assert.deepEqual(["trial 2", "unknown"].map((node) => store.hueOf(node)), [2, 0]);
 });

@@ -366,7 +366,7 @@ def thousand(**changed: dict) -> ClusterView:
 
 def test_of_many_the_worst_come_first_then_the_chief_and_all_are_counted():
     view = sent(thousand())
-    names = [row["node"].partition(":")[2] for row in view["rows"]]
+    names = [name.partition(":")[2] for name in view["hues"]]
     assert names[:6] == ["900", "500", "40", "78", "77", "0"]
     assert len(names) <= 64
     told = words(view["nodes"])

@@ -84,7 +84,7 @@ def watch_stream(notebook: Notebook, first_cell: int, seconds: float) -> Streame
     """Run the three cells from ``first_cell`` on, and measure while the nodes print."""
     notebook.run_cell(first_cell)
     notebook.start_cell(first_cell + 1)
-    panel = notebook.page.locator(".tfos-live").get_by_role("tabpanel")
+    panel = notebook.page.locator(".tfos-live").get_by_role("region", name="Log")
     expect(panel).to_contain_text("earlier lines not kept here")
     first, first_s = _forgotten(panel), time.monotonic()
     notebook.watch_frames()

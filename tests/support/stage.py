@@ -115,13 +115,13 @@ class Stage:
 
     @property
     def panel(self):
-        return self.page.get_by_role("tabpanel")
+        return self.page.get_by_role("region", name="Log")
 
     def has_lines(self, *lines: str) -> None:
         expect(self.panel).to_have_text("\n".join(lines), use_inner_text=True)
 
     def tab(self, name: str):
-        return self.page.get_by_role("tab", name=name)
+        return self.page.get_by_role("radio", name=name)
 
     def row(self, node: str):
         return self.page.get_by_role("row").filter(has=self.page.get_by_role("button", name=node, exact=True))

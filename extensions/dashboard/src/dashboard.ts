@@ -3,19 +3,16 @@
 // The state of the cluster is the trait `view`, so that a page that loads later has it at once. Log text comes as
 // custom messages, which are never saved into the notebook.
 
-import { element, formatClock, setAttribute } from "./dom";
-import { Header } from "./header";
-import { LogTabs } from "./logs";
+import { Card } from "./card";
+import { formatClock } from "./dom";
 import type { Bundle, Model, PageMessage } from "./model";
 import { watchKernel } from "./page";
-import { Nodes, PARTS, Part, Stacks } from "./parts";
+import { PARTS } from "./parts";
 import { keepPicture, lostPicture, replaceOutput } from "./picture";
 import { Store, type KeptChunk } from "./store";
-import { Tips } from "./tips";
 
 /** One store for all views of a display, by its key. */
 const stores = new Map<string, Store>();
-let viewCount = 0;
 
 function initialize({ model }: { model: Model }): () => void {
   const store = new Store(model.get("view"));
@@ -24,7 +21,7 @@ function initialize({ model }: { model: Model }): () => void {
   let picture: { model: string; bundle: Bundle } | null = null;
 
   const onView = () => store.setView(model.get("view"));
-  const onPart = () => store.partChanged();
+  const onPart = () => store.onChange();
   const onMessage = (message: PageMessage) => {
     store.onMessage();
     switch (message?.kind) {
@@ -65,50 +62,17 @@ function initialize({ model }: { model: Model }): () => void {
 
 function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   const store = stores.get(model.get("display_key")) as Store;
-  viewCount += 1;
-  const header = new Header(store, model);
-  const charts = new Part(model, "charts", element("div"));
-  const tips = new Tips(charts.el, element("div", { class: "tfos-all-charts" }));
-  const shown = new Part(model, "shown", element("div"));
-  const logs = new LogTabs(store, `tfos-${model.get("display_key")}-${viewCount}`);
-  const stacks: Stacks = new Stacks(model, () => nodes.showAsked());
-  const nodes: Nodes = new Nodes(store, model, stacks, (node) => logs.select(node));
-  // Jupyter's one-letter shortcuts (and its arrow keys) must not act on the cell while focus is in here.
-  const root = element("div", { class: "tfos tfos-live", "data-lm-suppress-shortcuts": "true" });
-  root.append(header.el, nodes.el, stacks.el, tips.el, shown.el, logs.el);
-  const drawCharts = () => {
-    if (charts.update()) tips.update();
-    shown.update();
-  };
+  const card = new Card(store, model);
   const listener = {
-    viewChanged: () => {
-      setAttribute(root, "data-state", store.view.state);
-      header.update();
-      nodes.update();
-      logs.update();
-    },
-    partChanged: () => {
-      header.update();
-      nodes.update();
-      stacks.update();
-      drawCharts();
-    },
-    logsAdded: (chunks: KeptChunk[]) => logs.add(chunks),
-    logsReplaced: () => logs.redraw(),
+    changed: () => card.update(),
+    logsAdded: (chunks: KeptChunk[]) => card.logs.add(chunks),
+    logsReplaced: () => card.logs.redraw(),
   };
   store.listeners.add(listener);
-  listener.viewChanged();
-  stacks.update();
-  drawCharts();
-  const clock = setInterval(() => header.tick(), 1000);
-  el.append(root);
+  el.append(card.el);
   return () => {
-    clearInterval(clock);
     store.listeners.delete(listener);
-    header.close();
-    stacks.close();
-    logs.close();
-    root.remove();
+    card.close();
   };
 }
 

@@ -38,27 +38,14 @@ export type KernelMessage =
   | { kind: "stop" }
   | { kind: "stacks"; node: string };
 
-/**
- * One node that has a row. Its `place` stays when rows change their order: tabs, and `hue`, follow it. `log` is the path
- * of its log below the server's root, or empty where that does not serve it.
- */
-export interface Row {
-  node: string;
-  place: number;
-  hue: number;
-  log: string;
-  state: string;
-  ended: boolean;
-}
-
-/** What the page goes by beside the parts of the card. */
+/** What the page goes by beside the parts of the card; `hues` are the colours of the nodes that have a row. */
 export interface View {
   id: string;
   name: string;
   state: string;
   ended: boolean;
   run_dir: string;
-  rows: Row[];
+  hues: Record<string, number>;
 }
 
 /** The widget's traits; those before `view` are parts of the card as HTML. */
@@ -69,6 +56,7 @@ export interface Traits {
   charts: string;
   shown: string;
   stacks: string;
+  tabs: string;
   view: View;
   display_key: string;
   blocking: boolean;

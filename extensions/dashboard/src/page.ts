@@ -23,14 +23,24 @@ export function isDark(): boolean {
   return document.body.dataset["jpThemeLight"] === "false";
 }
 
-/** The output may become part of the page a little later than its script runs. */
-const MOUNT_INTERVAL_MS = 200;
+/** Between two looks for an output that is not in the page; it is given up after so many of them. */
+const UNSEEN_MS = 300;
+const MOST_UNSEEN = 2000;
 
-/** Calls `start` with an element of the script's output once it is in the page; gives up after `patienceMs`. */
-export function whenMounted(id: string, patienceMs: number, start: (box: HTMLElement) => void): void {
-  const box = document.getElementById(id);
-  if (box) start(box);
-  else if (patienceMs > 0) setTimeout(() => whenMounted(id, patienceMs - MOUNT_INTERVAL_MS, start), MOUNT_INTERVAL_MS);
+/**
+ * Does something for the output of a script, again and again: `act` returns after how many milliseconds, or 0 for never.
+ *
+ * The output may become part of the page a little later than its script runs, and JupyterLab takes outputs out of the page
+ * while they are out of sight.
+ */
+export async function whileMounted(id: string, act: (box: HTMLElement) => number | Promise<number>): Promise<void> {
+  for (let unseen = 0; unseen < MOST_UNSEEN; ) {
+    const box = document.getElementById(id);
+    unseen = box ? 0 : unseen + 1;
+    const waitMs = box ? await act(box) : UNSEEN_MS;
+    if (!waitMs) return;
+    await new Promise((done) => setTimeout(done, waitMs));
+  }
 }
 
 // ---- the kernel ---------------------------------------------------------------------------------------------------------

@@ -14,10 +14,10 @@ export interface KeptChunk extends Chunk {
 }
 
 export interface Listener {
-  viewChanged?(): void;
-  partChanged?(): void;
-  logsAdded?(chunks: KeptChunk[]): void;
-  logsReplaced?(): void;
+  /** The view has changed, or a part that Python draws. */
+  changed(): void;
+  logsAdded(chunks: KeptChunk[]): void;
+  logsReplaced(): void;
 }
 
 export class Store {
@@ -32,10 +32,8 @@ export class Store {
   firstSeq = 0;
   /** When the kernel last sent anything, by the browser's clock. */
   lastMessageS = 0;
-  private readonly byNode = new Map<string, KeptChunk[]>();
   private readonly lineCounts = new Map<string, number>();
   private droppedLines = new Map<string, number>();
-  private goneChunks = 0;
 
   constructor(view: View) {
     this.view = view;
@@ -52,13 +50,13 @@ export class Store {
 
   show(view: View): void {
     this.view = view;
-    for (const listener of this.listeners) listener.viewChanged?.();
+    for (const listener of this.listeners) listener.changed();
   }
 
   /** A part that Python draws is another one. */
-  partChanged(): void {
+  onChange(): void {
     this.onMessage();
-    for (const listener of this.listeners) listener.partChanged?.();
+    for (const listener of this.listeners) listener.changed();
   }
 
   /** The kernel has sent something. */
@@ -82,14 +80,13 @@ export class Store {
     this.lostReason =
       `${sentence} This is how the run was then; its nodes end by themselves, and their output until then is in ` +
       `${view.run_dir}.`;
-    const rows = view.rows.map((row) => (row.ended ? row : { ...row, state: "lost", ended: true }));
-    this.show({ ...view, state: "lost", ended: true, rows });
+    this.show({ ...view, state: "lost", ended: true });
     return true;
   }
 
-  /** The number of a node's colour, which stays when rows change their order. */
+  /** The number of a node's colour. */
   hueOf(node: string): number {
-    return this.view.rows.find((row) => row.node === node)?.hue ?? 0;
+    return this.view.hues[node] ?? 0;
   }
 
   // ---- logs -----------------------------------------------------------------------------------------------------------
@@ -98,19 +95,18 @@ export class Store {
     this.firstSeq ||= seq;
     for (const chunk of chunks) this.keep(chunk);
     this.setOpen(open);
-    for (const listener of this.listeners) listener.logsAdded?.(chunks);
+    for (const listener of this.listeners) listener.logsAdded(chunks);
   }
 
   replaceLogs({ chunks, open, forgotten }: Omit<LogHistory, "seq">): void {
     this.firstSeq = 1;
     this.chunks = [];
-    this.byNode.clear();
     this.lineCounts.clear();
     this.droppedLines = new Map(Object.entries(forgotten));
     this.open.clear();
     for (const chunk of chunks) this.keep(chunk);
     this.setOpen(open);
-    for (const listener of this.listeners) listener.logsReplaced?.();
+    for (const listener of this.listeners) listener.logsReplaced();
   }
 
   /** Frees the text once the static picture has replaced all views. */
@@ -133,22 +129,18 @@ export class Store {
 
   private keep(chunk: KeptChunk): void {
     this.chunks.push(chunk);
-    const own = this.byNode.get(chunk.node) ?? [];
-    own.push(chunk);
-    this.byNode.set(chunk.node, own);
+    const nodes = Math.max(1, Object.keys(this.view.hues).length);
+    const limit = Math.max(KEEP_AT_LEAST, Math.min(KEEP_PER_NODE, KEEP_IN_ALL / nodes));
     let lines = (this.lineCounts.get(chunk.node) ?? 0) + chunk.lines;
-    const limit = Math.max(KEEP_AT_LEAST, Math.min(KEEP_PER_NODE, KEEP_IN_ALL / Math.max(1, this.view.rows.length)));
-    while (lines > limit && own.length > 1) {
-      const oldest = own.shift() as KeptChunk;
+    while (lines > limit) {
+      const at = this.chunks.findIndex(({ node }) => node === chunk.node);
+      const oldest = this.chunks[at] as KeptChunk;
+      if (oldest === chunk) break;
+      this.chunks.splice(at, 1);
       oldest.gone = true;
-      this.goneChunks += 1;
       lines -= oldest.lines;
       this.droppedLines.set(chunk.node, (this.droppedLines.get(chunk.node) ?? 0) + oldest.lines);
     }
     this.lineCounts.set(chunk.node, lines);
-    if (this.goneChunks > 200) {
-      this.chunks = this.chunks.filter((kept) => !kept.gone);
-      this.goneChunks = 0;
-    }
   }
 }

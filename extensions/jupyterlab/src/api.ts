@@ -25,30 +25,20 @@ export interface EndedRun extends RunPlace {
   readonly note: string;
 }
 
-/** `now_s` is in seconds since the epoch, by the server's clock; `html` is what the panel shows. */
+/** The live clusters, and the runs that ended last, with what the panel shows of them; `now_s` by the server's clock. */
 export interface ClusterList {
   readonly now_s: number;
   readonly clusters: readonly Cluster[];
-  readonly html: string;
-}
-
-/** The runs that ended last, the newest first. */
-export interface RunList {
   readonly runs: readonly EndedRun[];
-  readonly html: string;
+  readonly live_html: string;
+  readonly ended_html: string;
 }
 
 export class ServerApi {
   constructor(private readonly settings: ServerConnection.ISettings) {}
 
-  /** The live clusters. */
   async list(): Promise<ClusterList> {
     return (await this.request("clusters", "GET")) as ClusterList;
-  }
-
-  /** The runs that ended last. */
-  async runs(): Promise<RunList> {
-    return (await this.request("runs", "GET")) as RunList;
   }
 
   async stop(id: string): Promise<void> {

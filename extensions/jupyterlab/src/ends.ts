@@ -1,6 +1,6 @@
 // Notices the end of runs: compares what has ended with what it saw live before. It asks nobody.
 
-import type { ClusterList, EndedRun, RunList } from "./api";
+import type { ClusterList, EndedRun } from "./api";
 
 /** The end of a run. */
 export interface RunEnd extends EndedRun {
@@ -10,34 +10,19 @@ export interface RunEnd extends EndedRun {
 
 export class EndWatch {
   private sinceS: number | undefined;
-  private live = new Set<string>();
   /** The runs that were seen to live, and whether they were in the background. */
   private readonly seen = new Map<string, boolean>();
-  private readonly awaited = new Set<string>();
   private readonly told = new Set<string>();
 
-  /** Whether clusters have gone whose records do not say yet that they have ended. */
-  get waits(): boolean {
-    return this.awaited.size > 0;
-  }
-
-  /** Takes the live clusters. */
-  onClusters({ clusters, now_s: nowS }: Pick<ClusterList, "clusters" | "now_s">): void {
+  /** Takes a list, and returns the ends that are new. */
+  take({ clusters, runs, now_s: nowS }: Pick<ClusterList, "clusters" | "runs" | "now_s">): RunEnd[] {
     this.sinceS ??= nowS;
-    const before = this.live;
-    this.live = new Set(clusters.map(({ id }) => id));
-    for (const id of before) if (!this.live.has(id)) this.awaited.add(id);
     for (const { id, state, kernel_state: kernelState } of clusters) {
       const idle = state === "running" && kernelState === "idle";
       this.seen.set(id, idle || (this.seen.get(id) ?? false));
     }
-  }
-
-  /** Takes the ended runs, and returns the ends that are new. */
-  onRuns({ runs }: Pick<RunList, "runs">): RunEnd[] {
     const news = runs.filter((run) => this.isNew(run));
     for (const { id } of news) this.told.add(id);
-    for (const { id } of runs) this.awaited.delete(id);
     return news.map((run) => ({ ...run, inBackground: this.seen.get(run.id) ?? false }));
   }
 

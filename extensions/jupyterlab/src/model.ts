@@ -3,15 +3,13 @@
 import { Poll } from "@lumino/polling";
 import { Signal } from "@lumino/signaling";
 
-import type { ClusterList, RunList, RunPlace, ServerApi } from "./api";
+import type { ClusterList, RunPlace, ServerApi } from "./api";
 import { EndWatch, type RunEnd } from "./ends";
 
 const WATCHED_MS = 1000;
 /** While the panel is hidden: for notices when a run ends. */
 const UNWATCHED_MS = 5000;
 const SLOWEST_MS = 30_000;
-/** Runs that came and went between two looks appear within this time. */
-const RUNS_EVERY_MS = 15_000;
 
 export class ClustersModel {
   readonly changed = new Signal<this, void>(this);
@@ -21,11 +19,9 @@ export class ClustersModel {
   private readonly ends = new EndWatch();
   /** Clusters that were asked here to stop. */
   readonly stopping = new Set<string>();
-  private live: ClusterList | null = null;
-  private past: RunList | null = null;
+  list: ClusterList | null = null;
   /** A sentence on why there is no list, or nothing. */
   problem = "";
-  private runsAtMs = -Infinity;
 
   constructor(private readonly api: ServerApi) {
     this.poll = new Poll({
@@ -37,17 +33,9 @@ export class ClustersModel {
     });
   }
 
-  get liveHtml(): string {
-    return this.live?.html ?? "";
-  }
-
-  get endedHtml(): string {
-    return this.past?.html ?? "";
-  }
-
   /** The run with that id, live or ended. */
   find(id: string): RunPlace | undefined {
-    return [...(this.live?.clusters ?? []), ...(this.past?.runs ?? [])].find((run) => run.id === id);
+    return [...(this.list?.clusters ?? []), ...(this.list?.runs ?? [])].find((run) => run.id === id);
   }
 
   /** Whether the panel is visible: otherwise the server is asked less often. */
@@ -60,7 +48,6 @@ export class ClustersModel {
   }
 
   async refresh(): Promise<void> {
-    this.runsAtMs = -Infinity;
     await this.poll.refresh();
     await this.poll.tick;
   }
@@ -80,27 +67,17 @@ export class ClustersModel {
 
   private async fetch(): Promise<void> {
     try {
-      const list = await this.api.list();
-      this.ends.onClusters(list);
-      await this.fetchRuns();
-      this.live = list;
+      this.list = await this.api.list();
       this.problem = "";
+      for (const end of this.ends.take(this.list)) {
+        const stoppedHere = this.stopping.delete(end.id) && end.outcome !== "failed";
+        if (!stoppedHere) this.ended.emit(end);
+      }
     } catch (error) {
       this.problem = error instanceof Error ? error.message : String(error);
       throw error;
     } finally {
       this.changed.emit();
-    }
-  }
-
-  private async fetchRuns(): Promise<void> {
-    if (!this.ends.waits && Date.now() - this.runsAtMs < RUNS_EVERY_MS) return;
-    const list = await this.api.runs();
-    this.runsAtMs = Date.now();
-    this.past = list;
-    for (const end of this.ends.onRuns(list)) {
-      const stoppedHere = this.stopping.delete(end.id) && end.outcome !== "failed";
-      if (!stoppedHere) this.ended.emit(end);
     }
   }
 }

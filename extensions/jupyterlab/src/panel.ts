@@ -53,12 +53,12 @@ export class ClustersPanel extends Widget {
   }
 
   private render(): void {
-    const { problem, liveHtml, endedHtml, stopping } = this.model;
+    const { problem, list, stopping } = this.model;
     this.problem.hidden = !problem;
     this.problem.textContent = problem && `The list could not be fetched: ${problem}.`;
     this.live.hidden = Boolean(problem) && !this.live.querySelector("li");
-    morphInto(this.live, liveHtml);
-    morphInto(this.ended, endedHtml);
+    morphInto(this.live, list?.live_html ?? "");
+    morphInto(this.ended, list?.ended_html ?? "");
     for (const button of this.live.querySelectorAll<HTMLButtonElement>('[data-do="stop"]')) {
       if (!stopping.has(button.dataset["run"] ?? "")) continue;
       button.disabled = true;

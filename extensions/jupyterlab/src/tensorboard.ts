@@ -7,7 +7,7 @@ import { UUID } from "@lumino/coreutils";
 import type { ServerApi } from "./api";
 
 export const OPEN_TENSORBOARD = "tfos-lab:open-tensorboard";
-/** The event of the dashboard: `extensions/dashboard/src/header.ts`. */
+/** The event of the dashboard: `extensions/dashboard/src/card.ts`. */
 const OPEN_EVENT = "tfos-lab:open-tensorboard";
 
 interface TensorBoardArgs {

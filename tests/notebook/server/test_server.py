@@ -63,7 +63,6 @@ def ticket_url(url):
 
 PATHS = [
     "clusters",
-    "runs",
     "clusters/mnist-1/stop",
     "tb/mnist-1/",
     "tb/mnist-1",
@@ -97,7 +96,7 @@ def test_the_live_clusters_of_all_kernels_are_listed_without_their_sockets(url, 
     assert (first["id"], first["name"], first["is"]) == ("a", "mnist", "running, 1/1 nodes running")
     assert (first["notebook"], first["kernel_state"]) == ("", "")
     assert (second["id"], second["name"], second["kernel_id"]) == ("b", "mnist", "1234")
-    shown = words(listed["html"])
+    shown = words(listed["live_html"])
     for text in ("1/1 nodes running", "chief:0", "step 3/9 · loss nan", "Host host", "PID 7", "TensorBoard of mnist"):
         assert text in shown
     assert shown.count("TensorBoard of mnist") == 1, "that of the other cannot be opened"
@@ -105,9 +104,13 @@ def test_the_live_clusters_of_all_kernels_are_listed_without_their_sockets(url, 
 
 
 def ended_in(run_dir, url):
-    listed = json.loads(ask(f"{url}tfos-lab/runs")[2])
+    listed = json.loads(ask(f"{url}tfos-lab/clusters")[2])
     [run] = [run for run in listed["runs"] if run["id"] == run_dir.name]
-    return {**run, "tensorboard": "TensorBoard of" in listed["html"], "is_listed": str(run_dir) in listed["html"]}
+    return {
+        **run,
+        "tensorboard": "TensorBoard of" in listed["ended_html"],
+        "is_listed": str(run_dir) in listed["ended_html"],
+    }
 
 
 def test_runs_that_have_ended_are_listed_also_after_their_clusters_have_gone(url, publish, folder, node):
@@ -123,10 +126,9 @@ def test_runs_that_have_ended_are_listed_also_after_their_clusters_have_gone(url
     assert (ended_in(run_dir, url)["id"], ended_in(run_dir, url)["tensorboard"]) == ("mnist-1", False)
 
 
-def test_asking_for_the_lists_does_not_keep_the_server_alive(url):
+def test_asking_for_the_list_does_not_keep_the_server_alive(url):
     before = json.loads(ask(f"{url}api/status")[2])["last_activity"]
     ask(f"{url}tfos-lab/clusters")
-    ask(f"{url}tfos-lab/runs")
     assert json.loads(ask(f"{url}api/status")[2])["last_activity"] == before
 
 

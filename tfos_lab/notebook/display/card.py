@@ -54,25 +54,32 @@ def traits(view: ClusterView, now_s: float, table: LiveTable, run_dir: str, log_
     """
     shown = summary.with_endings(view)
     places, nodes = shown.places, listed(shown).nodes
+    ordered = sorted(nodes, key=lambda node: places[node.name])
     beside = {
         "id": shown.cluster_id,
         "name": shown.name,
         "state": shown.state.value,
         "ended": shown.state.ended,
         "run_dir": run_dir,
-        "rows": [
-            {
-                "node": node.name,
-                "place": places[node.name],
-                "hue": hue_at(places[node.name]),
-                "log": log_of(node.name) or "",
-                "state": node.state.value,
-                "ended": node.state.ended,
-            }
-            for node in nodes
-        ],
+        "hues": {node.name: hue_at(places[node.name]) for node in nodes},
     }
-    return {**parts(view, now_s, table), "view": beside}
+    return {**parts(view, now_s, table), "tabs": _tabs(ordered, log_of), "view": beside}
+
+
+def _tabs(nodes: Sequence[NodeView], log_of: Linker) -> Html:
+    """Return what readers choose a log by: that of all nodes, or of one."""
+    tabs = [
+        _tab(node.name, node.name, log_of(node.name), data_state=node.state, data_going=not node.state.ended)
+        for node in nodes
+    ]
+    return join(_tab("all", "All", None) if len(tabs) > 1 else None, *tabs)
+
+
+def _tab(value: str, text: str, log: str | None, **attributes: object) -> Html:
+    # JupyterLab's shortcuts for arrow keys are those of whatever has the focus.
+    look = {"data_log": log, "data_lm_suppress_shortcuts": "true"}
+    choice = h("input", type="radio", name="log", value=value, **look)
+    return h("label", choice, text, cls="tfos-tab", data_key=value, **attributes)
 
 
 def parts(view: ClusterView, now_s: float, table: LiveTable) -> dict[str, str]:

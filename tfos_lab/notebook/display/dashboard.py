@@ -207,6 +207,7 @@ class DashboardWidget(anywidget.AnyWidget):
     charts = traitlets.Unicode().tag(sync=True)
     shown = traitlets.Unicode().tag(sync=True)
     stacks = traitlets.Unicode().tag(sync=True)
+    tabs = traitlets.Unicode().tag(sync=True)
     view = traitlets.Dict().tag(sync=True)
     display_key = traitlets.Unicode().tag(sync=True)
     blocking = traitlets.Bool(default_value=True).tag(sync=True)
@@ -361,7 +362,7 @@ class Updates:
         whole_s = view.started_s + int(now_s - view.started_s)
         shown = traits(view, whole_s, self._table, str(self._cluster.run_dir), self._log_of)
         if is_large(view):
-            self._followed.choose(row["node"] for row in shown["view"]["rows"])
+            self._followed.choose(shown["view"]["hues"])
         return shown
 
     def _log_of(self, node: str) -> str | None:

@@ -18,15 +18,14 @@ def _jupyter_server_extension_points() -> list[dict[str, str]]:
 def _load_jupyter_server_extension(server: Any) -> None:
     """Add the routes; called by the Jupyter server at its start."""
     from tfos_lab.core import cluster_records
-    from tfos_lab.notebook.server.cluster_handlers import ClustersHandler, RecordedRuns, RunsHandler, StopHandler
+    from tfos_lab.notebook.server.cluster_handlers import ClustersHandler, RecordedRuns, StopHandler
     from tfos_lab.notebook.server.tensorboard_handlers import TensorBoardEntryHandler, TensorBoardHandler, Tickets
 
     root = re.escape(server.web_app.settings["base_url"].rstrip("/")) + "/tfos-lab"
-    tickets, runs = Tickets(), RecordedRuns()
+    tickets = Tickets()
     routes = [
-        (rf"{root}/clusters", ClustersHandler, {"runs": runs}),
+        (rf"{root}/clusters", ClustersHandler, {"runs": RecordedRuns()}),
         (rf"{root}/clusters/([^/]+)/stop", StopHandler, {}),
-        (rf"{root}/runs", RunsHandler, {"runs": runs}),
         (rf"{root}/tb/([^/]+)/?", TensorBoardEntryHandler, {"tickets": tickets}),
         (rf"{root}/tb/([^/]+)/~([0-9a-f]+)(/.*)", TensorBoardHandler, {"tickets": tickets}),
     ]

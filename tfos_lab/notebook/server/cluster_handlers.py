@@ -1,6 +1,6 @@
 """The clusters of all kernels, and ended runs: lists them, and stops a cluster even while its kernel is busy.
 
-The lists hold what pages go by (``extensions/jupyterlab/src/api.ts`` has their types), and as HTML what the panel
+The list holds what pages go by (``extensions/jupyterlab/src/api.ts`` has their types), and as HTML what the panel
 shows; no paths of sockets.
 """
 
@@ -22,7 +22,6 @@ from jupyter_server.base.handlers import APIHandler
 from tornado import web
 
 from tfos_lab.core import cluster_records
-from tfos_lab.core.cluster_records import ClusterRecord
 from tfos_lab.driver.run_dir import RunDir
 from tfos_lab.driver.runs.read import read_run
 from tfos_lab.driver.runs.run import Run
@@ -30,10 +29,15 @@ from tfos_lab.notebook.server import panel
 from tfos_lab.notebook.server.panel import Listed
 
 MAX_RUNS = 20
+# Runs that came and went between two looks appear within this time.
+_LOOK_EVERY_S = 15.0
 
 
-class _ListHandler(APIHandler):
-    """Answers what pages ask again and again; the disk may be slow, and is read by another thread."""
+class ClustersHandler(APIHandler):
+    """``GET tfos-lab/clusters``: the live clusters, oldest first, and the runs that ended last, the newest first.
+
+    Pages ask again and again; the disk may be slow, and is read by another thread.
+    """
 
     auth_resource = "kernels"
     # A page that is left open must not keep a server alive that is stopped when nobody uses it.
@@ -43,45 +47,26 @@ class _ListHandler(APIHandler):
         """Receive the arguments of the route."""
         self._runs = runs
 
-    async def open_notebooks(self) -> OpenNotebooks:
-        """Return the notebooks of this server's kernels."""
-        root = str(getattr(self.contents_manager, "root_dir", ""))
+    @web.authenticated
+    @authorized
+    async def get(self) -> None:
+        """List them; times are seconds since the epoch."""
         sessions: Any = self.session_manager
-        return OpenNotebooks(await sessions.list_sessions(), root)
-
-    def answer(self, listed: dict[str, Any]) -> None:
-        """Send a list."""
+        root = str(getattr(self.contents_manager, "root_dir", ""))
+        notebooks = OpenNotebooks(await sessions.list_sessions(), root)
+        living, ended = await asyncio.to_thread(self._runs.look, frozenset(notebooks.run_folders()))
+        shown = {record.id for record in cluster_records.find_all() if record.tensorboard}
+        live, past = ([Listed(run, notebooks.of(run), run.id in shown) for run in runs] for runs in (living, ended))
+        now_s = time.time()
+        listed = {
+            "now_s": now_s,
+            "clusters": [_cluster(one, notebooks.kernel_state(one.run.record.process.kernel_id)) for one in live],
+            "runs": [_ended(one, now_s) for one in past],
+            "live_html": str(panel.live_html(live, now_s)),
+            "ended_html": str(panel.ended_html(past, now_s)),
+        }
         self.set_header("Cache-Control", "no-store")
         self.finish(msgspec.json.encode(listed))
-
-
-class ClustersHandler(_ListHandler):
-    """``GET tfos-lab/clusters``: the live clusters, oldest first."""
-
-    @web.authenticated
-    @authorized
-    async def get(self) -> None:
-        """List the clusters; times are seconds since the epoch."""
-        notebooks = await self.open_notebooks()
-        living, now_s = await asyncio.to_thread(self._runs.live), time.time()
-        listed = [Listed(run, notebooks.of(run), bool(record.tensorboard)) for record, run in living]
-        clusters = [_cluster(one, notebooks.kernel_state(one.run.record.process.kernel_id)) for one in listed]
-        self.answer({"now_s": now_s, "clusters": clusters, "html": str(panel.live_html(listed, now_s))})
-
-
-class RunsHandler(_ListHandler):
-    """``GET tfos-lab/runs``: the runs that ended last, the newest first, at most `MAX_RUNS`."""
-
-    @web.authenticated
-    @authorized
-    async def get(self) -> None:
-        """List the runs, without those of folders that nothing refers to any more."""
-        notebooks = await self.open_notebooks()
-        runs = await asyncio.to_thread(self._runs.ended, list(notebooks.run_folders()), MAX_RUNS)
-        shown = {record.id for record in cluster_records.find_all() if record.tensorboard}
-        listed, now_s = [Listed(run, notebooks.of(run), run.id in shown) for run in runs], time.time()
-        ended = [_ended(one, now_s) for one in listed]
-        self.answer({"runs": ended, "html": str(panel.ended_html(listed, now_s))})
 
 
 class StopHandler(APIHandler):
@@ -193,32 +178,38 @@ class RecordedRuns:
         self._lock = threading.Lock()
         self._folders: set[Path] = set()
         self._read: dict[Path, tuple[_Found, Run | None]] = {}
+        self._ended: list[Run] = []
+        self._seen: tuple[set[str], frozenset[Path]] | None = None
+        self._due_s = 0.0
 
-    def live(self) -> list[tuple[ClusterRecord, Run]]:
-        """Return the clusters that have not ended, oldest first; their folders are looked through from now on."""
-        with self._lock:
-            living = []
-            for record in cluster_records.find_all():
-                run = self._run_in(Path(record.run_dir))
-                if run is not None and run.id == record.id and run.live:
-                    living.append((record, run))
-                    self._folders.add(run.run_dir.parent)
-            return sorted(living, key=lambda one: one[1].started_s)
+    def look(self, folders: frozenset[Path]) -> tuple[list[Run], list[Run]]:
+        """Return the live runs, oldest first, and at most `MAX_RUNS` that have ended, the one that did so last first.
 
-    def ended(self, folders: Iterable[Path], limit: int) -> list[Run]:
-        """Return at most ``limit`` runs, the one that ended last first.
-
-        Folders that are not there, and records that are damaged or of a later version, are left out. ``folders`` are
-        looked through from now on; they need not be there yet.
+        Folders that are not there, and records that are damaged or of a later version, are left out. ``folders``, which
+        need not be there yet, and those of live runs are looked through from now on: now and then, and when a run has
+        ended.
         """
         with self._lock:
-            self._folders.update(folders)
-            # Some of the newest may not have ended, or be no runs.
-            newest = heapq.nlargest(2 * limit, _records_in(self._folders))
-            runs = [run for found in newest if (run := self._run_in(found.run_dir)) is not None and not run.live]
-            kept = {found.run_dir for found in newest}
-            self._read = {path: read for path, read in self._read.items() if path in kept}
-            return heapq.nlargest(limit, runs, key=lambda run: run.ended_s or 0.0)
+            living = self._live()
+            self._folders.update(folders, (run.run_dir.parent for run in living))
+            seen = {run.id for run in living}, folders
+            if seen != self._seen or time.monotonic() >= self._due_s:
+                self._seen, self._due_s = seen, time.monotonic() + _LOOK_EVERY_S
+                self._ended = self._look_through()
+            return living, self._ended
+
+    def _live(self) -> list[Run]:
+        runs = ((record.id, self._run_in(Path(record.run_dir))) for record in cluster_records.find_all())
+        living = [run for name, run in runs if run is not None and run.id == name and run.live]
+        return sorted(living, key=lambda run: run.started_s)
+
+    def _look_through(self) -> list[Run]:
+        # Some of the newest may not have ended, or be no runs.
+        newest = heapq.nlargest(2 * MAX_RUNS, _records_in(self._folders))
+        runs = [run for found in newest if (run := self._run_in(found.run_dir)) is not None and not run.live]
+        kept = {found.run_dir for found in newest}
+        self._read = {path: read for path, read in self._read.items() if path in kept}
+        return heapq.nlargest(MAX_RUNS, runs, key=lambda run: run.ended_s or 0.0)
 
     def _run_in(self, run_dir: Path) -> Run | None:
         found = _find(run_dir)

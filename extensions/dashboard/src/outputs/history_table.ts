@@ -2,7 +2,7 @@
 // whose row is pressed. Stands in the output itself, without a kernel; where scripts do not run, rows still unfold.
 
 import { element } from "../dom";
-import { whenMounted } from "../page";
+import { whileMounted } from "../page";
 
 declare const TFOS_OPTIONS: { element: string };
 
@@ -58,4 +58,7 @@ function textOf(body: HTMLElement): string {
   return [...body.querySelectorAll("tr:not(.tfos-more-row)")].map((row) => row.textContent).join(" ").toLowerCase();
 }
 
-whenMounted(TFOS_OPTIONS.element, 5000, (box) => enliven(box.querySelector("table") as HTMLTableElement));
+void whileMounted(TFOS_OPTIONS.element, (box) => {
+  enliven(box.querySelector("table") as HTMLTableElement);
+  return 0;
+});

@@ -1,10 +1,13 @@
-// The top of the card, which Python draws: here its links get the addresses of this page's server, and Stop is pressed.
+// A view of the card: the parts that Python draws are put in, their links get the addresses of this page's server, and what
+// is pressed in them is done.
 
 import { element, formatClock, setAttribute, setText } from "./dom";
+import { Logs } from "./logs";
 import type { Model } from "./model";
 import { isDark, requestStop, serverUrl } from "./page";
 import { Part, asLost } from "./parts";
 import type { Store } from "./store";
+import { Tips } from "./tips";
 
 /** A kernel that sends nothing for so long is silent: it sends something every few seconds. */
 const SILENT_S = 20;
@@ -12,60 +15,91 @@ const SILENT_S = 20;
 /** After so long without an end, Stop may be pressed again: a second interrupt forces. */
 const FORCE_AFTER_MS = 4000;
 
+/** The kernel answers within a few seconds, if messages reach it at all while a cell runs. */
+const STACKS_PATIENCE_MS = 15_000;
+
 /** JupyterLab's extension handles this event and opens a tab of its own; elsewhere the link opens one of the browser. */
 const OPEN_TENSORBOARD = "tfos-lab:open-tensorboard";
 
+const NO_ANSWER = "No answer from the kernel within 15 s: it may take no messages while the cell runs.";
 const UNSERVED =
   "TensorBoard cannot be opened from here: this Jupyter server runs without tfos_lab's extension. Restart it; if that " +
   "does not help, tfos-lab doctor says why.";
 
-export class Header {
+export class Card {
+  // Jupyter's one-letter shortcuts (and its arrow keys) must not act on the cell while focus is in here.
+  readonly el = element("div", { class: "tfos tfos-live", "data-lm-suppress-shortcuts": "true" });
+  readonly logs: Logs;
   private readonly head: Part;
-  private readonly course: Part;
+  private readonly nodes: Part;
+  private readonly charts: Part;
+  private readonly stacks: Part;
+  private readonly others: Part[];
+  private readonly tips: Tips;
   private readonly reason = element("div", { class: "tfos-reason", hidden: true });
   private readonly silence = element("div", { class: "tfos-silence", hidden: true });
   private readonly unserved = element("div", { class: "tfos-unserved", role: "note", hidden: true }, UNSERVED);
-  readonly el: HTMLElement;
-  private asked = false;
+  private readonly unanswered = element("div", { class: "tfos-notice", hidden: true }, NO_ANSWER);
+  private readonly clock = setInterval(() => this.tick(), 1000);
   private waitsForStop: ReturnType<typeof setTimeout> | undefined;
+  private waitsForStacks: ReturnType<typeof setTimeout> | undefined;
+  private hasAsked = false;
 
   constructor(
     private readonly store: Store,
     private readonly model: Model,
   ) {
     this.head = new Part(model, "head", element("div", { class: "tfos-top-line" }));
-    this.course = new Part(model, "course", element("div"));
-    this.head.el.addEventListener("click", (event) => this.press(event));
-    this.el = element("div", { class: "tfos-top" }, this.head.el, this.reason, this.silence, this.unserved, this.course.el);
+    this.nodes = new Part(model, "nodes", element("div", { class: "tfos-nodes" }));
+    this.charts = new Part(model, "charts", element("div"));
+    this.stacks = new Part(model, "stacks", element("div"));
+    const course = new Part(model, "course", element("div"));
+    const shown = new Part(model, "shown", element("div"));
+    this.others = [this.nodes, course, shown];
+    this.tips = new Tips(this.charts.el, element("div", { class: "tfos-all-charts" }));
+    this.logs = new Logs(store, model);
+    const top = [this.head.el, this.reason, this.silence, this.unserved, course.el];
+    const stacks = element("div", { class: "tfos-all-stacks" }, this.stacks.el, this.unanswered);
+    this.el.append(element("div", { class: "tfos-top" }, ...top), this.nodes.el, stacks, this.tips.el, shown.el, this.logs.el);
+    this.el.addEventListener("click", (event) => this.press(event));
+    this.update();
   }
 
-  /** A lost run stays as it was. */
+  /** Shows the run as it is now; a lost one stays as it was. */
   update(): void {
-    const { lostReason } = this.store;
+    const { lostReason, view } = this.store;
+    setAttribute(this.el, "data-state", view.state);
+    this.logs.update();
     if (!lostReason) {
       this.head.update();
-      this.course.update();
       this.showActions();
+      for (const part of this.others) part.update();
+      if (this.charts.update()) this.tips.update();
+      if (this.stacks.update()) this.endStacks(true);
     } else if (this.reason.hidden) {
       this.reason.hidden = false;
       setText(this.reason, lostReason);
       asLost(this.head.el);
-      this.head.el.querySelector("[data-do=stop]")?.remove();
+      asLost(this.nodes.el);
     }
     this.tick();
   }
 
+  close(): void {
+    clearInterval(this.clock);
+    clearTimeout(this.waitsForStop);
+    clearTimeout(this.waitsForStacks);
+    this.logs.close();
+    this.el.remove();
+  }
+
   /** Once a second: how long the kernel has been silent. */
-  tick(): void {
+  private tick(): void {
     const { store } = this;
     this.silence.hidden = store.silentS() < SILENT_S;
     if (this.silence.hidden) return;
     const since = formatClock(new Date(store.lastMessageS * 1000));
     setText(this.silence, `No word from the kernel since ${since}: shown is how the run was then. Logs: ${store.view.run_dir}`);
-  }
-
-  close(): void {
-    clearTimeout(this.waitsForStop);
   }
 
   private showActions(): void {
@@ -85,22 +119,29 @@ export class Header {
 
   /** Asks whether anything answers at TensorBoard's address: our extension redirects there, or says why not. */
   private async askOnce(address: URL): Promise<void> {
-    if (this.asked) return;
-    this.asked = true;
+    if (this.hasAsked) return;
+    this.hasAsked = true;
     try {
       const answer = await fetch(address, { credentials: "same-origin", cache: "no-store", redirect: "manual" });
       this.unserved.hidden = answer.type === "opaqueredirect" || answer.headers.has("X-Tfos-Lab");
     } catch {
-      this.asked = false; // the server is away: asked again with the next change
+      this.hasAsked = false; // the server is away: asked again with the next change
     }
   }
 
+  // ---- what is pressed ------------------------------------------------------------------------------------------------
+
   private press(event: MouseEvent): void {
-    switch ((event.target as Element).closest<HTMLElement>("[data-do]")?.dataset["do"]) {
+    const pressed = (event.target as Element).closest<HTMLElement>("[data-do]");
+    switch (pressed?.dataset["do"]) {
       case "stop":
         return this.stop();
       case "tensorboard":
         return this.openTensorBoard(event);
+      case "log":
+        return this.logs.select(pressed.closest("tr")?.dataset["key"] ?? "");
+      case "stacks":
+        if (pressed.getAttribute("aria-disabled") !== "true") this.askStacks(pressed.dataset["node"] ?? "");
     }
   }
 
@@ -119,5 +160,17 @@ export class Header {
     const { id, name } = this.store.view;
     const asked = new CustomEvent(OPEN_TENSORBOARD, { detail: { id, name }, cancelable: true });
     if (!document.dispatchEvent(asked)) event.preventDefault();
+  }
+
+  /** Python draws the button as pressed as soon as the kernel asks the node, and the stacks when they are there. */
+  private askStacks(node: string): void {
+    clearTimeout(this.waitsForStacks);
+    this.waitsForStacks = setTimeout(() => this.endStacks(false), STACKS_PATIENCE_MS);
+    this.model.send({ kind: "stacks", node });
+  }
+
+  private endStacks(areThere: boolean): void {
+    clearTimeout(this.waitsForStacks);
+    this.unanswered.hidden = areThere;
   }
 }
