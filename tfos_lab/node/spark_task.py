@@ -6,12 +6,15 @@ import contextlib
 import functools
 import importlib.util
 import itertools
+import json
 import os
 import select
+import shutil
 import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 
 from tfos_lab.core.environments import this_platform, unpacked_environment
 from tfos_lab.core.gpu_shares import EQUAL
-from tfos_lab.core.package_versions import misfits
+from tfos_lab.core.package_versions import compared_versions, misfits
 from tfos_lab.core.processes import adopt_orphans
 from tfos_lab.errors import ExecutorMismatch, LaunchFailed, NodeFailed
 from tfos_lab.node.gpus import visible_gpus
@@ -33,6 +36,8 @@ from tfos_lab.node.resources import resource_environ
 REQUIRED = ("tensorflow", "pyarrow", "msgspec")
 # How often a fork server is looked at that does not say how its agent has ended.
 _POLL_S = 0.1
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the kernel's own folder, looked at only
+_CONNECT_TIMEOUT_S = 3.0
 # Prefixes of variables that Spark sets for its Python worker only.
 _WORKER_ONLY = ("PYTHON_WORKER_FACTORY", "SPARK_AUTH", "PYTHON_UNIX_DOMAIN", "SPARK_JOB_ARTIFACT", "PYSPARK_RUNTIME")
 
@@ -95,13 +100,58 @@ def node_task(
     yield pa.RecordBatch.from_pydict({"rank": [rank], "ended": [ended]})
 
 
-def inspect_task(batches: Iterable[pa.RecordBatch], owner: str, extra_env: dict[str, str]) -> Iterator[pa.RecordBatch]:
-    """The body of the task that inspects and warms an executor; yields one record of facts."""
+def inspect_task(
+    batches: Iterable[pa.RecordBatch], owner: str, extra_env: dict[str, str], questions: Mapping[str, str | int] | None
+) -> Iterator[pa.RecordBatch]:
+    """The body of the task that inspects and warms an executor; yields one record: its facts as a JSON object.
+
+    They are those of `tfos_lab.launchers.spark.executors.ExecutorFacts`.
+
+    Parameters
+    ----------
+    batches : iterable of pyarrow.RecordBatch
+        Spark's input, which says nothing.
+    owner : str
+        The owner of the executor's fork servers.
+    extra_env : dict of str to str
+        The user's variables, which choose the fork server to warm.
+    questions : mapping, optional
+        Those of the doctor: ``probe``, a file to look for; ``host``, ``port`` and ``token``: where the driver listens,
+        and what it answers.
+    """
     import pyarrow as pa
 
     for _ in batches:
         pass
-    yield pa.RecordBatch.from_pylist([inspect_and_warm(owner, extra_env)])
+    facts = {**inspect_and_warm(owner, extra_env), **(_answers_to(questions) if questions else {})}
+    yield pa.RecordBatch.from_pylist([{"facts": json.dumps(facts)}])
+
+
+def _answers_to(questions: Mapping[str, str | int]) -> dict[str, object]:
+    shared_memory_bytes, unreachable = None, ""
+    with contextlib.suppress(OSError):
+        shared_memory_bytes = shutil.disk_usage(_SHARED_MEMORY).free
+    if questions["token"]:
+        unreachable = _why_unreachable(str(questions["host"]), int(questions["port"]), str(questions["token"]))
+    return {
+        "clock_s": time.time(),
+        "versions": compared_versions(),
+        "shared_memory_bytes": shared_memory_bytes,
+        "sees_probe": os.access(str(questions["probe"]), os.R_OK),
+        "unreachable": unreachable,
+    }
+
+
+def _why_unreachable(host: str, port: int, token: str) -> str:
+    """Return why this host cannot connect to the driver's, or "" if the driver has answered."""
+    received = b""
+    try:
+        with socket.create_connection((host, port), _CONNECT_TIMEOUT_S) as connection:
+            while len(received) < len(token) and (data := connection.recv(len(token) - len(received))):
+                received += data
+    except OSError as error:
+        return error.strerror or str(error)
+    return "" if received == token.encode() else "another program answers there"
 
 
 def _nodes_that_share(context: TaskContext, wanted: list[int | None]) -> int:

@@ -64,7 +64,7 @@ def examine(spark: SparkSession | None = None) -> list[Finding]:
     """Run all checks; returns the findings in the order in which problems are best fixed.
 
     Every check has a limit of its own, and those of this machine run side by side, so that all are done in half a
-    minute whatever hangs. YARN and Kubernetes have a minute to grant executors.
+    minute whatever hangs. A new session has a minute to get its executors.
 
     Parameters
     ----------

@@ -13,13 +13,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
-from tfos_lab.core.code_archive import make_task
 from tfos_lab.core.environments import Environment, this_platform
 from tfos_lab.core.listener import PORT_VARIABLE, listening_ports
 from tfos_lab.core.package_versions import compared_versions, differing
@@ -29,9 +27,9 @@ from tfos_lab.driver.doctor.checks import Finding, alias_of, dotted
 from tfos_lab.driver.pack import Inventory, read_manifest
 from tfos_lab.errors import ConfigError, TfosError
 from tfos_lab.launchers.spark import session as spark_session
-from tfos_lab.launchers.spark.executors import collect_from_executors
+from tfos_lab.launchers.spark.executors import ExecutorFacts, inspect_executors
 from tfos_lab.launchers.spark.session import HOST_VARIABLE
-from tfos_lab.launchers.spark.slots import Slots, slots_of
+from tfos_lab.launchers.spark.slots import Slots, await_slots
 from tfos_lab.texts import format_count
 
 if TYPE_CHECKING:
@@ -41,12 +39,6 @@ if TYPE_CHECKING:
 # ---- the session ----------------------------------------------------------------------------------------------------
 
 
-# Executors of a new session take some seconds to come, and longer where a queue grants them; tasks of a cluster that
-# has ended take a moment to leave.
-_COMING_S = 20.0
-_GRANTED_S = 60.0
-_LEAVING_S = 1.0
-_POLL_S = 0.1
 _DAEMON, _OURS = "spark.python.daemon.module", "tfos_lab.spark_daemon"
 
 
@@ -61,24 +53,9 @@ def check_session(session: SparkSession | None) -> list[Finding]:
     master = spark_session.master_of(session) or "Spark Connect"
     if spark_session.is_local(session):
         return [Finding("Spark session", ok=True, found=f"{master}: nodes run as processes of this machine")]
-    slots = None if spark_session.allocates_dynamically(session) else slots_soon(session)
-    findings = [check_slots(master, slots), *check_archive(session), *check_books(session, master)]
+    findings = [check_slots(master, await_slots(session, 1)), *check_archive(session), *check_books(session, master)]
     # A job would wait for a slot, and this check with it.
     return [*findings, *check_executors(session)] if findings[0].ok else findings
-
-
-def slots_soon(session: SparkSession) -> Slots | None:
-    """Return the session's slots as soon as one is free, or when none is to be expected; None if Spark is silent."""
-    called_s = time.monotonic()
-    granted = spark_session.master_of(session).startswith(("yarn", "k8s"))
-    coming_s = _GRANTED_S if granted else _COMING_S
-    while True:
-        slots = slots_of(session)
-        if slots is None or slots.free:
-            return slots
-        if time.monotonic() - called_s > (_LEAVING_S if slots.total else coming_s):
-            return slots
-        time.sleep(_POLL_S)
 
 
 def check_slots(master: str, slots: Slots | None) -> Finding:
@@ -215,8 +192,16 @@ def check_executors(session: SparkSession) -> list[Finding]:
     bind_host, public_host = spark_session.driver_hosts(session)
     with answering(bind_host, public_host) as callback, probe_file(os.environ) as probe:
         called_s = time.time()
+        questions: dict[str, str | int] = {
+            "host": callback.host,
+            "port": callback.port,
+            "token": callback.token,
+            "probe": probe,
+        }
         try:
-            facts = _within(JOB_TIMEOUT_S, session, lambda tag: _reports(session, tag, callback, probe))
+            facts = _within(
+                JOB_TIMEOUT_S, session, lambda tag: inspect_executors(session, 1, {}, tag=tag, questions=questions)
+            )
         except TimeoutError:
             found = f"no report within {JOB_TIMEOUT_S:g} s: executors are there, and their Python does not start or run"
             return [Finding("executors", ok=False, found=found, advice="look at an executor's stderr in Spark's UI")]
@@ -227,34 +212,14 @@ def check_executors(session: SparkSession) -> list[Finding]:
         return judge(facts, called_s, time.time(), callback, probe)
 
 
-def _reports(session: SparkSession, tag: str, callback: Callback, probe: str) -> list[HostFacts]:
-    questions = {"host": callback.host, "port": callback.port, "token": callback.token, "probe": probe}
-    task = make_task("tfos_lab.node.host_facts", "host_facts_task", spark_session.owner_of(session), questions)
-    rows = collect_from_executors(session, 1, task, "facts string", tag=tag)
-    facts = [decode_facts(row["facts"]) for row in rows]
-    return list({(fact.host, fact.executor): fact for fact in facts}.values())
-
-
-def _within(timeout_s: float, session: SparkSession, work: Callable[[str], list[HostFacts]]) -> list[HostFacts]:
+def _within(timeout_s: float, session: SparkSession, work: Callable[[str], list[ExecutorFacts]]) -> list[ExecutorFacts]:
     """Return what ``work`` returns; after ``timeout_s``, cancel the jobs of its tag and raise TimeoutError."""
     tag = f"tfos-doctor-{secrets.token_hex(4)}"
-    ended: list[list[HostFacts] | Exception] = []
-
-    def run() -> None:
-        try:
-            ended.append(work(tag))
-        except Exception as error:  # noqa: BLE001 - raised by the caller
-            ended.append(error)
-
-    thread = threading.Thread(target=run, name="tfos-doctor-job", daemon=True)
-    thread.start()
-    thread.join(timeout_s)
-    if not ended:
+    answer = spark_session.on_a_thread(lambda: work(tag), name="tfos-doctor-job")
+    if not wait([answer], timeout_s).done:
         spark_session.cancel_tagged(session, tag)
         raise TimeoutError
-    if isinstance(ended[0], Exception):
-        raise ended[0]
-    return ended[0]
+    return answer.result()
 
 
 @contextlib.contextmanager
@@ -277,13 +242,13 @@ def probe_file(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def judge(
-    facts: Sequence[HostFacts], called_s: float, answered_s: float, callback: Callback, probe: str
+    facts: Sequence[ExecutorFacts], called_s: float, answered_s: float, callback: Callback, probe: str
 ) -> list[Finding]:
     """Return the findings for the reports of all executors.
 
     Parameters
     ----------
-    facts : sequence of HostFacts
+    facts : sequence of ExecutorFacts
         One report of each executor.
     called_s, answered_s : float
         When they were asked and when all had answered, by this machine's clock.
@@ -301,7 +266,7 @@ def judge(
     ]
 
 
-def judge_executor(fact: HostFacts) -> Finding:
+def judge_executor(fact: ExecutorFacts) -> Finding:
     """Return the finding for what one executor has installed."""
     mine = dotted(sys.version_info[:2])
     problems = [fact.problem] if fact.problem else []
@@ -315,7 +280,7 @@ def judge_executor(fact: HostFacts) -> Finding:
     return Finding(f"executor {fact.executor}".rstrip(), not problems, found, _ADVICE)
 
 
-def judge_clocks(facts: Sequence[HostFacts], called_s: float, answered_s: float) -> Finding:
+def judge_clocks(facts: Sequence[ExecutorFacts], called_s: float, answered_s: float) -> Finding:
     """Compare the executors' clocks with this one's; each was read between the call and the answer."""
     off = {}
     for fact in facts:
@@ -326,7 +291,7 @@ def judge_clocks(facts: Sequence[HostFacts], called_s: float, answered_s: float)
     return Finding("clocks", not off, found or "executors' agree with this machine's", _CLOCK_ADVICE)
 
 
-def judge_shared_memory(facts: Sequence[HostFacts]) -> Finding:
+def judge_shared_memory(facts: Sequence[ExecutorFacts]) -> Finding:
     """Find executors whose shared memory is full."""
     full = {
         fact.host: checks.shared_memory_shortage(fact.shared_memory_bytes)
@@ -337,7 +302,7 @@ def judge_shared_memory(facts: Sequence[HostFacts]) -> Finding:
     return Finding("shared memory there", not full, found or "not full", checks.SHARED_MEMORY_ADVICE)
 
 
-def judge_connection(facts: Sequence[HostFacts], callback: Callback) -> Finding:
+def judge_connection(facts: Sequence[ExecutorFacts], callback: Callback) -> Finding:
     """Find executors that cannot connect to this machine as nodes have to."""
     blocked = {fact.host: fact.unreachable for fact in facts if fact.unreachable}
     where = f"{callback.host}:{callback.port}"
@@ -345,7 +310,7 @@ def judge_connection(facts: Sequence[HostFacts], callback: Callback) -> Finding:
     return Finding("way back", not blocked, found or f"executors can connect to {where}", unreachable_advice(callback))
 
 
-def judge_run_folder(facts: Sequence[HostFacts], probe: str) -> Finding:
+def judge_run_folder(facts: Sequence[ExecutorFacts], probe: str) -> Finding:
     """Find executors that do not see the folder of runs."""
     blind = sorted({fact.host for fact in facts if not fact.sees_probe})
     folder = Path(probe).parent
@@ -355,52 +320,6 @@ def judge_run_folder(facts: Sequence[HostFacts], probe: str) -> Finding:
     )
     found = f"not on {', '.join(blind)}" if blind else "executors see it, too"
     return Finding("shared folder", not blind, f"{folder}: {found}", advice)
-
-
-class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """One executor's report, made by `tfos_lab.node.host_facts`.
-
-    Attributes
-    ----------
-    host, executor : str
-        The host's name, and Spark's id of the executor.
-    python : str
-        The minor version of its Python, such as ``"3.11"``.
-    problem : str
-        Why no node can run there, as half a sentence; "" if one can.
-    platform, environment : str
-        System and processor; the manifest of the archive that its Python is from, or "".
-    gpus : str
-        GPUs of the host, separated by commas.
-    versions : dict of str to str
-        Versions of the packages in `tfos_lab.core.package_versions.COMPARED`, those that are installed.
-    clock_s : float
-        What its clock showed, in seconds since the epoch.
-    shared_memory_bytes : int or None
-        Free bytes of /dev/shm; None where there is none.
-    unreachable : str
-        Why it cannot connect to the driver's machine; "" if it can, or was not asked to.
-    sees_probe : bool
-        Whether it finds the file that the driver has made in the run folder.
-    """
-
-    host: str
-    python: str
-    clock_s: float
-    executor: str = ""
-    problem: str = ""
-    platform: str = ""
-    environment: str = ""
-    gpus: str = ""
-    versions: dict[str, str] = {}
-    shared_memory_bytes: int | None = None
-    unreachable: str = ""
-    sees_probe: bool = True
-
-
-def decode_facts(text: str) -> HostFacts:
-    """Read a report; raises `msgspec.ValidationError` if it is none."""
-    return msgspec.json.decode(text, type=HostFacts)
 
 
 # ---- the way from executors to this machine -------------------------------------------------------------------------

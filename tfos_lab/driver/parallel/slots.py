@@ -215,7 +215,7 @@ def _gpu_runs(spark: SparkSession, per_run: int) -> int | None:
     """Return for how many nodes the executors' GPUs are enough; None if they want none, or Spark assigns them."""
     if not per_run or gpus_per_task(spark) is not None:
         return None
-    there = {fact["host"]: len(devices_in(fact["gpus"])) for fact in inspect_executors(spark, 1, {})}
+    there = {fact.host: len(devices_in(fact.gpus)) for fact in inspect_executors(spark, 1, {})}
     runs = sum(count // per_run for count in there.values())
     if not runs:
         hosts = ", ".join(f"{host} has {count}" for host, count in sorted(there.items()))

@@ -248,15 +248,7 @@ def while_server_answers(spark: SparkSession, ask: Callable[[], T], *, name: str
     """
     if not is_connect(spark):
         return ask()
-    answer: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            answer.set_result(ask())
-        except BaseException as error:  # noqa: BLE001 - whoever waits raises it
-            answer.set_exception(error)
-
-    threading.Thread(target=run, name=name, daemon=True).start()
+    answer = on_a_thread(ask, name=name)
     before = ""
     while True:
         if wait([answer], _ANSWER_S).done:
@@ -266,6 +258,20 @@ def while_server_answers(spark: SparkSession, ask: Callable[[], T], *, name: str
             ask_no_more(spark)
             raise NoSession(reason=lost, advice=ADVICE)
         before = lost
+
+
+def on_a_thread(ask: Callable[[], T], *, name: str) -> Future[T]:
+    """Ask Spark something on a thread that nobody has to wait for; its result, or its error, is in the future."""
+    answer: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(ask())
+        except BaseException as error:  # noqa: BLE001 - whoever waits raises it
+            answer.set_exception(error)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return answer
 
 
 def ask_no_more(spark: SparkSession) -> None:
