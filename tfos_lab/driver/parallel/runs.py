@@ -369,18 +369,15 @@ class ParallelRuns:
 
     def _begin(self, entry: RunEntry) -> RunTry:
         index = entry.index
-        extra_env = self._slots.environ(index, entry.slots)
         part = self.files.make_part(f"{index}.{entry.tries}" if entry.tries > 1 else str(index))
         self.parts[index] = part
-        one = self._tries[index] = RunTry(self, index, lambda: self._make_cluster(index, part, extra_env))
+        one = self._tries[index] = RunTry(self, index, lambda: self._make_cluster(index, part))
         return one
 
-    def _make_cluster(self, index: int, part: RunDir, extra_env: dict[str, str]) -> Cluster:
+    def _make_cluster(self, index: int, part: RunDir) -> Cluster:
         """Return the cluster of a run's next try, which is not launched yet."""
         config = self.config_of(index)
-        if extra_env:
-            config = dataclasses.replace(config, env={**config.env, **extra_env}, gpus=None)
-        elif config.gpus is None:
+        if config.gpus is None:
             config = dataclasses.replace(config, gpus=ALL)  # else the first run would take all
         map_fun, args = self.call_of(index)
         return Cluster(
@@ -415,7 +412,6 @@ class ParallelRuns:
     def _record(self, index: int, ending: Ending) -> None:
         with self._changed:
             self._nodes[index] = self._tries.pop(index).node()
-            self._slots.release(index)
             self._take(index, ending, time.time())
             entry = self.state.entries[index]
             if entry.state.ended:

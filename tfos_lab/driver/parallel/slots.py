@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from tfos_lab.launchers.capacity import cores, room
 from tfos_lab.launchers.spark import session as spark_session
 from tfos_lab.launchers.spark.executors import inspect_executors
 from tfos_lab.launchers.spark.slots import await_slots, gpus_per_task, slots_of
-from tfos_lab.node.gpus import VISIBLE, GpuLocks, devices_in, free_gpus, visible_gpus
+from tfos_lab.node.gpus import devices_in, free_gpus, visible_gpus
 from tfos_lab.texts import format_count
 
 if TYPE_CHECKING:
@@ -66,13 +65,6 @@ class Slots(ABC):
         """Return how many slots one run may take at most; None if their number changes, or is not known."""
         return self.total if self.limit is None else min(self.total, self.limit)
 
-    def environ(self, index: int, slots: int = 1) -> dict[str, str]:  # noqa: ARG002 - a hook
-        """Return further environment variables for a run that begins, which takes what they stand for."""
-        return {}
-
-    def release(self, index: int) -> None:  # noqa: B027 - a hook
-        """A run has ended, and gives back what it took."""
-
 
 class MachineSlots(Slots):
     """This machine: a slot for each core, or for each task slot of a local session; and GPUs, if each run has some.
@@ -108,7 +100,6 @@ class MachineSlots(Slots):
         super().__init__(limit, min(fits, limit or max(default or cores(), largest)))
         self._gpus = visible_gpus() if gpus else []
         self._per_run = gpus or 0
-        self._taken: dict[int, GpuLocks] = {}
         if gpus:
             if gpus > len(self._gpus):
                 raise ConfigError(
@@ -116,24 +107,10 @@ class MachineSlots(Slots):
                 )
             self.total = min(self.total, len(self._gpus) // gpus)
 
-    def _free(self, taken: int, launching: int, wanted: int) -> int:
+    def _free(self, taken: int, launching: int, wanted: int) -> int:  # noqa: ARG002
         free = self.total - taken
-        if not self._per_run:
-            return free
-        # Others may hold some, and those that launch may not have taken theirs yet, unless `environ` has.
-        return min(free, len(free_gpus(self._gpus)) // self._per_run - (launching if wanted > 1 else 0))
-
-    def environ(self, index: int, slots: int = 1) -> dict[str, str]:
-        """Take GPUs for a run of one node; the nodes of a larger one take theirs themselves."""
-        if not self._per_run or slots > 1:
-            return {}
-        self._taken[index] = locks = GpuLocks(os.environ)
-        return {VISIBLE: ",".join(locks.claim(self._per_run, self._gpus))}
-
-    def release(self, index: int) -> None:
-        """Give a run's GPUs to others."""
-        if index in self._taken:
-            self._taken.pop(index).close()
+        # Others may hold some GPUs, and nodes that launch may not have taken theirs yet.
+        return min(free, len(free_gpus(self._gpus)) // self._per_run - launching) if self._per_run else free
 
 
 class SparkSlots(Slots):
