@@ -20,7 +20,7 @@ from tfos_lab.driver.script.versions import Versions
 from tfos_lab.driver.start import make_cluster
 from tfos_lab.errors import ConfigError, NoSession
 from tfos_lab.launchers.spark.session import active_session
-from tfos_lab.node.script.program import SentScript, run_sent_script
+from tfos_lab.node.script import SentScript, run_sent_script
 from tfos_lab.texts import first_line
 
 if TYPE_CHECKING:
