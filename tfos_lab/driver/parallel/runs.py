@@ -22,6 +22,7 @@ from tfos_lab.data.session_stores import stores_of
 from tfos_lab.driver.bus import Bus
 from tfos_lab.driver.cluster import Cluster
 from tfos_lab.driver.history import History
+from tfos_lab.driver.logs.writer import read_log, read_logs
 from tfos_lab.driver.parallel.slots import Slots
 from tfos_lab.driver.parallel.state import ParallelResults, ParallelState, RunEntry, short
 from tfos_lab.driver.parallel.tries import Ended, Ending, Fatal, Feed, Returned, RunTry, node_specs_of
@@ -544,9 +545,9 @@ class ParallelRuns:
     def logs(self, node: str | None = None, tail: int | None = None) -> str:
         """Return what a run's last try has printed, or each run's, with its name before each line."""
         if node is not None:
-            return _last_lines(self.log_path(node), tail)
+            return read_log(self.log_path(node), tail)
         names = [self.name_of(entry.index) for entry in self.state.entries]
-        return "".join(f"[{name}] {line}" for name in names for line in self.logs(name, tail).splitlines(keepends=True))
+        return read_logs({name: self.log_path(name) for name in names}, tail)
 
     def log_path(self, node: str) -> Path:
         """Return the log file of the leading node of a run's last try; raises KeyError for an unknown run."""
@@ -582,10 +583,3 @@ class ParallelRuns:
 def _going_state(state: NodeState) -> NodeState:
     """Return how far a run is that goes on: it has not ended before its end is recorded, as its rows may still come."""
     return {NodeState.STOPPED: NodeState.STOPPING, NodeState.DONE: NodeState.RUNNING}.get(state, state)
-
-
-def _last_lines(path: Path, tail: int | None) -> str:
-    if not path.exists():
-        return ""
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-    return "".join(lines[-tail:] if tail else lines)

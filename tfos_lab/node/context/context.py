@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 import socket
+import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core import messages as m
+from tfos_lab.core.lazy_imports import after_import
 from tfos_lab.core.roles import Role, count_training, rank_in_training
 from tfos_lab.core.states import NodeState
 from tfos_lab.errors import ConfigError
@@ -21,12 +23,12 @@ from tfos_lab.node.context.report_rate import ReportRate
 from tfos_lab.node.context.reports import ReportMethods
 from tfos_lab.node.context.rows import RowMethods
 from tfos_lab.node.context.shares import ShareMethods
+from tfos_lab.node.feed.reader import FeedReader
 from tfos_lab.node.lock_step import LockStep
+from tfos_lab.node.remote_files import register_file_systems
 
 if TYPE_CHECKING:
     import tensorflow as tf
-
-    from tfos_lab.node.feed.reader import FeedReader
 
 
 class NodeContext(RowMethods, ReportMethods, FolderMethods, ShareMethods):
@@ -230,3 +232,31 @@ class NodeContext(RowMethods, ReportMethods, FolderMethods, ShareMethods):
                 [f"ctx.wait_for_training() on {self.node}: it trains and would wait for itself; {advice}"]
             )
         return self._finish.wait(timeout)
+
+
+def local_context(*, log_dir: str | None = None) -> NodeContext:
+    """Return the context of a cluster of one node, in this process: ``map_fun(args, local_context())`` is a plain call.
+
+    Parameters
+    ----------
+    log_dir : str, optional
+        Folder for event files, or an address; a new temporary folder by default.
+
+    Examples
+    --------
+    >>> import tfos_lab
+    >>> tfos_lab.local_context().world_size
+    1
+    """
+    after_import("tensorflow", register_file_systems)
+    start = m.Start(
+        rank=0,
+        cluster_spec={"chief": ["localhost:0"]},
+        job_name="chief",
+        task_index=0,
+        is_chief=True,
+        log_dir=log_dir or tempfile.mkdtemp(prefix="tfos-local-"),
+    )
+    feed = FeedReader(0, lambda _message: None)
+    feed.handle(m.FeedsEnded())
+    return NodeContext(start, feed, lambda _message: None, threading.Event())
