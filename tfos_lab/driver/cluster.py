@@ -41,8 +41,7 @@ from tfos_lab.driver.profile import NO_TRACE, profile_node
 from tfos_lab.driver.publisher import make_publisher
 from tfos_lab.driver.record.inputs import Plain, plain_inputs
 from tfos_lab.driver.record.mlflow import MlflowLogger, make_logger
-from tfos_lab.driver.record.recorder import RunRecorder
-from tfos_lab.driver.record.snapshot import take_snapshot
+from tfos_lab.driver.record.recorder import RunRecorder, take_snapshot
 from tfos_lab.driver.results import Results, find_run_model, load_run_model
 from tfos_lab.driver.run_dir import RunDir
 from tfos_lab.driver.runs.keep import keep_newest

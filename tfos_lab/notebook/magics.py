@@ -13,7 +13,7 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_exp
 from tfos_lab.core import sources
 from tfos_lab.core.lazy_imports import after_import
 from tfos_lab.core.package_versions import misfits
-from tfos_lab.driver.warm import warm_in_background
+from tfos_lab.driver.warm_servers import warm_in_background
 from tfos_lab.node.remote_files import register_file_systems
 from tfos_lab.notebook import completion
 from tfos_lab.notebook.cell.export import FinishedCell, NotebookCells

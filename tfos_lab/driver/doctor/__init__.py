@@ -51,7 +51,7 @@ def _machine_checks(*, nodes_run_here: bool) -> Sequence[Callable[[], Finding]]:
         check_gpus,
         check_scratch,
         check_shared_memory,
-        lambda: check_runs(os.environ),
+        check_runs,
         lambda: check_proxies(os.environ),
         check_ports,
         check_lab_extension,

@@ -21,8 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfos_lab.core.listener import PORT_VARIABLE, listening_ports
-from tfos_lab.core.package_versions import FITTING, Range, clashes, installed_version, numbers_of
+from tfos_lab.core.package_versions import FITTING, Range, clashes, dotted, installed_version, numbers_of
 from tfos_lab.core.runtime_files import spool_root
+from tfos_lab.driver.run_dir import run_bases
 from tfos_lab.driver.warm_servers import warm_servers
 from tfos_lab.errors import ConfigError
 from tfos_lab.node.forkserver.health import SILENT, STOPPED
@@ -57,11 +58,6 @@ def render_text(findings: Iterable[Finding]) -> str:
     problems = [finding.what for finding in findings if not finding.ok]
     counted = format_count(len(problems), "problem")
     return "\n".join([*lines, "", f"{counted}: {', '.join(problems)}." if problems else "All is well."])
-
-
-def dotted(version: Iterable[int]) -> str:
-    """Return the numbers of a version as text."""
-    return ".".join(map(str, version))
 
 
 # ---- what is installed ----------------------------------------------------------------------------------------------
@@ -248,26 +244,20 @@ def shared_memory_shortage(there: int) -> str:
     return f"{SHARED_MEMORY} is full: {there / _MIB:,.0f} MiB are left"
 
 
-def run_folder(environ: Mapping[str, str]) -> Path:
-    """Return the folder in which runs are to be kept."""
-    return Path(environ.get("TFOS_LAB_RUNS", "runs")).absolute()
-
-
 def existing_part(folder: Path) -> Path:
     """Return the folder itself, or the nearest one above it that exists."""
     return next(path for path in (folder, *folder.parents) if path.is_dir())
 
 
-def check_runs(environ: Mapping[str, str]) -> Finding:
+def check_runs() -> Finding:
     """Check that the folder for the logs of runs can be written to, by making a file there for a moment."""
-    folder = run_folder(environ)
+    folder, fallback = run_bases()
     existing = existing_part(folder)
     try:
         # Permissions say nothing to root, and nothing of file systems that are mounted read-only.
         tempfile.TemporaryFile(prefix=".tfos-doctor-", dir=existing).close()
     except OSError as error:
         reason = f"{existing} cannot be written to ({error.strerror or error})"
-        fallback = Path.home() / ".cache" / "tfos_lab" / "runs"
         advice = f"name a folder of your own with TFOS_LAB_RUNS; until then, logs go to {fallback}"
         return Finding("run folder", ok=False, found=reason, advice=advice)
     return Finding("run folder", ok=True, found=str(folder))

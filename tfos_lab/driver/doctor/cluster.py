@@ -6,7 +6,6 @@ A small job has each executor report, and the reports are judged here.
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 import socket
 import sys
@@ -20,11 +19,12 @@ from typing import TYPE_CHECKING
 
 from tfos_lab.core.environments import Environment, this_platform
 from tfos_lab.core.listener import PORT_VARIABLE, listening_ports
-from tfos_lab.core.package_versions import compared_versions, differing
+from tfos_lab.core.package_versions import compared_versions, differing, dotted
 from tfos_lab.data.spark_python import python_of
 from tfos_lab.driver.doctor import checks
-from tfos_lab.driver.doctor.checks import Finding, alias_of, dotted
+from tfos_lab.driver.doctor.checks import Finding, alias_of
 from tfos_lab.driver.pack import Inventory, read_manifest
+from tfos_lab.driver.run_dir import run_bases
 from tfos_lab.errors import ConfigError, TfosError
 from tfos_lab.launchers.spark import session as spark_session
 from tfos_lab.launchers.spark.executors import ExecutorFacts, inspect_executors
@@ -190,7 +190,7 @@ _ADVICE = f"give it the packages, point spark.pyspark.python at a Python that ha
 def check_executors(session: SparkSession) -> list[Finding]:
     """Have the executors report, and judge what they say; it also begins to warm them."""
     bind_host, public_host = spark_session.driver_hosts(session)
-    with answering(bind_host, public_host) as callback, probe_file(os.environ) as probe:
+    with answering(bind_host, public_host) as callback, probe_file() as probe:
         called_s = time.time()
         questions: dict[str, str | int] = {
             "host": callback.host,
@@ -223,9 +223,9 @@ def _within(timeout_s: float, session: SparkSession, work: Callable[[str], list[
 
 
 @contextlib.contextmanager
-def probe_file(environ: Mapping[str, str]) -> Iterator[str]:
+def probe_file() -> Iterator[str]:
     """Make a file in the run folder that others can only find in this very folder; yields "" if none can be made."""
-    probe = checks.existing_part(checks.run_folder(environ)) / f".tfos-doctor-{secrets.token_hex(8)}"
+    probe = checks.existing_part(run_bases()[0]) / f".tfos-doctor-{secrets.token_hex(8)}"
     try:
         probe.touch()
     except OSError:
