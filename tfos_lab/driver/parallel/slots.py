@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from tfos_lab.core.gpu_shares import GpuOption, gpus_wanted
@@ -21,20 +20,20 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class Slots(ABC):
-    """Where runs find a slot.
+class Slots:
+    """Where runs find a slot: of a number that stays, such as one in this very process, which runs one after the other.
 
     Parameters
     ----------
     limit : int or None
         The most runs at once; None for as many as there are slots.
+    total : int
+        The number of slots, as far as it is known.
 
     Attributes
     ----------
     is_waiting : bool
         Whether the last call of `free` found that others hold the slots.
-    total : int
-        The number of slots, as far as it is known.
     """
 
     def __init__(self, limit: int | None, total: int) -> None:
@@ -58,8 +57,8 @@ class Slots(ABC):
         self.is_waiting = free < wanted and taken == 0
         return max(0, free if self.limit is None else min(free, self.limit - taken))
 
-    @abstractmethod
-    def _free(self, taken: int, launching: int, wanted: int) -> int: ...
+    def _free(self, taken: int, launching: int, wanted: int) -> int:  # noqa: ARG002 - what others ask for
+        return self.total - taken
 
     def most(self) -> int | None:
         """Return how many slots one run may take at most; None if their number changes, or is not known."""
@@ -107,8 +106,8 @@ class MachineSlots(Slots):
                 )
             self.total = min(self.total, len(self._gpus) // gpus)
 
-    def _free(self, taken: int, launching: int, wanted: int) -> int:  # noqa: ARG002
-        free = self.total - taken
+    def _free(self, taken: int, launching: int, wanted: int) -> int:
+        free = super()._free(taken, launching, wanted)
         # Others may hold some GPUs, and nodes that launch may not have taken theirs yet.
         return min(free, len(free_gpus(self._gpus)) // self._per_run - launching) if self._per_run else free
 
@@ -165,22 +164,12 @@ class SparkSlots(Slots):
         return int(row[0]) + 1 if row is not None else 1
 
 
-class InlineSlots(Slots):
-    """This very process, which runs one after the other."""
-
-    def __init__(self) -> None:
-        super().__init__(1, 1)
-
-    def _free(self, taken: int, launching: int, wanted: int) -> int:  # noqa: ARG002
-        return 1 - taken
-
-
 def slots_for(
     launcher: LauncherTraits, spark: SparkSession | None, *, limit: int | None, gpus: GpuOption, largest: int = 1
 ) -> Slots:
     """Return the slots of a launcher, for runs of up to ``largest`` nodes; see `MachineSlots` for errors."""
     if launcher.runs_inline:
-        return InlineSlots()
+        return Slots(1, 1)
     of_run = None if gpus is None else gpus_wanted(gpus, Role.CHIEF, {})
     if launcher.spans_hosts and spark is not None:
         return SparkSlots(limit, spark, _gpu_runs(spark, of_run or 0))
