@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -101,7 +101,7 @@ def node_task(
 
 
 def inspect_task(
-    batches: Iterable[pa.RecordBatch], owner: str, extra_env: dict[str, str], questions: Mapping[str, str | int] | None
+    batches: Iterable[pa.RecordBatch], owner: str, extra_env: dict[str, str], questions: Mapping[str, Any] | None
 ) -> Iterator[pa.RecordBatch]:
     """The body of the task that inspects and warms an executor; yields one record: its facts as a JSON object.
 
@@ -116,8 +116,7 @@ def inspect_task(
     extra_env : dict of str to str
         The user's variables, which choose the fork server to warm.
     questions : mapping, optional
-        Those of the doctor: ``probe``, a file to look for; ``host``, ``port`` and ``token``: where the driver listens,
-        and what it answers.
+        Those of the doctor: ``probe``, a file to look for, and ``driver``, an encoded address to connect to, or none.
     """
     import pyarrow as pa
 
@@ -127,31 +126,32 @@ def inspect_task(
     yield pa.RecordBatch.from_pylist([{"facts": json.dumps(facts)}])
 
 
-def _answers_to(questions: Mapping[str, str | int]) -> dict[str, object]:
-    shared_memory_bytes, unreachable = None, ""
+def _answers_to(questions: Mapping[str, Any]) -> dict[str, object]:
+    shared_memory_bytes = None
     with contextlib.suppress(OSError):
         shared_memory_bytes = shutil.disk_usage(_SHARED_MEMORY).free
-    if questions["token"]:
-        unreachable = _why_unreachable(str(questions["host"]), int(questions["port"]), str(questions["token"]))
     return {
         "clock_s": time.time(),
         "versions": compared_versions(),
         "shared_memory_bytes": shared_memory_bytes,
-        "sees_probe": os.access(str(questions["probe"]), os.R_OK),
-        "unreachable": unreachable,
+        "sees_probe": os.access(questions["probe"], os.R_OK),
+        "unreachable": _why_unreachable(questions["driver"]) if questions["driver"] else "",
     }
 
 
-def _why_unreachable(host: str, port: int, token: str) -> str:
-    """Return why this host cannot connect to the driver's, or "" if the driver has answered."""
-    received = b""
-    try:
-        with socket.create_connection((host, port), _CONNECT_TIMEOUT_S) as connection:
-            while len(received) < len(token) and (data := connection.recv(len(token) - len(received))):
-                received += data
-    except OSError as error:
-        return error.strerror or str(error)
-    return "" if received == token.encode() else "another program answers there"
+def _why_unreachable(driver: bytes) -> str:
+    """Return why no agent of this host could connect to the driver, or "" if one could."""
+    with contextlib.suppress(ImportError):  # what is missing is a problem of its own
+        import msgspec
+
+        from tfos_lab.core.link import Link
+        from tfos_lab.core.messages import DriverAddress
+
+        try:
+            Link(msgspec.msgpack.decode(driver, type=DriverAddress), _CONNECT_TIMEOUT_S).close()
+        except OSError as error:
+            return error.strerror or str(error)
+    return ""
 
 
 def _nodes_that_share(context: TaskContext, wanted: list[int | None]) -> int:

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import wait
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from tfos_lab.core.environments import Environment, this_platform
-from tfos_lab.core.listener import PORT_VARIABLE, listening_ports
+from tfos_lab.core.listener import PORT_VARIABLE, Listener
+from tfos_lab.core.messages import DriverAddress
 from tfos_lab.core.package_versions import compared_versions, differing, dotted
 from tfos_lab.data.spark_python import python_of
 from tfos_lab.driver.doctor import checks
@@ -190,14 +190,9 @@ _ADVICE = f"give it the packages, point spark.pyspark.python at a Python that ha
 def check_executors(session: SparkSession) -> list[Finding]:
     """Have the executors report, and judge what they say; it also begins to warm them."""
     bind_host, public_host = spark_session.driver_hosts(session)
-    with answering(bind_host, public_host) as callback, probe_file() as probe:
+    with listening(bind_host, public_host) as driver, probe_file() as probe:
         called_s = time.time()
-        questions: dict[str, str | int] = {
-            "host": callback.host,
-            "port": callback.port,
-            "token": callback.token,
-            "probe": probe,
-        }
+        questions = {"probe": probe, "driver": b"" if driver is None else msgspec.msgpack.encode(driver)}
         try:
             facts = _within(
                 JOB_TIMEOUT_S, session, lambda tag: inspect_executors(session, 1, {}, tag=tag, questions=questions)
@@ -209,7 +204,7 @@ def check_executors(session: SparkSession) -> list[Finding]:
             return [Finding("executors", ok=False, found=str(error), advice=PACK)]
         except Exception as error:  # noqa: BLE001 - whatever Spark raises is the finding
             return [Finding("executors", ok=False, found=f"{type(error).__name__}: {spark_session.cause_of(error)}")]
-        return judge(facts, called_s, time.time(), callback, probe)
+        return judge(facts, called_s, time.time(), driver, probe)
 
 
 def _within(timeout_s: float, session: SparkSession, work: Callable[[str], list[ExecutorFacts]]) -> list[ExecutorFacts]:
@@ -242,7 +237,7 @@ def probe_file() -> Iterator[str]:
 
 
 def judge(
-    facts: Sequence[ExecutorFacts], called_s: float, answered_s: float, callback: Callback, probe: str
+    facts: Sequence[ExecutorFacts], called_s: float, answered_s: float, driver: DriverAddress | None, probe: str
 ) -> list[Finding]:
     """Return the findings for the reports of all executors.
 
@@ -252,8 +247,8 @@ def judge(
         One report of each executor.
     called_s, answered_s : float
         When they were asked and when all had answered, by this machine's clock.
-    callback : Callback
-        Where they tried to reach this checks.
+    driver : DriverAddress or None
+        Where they tried to reach this machine; None if nobody could listen here.
     probe : str
         The file in the run folder that they looked for; "" if none could be made.
     """
@@ -261,7 +256,7 @@ def judge(
         *[judge_executor(fact) for fact in facts],
         judge_clocks(facts, called_s, answered_s),
         judge_shared_memory(facts),
-        *([judge_connection(facts, callback)] if callback.token else []),
+        *([judge_connection(facts, driver)] if driver is not None else []),
         *([judge_run_folder(facts, probe)] if probe else []),
     ]
 
@@ -302,12 +297,12 @@ def judge_shared_memory(facts: Sequence[ExecutorFacts]) -> Finding:
     return Finding("shared memory there", not full, found or "not full", checks.SHARED_MEMORY_ADVICE)
 
 
-def judge_connection(facts: Sequence[ExecutorFacts], callback: Callback) -> Finding:
+def judge_connection(facts: Sequence[ExecutorFacts], driver: DriverAddress) -> Finding:
     """Find executors that cannot connect to this machine as nodes have to."""
     blocked = {fact.host: fact.unreachable for fact in facts if fact.unreachable}
-    where = f"{callback.host}:{callback.port}"
+    where = driver.endpoint.removeprefix("tcp://")
     found = "; ".join(f"{host} cannot connect to {where} ({why})" for host, why in blocked.items())
-    return Finding("way back", not blocked, found or f"executors can connect to {where}", unreachable_advice(callback))
+    return Finding("way back", not blocked, found or f"executors can connect to {where}", unreachable_advice(driver))
 
 
 def judge_run_folder(facts: Sequence[ExecutorFacts], probe: str) -> Finding:
@@ -325,65 +320,24 @@ def judge_run_folder(facts: Sequence[ExecutorFacts], probe: str) -> Finding:
 # ---- the way from executors to this machine -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Callback:
-    """Where executors try to reach this machine, and the text that they read there; nothing where nobody listens."""
-
-    host: str = ""
-    port: int = 0
-    token: str = ""
-
-
 @contextlib.contextmanager
-def answering(bind_host: str, public_host: str) -> Iterator[Callback]:
-    """Listen as a cluster's driver does, on a port that it would take, and tell everybody who connects a random text.
-
-    Nothing is read from those who connect. The listener closes with the block.
-    """
-    listener = _listen(bind_host)
-    if listener is None:
-        yield Callback()
-        return
-    token = secrets.token_hex(16)
-    thread = threading.Thread(target=_answer, args=(listener, token), name="tfos-doctor-answer", daemon=True)
-    thread.start()
+def listening(bind_host: str, public_host: str) -> Iterator[DriverAddress | None]:
+    """Listen as a cluster's driver does; yields what nodes connect with, or None where that cannot be."""
     try:
-        yield Callback(public_host, listener.getsockname()[1], token)
+        listener = Listener(bind_host, public_host)
+    except (ConfigError, OSError):
+        yield None  # another check says so
+        return
+    try:
+        yield listener.address
     finally:
-        with contextlib.suppress(OSError):
-            listener.shutdown(socket.SHUT_RDWR)  # wakes the thread
         listener.close()
-        thread.join(1.0)
 
 
-def _listen(host: str) -> socket.socket | None:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for port in _ports_to_try():
-        with contextlib.suppress(OSError):
-            return socket.create_server((host, port), family=family)
-    return None
-
-
-def _ports_to_try() -> list[int]:
-    with contextlib.suppress(ConfigError):
-        return listening_ports() or [0]
-    return []
-
-
-def _answer(listener: socket.socket, token: str) -> None:
-    while True:
-        try:
-            connection, _ = listener.accept()
-        except OSError:
-            return
-        with connection, contextlib.suppress(OSError):
-            connection.sendall(token.encode())
-
-
-def unreachable_advice(callback: Callback) -> str:
-    """Return what to do if executors cannot reach this checks."""
+def unreachable_advice(driver: DriverAddress) -> str:
+    """Return what to do if executors cannot reach this machine."""
     return (
         f"let executors connect to this machine: open the port in the firewall or network policy ({PORT_VARIABLE}="
         f"9990-9999 fixes a range), and give an address that they know, with spark.driver.host or {HOST_VARIABLE} "
-        f"(now {callback.host})"
+        f"(now {driver.host})"
     )

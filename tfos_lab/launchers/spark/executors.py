@@ -132,7 +132,7 @@ def inspect_executors(
     extra_env: dict[str, str],
     *,
     tag: str = "",
-    questions: Mapping[str, str | int] | None = None,
+    questions: Mapping[str, Any] | None = None,
 ) -> list[ExecutorFacts]:
     """Run a small task on (most likely) all executors, at least ``nodes`` times; returns what each of them reports.
 
