@@ -20,6 +20,7 @@ from tfos_lab.core.environments import Environment, this_platform
 from tfos_lab.core.listener import PORT_VARIABLE, Listener
 from tfos_lab.core.messages import DriverAddress
 from tfos_lab.core.package_versions import compared_versions, differing, dotted
+from tfos_lab.core.threads import on_a_thread
 from tfos_lab.data.spark_python import python_of
 from tfos_lab.driver.doctor import checks
 from tfos_lab.driver.doctor.checks import Finding, alias_of
@@ -210,7 +211,7 @@ def check_executors(session: SparkSession) -> list[Finding]:
 def _within(timeout_s: float, session: SparkSession, work: Callable[[str], list[ExecutorFacts]]) -> list[ExecutorFacts]:
     """Return what ``work`` returns; after ``timeout_s``, cancel the jobs of its tag and raise TimeoutError."""
     tag = f"tfos-doctor-{secrets.token_hex(4)}"
-    answer = spark_session.on_a_thread(lambda: work(tag), name="tfos-doctor-job")
+    answer = on_a_thread(lambda: work(tag), name="tfos-doctor-job")
     if not wait([answer], timeout_s).done:
         spark_session.cancel_tagged(session, tag)
         raise TimeoutError

@@ -6,9 +6,11 @@ To displays and other processes they are one run, with a row for each; see `tfos
 from __future__ import annotations
 
 import dataclasses
+import functools
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,6 +20,7 @@ from tfos_lab.core.launchers import LauncherTraits
 from tfos_lab.core.payload import pack
 from tfos_lab.core.roles import chief_of
 from tfos_lab.core.states import NodeState, RunState
+from tfos_lab.core.threads import on_a_thread
 from tfos_lab.data.session_stores import stores_of
 from tfos_lab.driver.bus import Bus
 from tfos_lab.driver.cluster import Cluster
@@ -153,6 +156,7 @@ class ParallelRuns:
         self._tries: dict[int, RunTry] = {}
         self._nodes: dict[int, NodeView] = {}
         self._threads: set[threading.Thread] = set()
+        self._moved: Future[None] | None = None
         self._fatal: TfosError | None = None
         # The executors are fit, or there are none; a function has run and ended.
         self._proven = not launcher.spans_hosts
@@ -243,23 +247,10 @@ class ParallelRuns:
         return results
 
     def _move_on_beside(self, on_step: Callable[[], None]) -> None:
-        errors, over = [], threading.Event()
-
-        def move_on() -> None:
-            try:
-                self._move_on()
-            except BaseException as error:  # noqa: BLE001 - raised where the runs are waited for
-                errors.append(error)
-            finally:
-                over.set()
-
-        thread = threading.Thread(target=move_on, name=f"tfos-runs-{self.id}", daemon=True)
-        self._threads.add(thread)
-        thread.start()
-        while not over.wait(_STEP_S):
+        self._moved = on_a_thread(self._move_on, name=f"tfos-runs-{self.id}")
+        while not wait([self._moved], _STEP_S).done:
             on_step()
-        if errors:
-            raise errors[0]
+        self._moved.result()
 
     def _move_on(self, on_step: Callable[[], None] = lambda: None) -> None:
         stopped = False
@@ -286,15 +277,12 @@ class ParallelRuns:
             self.state.stop()
             tries = list(self._tries.values())
         self._tell()
-        name = f"tfos-stop-{self.id}"
-        threads = [threading.Thread(target=one.stop, args=(grace,), name=name, daemon=True) for one in tries]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        wait([on_a_thread(functools.partial(one.stop, grace), name=f"tfos-stop-{self.id}") for one in tries])
 
     def _finish(self) -> None:
         try:
+            if self._moved is not None:
+                wait([self._moved], _JOIN_S)
             for thread in list(self._threads):
                 if thread.ident is not None:  # an interrupt may have come just before its start
                     thread.join(_JOIN_S)

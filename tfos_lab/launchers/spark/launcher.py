@@ -12,12 +12,14 @@ import contextlib
 import re
 import threading
 from collections.abc import Callable
+from concurrent.futures import wait
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from tfos_lab.core.code_archive import make_task
 from tfos_lab.core.crossing import own_error_in
+from tfos_lab.core.threads import on_a_thread
 from tfos_lab.data.spark_errors import killed_worker
 from tfos_lab.errors import FeedError, NodeFailed, NoSession, NotEnoughSlots, ReservationTimeout, TfosError
 from tfos_lab.launchers.base import Launcher
@@ -218,6 +220,4 @@ class SparkLauncher(Launcher):
             with contextlib.suppress(Exception):  # the session has gone, and its cached data with it
                 cached.unpersist()
 
-        thread = threading.Thread(target=unpersist, name=f"tfos-unpersist-{self._cluster.id}", daemon=True)
-        thread.start()
-        thread.join(_UNPERSIST_TIMEOUT_S)
+        wait([on_a_thread(unpersist, name=f"tfos-unpersist-{self._cluster.id}")], _UNPERSIST_TIMEOUT_S)

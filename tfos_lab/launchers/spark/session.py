@@ -15,15 +15,15 @@ import os
 import re
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tfos_lab.core.crossing import own_error_in
 from tfos_lab.core.link import address_towards
 from tfos_lab.core.node_addresses import node_addresses
+from tfos_lab.core.threads import on_a_thread
 from tfos_lab.data.frames import is_connect
 from tfos_lab.data.spark_errors import killed_worker
 from tfos_lab.data.spark_python import is_local_master
@@ -260,20 +260,6 @@ def while_server_answers(spark: SparkSession, ask: Callable[[], T], *, name: str
         before = lost
 
 
-def on_a_thread(ask: Callable[[], T], *, name: str) -> Future[T]:
-    """Ask Spark something on a thread that nobody has to wait for; its result, or its error, is in the future."""
-    answer: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            answer.set_result(ask())
-        except BaseException as error:  # noqa: BLE001 - whoever waits raises it
-            answer.set_exception(error)
-
-    threading.Thread(target=run, name=name, daemon=True).start()
-    return answer
-
-
 def ask_no_more(spark: SparkSession) -> None:
     """Have pyspark ask a session's Spark Connect server no more that is lost for good, as the session is with it.
 
@@ -468,10 +454,7 @@ def cancel_tagged(spark: SparkSession, tag: str) -> bool:
     if lost_connect_server(spark):
         return False
     # The client asks for minutes again if the server is lost just now.
-    thread = threading.Thread(target=interrupt, name=f"tfos-interrupt-{tag}", daemon=True)
-    thread.start()
-    thread.join(_INTERRUPT_S)
-    return not thread.is_alive()
+    return bool(wait([on_a_thread(interrupt, name=f"tfos-interrupt-{tag}")], _INTERRUPT_S).done)
 
 
 def job_error(error: Exception, what: str = "Spark's job failed", *, schema: str = "") -> TfosError:
