@@ -129,7 +129,7 @@ class TensorBoardServer:
         """Relay the connection to TensorBoard, or respond with the reason why there is none."""
         log_dir = self._find_log_dir()
         if "://" in log_dir or _has_files(Path(log_dir)):
-            await self._relay_to_local(connection)
+            await self._relay(connection, log_dir)
             return
         await connection.skip_request()
         if self._cluster_ended():
@@ -137,17 +137,10 @@ class TensorBoardServer:
         else:
             await connection.respond(NO_DATA_YET, retry=True)
 
-    async def _relay_to_local(self, connection: Connection) -> None:
+    async def _relay(self, connection: Connection, log_dir: str) -> None:
+        """Relay to the TensorBoard on this machine, which is ended when no client has come for long."""
         self._local_clients += 1
         self._local_visits += 1
-        try:
-            await self._try_relay_to_local(connection)
-        finally:
-            self._local_clients -= 1
-            asyncio.get_running_loop().call_later(IDLE_S, self._end_idle_local, self._local_visits)
-
-    async def _try_relay_to_local(self, connection: Connection) -> None:
-        log_dir = self._find_log_dir()
         try:
             upstream = await self._connect_to_local(log_dir)
         except OSError as error:
@@ -155,8 +148,11 @@ class TensorBoardServer:
             logger.warning("no TensorBoard for %s: %s", log_dir, reason)
             await connection.skip_request()
             await connection.respond(f"TensorBoard could not be started on this machine: {reason}.")
-            return
-        await connection.relay_to(*upstream)
+        else:
+            await connection.relay_to(*upstream)
+        finally:
+            self._local_clients -= 1
+            asyncio.get_running_loop().call_later(IDLE_S, self._end_idle_local, self._local_visits)
 
     async def _connect_to_local(self, log_dir: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         path = await self._start_local(log_dir)
