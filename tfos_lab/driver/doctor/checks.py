@@ -26,6 +26,7 @@ from tfos_lab.core.runtime_files import spool_root
 from tfos_lab.driver.run_dir import run_bases
 from tfos_lab.driver.warm_servers import warm_servers
 from tfos_lab.errors import ConfigError
+from tfos_lab.launchers.spark import session as spark_session
 from tfos_lab.node.forkserver.health import SILENT, STOPPED
 from tfos_lab.node.gpus import free_gpus, visible_gpus
 from tfos_lab.texts import format_count
@@ -290,7 +291,6 @@ def check_fork_servers() -> Finding:
 
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")
 _LOOPBACK = ("localhost", "127.0.0.1")
-_HOST_AND_PORT = re.compile(r"(?:[a-z0-9+]+://)*(\[[^\]]+\]|[^\[\]:/,]+):(\d+)")
 _CONNECT_TIMEOUT_S = 3.0
 
 
@@ -358,20 +358,12 @@ def _is_free(port: int) -> bool:
 
 def check_master(url: str) -> Finding | None:
     """Return what keeps this machine from a master such as ``spark://host:7077``; None if one of its hosts answers."""
-    places = [(host.strip("[]"), int(port)) for host, port in _HOST_AND_PORT.findall(url)]
-    reasons = [reason for place in places if (reason := _why_not(place))]
-    if len(reasons) < len(places) or not places:
+    refusals = spark_session.refusals_at(url, _CONNECT_TIMEOUT_S)
+    if not refusals:
         return None
+    reasons = [f"{place} cannot be reached ({error.strerror or error})" for place, error in refusals.items()]
     advice = "check the address, that the master runs, and that no firewall blocks the port"
     return Finding("Spark master", ok=False, found=f"{url}: {'; '.join(reasons)}", advice=advice)
-
-
-def _why_not(place: tuple[str, int]) -> str:
-    try:
-        socket.create_connection(place, _CONNECT_TIMEOUT_S).close()
-    except OSError as error:
-        return f"port {place[1]} of {place[0]} cannot be reached ({error.strerror or error})"
-    return ""
 
 
 # ---- Jupyter --------------------------------------------------------------------------------------------------------

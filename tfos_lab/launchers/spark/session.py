@@ -214,17 +214,23 @@ def url_of(spark: SparkSession) -> str:
 
 def _why_refused(url: str) -> str:
     """Return why none of the servers of a URL takes connections, as the first of them; "" if one does, or may do so."""
-    reasons = []
+    refusals = list(refusals_at(url, _CONNECT_TIMEOUT_S).values())
+    if not refusals or any(isinstance(error, TimeoutError) for error in refusals):
+        return ""
+    return refusals[0].strerror or str(refusals[0])
+
+
+def refusals_at(url: str, timeout_s: float) -> dict[str, OSError]:
+    """Return how connections to the servers of a URL have failed, by the place of each; nothing if one takes them."""
+    refusals: dict[str, OSError] = {}
     for host, port in _HOST_AND_PORT.findall(url.partition("://")[2]):
         try:
-            socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT_S).close()
-        except TimeoutError:
-            return ""
+            socket.create_connection((host.strip("[]"), int(port)), timeout_s).close()
         except OSError as error:
-            reasons.append(error.strerror or str(error))
+            refusals[f"port {port} of {host.strip('[]')}"] = error
         else:
-            return ""
-    return reasons[0] if reasons else ""
+            return {}
+    return refusals
 
 
 def while_server_answers(spark: SparkSession, ask: Callable[[], T], *, name: str) -> T:
