@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT))
 PACKAGES = ("tfos_lab", "tfos_lab.data", "tfos_lab.ml", "tfos_lab.errors")
 # Classes of what public functions return, which nobody makes by name.
 RETURNED = (
-    "tfos_lab.driver.interactive.cluster.InteractiveCluster",
+    "tfos_lab.driver.interactive.InteractiveCluster",
     "tfos_lab.driver.diagnosis.diagnosis.Diagnosis",
     "tfos_lab.driver.runs.run.Run",
 )

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from tfos_lab.driver.runs.table import runs
     from tfos_lab.driver.start import clusters
     from tfos_lab.errors import TfosError
-    from tfos_lab.node.context.context import NodeContext
-    from tfos_lab.node.context.local import local_context
+    from tfos_lab.node.context.context import NodeContext, local_context
     from tfos_lab.notebook.parallel import parallel
     from tfos_lab.notebook.run_script import run_script, scripts
     from tfos_lab.notebook.search import search
@@ -37,7 +36,7 @@ _HOMES = {
     "NodeContext": "tfos_lab.node.context.context",
     "TfosError": "tfos_lab.errors",
     "clusters": "tfos_lab.driver.start",
-    "local_context": "tfos_lab.node.context.local",
+    "local_context": "tfos_lab.node.context.context",
     "parallel": "tfos_lab.notebook.parallel",
     "predict": "tfos_lab.scoring.predict",
     "run": "tfos_lab.notebook.start",

@@ -17,7 +17,7 @@ from tfos_lab.errors import (
     PayloadError,
     WaitTimeout,
 )
-from tfos_lab.node.interactive.inbox import CellInbox
+from tfos_lab.node.interactive import CellInbox
 
 pytestmark = pytest.mark.usefixtures("_runs_folder")
 

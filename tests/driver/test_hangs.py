@@ -12,9 +12,9 @@ from tfos_lab.core.messages import Condition
 from tfos_lab.driver.state.cluster_state import ClusterState
 from tfos_lab.driver.state.events import Noted
 from tfos_lab.driver.state.feed_state import FeedState
+from tfos_lab.driver.state.hangs import UnreadWatch
 from tfos_lab.driver.state.instructions import Publish
 from tfos_lab.driver.state.questions import Questions
-from tfos_lab.driver.state.unread import UnreadWatch
 from tfos_lab.errors import NodeFailed
 
 pytestmark = pytest.mark.leaves_nothing

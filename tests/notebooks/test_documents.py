@@ -145,7 +145,6 @@ LISTENERS = {
     "node/forkserver/main.py": "fork servers",
     "node/tensorboard.py": "TensorBoard of a kernel's clusters",
     "driver/tensorboard/http_server.py": "`cluster.tensorboard_url`",
-    "driver/doctor/cluster.py": "doctor",
     "compat/reservation.py": "`reservation.Server`",
     "compat/TFManager.py": "`TFManager.start",
 }

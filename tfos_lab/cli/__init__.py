@@ -211,8 +211,7 @@ def _warm(arguments: Sequence[str]) -> int:
 
 
 def _keep_warm() -> int:
-    from tfos_lab.driver.warm import wait_until_warm, warm
-    from tfos_lab.driver.warm_servers import describe, warm_servers
+    from tfos_lab.driver.warm_servers import describe, wait_until_warm, warm, warm_servers
     from tfos_lab.launchers.this_machine import FORK_SERVER, outlives_kernels
 
     if not outlives_kernels():

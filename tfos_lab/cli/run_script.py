@@ -124,7 +124,7 @@ def _run(given: argparse.Namespace, spark: SparkSession | None) -> int:
         options["nodes"] = nodes
     handle = run_script(
         given.path,
-        data=given.data,
+        data=given.data[0] if given.data and len(given.data) == 1 else given.data,
         function=given.function,
         files=given.files,
         keep_versions=given.keep_versions,

@@ -24,7 +24,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.code_archive import make_finder
-from tfos_lab.core.lazy_imports import after_import
 from tfos_lab.core.payload import prepare_nodes
 from tfos_lab.core.runtime_files import lock_folder, scratch_root
 from tfos_lab.data.spark_python import choose_python
@@ -90,7 +89,7 @@ def make_alias() -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == _THEIRS]:
         del sys.modules[name]
     sys.meta_path.insert(0, _AliasFinder())
-    after_import("tensorflow", register_file_systems)
+    register_file_systems()
 
 
 def _our_name(name: str) -> str:

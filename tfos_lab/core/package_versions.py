@@ -7,7 +7,7 @@ import importlib.metadata
 import importlib.util
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,13 +25,13 @@ class Range:
     @property
     def wanted(self) -> str:
         """The range as pip takes it."""
-        return f"{self.package}>={_dotted(self.first)},<{_dotted(self.before)}"
+        return f"{self.package}>={dotted(self.first)},<{dotted(self.before)}"
 
     @property
     def advice(self) -> str:
         """How to come by one that fits."""
         return (
-            f"use Python {_dotted(self.first)} or newer" if self.package == "python" else f"pip install '{self.wanted}'"
+            f"use Python {dotted(self.first)} or newer" if self.package == "python" else f"pip install '{self.wanted}'"
         )
 
 
@@ -135,7 +135,7 @@ def clashes(versions: Mapping[str, str] | None = None) -> list[str]:
 
 def _installed() -> dict[str, str]:
     found = {name: installed_version(name) for name in (*FITTING, "numpy", "pyarrow", "setuptools")}
-    return {name: version for name, version in found.items() if version} | {"python": _dotted(sys.version_info[:3])}
+    return {name: version for name, version in found.items() if version} | {"python": dotted(sys.version_info[:3])}
 
 
 @functools.cache  # only where all is well: what is raised is not kept
@@ -150,5 +150,6 @@ def numbers_of(version: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
 
 
-def _dotted(version: tuple[int, ...]) -> str:
+def dotted(version: Iterable[int]) -> str:
+    """Return the numbers of a version as text."""
     return ".".join(map(str, version))

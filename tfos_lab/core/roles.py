@@ -1,6 +1,6 @@
 """The roles of nodes, and which node of a cluster has which.
 
-`Role` is the only list of roles; whoever must know what a role does asks for its traits.
+`Role` is the only list of roles, and says what each of them does.
 """
 
 from __future__ import annotations
@@ -8,62 +8,43 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Flag, StrEnum, auto
-from typing import Self
-
-
-class _Trait(Flag):
-    NONE = 0
-    SERVES = auto()
-    TRAINS = auto()
-    IS_FED = auto()
-    LEADS = auto()
-    IN_TF_CLUSTER = auto()
+from enum import StrEnum
 
 
 class Role(StrEnum):
     """A job name, in the order in which ranks are given out."""
 
-    PS = "ps", _Trait.SERVES | _Trait.IN_TF_CLUSTER
-    CHIEF = "chief", _Trait.TRAINS | _Trait.IS_FED | _Trait.LEADS | _Trait.IN_TF_CLUSTER
+    PS = "ps"
+    CHIEF = "chief"
     # What TensorFlow 1 called the chief.
-    MASTER = "master", _Trait.TRAINS | _Trait.IS_FED | _Trait.LEADS | _Trait.IN_TF_CLUSTER
+    MASTER = "master"
     EVALUATOR = "evaluator"
-    WORKER = "worker", _Trait.TRAINS | _Trait.IS_FED | _Trait.IN_TF_CLUSTER
-
-    traits: _Trait
-
-    def __new__(cls, word: str, traits: _Trait = _Trait.NONE) -> Self:
-        """Make a member from the tuple that it is defined by."""
-        role = str.__new__(cls, word)
-        role._value_ = word
-        role.traits = traits
-        return role
+    WORKER = "worker"
 
     @property
     def serves(self) -> bool:
         """Whether these nodes only hold variables for others, and have nothing of their own to finish."""
-        return _Trait.SERVES in self.traits
-
-    @property
-    def trains(self) -> bool:
-        """Whether the run waits for these nodes: it is over when all of them are done."""
-        return _Trait.TRAINS in self.traits
-
-    @property
-    def is_fed(self) -> bool:
-        """Whether rows are shared out to these nodes."""
-        return _Trait.IS_FED in self.traits
+        return self is Role.PS
 
     @property
     def leads(self) -> bool:
         """Whether a node of this role is its cluster's chief."""
-        return _Trait.LEADS in self.traits
+        return self in (Role.CHIEF, Role.MASTER)
+
+    @property
+    def trains(self) -> bool:
+        """Whether the run waits for these nodes: it is over when all of them are done."""
+        return self.leads or self is Role.WORKER
+
+    @property
+    def is_fed(self) -> bool:
+        """Whether rows are shared out to these nodes."""
+        return self.trains
 
     @property
     def in_tf_cluster(self) -> bool:
         """Whether the node is part of TensorFlow's cluster spec; an evaluator works beside it."""
-        return _Trait.IN_TF_CLUSTER in self.traits
+        return self is not Role.EVALUATOR
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,13 @@
 """The states of nodes and of clusters: what each one means, and how it is drawn.
 
-This is the only list of states. The driver asks a state for its traits; displays and style sheets take the same
-table. States are strings, so messages and JSON hold plain words.
+This is the only list of states: the driver asks a state what it means, and displays and style sheets how it is drawn.
+ States are strings, so messages and JSON hold plain words.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Flag, StrEnum, auto
+from enum import StrEnum
 from functools import cached_property
 from typing import Self
 
@@ -30,17 +30,6 @@ class Look:
     tone: Tone
 
 
-class _Trait(Flag):
-    NONE = 0
-    PRESENT = auto()
-    UP = auto()
-    BEGUN = auto()
-    SETTLED = auto()
-    ENDED = auto()
-    BROKEN = auto()
-    STOP_REQUESTED = auto()
-
-
 _IDLE = Look("○", Tone.IDLE)
 _RUNNING = Look("●", Tone.BUSY)
 _DONE = Look("✓", Tone.GOOD)
@@ -49,22 +38,20 @@ _STOPPED = Look("■", Tone.IDLE)
 
 
 class _State(StrEnum):
-    """A word with a look and traits; `order` is its place among the states of its kind.
+    """A word with a look; `order` is its place among the states of its kind.
 
-    Traits are looked up once: the driver asks thousands of nodes for them several times a second.
+    What else is asked of a state is found out once: the driver asks thousands of nodes several times a second.
     """
 
     look: Look
     order: int
-    traits: _Trait
 
-    def __new__(cls, word: str, look: Look = _IDLE, traits: _Trait = _Trait.NONE) -> Self:
+    def __new__(cls, word: str, look: Look = _IDLE) -> Self:
         """Make a member from the tuple that it is defined by."""
         state = str.__new__(cls, word)
         state._value_ = word
         state.look = look
         state.order = len(cls.__members__)
-        state.traits = traits
         return state
 
     def __repr__(self) -> str:
@@ -73,13 +60,13 @@ class _State(StrEnum):
 
     @cached_property
     def ended(self) -> bool:
-        """Whether this is the last state: nothing follows it."""
-        return _Trait.ENDED in self.traits
+        """Whether this is the last state: nothing follows it. Those that are come after all others."""
+        return self.order >= type(self)("done").order
 
     @cached_property
     def is_broken(self) -> bool:
         """Whether something went wrong."""
-        return _Trait.BROKEN in self.traits
+        return self.look is _BROKEN
 
 
 class NodeState(_State):
@@ -90,27 +77,27 @@ class NodeState(_State):
     """
 
     WAITING = "waiting"
-    RESERVED = "reserved", Look("◔", Tone.BUSY), _Trait.PRESENT
-    IMPORTING = "importing", Look("◑", Tone.BUSY), _Trait.PRESENT
-    STARTING = "starting", Look("◑", Tone.BUSY), _Trait.PRESENT
-    RUNNING = "running", _RUNNING, _Trait.PRESENT | _Trait.UP
-    SERVING = "serving", _RUNNING, _Trait.PRESENT | _Trait.UP
-    STOPPING = "stopping", Look("◌", Tone.WARN), _Trait.PRESENT
-    DONE = "done", _DONE, _Trait.UP | _Trait.ENDED
-    FAILED = "failed", _BROKEN, _Trait.BROKEN | _Trait.ENDED
-    LOST = "lost", _BROKEN, _Trait.BROKEN | _Trait.ENDED
-    STOPPED = "stopped", _STOPPED, _Trait.ENDED
-    STOPPED_EARLY = "stopped early", _STOPPED, _Trait.ENDED
+    RESERVED = "reserved", Look("◔", Tone.BUSY)
+    IMPORTING = "importing", Look("◑", Tone.BUSY)
+    STARTING = "starting", Look("◑", Tone.BUSY)
+    RUNNING = "running", _RUNNING
+    SERVING = "serving", _RUNNING
+    STOPPING = "stopping", Look("◌", Tone.WARN)
+    DONE = "done", _DONE
+    FAILED = "failed", _BROKEN
+    LOST = "lost", _BROKEN
+    STOPPED = "stopped", _STOPPED
+    STOPPED_EARLY = "stopped early", _STOPPED
 
     @cached_property
     def is_present(self) -> bool:
         """Whether the node has reserved and not ended: its agent sends heartbeats."""
-        return _Trait.PRESENT in self.traits
+        return self is not NodeState.WAITING and not self.ended
 
     @cached_property
     def is_up(self) -> bool:
         """Whether the node's function runs, or has returned."""
-        return _Trait.UP in self.traits
+        return self in (NodeState.RUNNING, NodeState.SERVING, NodeState.DONE)
 
     @cached_property
     def has_agent(self) -> bool:
@@ -132,23 +119,23 @@ class RunState(_State):
     LAUNCHING = "launching", Look("○", Tone.BUSY)
     RESERVING = "reserving", Look("◔", Tone.BUSY)
     STARTING = "starting", Look("◑", Tone.BUSY)
-    RUNNING = "running", _RUNNING, _Trait.BEGUN
-    RESTARTING = "restarting", Look("◌", Tone.WARN), _Trait.SETTLED
-    STOPPING = "stopping", Look("◌", Tone.WARN), _Trait.BEGUN | _Trait.STOP_REQUESTED
-    DONE = "done", _DONE, _Trait.BEGUN | _Trait.SETTLED | _Trait.ENDED
-    FAILED = "failed", _BROKEN, _Trait.BEGUN | _Trait.SETTLED | _Trait.ENDED | _Trait.BROKEN
-    STOPPED = "stopped", _STOPPED, _Trait.BEGUN | _Trait.SETTLED | _Trait.ENDED | _Trait.STOP_REQUESTED
-    LOST = "lost", _BROKEN, _Trait.BEGUN | _Trait.SETTLED | _Trait.ENDED | _Trait.BROKEN
+    RUNNING = "running", _RUNNING
+    RESTARTING = "restarting", Look("◌", Tone.WARN)
+    STOPPING = "stopping", Look("◌", Tone.WARN)
+    DONE = "done", _DONE
+    FAILED = "failed", _BROKEN
+    STOPPED = "stopped", _STOPPED
+    LOST = "lost", _BROKEN
 
     @cached_property
     def has_begun(self) -> bool:
         """Whether waiting for the nodes to run is over: they run, or never will."""
-        return _Trait.BEGUN in self.traits
+        return self.ended or self in (RunState.RUNNING, RunState.STOPPING)
 
     @cached_property
     def is_settled(self) -> bool:
         """Whether the fate of the present nodes is known: the cluster has ended, or starts others in their place."""
-        return _Trait.SETTLED in self.traits
+        return self.ended or self is RunState.RESTARTING
 
     @cached_property
     def is_ending(self) -> bool:
@@ -158,7 +145,7 @@ class RunState(_State):
     @cached_property
     def stop_requested(self) -> bool:
         """Whether the user has stopped the cluster."""
-        return _Trait.STOP_REQUESTED in self.traits
+        return self in (RunState.STOPPING, RunState.STOPPED)
 
 
 _GONE = frozenset({NodeState.DONE, NodeState.FAILED, NodeState.LOST, NodeState.STOPPED})

@@ -35,14 +35,13 @@ from tfos_lab.driver.files.events import EventFileReceiver
 from tfos_lab.driver.files.output import OutputReceiver
 from tfos_lab.driver.head import Head
 from tfos_lab.driver.history import History
-from tfos_lab.driver.logs.writer import LogWriter
+from tfos_lab.driver.logs.writer import LogWriter, read_log, read_logs
 from tfos_lab.driver.metrics import draw_cluster, metrics_frame
 from tfos_lab.driver.profile import NO_TRACE, profile_node
 from tfos_lab.driver.publisher import make_publisher
 from tfos_lab.driver.record.inputs import Plain, plain_inputs
 from tfos_lab.driver.record.mlflow import MlflowLogger, make_logger
-from tfos_lab.driver.record.recorder import RunRecorder
-from tfos_lab.driver.record.snapshot import take_snapshot
+from tfos_lab.driver.record.recorder import RunRecorder, take_snapshot
 from tfos_lab.driver.results import Results, find_run_model, load_run_model
 from tfos_lab.driver.run_dir import RunDir
 from tfos_lab.driver.runs.keep import keep_newest
@@ -344,9 +343,8 @@ class Cluster:
             If there is no such node.
         """
         if node is None:
-            return self.log_writer.read_all([view.name for view in self.nodes], tail)
-        self.log_path(node)
-        return self.log_writer.read(node, tail)
+            return read_logs({view.name: self.files.log(view.name) for view in self.nodes}, tail)
+        return read_log(self.log_path(node), tail)
 
     def log_path(self, node: str) -> Path:
         """Return the log file of ``node``, which exists once that has written something; KeyError for no such node."""

@@ -24,9 +24,10 @@ from tfos_lab.core.launchers import THIS_MACHINE
 from tfos_lab.core.roles import chief_of
 from tfos_lab.core.states import RunState
 from tfos_lab.driver.files.output import saving_note
+from tfos_lab.driver.logs.writer import read_log
 from tfos_lab.driver.state.cluster_state import ClusterState
 from tfos_lab.driver.state.feed_state import FeedState
-from tfos_lab.driver.state.hangs import Hangs
+from tfos_lab.driver.state.hangs import Hangs, UnreadWatch
 from tfos_lab.driver.state.instructions import (
     Failure,
     Finished,
@@ -38,7 +39,6 @@ from tfos_lab.driver.state.instructions import (
     StartAll,
 )
 from tfos_lab.driver.state.questions import Questions, Wanted
-from tfos_lab.driver.state.unread import UnreadWatch
 from tfos_lab.driver.state.wrong_messages import WrongMessage, check
 from tfos_lab.errors import NodeFailed, ReservationTimeout, TfosError, WaitTimeout
 from tfos_lab.launchers.gpus import shortage, uneven
@@ -246,7 +246,7 @@ class Head:
             traceback=failure.traceback,
             also=also,
             consequences=consequences,
-            log_tail=self.cluster.log_writer.read(failure.node, _LOG_TAIL_LINES) if is_of_node else "",
+            log_tail=read_log(self.cluster.files.log(failure.node), _LOG_TAIL_LINES) if is_of_node else "",
         )
 
     # ---- the thread -------------------------------------------------------------------------------------------------

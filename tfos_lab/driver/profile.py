@@ -9,12 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfos_lab.core import messages as m
 from tfos_lab.core.markup import Html, h, join
 from tfos_lab.core.paths import split_scheme
+from tfos_lab.driver.files.fetcher import path_below
 from tfos_lab.driver.stacks import ask_for_stacks
 from tfos_lab.errors import ProfileFailed
 from tfos_lab.node.profile import profile_folder
@@ -125,14 +126,17 @@ def _fetch_trace(head: Head, profiled: m.Profiled, folder: Path) -> str:
         return f"no trace: it has {size_bytes >> 20} MiB, more than {_MAX_BYTES >> 20}; profile fewer seconds"
     try:
         for name, size in profiled.files.items():
-            _fetch(head, profiled, name, size, folder / _checked(name))
+            _fetch(head, profiled, name, size, folder)
     except OSError as error:
         return f"no trace: it could not be brought to {folder} ({error})"
     return ""
 
 
-def _fetch(head: Head, profiled: m.Profiled, name: str, size: int, path: Path) -> None:
+def _fetch(head: Head, profiled: m.Profiled, name: str, size: int, home: Path) -> None:
     folder, rank = profile_folder(profiled.request), profiled.rank
+    path = path_below(home, name)
+    if path is None:
+        raise OSError(f"the node names a file outside its folder: {name!r}")
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         while file.tell() < size:
@@ -141,14 +145,6 @@ def _fetch(head: Head, profiled: m.Profiled, name: str, size: int, path: Path) -
             if piece is None or not piece.data:
                 raise OSError(f"the node stopped sending {name}")
             file.write(piece.data)
-
-
-def _checked(name: str) -> PurePosixPath:
-    """Return a relative path below a folder; raises OSError for any other."""
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts:
-        raise OSError(f"the node names a file outside its folder: {name!r}")
-    return path
 
 
 # ---- the flame graph ------------------------------------------------------------------------------------------------

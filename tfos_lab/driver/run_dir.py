@@ -49,6 +49,8 @@ class RunDir:
         Where event files belong.
     event_home : str
         The folder that the nodes write them to, and TensorBoard shows: that one, or `events` if it is remote.
+    backup_home : str
+        The folder, which all nodes must see, that holds their backups.
     """
 
     def __init__(self, path: Path, log_dir: str | None = None, *, run_id: str = "") -> None:
@@ -60,7 +62,7 @@ class RunDir:
         self.notes = path / "notes.json"
         self.log_dir = log_dir or str(self.events)
         self.event_home = self.log_dir if is_local(self.log_dir) else str(self.events)
-        self._backup_home = log_dir or str(path)
+        self.backup_home = log_dir or str(path)
 
     @classmethod
     def make(cls, name: str, log_dir: str | None = None) -> RunDir:
@@ -130,14 +132,9 @@ class RunDir:
         return (self.path / f"checkpoint-{stream}").as_uri()
 
     @property
-    def backup_home(self) -> str:
-        """The folder, which all nodes must see, that holds their backups."""
-        return self._backup_home
-
-    @property
     def backup(self) -> str:
         """The folder in which the nodes keep what a restart continues from."""
-        return f"{self._backup_home.rstrip('/')}/backup-{self.id}"
+        return f"{self.backup_home.rstrip('/')}/backup-{self.id}"
 
     def write_record(self, data: bytes) -> None:
         """Replace ``run.json``, readable by the user only; a reader sees the old file or the new one.

@@ -5,9 +5,11 @@ from __future__ import annotations
 import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from tfos_lab.core.launchers import LauncherTraits
+from tfos_lab.core.messages import LaunchSpec
+from tfos_lab.core.node_addresses import node_addresses
 from tfos_lab.core.roles import NodeSpec
 
 if TYPE_CHECKING:
@@ -32,6 +34,21 @@ class Launcher(ABC):
     def __init__(self, head: Head, node_specs: list[NodeSpec] | None = None) -> None:
         self._head, self._cluster = head, head.cluster
         self._node_specs = head.cluster.node_specs if node_specs is None else node_specs
+
+    def _launch_spec(self, **own: Any) -> LaunchSpec:
+        """Return what the agent of a node needs; ``own`` are the fields that only this launcher knows."""
+        cluster, head = self._cluster, self._head
+        spans_hosts = cluster.launcher.spans_hosts
+        ports, network = node_addresses() if spans_hosts else (None, "")
+        return LaunchSpec(
+            cluster_id=cluster.id,
+            driver=head.address,
+            extra_env=dict(cluster.config.env),
+            shared_dir=head.shared_dir if spans_hosts else "",
+            ports=ports,
+            network=network,
+            **own,
+        )
 
     @abstractmethod
     def launch(self) -> None:

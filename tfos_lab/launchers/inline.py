@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from tfos_lab.core import messages as m
 from tfos_lab.core.frames import ConnectionClosed, FrameSocket, frame_pair
-from tfos_lab.core.lazy_imports import after_import
 from tfos_lab.core.poll_loop import PollLoop
 from tfos_lab.errors import LaunchFailed
 from tfos_lab.launchers.base import Launcher
@@ -54,7 +53,7 @@ class InlineLauncher(Launcher):
 
     def launch(self) -> None:
         """Start the agent thread."""
-        after_import("tensorflow", register_file_systems)
+        register_file_systems()
         self._agent.start()
 
     def run_here(self) -> None:

@@ -18,8 +18,6 @@ import msgspec
 from tfos_lab.core.frames import ConnectionClosed
 from tfos_lab.core.gpu_shares import EQUAL
 from tfos_lab.core.launchers import THIS_MACHINE
-from tfos_lab.core.messages import LaunchSpec
-from tfos_lab.core.node_addresses import node_addresses
 from tfos_lab.core.roles import NodeSpec, chief_of
 from tfos_lab.errors import LaunchFailed
 from tfos_lab.launchers.base import Launcher
@@ -37,38 +35,6 @@ if TYPE_CHECKING:
     from tfos_lab.driver.head import Head
 
 logger = logging.getLogger(__name__)
-
-
-def local_spec(
-    head: Head, spec: NodeSpec, environ: dict[str, str], gpus_wanted: int | None, gpus_among: int
-) -> LaunchSpec:
-    """Return what the agent of a node on this machine needs: it ends when this process does."""
-    cluster = head.cluster
-    spans_hosts = cluster.launcher.spans_hosts
-    ports, network = node_addresses() if spans_hosts else (None, "")
-    # There is no chief here where parameter servers run on this machine, and no others.
-    is_chief = spec.role.trains and spec == chief_of(cluster.node_specs)
-    return LaunchSpec(
-        cluster_id=cluster.id,
-        rank=spec.rank,
-        node=spec.node,
-        driver=head.address,
-        owner=kernel_owner(),
-        watched_pid=os.getpid(),
-        executor=THIS_MACHINE,
-        gpus_wanted=gpus_wanted,
-        gpus_among=gpus_among,
-        extra_env=dict(cluster.config.env),
-        environ=environ,
-        cwd=str(Path.cwd()),
-        sys_path=[path or str(Path.cwd()) for path in sys.path],
-        stays=cluster.chief_stays_here and is_chief,
-        shared_dir=head.shared_dir if spans_hosts else "",
-        # Nodes elsewhere may not reach the address that this machine has for itself.
-        host=head.address.host if spans_hosts else "",
-        ports=ports,
-        network=network,
-    )
 
 
 class LocalLauncher(Launcher):
@@ -94,17 +60,36 @@ class LocalLauncher(Launcher):
             for spec, gpus_wanted in zip(self._node_specs, wanted, strict=True):
                 if self._cancelled:
                     break
-                self._fork_agent(local_spec(self._head, spec, environ, gpus_wanted, among))
+                self._fork_agent(spec, environ, gpus_wanted, among)
         except OSError as error:
             begun = f"{len(self._connections)} of {format_count(len(self._node_specs), 'node')} were on the way"
             raise LaunchFailed(reason=f"this machine could not start a node, when {begun}: {error}") from error
         finally:
             self._thread.start()  # it also closes the connections of those that were forked
 
-    def _fork_agent(self, launch: LaunchSpec) -> None:
+    def _fork_agent(self, spec: NodeSpec, environ: dict[str, str], gpus_wanted: int | None, gpus_among: int) -> None:
+        """Fork the agent of a node, which ends when this process does."""
+        cluster = self._cluster
+        # There is no chief here where parameter servers run on this machine, and no others.
+        is_chief = spec.role.trains and spec == chief_of(cluster.node_specs)
+        launch = self._launch_spec(
+            rank=spec.rank,
+            node=spec.node,
+            owner=kernel_owner(),
+            watched_pid=os.getpid(),
+            executor=THIS_MACHINE,
+            gpus_wanted=gpus_wanted,
+            gpus_among=gpus_among,
+            environ=environ,
+            cwd=str(Path.cwd()),
+            sys_path=[path or str(Path.cwd()) for path in sys.path],
+            stays=cluster.chief_stays_here and is_chief,
+            # Nodes elsewhere may not reach the address that this machine has for itself.
+            host=self._head.address.host if cluster.launcher.spans_hosts else "",
+        )
         frames = self._fork_server.spawn("agent", msgspec.msgpack.encode(launch))
-        self._connections[launch.rank] = frames
-        self._selector.register(frames, selectors.EVENT_READ, launch.rank)
+        self._connections[spec.rank] = frames
+        self._selector.register(frames, selectors.EVENT_READ, spec.rank)
 
     def _watch(self) -> None:
         """Report agents that end before they have sent all they had."""

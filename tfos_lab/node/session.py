@@ -25,7 +25,7 @@ from tfos_lab.node.activity.steps import FITS
 from tfos_lab.node.agent_watch import CHECK_S, AgentWatch
 from tfos_lab.node.context.context import NodeContext
 from tfos_lab.node.feed.reader import FeedReader
-from tfos_lab.node.interactive.inbox import INBOX
+from tfos_lab.node.interactive import INBOX
 from tfos_lab.node.lock_step import STEP_COUNT, LockStep
 from tfos_lab.node.profile import start_profile
 from tfos_lab.node.stacks import take_stacks

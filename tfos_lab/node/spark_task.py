@@ -6,15 +6,18 @@ import contextlib
 import functools
 import importlib.util
 import itertools
+import json
 import os
 import select
+import shutil
 import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 
 from tfos_lab.core.environments import this_platform, unpacked_environment
 from tfos_lab.core.gpu_shares import EQUAL
-from tfos_lab.core.package_versions import misfits
+from tfos_lab.core.package_versions import compared_versions, misfits
 from tfos_lab.core.processes import adopt_orphans
 from tfos_lab.errors import ExecutorMismatch, LaunchFailed, NodeFailed
 from tfos_lab.node.gpus import visible_gpus
@@ -33,6 +36,8 @@ from tfos_lab.node.resources import resource_environ
 REQUIRED = ("tensorflow", "pyarrow", "msgspec")
 # How often a fork server is looked at that does not say how its agent has ended.
 _POLL_S = 0.1
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the kernel's own folder, looked at only
+_CONNECT_TIMEOUT_S = 3.0
 # Prefixes of variables that Spark sets for its Python worker only.
 _WORKER_ONLY = ("PYTHON_WORKER_FACTORY", "SPARK_AUTH", "PYTHON_UNIX_DOMAIN", "SPARK_JOB_ARTIFACT", "PYSPARK_RUNTIME")
 
@@ -95,13 +100,58 @@ def node_task(
     yield pa.RecordBatch.from_pydict({"rank": [rank], "ended": [ended]})
 
 
-def inspect_task(batches: Iterable[pa.RecordBatch], owner: str, extra_env: dict[str, str]) -> Iterator[pa.RecordBatch]:
-    """The body of the task that inspects and warms an executor; yields one record of facts."""
+def inspect_task(
+    batches: Iterable[pa.RecordBatch], owner: str, extra_env: dict[str, str], questions: Mapping[str, Any] | None
+) -> Iterator[pa.RecordBatch]:
+    """The body of the task that inspects and warms an executor; yields one record: its facts as a JSON object.
+
+    They are those of `tfos_lab.launchers.spark.executors.ExecutorFacts`.
+
+    Parameters
+    ----------
+    batches : iterable of pyarrow.RecordBatch
+        Spark's input, which says nothing.
+    owner : str
+        The owner of the executor's fork servers.
+    extra_env : dict of str to str
+        The user's variables, which choose the fork server to warm.
+    questions : mapping, optional
+        Those of the doctor: ``probe``, a file to look for, and ``driver``, an encoded address to connect to, or none.
+    """
     import pyarrow as pa
 
     for _ in batches:
         pass
-    yield pa.RecordBatch.from_pylist([inspect_and_warm(owner, extra_env)])
+    facts = {**inspect_and_warm(owner, extra_env), **(_answers_to(questions) if questions else {})}
+    yield pa.RecordBatch.from_pylist([{"facts": json.dumps(facts)}])
+
+
+def _answers_to(questions: Mapping[str, Any]) -> dict[str, object]:
+    shared_memory_bytes = None
+    with contextlib.suppress(OSError):
+        shared_memory_bytes = shutil.disk_usage(_SHARED_MEMORY).free
+    return {
+        "clock_s": time.time(),
+        "versions": compared_versions(),
+        "shared_memory_bytes": shared_memory_bytes,
+        "sees_probe": os.access(questions["probe"], os.R_OK),
+        "unreachable": _why_unreachable(questions["driver"]) if questions["driver"] else "",
+    }
+
+
+def _why_unreachable(driver: bytes) -> str:
+    """Return why no agent of this host could connect to the driver, or "" if one could."""
+    with contextlib.suppress(ImportError):  # what is missing is a problem of its own
+        import msgspec
+
+        from tfos_lab.core.link import Link
+        from tfos_lab.core.messages import DriverAddress
+
+        try:
+            Link(msgspec.msgpack.decode(driver, type=DriverAddress), _CONNECT_TIMEOUT_S).close()
+        except OSError as error:
+            return error.strerror or str(error)
+    return ""
 
 
 def _nodes_that_share(context: TaskContext, wanted: list[int | None]) -> int:

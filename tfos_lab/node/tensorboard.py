@@ -12,18 +12,14 @@ import os
 import signal
 import socket
 import sys
-import time
 import types
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from tfos_lab.core.frames import ConnectionClosed, FrameSocket, frame_pair
+from tfos_lab.core.frames import FrameSocket
 from tfos_lab.core.paths import is_local, split_scheme
 from tfos_lab.core.processes import set_process_name
-from tfos_lab.node.forkserver.client import ForkServerSpec
-from tfos_lab.node.forkserver.requests import ExitedReply, FailedReply, TensorBoardSpec
 
 if TYPE_CHECKING:
     import argparse
@@ -37,74 +33,13 @@ if TYPE_CHECKING:
 RELOAD_S = 3
 # Training has priority.
 _NICENESS = 5
-_EXIT_REASON_S = 5.0
 
 
-class TensorBoardProcess:
-    """A TensorBoard process, from the side of the agent or kernel that has asked for it.
+class TensorBoardSpec(msgspec.Struct, frozen=True):
+    """What the process needs: the folder with the event files, or its address, and the unix socket to listen on."""
 
-    Parameters
-    ----------
-    fork_server : ForkServerSpec
-        The fork server to fork it from.
-    log_dir, socket_path : str
-        See `TensorBoardSpec`.
-
-    Attributes
-    ----------
-    fork_server : ForkServerConnection
-        Readable when the process has ended.
-    start_report : FrameSocket
-        Readable when the process serves, or cannot serve.
-    """
-
-    def __init__(self, fork_server: ForkServerSpec, log_dir: str, socket_path: str) -> None:
-        self._path = socket_path
-        self.start_report, process_end = frame_pair()
-        body = msgspec.msgpack.encode(TensorBoardSpec(log_dir=log_dir, socket=socket_path))
-        try:
-            self.fork_server = fork_server.spawn("tensorboard", body, [process_end.fileno()])
-        except BaseException:
-            self.start_report.close()
-            raise
-        finally:
-            process_end.close()
-
-    def wait_for_start(self) -> str:
-        """Wait until the process serves; return "", or the reason why it cannot."""
-        try:
-            return self.start_report.receive().data.decode(errors="replace")
-        except (ConnectionClosed, OSError):
-            return self._wait_for_exit_reason()
-
-    def _wait_for_exit_reason(self) -> str:
-        until = time.monotonic() + _EXIT_REASON_S
-        while (left := until - time.monotonic()) > 0:
-            if reason := self.exit_reason(left):
-                return reason
-        return "it ended before it served"
-
-    def exit_reason(self, wait_s: float = 0.0) -> str | None:
-        """Return why the process has ended, waiting up to ``wait_s`` for its end; None if it runs."""
-        try:
-            replies = self.fork_server.replies(wait_s)
-        except (ConnectionClosed, OSError):
-            return "the process that it was forked from has ended"
-        for reply in replies:
-            match reply:
-                case FailedReply(reason=reason):
-                    return reason
-                case ExitedReply(code=code):
-                    return f"its process ended with code {code}"
-                case _:
-                    pass
-        return None
-
-    def close(self) -> None:
-        """End the process; may be called twice."""
-        self.fork_server.close()
-        self.start_report.close()
-        Path(self._path).unlink(missing_ok=True)
+    log_dir: str
+    socket: str
 
 
 def run(body: bytes, fds: list[int]) -> int:

@@ -21,8 +21,7 @@ from tfos_lab.driver.runs.find import choose_run, fitting, may_mean
 from tfos_lab.driver.runs.read import name_place, read_runs
 from tfos_lab.driver.runs.run import Run
 from tfos_lab.driver.start import clusters
-from tfos_lab.driver.warm import warm
-from tfos_lab.driver.warm_servers import describe, end_warm_servers, warm_servers
+from tfos_lab.driver.warm_servers import describe, end_warm_servers, warm, warm_servers
 from tfos_lab.errors import ConfigError, NoRun
 from tfos_lab.launchers.this_machine import outlives_kernels
 from tfos_lab.notebook.cell.export import NotebookCells, write

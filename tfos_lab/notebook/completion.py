@@ -17,7 +17,7 @@ from IPython.core.guarded_eval import EvaluationContext, guarded_eval
 from tfos_lab.core.markup import h
 from tfos_lab.core.options import Option, OptionType
 from tfos_lab.driver.cluster import Cluster
-from tfos_lab.driver.interactive.cluster import InteractiveCluster
+from tfos_lab.driver.interactive import InteractiveCluster
 from tfos_lab.driver.start import clusters
 from tfos_lab.node.context.context import NodeContext
 from tfos_lab.notebook.options import BY_NAME, OPTIONS, UnreadableValue, read_value, split_line

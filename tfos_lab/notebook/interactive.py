@@ -14,7 +14,7 @@ from tfos_lab.core.config import ClusterOptions
 from tfos_lab.core.markup import h, join
 from tfos_lab.core.unpicklable import unpicklable_kind
 from tfos_lab.driver.cells import RunningCell
-from tfos_lab.driver.interactive.cluster import (
+from tfos_lab.driver.interactive import (
     CellResults,
     CompiledCell,
     InteractiveCluster,
@@ -25,8 +25,7 @@ from tfos_lab.driver.interactive.cluster import (
 )
 from tfos_lab.driver.start import clusters
 from tfos_lab.errors import ClusterInterrupted, ConfigError
-from tfos_lab.node.interactive.loop import run_cells
-from tfos_lab.node.interactive.namespace import InteractiveCell
+from tfos_lab.node.interactive import InteractiveCell, run_cells
 from tfos_lab.notebook.cell.free_names import early_reads
 from tfos_lab.notebook.cell.function import CellText, as_cell_error, parse_body, register_cell, visible_names
 from tfos_lab.notebook.display.kernel import current_kernel

@@ -11,9 +11,8 @@ from typing import Any
 from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_expand, output_can_be_silenced
 
 from tfos_lab.core import sources
-from tfos_lab.core.lazy_imports import after_import
 from tfos_lab.core.package_versions import misfits
-from tfos_lab.driver.warm import warm_in_background
+from tfos_lab.driver.warm_servers import warm_in_background
 from tfos_lab.node.remote_files import register_file_systems
 from tfos_lab.notebook import completion
 from tfos_lab.notebook.cell.export import FinishedCell, NotebookCells
@@ -117,7 +116,7 @@ def load_ipython_extension(shell: Any) -> None:
     error_messages.show_warnings()
     for problem in misfits():
         logger.warning("%s.", problem)
-    after_import("tensorflow", register_file_systems)
+    register_file_systems()
     warm_in_background()
     load_in_background()
 

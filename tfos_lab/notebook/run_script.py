@@ -58,8 +58,8 @@ def run_script(
         mean the node's own.
     data : DataFrame, arrays, str or list of str, optional
         Rows that are shared out to the nodes that train. The script reads its share with ``ctx.dataset``, or as files
-        on its own disk: ``ctx.rows_as_files()``, ``{data_dir}``. A text is a path or pattern that Spark reads, or the
-        name of a table.
+        on its own disk: ``ctx.rows_as_files()``, ``{data_dir}``. A text is a path or a pattern of files, which nodes
+        read as for `tfos_lab.run`, or the name of a table that Spark reads.
     function : str, optional
         Call this function of the file with ``(args, ctx)``; what it returns is the node's result. The file is imported
         then, and what stands below ``if __name__ == "__main__":`` does not run.

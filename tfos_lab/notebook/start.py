@@ -12,7 +12,7 @@ from tfos_lab.core.config import ClusterOptions, FedClusterOptions, make_config,
 from tfos_lab.core.options import takes_options
 from tfos_lab.driver.cluster import Cluster
 from tfos_lab.driver.feed.splits import check_splits, session_of
-from tfos_lab.driver.interactive.cluster import InteractiveCluster, make_interactive
+from tfos_lab.driver.interactive import InteractiveCluster, make_interactive
 from tfos_lab.driver.start import make_cluster
 from tfos_lab.errors import NodeFailed
 from tfos_lab.notebook.display import Display, is_shown, open_display, render_errors

@@ -51,7 +51,7 @@ def _machine_checks(*, nodes_run_here: bool) -> Sequence[Callable[[], Finding]]:
         check_gpus,
         check_scratch,
         check_shared_memory,
-        lambda: check_runs(os.environ),
+        check_runs,
         lambda: check_proxies(os.environ),
         check_ports,
         check_lab_extension,
@@ -64,7 +64,7 @@ def examine(spark: SparkSession | None = None) -> list[Finding]:
     """Run all checks; returns the findings in the order in which problems are best fixed.
 
     Every check has a limit of its own, and those of this machine run side by side, so that all are done in half a
-    minute whatever hangs. YARN and Kubernetes have a minute to grant executors.
+    minute whatever hangs. A new session has a minute to get its executors.
 
     Parameters
     ----------

@@ -21,10 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfos_lab.core.listener import PORT_VARIABLE, listening_ports
-from tfos_lab.core.package_versions import FITTING, Range, clashes, installed_version, numbers_of
+from tfos_lab.core.package_versions import FITTING, Range, clashes, dotted, installed_version, numbers_of
 from tfos_lab.core.runtime_files import spool_root
+from tfos_lab.driver.run_dir import run_bases
 from tfos_lab.driver.warm_servers import warm_servers
 from tfos_lab.errors import ConfigError
+from tfos_lab.launchers.spark import session as spark_session
 from tfos_lab.node.forkserver.health import SILENT, STOPPED
 from tfos_lab.node.gpus import free_gpus, visible_gpus
 from tfos_lab.texts import format_count
@@ -57,11 +59,6 @@ def render_text(findings: Iterable[Finding]) -> str:
     problems = [finding.what for finding in findings if not finding.ok]
     counted = format_count(len(problems), "problem")
     return "\n".join([*lines, "", f"{counted}: {', '.join(problems)}." if problems else "All is well."])
-
-
-def dotted(version: Iterable[int]) -> str:
-    """Return the numbers of a version as text."""
-    return ".".join(map(str, version))
 
 
 # ---- what is installed ----------------------------------------------------------------------------------------------
@@ -248,26 +245,20 @@ def shared_memory_shortage(there: int) -> str:
     return f"{SHARED_MEMORY} is full: {there / _MIB:,.0f} MiB are left"
 
 
-def run_folder(environ: Mapping[str, str]) -> Path:
-    """Return the folder in which runs are to be kept."""
-    return Path(environ.get("TFOS_LAB_RUNS", "runs")).absolute()
-
-
 def existing_part(folder: Path) -> Path:
     """Return the folder itself, or the nearest one above it that exists."""
     return next(path for path in (folder, *folder.parents) if path.is_dir())
 
 
-def check_runs(environ: Mapping[str, str]) -> Finding:
+def check_runs() -> Finding:
     """Check that the folder for the logs of runs can be written to, by making a file there for a moment."""
-    folder = run_folder(environ)
+    folder, fallback = run_bases()
     existing = existing_part(folder)
     try:
         # Permissions say nothing to root, and nothing of file systems that are mounted read-only.
         tempfile.TemporaryFile(prefix=".tfos-doctor-", dir=existing).close()
     except OSError as error:
         reason = f"{existing} cannot be written to ({error.strerror or error})"
-        fallback = Path.home() / ".cache" / "tfos_lab" / "runs"
         advice = f"name a folder of your own with TFOS_LAB_RUNS; until then, logs go to {fallback}"
         return Finding("run folder", ok=False, found=reason, advice=advice)
     return Finding("run folder", ok=True, found=str(folder))
@@ -300,7 +291,6 @@ def check_fork_servers() -> Finding:
 
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy", "grpc_proxy")
 _LOOPBACK = ("localhost", "127.0.0.1")
-_HOST_AND_PORT = re.compile(r"(?:[a-z0-9+]+://)*(\[[^\]]+\]|[^\[\]:/,]+):(\d+)")
 _CONNECT_TIMEOUT_S = 3.0
 
 
@@ -368,20 +358,12 @@ def _is_free(port: int) -> bool:
 
 def check_master(url: str) -> Finding | None:
     """Return what keeps this machine from a master such as ``spark://host:7077``; None if one of its hosts answers."""
-    places = [(host.strip("[]"), int(port)) for host, port in _HOST_AND_PORT.findall(url)]
-    reasons = [reason for place in places if (reason := _why_not(place))]
-    if len(reasons) < len(places) or not places:
+    refusals = spark_session.refusals_at(url, _CONNECT_TIMEOUT_S)
+    if not refusals:
         return None
+    reasons = [f"{place} cannot be reached ({error.strerror or error})" for place, error in refusals.items()]
     advice = "check the address, that the master runs, and that no firewall blocks the port"
     return Finding("Spark master", ok=False, found=f"{url}: {'; '.join(reasons)}", advice=advice)
-
-
-def _why_not(place: tuple[str, int]) -> str:
-    try:
-        socket.create_connection(place, _CONNECT_TIMEOUT_S).close()
-    except OSError as error:
-        return f"port {place[1]} of {place[0]} cannot be reached ({error.strerror or error})"
-    return ""
 
 
 # ---- Jupyter --------------------------------------------------------------------------------------------------------

@@ -6,32 +6,31 @@ A small job has each executor report, and the reports are judged here.
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
-import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import wait
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from tfos_lab.core.code_archive import make_task
 from tfos_lab.core.environments import Environment, this_platform
-from tfos_lab.core.listener import PORT_VARIABLE, listening_ports
-from tfos_lab.core.package_versions import compared_versions, differing
+from tfos_lab.core.listener import PORT_VARIABLE, Listener
+from tfos_lab.core.messages import DriverAddress
+from tfos_lab.core.package_versions import compared_versions, differing, dotted
+from tfos_lab.core.threads import on_a_thread
 from tfos_lab.data.spark_python import python_of
 from tfos_lab.driver.doctor import checks
-from tfos_lab.driver.doctor.checks import Finding, alias_of, dotted
+from tfos_lab.driver.doctor.checks import Finding, alias_of
 from tfos_lab.driver.pack import Inventory, read_manifest
+from tfos_lab.driver.run_dir import run_bases
 from tfos_lab.errors import ConfigError, TfosError
 from tfos_lab.launchers.spark import session as spark_session
-from tfos_lab.launchers.spark.executors import collect_from_executors
+from tfos_lab.launchers.spark.executors import ExecutorFacts, inspect_executors
 from tfos_lab.launchers.spark.session import HOST_VARIABLE
-from tfos_lab.launchers.spark.slots import Slots, slots_of
+from tfos_lab.launchers.spark.slots import Slots, await_slots
 from tfos_lab.texts import format_count
 
 if TYPE_CHECKING:
@@ -41,12 +40,6 @@ if TYPE_CHECKING:
 # ---- the session ----------------------------------------------------------------------------------------------------
 
 
-# Executors of a new session take some seconds to come, and longer where a queue grants them; tasks of a cluster that
-# has ended take a moment to leave.
-_COMING_S = 20.0
-_GRANTED_S = 60.0
-_LEAVING_S = 1.0
-_POLL_S = 0.1
 _DAEMON, _OURS = "spark.python.daemon.module", "tfos_lab.spark_daemon"
 
 
@@ -61,24 +54,9 @@ def check_session(session: SparkSession | None) -> list[Finding]:
     master = spark_session.master_of(session) or "Spark Connect"
     if spark_session.is_local(session):
         return [Finding("Spark session", ok=True, found=f"{master}: nodes run as processes of this machine")]
-    slots = None if spark_session.allocates_dynamically(session) else slots_soon(session)
-    findings = [check_slots(master, slots), *check_archive(session), *check_books(session, master)]
+    findings = [check_slots(master, await_slots(session, 1)), *check_archive(session), *check_books(session, master)]
     # A job would wait for a slot, and this check with it.
     return [*findings, *check_executors(session)] if findings[0].ok else findings
-
-
-def slots_soon(session: SparkSession) -> Slots | None:
-    """Return the session's slots as soon as one is free, or when none is to be expected; None if Spark is silent."""
-    called_s = time.monotonic()
-    granted = spark_session.master_of(session).startswith(("yarn", "k8s"))
-    coming_s = _GRANTED_S if granted else _COMING_S
-    while True:
-        slots = slots_of(session)
-        if slots is None or slots.free:
-            return slots
-        if time.monotonic() - called_s > (_LEAVING_S if slots.total else coming_s):
-            return slots
-        time.sleep(_POLL_S)
 
 
 def check_slots(master: str, slots: Slots | None) -> Finding:
@@ -213,10 +191,13 @@ _ADVICE = f"give it the packages, point spark.pyspark.python at a Python that ha
 def check_executors(session: SparkSession) -> list[Finding]:
     """Have the executors report, and judge what they say; it also begins to warm them."""
     bind_host, public_host = spark_session.driver_hosts(session)
-    with answering(bind_host, public_host) as callback, probe_file(os.environ) as probe:
+    with listening(bind_host, public_host) as driver, probe_file() as probe:
         called_s = time.time()
+        questions = {"probe": probe, "driver": b"" if driver is None else msgspec.msgpack.encode(driver)}
         try:
-            facts = _within(JOB_TIMEOUT_S, session, lambda tag: _reports(session, tag, callback, probe))
+            facts = _within(
+                JOB_TIMEOUT_S, session, lambda tag: inspect_executors(session, 1, {}, tag=tag, questions=questions)
+            )
         except TimeoutError:
             found = f"no report within {JOB_TIMEOUT_S:g} s: executors are there, and their Python does not start or run"
             return [Finding("executors", ok=False, found=found, advice="look at an executor's stderr in Spark's UI")]
@@ -224,43 +205,23 @@ def check_executors(session: SparkSession) -> list[Finding]:
             return [Finding("executors", ok=False, found=str(error), advice=PACK)]
         except Exception as error:  # noqa: BLE001 - whatever Spark raises is the finding
             return [Finding("executors", ok=False, found=f"{type(error).__name__}: {spark_session.cause_of(error)}")]
-        return judge(facts, called_s, time.time(), callback, probe)
+        return judge(facts, called_s, time.time(), driver, probe)
 
 
-def _reports(session: SparkSession, tag: str, callback: Callback, probe: str) -> list[HostFacts]:
-    questions = {"host": callback.host, "port": callback.port, "token": callback.token, "probe": probe}
-    task = make_task("tfos_lab.node.host_facts", "host_facts_task", spark_session.owner_of(session), questions)
-    rows = collect_from_executors(session, 1, task, "facts string", tag=tag)
-    facts = [decode_facts(row["facts"]) for row in rows]
-    return list({(fact.host, fact.executor): fact for fact in facts}.values())
-
-
-def _within(timeout_s: float, session: SparkSession, work: Callable[[str], list[HostFacts]]) -> list[HostFacts]:
+def _within(timeout_s: float, session: SparkSession, work: Callable[[str], list[ExecutorFacts]]) -> list[ExecutorFacts]:
     """Return what ``work`` returns; after ``timeout_s``, cancel the jobs of its tag and raise TimeoutError."""
     tag = f"tfos-doctor-{secrets.token_hex(4)}"
-    ended: list[list[HostFacts] | Exception] = []
-
-    def run() -> None:
-        try:
-            ended.append(work(tag))
-        except Exception as error:  # noqa: BLE001 - raised by the caller
-            ended.append(error)
-
-    thread = threading.Thread(target=run, name="tfos-doctor-job", daemon=True)
-    thread.start()
-    thread.join(timeout_s)
-    if not ended:
+    answer = on_a_thread(lambda: work(tag), name="tfos-doctor-job")
+    if not wait([answer], timeout_s).done:
         spark_session.cancel_tagged(session, tag)
         raise TimeoutError
-    if isinstance(ended[0], Exception):
-        raise ended[0]
-    return ended[0]
+    return answer.result()
 
 
 @contextlib.contextmanager
-def probe_file(environ: Mapping[str, str]) -> Iterator[str]:
+def probe_file() -> Iterator[str]:
     """Make a file in the run folder that others can only find in this very folder; yields "" if none can be made."""
-    probe = checks.existing_part(checks.run_folder(environ)) / f".tfos-doctor-{secrets.token_hex(8)}"
+    probe = checks.existing_part(run_bases()[0]) / f".tfos-doctor-{secrets.token_hex(8)}"
     try:
         probe.touch()
     except OSError:
@@ -277,18 +238,18 @@ def probe_file(environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def judge(
-    facts: Sequence[HostFacts], called_s: float, answered_s: float, callback: Callback, probe: str
+    facts: Sequence[ExecutorFacts], called_s: float, answered_s: float, driver: DriverAddress | None, probe: str
 ) -> list[Finding]:
     """Return the findings for the reports of all executors.
 
     Parameters
     ----------
-    facts : sequence of HostFacts
+    facts : sequence of ExecutorFacts
         One report of each executor.
     called_s, answered_s : float
         When they were asked and when all had answered, by this machine's clock.
-    callback : Callback
-        Where they tried to reach this checks.
+    driver : DriverAddress or None
+        Where they tried to reach this machine; None if nobody could listen here.
     probe : str
         The file in the run folder that they looked for; "" if none could be made.
     """
@@ -296,12 +257,12 @@ def judge(
         *[judge_executor(fact) for fact in facts],
         judge_clocks(facts, called_s, answered_s),
         judge_shared_memory(facts),
-        *([judge_connection(facts, callback)] if callback.token else []),
+        *([judge_connection(facts, driver)] if driver is not None else []),
         *([judge_run_folder(facts, probe)] if probe else []),
     ]
 
 
-def judge_executor(fact: HostFacts) -> Finding:
+def judge_executor(fact: ExecutorFacts) -> Finding:
     """Return the finding for what one executor has installed."""
     mine = dotted(sys.version_info[:2])
     problems = [fact.problem] if fact.problem else []
@@ -315,7 +276,7 @@ def judge_executor(fact: HostFacts) -> Finding:
     return Finding(f"executor {fact.executor}".rstrip(), not problems, found, _ADVICE)
 
 
-def judge_clocks(facts: Sequence[HostFacts], called_s: float, answered_s: float) -> Finding:
+def judge_clocks(facts: Sequence[ExecutorFacts], called_s: float, answered_s: float) -> Finding:
     """Compare the executors' clocks with this one's; each was read between the call and the answer."""
     off = {}
     for fact in facts:
@@ -326,7 +287,7 @@ def judge_clocks(facts: Sequence[HostFacts], called_s: float, answered_s: float)
     return Finding("clocks", not off, found or "executors' agree with this machine's", _CLOCK_ADVICE)
 
 
-def judge_shared_memory(facts: Sequence[HostFacts]) -> Finding:
+def judge_shared_memory(facts: Sequence[ExecutorFacts]) -> Finding:
     """Find executors whose shared memory is full."""
     full = {
         fact.host: checks.shared_memory_shortage(fact.shared_memory_bytes)
@@ -337,15 +298,15 @@ def judge_shared_memory(facts: Sequence[HostFacts]) -> Finding:
     return Finding("shared memory there", not full, found or "not full", checks.SHARED_MEMORY_ADVICE)
 
 
-def judge_connection(facts: Sequence[HostFacts], callback: Callback) -> Finding:
+def judge_connection(facts: Sequence[ExecutorFacts], driver: DriverAddress) -> Finding:
     """Find executors that cannot connect to this machine as nodes have to."""
     blocked = {fact.host: fact.unreachable for fact in facts if fact.unreachable}
-    where = f"{callback.host}:{callback.port}"
+    where = driver.endpoint.removeprefix("tcp://")
     found = "; ".join(f"{host} cannot connect to {where} ({why})" for host, why in blocked.items())
-    return Finding("way back", not blocked, found or f"executors can connect to {where}", unreachable_advice(callback))
+    return Finding("way back", not blocked, found or f"executors can connect to {where}", unreachable_advice(driver))
 
 
-def judge_run_folder(facts: Sequence[HostFacts], probe: str) -> Finding:
+def judge_run_folder(facts: Sequence[ExecutorFacts], probe: str) -> Finding:
     """Find executors that do not see the folder of runs."""
     blind = sorted({fact.host for fact in facts if not fact.sees_probe})
     folder = Path(probe).parent
@@ -357,114 +318,27 @@ def judge_run_folder(facts: Sequence[HostFacts], probe: str) -> Finding:
     return Finding("shared folder", not blind, f"{folder}: {found}", advice)
 
 
-class HostFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """One executor's report, made by `tfos_lab.node.host_facts`.
-
-    Attributes
-    ----------
-    host, executor : str
-        The host's name, and Spark's id of the executor.
-    python : str
-        The minor version of its Python, such as ``"3.11"``.
-    problem : str
-        Why no node can run there, as half a sentence; "" if one can.
-    platform, environment : str
-        System and processor; the manifest of the archive that its Python is from, or "".
-    gpus : str
-        GPUs of the host, separated by commas.
-    versions : dict of str to str
-        Versions of the packages in `tfos_lab.core.package_versions.COMPARED`, those that are installed.
-    clock_s : float
-        What its clock showed, in seconds since the epoch.
-    shared_memory_bytes : int or None
-        Free bytes of /dev/shm; None where there is none.
-    unreachable : str
-        Why it cannot connect to the driver's machine; "" if it can, or was not asked to.
-    sees_probe : bool
-        Whether it finds the file that the driver has made in the run folder.
-    """
-
-    host: str
-    python: str
-    clock_s: float
-    executor: str = ""
-    problem: str = ""
-    platform: str = ""
-    environment: str = ""
-    gpus: str = ""
-    versions: dict[str, str] = {}
-    shared_memory_bytes: int | None = None
-    unreachable: str = ""
-    sees_probe: bool = True
-
-
-def decode_facts(text: str) -> HostFacts:
-    """Read a report; raises `msgspec.ValidationError` if it is none."""
-    return msgspec.json.decode(text, type=HostFacts)
-
-
 # ---- the way from executors to this machine -------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Callback:
-    """Where executors try to reach this machine, and the text that they read there; nothing where nobody listens."""
-
-    host: str = ""
-    port: int = 0
-    token: str = ""
-
-
 @contextlib.contextmanager
-def answering(bind_host: str, public_host: str) -> Iterator[Callback]:
-    """Listen as a cluster's driver does, on a port that it would take, and tell everybody who connects a random text.
-
-    Nothing is read from those who connect. The listener closes with the block.
-    """
-    listener = _listen(bind_host)
-    if listener is None:
-        yield Callback()
-        return
-    token = secrets.token_hex(16)
-    thread = threading.Thread(target=_answer, args=(listener, token), name="tfos-doctor-answer", daemon=True)
-    thread.start()
+def listening(bind_host: str, public_host: str) -> Iterator[DriverAddress | None]:
+    """Listen as a cluster's driver does; yields what nodes connect with, or None where that cannot be."""
     try:
-        yield Callback(public_host, listener.getsockname()[1], token)
+        listener = Listener(bind_host, public_host)
+    except (ConfigError, OSError):
+        yield None  # another check says so
+        return
+    try:
+        yield listener.address
     finally:
-        with contextlib.suppress(OSError):
-            listener.shutdown(socket.SHUT_RDWR)  # wakes the thread
         listener.close()
-        thread.join(1.0)
 
 
-def _listen(host: str) -> socket.socket | None:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    for port in _ports_to_try():
-        with contextlib.suppress(OSError):
-            return socket.create_server((host, port), family=family)
-    return None
-
-
-def _ports_to_try() -> list[int]:
-    with contextlib.suppress(ConfigError):
-        return listening_ports() or [0]
-    return []
-
-
-def _answer(listener: socket.socket, token: str) -> None:
-    while True:
-        try:
-            connection, _ = listener.accept()
-        except OSError:
-            return
-        with connection, contextlib.suppress(OSError):
-            connection.sendall(token.encode())
-
-
-def unreachable_advice(callback: Callback) -> str:
-    """Return what to do if executors cannot reach this checks."""
+def unreachable_advice(driver: DriverAddress) -> str:
+    """Return what to do if executors cannot reach this machine."""
     return (
         f"let executors connect to this machine: open the port in the firewall or network policy ({PORT_VARIABLE}="
         f"9990-9999 fixes a range), and give an address that they know, with spark.driver.host or {HOST_VARIABLE} "
-        f"(now {callback.host})"
+        f"(now {driver.host})"
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from tfos_lab.core.messages import LogRecord
@@ -77,19 +77,6 @@ class LogWriter:
             self._streams[key] = _Stream()
         return self._streams[key]
 
-    def read(self, node: str, tail: int | None = None) -> str:
-        """Return the node's log as text, the end of a very large one, or its last ``tail`` lines without noise."""
-        path = self.path(node)
-        if not path.exists():
-            return ""
-        if tail is None:
-            return _whole_text(path)
-        return "\n".join(_last_lines(path, tail)) if tail > 0 else ""
-
-    def read_all(self, nodes: Iterable[str], tail: int | None = None) -> str:
-        """Return the logs of several nodes as text, with their names before each line."""
-        return "\n".join(f"[{node}] {line}" for node in nodes for line in self.read(node, tail).splitlines())
-
     def close(self) -> None:
         """Close the files; may be called twice."""
         for file in self._files.values():
@@ -106,6 +93,20 @@ class _Stream:
     def take(self, data: bytes) -> str:
         """Return the text without misleading lines."""
         return self._noise.take(self._decoder.decode(data))
+
+
+def read_log(path: Path, tail: int | None = None) -> str:
+    """Return a node's log as text, the end of a very large one, or its last ``tail`` lines without noise."""
+    if not path.exists():
+        return ""
+    if tail is None:
+        return _whole_text(path)
+    return "\n".join(_last_lines(path, tail)) if tail > 0 else ""
+
+
+def read_logs(paths: Mapping[str, Path], tail: int | None = None) -> str:
+    """Return the logs of several nodes as text, with their names before each line."""
+    return "\n".join(f"[{node}] {line}" for node, path in paths.items() for line in read_log(path, tail).splitlines())
 
 
 def _whole_text(path: Path) -> str:

@@ -6,9 +6,11 @@ To displays and other processes they are one run, with a row for each; see `tfos
 from __future__ import annotations
 
 import dataclasses
+import functools
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -18,10 +20,12 @@ from tfos_lab.core.launchers import LauncherTraits
 from tfos_lab.core.payload import pack
 from tfos_lab.core.roles import chief_of
 from tfos_lab.core.states import NodeState, RunState
+from tfos_lab.core.threads import on_a_thread
 from tfos_lab.data.session_stores import stores_of
 from tfos_lab.driver.bus import Bus
 from tfos_lab.driver.cluster import Cluster
 from tfos_lab.driver.history import History
+from tfos_lab.driver.logs.writer import read_log, read_logs
 from tfos_lab.driver.parallel.slots import Slots
 from tfos_lab.driver.parallel.state import ParallelResults, ParallelState, RunEntry, short
 from tfos_lab.driver.parallel.tries import Ended, Ending, Fatal, Feed, Returned, RunTry, node_specs_of
@@ -152,6 +156,7 @@ class ParallelRuns:
         self._tries: dict[int, RunTry] = {}
         self._nodes: dict[int, NodeView] = {}
         self._threads: set[threading.Thread] = set()
+        self._moved: Future[None] | None = None
         self._fatal: TfosError | None = None
         # The executors are fit, or there are none; a function has run and ended.
         self._proven = not launcher.spans_hosts
@@ -242,23 +247,10 @@ class ParallelRuns:
         return results
 
     def _move_on_beside(self, on_step: Callable[[], None]) -> None:
-        errors, over = [], threading.Event()
-
-        def move_on() -> None:
-            try:
-                self._move_on()
-            except BaseException as error:  # noqa: BLE001 - raised where the runs are waited for
-                errors.append(error)
-            finally:
-                over.set()
-
-        thread = threading.Thread(target=move_on, name=f"tfos-runs-{self.id}", daemon=True)
-        self._threads.add(thread)
-        thread.start()
-        while not over.wait(_STEP_S):
+        self._moved = on_a_thread(self._move_on, name=f"tfos-runs-{self.id}")
+        while not wait([self._moved], _STEP_S).done:
             on_step()
-        if errors:
-            raise errors[0]
+        self._moved.result()
 
     def _move_on(self, on_step: Callable[[], None] = lambda: None) -> None:
         stopped = False
@@ -285,15 +277,12 @@ class ParallelRuns:
             self.state.stop()
             tries = list(self._tries.values())
         self._tell()
-        name = f"tfos-stop-{self.id}"
-        threads = [threading.Thread(target=one.stop, args=(grace,), name=name, daemon=True) for one in tries]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        wait([on_a_thread(functools.partial(one.stop, grace), name=f"tfos-stop-{self.id}") for one in tries])
 
     def _finish(self) -> None:
         try:
+            if self._moved is not None:
+                wait([self._moved], _JOIN_S)
             for thread in list(self._threads):
                 if thread.ident is not None:  # an interrupt may have come just before its start
                     thread.join(_JOIN_S)
@@ -369,18 +358,15 @@ class ParallelRuns:
 
     def _begin(self, entry: RunEntry) -> RunTry:
         index = entry.index
-        extra_env = self._slots.environ(index, entry.slots)
         part = self.files.make_part(f"{index}.{entry.tries}" if entry.tries > 1 else str(index))
         self.parts[index] = part
-        one = self._tries[index] = RunTry(self, index, lambda: self._make_cluster(index, part, extra_env))
+        one = self._tries[index] = RunTry(self, index, lambda: self._make_cluster(index, part))
         return one
 
-    def _make_cluster(self, index: int, part: RunDir, extra_env: dict[str, str]) -> Cluster:
+    def _make_cluster(self, index: int, part: RunDir) -> Cluster:
         """Return the cluster of a run's next try, which is not launched yet."""
         config = self.config_of(index)
-        if extra_env:
-            config = dataclasses.replace(config, env={**config.env, **extra_env}, gpus=None)
-        elif config.gpus is None:
+        if config.gpus is None:
             config = dataclasses.replace(config, gpus=ALL)  # else the first run would take all
         map_fun, args = self.call_of(index)
         return Cluster(
@@ -415,7 +401,6 @@ class ParallelRuns:
     def _record(self, index: int, ending: Ending) -> None:
         with self._changed:
             self._nodes[index] = self._tries.pop(index).node()
-            self._slots.release(index)
             self._take(index, ending, time.time())
             entry = self.state.entries[index]
             if entry.state.ended:
@@ -548,9 +533,9 @@ class ParallelRuns:
     def logs(self, node: str | None = None, tail: int | None = None) -> str:
         """Return what a run's last try has printed, or each run's, with its name before each line."""
         if node is not None:
-            return _last_lines(self.log_path(node), tail)
+            return read_log(self.log_path(node), tail)
         names = [self.name_of(entry.index) for entry in self.state.entries]
-        return "".join(f"[{name}] {line}" for name in names for line in self.logs(name, tail).splitlines(keepends=True))
+        return read_logs({name: self.log_path(name) for name in names}, tail)
 
     def log_path(self, node: str) -> Path:
         """Return the log file of the leading node of a run's last try; raises KeyError for an unknown run."""
@@ -586,10 +571,3 @@ class ParallelRuns:
 def _going_state(state: NodeState) -> NodeState:
     """Return how far a run is that goes on: it has not ended before its end is recorded, as its rows may still come."""
     return {NodeState.STOPPED: NodeState.STOPPING, NodeState.DONE: NodeState.RUNNING}.get(state, state)
-
-
-def _last_lines(path: Path, tail: int | None) -> str:
-    if not path.exists():
-        return ""
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
-    return "".join(lines[-tail:] if tail else lines)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from tfos_lab.core.gpu_shares import GpuOption, gpus_wanted
@@ -15,27 +13,27 @@ from tfos_lab.launchers.capacity import cores, room
 from tfos_lab.launchers.spark import session as spark_session
 from tfos_lab.launchers.spark.executors import inspect_executors
 from tfos_lab.launchers.spark.slots import await_slots, gpus_per_task, slots_of
-from tfos_lab.node.gpus import VISIBLE, GpuLocks, devices_in, free_gpus, visible_gpus
+from tfos_lab.node.gpus import devices_in, free_gpus, visible_gpus
 from tfos_lab.texts import format_count
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-class Slots(ABC):
-    """Where runs find a slot.
+class Slots:
+    """Where runs find a slot: of a number that stays, such as one in this very process, which runs one after the other.
 
     Parameters
     ----------
     limit : int or None
         The most runs at once; None for as many as there are slots.
+    total : int
+        The number of slots, as far as it is known.
 
     Attributes
     ----------
     is_waiting : bool
         Whether the last call of `free` found that others hold the slots.
-    total : int
-        The number of slots, as far as it is known.
     """
 
     def __init__(self, limit: int | None, total: int) -> None:
@@ -59,19 +57,12 @@ class Slots(ABC):
         self.is_waiting = free < wanted and taken == 0
         return max(0, free if self.limit is None else min(free, self.limit - taken))
 
-    @abstractmethod
-    def _free(self, taken: int, launching: int, wanted: int) -> int: ...
+    def _free(self, taken: int, launching: int, wanted: int) -> int:  # noqa: ARG002 - what others ask for
+        return self.total - taken
 
     def most(self) -> int | None:
         """Return how many slots one run may take at most; None if their number changes, or is not known."""
         return self.total if self.limit is None else min(self.total, self.limit)
-
-    def environ(self, index: int, slots: int = 1) -> dict[str, str]:  # noqa: ARG002 - a hook
-        """Return further environment variables for a run that begins, which takes what they stand for."""
-        return {}
-
-    def release(self, index: int) -> None:  # noqa: B027 - a hook
-        """A run has ended, and gives back what it took."""
 
 
 class MachineSlots(Slots):
@@ -108,7 +99,6 @@ class MachineSlots(Slots):
         super().__init__(limit, min(fits, limit or max(default or cores(), largest)))
         self._gpus = visible_gpus() if gpus else []
         self._per_run = gpus or 0
-        self._taken: dict[int, GpuLocks] = {}
         if gpus:
             if gpus > len(self._gpus):
                 raise ConfigError(
@@ -117,23 +107,9 @@ class MachineSlots(Slots):
             self.total = min(self.total, len(self._gpus) // gpus)
 
     def _free(self, taken: int, launching: int, wanted: int) -> int:
-        free = self.total - taken
-        if not self._per_run:
-            return free
-        # Others may hold some, and those that launch may not have taken theirs yet, unless `environ` has.
-        return min(free, len(free_gpus(self._gpus)) // self._per_run - (launching if wanted > 1 else 0))
-
-    def environ(self, index: int, slots: int = 1) -> dict[str, str]:
-        """Take GPUs for a run of one node; the nodes of a larger one take theirs themselves."""
-        if not self._per_run or slots > 1:
-            return {}
-        self._taken[index] = locks = GpuLocks(os.environ)
-        return {VISIBLE: ",".join(locks.claim(self._per_run, self._gpus))}
-
-    def release(self, index: int) -> None:
-        """Give a run's GPUs to others."""
-        if index in self._taken:
-            self._taken.pop(index).close()
+        free = super()._free(taken, launching, wanted)
+        # Others may hold some GPUs, and nodes that launch may not have taken theirs yet.
+        return min(free, len(free_gpus(self._gpus)) // self._per_run - launching) if self._per_run else free
 
 
 class SparkSlots(Slots):
@@ -188,22 +164,12 @@ class SparkSlots(Slots):
         return int(row[0]) + 1 if row is not None else 1
 
 
-class InlineSlots(Slots):
-    """This very process, which runs one after the other."""
-
-    def __init__(self) -> None:
-        super().__init__(1, 1)
-
-    def _free(self, taken: int, launching: int, wanted: int) -> int:  # noqa: ARG002
-        return 1 - taken
-
-
 def slots_for(
     launcher: LauncherTraits, spark: SparkSession | None, *, limit: int | None, gpus: GpuOption, largest: int = 1
 ) -> Slots:
     """Return the slots of a launcher, for runs of up to ``largest`` nodes; see `MachineSlots` for errors."""
     if launcher.runs_inline:
-        return InlineSlots()
+        return Slots(1, 1)
     of_run = None if gpus is None else gpus_wanted(gpus, Role.CHIEF, {})
     if launcher.spans_hosts and spark is not None:
         return SparkSlots(limit, spark, _gpu_runs(spark, of_run or 0))
@@ -215,7 +181,7 @@ def _gpu_runs(spark: SparkSession, per_run: int) -> int | None:
     """Return for how many nodes the executors' GPUs are enough; None if they want none, or Spark assigns them."""
     if not per_run or gpus_per_task(spark) is not None:
         return None
-    there = {fact["host"]: len(devices_in(fact["gpus"])) for fact in inspect_executors(spark, 1, {})}
+    there = {fact.host: len(devices_in(fact.gpus)) for fact in inspect_executors(spark, 1, {})}
     runs = sum(count // per_run for count in there.values())
     if not runs:
         hosts = ", ".join(f"{host} has {count}" for host, count in sorted(there.items()))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from tfos_lab.core.config import ClusterConfig, assign_roles
 from tfos_lab.core.launchers import LauncherTraits
 from tfos_lab.core.roles import NodeSpec, chief_of
 from tfos_lab.core.states import NodeState
+from tfos_lab.core.threads import on_a_thread
 from tfos_lab.driver.bus import Subscription
 from tfos_lab.driver.cluster import Cluster
 from tfos_lab.driver.state.events import LogText, MetricsReported, NodeView
@@ -101,7 +102,7 @@ class RunTry:
         self._make = make
         self._leader = ""
         self._cut = False
-        self._feeder: _Feeder | None = None
+        self._fed: Future[None] | None = None
         self._cluster: Cluster | None = None
         self._stopping = False
         self._runs = False
@@ -143,9 +144,8 @@ class RunTry:
                 cluster.launch()
                 cluster.wait_until_running()
                 self._runs = True
-                if self._all.feed is not None:
-                    self._feeder = _Feeder(self._all.feed, cluster)
-                    self._feeder.start()
+                if (feed := self._all.feed) is not None:  # beside this thread, which passes on what nodes report
+                    self._fed = on_a_thread(lambda: _feed(feed, cluster), name=f"tfos-feed-{cluster.id}")
                 return self._wait(cluster, events)
             finally:
                 self._pass_on(events)
@@ -154,7 +154,7 @@ class RunTry:
         timeout_s = self._all.timeout_s
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
-            if self._feeder is None or self._feeder.has_ended(_STEP_S):
+            if self._fed is None or self._has_fed(self._fed):
                 with contextlib.suppress(WaitTimeout):
                     cluster.wait(_STEP_S)
                     return Returned(cluster.results.get(self._leader))
@@ -166,6 +166,10 @@ class RunTry:
                 message = f"it was stopped, as it had not returned after timeout={timeout_s:g}"
                 tail = cluster.logs(self._leader, tail=20)
                 return RunFailed(run=self.index, kind="timed out", message=message, log_tail=tail)
+
+    def _has_fed(self, fed: Future[None]) -> bool:
+        """Return whether all rows have been fed, or no more are wanted; raise why they were not."""
+        return bool(wait([fed], _STEP_S).done) and fed.result() is None
 
     def _has_returned(self, cluster: Cluster) -> bool:
         return any(node.name == self._leader and node.state is NodeState.DONE for node in cluster.nodes)
@@ -205,34 +209,14 @@ class RunTry:
     def _close(self) -> None:
         if self._cluster is not None:
             self._cluster.stop(grace=0.0)
-        if self._feeder is not None:
-            self._feeder.join(_JOIN_S)
+        if self._fed is not None:
+            wait([self._fed], _JOIN_S)
 
 
-class _Feeder(threading.Thread):
-    """Feeds the nodes of a run, on a thread of its own, so that what they report is passed on meanwhile."""
-
-    def __init__(self, feed: Feed, cluster: Cluster) -> None:
-        super().__init__(name=f"tfos-feed-{cluster.id}", daemon=True)
-        self._feed = feed
-        self._cluster = cluster
-        self._error: BaseException | None = None
-
-    def run(self) -> None:
-        """Feed."""
-        try:
-            self._feed(self._cluster)
-        except ClusterEnded:
-            pass  # the function wanted no more rows, or the run was stopped: its cluster knows which
-        except BaseException as error:  # noqa: BLE001 - raised on the thread that waits
-            self._error = error
-
-    def has_ended(self, timeout_s: float) -> bool:
-        """Return whether all rows have been fed, or no more are wanted, within this time; raise why they were not."""
-        self.join(timeout_s)
-        if self._error is not None:
-            raise self._error
-        return not self.is_alive()
+def _feed(feed: Feed, cluster: Cluster) -> None:
+    """Feed the nodes of a run; that they want no more rows, or were stopped, their cluster knows."""
+    with contextlib.suppress(ClusterEnded):
+        feed(cluster)
 
 
 def node_specs_of(config: ClusterConfig, launcher: LauncherTraits) -> list[NodeSpec]:

@@ -17,7 +17,7 @@ import msgspec
 from tfos_lab.core import cluster_records
 from tfos_lab.core.paths import is_local
 from tfos_lab.core.states import NodeState, RunState
-from tfos_lab.driver.logs.writer import LogWriter
+from tfos_lab.driver.logs.writer import read_log, read_logs
 from tfos_lab.driver.metrics import metrics_frame
 from tfos_lab.driver.record.format import ProcessRecord, RunHeader, RunRecord, decode
 from tfos_lab.driver.run_dir import RunDir
@@ -289,9 +289,8 @@ class Run:
     def logs(self, node: str | None = None, tail: int | None = None) -> str:
         """Return what a node has written, or all nodes, as `Cluster.logs` does; raises KeyError for another node."""
         if node is not None:
-            return _read_log(self.log_path(node), tail)
-        logs = {one.name: self.logs(one.name, tail) for one in self.record.view.nodes}
-        return "\n".join(f"[{name}] {line}" for name, log in logs.items() for line in log.splitlines())
+            return read_log(self.log_path(node), tail)
+        return read_logs({one.name: self.log_path(one.name) for one in self.record.view.nodes}, tail)
 
     def report(self, path: str | os.PathLike[str] | None = None) -> Path:
         """Write the run as one HTML file to send to somebody.
@@ -330,14 +329,6 @@ def process_lives(process: ProcessRecord) -> bool | None:
     if process.host != socket.gethostname():
         return None
     return bool(process.born) and cluster_records.birth_of(process.pid) == process.born
-
-
-def _read_log(path: Path, tail: int | None) -> str:
-    return LogWriter(RunDir(path.parent), _ignore).read(path.stem, tail)
-
-
-def _ignore(_sentence: str) -> None:
-    """Nothing is written, so there is nothing to say."""
 
 
 _COLUMNS = ("run", "best", "state", "tries", "seconds", "error", "folder")

@@ -13,7 +13,7 @@ from tfos_lab.core.config import ClusterConfig, assign_roles
 from tfos_lab.core.options import is_int
 from tfos_lab.core.roles import Role
 from tfos_lab.errors import ConfigError
-from tfos_lab.node.script.params import named_placeholders
+from tfos_lab.node.script import named_placeholders
 
 _KEYS = ("job_name", "task_index", "params")
 _NAME = re.compile(r"[A-Za-z_][\w.-]*")

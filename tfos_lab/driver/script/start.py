@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from tfos_lab.core.config import ClusterConfig, FeedConfig, FeedOptions, NodeOptions, RunOptions
 from tfos_lab.core.launchers import launcher_for
 from tfos_lab.core.options import given_options, part_of
+from tfos_lab.driver.feed.files.names import is_table, text_of
+from tfos_lab.driver.feed.request import check_rows
 from tfos_lab.driver.script.nodes import ONE_WORKER, NodeCounts, NodePlan, plan_nodes
 from tfos_lab.driver.script.run import ScriptRun
 from tfos_lab.driver.script.source import ScriptSource, read_script
@@ -19,12 +20,11 @@ from tfos_lab.driver.script.versions import Versions
 from tfos_lab.driver.start import make_cluster
 from tfos_lab.errors import ConfigError, NoSession
 from tfos_lab.launchers.spark.session import active_session
-from tfos_lab.node.script.program import SentScript, run_sent_script
+from tfos_lab.node.script import SentScript, run_sent_script
 from tfos_lab.texts import first_line
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
+    from pyspark.sql import SparkSession
 
 DATA_FORMATS = ("parquet", "json", "arrow")
 _OUTPUT = "output"
@@ -64,7 +64,7 @@ def make_script_run(
     config = ClusterConfig(**plan.options, **part_of(NodeOptions, asked), name=name or _free_name(source.path.stem))
     _require_processes(config, source)
     spark = spark or getattr(data, "sparkSession", None)
-    data = open_rows(data, spark)
+    data = _checked_rows(data, feed, spark)
     versions = None
     if output_dir is not None or keep_versions is not None:
         versions = Versions.make(output_dir or Path(_OUTPUT) / source.path.stem, keep_versions)
@@ -121,64 +121,15 @@ def _require_processes(config: ClusterConfig, source: ScriptSource) -> None:
         )
 
 
-_FORMATS = {
-    ".parquet": ("parquet", {}),
-    ".json": ("json", {}),
-    ".jsonl": ("json", {}),
-    ".csv": ("csv", {"header": "true", "inferSchema": "true"}),
-    ".orc": ("orc", {}),
-}
-_TFRECORDS = (".tfrecord", ".tfrecords")
-# A name, with its database and catalog perhaps; a file of such a name that is there comes first.
-_TABLE = re.compile(r"[A-Za-z_]\w*(\.\w+){0,2}")
-
-
-def open_rows(data: Any, spark: SparkSession | None = None) -> Any:
-    """Return what `Cluster.train` takes: ``data`` itself, or the DataFrame of the files that it names.
-
-    Parameters
-    ----------
-    data : DataFrame, arrays, str, path-like, or sequence of str
-        A path or pattern (its end says the format; Parquet by default), several of them, or the name
-        of a table.
-
-    Raises
-    ------
-    ConfigError
-        If the files cannot be read.
-    NoSession
-        If files are named and no session can read them.
-    """
-    paths = _paths_in(data)
-    if not paths:
-        return data
+def _checked_rows(data: Any, feed: FeedConfig, spark: SparkSession | None) -> Any:
+    """Return what `Cluster.train` takes; a table may be of any kind that Spark reads."""
+    if not is_table(data):
+        return check_rows(data, feed.columns, spark, objects=feed.objects)
     session = spark or active_session()
     if session is None:
-        raise NoSession(reason=f"data={paths[0]!r} is read by Spark, but there is no SparkSession", for_rows=True)
+        reason = f"{text_of(data)}: there is no such file, and no SparkSession that knows a table of this name"
+        raise NoSession(reason=reason, for_rows=True)
     try:
-        return _read(session, paths)
+        return session.table(data)
     except Exception as error:
-        if isinstance(error, ConfigError):
-            raise
-        raise ConfigError([f"data={data!r} cannot be read: {first_line(error)}"]) from error
-
-
-def _paths_in(data: Any) -> list[str]:
-    if isinstance(data, str | os.PathLike):
-        return [os.fspath(data)]
-    if isinstance(data, Sequence) and data and all(isinstance(one, str | os.PathLike) for one in data):
-        return [os.fspath(one) for one in data]
-    return []
-
-
-def _read(session: SparkSession, paths: list[str]) -> DataFrame:
-    first = paths[0]
-    if _TABLE.fullmatch(first) and not first.endswith((*_FORMATS, *_TFRECORDS)) and not Path(first).exists():
-        return session.table(first)
-    ending = os.path.splitext(first.rstrip("/*"))[1].lower()  # noqa: PTH122 - also addresses such as hdfs://…
-    if ending in _TFRECORDS:
-        from tfos_lab.data.tfrecords.tables import read_tfrecords
-
-        return read_tfrecords(session, first if len(paths) == 1 else ",".join(paths))
-    name, options = _FORMATS.get(ending, _FORMATS[".parquet"])
-    return session.read.format(name).options(**options).load(paths)
+        raise ConfigError([f"{text_of(data)} cannot be read: {first_line(error)}"]) from error

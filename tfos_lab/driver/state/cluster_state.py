@@ -13,7 +13,7 @@ from tfos_lab.core.launchers import THIS_MACHINE
 from tfos_lab.core.roles import NodeSpec, Role, chief_of, cluster_spec
 from tfos_lab.core.states import NODE_TRANSITIONS, RUN_TRANSITIONS, NodeState, RunState
 from tfos_lab.driver.state.causes import SILENT_S, Causes, failure_from, in_terms_of_steps, summary
-from tfos_lab.driver.state.cluster_node import ClusterNode
+from tfos_lab.driver.state.cluster_node import ClusterNode, Silence
 from tfos_lab.driver.state.events import (
     EvaluatorFailed,
     NodeChanged,
@@ -31,7 +31,6 @@ from tfos_lab.driver.state.instructions import (
     SendTo,
     StartAll,
 )
-from tfos_lab.driver.state.silence import Silence
 
 # A node without heartbeats for this long is lost.
 LOST_AFTER_S = 4.5

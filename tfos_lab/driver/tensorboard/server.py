@@ -15,18 +15,23 @@ import logging
 import os
 import secrets
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from tfos_lab.core import cluster_records
 from tfos_lab.core.event_loop import join_loop, leave_loop
+from tfos_lab.core.frames import ConnectionClosed, FrameSocket, frame_pair
 from tfos_lab.core.runtime_files import scratch_root
 from tfos_lab.driver.tensorboard.message_page import NO_DATA_YET, message_page
 from tfos_lab.launchers.this_machine import kernel_environ, kernel_owner
-from tfos_lab.node.forkserver.client import ForkServerSpec
-from tfos_lab.node.tensorboard import TensorBoardProcess
+from tfos_lab.node.forkserver.client import ForkServerConnection, ForkServerSpec
+from tfos_lab.node.forkserver.requests import ExitedReply, FailedReply
+from tfos_lab.node.tensorboard import TensorBoardSpec
 
 if TYPE_CHECKING:
     from tfos_lab.driver.tensorboard.http_server import TensorBoardHttpServer
@@ -36,6 +41,7 @@ logger = logging.getLogger(__name__)
 START_TIMEOUT_S = 30.0
 # A TensorBoard that nobody uses is ended after this time, and started again for the next client.
 IDLE_S = 900.0
+_EXIT_REASON_S = 5.0
 _CHUNK_BYTES = 64 << 10
 _END_OF_REQUEST = b"\r\n\r\n"
 
@@ -123,7 +129,7 @@ class TensorBoardServer:
         """Relay the connection to TensorBoard, or respond with the reason why there is none."""
         log_dir = self._find_log_dir()
         if "://" in log_dir or _has_files(Path(log_dir)):
-            await self._relay_to_local(connection)
+            await self._relay(connection, log_dir)
             return
         await connection.skip_request()
         if self._cluster_ended():
@@ -131,17 +137,10 @@ class TensorBoardServer:
         else:
             await connection.respond(NO_DATA_YET, retry=True)
 
-    async def _relay_to_local(self, connection: Connection) -> None:
+    async def _relay(self, connection: Connection, log_dir: str) -> None:
+        """Relay to the TensorBoard on this machine, which is ended when no client has come for long."""
         self._local_clients += 1
         self._local_visits += 1
-        try:
-            await self._try_relay_to_local(connection)
-        finally:
-            self._local_clients -= 1
-            asyncio.get_running_loop().call_later(IDLE_S, self._end_idle_local, self._local_visits)
-
-    async def _try_relay_to_local(self, connection: Connection) -> None:
-        log_dir = self._find_log_dir()
         try:
             upstream = await self._connect_to_local(log_dir)
         except OSError as error:
@@ -149,8 +148,11 @@ class TensorBoardServer:
             logger.warning("no TensorBoard for %s: %s", log_dir, reason)
             await connection.skip_request()
             await connection.respond(f"TensorBoard could not be started on this machine: {reason}.")
-            return
-        await connection.relay_to(*upstream)
+        else:
+            await connection.relay_to(*upstream)
+        finally:
+            self._local_clients -= 1
+            asyncio.get_running_loop().call_later(IDLE_S, self._end_idle_local, self._local_visits)
 
     async def _connect_to_local(self, log_dir: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         path = await self._start_local(log_dir)
@@ -233,13 +235,13 @@ async def _until_one_ends(*directions: Coroutine[None, None, None]) -> None:
 
 
 class LocalTensorBoard:
-    """A TensorBoard process, started when its socket is first asked for."""
+    """A TensorBoard process, forked when its socket is first asked for; it ends with the connection that asked."""
 
     def __init__(self) -> None:
-        self._log_dir = ""
         self._lock = threading.Lock()
-        self._process: TensorBoardProcess | None = None
-        self._socket = ""
+        self._log_dir = ""
+        self._process: ForkServerConnection | None = None
+        self._path = Path()
         self._count = 0
 
     def socket(self, log_dir: str, *, restart: bool = False) -> str:
@@ -256,25 +258,48 @@ class LocalTensorBoard:
             self._log_dir = log_dir
             if self._process is None:
                 self._start()
-            return self._socket
+            return str(self._path)
 
     def _start(self) -> None:
         self._count += 1
-        path = str(scratch_root() / f"tensorboard-{os.getpid()}-{id(self):x}-{self._count}.sock")
+        self._path = scratch_root() / f"tensorboard-{os.getpid()}-{id(self):x}-{self._count}.sock"
         fork_server = ForkServerSpec.plain(kernel_owner(), kernel_environ(), os.getpid())
-        process = TensorBoardProcess(fork_server, self._log_dir, path)
-        failure = process.wait_for_start()
+        body = msgspec.msgpack.encode(TensorBoardSpec(log_dir=self._log_dir, socket=str(self._path)))
+        report, process_end = frame_pair()
+        with report:
+            with process_end:
+                self._process = fork_server.spawn("tensorboard", body, [process_end.fileno()])
+            failure = _failure_to_start(report, self._process)
         if failure:
-            process.close()
+            self._stop()
             raise OSError(failure)
-        self._process, self._socket = process, path
 
     def _stop(self) -> None:
         if self._process is not None:
             self._process.close()
             self._process = None
+            self._path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """End the process; may be called twice."""
         with self._lock:
             self._stop()
+
+
+def _failure_to_start(report: FrameSocket, process: ForkServerConnection) -> str:
+    """Wait until a process serves; return "", or the reason why it cannot, which its fork server may know."""
+    with contextlib.suppress(ConnectionClosed, OSError):
+        return report.receive().data.decode(errors="replace")
+    until = time.monotonic() + _EXIT_REASON_S
+    while (left := until - time.monotonic()) > 0:
+        try:
+            replies = process.replies(left)
+        except (ConnectionClosed, OSError):
+            return "the process that it was forked from has ended"
+        for reply in replies:
+            match reply:
+                case FailedReply(reason=reason):
+                    return reason
+                case ExitedReply(code=code):
+                    return f"its process ended with code {code}"
+    return "it ended before it served"

@@ -13,8 +13,10 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from tfos_lab.core.code_archive import make_task
 from tfos_lab.core.crossing import own_error_in
@@ -27,13 +29,10 @@ from tfos_lab.launchers.spark.session import TASKS_LOGGER, lost_connect_server, 
 from tfos_lab.launchers.spark.slots import slots_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import Row, SparkSession
+    from pyspark.sql import SparkSession
 
     from tfos_lab.driver.head import Head
 
-_SCHEMA = (
-    "host string, executor string, python string, problem string, platform string, environment string, gpus string"
-)
 _LOST_TASK = re.compile(r"\(TID \d+\) \(([^)\s]+) executor (\S+?)\)")
 _WORKER_PYTHON = re.compile(r"(?:worker has different version|PYTHON_VERSION_MISMATCH)[^\d]*(\d+\.\d+)")
 # An archive of another system, or for another processor: the Python itself, or the first library that it loads.
@@ -66,6 +65,47 @@ _REASON_UNKNOWN = (
 _checked: set[tuple[str, str]] = set()
 
 
+class ExecutorFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What one executor reports, made by `tfos_lab.node.spark_task.inspect_task`; the last ones if it was asked.
+
+    Attributes
+    ----------
+    host, executor : str
+        The host's name, and Spark's id of the executor.
+    python : str
+        The minor version of its Python, such as ``"3.11"``.
+    problem : str
+        Why no node can run there, as half a sentence; "" if one can.
+    platform, environment : str
+        System and processor; the manifest of the archive that its Python is from, or "".
+    gpus : str
+        GPUs of the host, separated by commas.
+    versions : dict of str to str
+        Versions of the packages in `tfos_lab.core.package_versions.COMPARED`, those that are installed.
+    clock_s : float
+        What its clock showed, in seconds since the epoch.
+    shared_memory_bytes : int or None
+        Free bytes of /dev/shm; None where there is none.
+    unreachable : str
+        Why it cannot connect to the driver's machine; "" if it can.
+    sees_probe : bool
+        Whether it finds the file that the driver has made in the run folder.
+    """
+
+    host: str
+    executor: str
+    python: str
+    problem: str
+    platform: str
+    environment: str
+    gpus: str
+    versions: dict[str, str] = {}
+    clock_s: float = 0.0
+    shared_memory_bytes: int | None = None
+    unreachable: str = ""
+    sees_probe: bool = False
+
+
 def check_executors(spark: SparkSession, nodes: int, extra_env: dict[str, str], *, tag: str = "") -> None:
     """Check the executors once per application and environment, and begin to warm them.
 
@@ -80,37 +120,30 @@ def check_executors(spark: SparkSession, nodes: int, extra_env: dict[str, str], 
     if key in _checked:
         return
     facts = inspect_executors(spark, nodes, extra_env, tag=tag)
-    problems = {fact["host"]: fact["problem"] for fact in facts if fact["problem"]}
+    problems = {fact.host: fact.problem for fact in facts if fact.problem}
     if problems:
         raise ExecutorMismatch(problems=problems, unchosen=is_unchosen(spark))
     _checked.add(key)
 
 
 def inspect_executors(
-    spark: SparkSession, nodes: int, extra_env: dict[str, str], *, tag: str = ""
-) -> list[dict[str, str]]:
-    """Run a small task on (most likely) all executors; returns the facts of `inspect_and_warm`, one dict for each.
+    spark: SparkSession,
+    nodes: int,
+    extra_env: dict[str, str],
+    *,
+    tag: str = "",
+    questions: Mapping[str, Any] | None = None,
+) -> list[ExecutorFacts]:
+    """Run a small task on (most likely) all executors, at least ``nodes`` times; returns what each of them reports.
+
+    ``questions`` are those of `tfos_lab.node.spark_task.inspect_task`.
 
     Raises
     ------
     ExecutorMismatch
         If Spark itself refuses an executor's Python.
     """
-    task = make_task("tfos_lab.node.spark_task", "inspect_task", spark_session.owner_of(spark), extra_env)
-    rows = collect_from_executors(spark, nodes, task, _SCHEMA, tag=tag)
-    return list({(row["host"], row["executor"]): row.asDict() for row in rows}.values())
-
-
-def collect_from_executors(
-    spark: SparkSession, nodes: int, task: Callable[..., Any], schema: str, *, tag: str = ""
-) -> list[Row]:
-    """Run a task of `make_task` on (most likely) all executors, at least ``nodes`` times; returns its rows.
-
-    Raises
-    ------
-    ExecutorMismatch
-        If Spark itself refuses an executor's Python.
-    """
+    task = make_task("tfos_lab.node.spark_task", "inspect_task", spark_session.owner_of(spark), extra_env, questions)
     slots = slots_of(spark)
     tasks = max(nodes, slots.total if slots else nodes)
     tag = tag or f"{spark_session.INSPECTION}-{secrets.token_hex(4)}"
@@ -121,12 +154,14 @@ def collect_from_executors(
             spark_session.tagged(spark, tag, what),
             _without_traces(spark),
         ):
-            return spark.range(0, tasks, 1, tasks).mapInArrow(task, schema).collect()
+            rows = spark.range(0, tasks, 1, tasks).mapInArrow(task, "facts string").collect()
     except Exception as error:
         mismatch = mismatch_in(error, lambda: spark_session.hosts_of_failed_tasks(spark, tag))
         if mismatch is None:
             raise
         raise ExecutorMismatch(problems=mismatch.problems, unchosen=is_unchosen(spark)) from None
+    facts = [msgspec.json.decode(row["facts"], type=ExecutorFacts) for row in rows]
+    return list({(fact.host, fact.executor): fact for fact in facts}.values())
 
 
 @contextlib.contextmanager

@@ -12,14 +12,14 @@ import contextlib
 import re
 import threading
 from collections.abc import Callable
+from concurrent.futures import wait
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from tfos_lab.core.code_archive import make_task
 from tfos_lab.core.crossing import own_error_in
-from tfos_lab.core.messages import LaunchSpec
-from tfos_lab.core.node_addresses import node_addresses
+from tfos_lab.core.threads import on_a_thread
 from tfos_lab.data.spark_errors import killed_worker
 from tfos_lab.errors import FeedError, NodeFailed, NoSession, NotEnoughSlots, ReservationTimeout, TfosError
 from tfos_lab.launchers.base import Launcher
@@ -117,21 +117,9 @@ class SparkLauncher(Launcher):
         return self._arrival.watched(f"tfos-{what}-{self._cluster.id}", cancel)
 
     def _run_job(self) -> None:
-        head, spark = self._head, self._spark
+        spark = self._spark
         wanted = len(self._node_specs)
-        ports, network = node_addresses()
-        template = LaunchSpec(
-            cluster_id=self._cluster.id,
-            rank=-1,
-            node="",
-            driver=head.address,
-            owner=spark_session.owner_of(spark),
-            watched_pid=0,
-            extra_env=dict(self._cluster.config.env),
-            shared_dir=head.shared_dir,
-            ports=ports,
-            network=network,
-        )
+        template = self._launch_spec(rank=-1, node="", owner=spark_session.owner_of(spark), watched_pid=0)
         task = make_task(
             "tfos_lab.node.spark_task",
             "node_task",
@@ -232,6 +220,4 @@ class SparkLauncher(Launcher):
             with contextlib.suppress(Exception):  # the session has gone, and its cached data with it
                 cached.unpersist()
 
-        thread = threading.Thread(target=unpersist, name=f"tfos-unpersist-{self._cluster.id}", daemon=True)
-        thread.start()
-        thread.join(_UNPERSIST_TIMEOUT_S)
+        wait([on_a_thread(unpersist, name=f"tfos-unpersist-{self._cluster.id}")], _UNPERSIST_TIMEOUT_S)

@@ -15,15 +15,15 @@ import os
 import re
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tfos_lab.core.crossing import own_error_in
 from tfos_lab.core.link import address_towards
 from tfos_lab.core.node_addresses import node_addresses
+from tfos_lab.core.threads import on_a_thread
 from tfos_lab.data.frames import is_connect
 from tfos_lab.data.spark_errors import killed_worker
 from tfos_lab.data.spark_python import is_local_master
@@ -214,17 +214,23 @@ def url_of(spark: SparkSession) -> str:
 
 def _why_refused(url: str) -> str:
     """Return why none of the servers of a URL takes connections, as the first of them; "" if one does, or may do so."""
-    reasons = []
+    refusals = list(refusals_at(url, _CONNECT_TIMEOUT_S).values())
+    if not refusals or any(isinstance(error, TimeoutError) for error in refusals):
+        return ""
+    return refusals[0].strerror or str(refusals[0])
+
+
+def refusals_at(url: str, timeout_s: float) -> dict[str, OSError]:
+    """Return how connections to the servers of a URL have failed, by the place of each; nothing if one takes them."""
+    refusals: dict[str, OSError] = {}
     for host, port in _HOST_AND_PORT.findall(url.partition("://")[2]):
         try:
-            socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT_S).close()
-        except TimeoutError:
-            return ""
+            socket.create_connection((host.strip("[]"), int(port)), timeout_s).close()
         except OSError as error:
-            reasons.append(error.strerror or str(error))
+            refusals[f"port {port} of {host.strip('[]')}"] = error
         else:
-            return ""
-    return reasons[0] if reasons else ""
+            return {}
+    return refusals
 
 
 def while_server_answers(spark: SparkSession, ask: Callable[[], T], *, name: str) -> T:
@@ -248,15 +254,7 @@ def while_server_answers(spark: SparkSession, ask: Callable[[], T], *, name: str
     """
     if not is_connect(spark):
         return ask()
-    answer: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            answer.set_result(ask())
-        except BaseException as error:  # noqa: BLE001 - whoever waits raises it
-            answer.set_exception(error)
-
-    threading.Thread(target=run, name=name, daemon=True).start()
+    answer = on_a_thread(ask, name=name)
     before = ""
     while True:
         if wait([answer], _ANSWER_S).done:
@@ -462,10 +460,7 @@ def cancel_tagged(spark: SparkSession, tag: str) -> bool:
     if lost_connect_server(spark):
         return False
     # The client asks for minutes again if the server is lost just now.
-    thread = threading.Thread(target=interrupt, name=f"tfos-interrupt-{tag}", daemon=True)
-    thread.start()
-    thread.join(_INTERRUPT_S)
-    return not thread.is_alive()
+    return bool(wait([on_a_thread(interrupt, name=f"tfos-interrupt-{tag}")], _INTERRUPT_S).done)
 
 
 def job_error(error: Exception, what: str = "Spark's job failed", *, schema: str = "") -> TfosError:

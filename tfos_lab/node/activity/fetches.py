@@ -7,11 +7,13 @@ of Python in each step would cost more than a small step.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any
+
+from tfos_lab.core.threads import on_a_thread
 
 _PATCHED = "_tfos_lab_fetches"
 _CREATION_TIMEOUT_S = 10.0
@@ -118,15 +120,14 @@ def _between(counters: tuple[Any, Any], take: Callable[[], Any]) -> Any:
 
 def _make_counters() -> tuple[Any, Any] | None:
     """Make them in a thread of their own: there is no strategy, which would make a variable for each replica."""
-    made: list[Any] = []
 
-    def make() -> None:
+    def make() -> tuple[Any, Any]:
         import tensorflow as tf
 
         with tf.device("CPU:0"):
-            made.extend(tf.Variable(0, dtype=tf.int64, trainable=False, name=name) for name in ("begun", "ended"))
+            begun, ended = (tf.Variable(0, dtype=tf.int64, trainable=False, name=name) for name in ("begun", "ended"))
+            return begun, ended
 
-    thread = threading.Thread(target=make, name="tfos-fetches")
-    thread.start()
-    thread.join(_CREATION_TIMEOUT_S)
-    return (made[0], made[1]) if len(made) == 2 else None
+    with contextlib.suppress(Exception):  # it takes too long, or TensorFlow refuses: nothing is counted then
+        return on_a_thread(make, name="tfos-fetches").result(_CREATION_TIMEOUT_S)
+    return None

@@ -7,26 +7,23 @@ from __future__ import annotations
 
 import os
 import socket
+import tempfile
 import threading
-from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core import messages as m
-from tfos_lab.core.roles import Role, count_training, rank_in_training
+from tfos_lab.core.roles import Role
 from tfos_lab.core.states import NodeState
 from tfos_lab.errors import ConfigError
 from tfos_lab.node.context.folders import FolderMethods
-from tfos_lab.node.context.report_rate import ReportRate
 from tfos_lab.node.context.reports import ReportMethods
 from tfos_lab.node.context.rows import RowMethods
 from tfos_lab.node.context.shares import ShareMethods
-from tfos_lab.node.lock_step import LockStep
+from tfos_lab.node.feed.reader import FeedReader
+from tfos_lab.node.remote_files import register_file_systems
 
 if TYPE_CHECKING:
     import tensorflow as tf
-
-    from tfos_lab.node.feed.reader import FeedReader
 
 
 class NodeContext(RowMethods, ReportMethods, FolderMethods, ShareMethods):
@@ -68,46 +65,6 @@ class NodeContext(RowMethods, ReportMethods, FolderMethods, ShareMethods):
     args : object
         What was passed as ``args``.
     """
-
-    def __init__(
-        self,
-        start: m.Start,
-        feed: FeedReader,
-        send: Callable[[m.FromAgent], None],
-        finish: threading.Event,
-        port: socket.socket | None = None,
-        *,
-        scratch: Path | None = None,
-        lock_step: LockStep | None = None,
-    ) -> None:
-        self._feed = feed
-        self._scratch = scratch
-        self._lock_step = lock_step or LockStep(start, send)
-        self._send = send
-        self._finish = finish
-        self._report_rate = ReportRate(send, sum(map(len, start.cluster_spec.values())))
-        self._step = 0
-        self._stop_on_nan = start.stop_on_nan
-        self._port = port
-        self._output_dir = start.output_dir
-        self._has_opened_output = False
-        self._server: tf.distribute.Server | None = None
-        self._strategy: tf.distribute.Strategy | None = None
-        self.job_name = start.job_name
-        self.task_index = start.task_index
-        self.node = f"{start.job_name}:{start.task_index}"
-        self.cluster_spec = start.cluster_spec
-        self.world_size = count_training(start.cluster_spec)
-        self.rank = rank_in_training(start.cluster_spec, start.job_name, start.task_index)
-        self.worker_num = start.rank
-        self.is_chief = start.is_chief
-        self.args: Any = None
-        self.defaultFS = start.default_fs or "file://"
-        self.working_dir = start.working_dir or str(Path.cwd())
-        self.restart = start.restart
-        self.log_dir = start.log_dir
-        self.event_dir = f"{start.event_home}/{start.event_folder}"
-        self.backup_dir = start.backup_dir
 
     def __repr__(self) -> str:
         return f"<{self.node} of {sum(map(len, self.cluster_spec.values()))} nodes>"
@@ -230,3 +187,31 @@ class NodeContext(RowMethods, ReportMethods, FolderMethods, ShareMethods):
                 [f"ctx.wait_for_training() on {self.node}: it trains and would wait for itself; {advice}"]
             )
         return self._finish.wait(timeout)
+
+
+def local_context(*, log_dir: str | None = None) -> NodeContext:
+    """Return the context of a cluster of one node, in this process: ``map_fun(args, local_context())`` is a plain call.
+
+    Parameters
+    ----------
+    log_dir : str, optional
+        Folder for event files, or an address; a new temporary folder by default.
+
+    Examples
+    --------
+    >>> import tfos_lab
+    >>> tfos_lab.local_context().world_size
+    1
+    """
+    register_file_systems()
+    start = m.Start(
+        rank=0,
+        cluster_spec={"chief": ["localhost:0"]},
+        job_name="chief",
+        task_index=0,
+        is_chief=True,
+        log_dir=log_dir or tempfile.mkdtemp(prefix="tfos-local-"),
+    )
+    feed = FeedReader(0, lambda _message: None)
+    feed.handle(m.FeedsEnded())
+    return NodeContext(start, feed, lambda _message: None, threading.Event())

@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfos_lab.core import messages as m
 from tfos_lab.core.paths import hadoop_path, is_local, split_scheme
 from tfos_lab.errors import ConfigError
+from tfos_lab.node.context.facts import NodeFacts
 
 if TYPE_CHECKING:
     import keras
     import tensorflow as tf
 
 
-class FolderMethods:
+class FolderMethods(NodeFacts):
     """Methods of `NodeContext` for files and folders."""
-
-    is_chief: bool
-    worker_num: int
-    defaultFS: str  # noqa: N815 - TensorFlowOnSpark's name
-    working_dir: str
-    _send: Callable[[m.FromAgent], None]
-    _output_dir: str
-    _has_opened_output: bool
-    _scratch: Path | None
 
     def absolute_path(self, path: str) -> str:
         """Return ``path`` in full, with its scheme, as TensorFlowOnSpark does.
@@ -142,12 +132,6 @@ class FolderMethods:
         _make_parent(path, Path(target))
         self._send(m.SavesTo(path=target))
         return target
-
-    def _scratch_folder(self) -> Path:
-        """Return the node's own folder, which is removed at the end of the run."""
-        if self._scratch is None:
-            self._scratch = Path(os.environ.get("TFOS_LAB_SCRATCH") or tempfile.mkdtemp(prefix="tfos-node-"))
-        return self._scratch
 
 
 def _make_parent(path: str, target: Path) -> None:

@@ -6,7 +6,7 @@ import math
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,24 +14,14 @@ from tfos_lab.core import messages as m
 from tfos_lab.core.paths import is_local, split_scheme
 from tfos_lab.errors import ConfigError
 from tfos_lab.node.activity.steps import STEPS
-from tfos_lab.node.context.report_rate import ReportRate
+from tfos_lab.node.context.facts import NodeFacts
 
 if TYPE_CHECKING:
     import keras
 
 
-class ReportMethods:
+class ReportMethods(NodeFacts):
     """Methods of `NodeContext` for progress and metrics."""
-
-    is_chief: bool
-    worker_num: int
-    log_dir: str
-    event_dir: str
-    backup_dir: str
-    _report_rate: ReportRate
-    _send: Callable[[m.FromAgent], None]
-    _step: int
-    _stop_on_nan: bool
 
     def report(self, step: int | None = None, *, total_steps: int | None = None, **metrics: float) -> None:
         """Show progress and metrics in the notebook.

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.messages import INPUT_QUEUE, TRAIN, VALIDATION
 from tfos_lab.core.roles import Role
 from tfos_lab.errors import ConfigError
+from tfos_lab.node.context.facts import NodeFacts
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
     from tfos_lab.node.feed.data_feed import DataFeed
-    from tfos_lab.node.feed.reader import FeedReader
 
 
-class RowMethods:
+class RowMethods(NodeFacts):
     """Methods of `NodeContext` for rows that are fed to this node."""
-
-    job_name: str
-    node: str
-    _feed: FeedReader
-    _scratch_folder: Callable[[], Path]
 
     @property
     def epochs(self) -> int:

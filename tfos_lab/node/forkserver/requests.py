@@ -73,13 +73,6 @@ class StatusReply(msgspec.Struct, tag=True, frozen=True):
 ForkServerReply = SpawnedReply | FailedReply | ExitedReply | StatusReply
 
 
-class TensorBoardSpec(msgspec.Struct, frozen=True):
-    """What a TensorBoard process needs: the folder with the event files, and the unix socket to listen on."""
-
-    log_dir: str
-    socket: str
-
-
 class ProcessState(msgspec.Struct, frozen=True):
     """The state of a process that its children inherit.
 

@@ -20,8 +20,7 @@ from tfos_lab.driver.results import Results
 from tfos_lab.driver.start import choose_launcher, make_cluster
 from tfos_lab.driver.state.instructions import SendTo, SendToAll
 from tfos_lab.errors import CellFailed, CellInterrupted, ClusterEnded, ConfigError, PayloadError, WaitTimeout
-from tfos_lab.node.interactive.loop import run_cells
-from tfos_lab.node.interactive.namespace import InteractiveCell
+from tfos_lab.node.interactive import InteractiveCell, run_cells
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,1 +1,0 @@
-"""Interactive clusters: nodes that wait for cells."""
