@@ -11,11 +11,10 @@ from tfos_lab.driver.state.cluster_state import (
     DRAIN_TIMEOUT_S,
     FAREWELL_S,
     LEAVING_PATIENCE_S,
-    LOST_AFTER_S,
     ClusterState,
     RestartBudget,
 )
-from tfos_lab.driver.state.events import MetricsReported, StateChanged
+from tfos_lab.driver.state.events import MetricsReported
 from tfos_lab.driver.state.instructions import Failure, Finished, Publish, SendTo
 
 GRACE_S = 3.0
@@ -209,19 +208,6 @@ def test_a_worker_that_is_killed_while_the_cluster_ends_is_not_started_again():
     assert play.end(2, KILLED).sent(m.StartAgain) == []
 
 
-def test_a_restart_can_be_stopped_before_and_after_the_nodes_have_left():
-    play = Play(cluster_size=1, restarts=1).all_run().end(0, KILLED)
-    play.cluster_state.stop(play.now_s)
-    assert play.drain(0).cluster_state.state == "stopped"
-
-    play = Play(cluster_size=1, restarts=1).all_run().end(0, KILLED).drain(0)
-    assert play.cluster_state.stop(play.now_s) == []
-    assert play.cluster_state.abandon(play.now_s) == [
-        Publish(StateChanged(time_s=play.now_s, state="stopped", reason=play.cluster_state.reason))
-    ]
-    assert play.cluster_state.abandon(play.now_s) == []
-
-
 def test_consequences_on_all_nodes_fail_the_cluster_without_waiting():
     play = Play(cluster_size=2).all_run().end(0, ECHO).end(1, ECHO)
     assert play.cluster_state.state == "failed"
@@ -240,19 +226,6 @@ def test_the_same_error_on_other_nodes_is_one_error():
     play = Play(cluster_size=3).all_run().end(0, BOOM).end(1, BOOM).end(2, KILLED)
     assert play.cluster_state.causes.also == ["worker:0"]
     assert list(play.cluster_state.causes.consequences) == ["worker:1"]
-
-
-# ---- silence ------------------------------------------------------------------------------------------------------
-
-
-def test_a_silent_node_is_lost_and_named_with_its_host():
-    play = Play(cluster_size=2).all_run()
-    for _ in range(int(LOST_AFTER_S) + 1):
-        play.receive(m.Heartbeat(rank=0), after_s=1.0).wait(0)
-    assert play.states()["worker:0"] == "lost"
-    failure = play.cluster_state.causes.first
-    assert (failure.node, failure.kind) == ("worker:0", "Lost")
-    assert failure.message == "the node on host1 (executor 1) is gone: not heard of for 5 s"
 
 
 # ---- output from other hosts --------------------------------------------------------------------------------------
