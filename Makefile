@@ -67,7 +67,7 @@ matrix: setup  ## a suite with the oldest, newest and other versions, each in it
 	$(PYTHON) -m tests.matrix $(LEG)
 
 golden: test-tools  ## write tests/golden anew, the cards of a dozen runs and their pictures: read the difference
-	TFOS_TEST_GOLDEN=write $(PYTHON) -m pytest tests/notebook/test_golden.py tests/notebook/test_card.py tests/browser/test_golden.py
+	TFOS_TEST_GOLDEN=write $(PYTHON) -m pytest tests/notebook/test_golden.py tests/browser/test_golden.py
 
 test-tools: setup  ## install what the tests need beyond setup: Chromium
 	@.ci/test-tools

@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 from playwright.sync_api import Browser, expect
 
+from tests.support.axe import violations_in
 from tests.support.golden_runs import GOLDEN, RUNS, html_of
 from tests.support.jupyter_rig import ARTEFACTS, REPOSITORY
 from tfos_lab.notebook.display.assets import read_style_sheet
@@ -36,6 +37,10 @@ def test_a_run_looks_as_it_did(chromium: Browser, name: str) -> None:
     path = golden if writes else ARTEFACTS / f"golden-{name}.png"
     page.locator("body > *").first.screenshot(path=path)
     expect(page.locator("script")).to_have_count(0)
+    # In light and in dark; the panel has its colours of JupyterLab, where `test_panel.py` looks at it.
+    for scheme in ("light", "dark") if name != "panel" else ():
+        page.emulate_media(color_scheme=scheme)
+        assert violations_in(page, ".tfos") == [], scheme
     page.close()
     if not writes:
         assert difference(path, golden) is None

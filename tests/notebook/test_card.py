@@ -1,7 +1,6 @@
 """What a cell shows of its cluster: text, the picture that stays in the notebook, and what a page gets to draw.
 
-Golden files in ``golden`` hold what a reader of staged views reads. ``TFOS_TEST_GOLDEN=write`` writes them anew: look
-at what has changed before you commit it.
+What whole runs look like stands in ``tests/golden``; here are the rules.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-import os
 import re
 from html.parser import HTMLParser
 from importlib import resources
@@ -23,7 +21,7 @@ import tfos_lab
 from tests.support.fake_cluster import TRACEBACK, FakeCluster
 from tests.support.outline import Outline, words
 from tests.support.recorded_runs import this_process, write_run
-from tests.support.staged_views import COMPUTE, INPUT, STRAGGLER, make_hang, make_straggle, reports_of, staged_cluster
+from tests.support.staged_views import COMPUTE, INPUT, make_hang, make_straggle, staged_cluster
 from tfos_lab.core.markup import h
 from tfos_lab.core.messages import NodeActivity
 from tfos_lab.driver.state.events import (
@@ -42,7 +40,6 @@ from tfos_lab.notebook.display.series import SeriesBook, SeriesPoints, all_serie
 from tfos_lab.notebook.display.summary import feed_line
 from tfos_lab.notebook.display.table import LiveTable, range_of, render_table
 
-GOLDEN = Path(__file__).parent / "golden"
 DASHBOARD = Path(__file__).parents[2] / "extensions/dashboard"
 NASTY = "<script>alert('x')</script>"
 
@@ -75,79 +72,6 @@ def sent(view: ClusterView) -> dict:
     """What a page gets."""
     table = LiveTable()
     return {**parts(view, view.started_s + 12, table), **traits(view, view.started_s + 12, table, "/runs/1")["view"]}
-
-
-# ---- golden texts ---------------------------------------------------------------------------------------------------
-
-
-def staged(name: str) -> dict[str, str]:
-    """Return the bundle of a staged view."""
-    match name:
-        case "reserving":
-            cluster = FakeCluster(nodes=3)
-            cluster.change("chief:0", state="reserved", host="h1", executor="1")
-            cluster.set_state("reserving")
-            cluster.note("executors are started first")
-            return bundle_of(cluster)
-        case "slow and hung":
-            cluster = staged_cluster(INPUT)
-            make_straggle(cluster, "worker:0")
-            make_hang(cluster, "worker:1")
-            stacks = (NodeStacks("worker:1", "in map_fun", 0.0),)
-            return bundle_of(cluster, stacks=stacks, reports=list(reports_of(cluster, STRAGGLER))[-8:])
-        case "failed":
-            cluster = FakeCluster(nodes=3)
-            for node in cluster.nodes:
-                cluster.change(node, state="stopped", host="h", step=3, total_steps=10, metrics={"loss": 0.5})
-                cluster.write(node, f"{node} was here\n\x1b[32mgreen\x1b[0m\n10%\r20%\n")
-            cluster.change("worker:1", state="failed", detail="ValueError: label 11 is outside the 10 classes")
-            cluster.write("worker:1", TRACEBACK)
-            cluster.set_state("failed", "worker:1 failed")
-            started_s = cluster.view().started_s
-            cluster.alter(timings={"launched": 0.1, "done": 12.3}, ended_s=started_s + 12.34)
-            return bundle_of(cluster, error="\x1b[31mValueError\x1b[0m: label 11")
-        case "feeds":
-            cluster = FakeCluster(nodes=2)
-            table = FeedView(
-                rows={"chief:0": 10}, partitions=2, total_partitions=2, size_bytes=1000, complete=True, epochs=2,
-                started_s=1.0, ended_s=1.5,
-            )  # fmt: skip
-            stream = FeedView(kind="stream", rows={"chief:0": 1}, partitions=9, micro_batches=1, size_bytes=50)
-            answered = FeedView(kind="inference", rows={"chief:0": 1200, "worker:0": 7}, partitions=1, ended_s=3.0)
-            for node in cluster.nodes:
-                cluster.change(node, state="done", rows=10)
-            timings = {"launched": 0.5, "reserved": 2.0, "released": 2.1, "running": 5.0, "done": 10.0}
-            cluster.set_state("done")
-            feeds = (table, stream, answered)
-            cluster.alter(feeds=feeds, timings=timings, ended_s=cluster.view().started_s + 10)
-            return bundle_of(cluster)
-        case "search":
-            view = of_runs(
-                "running",
-                ("done", RunFacts("lr=0.1", tries=2, seconds=0.123, best=0.25)),
-                ("failed", RunFacts("lr=0.2", tries=1, seconds=7.0)),
-                ("running", RunFacts("lr=0.3", going=True, tries=1, seconds=7.0)),
-                ("waiting", RunFacts()),
-                search=SearchFacts("loss", 0.25, "trial 0: lr=0.1"),
-            )
-            return make_bundle(view, lambda *_: "", "/runs/1")
-        case _:
-            return make_bundle(thousand(), lambda *_: "", "/runs/1")
-
-
-@pytest.mark.parametrize("name", ["reserving", "slow and hung", "failed", "feeds", "search", "a thousand nodes"])
-def test_a_staged_view_reads_as_it_did(name):
-    bundle = staged(name)
-    assert set(bundle) == {"text/html", "text/plain"}, "a widget would be missing in a notebook that is opened again"
-    text = f"{bundle['text/plain']}\n\n{Outline(bundle['text/html']).text}\n"
-    text = re.sub(r"\d\d:\d\d:\d\d( on \d+ \w+ \d{4})?", "NOW", text)
-    if "Seen at" in text:  # of a view of this moment
-        text = re.sub(r" · \d+ s(?= ·|$)", " · SECONDS", text, flags=re.MULTILINE)
-        text = re.sub(r"(launched|launch) \d+\.\d+ s$", r"\1 SECONDS", text, flags=re.MULTILINE)
-    file = GOLDEN / f"{name.replace(' ', '-')}.txt"
-    if os.environ.get("TFOS_TEST_GOLDEN") == "write":
-        file.write_text(text)
-    assert text.splitlines() == file.read_text().splitlines()
 
 
 # ---- whatever it shows ----------------------------------------------------------------------------------------------
