@@ -55,6 +55,23 @@ for step in itertools.count(1):
         raise ValueError("label 11 is outside the 10 classes")
 """
 
+# Twelve runs, of which three fail and three wait until they are stopped; then what has returned.
+PARALLEL = f"""
+import tfos_lab
+
+def train(args, ctx):
+    import threading
+    if args["units"] == 48:
+        raise ValueError("48 units do not divide 32 inputs")
+    if args["units"] == 64:
+        threading.Event().wait()
+    ctx.report(step=10, total_steps=10, loss=args["lr"])
+    return args["units"]
+
+grid = [{{"lr": lr, "units": units}} for units in (16, 32, 48, 64) for lr in (0.1, 0.03, 0.01)]
+tfos_lab.parallel(train, grid, name="search", slots=4, local="processes", env={QUICK_ENV})
+"""
+
 # One notebook and one kernel for all tests; each runs cells of its own.
 CELLS = {
     "load": "%load_ext tfos_lab\nfrom pathlib import Path\ngo = Path('go').absolute()",
@@ -66,6 +83,7 @@ CELLS = {
     "second": quick_cell("name=second background", "raise ValueError('of the second')"),
     "status": "%tfos",
     "refused": quick_cell("name=first", "1"),
+    "parallel": PARALLEL,
 }
 
 
@@ -178,6 +196,21 @@ def test_stacks_and_log_of_a_real_node_come_while_the_cell_blocks(notebook: Note
     notebook.wait_for_end(cell("waiting"))
     picture = has_static_picture(notebook, "waiting")
     expect(picture.locator(".tfos-stacks summary")).to_contain_text("Stacks of worker:0 at")
+
+
+def test_independent_runs_have_a_row_each_and_are_stopped_by_one_click(notebook: Notebook) -> None:
+    notebook.start_cell(cell("parallel"))
+    output = notebook.output(cell("parallel"))
+    expect(output.locator(".tfos-facts").first).to_contain_text("6 of 12 done, 3 failed, 3 running")
+    rows = output.locator("tbody tr:not([hidden], .tfos-detail)")
+    expect(rows).to_have_count(12)
+    expect(rows.nth(11)).to_contain_text("lr=0.01, units=64")
+    expect(output.locator(".tfos-detail").first).to_contain_text("ValueError: 48 units do not divide 32 inputs")
+    notebook.screenshot("parallel-live", output)
+    notebook.page.get_by_role("button", name="Stop search").click()
+    notebook.wait_for_end(cell("parallel"))
+    expect(output.locator(".tfos-static .tfos-facts").first).to_contain_text("6 of 12 done, 3 failed")
+    expect(output).to_contain_text("the runs of 'search' are stopped; 6 of 12 had returned")
 
 
 def test_a_saved_notebook_shows_the_picture_when_it_is_opened_again(notebook: Notebook, rig: JupyterRig) -> None:
