@@ -31,21 +31,21 @@ def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
     folder = tmp_path_factory.mktemp("history")
     write_some(folder / "runs")
     with JupyterRig(folder, env={"TFOS_LAB_RUNS": str(folder / "runs")}) as rig:
-        opened = rig.open_notebook("history.ipynb", list(CELLS.values()), height=1100)
+        opened = rig.open_notebook("history.ipynb", CELLS, height=1100)
         for name in CELLS:
-            opened.run_cell(list(CELLS).index(name))
+            opened.run_cell(name)
         yield opened
         assert opened.errors == []
 
 
 def output(notebook: Notebook, name: str) -> Locator:
-    shown = notebook.output(list(CELLS).index(name))
+    shown = notebook.output(name)
     shown.scroll_into_view_if_needed()
     return shown
 
 
 def keep(notebook: Notebook, name: str) -> None:
-    notebook.screenshot(f"history-{name}", notebook.cell(list(CELLS).index(name.split("-", maxsplit=1)[0])))
+    notebook.screenshot(f"history-{name}", notebook.cell(name.split("-", maxsplit=1)[0]))
 
 
 def test_runs_are_sorted_filtered_and_unfolded_by_clicking(notebook: Notebook) -> None:

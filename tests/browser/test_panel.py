@@ -69,16 +69,12 @@ def wide(extended_rig: JupyterRig, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     made.close()
 
 
-def panel(notebook: Notebook) -> Locator:
-    return notebook.page.locator("#tfos-lab-clusters")
-
-
 def card(notebook: Notebook, name: str) -> Locator:
-    return panel(notebook).locator(".tfos-lab-card").filter(has_text=name)
+    return notebook.panel.locator(".tfos-lab-card").filter(has_text=name)
 
 
 def ended(notebook: Notebook, name: str) -> Locator:
-    return panel(notebook).get_by_role("list", name="Ended runs").get_by_role("listitem").filter(has_text=name)
+    return notebook.panel.get_by_role("list", name="Ended runs").get_by_role("listitem").filter(has_text=name)
 
 
 def toast(notebook: Notebook, text: str) -> Locator:
@@ -96,14 +92,14 @@ def test_a_cluster_of_forty_nodes_fits_and_is_stopped_from_anywhere(notebook: No
     expect(shown.locator(".tfos-lab-card-trouble")).to_have_text("worker:6 hangs")
     expect(shown.locator(".tfos-lab-squares span")).to_have_count(40)
     expect(shown.get_by_role("list", name="Nodes of mnist")).to_be_hidden()
-    notebook.screenshot("panel-40-nodes-folded", panel(notebook))
+    notebook.screenshot("panel-40-nodes-folded", notebook.panel)
     shown.get_by_text("40/40 nodes").click()
     rows = shown.get_by_role("list", name="Nodes of mnist").locator("summary")
     expect(rows).to_have_count(40)
     rows.filter(has_text="worker:6").click()
     details = shown.locator("dl:visible")
     expect(details).to_contain_text("no step for 64 s")
-    notebook.screenshot("panel-40-nodes", panel(notebook))
+    notebook.screenshot("panel-40-nodes", notebook.panel)
     wide.cluster.change("worker:6", hung="")
     wide.publish()
     expect(shown.locator(".tfos-lab-card-trouble")).to_be_hidden()
@@ -127,7 +123,7 @@ def test_ended_runs_are_listed_with_their_outcome_the_newest_first(
     write_run(runs, "wrong-1", ago_s=15.4, **failure())
     expect(toast(notebook, "wrong failed after 15.4 s: worker:0: ValueError: no such label: 11")).to_be_visible()
     expect(ended(notebook, "wrong")).to_contain_text("worker:0: ValueError: no such label: 11")
-    listed = panel(notebook).get_by_role("list", name="Ended runs").get_by_role("listitem")
+    listed = notebook.panel.get_by_role("list", name="Ended runs").get_by_role("listitem")
     expect(listed).to_have_count(20)
     expect(listed.first).to_contain_text("wrong")
     expect(listed.nth(1)).to_contain_text("old24")

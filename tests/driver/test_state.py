@@ -11,6 +11,7 @@ from tfos_lab.driver.state.cluster_state import (
     DRAIN_TIMEOUT_S,
     FAREWELL_S,
     LEAVING_PATIENCE_S,
+    LOST_AFTER_S,
     ClusterState,
     RestartBudget,
 )
@@ -226,6 +227,16 @@ def test_the_same_error_on_other_nodes_is_one_error():
     play = Play(cluster_size=3).all_run().end(0, BOOM).end(1, BOOM).end(2, KILLED)
     assert play.cluster_state.causes.also == ["worker:0"]
     assert list(play.cluster_state.causes.consequences) == ["worker:1"]
+
+
+def test_a_silent_node_is_lost_and_named_with_its_host():
+    play = Play(cluster_size=2).all_run()
+    for _ in range(int(LOST_AFTER_S) + 1):
+        play.receive(m.Heartbeat(rank=0), after_s=1.0).wait(0)
+    assert play.states()["worker:0"] == "lost"
+    failure = play.cluster_state.causes.first
+    assert (failure.node, failure.kind) == ("worker:0", "Lost")
+    assert failure.message == "the node on host1 (executor 1) is gone: not heard of for 5 s"
 
 
 # ---- output from other hosts --------------------------------------------------------------------------------------

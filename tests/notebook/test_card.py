@@ -9,7 +9,6 @@ import dataclasses
 import itertools
 import json
 import re
-from html.parser import HTMLParser
 from importlib import resources
 from pathlib import Path
 
@@ -103,26 +102,9 @@ def test_text_of_users_and_nodes_does_not_become_markup(nasty):
 @given(text=st.text(), value=st.text())
 def test_no_text_becomes_markup(text, value):
     made = h("b", text, h("i", text), title=value, data_of=value)
-    outline = Tags(made)
-    assert outline.tags == [("b", {"title": value, "data-of": value}), ("i", {})]
-    assert outline.text == text * 2
-
-
-class Tags(HTMLParser):
-    """The tags of a document with their attributes, and its text."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict]] = []
-        self.text = ""
-        self.feed(html)
-        self.close()
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append((tag, dict(attributes)))
-
-    def handle_data(self, data):
-        self.text += data
+    outline = Outline(made)
+    assert (outline.tags, outline.attributes) == (["b", "i"], [{"title": value, "data-of": value}, {}])
+    assert outline.texts == [text.strip()] * 2 * bool(text.strip())
 
 
 def test_it_asks_nobody_for_anything(nasty):
