@@ -142,15 +142,12 @@ class Wire:
 
     @contextlib.contextmanager
     def cut(self) -> Iterator[None]:
-        """For the length of the block, lose what is sent in both directions; neither end notices."""
-        self._set_state("0")  # disabled
+        """For the length of the block, lose what is sent in both directions: programs are not told, as of a cable."""
+        run("ip", "link", "set", self.device, "down")
         try:
             yield
         finally:
-            self._set_state("3")  # forwarding
-
-    def _set_state(self, state: str) -> None:
-        run("ip", "link", "set", self.device, "type", "bridge_slave", "state", state)
+            run("ip", "link", "set", self.device, "up")
 
 
 @contextlib.contextmanager
