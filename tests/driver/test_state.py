@@ -128,6 +128,12 @@ def test_what_follows_from_the_end_of_an_executor_waits_for_spark_s_reason():
     assert list(causes.consequences) == ["worker:1"]
 
 
+def test_how_a_node_has_ended_first_counts():
+    play = Play(cluster_size=2).all_run().returns(1).end(1, BOOM)
+    assert (play.asked, play.states()["worker:0"]) == ([], "done")
+    assert play.cluster_state.outcomes["worker:0"].kind == "returned"
+
+
 def test_nodes_have_the_time_that_stop_was_given():
     play = Play(cluster_size=2).all_run()
     play.cluster_state.stop(play.now_s, grace_s=60.0)
