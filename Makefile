@@ -11,7 +11,7 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lab test test-all test-rest tutorials hosts sim soak alarms matrix test-tools check format bench scale gallery golden docs lock clean
+.PHONY: help setup demo lab test test-all test-rest tutorials hosts sim soak matrix test-tools check format bench scale gallery golden docs lock clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -57,17 +57,11 @@ soak: setup  ## fuzz with fresh examples, then clusters with random faults: make
 	TFOS_LAB_FUZZ=soak $(PYTHON) -m pytest tests/laws tests/data/test_tfrecords.py --timeout=1800
 	$(PYTHON) -m tests.soak --minutes $(MINUTES) --master $(MASTER) $(if $(SEED),--seed $(SEED))
 
-RUNS := 1000
-LOAD := 8
-
-alarms: setup  ## runs beside busy processes: is a healthy node ever called lost? make alarms RUNS=100 LOAD=16
-	$(PYTHON) -m tests.soak.alarms --runs $(RUNS) --load $(LOAD)
-
 matrix: setup  ## a suite with the oldest, newest and other versions, each in its environment: make matrix LEG=spark35
 	$(PYTHON) -m tests.matrix $(LEG)
 
 golden: test-tools  ## write tests/golden anew, the cards of a dozen runs and their pictures: read the difference
-	TFOS_TEST_GOLDEN=write $(PYTHON) -m pytest tests/notebook/test_golden.py tests/notebook/test_card.py tests/browser/test_golden.py
+	TFOS_TEST_GOLDEN=write $(PYTHON) -m pytest tests/notebook/test_golden.py tests/browser/test_golden.py
 
 test-tools: setup  ## install what the tests need beyond setup: Chromium
 	@.ci/test-tools

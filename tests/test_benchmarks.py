@@ -2,29 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 
 import psutil
-
-from benchmarks.__main__ import as_table, keep
-from benchmarks.measure import Row, not_measured
-
-
-def test_the_table_leaves_cells_empty_where_nothing_was_measured():
-    rows = [Row("fast", "s", 1.0, 4.0, "≤ 2 s", met=True, runs=3), not_measured("slow", "no network")]
-    _, fast, slow = as_table(rows).splitlines()
-    assert fast.split() == ["fast", "1", "s", "4", "s", "0.25", "≤", "2", "s", "yes"]
-    assert slow.split() == ["slow", "not", "measured:", "no", "network"]
-
-
-def test_a_suite_that_is_run_again_leaves_the_results_of_others(tmp_path):
-    path = tmp_path / "results.json"
-    for suite, seconds in [("feed", 1.0), ("importing", 2.0), ("feed", 3.0)]:
-        keep(path, suite, [Row("fast", "s", seconds, 4.0, "≤ 2 s", met=True, runs=3)])
-    results = json.loads(path.read_text())
-    assert [(suite, run["rows"][0]["ours"]) for suite, run in results.items()] == [("importing", 2.0), ("feed", 3.0)]
 
 
 def test_benchmarks_that_are_ended_end_what_they_have_started():

@@ -55,6 +55,23 @@ for step in itertools.count(1):
         raise ValueError("label 11 is outside the 10 classes")
 """
 
+# Twelve runs, of which three fail and three wait until they are stopped; then what has returned.
+PARALLEL = f"""
+import tfos_lab
+
+def train(args, ctx):
+    import threading
+    if args["units"] == 48:
+        raise ValueError("48 units do not divide 32 inputs")
+    if args["units"] == 64:
+        threading.Event().wait()
+    ctx.report(step=10, total_steps=10, loss=args["lr"])
+    return args["units"]
+
+grid = [{{"lr": lr, "units": units}} for units in (16, 32, 48, 64) for lr in (0.1, 0.03, 0.01)]
+tfos_lab.parallel(train, grid, name="search", slots=4, local="processes", env={QUICK_ENV})
+"""
+
 # One notebook and one kernel for all tests; each runs cells of its own.
 CELLS = {
     "load": "%load_ext tfos_lab\nfrom pathlib import Path\ngo = Path('go').absolute()",
@@ -66,6 +83,7 @@ CELLS = {
     "second": quick_cell("name=second background", "raise ValueError('of the second')"),
     "status": "%tfos",
     "refused": quick_cell("name=first", "1"),
+    "parallel": PARALLEL,
 }
 
 
@@ -77,8 +95,8 @@ def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JupyterRig]:
 
 @pytest.fixture(scope="module")
 def opened(rig: JupyterRig) -> Notebook:
-    notebook = rig.open_notebook("dashboard.ipynb", list(CELLS.values()))
-    notebook.run_cell(cell("load"))
+    notebook = rig.open_notebook("dashboard.ipynb", CELLS)
+    notebook.run_cell("load")
     return notebook
 
 
@@ -90,67 +108,49 @@ def notebook(opened: Notebook) -> Iterator[Notebook]:
     assert opened.errors == []
 
 
-def cell(name: str) -> int:
-    return list(CELLS).index(name)
-
-
-def live(notebook: Notebook) -> Locator:
-    return notebook.page.locator(".tfos-live")
-
-
 def row(notebook: Notebook, node: str) -> Locator:
-    return live(notebook).get_by_role("row").filter(has=notebook.page.get_by_role("button", name=node, exact=True))
-
-
-def in_state(notebook: Notebook, state: str) -> None:
-    expect(live(notebook).locator(".tfos-header .tfos-state")).to_have_attribute("data-state", state)
+    return notebook.live.get_by_role("row").filter(has=notebook.page.get_by_role("button", name=node, exact=True))
 
 
 def has_static_picture(notebook: Notebook, name: str) -> Locator:
-    picture = has_static_picture_of(notebook, name)
-    expect(live(notebook)).to_have_count(0)
-    return picture
-
-
-def has_static_picture_of(notebook: Notebook, name: str) -> Locator:
-    picture = notebook.output(cell(name)).locator(".tfos-static")
-    expect(picture).to_be_visible()
-    return picture
+    expect(notebook.picture(name)).to_be_visible()
+    expect(notebook.live).to_have_count(0)
+    return notebook.picture(name)
 
 
 def test_log_text_is_text_and_stop_arrives_while_the_cell_blocks(notebook: Notebook) -> None:
-    notebook.start_cell(cell("endless"))
-    in_state(notebook, "running")
-    panel = live(notebook).get_by_role("region", name="Log")
+    notebook.start_cell("endless")
+    notebook.in_state("running")
+    panel = notebook.live.get_by_role("region", name="Log")
     expect(panel).to_contain_text("<script>document.title = 'owned'</script> is text")
     assert "owned" not in notebook.page.title()
     # Jupyter has shortcuts of its own on the arrow keys; in here they walk the tabs.
     notebook.page.get_by_role("radio", name="chief:0").focus()
     notebook.page.keyboard.press("ArrowRight")
     expect(notebook.page.get_by_role("radio", name="worker:0")).to_be_focused()
-    expect(live(notebook).locator(".tfos-chart")).to_have_count(1)
+    expect(notebook.live.locator(".tfos-chart")).to_have_count(1)
     expect(row(notebook, "worker:0")).to_contain_text(re.compile(r"1\d\s*0\."))
-    live(notebook).get_by_role("radio", name="All").click()
-    digit = live(notebook).get_by_role("img", name="digit <b>, step")
+    notebook.live.get_by_role("radio", name="All").click()
+    digit = notebook.live.get_by_role("img", name="digit <b>, step")
     expect(digit).to_be_visible()
     assert digit.evaluate("(image) => image.naturalWidth") == 2
-    live(notebook).get_by_label("Log axis").check()
-    expect(live(notebook).locator('[data-look="log"]')).to_be_visible()
-    expect(live(notebook).get_by_text("2 earlier steps")).to_be_visible()
-    expect(live(notebook).get_by_label("Log axis")).to_be_checked()
-    notebook.screenshot("cell-running-light", notebook.cell(cell("endless")))
+    notebook.live.get_by_label("Log axis").check()
+    expect(notebook.live.locator('[data-look="log"]')).to_be_visible()
+    expect(notebook.live.get_by_text("2 earlier steps")).to_be_visible()
+    expect(notebook.live.get_by_label("Log axis")).to_be_checked()
+    notebook.screenshot("cell-running-light", notebook.cell("endless"))
     notebook.page.get_by_role("button", name="Stop endless").click()
-    notebook.wait_for_end(cell("endless"), timeout_s=60)
+    notebook.wait_for_end("endless", timeout_s=60)
     picture = has_static_picture(notebook, "endless")
     expect(picture.locator(".tfos-header")).to_contain_text("stopped")
     assert picture.get_by_role("img", name="digit <b>").evaluate("(image) => image.naturalWidth") == 2
     picture.get_by_label("By time").check()
     expect(picture.locator('[data-look="time"]')).to_be_visible()
-    expect(notebook.output(cell("endless"))).to_contain_text("KeyboardInterrupt")
+    expect(notebook.output("endless")).to_contain_text("KeyboardInterrupt")
 
 
 def test_ten_thousand_lines_a_second_of_real_nodes_arrive_whole(notebook: Notebook) -> None:
-    seen = watch_stream(notebook, cell("mark"), STREAM_S)
+    seen = watch_stream(notebook, notebook.index("mark"), STREAM_S)
     ARTEFACTS.mkdir(parents=True, exist_ok=True)
     (ARTEFACTS / "log-stream.json").write_text(json.dumps(asdict(seen), indent=1) + "\n")
     assert seen.whole == dict.fromkeys(["chief:0", "worker:0", "worker:1", "worker:2"], True)
@@ -163,67 +163,82 @@ def test_ten_thousand_lines_a_second_of_real_nodes_arrive_whole(notebook: Notebo
 
 
 def test_stacks_and_log_of_a_real_node_come_while_the_cell_blocks(notebook: Notebook) -> None:
-    notebook.start_cell(cell("waiting"))
+    notebook.start_cell("waiting")
     expect(row(notebook, "worker:0")).to_contain_text("running")
-    live(notebook).get_by_label("Details of worker:0").click()
-    live(notebook).get_by_role("button", name="Stacks of worker:0").click()
-    stacks = live(notebook).locator(".tfos-stacks")
+    notebook.live.get_by_label("Details of worker:0").click()
+    notebook.live.get_by_role("button", name="Stacks of worker:0").click()
+    stacks = notebook.live.locator(".tfos-stacks")
     expect(stacks).to_contain_text("threading.Event().wait(600)")
     expect(row(notebook, "worker:0").locator("td", has_text="MB")).to_have_count(1)
-    live(notebook).get_by_role("radio", name="worker:0").click()
+    notebook.live.get_by_role("radio", name="worker:0").click()
     with notebook.page.expect_download() as download:
-        live(notebook).get_by_role("link", name="Download").click()
+        notebook.live.get_by_role("link", name="Download").click()
     assert download.value.path().read_text() == "one\ntwo\n"
     notebook.page.get_by_role("button", name="Stop waiting").click()
-    notebook.wait_for_end(cell("waiting"))
+    notebook.wait_for_end("waiting")
     picture = has_static_picture(notebook, "waiting")
     expect(picture.locator(".tfos-stacks summary")).to_contain_text("Stacks of worker:0 at")
 
 
+def test_independent_runs_have_a_row_each_and_are_stopped_by_one_click(notebook: Notebook) -> None:
+    notebook.start_cell("parallel")
+    output = notebook.output("parallel")
+    expect(output.locator(".tfos-facts").first).to_contain_text("6 of 12 done, 3 failed, 3 running")
+    rows = output.locator("tbody tr:not([hidden], .tfos-detail)")
+    expect(rows).to_have_count(12)
+    expect(rows.nth(11)).to_contain_text("lr=0.01, units=64")
+    expect(output.locator(".tfos-detail").first).to_contain_text("ValueError: 48 units do not divide 32 inputs")
+    notebook.screenshot("parallel-live", output)
+    notebook.page.get_by_role("button", name="Stop search").click()
+    notebook.wait_for_end("parallel")
+    expect(output.locator(".tfos-static .tfos-facts").first).to_contain_text("6 of 12 done, 3 failed")
+    expect(output).to_contain_text("the runs of 'search' are stopped; 6 of 12 had returned")
+
+
 def test_a_saved_notebook_shows_the_picture_when_it_is_opened_again(notebook: Notebook, rig: JupyterRig) -> None:
     notebook.use_dark_theme()
-    notebook.start_cell(cell("fail"))
-    in_state(notebook, "running")
-    expect(live(notebook).locator(".tfos-chart")).to_have_count(1)
-    notebook.screenshot("cell-running-dark", notebook.cell(cell("fail")))
+    notebook.start_cell("fail")
+    notebook.in_state("running")
+    expect(notebook.live.locator(".tfos-chart")).to_have_count(1)
+    notebook.screenshot("cell-running-dark", notebook.cell("fail"))
     (rig.notebooks / "go").touch()
-    notebook.wait_for_end(cell("fail"))
+    notebook.wait_for_end("fail")
     has_static_picture(notebook, "fail")
-    notebook.screenshot("cell-ended-dark", notebook.cell(cell("fail")))
+    notebook.screenshot("cell-ended-dark", notebook.cell("fail"))
     notebook.save()
     saved = nbformat.read(rig.notebooks / notebook.name, as_version=4)
-    [output] = [one for one in saved.cells[cell("fail")].outputs if one.output_type == "display_data"]
+    [output] = [one for one in saved.cells[notebook.index("fail")].outputs if one.output_type == "display_data"]
     assert set(output.data) == {"text/html", "text/plain"}
     again = rig.open_notebook(notebook.name, width=900)
     expect(has_static_picture(again, "fail")).to_contain_text("worker:0: ValueError: label 11 is outside")
     assert "model not found" not in again.page.inner_text("body")
-    again.screenshot("static-bundle", again.output(cell("fail")))
+    again.screenshot("static-bundle", again.output("fail"))
     again.close()
 
 
 def test_clusters_in_the_background_keep_to_their_own_cells(notebook: Notebook) -> None:
-    notebook.run_cell(cell("mark"))
-    notebook.run_cell(cell("first"))
-    notebook.run_cell(cell("second"))
-    failed = has_static_picture_of(notebook, "second")
+    notebook.run_cell("mark")
+    notebook.run_cell("first")
+    notebook.run_cell("second")
+    failed = notebook.picture("second")
     expect(failed.locator(".tfos-header")).to_contain_text("failed")
     expect(failed.get_by_text("Why it failed").locator("..")).to_contain_text("ValueError: of the second")
-    expect(live(notebook)).to_have_count(1)
-    in_state(notebook, "running")
-    expect(live(notebook).get_by_role("region", name="Log")).to_contain_text("of the first")
-    expect(live(notebook).locator(".tfos-line path")).to_have_count(2)
-    notebook.run_cell(cell("status"))
-    table = notebook.output(cell("status")).get_by_role("table")
+    expect(notebook.live).to_have_count(1)
+    notebook.in_state("running")
+    expect(notebook.live.get_by_role("region", name="Log")).to_contain_text("of the first")
+    expect(notebook.live.locator(".tfos-line path")).to_have_count(2)
+    notebook.run_cell("status")
+    table = notebook.output("status").get_by_role("table")
     expect(table.get_by_role("row").filter(has_text="first")).to_contain_text(re.compile(r"● running.*2/2.*loss"))
     expect(table.get_by_role("row").filter(has_text="second")).to_contain_text("✗ failed")
-    notebook.run_cell(cell("refused"))
-    expect(notebook.output(cell("refused"))).to_contain_text("the cluster 'first' is still running")
-    notebook.run_cell(cell("first"))  # a cell that runs again replaces its own run
-    in_state(notebook, "running")
-    notebook.run_cell(cell("status"))
+    notebook.run_cell("refused")
+    expect(notebook.output("refused")).to_contain_text("the cluster 'first' is still running")
+    notebook.run_cell("first")  # a cell that runs again replaces its own run
+    notebook.in_state("running")
+    notebook.run_cell("status")
     again = table.get_by_role("row").filter(has_text="first")
     expect(again).to_have_count(2)
     expect(again.first).to_contain_text("■ stopped")
     expect(again.last).to_contain_text("● running")
     for name in ("mark", "status", "refused", "second"):
-        expect(notebook.output(cell(name))).not_to_contain_text("of the first")
+        expect(notebook.output(name)).not_to_contain_text("of the first")

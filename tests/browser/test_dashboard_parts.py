@@ -146,6 +146,17 @@ def test_focus_details_and_scroll_position_stay_when_rows_come_and_go(large: Sta
     assert box.evaluate("(box) => box.scrollTop") == 30
 
 
+def test_states_of_a_large_cluster_unfold_and_stay_so(large: Stage) -> None:
+    names = large.page.locator(".tfos-node-link:visible")
+    folded = names.count()
+    large.page.get_by_label("Rows of running").click()
+    expect(names).to_have_count(folded + 12)
+    large.change("worker:4", state="failed", detail="ValueError: no")
+    expect(names.first).to_have_text("worker:4")
+    expect(names).to_have_count(folded + 12)
+    assert violations_in(large.page, ".tfos") == []
+
+
 @pytest.fixture
 def large(chromium: Browser) -> Iterator[Stage]:
     """A page of a cluster whose rows come in the order of how much they need attention."""

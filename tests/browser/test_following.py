@@ -74,21 +74,9 @@ go = Path("go").absolute()""",
 
 @pytest.fixture(scope="module")
 def notebook(extended_rig: JupyterRig) -> Notebook:
-    opened = extended_rig.open_notebook("following.ipynb", list(CELLS.values()))
-    opened.run_cell(cell("load"))
+    opened = extended_rig.open_notebook("following.ipynb", CELLS)
+    opened.run_cell("load")
     return opened
-
-
-def cell(name: str) -> int:
-    return list(CELLS).index(name)
-
-
-def live(notebook: Notebook) -> Locator:
-    return notebook.page.locator(".tfos-live")
-
-
-def in_state(notebook: Notebook, state: str) -> None:
-    expect(live(notebook).locator(".tfos-header .tfos-state")).to_have_attribute("data-state", state)
 
 
 def ask(rig: JupyterRig, path: str, method: str = "GET") -> Any:
@@ -108,41 +96,37 @@ def kernel_state(notebook: Notebook) -> str:
 
 def test_the_kernel_is_busy_while_a_cell_blocks(notebook: Notebook, extended_rig: JupyterRig) -> None:
     notebook.page.evaluate(RECORD_STATES)
-    notebook.start_cell(cell("blocking"))
-    in_state(notebook, "running")
-    expect(live(notebook).get_by_role("region", name="Log")).to_contain_text("at step")
+    notebook.start_cell("blocking")
+    notebook.in_state("running")
+    expect(notebook.live.get_by_role("region", name="Log")).to_contain_text("at step")
     seen = []
     for look in range(LOOKS):
         # The page sends messages to the kernel meanwhile.
         notebook.page.get_by_role("radio", name=("chief:0", "worker:0")[look % 2]).click()
         with notebook.page.expect_download():
-            live(notebook).get_by_role("link", name="Download").click()
+            notebook.live.get_by_role("link", name="Download").click()
         [kernel] = kernels(extended_rig)
         seen.append((kernel["execution_state"], kernel_state(notebook)))
     assert seen == [("busy", "busy")] * LOOKS
     assert notebook.page.evaluate("() => window.kernelStates") == ["busy"], "not for a moment anything else"
     expect(notebook.page.locator("#jp-main-statusbar")).to_contain_text("Busy")
     notebook.interrupt()
-    notebook.wait_for_end(cell("blocking"))
+    notebook.wait_for_end("blocking")
     notebook.wait_until_ready()
     [kernel] = kernels(extended_rig)
     assert (kernel["execution_state"], kernel_state(notebook)) == ("idle", "idle")
-
-
-def picture(notebook: Notebook, name: str) -> Locator:
-    return notebook.output(cell(name)).locator(".tfos-static")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_what_was_printed_is_read_without_a_click_and_the_logs_open(notebook: Notebook, scheme: str) -> None:
     if scheme == "dark":
         notebook.use_dark_theme()
-    notebook.run_cell(cell("hello"))
-    said = picture(notebook, "hello").locator(".tfos-said")
+    notebook.run_cell("hello")
+    said = notebook.picture("hello").locator(".tfos-said")
     expect(said).to_have_text(["all 2 nodeshello"])
     expect(said.first).to_be_visible()
-    notebook.screenshot(f"printed-{scheme}", notebook.cell(cell("hello")))
-    picture(notebook, "hello").get_by_role("link", name="worker:0").click()
+    notebook.screenshot(f"printed-{scheme}", notebook.cell("hello"))
+    notebook.picture("hello").get_by_role("link", name="worker:0").click()
     editor = notebook.page.locator(".jp-FileEditor")
     expect(editor).to_contain_text("hello")
     notebook.command("application:close")
@@ -156,7 +140,9 @@ def saved(notebook: Notebook, rig: JupyterRig, name: str, wanted: str, *, past: 
     while True:
         notebook.save()
         read = nbformat.read(rig.notebooks / notebook.name, as_version=4)
-        datas = [output.data for output in read.cells[cell(name)].outputs if output.output_type == "display_data"]
+        datas = [
+            output.data for output in read.cells[notebook.index(name)].outputs if output.output_type == "display_data"
+        ]
         page = datas[0].get("text/html", "") if datas else ""
         if re.search(wanted, page, re.DOTALL) and (not past or last_step(page) > past):
             assert [set(data) for data in datas] == [{"text/html", "text/plain"}], "a widget would not be found again"
@@ -177,8 +163,8 @@ def exported(notebook: Notebook, rig: JupyterRig) -> str:
 
 
 def test_the_saved_notebook_follows_a_run_that_goes_on(notebook: Notebook, extended_rig: JupyterRig) -> None:
-    notebook.run_cell(cell("background"))
-    in_state(notebook, "running")
+    notebook.run_cell("background")
+    notebook.in_state("running")
     seen = saved(notebook, extended_rig, "background", r"2/2 nodes running.*at step [1-9]")
     step = last_step(seen)
     assert "Seen at " in seen
@@ -187,8 +173,8 @@ def test_the_saved_notebook_follows_a_run_that_goes_on(notebook: Notebook, exten
     assert 'data-state="running"' in later
     assert re.search(r"running.*2/2 nodes running", exported(notebook, extended_rig), re.DOTALL)
     assert kernels(extended_rig)[0]["last_activity"] > before, "a server that culls idle kernels must leave it alone"
-    in_state(notebook, "running")  # the page itself shows the dashboard meanwhile
-    expect(live(notebook)).to_have_count(1)
+    notebook.in_state("running")  # the page itself shows the dashboard meanwhile
+    expect(notebook.live).to_have_count(1)
 
 
 def test_a_page_that_is_loaded_again_gets_the_dashboard_of_a_run_in_the_background_back(
@@ -196,8 +182,8 @@ def test_a_page_that_is_loaded_again_gets_the_dashboard_of_a_run_in_the_backgrou
 ) -> None:
     notebook.page.reload()
     notebook.wait_until_ready()
-    in_state(notebook, "running")
-    expect(live(notebook).get_by_role("region", name="Log")).to_contain_text("at step")
+    notebook.in_state("running")
+    expect(notebook.live.get_by_role("region", name="Log")).to_contain_text("at step")
     saved(notebook, extended_rig, "background", "2/2 nodes running")
 
 
@@ -205,15 +191,15 @@ def test_a_view_that_lost_its_kernel_shows_it_and_so_does_the_file(
     notebook: Notebook, extended_rig: JupyterRig
 ) -> None:
     notebook.page.evaluate("() => { window.jupyterapp.shell.currentWidget.sessionContext.restartKernel(); }")
-    in_state(notebook, "lost")
-    reason = live(notebook).locator(".tfos-reason")
+    notebook.in_state("lost")
+    reason = notebook.live.locator(".tfos-reason")
     expect(reason).to_contain_text(re.compile(r"The kernel was restarted at \d\d:\d\d:\d\d\."))
     expect(reason).to_contain_text(str(extended_rig.notebooks / "runs"))
-    expect(live(notebook)).not_to_contain_text("● running")
-    expect(live(notebook).get_by_role("row").filter(has_text="lost")).to_have_count(2)
-    expect(live(notebook).locator('.tfos-tab[data-state="lost"]')).to_have_count(2)
+    expect(notebook.live).not_to_contain_text("● running")
+    expect(notebook.live.get_by_role("row").filter(has_text="lost")).to_have_count(2)
+    expect(notebook.live.locator('.tfos-tab[data-state="lost"]')).to_have_count(2)
     expect(notebook.page.get_by_role("button", name="Stop background")).to_be_hidden()
-    notebook.screenshot("kernel-lost-live", notebook.output(cell("background")))
+    notebook.screenshot("kernel-lost-live", notebook.output("background"))
     lost_file = saved(
         notebook, extended_rig, "background", "lost.*last seen with 2/2 nodes running.*The kernel was restarted"
     )
@@ -221,31 +207,31 @@ def test_a_view_that_lost_its_kernel_shows_it_and_so_does_the_file(
     assert "The kernel was restarted at" in exported(notebook, extended_rig)
     notebook.page.reload()
     notebook.wait_until_ready()
-    lost = picture(notebook, "background")
+    lost = notebook.picture("background")
     expect(lost).to_contain_text("The kernel was restarted at")
     expect(lost.locator('.tfos-state[data-state="running"]')).to_have_count(0)
     assert "model not found" not in notebook.page.inner_text("body")
-    notebook.screenshot("kernel-lost-saved", notebook.output(cell("background")))
+    notebook.screenshot("kernel-lost-saved", notebook.output("background"))
 
 
 def test_a_picture_of_a_run_whose_kernel_ended_unseen_is_not_shown_as_running(
     notebook: Notebook, extended_rig: JupyterRig
 ) -> None:
-    notebook.run_cell(cell("load"))
-    notebook.run_cell(cell("background"))
+    notebook.run_cell("load")
+    notebook.run_cell("background")
     saved(notebook, extended_rig, "background", "2/2 nodes running")
     with away(notebook, extended_rig):
         [kernel] = kernels(extended_rig)
         ask(extended_rig, f"api/kernels/{kernel['id']}/restart", method="POST")
         again = extended_rig.open_notebook(notebook.name)
-        seen = picture(again, "background")
+        seen = again.picture("background")
         expect(seen).to_contain_text(
             "It is not followed any more: the run has ended since, or its kernel has. Seen at "
         )
         expect(seen.locator('.tfos-state[data-state="running"]')).to_have_count(0)
         folder = seen.locator(".tfos-where .tfos-path")
         expect(folder).to_have_attribute("title", re.compile(re.escape(str(extended_rig.notebooks / "runs"))))
-        again.screenshot("kernel-lost-unseen", again.output(cell("background")))
+        again.screenshot("kernel-lost-unseen", again.output("background"))
         again.close()
 
 
@@ -261,12 +247,12 @@ def away(notebook: Notebook, rig: JupyterRig) -> Iterator[None]:
 
 
 def test_a_blocking_cell_shows_after_a_reload_that_it_still_runs(notebook: Notebook, extended_rig: JupyterRig) -> None:
-    notebook.run_cell(cell("load"))
-    notebook.start_cell(cell("blocking"))
-    in_state(notebook, "running")
+    notebook.run_cell("load")
+    notebook.start_cell("blocking")
+    notebook.in_state("running")
     saved(notebook, extended_rig, "blocking", "2/2 nodes running")
     notebook.page.reload()
-    seen = picture(notebook, "blocking")
+    seen = notebook.picture("blocking")
     expect(seen.locator(".tfos-seen")).to_contain_text("It runs on (running, 2/2 nodes running).")
     expect(notebook.page.locator("#jp-main-statusbar")).to_contain_text("Busy")
     [kernel] = kernels(extended_rig)
@@ -280,14 +266,14 @@ def test_a_blocking_cell_shows_after_a_reload_that_it_still_runs(notebook: Noteb
 
 def test_a_run_that_the_saved_notebook_lacks_is_notified(notebook: Notebook, extended_rig: JupyterRig) -> None:
     notebook.wait_until_ready()
-    notebook.start_cell(cell("blocking"))
-    in_state(notebook, "running")
+    notebook.start_cell("blocking")
+    notebook.in_state("running")
     notebook.page.once("dialog", lambda dialog: dialog.accept())  # that it was not saved
     notebook.page.reload()
     toast = notebook.page.locator(".Toastify__toast")
     expect(toast).to_contain_text("The cluster blocking runs on in the kernel of following.ipynb: running, 2/2 nodes")
     expect(toast).to_be_visible()
-    expect(picture(notebook, "blocking").locator(".tfos-header")).to_contain_text("stopped")
+    expect(notebook.picture("blocking").locator(".tfos-header")).to_contain_text("stopped")
     notebook.screenshot("running-note")
     toast.get_by_role("button", name="Show Clusters").click()
     expect(notebook.page.locator("#tfos-lab-clusters .tfos-lab-card")).to_contain_text("blocking")
@@ -297,7 +283,7 @@ def test_a_run_that_the_saved_notebook_lacks_is_notified(notebook: Notebook, ext
 
 
 def tensorboard(notebook: Notebook, name: str) -> Locator:
-    return notebook.output(cell(name)).locator(".tfos-tensorboard")
+    return notebook.output(name).locator(".tfos-tensorboard")
 
 
 def dashboards_of(listing: dict[str, Any]) -> list[str]:
@@ -307,8 +293,8 @@ def dashboards_of(listing: dict[str, Any]) -> list[str]:
 def test_tensorboard_is_shown_when_it_has_something_to_show(notebook: Notebook, extended_rig: JupyterRig) -> None:
     listings: list[Response] = []
     notebook.page.on("response", lambda answer: listings.append(answer) if "plugins_listing" in answer.url else None)
-    notebook.start_cell(cell("late"))
-    in_state(notebook, "running")
+    notebook.start_cell("late")
+    notebook.in_state("running")
     expect(tensorboard(notebook, "late")).to_contain_text("waits for the first event files")
     expect(tensorboard(notebook, "late").locator("iframe")).to_have_count(0)
     notebook.screenshot("tensorboard-awaited", tensorboard(notebook, "late"))
@@ -318,10 +304,10 @@ def test_tensorboard_is_shown_when_it_has_something_to_show(notebook: Notebook, 
     assert listings
     assert all(dashboards_of(answer.json()) for answer in listings), "it would say that no dashboards are active"
     (extended_rig.notebooks / "go").unlink()
-    notebook.wait_for_end(cell("late"))
+    notebook.wait_for_end("late")
 
 
 def test_tensorboard_of_a_run_without_event_files_explains_it(notebook: Notebook) -> None:
-    notebook.run_cell(cell("silent"))
+    notebook.run_cell("silent")
     expect(tensorboard(notebook, "silent")).to_contain_text("There are no event files in")
     expect(tensorboard(notebook, "silent").locator("iframe")).to_have_count(0)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
+from importlib import resources
 
 import numpy as np
 import pytest
 from PIL import Image
 from playwright.sync_api import Browser, expect
 
+from tests.support.axe import violations_in
 from tests.support.golden_runs import GOLDEN, RUNS, html_of
 from tests.support.jupyter_rig import ARTEFACTS, REPOSITORY
-from tfos_lab.notebook.display.assets import read_style_sheet
 
 pytestmark = pytest.mark.browser
 
 # Fonts and their edges differ between machines: parts that have moved, gone or changed their colour differ by more.
 LENGTH_MAY_DIFFER, AREA_MAY_DIFFER = 0.03, 0.02
+STYLE = resources.files("tfos_lab.notebook.display") / "static/summary.css"
 PANEL_CSS = REPOSITORY / "extensions/jupyterlab/style/base.css"
 # What JupyterLab's light theme says, as far as the panel uses it.
 THEME = """:root { --jp-ui-font-color1: #212121; --jp-ui-font-color2: #616161; --jp-ui-font-color3: #9e9e9e;
@@ -28,7 +30,7 @@ THEME = """:root { --jp-ui-font-color1: #212121; --jp-ui-font-color2: #616161; -
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_looks_as_it_did(chromium: Browser, name: str) -> None:
     page = chromium.new_page(viewport={"width": 300 if name == "panel" else 900, "height": 600})
-    style = THEME + PANEL_CSS.read_text() if name == "panel" else read_style_sheet("summary.css")
+    style = THEME + PANEL_CSS.read_text() if name == "panel" else STYLE.read_text()
     body = f'<div class="tfos-lab-panel">{html_of(name)}</div>' if name == "panel" else html_of(name)
     page.set_content(f"<style>body {{ margin: 8px; font: 13px sans-serif }} {style}</style><body>{body}")
     golden = GOLDEN / f"{name}.png"
@@ -36,6 +38,10 @@ def test_a_run_looks_as_it_did(chromium: Browser, name: str) -> None:
     path = golden if writes else ARTEFACTS / f"golden-{name}.png"
     page.locator("body > *").first.screenshot(path=path)
     expect(page.locator("script")).to_have_count(0)
+    # In light and in dark; the panel has its colours of JupyterLab, where `test_panel.py` looks at it.
+    for scheme in ("light", "dark") if name != "panel" else ():
+        page.emulate_media(color_scheme=scheme)
+        assert violations_in(page, ".tfos") == [], scheme
     page.close()
     if not writes:
         assert difference(path, golden) is None

@@ -29,14 +29,10 @@ threading.Event().wait(600)""",
 
 @pytest.fixture(scope="module")
 def notebook(extended_rig: JupyterRig) -> Notebook:
-    opened = extended_rig.open_in_notebook_7("notebook-7.ipynb", list(CELLS.values()), width=1300)
-    opened.run_cell(cell("load"))
-    opened.start_cell(cell("train"))
+    opened = extended_rig.open_in_notebook_7("notebook-7.ipynb", CELLS, width=1300)
+    opened.run_cell("load")
+    opened.start_cell("train")
     return opened
-
-
-def cell(name: str) -> int:
-    return list(CELLS).index(name)
 
 
 def card(notebook: Notebook) -> Locator:
@@ -45,7 +41,7 @@ def card(notebook: Notebook) -> Locator:
 
 def test_the_cell_shows_the_table_of_its_nodes(notebook: Notebook) -> None:
     assert notebook.page.evaluate("() => window.jupyterapp.name") == "Jupyter Notebook"
-    live = notebook.output(cell("train")).locator(".tfos-live")
+    live = notebook.output("train").locator(".tfos-live")
     expect(live.locator(".tfos-header .tfos-state")).to_have_attribute("data-state", "running")
     rows = live.get_by_role("table").get_by_role("row")
     for node in ("chief:0", "worker:0"):
@@ -70,6 +66,6 @@ def test_the_panel_stops_the_cluster_while_the_cell_blocks(notebook: Notebook) -
     card(notebook).get_by_role("button", name="Stop mnist").click()
     expect(card(notebook)).to_have_count(0)
     expect(notebook.page.locator("#tfos-lab-clusters")).to_contain_text("No cluster runs")
-    notebook.wait_for_end(cell("train"))
-    expect(notebook.output(cell("train")).locator(".tfos-static .tfos-header")).to_contain_text("stopped")
+    notebook.wait_for_end("train")
+    expect(notebook.output("train").locator(".tfos-static .tfos-header")).to_contain_text("stopped")
     assert set(notebook.errors) <= {NOT_OURS}

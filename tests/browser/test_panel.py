@@ -2,40 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, expect
 
-from tests.support.acted_cluster import ActedCluster, write_ended_run
 from tests.support.axe import violations_in
+from tests.support.eventually import eventually
 from tests.support.jupyter_rig import JupyterRig, Notebook
 from tests.support.quick import QUICK_ENV
-from tfos_lab.core.messages import NodeActivity
-from tfos_lab.driver.record.format import ErrorRecord
+from tests.support.recorded_runs import failure, this_process, write_run
+from tests.support.staged_views import FORTY, make_hang, staged_cluster
+from tfos_lab.core import cluster_records
+from tfos_lab.driver.record.format import RunRecord, encode
+from tfos_lab.driver.run_dir import RunDir
 
 pytestmark = pytest.mark.browser
 
 expect.set_options(timeout=60_000)
-
-HUNG = 7
-ACTIVITY = NodeActivity(
-    step=41,
-    step_s=0.0521,
-    waits_rows=0.62,
-    computes=0.3,
-    python=0.08,
-    where="train, Cell In[3], line 12",
-    cpu=1.9,
-    memory_bytes=1_700_000_000,
-    host_cpu=0.98,
-    host_memory=0.4,
-    idle_s=64,
-    last_sign="step 41",
-    slower=2.1,
-)
-VERDICT = "Waits for rows 62 % of the time: Spark delivers 4,100 rows/s. Use more partitions."
 
 LOAD = "%load_ext tfos_lab\nimport time\nfrom pathlib import Path\ngo = Path('go').absolute()"
 TRAIN = f"""%%tfos name=quick background local=processes env={QUICK_ENV}
@@ -54,35 +39,42 @@ def notebook(extended_rig: JupyterRig) -> Notebook:
     return opened
 
 
-@pytest.fixture(scope="module")
-def runtime_dir(extended_rig: JupyterRig) -> Path:
-    return extended_rig.notebooks.parent / "runtime"
+class Wide:
+    """A cluster of 40 nodes, one of which hangs, without nodes: its record is published to the Jupyter servers."""
+
+    def __init__(self) -> None:
+        self.cluster = staged_cluster(FORTY)
+        make_hang(self.cluster, "worker:6")
+        self.publish()
+        cluster_records.publish(cluster_records.ClusterRecord.here(self.cluster.id, str(self.cluster.run_dir)))
+
+    def publish(self) -> None:
+        record = RunRecord(written_s=time.time(), process=this_process(), view=self.cluster.view())
+        RunDir(self.cluster.run_dir).write_record(encode(record))
+
+    def wait_for_stop(self) -> None:
+        mark = cluster_records.stop_mark(self.cluster.id)
+        eventually(mark.exists)
+        self.close()
+
+    def close(self) -> None:
+        cluster_records.remove(self.cluster.id)
 
 
 @pytest.fixture
-def wide(runtime_dir: Path) -> Iterator[ActedCluster]:
-    with ActedCluster(runtime_dir, name="wide", nodes=40) as acted:
-        for place in range(40):
-            host = f"exec-{place // 4 + 1}.cluster.internal"
-            acted.alter_node(
-                place, step=41 + place % 3, total_steps=400, metrics={"loss": 0.125, "accuracy": 0.9}, host=host, pid=41
-            )
-        acted.alter_node(HUNG, hung="no step for 64 s; last: step 41", activity=ACTIVITY)
-        acted.cluster.alter(progress=0.1, seconds_left=1250, verdict=VERDICT)
-        acted.set_state("running")
-        yield acted
-
-
-def panel(notebook: Notebook) -> Locator:
-    return notebook.page.locator("#tfos-lab-clusters")
+def wide(extended_rig: JupyterRig, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wide]:
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(extended_rig.notebooks.parent / "runtime"))
+    made = Wide()
+    yield made
+    made.close()
 
 
 def card(notebook: Notebook, name: str) -> Locator:
-    return panel(notebook).locator(".tfos-lab-card").filter(has_text=name)
+    return notebook.panel.locator(".tfos-lab-card").filter(has_text=name)
 
 
 def ended(notebook: Notebook, name: str) -> Locator:
-    return panel(notebook).get_by_role("list", name="Ended runs").get_by_role("listitem").filter(has_text=name)
+    return notebook.panel.get_by_role("list", name="Ended runs").get_by_role("listitem").filter(has_text=name)
 
 
 def toast(notebook: Notebook, text: str) -> Locator:
@@ -93,31 +85,29 @@ def active_cell(notebook: Notebook) -> Locator:
     return notebook.page.locator(".jp-Notebook .jp-Cell.jp-mod-active")
 
 
-def test_a_cluster_of_forty_nodes_fits_and_is_stopped_from_anywhere(notebook: Notebook, wide: ActedCluster) -> None:
-    shown = card(notebook, "wide")
+def test_a_cluster_of_forty_nodes_fits_and_is_stopped_from_anywhere(notebook: Notebook, wide: Wide) -> None:
+    shown = card(notebook, "mnist")
     expect(shown).to_contain_text("40/40 nodes")
-    expect(shown).to_contain_text("step 41/400 · loss 0.125 · 20:50 left")
-    expect(shown).to_contain_text(VERDICT)
+    expect(shown).to_contain_text(FORTY.verdict)
     expect(shown.locator(".tfos-lab-card-trouble")).to_have_text("worker:6 hangs")
     expect(shown.locator(".tfos-lab-squares span")).to_have_count(40)
-    expect(shown.get_by_role("list", name="Nodes of wide")).to_be_hidden()
-    notebook.screenshot("panel-40-nodes-folded", panel(notebook))
+    expect(shown.get_by_role("list", name="Nodes of mnist")).to_be_hidden()
+    notebook.screenshot("panel-40-nodes-folded", notebook.panel)
     shown.get_by_text("40/40 nodes").click()
-    rows = shown.get_by_role("list", name="Nodes of wide").locator("summary")
+    rows = shown.get_by_role("list", name="Nodes of mnist").locator("summary")
     expect(rows).to_have_count(40)
     rows.filter(has_text="worker:6").click()
     details = shown.locator("dl:visible")
-    for text in ("no step for 64 s", "exec-2.cluster.internal", "52 ms", "waits for rows 62 %", "CPU 98 %"):
-        expect(details).to_contain_text(text)
-    notebook.screenshot("panel-40-nodes", panel(notebook))
-    wide.alter_node(HUNG, hung="")
+    expect(details).to_contain_text("no step for 64 s")
+    notebook.screenshot("panel-40-nodes", notebook.panel)
+    wide.cluster.change("worker:6", hung="")
     wide.publish()
     expect(shown.locator(".tfos-lab-card-trouble")).to_be_hidden()
     expect(details).not_to_contain_text("no step for 64 s")
     expect(rows.filter(has_text="worker:6")).to_be_focused()
     rows.last.scroll_into_view_if_needed()
     expect(rows.first).not_to_be_in_viewport()
-    stop = shown.get_by_role("button", name="Stop wide")
+    stop = shown.get_by_role("button", name="Stop mnist")
     expect(stop).to_be_in_viewport(ratio=1)
     stop.click()
     wide.wait_for_stop()
@@ -129,33 +119,29 @@ def test_ended_runs_are_listed_with_their_outcome_the_newest_first(
 ) -> None:
     runs = extended_rig.notebooks / "runs"
     for number in range(25):
-        write_ended_run(runs, f"old{number}-1", started_s=1.7e9, ended_s=1.7e9 + 100 + number)
-    error = ErrorRecord(
-        type="NodeFailed", message="label 11 is outside the 10 classes", node="worker:1", kind="ValueError"
-    )
-    write_ended_run(runs, "wrong-1", state="failed", error=error)
-    expect(toast(notebook, "wrong failed after 3:20: worker:1: ValueError: label 11")).to_be_visible()
-    expect(ended(notebook, "wrong")).to_contain_text("failed after 3:20 · loss 0.03125")
-    expect(ended(notebook, "wrong")).to_contain_text("worker:1: ValueError: label 11 is outside the 10 classes")
-    listed = panel(notebook).get_by_role("list", name="Ended runs").get_by_role("listitem")
+        write_run(runs, f"old{number}-1", ago_s=1000 - number)
+    write_run(runs, "wrong-1", ago_s=15.4, **failure())
+    expect(toast(notebook, "wrong failed after 15.4 s: worker:0: ValueError: no such label: 11")).to_be_visible()
+    expect(ended(notebook, "wrong")).to_contain_text("worker:0: ValueError: no such label: 11")
+    listed = notebook.panel.get_by_role("list", name="Ended runs").get_by_role("listitem")
     expect(listed).to_have_count(20)
     expect(listed.first).to_contain_text("wrong")
     expect(listed.nth(1)).to_contain_text("old24")
 
 
 @pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
-def test_the_panel_is_accessible(notebook: Notebook, wide: ActedCluster, theme: str) -> None:
+def test_the_panel_is_accessible(notebook: Notebook, wide: Wide, theme: str) -> None:
     notebook.command("apputils:change-theme", theme=theme)
     notebook.page.wait_for_selector(f'body[data-jp-theme-name="{theme}"]', state="attached")
-    card(notebook, "wide").get_by_text("40/40 nodes").click()
-    row = card(notebook, "wide").locator("summary", has_text="worker:6")
+    card(notebook, "mnist").get_by_text("40/40 nodes").click()
+    row = card(notebook, "mnist").locator("summary", has_text="worker:6")
     row.focus()
     notebook.page.keyboard.press("Enter")
-    expect(card(notebook, "wide").locator("dl:visible")).to_contain_text("exec-2")
+    expect(card(notebook, "mnist").locator("dl:visible")).to_contain_text("exec-2")
     notebook.screenshot(f"panel-{theme.split()[1].lower()}")
     assert violations_in(notebook.page, "#tfos-lab-clusters") == []
     wide.close()
-    expect(card(notebook, "wide")).to_have_count(0)
+    expect(card(notebook, "mnist")).to_have_count(0)
 
 
 def test_the_card_of_a_run_leads_to_its_cell(notebook: Notebook) -> None:

@@ -1,12 +1,16 @@
-"""The live view and the saved output of staged runs, in light and in dark; pictures are kept in ``tests/artefacts``."""
+"""The live view of staged runs, in light and in dark; pictures are kept in ``tests/artefacts``.
+
+What is saved of such runs is in ``tests/golden``.
+"""
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterator
 
-import numpy as np
 import pytest
+from PIL import Image
 from playwright.sync_api import Browser, Locator, expect
 
 from tests.support.axe import violations_in
@@ -14,20 +18,16 @@ from tests.support.jupyter_rig import ARTEFACTS
 from tests.support.stage import Stage
 from tests.support.staged_views import (
     COMPUTE,
-    FORTY,
     HUNG,
     INPUT,
-    STRAGGLER,
     Staged,
     make_hang,
-    make_straggle,
     reports_of,
     staged_cluster,
 )
 from tfos_lab.core import messages as m
 from tfos_lab.driver.shown import ShownFiles
-from tfos_lab.node.context.shown import content_of
-from tfos_lab.notebook.display.card import NodeStacks, make_bundle, render_stacks
+from tfos_lab.notebook.display.card import NodeStacks, render_stacks
 
 pytestmark = pytest.mark.browser
 
@@ -72,53 +72,14 @@ def keep_picture(element: Locator, name: str) -> None:
     element.screenshot(path=ARTEFACTS / f"{name}.png")
 
 
-def show_saved(stage: Stage, stacks: tuple[NodeStacks, ...] = ()) -> Locator:
-    """Show what stays in the notebook in place of the live view."""
-    view = stage.cluster.view()
-    bundle = make_bundle(
-        view,
-        lambda node, lines: stage.cluster.logs(node, tail=lines),
-        "/runs/1",
-        list(reports_of(stage.cluster, STRAGGLER)),
-        stacks=stacks,
-    )
-    stage.page.set_content(bundle["text/html"])
-    return stage.page.locator(".tfos-static")
-
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize(
-    ("name", "staged", "share"),
-    [
-        ("input bound", INPUT, "waits for rows 62 %"),
-        ("compute bound", COMPUTE, "computes 91 %"),
-    ],
-)
-def test_the_verdict_and_the_shares_say_what_a_run_waits_for(
-    staging: Staging, name: str, staged: Staged, share: str, *, dark: bool
-) -> None:
-    stage = staging.open(staged, dark=dark)
-    expect(stage.page.locator(".tfos-verdict")).to_have_text(staged.verdict)
-    stage.unfold()
-    expect(stage.row("chief:0").get_by_role("img")).to_have_attribute("aria-label", re.compile(f"^{share}"))
-    expect(stage.page.get_by_role("progressbar", name="Progress of the training")).to_have_attribute(
-        "aria-valuenow", "62"
-    )
-    expect(stage.page.locator(".tfos-header")).to_contain_text("31 s left")
-    # Names of nodes that wait are thin.
-    expect(stage.row("chief:0").locator(".tfos-node-link")).to_have_css("font-weight", "600")
-    assert violations_in(stage.page, ".tfos") == []
-    keep_picture(stage.page.locator(".tfos"), f"live-{name}-{'dark' if dark else 'light'}".replace(" ", "-"))
-
-
 def show_things(stage: Stage, step: int) -> None:
     files = ShownFiles(stage.cluster.run_dir)
     counts = m.Matrix(["cat", "dog", "owl"], [[48.0, 2.0, 0.0], [5.0, 40.0, 5.0], [1.0, 3.0, 46.0]])
     table = m.Table(["word", "p"], [[f"word {row}", row / 40] for row in range(40)], 1200)
-    noise = np.random.default_rng(0)
+    png = io.BytesIO()
+    Image.effect_noise((112, 112), 64).save(png, "PNG")
     for number in range(1, step + 1):
-        content = content_of(noise.random((16, 28, 28, 1)), "samples", None)
-        files.take(m.Shown("samples", number, content, float(number), rank=0), "chief:0")
+        files.take(m.Shown("samples", number, m.Picture(png.getvalue()), float(number), rank=0), "chief:0")
     for name, content in (("confusion", counts), ("worst", table), ("large", m.Unshown("A picture of 2 MB."))):
         files.take(m.Shown(name, None, content, 9.0, rank=0), "chief:0")
     stage.alter(shown=files.views)
@@ -136,17 +97,6 @@ def test_what_nodes_show_is_below_the_charts_and_stays_open(staging: Staging, *,
     expect(stage.page.get_by_role("region", name="confusion")).to_contain_text("48")
     assert violations_in(stage.page, ".tfos") == []
     keep_picture(stage.page.locator(".tfos"), f"live-shown-{'dark' if dark else 'light'}")
-
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_a_straggler_is_marked(staging: Staging, *, dark: bool) -> None:
-    stage = staging.open(STRAGGLER, dark=dark)
-    make_straggle(stage.cluster, "worker:1")
-    stage.show()
-    expect(stage.row("worker:1").locator(".tfos-straggles")).to_have_text("2.1× slower")
-    expect(stage.page.locator(".tfos-straggles:visible")).to_have_count(1)
-    assert violations_in(stage.page, ".tfos") == []
-    keep_picture(stage.page.locator(".tfos"), f"live-straggler-{'dark' if dark else 'light'}")
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
@@ -173,33 +123,6 @@ def test_a_hung_node_is_marked_and_tells_its_stacks(staging: Staging, *, dark: b
     expect(button).not_to_have_attribute("aria-disabled", "true")
     assert violations_in(stage.page, ".tfos") == []
     keep_picture(stage.page.locator(".tfos"), f"live-hung-{'dark' if dark else 'light'}")
-
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_forty_nodes_have_a_legend(staging: Staging, *, dark: bool) -> None:
-    stage = staging.open(FORTY, dark=dark)
-    legend = stage.page.get_by_role("group", name="Lines of nodes")
-    expect(legend.locator(".tfos-legend-item")).to_have_count(42)
-    expect(legend).to_contain_text("all 40 nodes")
-    expect(stage.page.locator(".tfos-chart").first.locator(".tfos-line")).to_have_count(41)
-    assert violations_in(stage.page, ".tfos") == []
-    keep_picture(stage.page.locator(".tfos"), f"live-40-nodes-{'dark' if dark else 'light'}")
-
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_saved_output_tells_the_same(staging: Staging, *, dark: bool) -> None:
-    stage = staging.open(STRAGGLER, dark=dark)
-    make_straggle(stage.cluster, "worker:1")
-    make_hang(stage.cluster, "worker:2")
-    for node in stage.cluster.nodes:
-        stage.cluster.write(node, "".join(f"line {number}\n" for number in range(100)))
-    saved = show_saved(stage, (NodeStacks("worker:2", STACKS, 1000.0),))
-    for text in (STRAGGLER.verdict, "62 % · 31 s left", "2.1× slower", "no step for 64 s", "Stacks of worker:2 at"):
-        expect(saved).to_contain_text(text)
-    expect(saved.locator(".tfos-legend-item")).to_have_count(6)
-    expect(saved.locator("dt", has_text="PID")).to_have_count(4)
-    assert violations_in(stage.page, ".tfos") == []
-    keep_picture(saved, f"saved-straggler-{'dark' if dark else 'light'}")
 
 
 # ---- table, metrics and log pane -------------------------------------------------------------------------------------

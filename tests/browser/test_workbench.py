@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from playwright.sync_api import Frame, FrameLocator, Locator, expect
+from playwright.sync_api import Frame, FrameLocator, expect
 
 from tests.support.eventually import eventually
 from tests.support.jupyter_rig import JupyterRig, Notebook
@@ -36,29 +36,21 @@ from tests.support.unix_http import write_events""",
 
 @pytest.fixture(scope="module")
 def notebook(extended_rig: JupyterRig) -> Notebook:
-    opened = extended_rig.open_notebook("workbench.ipynb", list(CELLS.values()))
-    opened.run_cell(cell("load"))
-    opened.start_cell(cell("train"))
+    opened = extended_rig.open_notebook("workbench.ipynb", CELLS)
+    opened.run_cell("load")
+    opened.start_cell("train")
     return opened
 
 
-def cell(name: str) -> int:
-    return list(CELLS).index(name)
-
-
-def panel(notebook: Notebook) -> Locator:
-    return notebook.page.locator("#tfos-lab-clusters")
-
-
 def tensorboard_below(notebook: Notebook, name: str) -> FrameLocator:
-    return notebook.output(cell(name)).frame_locator("iframe[title='TensorBoard of mnist']")
+    return notebook.output(name).frame_locator("iframe[title='TensorBoard of mnist']")
 
 
 def page_below(notebook: Notebook) -> Frame:
     """The page in the cell's frame, as it is now: JupyterLab loads it anew when the notebook comes back to sight."""
     first = tensorboard_below(notebook, "train").locator("card-view").first
     expect(first).to_be_visible()
-    frame = notebook.output(cell("train")).locator("iframe").element_handle().content_frame()
+    frame = notebook.output("train").locator("iframe").element_handle().content_frame()
     assert frame is not None
     return frame
 
@@ -72,13 +64,13 @@ def test_scalars_are_drawn_below_the_cell_that_blocks(notebook: Notebook) -> Non
     expect(tensorboard.locator("card-view").first).to_be_visible()
     expect(tensorboard.locator("body")).to_contain_text("accuracy")
     expect(tensorboard.locator("line-chart").first).to_be_visible()
-    notebook.output(cell("train")).locator("iframe").scroll_into_view_if_needed()
+    notebook.output("train").locator("iframe").scroll_into_view_if_needed()
     notebook.page.wait_for_timeout(500)  # for the picture: the chart moves into place
     notebook.screenshot("tensorboard-inline")
 
 
 def test_the_header_of_the_cell_opens_tensorboard_in_a_tab_of_the_lab(notebook: Notebook) -> None:
-    top = notebook.output(cell("train")).locator(".tfos-top")
+    top = notebook.output("train").locator(".tfos-top")
     top.get_by_role("link", name="TensorBoard").click()
     expect(tensorboard_tab(notebook).locator("card-view").first).to_be_visible()
     assert len(notebook.page.context.pages) == 1
@@ -111,7 +103,7 @@ def saves_its_layout(rig: JupyterRig) -> bool:
 def test_the_panel_opens_tensorboard_in_a_tab(notebook: Notebook, extended_rig: JupyterRig) -> None:
     notebook.save()
     notebook.page.get_by_role("tab", name="Clusters").click()
-    card = panel(notebook).locator(".tfos-lab-card")
+    card = notebook.panel.locator(".tfos-lab-card")
     expect(card).to_contain_text("mnist")
     expect(card).to_contain_text("2/2 nodes")
     card.get_by_role("button", name="TensorBoard of mnist").click()
@@ -124,12 +116,12 @@ def test_the_panel_opens_tensorboard_in_a_tab(notebook: Notebook, extended_rig: 
 def test_the_panel_stops_a_cluster_after_a_reload_while_the_cell_blocks(notebook: Notebook) -> None:
     notebook.page.reload()
     expect(tensorboard_tab(notebook).locator("line-chart").first).to_be_attached()
-    card = panel(notebook).locator(".tfos-lab-card")
+    card = notebook.panel.locator(".tfos-lab-card")
     expect(card).to_contain_text("running")
     notebook.screenshot("panel-running")
     card.get_by_role("button", name="Stop mnist").click()
     expect(card).to_have_count(0)
-    expect(panel(notebook).get_by_text("No cluster runs")).to_be_visible()
+    expect(notebook.panel.get_by_text("No cluster runs")).to_be_visible()
     notebook.screenshot("panel-empty")
 
 
@@ -137,10 +129,10 @@ def test_a_run_that_has_ended_is_shown_again(notebook: Notebook) -> None:
     notebook.page.get_by_role("tab", name="workbench.ipynb").click()
     notebook.wait_until_ready()
     expect(tensorboard_below(notebook, "train").locator("line-chart").first).to_be_attached()
-    notebook.run_cell(cell("again"))
+    notebook.run_cell("again")
     expect(tensorboard_below(notebook, "again").locator("card-view").first).to_be_visible()
-    notebook.run_cell(cell("nothing"))
-    expect(notebook.output(cell("nothing"))).to_contain_text("nowhere: there is no such cluster, and no such folder")
-    notebook.run_cell(cell("empty"))
-    expect(notebook.output(cell("empty"))).to_contain_text("There are no event files in")
+    notebook.run_cell("nothing")
+    expect(notebook.output("nothing")).to_contain_text("nowhere: there is no such cluster, and no such folder")
+    notebook.run_cell("empty")
+    expect(notebook.output("empty")).to_contain_text("There are no event files in")
     assert notebook.errors == []

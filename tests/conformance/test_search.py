@@ -56,17 +56,6 @@ def test_halving_stops_early_what_is_worse(search):
     assert list(found.table["metric"]) == [0.0, 1.0, 2.0]
 
 
-@pytest.mark.back_ends("local")
-def test_optuna_chooses_the_parameters(search):
-    import optuna  # not by the nodes, which import the module of a function that they get
-
-    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=1))
-    found = search(fit, {"x": tfos_lab.search.uniform(0, 2.5)}, strategy=study, trials=3, slots=2)
-    assert [trial.state.name for trial in study.trials] == ["COMPLETE"] * 3
-    assert study.best_params == found.best.params
-    assert study.best_value == found.best.metric
-
-
 @pytest.mark.back_ends("inline", "local")
 def test_where_all_fail_there_is_one_error(search):
     with pytest.raises(SearchFailed) as caught:
@@ -162,10 +151,3 @@ def test_a_cluster_that_finds_no_slots_is_refused(search, spark):
     if spark is not None:
         with pytest.raises(ConfigError, match="cluster_size=5: a trial needs 5 slots at once, and there are 4;"):
             search(fit, {"x": [1, 5]}, cluster_size="x")
-
-
-@pytest.mark.back_ends("local")
-def test_what_cannot_be_sent_is_refused(search):
-    lock = threading.Lock()
-    with pytest.raises(tfos_lab.errors.PayloadError, match="lock"):
-        search(lambda args, ctx: lock, {"x": [1]})

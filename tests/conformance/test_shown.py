@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tfos_lab
-from tests.support.html import tags_of, text_of
+from tests.support.outline import Outline
 
 pytestmark = [pytest.mark.leaves_nothing]
 
@@ -45,7 +45,7 @@ def test_what_nodes_show_comes_home_and_is_in_the_run(run):
     assert {path.relative_to(cluster.run_dir).as_posix() for path in (cluster.run_dir / "shown").iterdir()} == files
     assert all((cluster.run_dir / file).read_bytes().startswith(PNG) for file in files if file.endswith(".png"))
     page = RunPage(found)._repr_mimebundle_()["text/html"]
-    told = " ".join(text_of(page))
+    told = " ".join(Outline(page).texts)
     for words in (
         "samples step 20",
         "1 earlier step",
@@ -54,5 +54,5 @@ def test_what_nodes_show_comes_home_and_is_in_the_run(run):
         "A picture of 2.4 MB: ctx.show",
     ):
         assert words in told
-    assert tags_of(page).count("img") == 3 * len(nodes)
-    assert "script" not in tags_of(page)
+    assert Outline(page).tags.count("img") == 3 * len(nodes)
+    assert "script" not in Outline(page).tags

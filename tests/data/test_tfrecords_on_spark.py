@@ -152,26 +152,6 @@ def test_vectors_become_lists_of_floats(spark, folder):
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("compression", [None, "gzip"])
-def test_tensorflow_reads_what_we_write(frame, folder, compression):
-    import tensorflow as tf
-
-    write_tfrecords(frame, str(folder), compression=compression)
-    paths = [str(path) for path in sorted(folder.glob("part-*"))]
-    dataset = tf.data.TFRecordDataset(paths, compression_type="GZIP" if compression else "").batch(100)
-    features = {
-        "id": tf.io.FixedLenFeature([], tf.int64),
-        "x": tf.io.FixedLenFeature([], tf.float32),
-        "ragged": tf.io.RaggedFeature(tf.float32),
-        "name": tf.io.FixedLenFeature([], tf.string, "none"),
-    }
-    parsed = tf.io.parse_example(next(iter(dataset)), features)
-    rows = sorted(zip(*(parsed[name].numpy().tolist() for name in ("id", "x", "name")), strict=True))
-    assert rows == [(i, i / 4, b"none" if i % 10 == 0 else f"né {i}".encode()) for i in range(100)]
-    assert parsed["ragged"].to_list() == [[float(j) for j in range(i % 3 + 1)] for i in parsed["id"].numpy()]
-
-
-@pytest.mark.tensorflow
 @pytest.mark.parametrize("compression", ["", "GZIP"])
 def test_we_read_what_tensorflow_writes(spark, folder, compression):
     import tensorflow as tf

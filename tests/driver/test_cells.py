@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 
 import pytest
 
 import tfos_lab
 from tests.support.quick import QUICK_ENV
-from tfos_lab.core import messages as m
 from tfos_lab.errors import (
     CellFailed,
     ClusterEnded,
@@ -17,7 +15,6 @@ from tfos_lab.errors import (
     PayloadError,
     WaitTimeout,
 )
-from tfos_lab.node.interactive import CellInbox
 
 pytestmark = pytest.mark.usefixtures("_runs_folder")
 
@@ -76,15 +73,3 @@ def test_what_cannot_be_interactive_is_refused(options):
         ConfigError, match=r"use local=processes for nodes|names of an interactive cluster would be lost"
     ):
         tfos_lab.start(**options)
-
-
-def test_a_cell_that_is_interrupted_before_its_turn_does_not_begin():
-    before, inbox = signal.getsignal(signal.SIGINT), CellInbox()
-    try:
-        inbox.handle(m.InterruptCell(cell=2))
-        with inbox.running(1):
-            pass
-        with pytest.raises(KeyboardInterrupt), inbox.running(2):
-            pytest.fail("it has begun")
-    finally:
-        signal.signal(signal.SIGINT, before)

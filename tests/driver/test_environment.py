@@ -260,21 +260,3 @@ if __name__ == "__main__":
     with tfos_lab.run(where, cluster_size=2, local="processes") as cluster:
         print(*(prefix for prefix, _ in cluster.wait(timeout=60).values()), pyspark.__file__, sep="|")
 """
-
-
-@pytest.mark.full
-def test_it_works_through_the_link_that_yarn_makes_in_a_container(packed, tmp_path):
-    container, unpacked = tmp_path / "container_01", tmp_path / "filecache/11/env.tar.gz"
-    container.mkdir()
-    unpacked.mkdir(parents=True)
-    subprocess.run(["tar", "-xzf", packed, "-C", unpacked], check=True)
-    (container / "environment").symlink_to(unpacked)
-    (container / "main.py").write_text(CONTAINER)
-    ours = {"TFOS_LAB_RUNS": str(tmp_path / "runs"), "TFOS_LAB_FORK_SERVER": "kernel"}
-    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": pyspark_path()} | ours
-    command = ["./environment/bin/python", "main.py"]
-    done = subprocess.run(command, cwd=container, env=environ, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    first, second, pyspark = done.stdout.strip().split("|")
-    assert first == second == str(container / "environment")
-    assert "pyspark.zip" in pyspark

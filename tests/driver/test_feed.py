@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import re
+import threading
+import time
 from collections import namedtuple
 from decimal import Decimal
 
@@ -19,7 +21,6 @@ from tests.support.data_files import rows, write_parquet, write_records
 from tests.support.eventually import eventually
 from tests.support.quick import QUICK_ENV
 from tfos_lab.errors import ConfigError, FeedError, NodeFailed
-from tfos_lab.launchers.spark.session import tagged, tasks_of
 
 OPTIONS = {"local": "processes", "env": QUICK_ENV, "cluster_size": 1}
 
@@ -190,13 +191,22 @@ def test_what_cannot_be_computed_or_says_nothing_of_its_type_is_told(spark, refu
         waiting.train(of([1]).map(lambda x: (x / 0,)), objects=False)
 
 
-def test_spark_tells_how_far_it_is_with_all_that_a_job_takes(spark):
-    assert tasks_of(spark, "no such tag") is None
-    with tagged(spark, "tfos-test-tasks", "a test"):
-        spark.range(0, 100, numPartitions=3).repartition(2).collect()
-    partitions, ended, total = eventually(lambda: tasks_of(spark, "tfos-test-tasks"))
-    assert partitions == 2
-    assert ended == total >= 5
+def test_spark_tells_how_far_it_is_with_all_that_a_job_takes(spark, start, tmp_path):
+    def wait(batches):
+        while not (tmp_path / "go").exists():
+            time.sleep(0.01)
+        yield from batches
+
+    cluster = start(read)
+    frame = spark.range(0, 100, numPartitions=3).withColumnRenamed("id", "x").repartition(2).mapInArrow(wait, "x long")
+    feeding = threading.Thread(target=cluster.train, args=(frame,))
+    feeding.start()
+    try:
+        # Those before the shuffle have ended.
+        eventually(lambda: [feed.tasks for feed in cluster.view().feeds] == [(3, 5)])
+    finally:
+        (tmp_path / "go").touch()
+        feeding.join()
 
 
 # As Arrow and Spark say it, in a stack trace.

@@ -1,6 +1,7 @@
 """The rules of feeding: how many steps all nodes take, and what is said of rows that are left.
 
-`tests/laws/test_feed_state.py` has what holds in any order; `tests/conformance` has what nodes read.
+`tests/node/test_batches.py` has what holds in any order, `tests/node/test_even.py` what nodes do that have datasets of
+their own, and `tests/conformance` what nodes read.
 """
 
 from __future__ import annotations
@@ -169,50 +170,6 @@ def ahead(rank, runs=(), *, passage=0, dataset=0, ended=False, drop=False):
     return m.StepsAhead(dataset, passage, list(runs), ended=ended, drop=drop, rank=rank)
 
 
-def test_a_step_is_known_once_all_nodes_have_said_what_they_have():
-    steps = Steps()
-    assert steps.handle(ahead(1, [(4, 8), (1, 3)])) == []
-    agreed = m.StepsAgreed(0, 0, [(2, 16), (1, 9)])
-    instructions = steps.handle(ahead(3, [(2, 8), (1, 1)]))
-    assert told(instructions) == told(instructions, 3) == [agreed]
-    last = m.StepsAgreed(0, 0, [(1, 8), (1, 3)])
-    assert told(steps.handle(ahead(3, ended=True))) == [last]
-    assert told(steps.handle(ahead(1, ended=True))) == [m.StepsAgreed(0, 0, [], ended=True)]
-
-
-def test_passes_and_datasets_are_counted_by_themselves():
-    steps = Steps()
-    assert steps.handle(ahead(1, [(1, 8)], dataset=1, ended=True)) == []
-    assert steps.handle(ahead(3, ended=True)) == []
-    assert told(steps.handle(ahead(1, ended=True))) == [m.StepsAgreed(0, 0, [], ended=True)]
-    assert told(steps.handle(ahead(3, dataset=1, ended=True))) == [m.StepsAgreed(1, 0, [(1, 8)], ended=True)]
-    assert steps.handle(ahead(1, [(1, 2)], passage=1)) == []
-    assert told(steps.handle(ahead(3, [(1, 2)], passage=1))) == [m.StepsAgreed(0, 1, [(1, 4)])]
-
-
-def test_who_reads_on_learns_that_another_node_has_left_the_pass():
-    steps = Steps()
-    steps.handle(ahead(1, [(3, 8)]))
-    steps.handle(ahead(3, [(1, 8)]))
-    assert told(steps.handle(ahead(3, passage=1))) == [m.StepsAgreed(0, 0, [], left="worker:0")]
-    assert steps.handle(ahead(3, [(1, 8)], passage=1)) == []  # once
-    assert told(steps.handle(ahead(1, passage=1)), 3) == []
-
-
-def test_who_reads_on_learns_that_another_node_has_returned():
-    steps = Steps()
-    steps.handle(ahead(1, [(3, 8)]))
-    assert told(steps.leave(3)) == [m.StepsAgreed(0, 0, [], left="worker:0")]
-    assert told(steps.handle(ahead(1, passage=1))) == [m.StepsAgreed(0, 1, [], left="worker:0")]
-
-
-def test_a_node_that_has_read_to_its_end_may_return():
-    steps = Steps()
-    steps.handle(ahead(3, [(1, 8)], ended=True))
-    assert steps.leave(3) == []
-    assert told(steps.handle(ahead(1, [(2, 8)], ended=True))) == [m.StepsAgreed(0, 0, [(1, 16), (1, 8)], ended=True)]
-
-
 def test_the_others_of_a_lock_step_are_told_of_a_node_that_has_returned():
     state = FeedState(PEERS, lock_step=True)
     outcome = m.Outcome(kind="returned", steps=12, dataset_ended=True)
@@ -236,6 +193,8 @@ def test_all_steps_of_all_nodes_are_agreed_on_whatever_the_order(sizes, drop, rn
         for message in told(steps.handle(ahead(rank, [(1, rows) for rows in part], ended=ended, drop=drop)), 0):
             found += [rows for count, rows in message.runs for _ in range(count)]
             over.append(message.ended)
+        if ended:
+            assert steps.leave(rank) == [], "who has read to the end may return"
     count = (min if drop else max)(map(len, sizes))
     assert found == [sum(rows[step] for rows in sizes if step < len(rows)) for step in range(count)]
     assert over.count(True) == 1

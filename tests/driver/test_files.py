@@ -207,22 +207,6 @@ def test_the_newest_files_that_fit_are_stored_and_removed_ones_make_room(output,
     assert stand.stored() == {"b"}
 
 
-def test_what_stays_on_the_node_s_host_is_noted_with_its_place(output, monkeypatch):
-    stand = output()
-    leave(monkeypatch, 1_000)
-    files = [m.ListedFile("a", 3_000_000_000), m.ListedFile("b", 200_000_000)]
-    assert stand.ask(m.FilesListed("output", 1, files, last=True, links=1, rank=0)) == [
-        m.FilesTaken("output", 1, left_out=2)
-    ]
-    stand.ask(m.OutputSettled(rank=0, place="/tmp/there"))
-    kept, links = stand.notes
-    assert kept == (
-        "output of chief:0: 2 files of 3,200.0 MB were not copied here (the disk is nearly full); they are "
-        "on fake in /tmp/there"
-    )
-    assert links == "output of chief:0: 1 symbolic link was not copied here"
-
-
 def test_a_list_with_a_size_below_zero_ends_its_sender(output):
     stand = output()
     stand.nodes.send(m.FilesListed("output", 1, [m.ListedFile("a", -100), m.ListedFile("b", 100)], rank=0))

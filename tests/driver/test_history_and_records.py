@@ -21,6 +21,7 @@ import numpy as np
 import pytest
 
 import tfos_lab
+from tests.support.clusters import running_clusters
 from tests.support.eventually import eventually
 from tests.support.quick import QUICK_ENV
 from tests.support.recorded_runs import write_run
@@ -218,15 +219,8 @@ def test_a_folder_that_was_removed_costs_the_record_and_not_the_run(start, nodes
 def run(tmp_path, monkeypatch):
     monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "runs"))
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "jupyter"))
-    clusters = []
-
-    def run(map_fun, args=None, **options):
-        clusters.append(tfos_lab.run(map_fun, args, **{"local": "processes", "env": QUICK_ENV, **options}))
-        return clusters[-1]
-
-    yield run
-    for cluster in clusters:
-        cluster.stop(grace=0.0)
+    with running_clusters({"local": "processes", "env": QUICK_ENV, "cluster_size": 1}) as start:
+        yield start
 
 
 def train(args, ctx):

@@ -15,7 +15,7 @@ from tfos_lab.driver.state.cluster_state import (
     ClusterState,
     RestartBudget,
 )
-from tfos_lab.driver.state.events import MetricsReported, StateChanged
+from tfos_lab.driver.state.events import MetricsReported
 from tfos_lab.driver.state.instructions import Failure, Finished, Publish, SendTo
 
 GRACE_S = 3.0
@@ -128,6 +128,12 @@ def test_what_follows_from_the_end_of_an_executor_waits_for_spark_s_reason():
     assert list(causes.consequences) == ["worker:1"]
 
 
+def test_how_a_node_has_ended_first_counts():
+    play = Play(cluster_size=2).all_run().returns(1).end(1, BOOM)
+    assert (play.asked, play.states()["worker:0"]) == ([], "done")
+    assert play.cluster_state.outcomes["worker:0"].kind == "returned"
+
+
 def test_nodes_have_the_time_that_stop_was_given():
     play = Play(cluster_size=2).all_run()
     play.cluster_state.stop(play.now_s, grace_s=60.0)
@@ -209,19 +215,6 @@ def test_a_worker_that_is_killed_while_the_cluster_ends_is_not_started_again():
     assert play.end(2, KILLED).sent(m.StartAgain) == []
 
 
-def test_a_restart_can_be_stopped_before_and_after_the_nodes_have_left():
-    play = Play(cluster_size=1, restarts=1).all_run().end(0, KILLED)
-    play.cluster_state.stop(play.now_s)
-    assert play.drain(0).cluster_state.state == "stopped"
-
-    play = Play(cluster_size=1, restarts=1).all_run().end(0, KILLED).drain(0)
-    assert play.cluster_state.stop(play.now_s) == []
-    assert play.cluster_state.abandon(play.now_s) == [
-        Publish(StateChanged(time_s=play.now_s, state="stopped", reason=play.cluster_state.reason))
-    ]
-    assert play.cluster_state.abandon(play.now_s) == []
-
-
 def test_consequences_on_all_nodes_fail_the_cluster_without_waiting():
     play = Play(cluster_size=2).all_run().end(0, ECHO).end(1, ECHO)
     assert play.cluster_state.state == "failed"
@@ -240,9 +233,6 @@ def test_the_same_error_on_other_nodes_is_one_error():
     play = Play(cluster_size=3).all_run().end(0, BOOM).end(1, BOOM).end(2, KILLED)
     assert play.cluster_state.causes.also == ["worker:0"]
     assert list(play.cluster_state.causes.consequences) == ["worker:1"]
-
-
-# ---- silence ------------------------------------------------------------------------------------------------------
 
 
 def test_a_silent_node_is_lost_and_named_with_its_host():

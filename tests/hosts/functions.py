@@ -74,13 +74,6 @@ def work_until_told(args, ctx):
     return socket.gethostname()
 
 
-def wait_until_told(args, ctx):
-    """Wait until there is a file ``/tmp/done`` on this host; heartbeats are all that is heard meanwhile."""
-    while not Path("/tmp/done").exists():
-        time.sleep(0.1)
-    return socket.gethostname()
-
-
 @contextlib.contextmanager
 def told_to_end(*hosts):
     """At the end of the block, have `work_until_told` return on these hosts."""

@@ -7,17 +7,13 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.hosts.wire import Direction
-
 _MAX_RIGS = 200
-_WIRE = Path(__file__).with_name("wire.py")
 
 
 def run(*command: str) -> str:
@@ -138,49 +134,31 @@ def _add_address(address: str, found: Network, command: str, device: str, *insid
     run(command, *inside, "addr", "add", f"{address}/{found.prefix}", "dev", device, *options)
 
 
+@dataclass(frozen=True)
 class Wire:
     """The cable from the first bridge to a host."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
-
-    def set(self, *, to_host: dict[str, Any] | None = None, from_host: dict[str, Any] | None = None) -> None:
-        """Say what happens to frames from now on: fields of `tests.hosts.wire.Direction` for each way."""
-        ways = {"to_host": Direction(**(to_host or {})), "from_host": Direction(**(from_host or {}))}
-        self._say(json.dumps({name: asdict(way) for name, way in ways.items()}))
-
-    def _say(self, line: str) -> None:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(line + "\n")
-        self._process.stdin.flush()
-        assert self._process.stdout.readline() == "done\n"
+    device: str
 
     @contextlib.contextmanager
-    def both_ways(self, **fields: Any) -> Iterator[None]:
-        """For the length of the block, do the same to both directions."""
-        with self.one_way(to_host=fields, from_host=fields):
-            yield
-
-    @contextlib.contextmanager
-    def one_way(self, **ways: dict[str, Any]) -> Iterator[None]:
-        """For the length of the block, do something to one direction, or to each."""
-        self.set(**ways)
+    def cut(self) -> Iterator[None]:
+        """For the length of the block, lose what is sent in both directions: programs are not told, as of a cable."""
+        run("ip", "link", "set", self.device, "down")
         try:
             yield
         finally:
-            self.set()
+            run("ip", "link", "set", self.device, "up")
 
 
 @contextlib.contextmanager
 def wired_namespace(found: Network, host: int, *, second_interface: bool) -> Iterator[Wire]:
     """Make a host's network namespace and its wire; both go with the block."""
-    namespace, tap = found.namespace(host), f"tfost{found.number}h{host}"
+    namespace, cable = found.namespace(host), f"tfost{found.number}h{host}"
     with ExitStack() as stack:
         run("ip", "netns", "add", namespace)
         stack.callback(_quietly, "ip", "netns", "del", namespace)
-        wire = stack.enter_context(_wire(tap, namespace))
-        run("ip", "link", "set", tap, "master", found.bridge, "up")
+        run("ip", "link", "add", cable, "type", "veth", "peer", "name", "e0", "netns", namespace)
+        run("ip", "link", "set", cable, "master", found.bridge, "up")
         inside = ("-n", namespace)
         _add_address(found.address(host), found, "ip", "e0", *inside)
         for device in ("lo", "e0"):
@@ -188,7 +166,7 @@ def wired_namespace(found: Network, host: int, *, second_interface: bool) -> Ite
         run("ip", *inside, *(("-6",) if found.ipv6 else ()), "route", "add", "default", "via", found.driver)
         if second_interface:
             _add_second_interface(found, host)
-        yield wire
+        yield Wire(cable)
 
 
 def _add_second_interface(found: Network, host: int) -> None:
@@ -199,29 +177,11 @@ def _add_second_interface(found: Network, host: int) -> None:
     run("ip", "-n", namespace, "link", "set", "e1", "up")
 
 
-@contextlib.contextmanager
-def _wire(tap: str, namespace: str) -> Iterator[Wire]:
-    # With pipes to this process: the wire ends when this process does.
-    process = subprocess.Popen(
-        [sys.executable, str(_WIRE), tap, namespace, "e0"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout is not None
-        if process.stdout.readline() != "ready\n":
-            raise RuntimeError("the wire could not be made; it needs /dev/net/tun")
-        yield Wire(process)
-    finally:
-        process.kill()
-        process.communicate()
-
-
 def problem() -> str:
     """Return why this machine can have no rig, or ""."""
     missing = [tool for tool in ("ip", "nft", "unshare", "nsenter", "mount") if shutil.which(tool) is None]
     if missing:
         return f"the hosts' rig needs {', '.join(missing)} (apt-get install iproute2 nftables util-linux)"
-    if not Path("/dev/net/tun").exists():
-        return "the hosts' rig needs /dev/net/tun"
     try:
         with network(ipv6=False) as found, wired_namespace(found, 1, second_interface=False):
             run("unshare", "--mount", "--uts", "--pid", "--fork", "--mount-proc", "true")

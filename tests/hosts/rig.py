@@ -3,7 +3,7 @@
 ::
 
     with running_rig(folder, HostPlan(), HostPlan(disk="64m")) as rig, rig.session() as spark:
-        with rig.hosts[1].wire.both_ways(cut=True):
+        with rig.hosts[1].wire.cut():
             ...
 """
 

@@ -54,7 +54,7 @@ def test_nodes_start_again_on_the_hosts_that_are_left(run, rig, session):
     cluster.train(session.sparkContext.parallelize(range(60), 6), objects=True)
     gone = next(host for host in rig.hosts if host.nodes())
     started = time.monotonic()
-    with gone.wire.both_ways(cut=True):
+    with gone.wire.cut():
         told = dict(cluster.wait(timeout=PATIENCE_S))
         print(f"again after {time.monotonic() - started:.0f} s", cluster.view().notes)  # noqa: T201
     assert gone.name not in {said["host"] for _, said in told.values()}

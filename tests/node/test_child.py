@@ -19,9 +19,6 @@ import tfos_lab
 from tests.support.quick import QUICK_ENV
 from tfos_lab.core import messages as m
 
-# ---- the call -----------------------------------------------------------------------------------------------------
-
-
 # ---- how it ends --------------------------------------------------------------------------------------------------
 
 
@@ -240,9 +237,6 @@ def test_waiting_for_rows_and_memory_are_seen(run):
     seen = node.wait_for(m.Activity, lambda told: told.seen.waits_rows > 0.8 and told.seen.memory_bytes > 0).seen
     assert 0.0 < seen.host_memory < 1.0
     assert seen.where.startswith("wait_for_rows, test_child.py, line ")
-
-
-# ---- profiles --------------------------------------------------------------------------------------------------------
 
 
 # ---- a script --------------------------------------------------------------------------------------------------------

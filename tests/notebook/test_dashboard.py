@@ -127,6 +127,14 @@ def test_many_changes_among_64_nodes_are_few_small_updates(browser):
     assert max(updates) < 500 * 64
 
 
+def test_of_very_many_nodes_the_curves_are_the_bands_between_which_they_lie(browser):
+    cluster = FakeCluster(nodes=100)
+    with open_display(cluster, interactive=True):
+        for place, node in enumerate(cluster.nodes):
+            cluster.change(node, step=1, metrics={"loss": float(place)})
+        eventually(lambda: "max 99, median 50, min 0" in browser.part("charts"))
+
+
 def test_log_text_is_sent_as_few_messages_and_is_never_in_the_document(browser, cluster, live):
     cluster.write("chief:0", "secret \x1b[31mred\x1b[0m\nopen")
     eventually(lambda: browser.customs("log"))

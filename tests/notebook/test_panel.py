@@ -15,8 +15,6 @@ from tfos_lab.core.markup import Html
 from tfos_lab.driver.record.format import RunRecord
 from tfos_lab.driver.runs.run import Run
 from tfos_lab.driver.state.events import ClusterView, RunFacts, SearchFacts
-from tfos_lab.notebook.display.card import parts
-from tfos_lab.notebook.display.table import LiveTable
 from tfos_lab.notebook.server.panel import Listed, end_note, ended_html, live_html
 
 NASTY = "<script>alert('x')</script>"
@@ -37,17 +35,6 @@ def staged(profile=INPUT) -> FakeCluster:
     make_straggle(cluster, "worker:0")
     make_hang(cluster, "worker:1")
     return cluster
-
-
-def test_it_has_the_numbers_of_the_card():
-    view = dataclasses.replace(staged().view(), progress=0.25, seconds_left=245.0)
-    panel = " ".join(line for line in Outline(live(view)).lines if not line.startswith("<"))
-    card = words("".join(parts(view, view.started_s + 65, LiveTable()).values()))
-    told = [word for word in panel.split() if any(digit.isdigit() for digit in word)]
-    assert len(told) > 20
-    assert [word for word in told if word not in card] == []
-    for text in ("1:05", "4:05 left", "worker:1 hangs", "2.1× slower"):
-        assert text in panel
 
 
 def test_those_in_trouble_are_named_or_counted_where_they_are_many():

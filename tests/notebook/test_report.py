@@ -8,7 +8,7 @@ import pytest
 from IPython.core.formatters import DisplayFormatter
 
 import tfos_lab
-from tests.support.html import tags_of, text_of
+from tests.support.outline import Outline
 from tests.support.recorded_runs import write_run
 from tfos_lab.driver.record.format import CodeRecord
 from tfos_lab.driver.state.events import ShownView
@@ -47,7 +47,7 @@ def test_a_report_has_all_that_a_reader_elsewhere_wants_and_nothing_else(folder)
     path = tfos_lab.runs()[write(folder)].report()
     assert path == folder.parent / "mnist-20260101-120000-1f2e.html"
     html = path.read_text()
-    told = " ".join(text_of(html))
+    told = " ".join(Outline(html).texts)
     for words in (
         "mnist", "done", "loss", "samples step 3", "python (version)", "…/here", "Code of …/train.py",
         'read("…/train.csv")', "saved to …/model.keras, 3/4 done", "len(tokens), a/b", "https://example.org/a/b",
@@ -57,8 +57,8 @@ def test_a_report_has_all_that_a_reader_elsewhere_wants_and_nothing_else(folder)
         assert words in told, words
     for secret in ("hunter2", "sk-12345", "abcdef", "s3cr3t", "/home", str(folder), "%tfos"):
         assert secret not in html, secret
-    assert not {"script", "link", "iframe", "a"} & set(tags_of(html))
-    assert tags_of(html).count("img") == 1
+    assert not {"script", "link", "iframe", "a"} & set(Outline(html).tags)
+    assert Outline(html).tags.count("img") == 1
     assert re.findall(r'(?:src|href)="([^,"]*)', html) == ["data:image/png;base64"]
 
 
@@ -66,7 +66,7 @@ def test_a_run_that_goes_on_and_a_named_place(folder, tmp_path):
     run = tfos_lab.runs()[write(folder, state="running", ended_s=None)]
     path = run.report(tmp_path / "mine.html")
     assert path == tmp_path / "mine.html"
-    assert "script" not in tags_of(path.read_text())
+    assert "script" not in Outline(path.read_text()).tags
     assert run.report(tmp_path).name == "mnist-20260101-120000-1f2e.html"
     with pytest.raises(ConfigError, match=r"cannot be written to .*No such file or directory; name another file"):
         run.report(tmp_path / "none" / "mine.html")
@@ -80,14 +80,14 @@ def test_a_live_cluster_has_one(folder):
     with tfos_lab.run(train, cluster_size=1, local="inline", name="live") as cluster:
         cluster.wait()
         assert cluster.report() == folder.parent / f"{cluster.id}.html"
-    told = " ".join(text_of((folder.parent / f"{cluster.id}.html").read_text()))
+    told = " ".join(Outline((folder.parent / f"{cluster.id}.html").read_text()).texts)
     assert "confusion" in told
     assert "ctx.report(1, loss=0.5)" in told
     # What a cell shows that ends with it.
     for handle in (cluster, tfos_lab.runs()[cluster.id]):
         bundle = DisplayFormatter().format(handle)[0]
         assert bundle["text/plain"] == repr(handle)
-        assert {"confusion", "loss", "live"} <= set(text_of(bundle["text/html"]))
+        assert {"confusion", "loss", "live"} <= set(Outline(bundle["text/html"]).texts)
 
 
 def test_the_magic_writes_the_newest_run_or_a_named_one(folder, run, said, problem):

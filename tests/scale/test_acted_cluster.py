@@ -11,11 +11,10 @@ from benchmarks.acted_cluster import ActedCluster
 from tests.support.eventually import PATIENCE_S, eventually
 from tfos_lab.core import messages as m
 from tfos_lab.core.states import NodeState, RunState
-from tfos_lab.notebook.display.listing import MANY_NODES
 
 pytestmark = pytest.mark.leaves_nothing
 
-NODES = MANY_NODES + 1
+NODES = 65
 PARTITIONS = 200
 
 

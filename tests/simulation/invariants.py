@@ -10,7 +10,7 @@ from tests.simulation.agents import Agent
 from tests.simulation.plan import GRACE_S
 from tests.simulation.run import PATIENCE_S, Run
 from tests.simulation.world import EPOCH_S
-from tfos_lab.core.states import RUN_TRANSITIONS, RunState
+from tfos_lab.core.states import RUN_TRANSITIONS, NodeState, RunState
 from tfos_lab.driver.state.instructions import Failure
 
 # From the last fault on: nodes work, are lost, asked for their stacks, stopped and drained, once for each start.
@@ -122,6 +122,14 @@ def states_follow_one_another(run: Run) -> Iterator[str]:
         is_next_start = state is following is RunState.RESTARTING
         if following not in RUN_TRANSITIONS[state] and not is_next_start:
             yield f"{following} follows {state}"
+
+
+def a_node_that_has_ended_stays_as_it_is(run: Run) -> Iterator[str]:
+    """How a node has ended does not change; but it may be lost afterwards, with its agent."""
+    for (_, node), states in run.seen.nodes.items():
+        for state, following in itertools.pairwise(states):
+            if state.ended and following not in (state, NodeState.LOST):
+                yield f"{node} was {state}, and became {following}"
 
 
 def nodes_know_one_another(run: Run) -> Iterator[str]:
@@ -262,6 +270,7 @@ _LAWS: tuple[Callable[[Run], Iterator[str]], ...] = (
     who_stops_a_run_has_stopped_it,
     the_blamed_had_a_fault,
     states_follow_one_another,
+    a_node_that_has_ended_stays_as_it_is,
     nodes_know_one_another,
     agents_are_answered_and_told_to_leave,
     nothing_is_lost_without_a_fault,

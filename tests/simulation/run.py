@@ -13,9 +13,16 @@ from tests.simulation.plan import Plan
 from tests.simulation.world import EPOCH_S, Host, World
 from tfos_lab.core import messages as m
 from tfos_lab.core.launchers import THIS_MACHINE
-from tfos_lab.core.states import RunState
+from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.driver.state.cluster_state import RestartBudget
-from tfos_lab.driver.state.events import FeedProgressed, LogText, MetricsReported, NodeChanged, StateChanged
+from tfos_lab.driver.state.events import (
+    FeedProgressed,
+    LogText,
+    MetricsReported,
+    NodeChanged,
+    NodeStartedAgain,
+    StateChanged,
+)
 from tfos_lab.node.driver_link import how_ended
 
 if TYPE_CHECKING:
@@ -50,6 +57,8 @@ class Seen:
     ----------
     states : list of (float, RunState, str)
         The states of the cluster as they were published, with the reason.
+    nodes : dict of (int, str) to list of NodeState
+        The states of each node of each head as they were published; if it was started again alone, since then.
     lost : list of str
         Nodes that were called lost while the run went on.
     alone : int
@@ -65,6 +74,7 @@ class Seen:
     """
 
     states: list[tuple[float, RunState, str]] = field(default_factory=list)
+    nodes: dict[tuple[int, str], list[NodeState]] = field(default_factory=dict)
     lost: list[str] = field(default_factory=list)
     alone: int = 0
     told: str = ""
@@ -252,9 +262,12 @@ class Run:
         self.world.tell("driver", event)
         if isinstance(event, StateChanged):
             self.seen.states.append((self.world.now_s, event.state, event.reason))
-        elif isinstance(event, NodeChanged) and event.state == "lost" and not self.head.state.state.is_ending:
-            self.seen.lost.append(event.node)
-        elif kind.__name__ == "NodeStartedAgain":
+        elif isinstance(event, NodeChanged):
+            self.seen.nodes.setdefault((self.head.number, event.node), []).append(event.state)
+            if event.state == "lost" and not self.head.state.state.is_ending:
+                self.seen.lost.append(event.node)
+        elif isinstance(event, NodeStartedAgain):
+            self.seen.nodes[self.head.number, event.node] = []
             self.seen.alone += 1
 
     # ---- the launcher -----------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
-"""A dozen runs as a reader of a notebook sees them: their HTML stands in ``tests/golden``, and a picture of each.
+"""A dozen runs as a reader of a notebook sees them: their HTML, their text and their picture stand in ``tests/golden``.
 
-``make golden`` writes both anew: look at what has changed before you commit it.
+``make golden`` writes them anew: look at what has changed before you commit it.
 """
 
 from __future__ import annotations
@@ -40,9 +40,18 @@ NOW_S = 1_800_000_000.0
 
 
 def html_of(name: str) -> str:
-    """Return the HTML of a run without its style sheet and scripts; it is the same at all times."""
+    """Return the HTML of a run without its style sheet and scripts."""
+    return bundle_of(name)["text/html"]
+
+
+def bundle_of(name: str) -> dict[str, str]:
+    """Return what a notebook keeps of a run, the same at all times: its HTML, and its text if a cell shows it."""
     with _fixed_time():
-        html = RUNS[name]()
+        bundle = RUNS[name]()
+    return {kind: _tidied(text) for kind, text in bundle.items()}
+
+
+def _tidied(html: str) -> str:
     html = re.sub(r"<(style|script)>.*?</\1>", "", html, flags=re.DOTALL)
     html = re.sub(r"tfos-seen-\d+-\d+", "tfos-seen", html)
     html = re.sub(r"Seen at [\d:]+ on \d+ \w+ \d+", "Seen at 08:00:00 on 15 January 2027", html)
@@ -59,16 +68,16 @@ def _fixed_time() -> Iterator[None]:
     time.tzset()
 
 
-def _shown(cluster: FakeCluster, staged: Staged | None = None, **more: object) -> str:
+def _shown(cluster: FakeCluster, staged: Staged | None = None, **more: object) -> dict[str, str]:
     reports = [one for one in reports_of(cluster, staged) if one.step % 4 == 0] if staged else []
-    return make_bundle(cluster.view(), _reader(cluster), "runs/mnist", reports, **more)["text/html"]
+    return make_bundle(cluster.view(), _reader(cluster), "runs/mnist", reports, **more)
 
 
 def _reader(cluster: FakeCluster) -> Callable[[str, int], str]:
     return lambda node, lines: cluster.logs(node, tail=lines)
 
 
-def _reserving() -> str:
+def _reserving() -> dict[str, str]:
     cluster = FakeCluster(nodes=4)
     for node in cluster.nodes[:2]:
         cluster.change(node, state="reserved", host="exec-1", executor="1")
@@ -77,24 +86,24 @@ def _reserving() -> str:
     return _shown(cluster)
 
 
-def _training(staged: Staged) -> str:
+def _training(staged: Staged) -> dict[str, str]:
     return _shown(staged_cluster(staged), staged)
 
 
-def _straggler() -> str:
+def _straggler() -> dict[str, str]:
     cluster = staged_cluster(STRAGGLER)
     make_straggle(cluster, "worker:0")
     return _shown(cluster)
 
 
-def _hung() -> str:
+def _hung() -> dict[str, str]:
     cluster = staged_cluster(INPUT)
     cluster.alter(verdict="")
     make_hang(cluster, "worker:1")
     return _shown(cluster, stacks=[NodeStacks("worker:1", 'File "Cell In[5]", line 12, in map_fun', NOW_S)])
 
 
-def _done() -> str:
+def _done() -> dict[str, str]:
     cluster = staged_cluster(COMPUTE)
     timings = {"launched": 0.4, "reserved": 2.3, "released": 2.4, "imported": 3.1, "running": 4.0, "done": 42.5}
     view = cluster.view()
@@ -107,7 +116,7 @@ def _done() -> str:
     return _shown(cluster, COMPUTE)
 
 
-def _failed() -> str:
+def _failed() -> dict[str, str]:
     cluster = FakeCluster(nodes=3)
     for node in cluster.nodes:
         cluster.change(node, state="stopped", host="exec-1", step=3, total_steps=10, metrics={"loss": 0.5})
@@ -119,7 +128,7 @@ def _failed() -> str:
     return _shown(cluster)
 
 
-def _nan() -> str:
+def _nan() -> dict[str, str]:
     cluster = staged_cluster(COMPUTE)
     for node in cluster.nodes:
         cluster.change(node, metrics={"loss": float("nan"), "accuracy": 0.1}, nan_since={"loss": 12})
@@ -127,7 +136,7 @@ def _nan() -> str:
     return _shown(cluster)
 
 
-def _feeds() -> str:
+def _feeds() -> dict[str, str]:
     cluster = FakeCluster(nodes=2)
     table = FeedView(rows={"chief:0": 10}, partitions=2, total_partitions=2, size_bytes=1000, complete=True, epochs=2,
                      started_s=1.0, ended_s=1.5)  # fmt: skip
@@ -141,7 +150,7 @@ def _feeds() -> str:
     return _shown(cluster)
 
 
-def _search() -> str:
+def _search() -> dict[str, str]:
     runs = [
         ("done", RunFacts("lr=0.1", tries=2, seconds=12.3, best=0.25)),
         ("stopped early", RunFacts("lr=1.0", tries=1, seconds=4.2, best=1.31)),
@@ -156,18 +165,19 @@ def _search() -> str:
     )
     search = SearchFacts("val_loss", 0.25, "trial 0: lr=0.1")
     view = dataclasses.replace(view, state="running", of_runs=True, search=search, nodes=nodes)
-    return make_bundle(view, lambda *_: "", "runs/search")["text/html"]
+    return make_bundle(view, lambda *_: "", "runs/search")
 
 
-def _thousand() -> str:
-    cluster = staged_cluster(dataclasses.replace(COMPUTE, nodes=1000))
+def _thousand() -> dict[str, str]:
+    staged = dataclasses.replace(COMPUTE, nodes=1000, metrics=("loss",))
+    cluster = staged_cluster(staged)
     cluster.change("worker:31", state="failed", detail="ValueError: label 11 is outside the 10 classes")
     make_hang(cluster, "worker:414")
     make_straggle(cluster, "worker:577")
-    return _shown(cluster)
+    return _shown(cluster, staged)
 
 
-def _panel() -> str:
+def _panel() -> dict[str, str]:
     cluster = staged_cluster(INPUT)
     make_straggle(cluster, "worker:0")
     make_hang(cluster, "worker:1")
@@ -178,10 +188,11 @@ def _panel() -> str:
         make_record("old-1", NOW_S - 9e5, curve(0.1, 30), state="stopped", reason="stopped by the user"),
     ]
     live = live_html([Listed(Run(record, Path("runs/mnist")), "train.ipynb", has_tensorboard=True)], NOW_S)
-    return live + ended_html([Listed(Run(one, Path(f"runs/{one.view.name}")), "train.ipynb") for one in ended], NOW_S)
+    runs = [Listed(Run(one, Path(f"runs/{one.view.name}")), "train.ipynb") for one in ended]
+    return {"text/html": live + ended_html(runs, NOW_S)}
 
 
-RUNS: dict[str, Callable[[], str]] = {
+RUNS: dict[str, Callable[[], dict[str, str]]] = {
     "reserving": _reserving,
     "input-bound": lambda: _shown(staged_cluster(INPUT)),
     "compute-bound": lambda: _training(COMPUTE),

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from playwright.sync_api import Locator, Page, sync_playwright
+from playwright.sync_api import Locator, Page, expect, sync_playwright
 
 from tests.support.chromium import find_chromium
 from tests.support.daemon import Daemon
@@ -78,6 +78,9 @@ _KERNEL_IS_IDLE = """async () => {
 }"""
 
 
+Cells = Sequence[str] | Mapping[str, str]
+
+
 class JupyterRig:
     """JupyterLab and a browser, from start to end.
 
@@ -104,6 +107,7 @@ class JupyterRig:
         self.notebooks = folder / "notebooks"
         self.notebooks.mkdir(parents=True, exist_ok=True)
         self.token = secrets.token_hex(16)
+        self._names: dict[str, list[str]] = {}
         self._folder = folder
         self._base_url = base_url
         self._python = str(python or sys.executable)
@@ -118,7 +122,7 @@ class JupyterRig:
             raise
 
     def open_notebook(
-        self, name: str, cells: Sequence[str] = (), *, dark: bool = False, width: int = 1100, height: int = 900
+        self, name: str, cells: Cells = (), *, dark: bool = False, width: int = 1100, height: int = 900
     ) -> Notebook:
         """Open a notebook in a page of JupyterLab; with cells, write it first."""
         notebook = self._open(name, cells, f"lab/tree/{name}?reset&", width, height)
@@ -127,9 +131,7 @@ class JupyterRig:
             notebook.use_dark_theme()
         return notebook
 
-    def open_in_notebook_7(
-        self, name: str, cells: Sequence[str] = (), *, width: int = 1100, height: int = 900
-    ) -> Notebook:
+    def open_in_notebook_7(self, name: str, cells: Cells = (), *, width: int = 1100, height: int = 900) -> Notebook:
         """Open a notebook in a page of Notebook 7; with cells, write it first."""
         return self._open(name, cells, f"notebooks/{name}?", width, height)
 
@@ -154,7 +156,10 @@ class JupyterRig:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _open(self, name: str, cells: Sequence[str], address: str, width: int, height: int) -> Notebook:
+    def _open(self, name: str, cells: Cells, address: str, width: int, height: int) -> Notebook:
+        if isinstance(cells, Mapping):
+            self._names[name] = [*cells]
+            cells = [*cells.values()]
         if cells:
             made = nbformat.v4.new_notebook(
                 cells=[nbformat.v4.new_code_cell(source) for source in cells],
@@ -164,7 +169,7 @@ class JupyterRig:
         page = self._browser.new_page(viewport={"width": width, "height": height})
         page.set_default_timeout(_PAGE_TIMEOUT_MS)
         page.goto(f"{self.url}{address}token={self.token}")
-        notebook = Notebook(page, name)
+        notebook = Notebook(page, name, self._names.get(name, []))
         notebook.wait_until_ready()
         return notebook
 
@@ -206,11 +211,12 @@ def _write_settings(folder: Path) -> None:
 
 
 class Notebook:
-    """One notebook in one page."""
+    """One notebook in one page; its cells go by their names, if it was opened with such, or by their numbers."""
 
-    def __init__(self, page: Page, name: str) -> None:
+    def __init__(self, page: Page, name: str, cells: Sequence[str] = ()) -> None:
         self.page = page
         self.name = name
+        self._cells = cells
         self.errors: list[str] = []
         page.on("pageerror", lambda error: self.errors.append(str(error)))
 
@@ -230,27 +236,50 @@ class Notebook:
             "([command, args]) => { window.jupyterapp.commands.execute(command, args); }", [command, args]
         )
 
-    def cell(self, index: int) -> Locator:
+    def index(self, cell: int | str) -> int:
+        """The number of a cell."""
+        return self._cells.index(cell) if isinstance(cell, str) else cell
+
+    def cell(self, cell: int | str) -> Locator:
         """The cell's element."""
-        return self.page.locator(".jp-Notebook > .jp-WindowedPanel-outer .jp-Cell, .jp-Notebook > .jp-Cell").nth(index)
+        cells = self.page.locator(".jp-Notebook > .jp-WindowedPanel-outer .jp-Cell, .jp-Notebook > .jp-Cell")
+        return cells.nth(self.index(cell))
 
-    def output(self, index: int) -> Locator:
+    def output(self, cell: int | str) -> Locator:
         """The element of the cell's outputs."""
-        return self.cell(index).locator(".jp-Cell-outputArea")
+        return self.cell(cell).locator(".jp-Cell-outputArea")
 
-    def start_cell(self, index: int) -> None:
+    def picture(self, cell: int | str) -> Locator:
+        """The picture of a run, which is saved with its cell."""
+        return self.output(cell).locator(".tfos-static")
+
+    @property
+    def live(self) -> Locator:
+        """The dashboards of the runs that the page follows."""
+        return self.page.locator(".tfos-live")
+
+    @property
+    def panel(self) -> Locator:
+        """The panel of clusters."""
+        return self.page.locator("#tfos-lab-clusters")
+
+    def in_state(self, state: str) -> None:
+        """Wait until the run that the page follows is in a state."""
+        expect(self.live.locator(".tfos-header .tfos-state")).to_have_attribute("data-state", state)
+
+    def start_cell(self, cell: int | str) -> None:
         """Run a cell and return at once."""
-        self.cell(index).locator(".jp-InputPrompt").click()
+        self.cell(cell).locator(".jp-InputPrompt").click()
         self.command("notebook:run-cell")
 
-    def run_cell(self, index: int, *, timeout_s: float = 120) -> None:
+    def run_cell(self, cell: int | str, *, timeout_s: float = 120) -> None:
         """Run a cell and wait for its end."""
-        self.start_cell(index)
-        self.wait_for_end(index, timeout_s=timeout_s)
+        self.start_cell(cell)
+        self.wait_for_end(cell, timeout_s=timeout_s)
 
-    def wait_for_end(self, index: int, *, timeout_s: float = 120) -> None:
+    def wait_for_end(self, cell: int | str, *, timeout_s: float = 120) -> None:
         """Wait until the cell has a number: then it has ended."""
-        prompt = self.cell(index).locator(".jp-InputArea-prompt")
+        prompt = self.cell(cell).locator(".jp-InputArea-prompt")
         self.page.wait_for_function(
             r"(prompt) => /^\[\d+\]:/.test(prompt.textContent)", arg=prompt.element_handle(), timeout=timeout_s * 1000
         )

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
+# Elements without an end.
+VOID = ("br", "img", "input", "meta")
+
 
 def words(html: str) -> str:
     return " ".join(Outline(html).text.split())
@@ -16,6 +19,8 @@ class Outline(HTMLParser):
         super().__init__()
         self.lines: list[str] = []
         self.tags: list[str] = []
+        self.attributes: list[dict[str, str | None]] = []
+        self.texts: list[str] = []
         self._open: list[str] = []
         self.feed(html)
         assert not self._open, f"left open: {self._open}"
@@ -26,8 +31,10 @@ class Outline(HTMLParser):
 
     def handle_starttag(self, tag, attributes):
         self.tags.append(tag)
-        self._open.append(tag)
+        if tag not in VOID:
+            self._open.append(tag)
         given = dict(attributes)
+        self.attributes.append(given)
         told = [f"{name}={given[name]}" for name in ("aria-label", "title", "data-state", "href") if given.get(name)]
         if "open" in given:
             told.append("open")
@@ -35,11 +42,13 @@ class Outline(HTMLParser):
             self.lines.append(" ".join([f"<{tag}>", *told]))
 
     def handle_endtag(self, tag):
-        assert self._open.pop() == tag
+        assert tag in VOID or self._open.pop() == tag
 
     def handle_startendtag(self, tag, attributes):
         self.tags.append(tag)
 
     def handle_data(self, data):
-        if data.strip() and self._open[-1] not in ("style", "script"):
+        if data.strip():
+            self.texts.append(data.strip())
+        if data.strip() and not {"style", "script"} & {*self._open[-1:]}:
             self.lines.append(data.strip("\n"))

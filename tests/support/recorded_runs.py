@@ -27,10 +27,10 @@ model.fit(ctx.dataset(64, label='label'), callbacks=ctx.callbacks())
 """
 
 
-def this_process() -> ProcessRecord:
+def this_process(**fields: str) -> ProcessRecord:
     """Return this very process, whose runs are live."""
     pid = os.getpid()
-    return ProcessRecord(host=socket.gethostname(), pid=pid, born=cluster_records.birth_of(pid))
+    return ProcessRecord(host=socket.gethostname(), pid=pid, born=cluster_records.birth_of(pid), **fields)
 
 
 def curve(rate: float, steps: int = 60, start: float = 2.3) -> list[dict[str, float]]:

@@ -13,13 +13,14 @@ from tests.support.fake_cluster import FakeCluster
 from tfos_lab.driver.state.events import LogText, MetricsReported
 from tfos_lab.notebook.display.card import traits
 from tfos_lab.notebook.display.charts import render_charts
-from tfos_lab.notebook.display.listing import is_large
 from tfos_lab.notebook.display.log_feed import LogFeed
 from tfos_lab.notebook.display.series import BANDS, SeriesBook
 from tfos_lab.notebook.display.shown import LIVE_BYTES, render_shown
 from tfos_lab.notebook.display.table import LiveTable
 
 _STATIC = resources.files("tfos_lab.notebook.display") / "static"
+# Of more, groups have rows, and bands have lines.
+MANY_NODES = 64
 # A model as anywidget provides it, and functions by which a test plays the kernel.
 _STAGE = """
 const dashboard = (() => { MODULE })();
@@ -93,7 +94,7 @@ class Stage:
 
     def _charts(self) -> str:
         view, series = self.cluster.view(), self.book.series()
-        lines = BANDS if is_large(view) else sorted(view.places, key=view.places.__getitem__)
+        lines = BANDS if len(view.nodes) > MANY_NODES else sorted(view.places, key=view.places.__getitem__)
         return render_charts(series, lines, with_values=True)
 
     def send(self, message: dict[str, Any]) -> None:

@@ -8,13 +8,12 @@ import re
 import urllib.error
 import urllib.request
 
-import msgspec
 import pytest
 
 from tests.notebook.server.server import BASE, TOKEN, ask
-from tests.support.acted_cluster import process_of_test
 from tests.support.hostile_tensorboard import PAGE, Node, hostile_tensorboard
 from tests.support.outline import words
+from tests.support.recorded_runs import this_process
 from tfos_lab.core import cluster_records
 from tfos_lab.driver.record.format import RunRecord, encode
 from tfos_lab.driver.run_dir import RunDir
@@ -45,7 +44,7 @@ def publish(tmp_path):
         run_dir.mkdir(exist_ok=True)
         known = {"cluster_id": cluster_id, "name": "mnist", "state": "running", "launcher": "local", "started_s": 1.0}
         shown = ClusterView(**{"ended_s": None, "nodes": (), "timings": {}, **known, **view})
-        record = RunRecord(written_s=9.0, process=process or process_of_test(), view=shown)
+        record = RunRecord(written_s=9.0, process=process or this_process(), view=shown)
         RunDir(run_dir).write_record(encode(record))
         cluster_records.publish(cluster_records.ClusterRecord.here(cluster_id, str(run_dir), tensorboard))
         published.append(cluster_id)
@@ -87,7 +86,7 @@ def test_the_live_clusters_of_all_kernels_are_listed_without_their_sockets(url, 
     chief = NodeView("chief:0", "chief", 0, is_chief=True, state="running", host="host", pid=7, step=3, total_steps=9,
                      metrics={"loss": math.nan})  # fmt: skip
     publish("a", tensorboard=node, nodes=(chief,), progress=0.3)
-    publish("b", started_s=2.0, process=msgspec.structs.replace(process_of_test(), kernel_id="1234"))
+    publish("b", started_s=2.0, process=this_process(kernel_id="1234"))
     publish("c", state="done", ended_s=5.0, tensorboard=node)
     status, _, body = ask(f"{url}tfos-lab/clusters")
     assert status == 200
