@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -98,15 +99,16 @@ def test_nodes_that_get_none_of_what_there_is_are_named_in_a_note(run, monkeypat
     assert [gpus for gpus, visible, *_ in run(see, gpus="all").wait(timeout=60).values()] == [[], []]
 
 
-def occupy(folder, ctx):
+def occupy(args, ctx):
     """Fail if another run has one of the GPUs at the same time."""
     import time
     from pathlib import Path
 
+    folder, seconds = args
     taken = [Path(folder) / gpu for gpu in ctx.gpus]
     for path in taken:
         path.mkdir()
-    time.sleep(0.2)
+    time.sleep(seconds)
     for path in taken:
         path.rmdir()
     return len(taken)
@@ -114,8 +116,19 @@ def occupy(folder, ctx):
 
 def test_independent_runs_take_turns_on_the_gpus(host, tmp_path):
     options = {"local": "processes", "env": QUICK_ENV}
-    assert list(tfos_lab.parallel(occupy, [str(tmp_path)] * 3, gpus=2, slots=3, **options)) == [2] * 3
+    assert list(tfos_lab.parallel(occupy, [(str(tmp_path), 0.2)] * 3, gpus=2, slots=3, **options)) == [2] * 3
     assert next(iter(tfos_lab.parallel(see, [None], **options)))[:2] == ([], None), "all see all"
+
+
+def test_runs_of_two_callers_wait_for_one_another_s_gpus(host, tmp_path):
+    options = {"local": "processes", "env": QUICK_ENV, "gpus": 4, "retries": 0}
+    held = str(tmp_path), 5.0  # longer than an agent waits for GPUs whose node has just ended
+
+    def call(name):
+        return list(tfos_lab.parallel(occupy, [held], name=name, **options))
+
+    with ThreadPoolExecutor() as pool:
+        assert list(pool.map(call, ("first", "second"))) == [[4], [4]]
 
 
 @pytest.mark.parametrize(

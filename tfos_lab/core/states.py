@@ -1,7 +1,7 @@
 """The states of nodes and of clusters: what each one means, and how it is drawn.
 
 This is the only list of states: the driver asks a state what it means, and displays and style sheets how it is drawn.
- States are strings, so messages and JSON hold plain words.
+States are strings, so messages and JSON hold plain words.
 """
 
 from __future__ import annotations

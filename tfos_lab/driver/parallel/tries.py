@@ -26,6 +26,7 @@ from tfos_lab.errors import (
     LaunchFailed,
     NodeFailed,
     NoSession,
+    NotEnoughGpus,
     NotEnoughSlots,
     PayloadError,
     ReservationTimeout,
@@ -70,7 +71,7 @@ class Fatal:
 class Ended(Enum):
     """A try ended without a value or an error."""
 
-    NO_SLOT = "no slot was free after all; the try does not count"
+    NO_SLOT = "no slot, or no GPU, was free after all; the try does not count"
     STOPPED = "it was stopped"
     CUT = "it was stopped early, as others do better"
 
@@ -125,6 +126,8 @@ class RunTry:
             raise
         except NotEnoughSlots:
             return Ended.NO_SLOT
+        except NotEnoughGpus as error:  # others took what was free here; a host of executors may have too few
+            return self._ending_of(error) if self._all.launcher.spans_hosts else Ended.NO_SLOT
         except ClusterEnded:
             return Ended.CUT if self._cut and not self._stopping else Ended.STOPPED
         except InlineCut:
