@@ -30,7 +30,7 @@ from tfos_lab.errors import ConfigError, TfosError
 from tfos_lab.launchers.spark import session as spark_session
 from tfos_lab.launchers.spark.executors import ExecutorFacts, inspect_executors
 from tfos_lab.launchers.spark.session import HOST_VARIABLE
-from tfos_lab.launchers.spark.slots import Slots, await_slots
+from tfos_lab.launchers.spark.slots import Slots, await_slots, executors_asked
 from tfos_lab.texts import format_count
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 # ---- the session ----------------------------------------------------------------------------------------------------
 
 
+# Where a queue grants executors, that may take longer than where they are taken.
+_GRANTED_S = 60.0
 _DAEMON, _OURS = "spark.python.daemon.module", "tfos_lab.spark_daemon"
 
 
@@ -54,7 +56,8 @@ def check_session(session: SparkSession | None) -> list[Finding]:
     master = spark_session.master_of(session) or "Spark Connect"
     if spark_session.is_local(session):
         return [Finding("Spark session", ok=True, found=f"{master}: nodes run as processes of this machine")]
-    findings = [check_slots(master, await_slots(session, 1)), *check_archive(session), *check_books(session, master)]
+    slots = await_slots(session, 1, patience_s=_GRANTED_S if executors_asked(session) else 0.0)
+    findings = [check_slots(master, slots), *check_archive(session), *check_books(session, master)]
     # A job would wait for a slot, and this check with it.
     return [*findings, *check_executors(session)] if findings[0].ok else findings
 

@@ -90,17 +90,19 @@ def gpus_per_task(spark: SparkSession) -> int | None:
     return None
 
 
-def await_slots(spark: SparkSession, wanted: int, tell: Callable[[], object] | None = None) -> Slots | None:
+def await_slots(
+    spark: SparkSession, wanted: int, tell: Callable[[], object] | None = None, *, patience_s: float = 0.0
+) -> Slots | None:
     """Return the session's slots as soon as ``wanted`` are free, or no more are to be expected.
 
     Tasks of a cluster that has just ended take a moment to leave, and executors of a new session a moment to start.
     Under dynamic allocation, or if Spark does not report slots, there is nothing to wait for: returns None. ``tell`` is
-    called again and again while executors are awaited.
+    called again and again while executors are awaited: for ``patience_s`` from now, however old the session is.
     """
     if is_connect(spark) or allocates_dynamically(spark):
         return None
     called_s = changed_s = time.time()
-    young_until_s = spark.sparkContext.startTime / 1000 + _NEW_SESSION_S
+    awaited_until_s = max(spark.sparkContext.startTime / 1000 + _NEW_SESSION_S, called_s + patience_s)
     total = -1
     while True:
         slots = slots_of(spark)
@@ -109,7 +111,7 @@ def await_slots(spark: SparkSession, wanted: int, tell: Callable[[], object] | N
             return slots
         if slots.total != total:
             total, changed_s = slots.total, now_s
-        coming = now_s < young_until_s and (total == 0 or now_s - changed_s < _SETTLED_S)
+        coming = now_s < awaited_until_s and (total == 0 or now_s - changed_s < _SETTLED_S)
         leaving = total >= wanted and _tasks_leave(spark, now_s - called_s)
         if not coming and not leaving:
             return slots
