@@ -50,12 +50,12 @@ def test_the_script_is_the_cell_and_the_cells_that_it_depends_on(cells, export):
         "# Written by `%tfos export` from a notebook.\n"
         "# Run it with:  spark-submit THIS_FILE.py\n\n"
         "from pyspark.sql import SparkSession\n\nimport tfos_lab\n\n"
+        "spark = SparkSession.builder.getOrCreate()\n\n"
         "# %load_ext tfos_lab\nimport math\n\n"
         "RATE = 0.1\n\n"
         "def build():\n    return math.floor(2.5)\n\n"
         "import numpy as np\ntrain_df = {'a': np.arange(4)}\n\n"
         "train_df['b'] = np.arange(4)\n\n"
-        "spark = SparkSession.builder.getOrCreate()\n\n"
         "def map_fun(args, ctx=None):\n    model = build()\n    return model.fit(args['lr'])\n\n"
         'if __name__ == "__main__":\n'
         "    mnist = tfos_lab.run(map_fun, {'lr': RATE}, spark=spark, cluster_size=2, name='mnist', grace=5, "
@@ -189,3 +189,9 @@ def test_rows_to_validate_with_are_in_the_script_as_they_were_written(cells, exp
         "%%tfos data=rows validation={'validation': 0.5, 'test': others} epochs=2\nlen(ctx.validation(1))",
     )
     assert "cluster.train(rows, validation={'validation': 0.5, 'test': others}, epochs=2)" in export()
+
+
+def test_cells_that_use_the_session_stand_below_it(cells, export):
+    cells("frame = spark.range(3)", "%%tfos local=inline\nframe")
+    text = export()
+    assert text.index("spark = SparkSession") < text.index("frame = spark.range(3)")

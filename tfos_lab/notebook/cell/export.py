@@ -68,7 +68,7 @@ def script(cell: FinishedCell, earlier: Iterable[str]) -> str:
     known = {number: one for number, one in read if one is not None}
     numbers, missing = _needed(names_needed_by(cell), known)
     sources = [known[number].source for number in numbers]
-    return "\n\n".join([*HEADER, *sources, *definitions_of(missing), *statements_of(cell)]) + "\n"
+    return "\n\n".join([*HEADER, *definitions_of(missing), *sources, *statements_of(cell)]) + "\n"
 
 
 def names_needed_by(cell: FinishedCell) -> set[str]:
