@@ -5,6 +5,7 @@ What is as on every other back end is in `tests/conformance`; whole programs wit
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import re
@@ -221,6 +222,18 @@ def test_nodes_are_in_containers_where_stop_ends_every_process_of_theirs_and_lea
     warm = {each.pid for each in yarn.container_processes() if "tfos_lab.node" in " ".join(each.cmdline())}
     assert not {psutil.Process(pid).ppid() for pid in warm} & warm
     assert yarn_spark.range(10).count() == 10
+
+
+def test_nodes_are_in_containers_after_spark_has_replaced_the_parent_of_its_python_workers(run, yarn, yarn_spark):
+    run(wait_for_the_end).stop()
+    daemons = [each for each in yarn.container_processes() if "tfos_lab.spark_daemon" in each.cmdline()]
+    for daemon in daemons:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            daemon.terminate()  # as Spark does where a task is cancelled while its worker starts
+    assert yarn_spark.range(0, 40, 1, 8).mapInArrow(lambda batches: batches, "id long").count() == 40
+    cluster = run(wait_for_the_end)
+    assert {node.pid for node in cluster.nodes} <= {process.pid for process in yarn.container_processes()}
+    cluster.stop()
 
 
 # ---- HDFS ----------------------------------------------------------------------------------------------------------

@@ -190,10 +190,11 @@ def hold(template: bytes, own: Mapping[str, object], resources: Mapping[str, lis
     from tfos_lab.core.messages import LaunchSpec
     from tfos_lab.node.forkserver.client import ForkServerSpec
 
-    executor = executor_identity()
+    executor, launch = executor_identity(), msgspec.msgpack.decode(template, type=LaunchSpec)
     spec = msgspec.structs.replace(
-        msgspec.msgpack.decode(template, type=LaunchSpec),
+        launch,
         **own,
+        owner=_owner_here(launch.owner),
         watched_pid=executor.pid,
         executor=executor.id,
         environ={**executor_environ(), **resource_environ(resources)},
@@ -216,6 +217,14 @@ def _keep_in_container() -> None:
     """
     if "CONTAINER_ID" in os.environ:
         adopt_orphans()
+
+
+def _owner_here(owner: str) -> str:
+    """Return whose this executor's fork servers are: on YARN, those of a daemon that Spark has replaced are nobody's.
+
+    They have lost their place below the executor with it, and nodes that they forked would not count.
+    """
+    return f"{owner} below {os.getppid()}" if "CONTAINER_ID" in os.environ else owner
 
 
 @contextlib.contextmanager
@@ -301,7 +310,7 @@ def inspect_and_warm(owner: str, extra_env: dict[str, str]) -> dict[str, str]:
     if not problem:
         from tfos_lab.node.forkserver.client import ForkServerSpec
 
-        executor, environ = executor_identity(), executor_environ()
+        executor, environ, owner = executor_identity(), executor_environ(), _owner_here(owner)
         facts["executor"] = executor.id
         ForkServerSpec.tensorflow(owner, environ, executor.pid, extra_env).warm()
         ForkServerSpec.plain(owner, environ, executor.pid).warm()
