@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import time
 
 import numpy as np
 import pytest
@@ -130,15 +131,24 @@ def feed_and_wait(cluster, frame):
 
 
 @pytest.mark.back_ends("local-session")
-def test_a_split_that_is_not_there_is_named_and_one_has_its_rows_once(run, frame):
+def test_a_split_that_is_not_there_is_named_and_one_has_its_rows_once(run, frame, tmp_path):
     cluster = run(read, ("test",), cluster_size=1)
     told = r"no split 'test'; it has 'validation': .* validation=\{'test': \.\.\.\}"
     with pytest.raises(NodeFailed, match=told), cluster:
         feed_and_wait(cluster, frame)
-    cluster = run(read, ("validation",), cluster_size=1)
+    was_asked = tmp_path / "asked"
+
+    def read_and_stay(args, ctx):
+        for _ in itertools.chain(ctx.dataset(8), ctx.validation(4)):
+            pass
+        while not was_asked.exists():
+            time.sleep(0.05)
+
+    cluster = run(read_and_stay, cluster_size=1)
     cluster.train(frame(20), validation=frame(5))
     with pytest.raises(ConfigError, match="'validation' has its rows already"):
         cluster.train(frame(20), validation=frame(5))
+    was_asked.touch()
     cluster.wait(timeout=200)
 
 
