@@ -16,7 +16,11 @@ TIMEOUT_S = 120.0
 
 
 class Kernel:
-    """Runs cells in a kernel; ``shown`` is what stands below the last one, ``printed`` what it printed, in order."""
+    """Runs cells in a kernel.
+
+    ``shown`` is what stands below the last one, and ``began`` what stood there at first, by its display's id;
+    ``printed`` is what it printed, in order.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -26,6 +30,7 @@ class Kernel:
         more = {"TFOS_LAB_RUNS": str(folder / "runs"), "NO_COLOR": "1", "TFOS_LAB_NONINTERACTIVE": "1"}
         self._manager, self._client = start_new_kernel(cwd=str(folder), env={**os.environ, **paths, **more})
         self.shown: dict[str, dict[str, str]] = {}
+        self.began: dict[str, dict[str, str]] = {}
         self.printed = ""
         self._lines: list[str] = []
 
@@ -34,7 +39,7 @@ class Kernel:
 
         Type a line at each prompt of the debugger. Press ■ once, as soon as the text ``interrupt_at`` is shown.
         """
-        self.shown, self.printed, self._lines = {}, "", list(lines)
+        self.shown, self.began, self.printed, self._lines = {}, {}, "", list(lines)
         texts: list[str] = []
 
         def show(message: dict[str, Any]) -> None:
@@ -44,6 +49,7 @@ class Kernel:
             display_id = content.get("transient", {}).get("display_id")
             if display_id:
                 self.shown[display_id] = content["data"]
+                self.began.setdefault(display_id, content["data"])
             elif "data" in content:
                 text = content["data"].get("text/plain", "") + text
             texts.append(text)
