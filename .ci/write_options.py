@@ -1,4 +1,4 @@
-"""Writes the tables of options into docs/options.md: what stands between `## Cell options` and the next chapter.
+"""Writes the tables of options and commands into docs/options.md: what stands below its first two headings.
 
 With ``--check``, it only looks whether they are in step.
 """
@@ -12,16 +12,19 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 DOCUMENT = ROOT / "docs/options.md"
-_CHAPTER = re.compile(r"(?<=^## Cell options\n).*?(?=^## |\Z)", re.DOTALL | re.MULTILINE)
 
 
 def main() -> None:
-    """Replace the chapter."""
+    """Replace the chapters."""
+    from tfos_lab.notebook.commands import commands_markdown
     from tfos_lab.notebook.options import options_markdown
 
-    text, count = _CHAPTER.subn(lambda _: f"\n{options_markdown()}\n\n", DOCUMENT.read_text("utf-8"))
-    if count != 1:
-        sys.exit(f"{DOCUMENT} has no chapter `## Cell options`")
+    text = DOCUMENT.read_text("utf-8")
+    for heading, table in (("Cell options", options_markdown()), ("Line commands", commands_markdown())):
+        chapter = re.compile(rf"(?<=^## {heading}\n).*?(?=^## |\Z)", re.DOTALL | re.MULTILINE)
+        text, count = chapter.subn(lambda _, table=table: f"\n{table}\n\n", text)
+        if count != 1:
+            sys.exit(f"{DOCUMENT} has no chapter `## {heading}`")
     if "--check" not in sys.argv:
         DOCUMENT.write_text(text, "utf-8")
     elif text != DOCUMENT.read_text("utf-8"):

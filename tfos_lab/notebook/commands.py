@@ -29,7 +29,16 @@ from tfos_lab.notebook.display import summary
 from tfos_lab.notebook.display.history import SHOWN, Comparison, HistoryTable, short_ids
 from tfos_lab.notebook.display.history_page import RunPage
 from tfos_lab.notebook.display.tensorboard import TensorBoardView, view_cluster, view_folder
-from tfos_lab.notebook.options import BY_NAME, CONFIGURABLE, DEFAULTS, problems_with, read_line, source_of, split_line
+from tfos_lab.notebook.options import (
+    BY_NAME,
+    CONFIGURABLE,
+    DEFAULTS,
+    folded,
+    problems_with,
+    read_line,
+    source_of,
+    split_line,
+)
 from tfos_lab.texts import suggest
 
 # Last lines of each node; the files have all of them.
@@ -40,6 +49,49 @@ _LONGEST_PROFILE_S = 600.0
 _FIRST_WORD = re.compile(r"\s*(\S*)")
 
 Arguments = Sequence[str]
+
+#: What follows ``%tfos``, and what it does: for the magic's help, and `docs/options.md`.
+FORMS: Mapping[str, str] = {
+    "": "list the clusters of this notebook",
+    "start [option=value ...]": (
+        "start nodes that wait for cells; `%%tfos on=NAME` runs a cell on them, `%%tfos on=NAME/worker:1` on one of "
+        "them, and names stay there from cell to cell"
+    ),
+    "stop [name|all]": "stop one cluster, or all",
+    "logs [name] [node]": "print the last lines of the logs",
+    "stacks [name] [node]": "print where the threads of the nodes are now, without stopping them",
+    "profile [name] [node] [seconds] [trace]": (
+        "what a node spends its time on: a flame graph, and TensorFlow's trace for TensorBoard, which a cluster of "
+        "several nodes takes only with `trace`"
+    ),
+    "history [last=N|all] [folder=PATH]": "list the runs of this and earlier kernels",
+    "history A": "show a run again, as its cell did; where several are of that name, tag or pattern, list those",
+    "history A B ...": "show runs beside one another",
+    "tensorboard [name|folder]": "show TensorBoard for a run or a folder, also for old runs",
+    "export FILE.html [NAME]": "write a run, the newest by default, as a page to send to somebody",
+    "export FILE.py [NUMBER|NAME ...]": (
+        "write a cell as a script for `spark-submit`: the last one, or those of these numbers or names"
+    ),
+    "warm": (
+        "start the fork servers before they are needed; on this machine, show those that outlive kernels: memory, age, "
+        "and the kernels that use them"
+    ),
+    "warm stop": "end those that no node needs now",
+    "doctor": "check that everything is there",
+    "config [option=value ...]": "show the defaults of options, or set some for the cells of this notebook",
+    "config reset [option ...]": "forget these, or all",
+}
+
+
+def describe_commands() -> str:
+    """Return all commands as text, for ``%%tfos?``."""
+    return "\n".join(f"%tfos {form}".rstrip() + f"\n{folded(meaning, 4, 4)}" for form, meaning in FORMS.items())
+
+
+def commands_markdown() -> str:
+    """Return all commands as a table in Markdown, for ``docs/options.md``."""
+    rows = [(f"%tfos {form}".rstrip().replace("|", "\\|"), meaning) for form, meaning in FORMS.items()]
+    return "\n".join(["| command | does |", "|---|---|", *(f"| `{form}` | {meaning} |" for form, meaning in rows)])
 
 
 class _Command(NamedTuple):

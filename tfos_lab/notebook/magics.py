@@ -17,7 +17,7 @@ from tfos_lab.node.remote_files import register_file_systems
 from tfos_lab.notebook import completion
 from tfos_lab.notebook.cell.export import FinishedCell, NotebookCells
 from tfos_lab.notebook.cell.function import cell_number, make_labeller, make_map_fun
-from tfos_lab.notebook.commands import Commands
+from tfos_lab.notebook.commands import Commands, describe_commands
 from tfos_lab.notebook.display import error_messages, load_in_background
 from tfos_lab.notebook.options import (
     describe_options,
@@ -32,11 +32,13 @@ logger = logging.getLogger(__name__)
 
 _HELP = f"""Run this cell on a cluster: ``%%tfos cluster_size=4``.
 
-The cell is a function, ``map_fun(args, ctx)``, that every node runs in a process of its own. Names of the notebook are
-captured by value; ``return`` works, and the value of a last expression is returned: the cell shows what the nodes
-returned. The cluster is then in the variable ``cluster`` (or ``name``).
+The cell is a function, ``map_fun(args, ctx)``, that every node runs in a process of its
+own. Names of the notebook are captured by value; ``return`` works, and the value of a last
+expression is returned: the cell shows what the nodes returned. The cluster is then in the
+variable ``cluster`` (or ``name``).
 
-Options are ``key=value``; values are Python literals, or names and expressions of the notebook.
+Options are ``key=value``; values are Python literals, or names and expressions of the
+notebook.
 
 {describe_options()}
 
@@ -45,17 +47,9 @@ Options are ``key=value``; values are Python literals, or names and expressions 
         model = build()
     model.fit(ctx.dataset(64, label='label'), callbacks=ctx.callbacks())
 
-``%tfos start cluster_size=4`` leaves nodes waiting, and ``%%tfos on=cluster`` (or ``on=cluster/worker:1``) runs a
-cell on them: names stay on the nodes from cell to cell, and ``%tfos stop`` ends them.
+Without a cell, in a line of its own:
 
-Without a cell, ``%tfos`` shows all clusters; ``%tfos stop [name|all]``, ``%tfos logs [name] [node]``,
-``%tfos stacks [name] [node]`` (where the nodes' threads are now), ``%tfos profile [name] [node] [seconds] [trace]``
-(what a node spends its time on), ``%tfos tensorboard [name|folder]`` (old runs too), ``%tfos export FILE.py
-[NUMBER|NAME ...]`` (the last cell, or these, as a script for spark-submit), ``%tfos warm``, ``%tfos doctor``
-(checks that everything is installed), ``%tfos config [option=value]`` (defaults of options for this notebook).
-
-``%tfos history`` lists the runs of this and earlier kernels; with one name it shows a run again, with several it
-compares them.
+{describe_commands()}
 """
 
 

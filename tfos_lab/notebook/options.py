@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import ast
 import builtins
+import inspect
 import itertools
 import keyword
 import logging
 import os
 import re
+import textwrap
 from collections import ChainMap
 from collections.abc import Iterable, Mapping
 from dataclasses import field
@@ -29,6 +31,7 @@ from tfos_lab.core.options import (
     settings_of,
 )
 from tfos_lab.errors import ConfigError
+from tfos_lab.node.context.rows import RowMethods
 from tfos_lab.texts import nearest
 
 if TYPE_CHECKING:
@@ -377,9 +380,7 @@ def read_line(line: str, names: Mapping[str, Any]) -> tuple[dict[str, object], l
     for key, text, *_ in items:
         known = BY_NAME.get(key)
         if known is None:
-            close = _SYNONYMS.get(key.lower()) or nearest(key, BY_NAME)
-            hint = f"did you mean {close}?" if close else "%%tfos? lists all options"
-            problems.append(f"unknown option {key!r}; {hint}")
+            problems.append(f"unknown option {key!r}; {_hint(key)}")
         elif key in given:
             problems.append(f"{key} is given twice")
         elif not text and not (text is None and known.type is OptionType.FLAG):
@@ -390,6 +391,14 @@ def read_line(line: str, names: Mapping[str, Any]) -> tuple[dict[str, object], l
             except UnreadableValue as error:
                 problems.append(f"{key}={text}: {error}")
     return given, problems
+
+
+def _hint(key: str) -> str:
+    """Return what to write instead of a word that is no option."""
+    if key in inspect.signature(RowMethods.dataset).parameters:
+        return f"the cell gives it where it reads rows: ctx.dataset({key}=...)"
+    close = _SYNONYMS.get(key.lower()) or nearest(key, BY_NAME)
+    return f"did you mean {close}?" if close else "%%tfos? lists all options"
 
 
 def _problems_of_name(name: object) -> list[str]:
@@ -471,8 +480,14 @@ def problems_with(name: str, value: object) -> list[str]:
 
 def describe_options() -> str:
     """Return all options as text, for ``%%tfos?``."""
-    width = max(len(one.name) for one in OPTIONS)
-    return "\n".join(f"{one.name:<{width}}  {one.meaning} [{one.type_text}; {one.shown_default}]" for one in OPTIONS)
+    width = max(len(one.name) for one in OPTIONS) + 2
+    texts = (f"{one.name:<{width}}{one.meaning} [{one.type_text}; {one.shown_default}]" for one in OPTIONS)
+    return "\n".join(folded(text, 0, width) for text in texts)
+
+
+def folded(text: str, first: int, rest: int) -> str:
+    """Return a text in short lines, with so many spaces before them: pagers break longer ones within words."""
+    return textwrap.fill(text, 88, initial_indent=" " * first, subsequent_indent=" " * rest, break_on_hyphens=False)
 
 
 def options_markdown() -> str:
