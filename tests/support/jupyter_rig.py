@@ -48,10 +48,10 @@ _SERVER_OPTIONS = (
     "--LabApp.extension_manager=readonly",
 )
 
-# Records the frame times of the page, for tests of its smoothness.
 # For what Playwright does itself, such as loading JupyterLab, clicks and downloads.
 _PAGE_TIMEOUT_MS = 120_000
 
+# Records the frame times of the page, for tests of its smoothness.
 _WATCH_FRAMES = """() => {
   window.tfosFrames = [];
   let last = performance.now();
@@ -120,14 +120,10 @@ class JupyterRig:
             self._server.stop()
             raise
 
-    def open_notebook(
-        self, name: str, cells: Cells = (), *, dark: bool = False, width: int = 1100, height: int = 900
-    ) -> Notebook:
+    def open_notebook(self, name: str, cells: Cells = (), *, width: int = 1100, height: int = 900) -> Notebook:
         """Open a notebook in a page of JupyterLab; with cells, write it first."""
         notebook = self._open(name, cells, f"lab/tree/{name}?reset&", width, height)
         notebook.command("application:toggle-left-area")
-        if dark:
-            notebook.use_dark_theme()
         return notebook
 
     def open_in_notebook_7(self, name: str, cells: Cells = (), *, width: int = 1100, height: int = 900) -> Notebook:
