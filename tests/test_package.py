@@ -120,7 +120,10 @@ def install(wheel: Path, extras: str, folder: Path) -> Installed:
     # The locked versions, as a new release of some package is not what is tested.
     locked = ("--constraints", ROOT / "requirements.lock")
     wanted = f"tfos_lab[{extras}] @ {wheel.as_uri()}" if extras else str(wheel)
-    run(uv, "pip", "install", "--quiet", "--python", python, *locked, wanted, cwd=folder)
+    command = (uv, "pip", "install", "--quiet", "--python", python, *locked, wanted)
+    # What is in uv's cache comes from there: where it asks the index, it may build Spark anew, which takes a minute.
+    if subprocess.run((*command, "--offline"), cwd=folder, capture_output=True, check=False).returncode:
+        run(*command, cwd=folder)
     dropped = {"PYTHONPATH", "VIRTUAL_ENV", "JUPYTER_PATH", "JUPYTER_CONFIG_PATH"}
     jupyter = {f"JUPYTER_{name}_DIR": str(folder / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
     more = {"IPYTHONDIR": str(folder / "ipython"), "PYSPARK_PYTHON": str(python), "JUPYTER_PLATFORM_DIRS": "1"}

@@ -88,12 +88,6 @@ CELLS = {
 
 
 @pytest.fixture(scope="module")
-def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JupyterRig]:
-    with JupyterRig(tmp_path_factory.mktemp("jupyter")) as made:
-        yield made
-
-
-@pytest.fixture(scope="module")
 def opened(rig: JupyterRig) -> Notebook:
     notebook = rig.open_notebook("dashboard.ipynb", CELLS)
     notebook.run_cell("load")

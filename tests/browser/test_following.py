@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -73,20 +71,14 @@ go = Path("go").absolute()""",
 
 
 @pytest.fixture(scope="module")
-def notebook(extended_rig: JupyterRig) -> Notebook:
-    opened = extended_rig.open_notebook("following.ipynb", CELLS)
+def notebook(rig: JupyterRig) -> Notebook:
+    opened = rig.open_notebook("following.ipynb", CELLS)
     opened.run_cell("load")
     return opened
 
 
-def ask(rig: JupyterRig, path: str, method: str = "GET") -> Any:
-    request = urllib.request.Request(f"{rig.url}{path}", method=method, headers={"Authorization": f"token {rig.token}"})
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return json.load(answer)
-
-
 def kernels(rig: JupyterRig) -> list[dict[str, Any]]:
-    return list(ask(rig, "api/kernels"))
+    return list(rig.ask("api/kernels"))
 
 
 def kernel_state(notebook: Notebook) -> str:
@@ -94,7 +86,7 @@ def kernel_state(notebook: Notebook) -> str:
     return str(notebook.page.evaluate("() => window.jupyterapp.shell.currentWidget.sessionContext.kernelDisplayStatus"))
 
 
-def test_the_kernel_is_busy_while_a_cell_blocks(notebook: Notebook, extended_rig: JupyterRig) -> None:
+def test_the_kernel_is_busy_while_a_cell_blocks(notebook: Notebook, rig: JupyterRig) -> None:
     notebook.page.evaluate(RECORD_STATES)
     notebook.start_cell("blocking")
     notebook.in_state("running")
@@ -105,7 +97,7 @@ def test_the_kernel_is_busy_while_a_cell_blocks(notebook: Notebook, extended_rig
         notebook.page.get_by_role("radio", name=("chief:0", "worker:0")[look % 2]).click()
         with notebook.page.expect_download():
             notebook.live.get_by_role("link", name="Download").click()
-        [kernel] = kernels(extended_rig)
+        [kernel] = kernels(rig)
         seen.append((kernel["execution_state"], kernel_state(notebook)))
     assert seen == [("busy", "busy")] * LOOKS
     assert notebook.page.evaluate("() => window.kernelStates") == ["busy"], "not for a moment anything else"
@@ -113,7 +105,7 @@ def test_the_kernel_is_busy_while_a_cell_blocks(notebook: Notebook, extended_rig
     notebook.interrupt()
     notebook.wait_for_end("blocking")
     notebook.wait_until_ready()
-    [kernel] = kernels(extended_rig)
+    [kernel] = kernels(rig)
     assert (kernel["execution_state"], kernel_state(notebook)) == ("idle", "idle")
 
 
@@ -162,49 +154,45 @@ def exported(notebook: Notebook, rig: JupyterRig) -> str:
     return re.sub(r"<[^>]*>", " ", body)
 
 
-def test_the_saved_notebook_follows_a_run_that_goes_on(notebook: Notebook, extended_rig: JupyterRig) -> None:
+def test_the_saved_notebook_follows_a_run_that_goes_on(notebook: Notebook, rig: JupyterRig) -> None:
     notebook.run_cell("background")
     notebook.in_state("running")
-    seen = saved(notebook, extended_rig, "background", r"2/2 nodes running.*at step [1-9]")
+    seen = saved(notebook, rig, "background", r"2/2 nodes running.*at step [1-9]")
     step = last_step(seen)
     assert "Seen at " in seen
-    before = kernels(extended_rig)[0]["last_activity"]
-    later = saved(notebook, extended_rig, "background", "2/2 nodes running", past=step + 5)
+    before = kernels(rig)[0]["last_activity"]
+    later = saved(notebook, rig, "background", "2/2 nodes running", past=step + 5)
     assert 'data-state="running"' in later
-    assert re.search(r"running.*2/2 nodes running", exported(notebook, extended_rig), re.DOTALL)
-    assert kernels(extended_rig)[0]["last_activity"] > before, "a server that culls idle kernels must leave it alone"
+    assert re.search(r"running.*2/2 nodes running", exported(notebook, rig), re.DOTALL)
+    assert kernels(rig)[0]["last_activity"] > before, "a server that culls idle kernels must leave it alone"
     notebook.in_state("running")  # the page itself shows the dashboard meanwhile
     expect(notebook.live).to_have_count(1)
 
 
 def test_a_page_that_is_loaded_again_gets_the_dashboard_of_a_run_in_the_background_back(
-    notebook: Notebook, extended_rig: JupyterRig
+    notebook: Notebook, rig: JupyterRig
 ) -> None:
     notebook.page.reload()
     notebook.wait_until_ready()
     notebook.in_state("running")
     expect(notebook.live.get_by_role("region", name="Log")).to_contain_text("at step")
-    saved(notebook, extended_rig, "background", "2/2 nodes running")
+    saved(notebook, rig, "background", "2/2 nodes running")
 
 
-def test_a_view_that_lost_its_kernel_shows_it_and_so_does_the_file(
-    notebook: Notebook, extended_rig: JupyterRig
-) -> None:
+def test_a_view_that_lost_its_kernel_shows_it_and_so_does_the_file(notebook: Notebook, rig: JupyterRig) -> None:
     notebook.page.evaluate("() => { window.jupyterapp.shell.currentWidget.sessionContext.restartKernel(); }")
     notebook.in_state("lost")
     reason = notebook.live.locator(".tfos-reason")
     expect(reason).to_contain_text(re.compile(r"The kernel was restarted at \d\d:\d\d:\d\d\."))
-    expect(reason).to_contain_text(str(extended_rig.notebooks / "runs"))
+    expect(reason).to_contain_text(str(rig.notebooks / "runs"))
     expect(notebook.live).not_to_contain_text("● running")
     expect(notebook.live.get_by_role("row").filter(has_text="lost")).to_have_count(2)
     expect(notebook.live.locator('.tfos-tab[data-state="lost"]')).to_have_count(2)
     expect(notebook.page.get_by_role("button", name="Stop background")).to_be_hidden()
     notebook.screenshot("kernel-lost-live", notebook.output("background"))
-    lost_file = saved(
-        notebook, extended_rig, "background", "lost.*last seen with 2/2 nodes running.*The kernel was restarted"
-    )
+    lost_file = saved(notebook, rig, "background", "lost.*last seen with 2/2 nodes running.*The kernel was restarted")
     assert 'data-state="running"><span' not in lost_file
-    assert "The kernel was restarted at" in exported(notebook, extended_rig)
+    assert "The kernel was restarted at" in exported(notebook, rig)
     notebook.page.reload()
     notebook.wait_until_ready()
     lost = notebook.picture("background")
@@ -215,22 +203,22 @@ def test_a_view_that_lost_its_kernel_shows_it_and_so_does_the_file(
 
 
 def test_a_picture_of_a_run_whose_kernel_ended_unseen_is_not_shown_as_running(
-    notebook: Notebook, extended_rig: JupyterRig
+    notebook: Notebook, rig: JupyterRig
 ) -> None:
     notebook.run_cell("load")
     notebook.run_cell("background")
-    saved(notebook, extended_rig, "background", "2/2 nodes running")
-    with away(notebook, extended_rig):
-        [kernel] = kernels(extended_rig)
-        ask(extended_rig, f"api/kernels/{kernel['id']}/restart", method="POST")
-        again = extended_rig.open_notebook(notebook.name)
+    saved(notebook, rig, "background", "2/2 nodes running")
+    with away(notebook, rig):
+        [kernel] = kernels(rig)
+        rig.ask(f"api/kernels/{kernel['id']}/restart", method="POST")
+        again = rig.open_notebook(notebook.name)
         seen = again.picture("background")
         expect(seen).to_contain_text(
             "It is not followed any more: the run has ended since, or its kernel has. Seen at "
         )
         expect(seen.locator('.tfos-state[data-state="running"]')).to_have_count(0)
         folder = seen.locator(".tfos-where .tfos-path")
-        expect(folder).to_have_attribute("title", re.compile(re.escape(str(extended_rig.notebooks / "runs"))))
+        expect(folder).to_have_attribute("title", re.compile(re.escape(str(rig.notebooks / "runs"))))
         again.screenshot("kernel-lost-unseen", again.output("background"))
         again.close()
 
@@ -246,25 +234,25 @@ def away(notebook: Notebook, rig: JupyterRig) -> Iterator[None]:
         notebook.wait_until_ready()
 
 
-def test_a_blocking_cell_shows_after_a_reload_that_it_still_runs(notebook: Notebook, extended_rig: JupyterRig) -> None:
+def test_a_blocking_cell_shows_after_a_reload_that_it_still_runs(notebook: Notebook, rig: JupyterRig) -> None:
     notebook.run_cell("load")
     notebook.start_cell("blocking")
     notebook.in_state("running")
-    saved(notebook, extended_rig, "blocking", "2/2 nodes running")
+    saved(notebook, rig, "blocking", "2/2 nodes running")
     notebook.page.reload()
     seen = notebook.picture("blocking")
     expect(seen.locator(".tfos-seen")).to_contain_text("It runs on (running, 2/2 nodes running).")
     expect(notebook.page.locator("#jp-main-statusbar")).to_contain_text("Busy")
-    [kernel] = kernels(extended_rig)
+    [kernel] = kernels(rig)
     assert kernel["execution_state"] == "busy"
     notebook.screenshot("reloaded-while-blocking")
     notebook.interrupt()
     expect(seen.locator(".tfos-header")).to_contain_text("stopped")
     expect(seen.locator(".tfos-seen")).to_have_count(0)
-    saved(notebook, extended_rig, "blocking", "stopped")
+    saved(notebook, rig, "blocking", "stopped")
 
 
-def test_a_run_that_the_saved_notebook_lacks_is_notified(notebook: Notebook, extended_rig: JupyterRig) -> None:
+def test_a_run_that_the_saved_notebook_lacks_is_notified(notebook: Notebook, rig: JupyterRig) -> None:
     notebook.wait_until_ready()
     notebook.start_cell("blocking")
     notebook.in_state("running")
@@ -290,7 +278,7 @@ def dashboards_of(listing: dict[str, Any]) -> list[str]:
     return [name for name, dashboard in listing.items() if dashboard["enabled"]]
 
 
-def test_tensorboard_is_shown_when_it_has_something_to_show(notebook: Notebook, extended_rig: JupyterRig) -> None:
+def test_tensorboard_is_shown_when_it_has_something_to_show(notebook: Notebook, rig: JupyterRig) -> None:
     listings: list[Response] = []
     notebook.page.on("response", lambda answer: listings.append(answer) if "plugins_listing" in answer.url else None)
     notebook.start_cell("late")
@@ -298,12 +286,12 @@ def test_tensorboard_is_shown_when_it_has_something_to_show(notebook: Notebook, 
     expect(tensorboard(notebook, "late")).to_contain_text("waits for the first event files")
     expect(tensorboard(notebook, "late").locator("iframe")).to_have_count(0)
     notebook.screenshot("tensorboard-awaited", tensorboard(notebook, "late"))
-    (extended_rig.notebooks / "go").touch()
+    (rig.notebooks / "go").touch()
     page = tensorboard(notebook, "late").frame_locator("iframe")
     expect(page.locator("card-view").first).to_be_visible()
     assert listings
     assert all(dashboards_of(answer.json()) for answer in listings), "it would say that no dashboards are active"
-    (extended_rig.notebooks / "go").unlink()
+    (rig.notebooks / "go").unlink()
     notebook.wait_for_end("late")
 
 

@@ -15,11 +15,8 @@ pytestmark = pytest.mark.browser
 
 expect.set_options(timeout=60_000)
 
-# The magics without what the extension does besides: a warm TensorFlow is of no use here.
-LOAD = """from tfos_lab.notebook.magics import TfosMagics
-get_ipython().register_magics(TfosMagics)"""
 CELLS = {
-    "load": LOAD,
+    "load": "%load_ext tfos_lab",
     "history": "%tfos history",
     "compare": "%tfos history 1f2e 2a3b 3c4d",
     "open": "%tfos history titanic",
@@ -27,15 +24,13 @@ CELLS = {
 
 
 @pytest.fixture(scope="module")
-def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
-    folder = tmp_path_factory.mktemp("history")
-    write_some(folder / "runs")
-    with JupyterRig(folder, env={"TFOS_LAB_RUNS": str(folder / "runs")}) as rig:
-        opened = rig.open_notebook("history.ipynb", CELLS, height=1100)
-        for name in CELLS:
-            opened.run_cell(name)
-        yield opened
-        assert opened.errors == []
+def notebook(rig: JupyterRig) -> Iterator[Notebook]:
+    write_some(rig.notebooks / "runs")
+    opened = rig.open_notebook("history.ipynb", CELLS, height=1100)
+    for name in CELLS:
+        opened.run_cell(name)
+    yield opened
+    assert opened.errors == []
 
 
 def output(notebook: Notebook, name: str) -> Locator:

@@ -33,8 +33,8 @@ GO_TO_THE_END = "() => window.jupyterapp.shell.currentWidget.content.scrollToIte
 
 
 @pytest.fixture(scope="module")
-def notebook(extended_rig: JupyterRig) -> Notebook:
-    opened = extended_rig.open_notebook("train.ipynb", [LOAD, TRAIN, *FILLERS], width=1200)
+def notebook(rig: JupyterRig) -> Notebook:
+    opened = rig.open_notebook("train.ipynb", [LOAD, TRAIN, *FILLERS], width=1200)
     opened.command("tfos-lab:show-clusters")
     return opened
 
@@ -62,8 +62,8 @@ class Wide:
 
 
 @pytest.fixture
-def wide(extended_rig: JupyterRig, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wide]:
-    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(extended_rig.notebooks.parent / "runtime"))
+def wide(rig: JupyterRig, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wide]:
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(rig.notebooks.parent / "runtime"))
     made = Wide()
     yield made
     made.close()
@@ -114,10 +114,8 @@ def test_a_cluster_of_forty_nodes_fits_and_is_stopped_from_anywhere(notebook: No
     expect(shown).to_have_count(0)
 
 
-def test_ended_runs_are_listed_with_their_outcome_the_newest_first(
-    notebook: Notebook, extended_rig: JupyterRig
-) -> None:
-    runs = extended_rig.notebooks / "runs"
+def test_ended_runs_are_listed_with_their_outcome_the_newest_first(notebook: Notebook, rig: JupyterRig) -> None:
+    runs = rig.notebooks / "runs"
     for number in range(25):
         write_run(runs, f"old{number}-1", ago_s=1000 - number)
     write_run(runs, "wrong-1", ago_s=15.4, **failure())
@@ -156,9 +154,9 @@ def test_the_card_of_a_run_leads_to_its_cell(notebook: Notebook) -> None:
     expect(active_cell(notebook)).to_contain_text("name=quick background")
 
 
-def test_a_background_run_that_ends_is_notified(notebook: Notebook, extended_rig: JupyterRig) -> None:
+def test_a_background_run_that_ends_is_notified(notebook: Notebook, rig: JupyterRig) -> None:
     notebook.page.evaluate(GO_TO_THE_END)
-    (extended_rig.notebooks / "go").touch()
+    (rig.notebooks / "go").touch()
     note = toast(notebook, "quick is done after")
     expect(note).to_contain_text("(train.ipynb): loss 0.25")
     notebook.screenshot("panel-end-note")

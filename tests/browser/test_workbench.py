@@ -35,8 +35,8 @@ from tests.support.unix_http import write_events""",
 
 
 @pytest.fixture(scope="module")
-def notebook(extended_rig: JupyterRig) -> Notebook:
-    opened = extended_rig.open_notebook("workbench.ipynb", CELLS)
+def notebook(rig: JupyterRig) -> Notebook:
+    opened = rig.open_notebook("workbench.ipynb", CELLS)
     opened.run_cell("load")
     opened.start_cell("train")
     return opened
@@ -80,15 +80,15 @@ def test_the_header_of_the_cell_opens_tensorboard_in_a_tab_of_the_lab(notebook: 
     expect(notebook.page.locator("#jp-main-dock-panel .jp-IFrame")).to_have_count(0)
 
 
-def test_its_pages_cannot_act_as_the_user(notebook: Notebook, extended_rig: JupyterRig) -> None:
+def test_its_pages_cannot_act_as_the_user(notebook: Notebook, rig: JupyterRig) -> None:
     frame = page_below(notebook)
     assert frame.evaluate("self.origin") == "null"
     asked = "(url) => fetch(url, {credentials: 'include'}).then((answer) => answer.status, String)"
-    assert "TypeError" in frame.evaluate(asked, f"{extended_rig.url}api/contents")
+    assert "TypeError" in frame.evaluate(asked, f"{rig.url}api/contents")
     assert frame.evaluate("() => { try { return parent.document.title; } catch (error) { return error.name; } }") == (
         "SecurityError"
     )
-    assert extended_rig.token not in frame.url
+    assert rig.token not in frame.url
 
 
 def saves_its_layout(rig: JupyterRig) -> bool:
@@ -100,7 +100,7 @@ def saves_its_layout(rig: JupyterRig) -> bool:
     )
 
 
-def test_the_panel_opens_tensorboard_in_a_tab(notebook: Notebook, extended_rig: JupyterRig) -> None:
+def test_the_panel_opens_tensorboard_in_a_tab(notebook: Notebook, rig: JupyterRig) -> None:
     notebook.save()
     notebook.page.get_by_role("tab", name="Clusters").click()
     card = notebook.panel.locator(".tfos-lab-card")
@@ -110,7 +110,7 @@ def test_the_panel_opens_tensorboard_in_a_tab(notebook: Notebook, extended_rig: 
     expect(tensorboard_tab(notebook).locator("line-chart").first).to_be_visible()
     notebook.page.wait_for_timeout(500)  # for the picture
     notebook.screenshot("tensorboard-tab")
-    eventually(lambda: saves_its_layout(extended_rig))
+    eventually(lambda: saves_its_layout(rig))
 
 
 def test_the_panel_stops_a_cluster_after_a_reload_while_the_cell_blocks(notebook: Notebook) -> None:

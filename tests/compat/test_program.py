@@ -79,28 +79,32 @@ def test_an_error_ends_with_the_traceback_of_python_itself_and_1(folder, text):
     assert done.stderr == plain.stderr
 
 
+LEFT = {
+    "from tensorflow_estimator import estimator": "tensorflow_estimator: tf.estimator left TensorFlow",
+    "import tensorflow.contrib.slim": "tensorflow.contrib: it was TensorFlow 1's",
+    "import tensorflow as tf; tf.estimator": "tf.estimator: tf.estimator left TensorFlow",
+    "import tensorflow as tf; tf.placeholder": (
+        "tf.placeholder: it is TensorFlow 1's: import tensorflow.compat.v1 as tf, and call "
+    ),
+    "import mine": "ModuleNotFoundError: No module named 'mine'",
+}
+IN_ONE_PROCESS = """\
+import sys
+from tfos_lab.compat.program import main
+for script in sys.argv[1:]:
+    print("ended with", main([script]), file=sys.stderr)
+"""
+
+
 @pytest.mark.tensorflow
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        (
-            "from tensorflow_estimator import estimator",
-            "tensorflow_estimator: tf.estimator left TensorFlow",
-        ),
-        ("import tensorflow.contrib.slim", "tensorflow.contrib: it was TensorFlow 1's"),
-        ("import tensorflow as tf; tf.estimator", "tf.estimator: tf.estimator left TensorFlow"),
-        (
-            "import tensorflow as tf; tf.placeholder",
-            "tf.placeholder: it is TensorFlow 1's: import tensorflow.compat.v1 as tf, and call ",
-        ),
-        ("import mine", "ModuleNotFoundError: No module named 'mine'"),
-    ],
-)
-def test_what_left_tensorflow_is_explained_at_the_end_of_the_traceback(folder, text, told):
-    (folder / "old.py").write_text(f"{text}\n")
-    done = run("old.py", cwd=folder)
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith(told)
+def test_what_left_tensorflow_is_explained_at_the_end_of_the_traceback(folder):
+    names = [f"old{number}.py" for number in range(len(LEFT))]
+    for name, text in zip(names, LEFT, strict=True):
+        (folder / name).write_text(f"{text}\n")
+    printed = run("-c", IN_ONE_PROCESS, *names, cwd=folder, command=[sys.executable]).stderr
+    *tracebacks, _ = printed.split("ended with 1\n")
+    for traceback, told in zip(tracebacks, LEFT.values(), strict=True):
+        assert traceback.splitlines()[-1].startswith(told)
 
 
 def test_what_is_left_at_exit_still_finds_the_script(folder):

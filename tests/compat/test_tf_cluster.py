@@ -376,8 +376,9 @@ def test_instances_that_fail_or_find_no_slot_are_told(spark):
             raise ValueError("FAKE exception")
 
     context, args = spark.sparkContext, argparse.Namespace()
-    with pytest.raises(ParallelFailed, match=r"(?s)1 of 2 runs failed.*FAKE exception.*Traceback"):
-        TFParallel.run(context, fail, args, 2)
+    for barrier in (True, False):
+        with pytest.raises(ParallelFailed, match=r"(?s)1 of 2 runs failed.*FAKE exception.*Traceback"):
+            TFParallel.run(context, fail, args, 2, use_barrier=barrier)
     with pytest.raises(NotAllAtOnce, match=r"3 instances are to run at once .* 2 free task slots of 2"):
         TFParallel.run(context, tell, args, 3)
     for count in (0, "2", None):

@@ -34,14 +34,6 @@ def check_lines(predictions, data, printed):
     assert agreeing / len(pairs) == pytest.approx(accuracy_in(printed), abs=1e-3)
 
 
-def test_images_are_written_as_lines_of_a_label_and_784_integers(data):
-    assert len(list((data / "train").glob("part-*"))) == 2
-    numbers = [[int(number) for number in line.split(",")] for line in lines_of(data / "train")]
-    assert {len(line) for line in numbers} == {785}
-    assert {line[0] for line in numbers} == set(range(10))
-    assert {max(line[1:]) for line in numbers} <= set(range(256))
-
-
 def check_models(folder):
     assert (folder / "models" / "export" / "saved_model.pb").is_file()
     assert (folder / "models" / "model.keras").is_file()

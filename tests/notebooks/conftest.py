@@ -25,7 +25,7 @@ def notebook_environ(**more: str) -> dict[str, str]:
 
 @pytest.fixture(scope="package")
 def kernel(request, tmp_path_factory):
-    """The kernel of a place: ``"local"``, ``"cluster"``, or ``"pages"``, which is here, too; there is one at a time."""
+    """The kernel of a place: ``"local"`` or ``"cluster"``; there is one at a time."""
     more = {"SPARK_LOCAL_IP": "127.0.0.1"} if request.param == "cluster" else {}
     if request.param == "cluster":
         request.getfixturevalue("spark_sessions").close()  # it may hold the cores of the cluster

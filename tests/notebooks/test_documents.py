@@ -37,8 +37,7 @@ def snippets(page: Path, *, run: bool) -> list[str]:
 RUNNABLE = [page for page in PAGES if snippets(page, run=True)]
 
 
-# A kernel of their own: programs of TensorFlowOnSpark, which are in one of them, set up logging.
-@pytest.mark.parametrize("kernel", ["pages"], indirect=True)
+@pytest.mark.parametrize("kernel", ["local"], indirect=True)
 @pytest.mark.whole_notebook
 @pytest.mark.tensorflow
 @pytest.mark.timeout(600)
@@ -47,7 +46,7 @@ def test_the_python_in_a_page_runs(page, kernel, tmp_path):
     cells = [nbformat.v4.new_code_cell(code.strip()) for code in snippets(page, run=True)]
     path = tmp_path / f"{page.stem.lower()}.ipynb"
     nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
-    done = kernel.execute(path, new_session=True)
+    done = kernel.execute(path)
     shown = [cell.outputs[-1].get("data", {}).get("text/plain", "") for cell in done.notebook.cells if cell.outputs]
     for expected in EXPECTED.get(page.name, ()):
         assert any(re.search(expected, text) for text in shown), f"{expected} is not among {shown}"

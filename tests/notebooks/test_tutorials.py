@@ -1,8 +1,7 @@
 """The tutorials run unchanged on a laptop and on a cluster, one after the other, and what each of them claims is true.
 
-There is one kernel for each place, and a tutorial finds none of the names of those before it. Of the tutorials from 02
-on, each runs in one of the two places, and all of them run in both with ``TFOS_TEST_TUTORIALS=cluster``, which is
-``make tutorials``. With ``TFOS_TEST_DIGITS=scikit-learn`` all run here: what they say of other digits has no place.
+There is one kernel for each place, and a tutorial finds none of the names of those before it. They run here; with
+``TFOS_TEST_TUTORIALS=cluster``, which is ``make tutorials``, they run on a standalone cluster of Spark, too.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import re
 import pytest
 
 from tests.notebooks.conftest import ROOT
-from tests.support.digits import digits_environ
 from tests.support.lazy import Lazy
 from tests.support.notebook_kernel import ALREADY_LOADED
 
@@ -23,21 +21,18 @@ NOTEBOOKS = ROOT / "notebooks"
 NUMBERED = sorted(NOTEBOOKS.glob("[0-9][0-9]_*.ipynb"))
 
 
-# "cluster" is a standalone cluster of Spark on this machine; a fixture that is parametrized by it groups the tests.
 BOTH = os.environ.get("TFOS_TEST_TUTORIALS") == "cluster"
 
 per_tutorial = pytest.mark.parametrize("path", NUMBERED, ids=lambda path: path.stem)
-runs = [pytest.mark.whole_notebook, pytest.mark.tensorflow, pytest.mark.timeout(600)]
 
 
 def runs_in(*places):
-    """Return the marks of a test that runs in each of these places."""
-    return [*runs, pytest.mark.parametrize("kernel", places, indirect=True)]
+    """Return the marks of a test that runs in each of these places, by which tests are grouped."""
+    marks = [pytest.mark.whole_notebook, pytest.mark.tensorflow, pytest.mark.timeout(600)]
+    return [*marks, pytest.mark.parametrize("kernel", places, indirect=True)]
 
 
-def runs_in_one(place):
-    """Return the marks of a tutorial's test, which runs in this place, and in the other one if all run in both."""
-    return runs_in("local", "cluster") if BOTH else runs_in("local" if digits_environ() else place)
+runs = runs_in("local", "cluster") if BOTH else runs_in("local")
 
 
 @pytest.fixture
@@ -73,7 +68,7 @@ def test_one_cell_decides_the_master(path):
     assert 'os.environ.get("MASTER", "local[2]")' in cells[0].source
 
 
-@pytest.mark.parametrize("path", NUMBERED, ids=lambda path: path.stem)
+@per_tutorial
 def test_their_links_lead_somewhere(path):
     for cell in nbformat.read(path, as_version=4).cells:
         for link in re.findall(r"\]\(([^)#\s]+)", cell.source) if cell.cell_type == "markdown" else []:
@@ -81,7 +76,7 @@ def test_their_links_lead_somewhere(path):
 
 
 class Test02FeedingDataFrames:
-    pytestmark = runs_in_one("cluster")
+    pytestmark = runs
 
     def test_what_it_says_of_batches_epochs_and_ends(self, tutorial):
         done = tutorial(2)
@@ -103,7 +98,7 @@ class Test02FeedingDataFrames:
 
 
 class Test03FilesAndTfrecords:
-    pytestmark = runs_in_one("cluster")
+    pytestmark = runs
 
     def test_what_it_says_of_shares_accuracy_and_damage(self, tutorial):
         done = tutorial(3)
@@ -119,7 +114,7 @@ class Test03FilesAndTfrecords:
 
 
 class Test04WatchingARun:
-    pytestmark = runs_in_one("cluster")
+    pytestmark = runs
 
     def test_what_it_says_can_be_asked_for_is_there(self, tutorial):
         done = tutorial(4)
@@ -136,7 +131,7 @@ class Test04WatchingARun:
 
 
 class Test05WhenItBreaks:
-    pytestmark = runs_in_one("cluster")
+    pytestmark = runs
 
     def test_what_it_says_of_errors_and_of_the_restart(self, tutorial):
         done = tutorial(5)
@@ -158,7 +153,7 @@ class Test05WhenItBreaks:
 
 
 class Test06Titanic:
-    pytestmark = runs_in_one("local")
+    pytestmark = runs
 
     def test_two_nodes_learn_who_survives_from_files(self, tutorial):
         done = tutorial(6)
@@ -174,7 +169,7 @@ class Test06Titanic:
 
 
 class Test07ParameterServers:
-    pytestmark = runs_in_one("cluster")
+    pytestmark = runs
 
     def test_workers_learn_with_a_parameter_server_and_the_evaluator_sees_each_epoch(self, tutorial):
         done = tutorial(7)
@@ -187,7 +182,7 @@ class Test07ParameterServers:
 
 
 class Test08SearchAndSparkMl:
-    pytestmark = runs_in_one("local")
+    pytestmark = runs
 
     def test_the_best_parameters_win_in_each_kind_of_search(self, tutorial):
         done = tutorial(8)
@@ -201,7 +196,7 @@ class Test08SearchAndSparkMl:
 
 
 class Test09BatchInference:
-    pytestmark = runs_in_one("local")
+    pytestmark = runs
 
     def test_all_ways_give_the_same_answers(self, tutorial):
         done = tutorial(9)
@@ -214,7 +209,7 @@ class Test09BatchInference:
 
 
 class Test10BackgroundAndStreams:
-    pytestmark = runs_in_one("local")
+    pytestmark = runs
 
     def test_clusters_run_side_by_side_and_a_stream_is_read_whole(self, tutorial):
         done = tutorial(10)
@@ -229,7 +224,7 @@ class Test10BackgroundAndStreams:
 
 
 class Test11NotebookToJob:
-    pytestmark = runs_in_one("local")
+    pytestmark = runs
 
     def test_the_exported_program_trains_and_a_file_runs_on_a_node(self, tutorial):
         done = tutorial(11, own_cores=True)
@@ -246,7 +241,7 @@ class Test11NotebookToJob:
 
 
 class Test12FromTensorFlowOnSpark:
-    pytestmark = runs_in_one("local")
+    pytestmark = runs
 
     def test_the_old_program_and_its_native_form_learn_alike(self, tutorial):
         done = tutorial(12)
@@ -256,7 +251,7 @@ class Test12FromTensorFlowOnSpark:
 
 
 class Test13TextClassification:
-    pytestmark = runs_in_one("local")
+    pytestmark = runs
 
     def test_networks_learn_side_by_side_and_together_and_read_what_is_new(self, tutorial):
         done = tutorial(13)

@@ -1,6 +1,6 @@
 """Whole programs on a real YARN whose files are all on HDFS: from CSV to predictions, by tfos_lab and unchanged.
 
-The unchanged ones are in ``tests/compat/programs``. The others are made of what users write, step by step.
+The unchanged one is in ``tests/compat/programs``. The others are made of what users write, step by step.
 """
 
 from __future__ import annotations
@@ -8,14 +8,15 @@ from __future__ import annotations
 import random
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import tfos_lab
-from tests.compat.programs.titanic_on_hdfs import inputs, make_model, parse
 from tests.rigs.yarn import jars, place_on
+from tests.support.bare_python import make_bare_python
 from tests.support.spark_home import spark_environment, spark_home
 from tests.support.spark_submit import succeeded
 from tfos_lab import ml
@@ -69,6 +70,36 @@ def records(passengers):
     write_tfrecords(rows.repartition(3), f"{TITANIC}/three")
     write_tfrecords(rows.coalesce(1), f"{TITANIC}/one")
     return f"{TITANIC}/three", f"{TITANIC}/one"
+
+
+def inputs(pclass, sex, age, fare):
+    """Return what the wide part and the deep one take."""
+    import tensorflow as tf
+
+    wide = tf.concat([tf.one_hot(pclass, 4), tf.cast(sex == "female", tf.float32)[..., None]], -1)
+    return wide, tf.stack([age / 30.0, tf.math.log1p(fare)], -1)
+
+
+def parse(record):
+    """Return the inputs of the wide part and of the deep one, and whether a passenger survived."""
+    import tensorflow as tf
+
+    kinds = {"survived": "float32", "pclass": "int64", "sex": "string", "age": "float32", "fare": "float32"}
+    features = {name: tf.io.FixedLenFeature((), kind) for name, kind in kinds.items()}
+    one = tf.io.parse_single_example(record, features)
+    return inputs(one["pclass"], one["sex"], one["age"], one["fare"]), one["survived"]
+
+
+def make_model():
+    """Return a compiled wide & deep model, each of whose parts has an optimizer of its own."""
+    import tensorflow as tf
+
+    wide = tf.keras.experimental.LinearModel()
+    deep = tf.keras.Sequential([tf.keras.layers.Dense(8, "relu"), tf.keras.layers.Dense(1)])
+    model = tf.keras.experimental.WideDeepModel(wide, deep, activation="sigmoid")
+    optimizers = [tf.keras.optimizers.Ftrl(0.5), tf.keras.optimizers.Adagrad(0.1)]
+    model.compile(optimizers, "binary_crossentropy", metrics=["accuracy"])
+    return model
 
 
 def wide_and_deep(args, ctx):
@@ -281,59 +312,29 @@ def test_dfutil_s_records_are_on_hdfs(yarn_spark, points):
 # ---- unchanged ------------------------------------------------------------------------------------------------------
 
 
-def run_unchanged(yarn, program, folder, *arguments, **env):
-    """Run a program with spark-submit on YARN, and return what it prints; executors have ``env``, too."""
+@pytest.mark.timeout(PROGRAM_S + 60)
+def test_a_program_of_tensorflowonspark_runs_unchanged(spark_sessions, yarn, tmp_path):
+    """It is given to spark-submit, and the executors have no tfos_lab installed."""
+    spark_sessions.close()  # the cluster has room for one application
     (hadoop_format,) = (jar for jar in jars() if jar.name.startswith("tensorflow-hadoop-"))
     place = place_on(yarn)
-    conf = (
-        place.conf | {"spark.ui.enabled": "false"} | {f"spark.executorEnv.{name}": value for name, value in env.items()}
-    )
-    options = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
+    del place.conf["spark.python.daemon.module"]  # it is one of tfos_lab's
+    options = [part for name, value in place.conf.items() for part in ("--conf", f"{name}={value}")]
+    options += ["--conf", "spark.ui.enabled=false", "--jars", hadoop_format]
     wrapper = ROOT / "tfos_lab" / "compat" / "__main__.py"
-    command = [spark_home() / "bin" / "spark-submit", "--master", "yarn", *options, "--jars", hadoop_format]
+    environ = spark_environment(tmp_path / "local", python=make_bare_python(tmp_path / "bare"))
     done = subprocess.run(
-        [*command, wrapper, PROGRAMS / program, *arguments],
-        env={**spark_environment(folder / "local"), **place.env, **env, "TFOS_LAB_RUNS": str(folder / "runs")},
-        cwd=folder,
+        [spark_home() / "bin" / "spark-submit", "--master", "yarn", *options, wrapper, PROGRAMS / "mnist_on_hdfs.py"],
+        env={**environ, **place.env, "PYSPARK_DRIVER_PYTHON": sys.executable, "TFOS_LAB_RUNS": str(tmp_path / "runs")},
+        cwd=tmp_path,
         timeout=PROGRAM_S,
         capture_output=True,
         text=True,
         check=False,
     )
-    return re.findall(r"^(?:records|by_\w+): .*", succeeded(done), re.MULTILINE)
-
-
-@pytest.mark.timeout(PROGRAM_S + 60)
-def test_a_program_of_tensorflowonspark_runs_unchanged(spark_sessions, yarn, tmp_path):
-    spark_sessions.close()  # the cluster has room for one application
-    assert run_unchanged(yarn, "mnist_on_hdfs.py", tmp_path) == [
+    assert re.findall(r"^(?:records|by_\w+): .*", succeeded(done), re.MULTILINE) == [
         "records: 240",
         "by_files: 240 rows, 240 right",
         "by_rows: 240 rows, 240 right",
         "by_tasks: 240 rows, 240 right",
     ]
-
-
-@pytest.fixture
-def titanic_csv(tmp_path):
-    """The rows of Kaggle's competition where they are, or some of their shape."""
-    path = ROOT.parent / "shared" / "data" / "titanic" / "train.csv"
-    if not path.exists():
-        path = tmp_path / "train.csv"
-        rows = [
-            f"{survived},{pclass},{sex},{age or ''},{fare}\n" for survived, pclass, sex, age, fare, _ in make_rows()
-        ]
-        path.write_text("".join(["Survived,Pclass,Sex,Age,Fare\n", *rows]))
-    return path
-
-
-@pytest.mark.timeout(PROGRAM_S + 60)
-def test_wide_and_deep_of_tensorflowonspark_runs_unchanged(spark_sessions, yarn, titanic_csv, tmp_path):
-    spark_sessions.close()
-    csv = f"file:{titanic_csv}"
-    printed = run_unchanged(yarn, "titanic_on_hdfs.py", tmp_path, "--csv", csv, TF_USE_LEGACY_KERAS="1")
-    rows = len(titanic_csv.read_text().splitlines()) - 1
-    assert printed[0] == f"records: {rows}"
-    found = [re.fullmatch(rf"(by_\w+): {rows} rows, (\d+)% right", line) for line in printed[1:]]
-    assert [one[1] for one in found] == ["by_files", "by_rows"]
-    assert all(int(one[2]) > 70 for one in found)

@@ -1,4 +1,4 @@
-"""Finds the Chromium of this machine, for the browser tests and for `make test-tools`, which runs this file."""
+"""Finds and runs the Chromium of this machine, for the browser tests; `make test-tools` runs this file, to find it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,34 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+_ARGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+@contextmanager
+def running_chromium() -> Iterator[Browser]:
+    """Run a Chromium until the block ends; a thread can have one of them at a time."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=list(_ARGS))
+        yield browser
+        browser.close()
 
 
 def find_chromium() -> Path | None:

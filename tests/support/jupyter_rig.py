@@ -14,31 +14,26 @@ import json
 import os
 import re
 import secrets
+import shutil
 import sys
+import urllib.request
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
 
-from playwright.sync_api import Locator, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect
 
-from tests.support.chromium import find_chromium
+from tests.support.chromium import running_chromium
 from tests.support.daemon import Daemon
 from tests.support.lazy import Lazy
+from tests.support.quick import QUICK_ENV
 
 nbformat = Lazy("nbformat")
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ARTEFACTS = REPOSITORY / "tests" / "artefacts"
 
-CHROMIUM_ARGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 START_TIMEOUT_S = 180
 KERNEL_TIMEOUT_MS = 180_000
 
@@ -53,10 +48,10 @@ _SERVER_OPTIONS = (
     "--LabApp.extension_manager=readonly",
 )
 
-# Records the frame times of the page, for tests of its smoothness.
 # For what Playwright does itself, such as loading JupyterLab, clicks and downloads.
 _PAGE_TIMEOUT_MS = 120_000
 
+# Records the frame times of the page, for tests of its smoothness.
 _WATCH_FRAMES = """() => {
   window.tfosFrames = [];
   let last = performance.now();
@@ -93,7 +88,10 @@ class JupyterRig:
     env : mapping, optional
         Further environment variables of server and kernels.
     python : path, optional
-        The Python of server and kernels; None means this one.
+        The Python of server and kernels; None means this one. TensorFlow is a quick one in all kernels, unless ``env``
+        has another PYTHONPATH.
+    browser : Browser, optional
+        The browser; None means that it runs one.
     """
 
     def __init__(
@@ -103,6 +101,7 @@ class JupyterRig:
         base_url: str = "/",
         env: Mapping[str, str] | None = None,
         python: Path | None = None,
+        browser: Browser | None = None,
     ) -> None:
         self.notebooks = folder / "notebooks"
         self.notebooks.mkdir(parents=True, exist_ok=True)
@@ -115,37 +114,47 @@ class JupyterRig:
         self._server = Daemon("jupyter lab", self._command(), log=folder / "lab.log", env=self._environment(env or {}))
         try:
             self.url = self._wait_for_url()
-            self._playwright = sync_playwright().start()
-            self._browser = self._launch_browser()
+            self._ours = ExitStack()
+            self._browser = browser or self._ours.enter_context(running_chromium())
         except BaseException:
             self._server.stop()
             raise
 
-    def open_notebook(
-        self, name: str, cells: Cells = (), *, dark: bool = False, width: int = 1100, height: int = 900
-    ) -> Notebook:
+    def open_notebook(self, name: str, cells: Cells = (), *, width: int = 1100, height: int = 900) -> Notebook:
         """Open a notebook in a page of JupyterLab; with cells, write it first."""
         notebook = self._open(name, cells, f"lab/tree/{name}?reset&", width, height)
         notebook.command("application:toggle-left-area")
-        if dark:
-            notebook.use_dark_theme()
         return notebook
 
     def open_in_notebook_7(self, name: str, cells: Cells = (), *, width: int = 1100, height: int = 900) -> Notebook:
         """Open a notebook in a page of Notebook 7; with cells, write it first."""
         return self._open(name, cells, f"notebooks/{name}?", width, height)
 
-    def new_page(self, **options: Any) -> Page:
-        """Return an empty page, to look at files."""
-        return self._browser.new_page(**options)
+    def ask(self, path: str, method: str = "GET") -> Any:
+        """Return what the server's REST interface answers."""
+        headers = {"Authorization": f"token {self.token}"}
+        request = urllib.request.Request(f"{self.url}{path}", method=method, headers=headers)
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.loads(answer.read() or "null")
+
+    def clear(self) -> None:
+        """Close all pages, and end all kernels; nothing is left of notebooks, runs, layout and settings."""
+        for context in self._browser.contexts:
+            context.close()
+        for session in self.ask("api/sessions"):
+            self.ask(f"api/sessions/{session['id']}", "DELETE")
+        for folder in (self._folder / "workspaces", self._folder / "settings"):
+            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(self.notebooks)
+        self.notebooks.mkdir()
+        _write_settings(self._folder / "settings")
 
     def close(self) -> None:
         """End browser, server and kernels; may be called twice."""
         if self._server is None:
             return
         try:
-            self._browser.close()
-            self._playwright.stop()
+            self._ours.close()
         finally:
             self._server.stop()
             self._server = None
@@ -192,15 +201,12 @@ class JupyterRig:
             "IPYTHONDIR": "ipython",
         }
         paths = {name: str(self._folder / folder) for name, folder in folders.items()}
-        return {**os.environ, **paths, "PYTHONPATH": str(REPOSITORY), "JUPYTER_PLATFORM_DIRS": "1", **extra}
+        packages = os.pathsep.join([str(REPOSITORY), *QUICK_ENV.values()])
+        return {**os.environ, **paths, "PYTHONPATH": packages, "JUPYTER_PLATFORM_DIRS": "1", **extra}
 
     def _wait_for_url(self) -> str:
         pattern = rf"(http://127\.0\.0\.1:\d+{re.escape(self._base_url)})"
         return self._server.wait_for_url(pattern, timeout_s=START_TIMEOUT_S)
-
-    def _launch_browser(self) -> Any:
-        chromium = find_chromium()
-        return self._playwright.chromium.launch(executable_path=chromium, args=list(CHROMIUM_ARGS))
 
 
 def _write_settings(folder: Path) -> None:

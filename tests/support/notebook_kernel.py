@@ -103,7 +103,8 @@ class NotebookKernel:
             notebook, km=self._manager, timeout=CELL_TIMEOUT_S, iopub_timeout=CELL_TIMEOUT_S
         )
         await self._client.async_start_new_kernel_client()
-        await self._run(f"{before}\nget_ipython().reset()")
+        # Programs of TensorFlowOnSpark set up logging.
+        await self._run(f"{before}\nget_ipython().reset()\n__import__('logging').getLogger().handlers.clear()")
         for index, cell in enumerate(notebook.cells):
             if cell.cell_type == "code":
                 await self._client.async_execute_cell(cell, index)

@@ -1,0 +1,1 @@
+"""A package, so that JupyterLab and Chromium end with its last test."""
