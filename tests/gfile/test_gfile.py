@@ -23,7 +23,6 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 import tfos_lab.gfile
-from tests.gfile.killed_savers import kill_savers
 from tests.gfile.operations import OPERATIONS, expected_outcome, outcome, read, write
 from tests.support.eventually import eventually
 from tests.support.lazy import Lazy
@@ -435,14 +434,7 @@ def test_a_tensorflow_that_takes_no_file_systems_is_one_sentence():
     assert "takes no file systems from Python, so that it cannot open hdfs://" in done.stderr
 
 
-# ---- kills while saving ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.full
-@pytest.mark.timeout(900)
-def test_kills_while_saving_leave_no_broken_model_and_no_broken_checkpoint(tmp_path):
-    counts = kill_savers(f"local://{tmp_path}/store", kills=20)
-    assert sum(counts.values()) > 3  # in the middle of a save, and not just after it
+# ---- kills while saving: see `tests/rigs/test_hdfs.py` ---------------------------------------------------------------
 
 
 def test_what_killed_savers_have_left_goes_a_day_later_with_the_next_save_of_that_name(tmp_path):
