@@ -95,7 +95,6 @@ _FULL_FOLDERS = {
     "soak",
     "support",
 }
-_LONG_ON_STANDALONE = {"conformance", "faults"}
 _FULL_MARKS = {"browser", "whole_notebook", "package"}
 _FULL_FIXTURES = {"standalone", "standalone_cluster", "yarn", "new_spark"}
 
@@ -114,8 +113,8 @@ def _group_of(item):
     """Return which tests run in the same process as this one, as they share what takes seconds to start.
 
     YARN, the Connect server, JupyterLab, the kernels of notebooks and the session of the examples start once. A
-    standalone cluster starts once for each folder that keeps it busy for minutes, as a process would take too long for
-    all of them, and once for all others. Other tests share what their file keeps.
+    standalone cluster starts twice, as a process would take too long for all that is done on it: once for the
+    conformance tests. Other tests share what their file keeps.
     """
     names = set(getattr(item, "fixturenames", ()))
     mode = _session_of(item)
@@ -125,7 +124,7 @@ def _group_of(item):
     if mode in ("connect", "yarn"):
         return mode
     if mode == "standalone" or names & {"standalone", "standalone_cluster"}:
-        return f"standalone, {folder if folder in _LONG_ON_STANDALONE else 'others'}"
+        return f"standalone, {'conformance' if folder == 'conformance' else 'others'}"
     if folder in ("browser", "examples"):
         return folder
     if place := getattr(getattr(item, "callspec", None), "params", {}).get("kernel"):

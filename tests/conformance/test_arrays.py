@@ -27,7 +27,7 @@ def collect(args, ctx):
     return kinds, seen
 
 
-@pytest.mark.back_ends("inline-session", "local-session", "standalone", "connect")
+@pytest.mark.back_ends("local-session", "connect")
 def test_arrays_and_pandas_reach_the_nodes_with_their_shapes(run, frame):
     y = np.arange(10, dtype=np.int32)
     x = np.broadcast_to(y.astype(np.uint8)[:, None, None], (10, 2, 2))
@@ -43,12 +43,16 @@ PROGRAM = """
 import numpy as np
 import tfos_lab
 from pyspark.sql import SparkSession
+from tests.support.quick import QUICK_ENV
 
 def count(args, ctx):
-    return sum(1 for _ in ctx.dataset(1000))
+    feed, batches = ctx.data_feed(), 0
+    while not feed.should_stop():
+        batches += bool(feed.next_batch(1000))
+    return batches
 
 SparkSession.builder.master("local[2]").getOrCreate()
-with tfos_lab.run(count, cluster_size=2) as cluster:
+with tfos_lab.run(count, cluster_size=2, env=QUICK_ENV) as cluster:
     cluster.train(np.zeros((20_000, 100)))
     print(dict(cluster.wait()))
 """

@@ -10,7 +10,7 @@ from tfos_lab.errors import ClusterEnded, ConfigError, NodeFailed
 pytestmark = [
     pytest.mark.leaves_nothing,
     pytest.mark.tensorflow,
-    pytest.mark.back_ends("local-session", "standalone"),
+    pytest.mark.back_ends("local-session"),
     pytest.mark.filterwarnings("ignore:DStream is deprecated"),
 ]
 
@@ -52,6 +52,7 @@ def rows_of(cluster):
     return sorted(row for rows in cluster.wait(timeout=PATIENCE_S).values() for row in rows)
 
 
+@pytest.mark.back_ends("local-session", "standalone")
 def test_each_row_of_each_micro_batch_is_read_once_until_the_context_stops(run, streaming):
     context, stream = streaming(["a", "b", "c"], [], ["d"], ["e", "f"])
     cluster = run(read_all)
@@ -88,7 +89,6 @@ def test_nodes_that_want_no_more_rows_end_the_stream(run, streaming):
     assert not feed.is_active
 
 
-@pytest.mark.back_ends("local-session")
 def test_columns_of_a_stream_are_one_epoch_of_a_dataset(run, streaming):
     def read(args, ctx):
         return [int(x) for batch in ctx.dataset(4) for x in batch["_1"].numpy()[batch["sample_weight"].numpy() > 0]]
@@ -102,7 +102,6 @@ def test_columns_of_a_stream_are_one_epoch_of_a_dataset(run, streaming):
     assert rows_of(cluster) == [1, 2, 3, 4]
 
 
-@pytest.mark.back_ends("local-session")
 def test_rows_that_cannot_be_computed_fail_the_cluster_with_the_cause(run, streaming):
     context, stream = streaming([1, 0])
     cluster = run(read_all)
@@ -112,7 +111,6 @@ def test_rows_that_cannot_be_computed_fail_the_cluster_with_the_cause(run, strea
         cluster.wait(timeout=PATIENCE_S)
 
 
-@pytest.mark.back_ends("local-session")
 def test_a_node_that_fails_in_mid_stream_is_the_cause(run, streaming):
     def fail(args, ctx):
         ctx.data_feed().next_batch(1)
@@ -128,7 +126,6 @@ def test_a_node_that_fails_in_mid_stream_is_the_cause(run, streaming):
     assert not feed.is_active
 
 
-@pytest.mark.back_ends("local-session")
 def test_what_makes_no_sense_for_a_stream_is_refused(run, streaming):
     _, stream = streaming([1])
     cluster = run(read_all)

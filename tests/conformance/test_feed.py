@@ -184,7 +184,7 @@ def test_a_query_that_fails_in_the_middle_fails_the_feed_with_its_cause(run, fra
     assert spark.range(3).count() == 3
 
 
-@pytest.mark.back_ends("standalone", "yarn")
+@pytest.mark.back_ends("yarn")
 def test_keras_fits_on_two_workers_that_end_with_the_same_weights(run, spark):
     from pyspark.sql import functions as f
 

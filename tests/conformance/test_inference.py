@@ -83,7 +83,7 @@ def test_events_count_the_answered_rows_of_each_inference(answered):
     assert answered.told == [("inference", 0, 2 * sum(PARTITIONS), 2 * filled), ("inference", 1, 5, 1)]
 
 
-@pytest.mark.back_ends("local-session", "standalone", "connect")
+@pytest.mark.back_ends("local-session", "connect")
 def test_a_function_that_fails_fails_the_query_and_the_cluster(run, frame):
     def fail_late(args, ctx):
         for number, batch in enumerate(ctx.dataset(4)):
@@ -183,7 +183,7 @@ def test_vectors_go_in_as_arrays_and_stay_vectors_and_an_rdd_gives_an_rdd(run, s
     assert cluster.inference(df.rdd, ["v"]).collect() == [i + 1.0 for i in range(10)]
 
 
-@pytest.mark.back_ends("local-session", "standalone")
+@pytest.mark.back_ends("local-session")
 def test_one_cluster_can_train_and_then_answer_rows(run, frame):
     def learn_and_answer(args, ctx):
         seen = sum(int(batch["x"].numpy().sum()) for batch in ctx.dataset(4))
@@ -199,7 +199,7 @@ def test_one_cluster_can_train_and_then_answer_rows(run, frame):
     assert sums <= learnt
 
 
-@pytest.mark.back_ends("local-session", "standalone")
+@pytest.mark.back_ends("local-session")
 def test_inferences_that_are_lazily_joined_are_computed_at_the_same_time(run, frame):
     cluster = run(double)
     first = cluster.inference(frame(20, 20).select("x"))
@@ -216,7 +216,7 @@ def small_batches(spark):
     spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
 
 
-@pytest.mark.back_ends("local-session", "standalone")
+@pytest.mark.back_ends("local-session")
 def test_an_inference_of_an_inference_is_computed_in_one_pass(run, frame, small_batches):
     def increase(args, ctx):
         for batch in ctx.dataset(8):
@@ -228,7 +228,7 @@ def test_an_inference_of_an_inference_is_computed_in_one_pass(run, frame, small_
     assert [(row["x"], row["more"]) for row in twice.collect()] == [(x + 1, x + 2) for x in range(480)]
 
 
-@pytest.mark.back_ends("local-session", "standalone")
+@pytest.mark.back_ends("local-session")
 def test_an_rdd_gives_an_rdd_in_the_order_of_its_rows(run, spark):
     from pyspark.sql import Row
 
@@ -240,9 +240,8 @@ def test_an_rdd_gives_an_rdd_in_the_order_of_its_rows(run, spark):
     assert answers.map(lambda row: row["double"]).sum() == 99 * 100
 
 
-@SOMEWHERE_ELSE
-@pytest.mark.one_spark
-def test_results_of_types_that_spark_lacks_become_wider_ones(back_end, run, frame):
+@pytest.mark.back_ends("local-session")
+def test_results_of_types_that_spark_lacks_become_wider_ones(run, frame):
     def infer(args, ctx):
         import tensorflow as tf
 
@@ -258,9 +257,8 @@ def test_results_of_types_that_spark_lacks_become_wider_ones(back_end, run, fram
     assert [tuple(row)[-3:] for row in scored.collect()] == [(float(i), i, i) for i in range(5)]
 
 
-@SOMEWHERE_ELSE
-@pytest.mark.one_spark
-def test_results_that_change_their_type_are_reported(back_end, run, frame):
+@pytest.mark.back_ends("local-session")
+def test_results_that_change_their_type_are_reported(run, frame):
     def infer(args, ctx):
         for batch in ctx.dataset(8):
             x = batch["x"].numpy()

@@ -13,7 +13,6 @@ from tfos_lab.errors import ConfigError, FeedTimeout, NodeFailed
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
 
 # Through Spark Connect there are no RDDs; inline answers on the thread that computes the results.
-EVERYWHERE = pytest.mark.back_ends("local-session", "standalone", "yarn")
 MAINLY = pytest.mark.back_ends("local-session", "standalone")
 PARTITIONS = ((0, 45), (), (45, 46), (46, 10_046))
 
@@ -61,7 +60,7 @@ def answered(back_end, run, spark, once):
     return once("answered objects", infer)
 
 
-@EVERYWHERE
+@MAINLY
 def test_each_element_has_one_result_in_order_within_its_partition(answered):
     assert answered.rows == list(range(10_046))
     assert answered.again == sum(range(10_046))
@@ -69,7 +68,7 @@ def test_each_element_has_one_result_in_order_within_its_partition(answered):
     assert answered.told == [("inference", 0, 3 * 10_046), ("inference", 1, len(answered.values))]
 
 
-@EVERYWHERE
+@MAINLY
 def test_types_are_exact_in_both_directions(answered):
     for sent, (came, name) in zip(answered.values, answered.kinds, strict=True):
         assert (type(came), name) == (type(sent), type(sent).__name__)
@@ -77,14 +76,14 @@ def test_types_are_exact_in_both_directions(answered):
         assert np.array_equal(came, sent) if isinstance(sent, np.ndarray) else came == sent
 
 
-@EVERYWHERE
+@MAINLY
 def test_a_batch_ends_with_its_partition_and_only_there(answered):
     sizes = [size for sizes in answered.results.values() for size in sizes]
     # 45 and 1 rows are no multiples of 8; 10,000 are. The values were in three partitions of six.
     assert sorted(size for size in sizes if size != 8) == sorted([*3 * [45 % 8, 1], 6, 6, 6])
 
 
-@MAINLY
+@pytest.mark.back_ends("local-session")
 def test_feeds_and_inferences_follow_one_another_over_one_data_feed(run, spark):
     def learn_or_answer(args, ctx):
         feed, seen = ctx.data_feed(train_mode=False), []
@@ -107,7 +106,7 @@ def test_feeds_and_inferences_follow_one_another_over_one_data_feed(run, spark):
     assert sorted(row for seen in results.values() for row in seen) == sorted([*range(20), *range(20)])
 
 
-@MAINLY
+@pytest.mark.back_ends("local-session")
 def test_queues_have_their_own_rows(run, spark):
     def two(args, ctx):
         def answer(queue):
@@ -145,7 +144,7 @@ def test_columns_can_be_answered_by_a_data_feed(run, frame):
 # ---- what goes wrong ------------------------------------------------------------------------------------------------
 
 
-@MAINLY
+@pytest.mark.back_ends("local-session")
 def test_a_function_that_raises_is_the_cause_in_the_action_and_in_wait(run, spark):
     def fail_late(args, ctx):
         feed = ctx.data_feed(train_mode=False)
@@ -166,7 +165,7 @@ def test_a_function_that_raises_is_the_cause_in_the_action_and_in_wait(run, spar
         cluster.inference(parts(spark, (0, 1)), objects=True)
 
 
-@MAINLY
+@pytest.mark.back_ends("local-session")
 def test_terminate_ends_the_action_with_a_sentence_and_the_cluster_well(run, spark):
     def leave(args, ctx):
         feed = ctx.data_feed(train_mode=False)

@@ -13,8 +13,8 @@ pytestmark = [pytest.mark.leaves_nothing]
 
 PATIENCE_S = 60.0
 # With `frame`, a test runs where there is a session; through Spark Connect there are no RDDs.
-WITH_RDDS = pytest.mark.back_ends("inline-session", "local-session", "standalone", "yarn")
-ON_TWO_NODES = pytest.mark.back_ends("local-session", "standalone")
+WITH_RDDS = pytest.mark.back_ends("inline-session", "local-session", "standalone")
+ON_TWO_NODES = pytest.mark.back_ends("local-session")
 ROWS = [
     "text",
     "",
@@ -151,7 +151,7 @@ def test_rows_that_could_be_columns_are_columns_for_a_dataset(run, parallelize, 
     assert sorted(x for node in cluster.wait(timeout=PATIENCE_S).values() for x in node) == [1, 2, 3]
 
 
-@ON_TWO_NODES
+@pytest.mark.back_ends("local-session", "standalone")
 def test_rows_of_the_user_s_own_classes_arrive(run, parallelize, frame):
     def read(args, ctx):
         feed, points = ctx.data_feed(), []
@@ -291,7 +291,7 @@ def test_a_dataset_of_objects_is_refused_with_what_to_do(run, parallelize, frame
         cluster.wait(timeout=PATIENCE_S)
 
 
-@ON_TWO_NODES
+@pytest.mark.back_ends("standalone")
 def test_partitions_that_are_tried_twice_are_read_once(run, parallelize, frame):
     def flaky(index, rows):
         from pyspark import TaskContext
@@ -302,8 +302,6 @@ def test_partitions_that_are_tried_twice_are_read_once(run, parallelize, frame):
 
     cluster = run(batches_of(4), cluster_size=2)
     rdd = parallelize(range(5), range(5, 9), range(9, 11)).mapPartitionsWithIndex(flaky)
-    if rdd.context.master.startswith("local["):
-        pytest.skip("a local master tries a task once")
     cluster.train(rdd)
     assert rows_of(cluster.wait(timeout=PATIENCE_S)) == sorted(map(told, range(11)))
 

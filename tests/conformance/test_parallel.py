@@ -94,7 +94,7 @@ def test_a_lost_node_is_told_from_an_error(parallel):
     assert "SIGKILL" in results.table["error"][0]
 
 
-@pytest.mark.back_ends("local", "standalone")
+@pytest.mark.back_ends("local")
 def test_as_many_go_on_at_once_as_there_are_slots(parallel, tmp_path):
     def span(folder, ctx):
         import time
@@ -142,7 +142,7 @@ def test_an_interrupt_stops_all_and_keeps_what_has_returned(parallel, tmp_path):
     assert "the runs of 'long' are stopped; 1 of 4 had returned" in str(caught.value)
 
 
-@pytest.mark.back_ends("local", "standalone")
+@pytest.mark.back_ends("local")
 def test_a_run_that_takes_too_long_has_failed(parallel):
     results = parallel(lambda args, ctx: threading.Event().wait(args), [60, 0], timeout=15.0, raise_failures=False)
     assert results.failures[0].kind == "timed out"
@@ -150,7 +150,7 @@ def test_a_run_that_takes_too_long_has_failed(parallel):
     assert results[1] is False
 
 
-@pytest.mark.back_ends("local", "standalone")
+@pytest.mark.back_ends("local")
 def test_what_cannot_be_sent_is_refused_before_anything_begins(parallel, tmp_path):
     lock = threading.Lock()
     with pytest.raises(tfos_lab.errors.PayloadError, match="lock"):

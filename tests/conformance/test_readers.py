@@ -47,7 +47,7 @@ def reading(times):
     return read
 
 
-@pytest.mark.back_ends("local-session", "standalone")
+@pytest.mark.back_ends("local-session")
 @pytest.mark.parametrize("order", ["fed first", "served first"])
 def test_the_chief_of_parameter_servers_reads_all_rows(run, frame, order):
     cluster = run(serving_the_chief(), cluster_size=4, num_ps=1)
@@ -88,7 +88,7 @@ def test_an_evaluator_that_asks_for_rows_is_refused(run, tmp_path):
     assert told.startswith("ctx.dataset on evaluator:0: rows are fed to the nodes that train"), told
 
 
-@pytest.mark.back_ends("inline-session", "local-session", "connect")
+@pytest.mark.back_ends("inline-session", "local-session")
 def test_unread_epochs_are_reported(run, frame):
     cluster = run(reading(1))
     cluster.train(frame(50, 50), epochs=2)

@@ -9,7 +9,7 @@ import pytest
 from tests.support.eventually import eventually
 from tfos_lab.errors import ConfigError, FeedError, NodeFailed
 
-pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow, pytest.mark.back_ends("local-session", "standalone")]
+pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow, pytest.mark.back_ends("local-session")]
 
 PATIENCE_S = 60.0
 
@@ -56,6 +56,7 @@ def wait_for_rows(cluster, count):
     eventually(are_taken)
 
 
+@pytest.mark.back_ends("local-session", "standalone")
 @pytest.mark.parametrize("sizes", [(7, 1, 7, 10), (11, 8, 8, 16)], ids=["rest", "whole batches"])
 def test_a_stream_is_stopped_and_resumed_and_no_row_is_lost_or_read_twice(run, frame, stream, tmp_path, sizes):
     rows, add = stream
@@ -87,7 +88,6 @@ def test_a_stream_that_ends_before_its_first_row_is_an_epoch_without_steps(run, 
     assert rows_of(cluster.wait(timeout=PATIENCE_S)) == []
 
 
-@pytest.mark.back_ends("local-session")
 def test_a_stream_that_cannot_start_is_refused_and_the_cluster_goes_on(run, frame, stream, tmp_path):
     rows, _ = stream
     (tmp_path / "file").write_text("")
@@ -108,7 +108,6 @@ def test_a_stream_ends_when_the_nodes_want_no_more(run, frame, stream):
     feed.stop()
 
 
-@pytest.mark.back_ends("local-session")
 def test_a_stream_that_fails_fails_the_cluster_with_its_cause(run, frame, stream):
     rows, _ = stream
     cluster = run(collect)
@@ -117,7 +116,6 @@ def test_a_stream_that_fails_fails_the_cluster_with_its_cause(run, frame, stream
         cluster.wait(timeout=PATIENCE_S)
 
 
-@pytest.mark.back_ends("local-session")
 def test_a_stream_has_no_second_epoch(run, frame, stream):
     rows, _ = stream
     with pytest.raises(ConfigError, match="epochs=2: a stream is read once"):

@@ -87,7 +87,6 @@ def test_append_adds_and_overwrite_replaces(spark, frame, folder):
     assert rows_of(read_tfrecords(spark, str(folder), "id long")) == rows_of(few.select("id"))
 
 
-@everywhere
 def test_partitions_become_folders_and_columns_again(spark, frame, folder):
     df = frame.selectExpr("id", "x", "if(id % 7 = 0, null, concat('a/', id % 2)) as part", "id % 3 as third")
     write_tfrecords(df, str(folder), partition_by=["part", "third"], compression="gzip")
@@ -272,7 +271,6 @@ def test_a_folder_that_executors_do_not_share_is_an_error_and_nothing_is_lost(sp
         read_tfrecords(spark, path, "id long").collect()
 
 
-@everywhere
 def test_executors_read_where_fsspec_alone_knows_the_way(spark, frame, folder):
     write_tfrecords(frame.coalesce(1), str(folder), compression="gzip")
     (file,) = folder.glob("part-*")

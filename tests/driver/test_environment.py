@@ -249,14 +249,3 @@ def test_executors_need_only_the_archive(packed, standalone, new_spark, monkeypa
     executor = next(finding for what, finding in findings.items() if what.startswith("executor "))
     assert "its environment is stale: absl-py missing there" in executor.found
     assert "tfos-lab pack" in executor.advice
-
-
-CONTAINER = """
-import tfos_lab, pyspark
-def where(args, ctx):
-    import sys
-    return sys.prefix, ctx.node
-if __name__ == "__main__":
-    with tfos_lab.run(where, cluster_size=2, local="processes") as cluster:
-        print(*(prefix for prefix, _ in cluster.wait(timeout=60).values()), pyspark.__file__, sep="|")
-"""

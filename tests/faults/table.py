@@ -56,8 +56,6 @@ SMALL_BYTES = 200_000
 # Longer than a busy machine holds a node back.
 HANG = {"hang_timeout": 5.0, "on_hang": "fail", "grace": 0.2}
 ON_SPARK = (HERE, STANDALONE)
-# A feed from a session of this machine, and from one with executors; with a real TensorFlow.
-FED = {"on": (LOCAL, STANDALONE), "tensorflow": True}
 
 
 # ---- what functions do ----------------------------------------------------------------------------------------------
@@ -465,7 +463,8 @@ heading("Rows and files", "fault", "you see", "after", "left")
     "a value fits no tensor",
     raises((FeedError, NodeFailed), "column 'x' … null"),
     page="its column, and what to do |  | the session",
-    **FED,
+    on=(LOCAL,),
+    tensorflow=True,
 )
 def a_value_fits_no_tensor(scene):
     scene.run(read_all, 1)
@@ -564,11 +563,14 @@ elsewhere(
     "a node dies while it is fed",
     fails("worker:0", "Exited", "the process was killed (SIGKILL)"),
     page="that node's failure, not Spark's |  | the session",
-    **FED,
+    on=(LOCAL, STANDALONE),
 )
 def a_node_dies_in_a_feed(scene):
     def die(args, ctx):
-        for step, _ in enumerate(ctx.dataset(50)):
+        feed, step = ctx.data_feed(), 0
+        while not feed.should_stop():
+            feed.next_batch(50)
+            step += 1
             if step == 3 and not ctx.is_chief:
                 os.kill(os.getpid(), signal.SIGKILL)
 
@@ -580,7 +582,7 @@ def a_node_dies_in_a_feed(scene):
     "the disk under the spool is full",
     raises(FeedError, "the node's spool in … cannot be written: File too large"),
     page="the disk, by host and folder |  | the session",
-    on=(LOCAL, STANDALONE),
+    on=(LOCAL,),
 )
 def the_disk_under_the_spool_is_full(scene):
     scene.run(read_plainly, 0)
@@ -646,14 +648,13 @@ def read_one_and_wait(folder, ctx):
     return sorted(taken)
 
 
-def feed_files(scene, kind, change):
+def feed_files(scene, change):
     """Feed four files, and change one when the first rows have been read."""
-    from tests.support.data_files import rows, write_parquet, write_records
+    from tests.support.data_files import rows, write_parquet
 
-    write = write_parquet if kind == "parquet" else write_records
-    paths = [write(scene.folder / f"{number}.{kind}", rows(number * 4, number * 4 + 4)) for number in range(4)]
+    paths = [write_parquet(scene.folder / f"{number}.parquet", rows(number * 4, number * 4 + 4)) for number in range(4)]
     scene.run(read_one_and_wait, str(scene.folder))
-    scene.cluster.train(f"{scene.folder}/*.{kind}", timeout=100)
+    scene.cluster.train(f"{scene.folder}/*.parquet", timeout=100)
     eventually(lambda: len(list(scene.folder.glob("began-*"))) == 2)
     change(paths)
     (scene.folder / "go-on").touch()
@@ -665,15 +666,7 @@ def feed_files(scene, kind, change):
     page="the file and the node |  | other files, the session",
 )
 def a_file_vanishes(scene):
-    feed_files(scene, "parquet", lambda paths: Path(paths[3]).unlink())
-
-
-@fault(
-    "a file of TFRecords vanishes in mid-epoch",
-    fails("worker:0", "FeedError", "3.tfrecord: the driver saw this file, and … does not find it"),
-)
-def a_file_of_records_vanishes(scene):
-    feed_files(scene, "tfrecord", lambda paths: Path(paths[3]).unlink())
+    feed_files(scene, lambda paths: Path(paths[3]).unlink())
 
 
 @fault(
@@ -681,7 +674,7 @@ def a_file_of_records_vanishes(scene):
     fails("", "FeedError", "1.parquet: it had … bytes when the driver looked at it, and has 100 now"),
 )
 def a_file_is_cut_off(scene):
-    feed_files(scene, "parquet", lambda paths: os.truncate(paths[1], 100))
+    feed_files(scene, lambda paths: os.truncate(paths[1], 100))
 
 
 @fault(
@@ -701,7 +694,7 @@ def a_record_is_damaged(scene):
 @fault(
     "a TFRecord that Spark reads is damaged",
     raises(RecordError, "the record at byte … was cut off", then="was cut off"),
-    on=(STANDALONE,),
+    on=(LOCAL,),
 )
 def a_record_that_spark_reads_is_damaged(scene):
     from tfos_lab.data import read_tfrecords, write_tfrecords

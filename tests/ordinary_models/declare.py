@@ -51,7 +51,9 @@ class Ordinary:
     not_exact : dict of str to str
         Why it is not as in one process, by Keras; "" stands for no reason, and exactness.
     short : bool
-        Whether the short legs of ``make matrix`` train it, and with tf_keras the tests of this folder.
+        Whether the short legs of ``make matrix`` train it.
+    long : bool
+        Whether only the whole legs train it: nothing of ours looks at what makes it different from others.
     """
 
     name: str
@@ -75,6 +77,7 @@ class Ordinary:
     by_chance: bool = False
     not_exact: Mapping[str, str] = field(default_factory=dict)
     short: bool = False
+    long: bool = False
 
 
 ORDINARY: dict[str, Ordinary] = {}

@@ -80,7 +80,11 @@ def string_lookup(keras):
 
 
 @ordinary(
-    "text: `TextVectorization`, embedding, LSTM", features=["text"], label="y", change=lambda x, y, w: (column(x), y, w)
+    "text: `TextVectorization`, embedding, LSTM",
+    features=["text"],
+    label="y",
+    change=lambda x, y, w: (column(x), y, w),
+    long=True,
 )
 def text_lstm(keras):
     text = keras.Input((1,), name="text", dtype="string")
@@ -101,7 +105,7 @@ def embeddings(keras):
     return classifier(keras, layers, (8,))
 
 
-@ordinary("attention between tokens", features=["tokens"], label="z")
+@ordinary("attention between tokens", features=["tokens"], label="z", long=True)
 def attention(keras):
     tokens = keras.Input((8,))
     embedded = keras.layers.Embedding(VOCABULARY, 8)(tokens)
@@ -127,6 +131,7 @@ def transformer(keras):
     label="k",
     change=lambda x, y, w: (pixels(x), y, w),
     short=True,
+    long=True,
 )
 def convolutions(keras):
     layers = keras.layers
@@ -140,7 +145,7 @@ def pixels(x):
     return tf.reshape(tf.cast(tf.io.decode_raw(x, tf.uint8), tf.float32) / 255.0, (-1, 8, 8, 1))
 
 
-@ordinary("a series of numbers, GRU", features=["series"], label="z")
+@ordinary("a series of numbers, GRU", features=["series"], label="z", long=True)
 def gru(keras):
     return one_output(keras, [keras.layers.Reshape((4, 3)), keras.layers.GRU(6)], (12,))
 
@@ -162,7 +167,7 @@ def plain_batch_normalization(keras):
     return one_output(keras, layers)
 
 
-@ordinary("L2 on weights", label="z")
+@ordinary("L2 on weights", label="z", long=True)
 def l2(keras):
     penalty = keras.regularizers.L2(0.01)
     return one_output(keras, [keras.layers.Dense(8, activation="tanh", kernel_regularizer=penalty)])
@@ -174,7 +179,7 @@ def activity_regularizer(keras):
     return one_output(keras, [keras.layers.Dense(8, activation="tanh", activity_regularizer=penalty)])
 
 
-@ordinary("mixed precision, bfloat16", label="z", tolerance=1e-2)
+@ordinary("mixed precision, bfloat16", label="z", tolerance=1e-2, long=True)
 def bfloat16(keras):
     return in_precision(keras, "mixed_bfloat16", lambda: plain(keras, keras.optimizers.Adam(0.01)))
 
@@ -197,7 +202,9 @@ def in_precision(keras, policy, build):
 kind("Inputs, outputs, steps of your own")
 
 
-@ordinary("inputs as a tuple", features=["a", "b"], label="z", change=lambda x, y, w: ((x["a"], x["b"]), y, w))
+@ordinary(
+    "inputs as a tuple", features=["a", "b"], label="z", change=lambda x, y, w: ((x["a"], x["b"]), y, w), long=True
+)
 def tuple_of_inputs(keras):
     inputs = [keras.Input((1,)), keras.Input((1,))]
     hidden = keras.layers.Dense(6, activation="tanh")(keras.layers.Concatenate()(inputs))
@@ -240,7 +247,7 @@ def weighted_outputs(keras):
     return compiled(model, loss=losses, weighted_metrics={"price": ["mae"], "sold": ["accuracy"]})
 
 
-@ordinary('an autoencoder, `label="x"`', label="x")
+@ordinary('an autoencoder, `label="x"`', label="x", long=True)
 def autoencoder(keras):
     layers = keras.layers
     return compiled(keras.Sequential([keras.Input((6,)), layers.Dense(3, activation="tanh"), layers.Dense(6)]))
@@ -265,7 +272,7 @@ def own_step(keras):
     return compiled(Stepping(inputs, keras.layers.Dense(1)(hidden)), metrics=["mae"])
 
 
-@ordinary("a model as a class, `add_loss` of weights", label="z")
+@ordinary("a model as a class, `add_loss` of weights", label="z", long=True)
 def own_class(keras):
     import tensorflow as tf
 
@@ -350,7 +357,7 @@ def auc(keras):
     return binary(keras, metrics=[metrics.AUC(name="auc"), metrics.Precision(name="p"), metrics.Recall(name="r")])
 
 
-@ordinary("R²", label="z")
+@ordinary("R²", label="z", long=True)
 def r2(keras):
     return plain(keras, keras.optimizers.Adam(0.01), metrics=[keras.metrics.R2Score(name="r2")])
 
@@ -367,7 +374,7 @@ def one_hot(y):
     return tf.one_hot(y, CLASSES)
 
 
-@ordinary("accuracy among the first k, mean IoU", label="k")
+@ordinary("accuracy among the first k, mean IoU", label="k", long=True)
 def top_k(keras):
     metrics = keras.metrics
     seen = [
@@ -413,7 +420,7 @@ def steps_per_epoch(keras):
     return plain(keras, keras.optimizers.Adam(0.01), metrics=["mae"])
 
 
-@ordinary("`initial_epoch`", label="z", fit={"initial_epoch": 1})
+@ordinary("`initial_epoch`", label="z", fit={"initial_epoch": 1}, long=True)
 def initial_epoch(keras):
     return plain(keras, keras.optimizers.Adam(0.01))
 
@@ -428,53 +435,53 @@ def adam_with_ema(keras):
     return plain(keras, keras.optimizers.Adam(schedule, use_ema=True, ema_momentum=0.9))
 
 
-@ordinary("`ema_overwrite_frequency`", label="z")
+@ordinary("`ema_overwrite_frequency`", label="z", long=True)
 def ema_overwrites(keras):
     return plain(keras, keras.optimizers.Adam(0.01, use_ema=True, ema_momentum=0.9, ema_overwrite_frequency=5))
 
 
-@ordinary("SGD with momentum and weight decay", label="z")
+@ordinary("SGD with momentum and weight decay", label="z", long=True)
 def weight_decay(keras):
     return plain(keras, keras.optimizers.SGD(0.05, momentum=0.9, nesterov=True, weight_decay=0.01))
 
 
-@ordinary("AdamW", label="z")
+@ordinary("AdamW", label="z", long=True)
 def adamw(keras):
     return plain(keras, keras.optimizers.AdamW(0.01))
 
 
-@ordinary("RMSprop", label="z")
+@ordinary("RMSprop", label="z", long=True)
 def rmsprop(keras):
     return plain(keras, keras.optimizers.RMSprop(0.01, momentum=0.5, centered=True))
 
 
-@ordinary("Ftrl", label="z")
+@ordinary("Ftrl", label="z", long=True)
 def ftrl(keras):
     return plain(keras, keras.optimizers.Ftrl(0.05, l1_regularization_strength=0.001))
 
 
-@ordinary("Lion", label="z")
+@ordinary("Lion", label="z", long=True)
 def lion(keras):
     return plain(keras, keras.optimizers.Lion(0.005))
 
 
-@ordinary("Adafactor", label="z")
+@ordinary("Adafactor", label="z", long=True)
 def adafactor(keras):
     return plain(keras, keras.optimizers.Adafactor(0.02))
 
 
-@ordinary("Muon", label="z", keras=(KERAS,), needs="optimizers.Muon", since=(3, 13))
+@ordinary("Muon", label="z", keras=(KERAS,), needs="optimizers.Muon", since=(3, 13), long=True)
 def muon(keras):
     return plain(keras, keras.optimizers.Muon(0.01))
 
 
-@ordinary("the loss scaled by `LossScaleOptimizer`", label="z")
+@ordinary("the loss scaled by `LossScaleOptimizer`", label="z", long=True)
 def loss_scale(keras):
     from_where = keras.optimizers if hasattr(keras.optimizers, "LossScaleOptimizer") else keras.mixed_precision
     return plain(keras, from_where.LossScaleOptimizer(keras.optimizers.Adam(0.01)))
 
 
-@ordinary("`clipnorm`", label="z")
+@ordinary("`clipnorm`", label="z", long=True)
 def clipnorm(keras):
     return plain(keras, keras.optimizers.SGD(0.1, clipnorm=0.1))
 
@@ -484,7 +491,7 @@ def global_clipnorm(keras):
     return plain(keras, keras.optimizers.SGD(0.1, global_clipnorm=0.1))
 
 
-@ordinary("`clipvalue`", label="z")
+@ordinary("`clipvalue`", label="z", long=True)
 def clipvalue(keras):
     return plain(keras, keras.optimizers.SGD(0.1, clipvalue=0.02))
 

@@ -13,8 +13,8 @@ import textwrap
 import pytest
 
 import tfos_lab.gfile
-from tests.gfile.killed_savers import kill_savers
 from tests.gfile.operations import OPERATIONS, expected_outcome, outcome, read, write
+from tests.rigs.killed_savers import kill_savers
 from tests.support.lazy import Lazy
 
 tf = Lazy("tensorflow")

@@ -18,7 +18,6 @@ from unittest import mock
 from tests.simulation.plan import Plan
 from tests.simulation.world import World
 from tfos_lab.core.launchers import LAUNCHERS
-from tfos_lab.core.states import RunState
 from tfos_lab.data.session_stores import SessionStores
 from tfos_lab.driver import head as driver
 from tfos_lab.driver.bus import Bus
@@ -185,11 +184,6 @@ class Head(driver.Head):
     def is_over(self) -> bool:
         """Whether nothing more will come from the nodes."""
         return self.over.is_set()
-
-    @property
-    def run_state(self) -> RunState:
-        """The state of the nodes as a whole."""
-        return self.state.state
 
     @property
     def cause(self) -> Failure | None:

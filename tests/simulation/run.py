@@ -36,7 +36,6 @@ STOP_EXTRA_S = 5.0
 PATIENCE_S = 300.0
 # What comes afterwards is waited for so long.
 _AFTERWARDS_S = 700.0
-_ASK_S = 0.1
 
 
 @dataclass

@@ -98,7 +98,7 @@ def test_everything_holds_for_a_thousand_seeds(start):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("start", range(1_000, 13_000, 1_000))
+@pytest.mark.parametrize("start", range(1_000, 5_000, 1_000))
 def test_everything_holds_for_many_more_seeds(start):
     assert_all_hold(range(start, start + 1_000))
 

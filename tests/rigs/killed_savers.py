@@ -1,6 +1,6 @@
 """Saves models and checkpoints at an address in processes that are killed while they do: what is left must be whole.
 
-``python -m tests.gfile.killed_savers ADDRESS KILLS`` forks one process after the other. Each one checks what those
+``python -m tests.rigs.killed_savers ADDRESS KILLS`` forks one process after the other. Each one checks what those
 before have left, saves a number in all weights in one way after the other, and is killed in the middle. It prints how
 many were killed in the middle of which way.
 """
@@ -157,7 +157,7 @@ def main(base, kills):
 def kill_savers(address, kills):
     """Return how many processes were killed in the middle of each way to save; fail if one finds a broken file."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.gfile.killed_savers", address, str(kills)],
+        [sys.executable, "-m", "tests.rigs.killed_savers", address, str(kills)],
         env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
         stdout=subprocess.PIPE,
         text=True,
