@@ -67,8 +67,7 @@ export class Card {
 
   /** Shows the run as it is now; a lost one stays as it was. */
   update(): void {
-    const { lostReason, view } = this.store;
-    setAttribute(this.el, "data-state", view.state);
+    const { lostReason } = this.store;
     this.logs.update();
     if (!lostReason) {
       this.head.update();

@@ -35,6 +35,7 @@ export class Part {
 export function asLost(card: Element): void {
   for (const state of card.querySelectorAll("[data-going]")) {
     state.setAttribute("data-state", "lost");
+    state.setAttribute("data-tone", "bad");
     state.removeAttribute("data-going");
     if (state.matches(".tfos-state")) state.textContent = "✗ lost";
   }

@@ -23,7 +23,7 @@ from tfos_lab.driver.runs.read import Runs
 from tfos_lab.driver.runs.run import Run
 from tfos_lab.errors import ConfigError
 from tfos_lab.notebook.display import summary
-from tfos_lab.notebook.display.assets import inline_script, read_style_sheet, unique_id
+from tfos_lab.notebook.display.assets import inline_script, read_asset, unique_id
 from tfos_lab.notebook.display.charts import LETTERS, draw_sample, hue_at, render_curves
 from tfos_lab.notebook.display.table import render_state
 from tfos_lab.texts import format_count, format_metric, format_seconds
@@ -35,7 +35,7 @@ _MAX_INPUTS = 4
 
 def style_sheets() -> str:
     """Return the style element of an output of the history."""
-    return f"<style>{read_style_sheet('summary.css')}{read_style_sheet('history.css')}</style>"
+    return f"<style>{read_asset('summary.css')}{read_asset('history.css')}</style>"
 
 
 def short_ids(runs: Iterable[Run]) -> dict[str, str]:

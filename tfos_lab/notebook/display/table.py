@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tfos_lab.core.markup import Html, h, join
-from tfos_lab.core.states import NodeState, RunState
+from tfos_lab.core.states import NodeState, RunState, Tone
 from tfos_lab.driver.results import LEAST_TOGETHER
 from tfos_lab.driver.state.events import ClusterView, NodeView
 from tfos_lab.notebook.display import summary
@@ -77,16 +77,17 @@ def render_state(state: NodeState | RunState | Literal["hangs"]) -> Html:
         sign = h("span", summary.HANGS_SIGN, aria_hidden="true")
         return h("span", sign, " hangs", cls="tfos-state tfos-hung-mark", data_going=True)
     sign = h("span", state.look.sign, aria_hidden="true")
-    return h("span", sign, f" {state}", cls="tfos-state", data_state=state, data_going=not state.ended)
+    look = {"data_state": state, "data_tone": state.look.tone, "data_going": not state.ended}
+    return h("span", sign, f" {state}", cls="tfos-state", **look)
 
 
-def render_bar(part: float, label: str, state: str = "running") -> Html:
+def render_bar(part: float, label: str, tone: Tone = Tone.BUSY) -> Html:
     """Return a bar of which ``part``, 0 to 1, is full."""
     return h(
         "span",
         h("span", style=f"width:{part:.1%}"),
         cls="tfos-bar",
-        data_state=state,
+        data_tone=tone,
         role="progressbar",
         aria_label=label,
         aria_valuenow=round(part * 100),
@@ -251,7 +252,7 @@ class _Drawing:
         part = progress(node, self._view.feeds) if column.key == self._bar else None
         if part is None or self._view.state.ended:
             return text
-        bar = render_bar(part, f"Progress of {node.name}", node.state)
+        bar = render_bar(part, f"Progress of {node.name}", node.state.look.tone)
         return h("span", bar, h("span", text), cls="tfos-progress")
 
     def _heartbeat(self, node: NodeView) -> Html | None:
