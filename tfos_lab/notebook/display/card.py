@@ -152,13 +152,16 @@ def _progress(view: ClusterView) -> Html | None:
 
 def course(view: ClusterView, now_s: float, throughput: summary.Throughput | None = None) -> Html:
     """Return why the run ended, what there is to know of it, where its seconds went, and what was fed."""
+    return join(what_is_told(view), _timeline(view, now_s), _feeds(view, throughput))
+
+
+def what_is_told(view: ClusterView) -> Html:
+    """Return why the run ended, and what there is to know of it."""
     return join(
         h("div", view.reason, cls="tfos-reason", data_tone=view.state.look.tone) if view.reason else None,
         *map(_note, view.notes),
         h("div", view.alarm, cls="tfos-alarm", role="alert") if view.alarm else None,
         _verdict(view),
-        _timeline(view, now_s),
-        _feeds(view, throughput),
     )
 
 

@@ -66,9 +66,12 @@ class LiveTable:
         return _Drawing(replace(view, nodes=rows.nodes), view.places, self, now_s).table(rows)
 
 
-def render_table(view: ClusterView, places: Mapping[str, int]) -> Html:
-    """Return the table that a saved cell has; ``places`` has the numbers of the nodes' colours."""
-    return _Drawing(view, places, None, 0.0).table(Listed(view.nodes))
+def render_table(view: ClusterView, places: Mapping[str, int], more: str = "") -> Html:
+    """Return the table that a saved cell has; ``places`` has the numbers of the nodes' colours.
+
+    What is ``more`` than the nodes of the view stands below them.
+    """
+    return _Drawing(view, places, None, 0.0).table(Listed(view.nodes, more=more))
 
 
 def render_state(state: NodeState | RunState | Literal["hangs"]) -> Html:
