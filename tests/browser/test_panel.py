@@ -90,7 +90,7 @@ def test_a_cluster_of_forty_nodes_fits_and_is_stopped_from_anywhere(notebook: No
     expect(shown).to_contain_text("40/40 nodes")
     expect(shown).to_contain_text(FORTY.verdict)
     expect(shown.get_by_text("no step for 64 s")).to_be_visible()
-    rows = shown.locator(".tfos-members tr[data-state]")
+    rows = shown.locator(".tfos-members tr[data-dash]")
     expect(rows).to_have_count(39)
     expect(rows.first).to_be_hidden()
     notebook.screenshot("panel-40-nodes-folded", notebook.panel)

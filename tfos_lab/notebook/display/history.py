@@ -165,7 +165,7 @@ class HistoryTable:
             _Column("Run", self._name_text, self._name_html),
             _Column("When", self._when_text, self._when_html, rank=lambda run: run.started_s),
             _Column("Outcome", outcome_text, lambda run: render_state(run.state)),
-            _Column("Time", self._took_text, self._time_html, "numeric", rank=self._seconds),
+            _Column("Time", self._took_text, None, "numeric", rank=self._seconds),
             *(_metric_column(name) for name in common_metrics(self.runs, _MAX_METRICS)),
             _Column("Inputs", lambda run: inputs_text(run, varied), None, "wrapped", optional=True),
             _Column("Nodes", nodes_text, None, "numeric", optional=True),
@@ -194,13 +194,10 @@ class HistoryTable:
         return h("time", self._when_text(run), datetime=exact, title=exact)
 
     def _took_text(self, run: Run) -> str:
-        return summary.took_text_of(run, self._now_s)
+        return summary.took_text(run.view(), self._now_s)
 
     def _seconds(self, run: Run) -> float:
         return (run.ended_s or self._now_s) - run.started_s
-
-    def _time_html(self, run: Run) -> Html:
-        return join(self._took_text(run), _phase_bar(run))
 
     # ---- text -------------------------------------------------------------------------------------------------------
 
@@ -280,19 +277,6 @@ def _phases_text(run: Run) -> str:
     return ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in run.phases.items())
 
 
-def _phase_bar(run: Run) -> Html | None:
-    """Return a bar whose parts are the phases, with their seconds as its text."""
-    phases = run.phases
-    whole_s = sum(phases.values())
-    if whole_s <= 0:
-        return None
-    label = _phases_text(run)
-    parts = (
-        h("span", data_span=name, style=f"width:{100 * seconds / whole_s:.1f}%") for name, seconds in phases.items()
-    )
-    return h("div", *parts, cls="tfos-took", role="img", aria_label=label, title=label)
-
-
 # ---- runs beside one another -----------------------------------------------------------------------------------------
 
 MAX_RUNS = len(LETTERS)
@@ -360,7 +344,7 @@ class Comparison:
         return summary.when_text(run.started_s, self._now_s)
 
     def _took(self, run: Run) -> str:
-        return summary.took_text_of(run, self._now_s)
+        return summary.took_text(run.view(), self._now_s)
 
     # ---- HTML -------------------------------------------------------------------------------------------------------
 

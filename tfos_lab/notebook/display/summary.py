@@ -54,16 +54,12 @@ def headline(view: ClusterView) -> str:
     return f"{count}/{len(view.nodes)} nodes {word}{others}"
 
 
-def left_text(view: ClusterView) -> str:
-    """Return how long the rest of the training takes, or nothing."""
-    return "" if view.state.ended or view.seconds_left is None else format_left(view.seconds_left)
-
-
 def progress_text(view: ClusterView) -> str:
     """Return how much of the training is done while it goes on, such as ``"62 % · 3:10 left"``, or nothing."""
     if view.state.ended or view.progress is None:
         return ""
-    return " · ".join(part for part in (f"{view.progress * 100:.0f} %", left_text(view)) if part)
+    left = "" if view.seconds_left is None else f" · {format_left(view.seconds_left)}"
+    return f"{view.progress * 100:.0f} %{left}"
 
 
 def hangs(node: NodeView) -> bool:
@@ -171,11 +167,6 @@ def when_text(time_s: float, now_s: float) -> str:
         return f"today {clock}"
     year = "" if moment.year == now.year else f" {moment.year}"
     return f"{moment.day} {moment:%b}{year} {clock}"
-
-
-def took_text_of(run: Run, now_s: float) -> str:
-    """Return how long the run took, or goes on."""
-    return format_seconds(max(0.0, (run.ended_s or now_s) - run.started_s))
 
 
 def error_text(run: Run) -> str:

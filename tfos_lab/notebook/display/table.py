@@ -196,7 +196,7 @@ class _Drawing:
         facts = self._facts(node)
         cells = [self._cell(node, column, has_facts=bool(facts)) for column in self._columns]
         look = {"cls": f"tfos-hue{hue_at(place)}", "data_dash": dash_at(place)}
-        yield h("tr", *cells, self._heartbeat(node), **look, data_state=node.state, data_key=name)
+        yield h("tr", *cells, self._heartbeat(node), **look, data_key=name)
         if facts:
             cell = h("td", *facts, colspan=self._width)
             yield h("tr", cell, cls="tfos-more-row", hidden=True, data_key=f"{name} facts")

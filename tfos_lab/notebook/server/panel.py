@@ -70,7 +70,7 @@ def end_note(one: Listed, now_s: float) -> str:
     run = one.run
     where = f" ({one.notebook})" if one.notebook else ""
     what = _metric_text(run) if run.state is RunState.DONE else _reason(run)
-    how = f"{run.name} {_HOW.get(run.state, 'has ended')} after {summary.took_text_of(run, now_s)}{where}"
+    how = f"{run.name} {_HOW.get(run.state, 'has ended')} after {summary.took_text(run.view(), now_s)}{where}"
     return f"{how}: {what}" if what else how
 
 
