@@ -3,8 +3,7 @@
 import type { Model } from "./model";
 import { morphInto } from "./morph";
 
-/** Their traits. */
-export const PARTS = ["head", "course", "nodes", "charts", "shown", "stacks", "tabs"] as const;
+type PartName = "head" | "course" | "nodes" | "charts" | "shown" | "stacks" | "tabs";
 
 /** One part, by the name of its trait. */
 export class Part {
@@ -12,7 +11,7 @@ export class Part {
 
   constructor(
     private readonly model: Model,
-    private readonly name: (typeof PARTS)[number],
+    private readonly name: PartName,
     readonly el: HTMLElement,
   ) {}
 

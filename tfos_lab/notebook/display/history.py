@@ -25,7 +25,7 @@ from tfos_lab.errors import ConfigError
 from tfos_lab.notebook.display import summary
 from tfos_lab.notebook.display.assets import inline_script, read_asset, unique_id
 from tfos_lab.notebook.display.charts import LETTERS, draw_sample, hue_at, render_curves
-from tfos_lab.notebook.display.table import render_state
+from tfos_lab.notebook.display.table import render_state, table_box
 from tfos_lab.texts import format_count, format_metric, format_seconds
 
 # ---- texts -----------------------------------------------------------------------------------------------------------
@@ -244,7 +244,7 @@ class HistoryTable:
         titles = (h("th", column.title, scope="col", cls=column.cls) for column in columns)
         bodies = (h("tbody", *self._rows(run, columns)) for run in self.runs)
         table = h("table", h("caption", self._caption()), h("thead", h("tr", *titles)), *bodies, cls="tfos-table")
-        return h("div", table, cls="tfos-table-box", tabindex=0, role="region", aria_label="Runs")
+        return table_box("Runs", table)
 
     def _rows(self, run: Run, columns: Sequence[_Column]) -> Iterator[Html]:
         first, *others = columns
@@ -382,7 +382,7 @@ class Comparison:
             for name, cells in table.rows
         )
         drawn = h("table", h("caption", table.title), head, h("tbody", *rows), cls="tfos-table")
-        return h("div", drawn, cls="tfos-table-box", tabindex=0, role="region", aria_label=table.title)
+        return table_box(table.title, drawn)
 
     def _code(self) -> Iterator[Html]:
         """Yield how the code of each run differs from that of the first one."""

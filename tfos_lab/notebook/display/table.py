@@ -74,6 +74,11 @@ def render_table(view: ClusterView, places: Mapping[str, int], more: str = "") -
     return _Drawing(view, places, None, 0.0).table(Listed(view.nodes, more=more))
 
 
+def table_box(label: str, table: Html, more: str = "") -> Html:
+    """Return a table in a box that scrolls; ``more`` are classes of it."""
+    return h("div", table, cls=f"tfos-table-box {more}".strip(), role="region", aria_label=label, tabindex=0)
+
+
 def render_state(state: NodeState | RunState | Literal["hangs"]) -> Html:
     """Return a state as its sign and its word; those that are not the last one are ``data-going``."""
     if state == "hangs":
@@ -120,7 +125,7 @@ class _Drawing:
         head, body = h("thead", h("tr", *titles)), h("tbody", *rows) if rows else None
         folded = [*self._bodies_together(), body, *(part for group in listed.groups for part in self._bodies_of(group))]
         table = h("table", caption, head, *folded, cls="tfos-table")
-        return h("div", table, cls="tfos-table-box", role="region", aria_label="Nodes", tabindex=0)
+        return table_box("Nodes", table)
 
     def _title(self, column: Column) -> Html:
         width = None
