@@ -289,7 +289,6 @@ def render_stacks(stacks: Sequence[NodeStacks], *, live: bool = False) -> Html:
                 h("pre", one.text, cls="tfos-log", tabindex=0),
                 cls="tfos-stacks",
                 data_key=f"{one.node} {one.time_s}" if live else one.node,
-                data_time=one.time_s,
                 open=live,
             )
             for one in stacks
