@@ -112,7 +112,7 @@ def phase_line(view: ClusterView) -> str:
 
 def took_text(view: ClusterView, now_s: float) -> str:
     """Return how long the cluster has lived, in whole seconds while it does."""
-    seconds = _elapsed_s(view, now_s)
+    seconds = max(0.0, (view.ended_s or now_s) - view.started_s)
     return format_seconds(seconds) if view.state.ended else whole_seconds(seconds)
 
 
@@ -148,12 +148,8 @@ STATUS = ("state", "nodes", "progress", "on", "time")
 
 def status_row(view: ClusterView, now_s: float) -> tuple[str, ...]:
     """Return the texts of `STATUS`."""
-    took = format_seconds(_elapsed_s(view, now_s))
-    return f"{view.state.look.sign} {view.state}", headline(view), _furthest(view), view.launcher, took
-
-
-def _elapsed_s(view: ClusterView, now_s: float) -> float:
-    return max(0.0, (view.ended_s or now_s) - view.started_s)
+    state = f"{view.state.look.sign} {view.state}"
+    return state, headline(view), _furthest(view), view.launcher, took_text(view, now_s)
 
 
 # ---- of runs of the history -----------------------------------------------------------------------------------------
