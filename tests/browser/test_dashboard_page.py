@@ -50,7 +50,7 @@ def test_a_row_changes_cell_by_cell(stage: Stage) -> None:
 def test_a_failed_node_shows_the_reason_below_its_row(stage: Stage) -> None:
     stage.change("worker:0", state="failed", detail="ValueError: <b>no</b>")
     expect(stage.page.locator("tr.tfos-detail")).to_have_text("ValueError: <b>no</b>")
-    expect(stage.page.locator(".tfos-tab", has_text="worker:0")).to_have_attribute("data-state", "failed")
+    expect(stage.page.locator(".tfos-tab", has_text="worker:0")).to_have_attribute("data-tone", "bad")
 
 
 def test_a_late_heartbeat_is_marked(stage: Stage) -> None:

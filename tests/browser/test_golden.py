@@ -18,19 +18,15 @@ pytestmark = pytest.mark.browser
 
 # Fonts and their edges differ between machines: parts that have moved, gone or changed their colour differ by more.
 LENGTH_MAY_DIFFER, AREA_MAY_DIFFER = 0.03, 0.02
-STYLE = resources.files("tfos_lab.notebook.display") / "static/summary.css"
+STYLES = resources.files("tfos_lab.notebook.display") / "static"
 PANEL_CSS = REPOSITORY / "extensions/jupyterlab/style/base.css"
-# What JupyterLab's light theme says, as far as the panel uses it.
-THEME = """:root { --jp-ui-font-color1: #212121; --jp-ui-font-color2: #616161; --jp-ui-font-color3: #9e9e9e;
---jp-layout-color1: #fff; --jp-layout-color2: #eee; --jp-border-color1: #bdbdbd; --jp-border-color2: #e0e0e0;
---jp-border-color3: #eee; --jp-brand-color1: #1976d2; --jp-success-color1: #388e3c; --jp-warn-color1: #f57c00;
---jp-error-color1: #d32f2f; --jp-ui-font-size1: 13px; --jp-code-font-family: monospace }"""
 
 
 @pytest.mark.parametrize("name", RUNS)
 def test_a_run_looks_as_it_did(chromium: Browser, name: str) -> None:
     page = chromium.new_page(viewport={"width": 300 if name == "panel" else 900, "height": 600})
-    style = THEME + PANEL_CSS.read_text() if name == "panel" else STYLE.read_text()
+    sheets = [STYLES / "dashboard.css", PANEL_CSS] if name == "panel" else [STYLES / "summary.css"]
+    style = "".join(sheet.read_text() for sheet in sheets)
     body = f'<div class="tfos-lab-panel">{html_of(name)}</div>' if name == "panel" else html_of(name)
     page.set_content(f"<style>body {{ margin: 8px; font: 13px sans-serif }} {style}</style><body>{body}")
     golden = GOLDEN / f"{name}.png"
@@ -38,8 +34,7 @@ def test_a_run_looks_as_it_did(chromium: Browser, name: str) -> None:
     path = golden if writes else ARTEFACTS / f"golden-{name}.png"
     page.locator("body > *").first.screenshot(path=path)
     expect(page.locator("script")).to_have_count(0)
-    # In light and in dark; the panel has its colours of JupyterLab, where `test_panel.py` looks at it.
-    for scheme in ("light", "dark") if name != "panel" else ():
+    for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         assert violations_in(page, ".tfos") == [], scheme
     page.close()

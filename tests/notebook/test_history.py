@@ -82,7 +82,7 @@ def test_history_is_a_table_with_a_line_for_each_run_the_newest_first(place, run
     html = html_of(shown)
     assert html.count('<th scope="row">') == 8
     assert html.count('<th scope="col"') == 11
-    assert 'aria-label="launch 0.10 s, reserve 0.10 s' in html
+    assert "launch 0.10 s, reserve 0.10 s" in html, "where a row unfolds"
 
 
 def test_tags_and_notes_are_in_the_history_and_find_runs(place, run, problem):

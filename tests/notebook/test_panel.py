@@ -37,20 +37,11 @@ def staged(profile=INPUT) -> FakeCluster:
     return cluster
 
 
-def test_those_in_trouble_are_named_or_counted_where_they_are_many():
-    cluster = FakeCluster(nodes=7)
-    for node in cluster.nodes[1:5]:
-        cluster.change(node, state="lost")
-    cluster.change(cluster.nodes[5], state="failed")
-    cluster.set_state("running")
-    assert "4 nodes lost; worker:4 failed" in words(live(cluster.view()))
-
-
 def test_a_thousand_nodes_take_no_thousand_rows():
     html = live(staged(dataclasses.replace(COMPUTE, nodes=1000)).view())
     assert len(html) < 60_000
-    assert "worker:1 hangs" in words(html), "the worst are listed"
-    assert "more are not listed here" in words(html)
+    assert "worker:1" in words(html), "the worst are listed"
+    assert "listed are the chief, and nodes that failed, hang or are slow" in words(html)
 
 
 def test_a_search_has_its_best_value():
@@ -59,16 +50,18 @@ def test_a_search_has_its_best_value():
     search = SearchFacts("val_loss", 0.25, "trial 0: lr=0.1")
     view = dataclasses.replace(view, of_runs=True, search=search, nodes=nodes, state="running")
     assert "best val_loss 0.25" in words(live(view))
+    many = tuple(dataclasses.replace(nodes[0], name=f"trial {place}", task_index=place) for place in range(100))
+    assert "36 more are not listed here" in words(live(dataclasses.replace(view, nodes=many)))
 
 
 @pytest.mark.parametrize(
     ("fields", "line", "note"),
     [
-        ({}, "✓", "mnist is done after 0.65 s (a/train.ipynb): loss 0.5"),
-        (failure(), "✗", "mnist failed after 0.65 s (a/train.ipynb): worker:0: ValueError: no such label: 11"),
-        ({"state": "stopped", "reason": "stopped by the user"}, "■",
+        ({}, "✓ done", "mnist is done after 0.65 s (a/train.ipynb): loss 0.5"),
+        (failure(), "✗ failed", "mnist failed after 0.65 s (a/train.ipynb): worker:0: ValueError: no such label: 11"),
+        ({"state": "stopped", "reason": "stopped by the user"}, "■ stopped",
          "mnist was stopped after 0.65 s (a/train.ipynb): stopped by the user"),
-        ({"state": "running", "ended_s": None}, "✗",
+        ({"state": "running", "ended_s": None}, "✗ lost",
          "mnist was lost after 0.65 s (a/train.ipynb): its kernel ended before it"),
     ],
     ids=["done", "failed", "stopped", "lost"],
@@ -76,7 +69,7 @@ def test_a_search_has_its_best_value():
 def test_an_ended_run_is_a_line_and_a_sentence(fields, line, note):
     one = ended(**fields)
     shown = words(ended_html([one], NOW_S))
-    assert f"<div> {line}" in shown
+    assert line in shown
     assert "Show the cell of mnist in a/train.ipynb" in shown
     assert end_note(one, NOW_S) == note
 

@@ -39,7 +39,7 @@ window.deliver = (message) => {
 window.show = (traits) => {
   const changed = Object.keys(traits).filter((name) => traits[name] !== window.traits[name]);
   Object.assign(window.traits, traits);
-  for (const name of changed) for (const handler of handlers[`change:${name}`] ?? []) handler();
+  if (changed.length) for (const handler of handlers["change"] ?? []) handler();
 };
 window.forget = dashboard.initialize({ model });
 window.leave = dashboard.render({ model, el: document.body });

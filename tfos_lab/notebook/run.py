@@ -26,7 +26,7 @@ from tfos_lab.notebook.display import Display, open_display
 from tfos_lab.notebook.display.kernel import current_kernel, takes_input
 from tfos_lab.notebook.display.tensorboard import show_tensorboard
 from tfos_lab.notebook.options import CellOptions, is_session
-from tfos_lab.notebook.start import STEP_S, UNSEEN_S, Task
+from tfos_lab.notebook.start import STEP_S, Task, begin_launch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,24 +57,21 @@ def run_cell(shell: Any, map_fun: FunctionType, options: CellOptions) -> Mapping
     """
     __tracebackhide__ = True
     try:
-        return _run(shell, map_fun, options)
+        require_free_name(shell, options)
+        session = find_session(shell, options)
+        feed = options.feed
+        data, splits = check_splits(
+            options.data, options.validation, session, columns=feed.columns, objects=feed.objects
+        )
+        options = dataclasses.replace(options, data=data, validation=splits)
+        cluster = make_cluster(map_fun, options.args, spark=session, config=options.cluster)
+        put_into(shell, cluster)
+        return run_cluster(cluster, map_fun, options)
     except ClusterInterrupted:
         raise
     except KeyboardInterrupt:
         # Before the cluster was made, or after its end; an interrupt in between stops the nodes first.
         raise ClusterInterrupted(options.cluster.name) from None
-
-
-def _run(shell: Any, map_fun: FunctionType, options: CellOptions) -> Mapping[str, object] | None:
-    __tracebackhide__ = True
-    require_free_name(shell, options)
-    session = find_session(shell, options)
-    feed = options.feed
-    data, splits = check_splits(options.data, options.validation, session, columns=feed.columns, objects=feed.objects)
-    options = dataclasses.replace(options, data=data, validation=splits)
-    cluster = make_cluster(map_fun, options.args, spark=session, config=options.cluster)
-    put_into(shell, cluster)
-    return run_cluster(cluster, map_fun, options)
 
 
 def run_cluster(
@@ -107,11 +104,8 @@ def run_cluster(
     """
     __tracebackhide__ = True
     rows = feed_rows or partial(_feed_data, options=options)
-    launch = Task(f"tfos-launch-cell-{cluster.id}", cluster.launch)
     try:
-        launch.start()
-        launch.wait(UNSEEN_S)
-        launch.raise_error()
+        launch = begin_launch(cluster)
         display = quiet or open_display(cluster, blocking=not options.background)
         if options.cluster.tensorboard and quiet is None:
             show_tensorboard(cluster)

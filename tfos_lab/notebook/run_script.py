@@ -142,17 +142,8 @@ def scripts() -> ScriptTable:
     return ScriptTable(script_runs())
 
 
-class ScriptTable(Sequence[ScriptRun]):
+class ScriptTable(list[ScriptRun]):
     """Script runs, shown as a table."""
-
-    def __init__(self, runs: Sequence[ScriptRun]) -> None:
-        self._runs = runs
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._runs[index]
-
-    def __len__(self) -> int:
-        return len(self._runs)
 
     def __repr__(self) -> str:
         return repr(self._table())
@@ -161,7 +152,7 @@ class ScriptTable(Sequence[ScriptRun]):
         return self._table()._repr_html_()
 
     def _table(self) -> PlainTable:
-        rows = [_row(run, time.time()) for run in self._runs]
+        rows = [_row(run, time.time()) for run in self]
         return PlainTable(_COLUMNS, rows, empty="no script yet: tfos_lab.run_script('train.py', nodes=[...])")
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # Short, so that ■ and the display react quickly.
 STEP_S = 0.05
 # An error within this time is raised without a display; a launch that takes longer is shown.
-UNSEEN_S = 0.15
+_UNSEEN_S = 0.15
 # For the last lines of a script's cluster, when Python exits.
 _LAST_LINES_S = 2.0
 
@@ -144,14 +144,20 @@ def bring_up(cluster: Cluster, *, show: bool | None = None) -> None:
     """Launch a cluster, and return when all its nodes run; show it from then on, if asked to."""
     __tracebackhide__ = True
     if is_shown(show=show):
-        launch = Task(f"tfos-launch-{cluster.id}", cluster.launch)
-        launch.start()
-        launch.wait(UNSEEN_S)
-        launch.raise_error()
-        launch.finish(_shown(cluster))
+        begin_launch(cluster).finish(_shown(cluster))
     else:
         cluster.launch()
     cluster.wait_until_running()
+
+
+def begin_launch(cluster: Cluster) -> Task:
+    """Begin to launch a cluster; an error that comes at once is raised here, before anything is shown."""
+    __tracebackhide__ = True
+    launch = Task(f"tfos-launch-{cluster.id}", cluster.launch)
+    launch.start()
+    launch.wait(_UNSEEN_S)
+    launch.raise_error()
+    return launch
 
 
 def _shown(cluster: Cluster) -> Display:

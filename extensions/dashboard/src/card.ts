@@ -22,9 +22,6 @@ const STACKS_PATIENCE_MS = 15_000;
 const OPEN_TENSORBOARD = "tfos-lab:open-tensorboard";
 
 const NO_ANSWER = "No answer from the kernel within 15 s: it may take no messages while the cell runs.";
-const UNSERVED =
-  "TensorBoard cannot be opened from here: this Jupyter server runs without tfos_lab's extension. Restart it; if that " +
-  "does not help, tfos-lab doctor says why.";
 
 export class Card {
   // Jupyter's one-letter shortcuts (and its arrow keys) must not act on the cell while focus is in here.
@@ -38,19 +35,17 @@ export class Card {
   private readonly tips: Tips;
   private readonly reason = element("div", { class: "tfos-reason", hidden: true });
   private readonly silence = element("div", { class: "tfos-silence", hidden: true });
-  private readonly unserved = element("div", { class: "tfos-unserved", role: "note", hidden: true }, UNSERVED);
   private readonly unanswered = element("div", { class: "tfos-notice", hidden: true }, NO_ANSWER);
   private readonly clock = setInterval(() => this.tick(), 1000);
   private waitsForStop: ReturnType<typeof setTimeout> | undefined;
   private waitsForStacks: ReturnType<typeof setTimeout> | undefined;
-  private hasAsked = false;
 
   constructor(
     private readonly store: Store,
     private readonly model: Model,
   ) {
     this.head = new Part(model, "head", element("div", { class: "tfos-top-line" }));
-    this.nodes = new Part(model, "nodes", element("div", { class: "tfos-nodes" }));
+    this.nodes = new Part(model, "nodes", element("div"));
     this.charts = new Part(model, "charts", element("div"));
     this.stacks = new Part(model, "stacks", element("div"));
     const course = new Part(model, "course", element("div"));
@@ -58,7 +53,7 @@ export class Card {
     this.others = [this.nodes, course, shown];
     this.tips = new Tips(this.charts.el, element("div", { class: "tfos-all-charts" }));
     this.logs = new Logs(store, model);
-    const top = [this.head.el, this.reason, this.silence, this.unserved, course.el];
+    const top = [this.head.el, this.reason, this.silence, course.el];
     const stacks = element("div", { class: "tfos-all-stacks" }, this.stacks.el, this.unanswered);
     this.el.append(element("div", { class: "tfos-top" }, ...top), this.nodes.el, stacks, this.tips.el, shown.el, this.logs.el);
     this.el.addEventListener("click", (event) => this.press(event));
@@ -67,8 +62,7 @@ export class Card {
 
   /** Shows the run as it is now; a lost one stays as it was. */
   update(): void {
-    const { lostReason, view } = this.store;
-    setAttribute(this.el, "data-state", view.state);
+    const { lostReason } = this.store;
     this.logs.update();
     if (!lostReason) {
       this.head.update();
@@ -106,27 +100,12 @@ export class Card {
     const address = serverUrl(`tfos-lab/tb/${encodeURIComponent(this.store.view.id)}/`);
     if (address && isDark()) address.searchParams.set("darkMode", "true");
     const tensorboard = this.head.el.querySelector("[data-do=tensorboard]");
-    if (tensorboard && address) {
-      setAttribute(tensorboard, "href", address.href);
-      void this.askOnce(address);
-    }
+    if (tensorboard && address) setAttribute(tensorboard, "href", address.href);
     const stop = this.head.el.querySelector<HTMLButtonElement>("[data-do=stop]");
     if (!stop || this.waitsForStop === undefined) return;
     stop.disabled = true;
     setText(stop, "Stopping…");
     setAttribute(stop, "aria-label", `Stopping… ${this.store.view.name}`);
-  }
-
-  /** Asks whether anything answers at TensorBoard's address: our extension redirects there, or says why not. */
-  private async askOnce(address: URL): Promise<void> {
-    if (this.hasAsked) return;
-    this.hasAsked = true;
-    try {
-      const answer = await fetch(address, { credentials: "same-origin", cache: "no-store", redirect: "manual" });
-      this.unserved.hidden = answer.type === "opaqueredirect" || answer.headers.has("X-Tfos-Lab");
-    } catch {
-      this.hasAsked = false; // the server is away: asked again with the next change
-    }
   }
 
   // ---- what is pressed ------------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ import { Card } from "./card";
 import { formatClock } from "./dom";
 import type { Bundle, Model, PageMessage } from "./model";
 import { watchKernel } from "./page";
-import { PARTS } from "./parts";
 import { keepPicture, lostPicture, replaceOutput } from "./picture";
 import { Store, type KeptChunk } from "./store";
 
@@ -20,8 +19,7 @@ function initialize({ model }: { model: Model }): () => void {
   const page = Math.random().toString(36).slice(2);
   let picture: { model: string; bundle: Bundle } | null = null;
 
-  const onView = () => store.setView(model.get("view"));
-  const onPart = () => store.onChange();
+  const onChange = () => store.setView(model.get("view"));
   const onMessage = (message: PageMessage) => {
     store.onMessage();
     switch (message?.kind) {
@@ -46,15 +44,13 @@ function initialize({ model }: { model: Model }): () => void {
   };
 
   const endWatch = watchKernel(model, onKernelLost);
-  model.on("change:view", onView);
-  for (const name of PARTS) model.on(`change:${name}`, onPart);
+  model.on("change", onChange);
   model.on("msg:custom", onMessage);
   stores.set(key, store);
   model.send({ kind: "hello", page });
   return () => {
     endWatch();
-    model.off("change:view", onView);
-    for (const name of PARTS) model.off(`change:${name}`, onPart);
+    model.off("change", onChange);
     model.off("msg:custom", onMessage);
     stores.delete(key);
   };

@@ -65,9 +65,9 @@ export interface Traits {
 export interface Model {
   get<Name extends keyof Traits>(name: Name): Traits[Name];
   send(message: KernelMessage): void;
-  on(name: `change:${keyof Traits}`, callback: () => void): void;
+  on(name: "change", callback: () => void): void;
   on(name: "msg:custom", callback: (message: PageMessage) => void): void;
-  off(name: `change:${keyof Traits}`, callback: () => void): void;
+  off(name: "change", callback: () => void): void;
   off(name: "msg:custom", callback: (message: PageMessage) => void): void;
   readonly widget_manager?: WidgetManager;
 }

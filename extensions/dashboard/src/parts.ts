@@ -3,8 +3,7 @@
 import type { Model } from "./model";
 import { morphInto } from "./morph";
 
-/** Their traits. */
-export const PARTS = ["head", "course", "nodes", "charts", "shown", "stacks", "tabs"] as const;
+type PartName = "head" | "course" | "nodes" | "charts" | "shown" | "stacks" | "tabs";
 
 /** One part, by the name of its trait. */
 export class Part {
@@ -12,7 +11,7 @@ export class Part {
 
   constructor(
     private readonly model: Model,
-    private readonly name: (typeof PARTS)[number],
+    private readonly name: PartName,
     readonly el: HTMLElement,
   ) {}
 
@@ -35,6 +34,7 @@ export class Part {
 export function asLost(card: Element): void {
   for (const state of card.querySelectorAll("[data-going]")) {
     state.setAttribute("data-state", "lost");
+    state.setAttribute("data-tone", "bad");
     state.removeAttribute("data-going");
     if (state.matches(".tfos-state")) state.textContent = "✗ lost";
   }

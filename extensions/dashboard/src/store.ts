@@ -42,6 +42,7 @@ export class Store {
 
   // ---- state ----------------------------------------------------------------------------------------------------------
 
+  /** The view has changed, or a part that Python draws. */
   setView(view: View): void {
     if (this.view.state === "lost") return;
     this.onMessage();
@@ -50,12 +51,6 @@ export class Store {
 
   show(view: View): void {
     this.view = view;
-    for (const listener of this.listeners) listener.changed();
-  }
-
-  /** A part that Python draws is another one. */
-  onChange(): void {
-    this.onMessage();
     for (const listener of this.listeners) listener.changed();
   }
 

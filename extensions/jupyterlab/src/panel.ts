@@ -18,7 +18,7 @@ export interface PanelActions {
 export class ClustersPanel extends Widget {
   private readonly problem = part("tfos-lab-panel-note tfos-lab-panel-problem");
   private readonly live = part("tfos-lab-live");
-  private readonly ended = part("tfos-lab-past");
+  private readonly ended = part("");
 
   constructor(
     private readonly model: ClustersModel,

@@ -8,15 +8,11 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import re
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 
-from tfos_lab.core.states import NodeState, RunState, Tone
-
 _numbers = itertools.count(1)
-_GROUP = re.compile(r'\[data-state="@([a-z-]+)"\]')
 
 
 @cache
@@ -35,26 +31,6 @@ def read_asset(name: str) -> str:
         raise FileNotFoundError(
             f"{path} has not been built. In a checkout run `make setup`; elsewhere install tfos_lab again."
         ) from None
-
-
-@cache
-def read_style_sheet(name: str) -> str:
-    """Return a style sheet of ``static/``, with its groups of states filled in.
-
-    ``[data-state="@bad"]`` stands for all states of that tone, and ``[data-state="@stop-requested"]`` for those of a
-    cluster that the user has stopped.
-    """
-    return _GROUP.sub(_selector, read_asset(name))
-
-
-def _selector(found: re.Match[str]) -> str:
-    every: list[NodeState | RunState] = [*NodeState, *RunState]
-    if found[1] == "stop-requested":
-        states = [state.value for state in RunState if state.stop_requested]
-    else:
-        states = list(dict.fromkeys(state.value for state in every if state.look.tone is Tone(found[1])))
-    selectors = (f'[data-state="{state}"]' for state in states)
-    return f":is({', '.join(selectors)})"
 
 
 def unique_id(kind: str) -> str:

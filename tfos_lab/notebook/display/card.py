@@ -18,10 +18,11 @@ from typing import Any, NamedTuple
 from tfos_lab.core.markup import Html, h, join
 from tfos_lab.core.paths import short_path
 from tfos_lab.core.plain_table import PlainTable
+from tfos_lab.core.states import Tone
 from tfos_lab.driver.state.events import ClusterView, FeedView, MetricsReported, NodeView
 from tfos_lab.driver.state.phases import Span, spans_of
 from tfos_lab.notebook.display import WatchedCluster, summary
-from tfos_lab.notebook.display.assets import inline_script, read_style_sheet, unique_id
+from tfos_lab.notebook.display.assets import inline_script, read_asset, unique_id
 from tfos_lab.notebook.display.charts import hue_at, render_charts
 from tfos_lab.notebook.display.columns import Column, node_columns, text_together
 from tfos_lab.notebook.display.error_messages import render_error
@@ -69,7 +70,7 @@ def traits(view: ClusterView, now_s: float, table: LiveTable, run_dir: str, log_
 def _tabs(nodes: Sequence[NodeView], log_of: Linker) -> Html:
     """Return what readers choose a log by: that of all nodes, or of one."""
     tabs = [
-        _tab(node.name, node.name, log_of(node.name), data_state=node.state, data_going=not node.state.ended)
+        _tab(node.name, node.name, log_of(node.name), data_tone=node.state.look.tone, data_going=not node.state.ended)
         for node in nodes
     ]
     return join(_tab("all", "All", None) if len(tabs) > 1 else None, *tabs)
@@ -151,13 +152,16 @@ def _progress(view: ClusterView) -> Html | None:
 
 def course(view: ClusterView, now_s: float, throughput: summary.Throughput | None = None) -> Html:
     """Return why the run ended, what there is to know of it, where its seconds went, and what was fed."""
+    return join(what_is_told(view), _timeline(view, now_s), _feeds(view, throughput))
+
+
+def what_is_told(view: ClusterView) -> Html:
+    """Return why the run ended, and what there is to know of it."""
     return join(
-        h("div", view.reason, cls="tfos-reason") if view.reason else None,
+        h("div", view.reason, cls="tfos-reason", data_tone=view.state.look.tone) if view.reason else None,
         *map(_note, view.notes),
         h("div", view.alarm, cls="tfos-alarm", role="alert") if view.alarm else None,
         _verdict(view),
-        _timeline(view, now_s),
-        _feeds(view, throughput),
     )
 
 
@@ -218,7 +222,7 @@ def _feed_progress(feed: FeedView) -> float | None:
 
 
 def _feed(line: str, part: float | None, shares: str = "", what: str = "feed") -> Html:
-    bar = None if part is None else render_bar(part, f"Progress of the {what}", "done" if part == 1 else "running")
+    bar = None if part is None else render_bar(part, f"Progress of the {what}", Tone.GOOD if part == 1 else Tone.BUSY)
     facts = join(" ", h("span", shares, cls="tfos-facts")) if shares else None
     return h("div", bar, h("span", line), facts, cls="tfos-feed")
 
@@ -285,7 +289,6 @@ def render_stacks(stacks: Sequence[NodeStacks], *, live: bool = False) -> Html:
                 h("pre", one.text, cls="tfos-log", tabindex=0),
                 cls="tfos-stacks",
                 data_key=f"{one.node} {one.time_s}" if live else one.node,
-                data_time=one.time_s,
                 open=live,
             )
             for one in stacks
@@ -403,8 +406,8 @@ def make_bundle(
     drawn = bands_of(reports) if is_banded else reports
     lines = BANDS if is_banded else sorted(view.places, key=view.places.__getitem__)
     parts = [
-        f"<style>{read_style_sheet('summary.css')}</style>",
-        f'<div class="tfos tfos-static" data-state="{view.state}">',
+        f"<style>{read_asset('summary.css')}</style>",
+        '<div class="tfos tfos-static">',
         head(view, now_s),
         _seen(view, asks=asks),
         course(shown, now_s),
@@ -438,4 +441,4 @@ def _error(text: str) -> str:
     if not text:
         return ""
     log = h("pre", html_text(render_log(text, _MAX_LINE_CHARS)), cls="tfos-log")
-    return h("details", h("summary", "Why it failed"), log, cls="tfos-tail", data_state="failed", open=True)
+    return h("details", h("summary", "Why it failed"), log, cls="tfos-tail", data_tone="bad", open=True)

@@ -385,7 +385,7 @@ class _Chart:
                     look = " ".join(["time"] * over_time + ["log"] * log)
                     by_step = self._has_steps and not over_time
                     svg = self._draw(few, smooth, by_step=by_step, log=log, plain=False, with_values=with_values)
-                    yield h("div", svg, cls="tfos-other-look", data_look=look, data_key=look, hidden=True)
+                    yield h("div", svg, data_look=look, data_key=look, hidden=True)
 
     def _draw(
         self,

@@ -37,7 +37,7 @@ from tfos_lab.core import cluster_records
 from tfos_lab.core.states import RunState
 from tfos_lab.driver.state.events import ClusterView, Event, LogText, ShownView
 from tfos_lab.notebook.display import Display, WatchedCluster
-from tfos_lab.notebook.display.assets import read_asset, read_style_sheet
+from tfos_lab.notebook.display.assets import read_asset
 from tfos_lab.notebook.display.card import (
     PICTURE_EVERY_S,
     NodeStacks,
@@ -199,7 +199,7 @@ class DashboardWidget(anywidget.AnyWidget):
     """What the front end draws: parts of the card as HTML, and ``view``; `Dashboard` owns it."""
 
     _esm = read_asset("dashboard.js")
-    _css = read_style_sheet("dashboard.css")
+    _css = read_asset("dashboard.css")
 
     head = traitlets.Unicode().tag(sync=True)
     course = traitlets.Unicode().tag(sync=True)

@@ -23,9 +23,9 @@ from tfos_lab.driver.runs.read import Runs
 from tfos_lab.driver.runs.run import Run
 from tfos_lab.errors import ConfigError
 from tfos_lab.notebook.display import summary
-from tfos_lab.notebook.display.assets import inline_script, read_style_sheet, unique_id
+from tfos_lab.notebook.display.assets import inline_script, read_asset, unique_id
 from tfos_lab.notebook.display.charts import LETTERS, draw_sample, hue_at, render_curves
-from tfos_lab.notebook.display.table import render_state
+from tfos_lab.notebook.display.table import render_state, table_box
 from tfos_lab.texts import format_count, format_metric, format_seconds
 
 # ---- texts -----------------------------------------------------------------------------------------------------------
@@ -35,7 +35,7 @@ _MAX_INPUTS = 4
 
 def style_sheets() -> str:
     """Return the style element of an output of the history."""
-    return f"<style>{read_style_sheet('summary.css')}{read_style_sheet('history.css')}</style>"
+    return f"<style>{read_asset('summary.css')}{read_asset('history.css')}</style>"
 
 
 def short_ids(runs: Iterable[Run]) -> dict[str, str]:
@@ -165,7 +165,7 @@ class HistoryTable:
             _Column("Run", self._name_text, self._name_html),
             _Column("When", self._when_text, self._when_html, rank=lambda run: run.started_s),
             _Column("Outcome", outcome_text, lambda run: render_state(run.state)),
-            _Column("Time", self._took_text, self._time_html, "numeric", rank=self._seconds),
+            _Column("Time", self._took_text, None, "numeric", rank=self._seconds),
             *(_metric_column(name) for name in common_metrics(self.runs, _MAX_METRICS)),
             _Column("Inputs", lambda run: inputs_text(run, varied), None, "wrapped", optional=True),
             _Column("Nodes", nodes_text, None, "numeric", optional=True),
@@ -194,13 +194,10 @@ class HistoryTable:
         return h("time", self._when_text(run), datetime=exact, title=exact)
 
     def _took_text(self, run: Run) -> str:
-        return summary.took_text_of(run, self._now_s)
+        return summary.took_text(run.view(), self._now_s)
 
     def _seconds(self, run: Run) -> float:
         return (run.ended_s or self._now_s) - run.started_s
-
-    def _time_html(self, run: Run) -> Html:
-        return join(self._took_text(run), _phase_bar(run))
 
     # ---- text -------------------------------------------------------------------------------------------------------
 
@@ -247,7 +244,7 @@ class HistoryTable:
         titles = (h("th", column.title, scope="col", cls=column.cls) for column in columns)
         bodies = (h("tbody", *self._rows(run, columns)) for run in self.runs)
         table = h("table", h("caption", self._caption()), h("thead", h("tr", *titles)), *bodies, cls="tfos-table")
-        return h("div", table, cls="tfos-table-box", tabindex=0, role="region", aria_label="Runs")
+        return table_box("Runs", table)
 
     def _rows(self, run: Run, columns: Sequence[_Column]) -> Iterator[Html]:
         first, *others = columns
@@ -278,19 +275,6 @@ def _metric_column(name: str) -> _Column:
 
 def _phases_text(run: Run) -> str:
     return ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in run.phases.items())
-
-
-def _phase_bar(run: Run) -> Html | None:
-    """Return a bar whose parts are the phases, with their seconds as its text."""
-    phases = run.phases
-    whole_s = sum(phases.values())
-    if whole_s <= 0:
-        return None
-    label = _phases_text(run)
-    parts = (
-        h("span", data_span=name, style=f"width:{100 * seconds / whole_s:.1f}%") for name, seconds in phases.items()
-    )
-    return h("div", *parts, cls="tfos-took", role="img", aria_label=label, title=label)
 
 
 # ---- runs beside one another -----------------------------------------------------------------------------------------
@@ -360,7 +344,7 @@ class Comparison:
         return summary.when_text(run.started_s, self._now_s)
 
     def _took(self, run: Run) -> str:
-        return summary.took_text_of(run, self._now_s)
+        return summary.took_text(run.view(), self._now_s)
 
     # ---- HTML -------------------------------------------------------------------------------------------------------
 
@@ -398,7 +382,7 @@ class Comparison:
             for name, cells in table.rows
         )
         drawn = h("table", h("caption", table.title), head, h("tbody", *rows), cls="tfos-table")
-        return h("div", drawn, cls="tfos-table-box", tabindex=0, role="region", aria_label=table.title)
+        return table_box(table.title, drawn)
 
     def _code(self) -> Iterator[Html]:
         """Yield how the code of each run differs from that of the first one."""

@@ -23,9 +23,6 @@ MAX_LINE_CHARS = 10_000
 # An escape sequence that has not ended after this many characters is garbage.
 _MAX_HELD_CHARS = 300
 
-# Text with any of these needs the terminal: control characters except tab and newline, and lone surrogates.
-_SPECIAL = re.compile("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
-
 _TOKEN = re.compile(
     "(?P<text>[^\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]+)"
     "|\x1b\\[(?P<sgr>[0-9;:]*)m"
@@ -61,39 +58,6 @@ class LineBuffer:
 
     def feed(self, text: str) -> list[Run]:
         """Add a piece of text; return the lines that it finished, each with its newline."""
-        if not self._held and self._is_unstyled and not _SPECIAL.search(text):
-            return self._feed_unstyled(text)
-        return self._feed_terminal(text)
-
-    @property
-    def open_line(self) -> list[Run]:
-        """The line that has not ended yet."""
-        return self._line.runs()
-
-    def flush(self) -> list[Run]:
-        """Return the open line as if it had ended, and reset the buffer."""
-        runs = self._line.runs()
-        self._style, self._line, self._rewound, self._held = AnsiStyle(), _Line(self._max_line_chars), False, ""
-        return [*runs, ("\n", "")] if runs else []
-
-    @property
-    def _is_unstyled(self) -> bool:
-        return not self._rewound and not self._style.classes
-
-    def _feed_unstyled(self, text: str) -> list[Run]:
-        head, newline, tail = text.rpartition("\n")
-        finished: list[Run] = []
-        if newline:
-            first, newline, rest = head.partition("\n")
-            self._line.add(first, "")
-            finished = self._finish_line()
-            if newline:
-                finished = merge_runs([*finished, (_bounded(rest, self._max_line_chars) + "\n", "")])
-        if tail:
-            self._line.add(tail, "")
-        return finished
-
-    def _feed_terminal(self, text: str) -> list[Run]:
         text = self._held + text
         unfinished = _UNFINISHED.search(text, max(0, len(text) - _MAX_HELD_CHARS))
         end = unfinished.start() if unfinished else len(text)
@@ -112,6 +76,17 @@ class LineBuffer:
                 case "control":
                     self._control(token.group())
         return merge_runs(finished)
+
+    @property
+    def open_line(self) -> list[Run]:
+        """The line that has not ended yet."""
+        return self._line.runs()
+
+    def flush(self) -> list[Run]:
+        """Return the open line as if it had ended, and reset the buffer."""
+        runs = self._line.runs()
+        self._style, self._line, self._rewound, self._held = AnsiStyle(), _Line(self._max_line_chars), False, ""
+        return [*runs, ("\n", "")] if runs else []
 
     def _write(self, text: str) -> None:
         if self._rewound:
@@ -176,15 +151,6 @@ class _Line:
     def runs(self) -> list[Run]:
         runs = [(text, classes) for text, classes in self._runs]
         return [*runs, (_cut_note(self._cut), "")] if self._cut else runs
-
-
-def _bounded(lines: str, max_chars: int) -> str:
-    if len(lines) <= max_chars:
-        return lines
-    return "\n".join(
-        line if len(line) <= max_chars else line[:max_chars] + _cut_note(len(line) - max_chars)
-        for line in lines.split("\n")
-    )
 
 
 def _cut_note(chars: int) -> str:

@@ -144,7 +144,7 @@ def _full(printed: Sequence[_Printed], *, named: bool) -> Html:
             h("span", one.by, cls="tfos-speaker", title=one.title) if named else None,
             h("pre", html_text(one.runs), cls="tfos-log"),
             cls=f"tfos-said {one.hue}",
-            data_state=one.node.state,
+            data_tone=one.node.state.look.tone,
         )
         for one in printed
     )
@@ -157,4 +157,4 @@ def _tail(one: _Printed) -> Html:
     link = join(" · ", h("a", whole, href=one.link)) if one.link and not one.whole else None
     summary = h("summary", h("span", one.by, title=one.title), " ", h("span", label, link, cls="tfos-facts"))
     log = h("pre", html_text(one.runs), cls="tfos-log")
-    return h("details", summary, log, cls="tfos-tail", data_state=one.node.state)
+    return h("details", summary, log, cls="tfos-tail", data_tone=one.node.state.look.tone)

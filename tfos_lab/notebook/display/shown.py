@@ -14,6 +14,7 @@ from tfos_lab.core import messages as m
 from tfos_lab.core.markup import Html, h, join
 from tfos_lab.driver.shown import Content, read_shown
 from tfos_lab.driver.state.events import ShownView
+from tfos_lab.notebook.display.table import table_box
 from tfos_lab.texts import format_bytes, format_count, format_metric
 
 # How much of a card may be drawings: in one that is sent again and again, and in one that stays.
@@ -137,7 +138,7 @@ def _matrix_row(label: str, counts: Sequence[float], labels: Sequence[str]) -> H
 
 def _box(name: str, *parts: Html, cls: str = "") -> Html:
     table = h("table", *parts, cls=f"tfos-table {cls}".strip())
-    return h("div", table, cls="tfos-table-box tfos-shown-table", role="region", aria_label=name, tabindex=0)
+    return table_box(name, table, "tfos-shown-table")
 
 
 def _text(cell: str | float | None) -> str:

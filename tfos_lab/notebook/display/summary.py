@@ -54,16 +54,12 @@ def headline(view: ClusterView) -> str:
     return f"{count}/{len(view.nodes)} nodes {word}{others}"
 
 
-def left_text(view: ClusterView) -> str:
-    """Return how long the rest of the training takes, or nothing."""
-    return "" if view.state.ended or view.seconds_left is None else format_left(view.seconds_left)
-
-
 def progress_text(view: ClusterView) -> str:
     """Return how much of the training is done while it goes on, such as ``"62 % · 3:10 left"``, or nothing."""
     if view.state.ended or view.progress is None:
         return ""
-    return " · ".join(part for part in (f"{view.progress * 100:.0f} %", left_text(view)) if part)
+    left = "" if view.seconds_left is None else f" · {format_left(view.seconds_left)}"
+    return f"{view.progress * 100:.0f} %{left}"
 
 
 def hangs(node: NodeView) -> bool:
@@ -116,7 +112,7 @@ def phase_line(view: ClusterView) -> str:
 
 def took_text(view: ClusterView, now_s: float) -> str:
     """Return how long the cluster has lived, in whole seconds while it does."""
-    seconds = _elapsed_s(view, now_s)
+    seconds = max(0.0, (view.ended_s or now_s) - view.started_s)
     return format_seconds(seconds) if view.state.ended else whole_seconds(seconds)
 
 
@@ -152,12 +148,8 @@ STATUS = ("state", "nodes", "progress", "on", "time")
 
 def status_row(view: ClusterView, now_s: float) -> tuple[str, ...]:
     """Return the texts of `STATUS`."""
-    took = format_seconds(_elapsed_s(view, now_s))
-    return f"{view.state.look.sign} {view.state}", headline(view), _furthest(view), view.launcher, took
-
-
-def _elapsed_s(view: ClusterView, now_s: float) -> float:
-    return max(0.0, (view.ended_s or now_s) - view.started_s)
+    state = f"{view.state.look.sign} {view.state}"
+    return state, headline(view), _furthest(view), view.launcher, took_text(view, now_s)
 
 
 # ---- of runs of the history -----------------------------------------------------------------------------------------
@@ -171,11 +163,6 @@ def when_text(time_s: float, now_s: float) -> str:
         return f"today {clock}"
     year = "" if moment.year == now.year else f" {moment.year}"
     return f"{moment.day} {moment:%b}{year} {clock}"
-
-
-def took_text_of(run: Run, now_s: float) -> str:
-    """Return how long the run took, or goes on."""
-    return format_seconds(max(0.0, (run.ended_s or now_s) - run.started_s))
 
 
 def error_text(run: Run) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tfos_lab.core.markup import Html, h, join
-from tfos_lab.core.states import NodeState, RunState
+from tfos_lab.core.states import NodeState, RunState, Tone
 from tfos_lab.driver.results import LEAST_TOGETHER
 from tfos_lab.driver.state.events import ClusterView, NodeView
 from tfos_lab.notebook.display import summary
@@ -66,9 +66,17 @@ class LiveTable:
         return _Drawing(replace(view, nodes=rows.nodes), view.places, self, now_s).table(rows)
 
 
-def render_table(view: ClusterView, places: Mapping[str, int]) -> Html:
-    """Return the table that a saved cell has; ``places`` has the numbers of the nodes' colours."""
-    return _Drawing(view, places, None, 0.0).table(Listed(view.nodes))
+def render_table(view: ClusterView, places: Mapping[str, int], more: str = "") -> Html:
+    """Return the table that a saved cell has; ``places`` has the numbers of the nodes' colours.
+
+    What is ``more`` than the nodes of the view stands below them.
+    """
+    return _Drawing(view, places, None, 0.0).table(Listed(view.nodes, more=more))
+
+
+def table_box(label: str, table: Html, more: str = "") -> Html:
+    """Return a table in a box that scrolls; ``more`` are classes of it."""
+    return h("div", table, cls=f"tfos-table-box {more}".strip(), role="region", aria_label=label, tabindex=0)
 
 
 def render_state(state: NodeState | RunState | Literal["hangs"]) -> Html:
@@ -77,16 +85,17 @@ def render_state(state: NodeState | RunState | Literal["hangs"]) -> Html:
         sign = h("span", summary.HANGS_SIGN, aria_hidden="true")
         return h("span", sign, " hangs", cls="tfos-state tfos-hung-mark", data_going=True)
     sign = h("span", state.look.sign, aria_hidden="true")
-    return h("span", sign, f" {state}", cls="tfos-state", data_state=state, data_going=not state.ended)
+    look = {"data_state": state, "data_tone": state.look.tone, "data_going": not state.ended}
+    return h("span", sign, f" {state}", cls="tfos-state", **look)
 
 
-def render_bar(part: float, label: str, state: str = "running") -> Html:
+def render_bar(part: float, label: str, tone: Tone = Tone.BUSY) -> Html:
     """Return a bar of which ``part``, 0 to 1, is full."""
     return h(
         "span",
         h("span", style=f"width:{part:.1%}"),
         cls="tfos-bar",
-        data_state=state,
+        data_tone=tone,
         role="progressbar",
         aria_label=label,
         aria_valuenow=round(part * 100),
@@ -116,7 +125,7 @@ class _Drawing:
         head, body = h("thead", h("tr", *titles)), h("tbody", *rows) if rows else None
         folded = [*self._bodies_together(), body, *(part for group in listed.groups for part in self._bodies_of(group))]
         table = h("table", caption, head, *folded, cls="tfos-table")
-        return h("div", table, cls="tfos-table-box", role="region", aria_label="Nodes", tabindex=0)
+        return table_box("Nodes", table)
 
     def _title(self, column: Column) -> Html:
         width = None
@@ -192,7 +201,7 @@ class _Drawing:
         facts = self._facts(node)
         cells = [self._cell(node, column, has_facts=bool(facts)) for column in self._columns]
         look = {"cls": f"tfos-hue{hue_at(place)}", "data_dash": dash_at(place)}
-        yield h("tr", *cells, self._heartbeat(node), **look, data_state=node.state, data_key=name)
+        yield h("tr", *cells, self._heartbeat(node), **look, data_key=name)
         if facts:
             cell = h("td", *facts, colspan=self._width)
             yield h("tr", cell, cls="tfos-more-row", hidden=True, data_key=f"{name} facts")
@@ -251,7 +260,7 @@ class _Drawing:
         part = progress(node, self._view.feeds) if column.key == self._bar else None
         if part is None or self._view.state.ended:
             return text
-        bar = render_bar(part, f"Progress of {node.name}", node.state)
+        bar = render_bar(part, f"Progress of {node.name}", node.state.look.tone)
         return h("span", bar, h("span", text), cls="tfos-progress")
 
     def _heartbeat(self, node: NodeView) -> Html | None:

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from jupyter_server.auth.decorator import authorized
@@ -163,21 +163,12 @@ def _path_of(session: dict[str, Any]) -> str:
 # ---- the runs of all kernels -----------------------------------------------------------------------------------------
 
 
-class _Found(NamedTuple):
-    """A record as it lies on the disk; the one that changed last is the greatest."""
-
-    changed_ns: int
-    size_bytes: int
-    run_dir: Path
-
-
 class RecordedRuns:
-    """Reads runs of all folders that it has been told of. Records that have not changed are not read again."""
+    """Reads runs of all folders that it has been told of."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._folders: set[Path] = set()
-        self._read: dict[Path, tuple[_Found, Run | None]] = {}
         self._ended: list[Run] = []
         self._seen: tuple[set[str], frozenset[Path]] | None = None
         self._due_s = 0.0
@@ -199,38 +190,21 @@ class RecordedRuns:
             return living, self._ended
 
     def _live(self) -> list[Run]:
-        runs = ((record.id, self._run_in(Path(record.run_dir))) for record in cluster_records.find_all())
-        living = [run for name, run in runs if run is not None and run.id == name and run.live]
+        runs = ((record.id, read_run(Path(record.run_dir))) for record in cluster_records.find_all())
+        living = [run for name, run in runs if isinstance(run, Run) and run.id == name and run.live]
         return sorted(living, key=lambda run: run.started_s)
 
     def _look_through(self) -> list[Run]:
         # Some of the newest may not have ended, or be no runs.
         newest = heapq.nlargest(2 * MAX_RUNS, _records_in(self._folders))
-        runs = [run for found in newest if (run := self._run_in(found.run_dir)) is not None and not run.live]
-        kept = {found.run_dir for found in newest}
-        self._read = {path: read for path, read in self._read.items() if path in kept}
+        runs = [run for _, run_dir in newest if isinstance(run := read_run(run_dir), Run) and not run.live]
         return heapq.nlargest(MAX_RUNS, runs, key=lambda run: run.ended_s or 0.0)
 
-    def _run_in(self, run_dir: Path) -> Run | None:
-        found = _find(run_dir)
-        if found is None:
-            return None
-        known, run = self._read.get(run_dir, (None, None))
-        if known != found:
-            read = read_run(run_dir)
-            run = read if isinstance(read, Run) else None
-            self._read[run_dir] = found, run
-        return run
 
-
-def _records_in(folders: Iterable[Path]) -> Iterator[_Found]:
+def _records_in(folders: Iterable[Path]) -> Iterator[tuple[int, Path]]:
+    """Yield when each record has changed, and its folder."""
     for folder in {folder.resolve() for folder in folders}:
         with contextlib.suppress(OSError):
-            yield from filter(None, map(_find, folder.iterdir()))
-
-
-def _find(run_dir: Path) -> _Found | None:
-    with contextlib.suppress(OSError):  # no run, or removed meanwhile
-        stat = RunDir(run_dir).record.stat()
-        return _Found(stat.st_mtime_ns, stat.st_size, run_dir)
-    return None
+            for run_dir in folder.iterdir():
+                with contextlib.suppress(OSError):  # no run, or removed meanwhile
+                    yield RunDir(run_dir).record.stat().st_mtime_ns, run_dir

@@ -37,6 +37,7 @@ async function showNow(box: HTMLElement, url: URL): Promise<number> {
   for (const state of box.closest(".tfos")?.querySelectorAll(".tfos-state[data-going]") ?? []) {
     state.removeAttribute("data-going");
     state.setAttribute("data-state", "unknown");
+    state.removeAttribute("data-tone");
     state.textContent = "○ unknown";
   }
   return 0;
