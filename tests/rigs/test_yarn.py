@@ -224,18 +224,6 @@ def test_nodes_are_in_containers_where_stop_ends_every_process_of_theirs_and_lea
     assert yarn_spark.range(10).count() == 10
 
 
-def test_nodes_are_in_containers_after_spark_has_replaced_the_parent_of_its_python_workers(run, yarn, yarn_spark):
-    run(wait_for_the_end).stop()
-    daemons = [each for each in yarn.container_processes() if "tfos_lab.spark_daemon" in each.cmdline()]
-    for daemon in daemons:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            daemon.terminate()  # as Spark does where a task is cancelled while its worker starts
-    assert yarn_spark.range(0, 40, 1, 8).mapInArrow(lambda batches: batches, "id long").count() == 40
-    cluster = run(wait_for_the_end)
-    assert {node.pid for node in cluster.nodes} <= {process.pid for process in yarn.container_processes()}
-    cluster.stop()
-
-
 # ---- HDFS ----------------------------------------------------------------------------------------------------------
 
 
@@ -270,30 +258,20 @@ def test_a_task_of_spark_s_own_reads_hdfs_with_tensorflow_after_one_line(yarn_sp
 # ---- containers -----------------------------------------------------------------------------------------------------
 
 
-def take_memory(args, ctx):
-    """Take more than a container has, on the chief, when a file is there."""
-    import time
-
-    count, go = args
-    while not go.exists():
-        time.sleep(0.05)
-    if ctx.is_chief:
-        held = np.ones(count, np.uint8)
-        time.sleep(PATIENCE_S)
-        assert held.all()
-    time.sleep(PATIENCE_S)
-
-
-def test_a_node_that_takes_more_memory_than_its_container_has_is_told_as_that_with_the_setting_that_helps(run):
-    with pytest.raises(NodeFailed) as failed:
-        run(take_memory, (6 << 30, Path("/")), cluster_size=2).wait()
-    assert failed.value.node == "chief:0"
-    assert re.search(r"physical memory limits. [\d.]+ GB of [\d.]+ GB physical memory used", failed.value.message)
-    assert "spark.executor.memoryOverhead" in failed.value.message
+def test_nodes_are_in_containers_after_spark_has_replaced_the_parent_of_its_python_workers(run, yarn, yarn_spark):
+    run(wait_for_the_end, env=QUICK_ENV).stop()
+    daemons = [each for each in yarn.container_processes() if "tfos_lab.spark_daemon" in each.cmdline()]
+    for daemon in daemons:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            daemon.terminate()  # as Spark does where a task is cancelled while its worker starts
+    assert yarn_spark.range(0, 40, 1, 8).mapInArrow(lambda batches: batches, "id long").count() == 40
+    cluster = run(wait_for_the_end, env=QUICK_ENV)
+    assert {node.pid for node in cluster.nodes} <= {process.pid for process in yarn.container_processes()}
+    cluster.stop()
 
 
 def test_a_killed_container_is_named_with_yarn_s_reason_and_yarn_brings_another(run, yarn):
-    cluster = run(wait_for_the_end)
+    cluster = run(wait_for_the_end, env=QUICK_ENV)
     victim = next(node for node in cluster.nodes if node.name == "worker:0")
     processes = [*whole_tree(victim.pid), psutil.Process(victim.pid).parent()]  # the last one is the fork server
     (executor,) = (
@@ -311,7 +289,7 @@ def test_a_killed_container_is_named_with_yarn_s_reason_and_yarn_brings_another(
     )
     assert "Exit status: 137" in caught.value.message
     assert have_ended(processes)
-    again = run(lambda: "again")
+    again = run(lambda: "again", env=QUICK_ENV)
     assert victim.executor not in {node.executor for node in again.nodes}
     assert {*again.wait(PATIENCE_S).values()} == {"again"}
 
@@ -350,7 +328,7 @@ def killed(yarn, yarn_spark, tmp_path_factory):
     env |= {"SPARK_CONF_DIR": str(folder), "TFOS_LAB_RUNS": str(folder / "runs")}
     del env["PYSPARK_PYTHON"]
     with running_clusters({"spark": yarn_spark}) as run:
-        cluster = run(wait_for_the_end)
+        cluster = run(wait_for_the_end, env=QUICK_ENV)
         cluster.wait_until_running()
         left = [
             *fork_servers_of(cluster),
@@ -395,15 +373,29 @@ def test_an_application_that_is_killed_is_named_and_the_next_run_does_not_move_t
     eventually(lambda: not_there(killed.left))
 
 
+def take_memory(go, ctx):
+    """Take more than a container has, on the chief, when a file is there."""
+    while not go.exists():
+        time.sleep(0.05)
+    if ctx.is_chief:
+        held = np.ones(6 << 30, np.uint8)
+        time.sleep(PATIENCE_S)
+        assert held.all()
+    time.sleep(PATIENCE_S)
+
+
 def test_without_the_setting_nodes_count_while_the_tasks_run_that_have_started_them(yarn, new_spark, tmp_path):
     place = place_on(yarn)
     assert place.conf.pop("spark.python.daemon.module") == "tfos_lab.spark_daemon"
     session = new_spark(place.master, conf=place.conf, env=place.env)
     with running_clusters({"spark": session}) as run:
-        cluster = run(take_memory, (6 << 30, tmp_path / "go"), cluster_size=2, env=QUICK_ENV)
+        cluster = run(take_memory, tmp_path / "go", cluster_size=2, env=QUICK_ENV)
         cluster.wait_until_running()
         inside = {process.pid for process in yarn.container_processes()}
         assert {node.pid for node in cluster.nodes} <= inside
         (tmp_path / "go").touch()
-        with pytest.raises(NodeFailed, match="physical memory limits"):
+        with pytest.raises(NodeFailed) as failed:
             cluster.wait()
+    assert failed.value.node == "chief:0"
+    assert re.search(r"physical memory limits. [\d.]+ GB of [\d.]+ GB physical memory used", failed.value.message)
+    assert "spark.executor.memoryOverhead" in failed.value.message
