@@ -52,8 +52,6 @@ class Ordinary:
         Why it is not as in one process, by Keras; "" stands for no reason, and exactness.
     short : bool
         Whether the short legs of ``make matrix`` train it.
-    long : bool
-        Whether only the whole legs train it: nothing of ours looks at what makes it different from others.
     """
 
     name: str
@@ -77,7 +75,6 @@ class Ordinary:
     by_chance: bool = False
     not_exact: Mapping[str, str] = field(default_factory=dict)
     short: bool = False
-    long: bool = False
 
 
 ORDINARY: dict[str, Ordinary] = {}

@@ -80,11 +80,7 @@ def string_lookup(keras):
 
 
 @ordinary(
-    "text: `TextVectorization`, embedding, LSTM",
-    features=["text"],
-    label="y",
-    change=lambda x, y, w: (column(x), y, w),
-    long=True,
+    "text: `TextVectorization`, embedding, LSTM", features=["text"], label="y", change=lambda x, y, w: (column(x), y, w)
 )
 def text_lstm(keras):
     text = keras.Input((1,), name="text", dtype="string")
@@ -105,7 +101,7 @@ def embeddings(keras):
     return classifier(keras, layers, (8,))
 
 
-@ordinary("attention between tokens", features=["tokens"], label="z", long=True)
+@ordinary("attention between tokens", features=["tokens"], label="z")
 def attention(keras):
     tokens = keras.Input((8,))
     embedded = keras.layers.Embedding(VOCABULARY, 8)(tokens)
@@ -131,7 +127,6 @@ def transformer(keras):
     label="k",
     change=lambda x, y, w: (pixels(x), y, w),
     short=True,
-    long=True,
 )
 def convolutions(keras):
     layers = keras.layers
@@ -145,7 +140,7 @@ def pixels(x):
     return tf.reshape(tf.cast(tf.io.decode_raw(x, tf.uint8), tf.float32) / 255.0, (-1, 8, 8, 1))
 
 
-@ordinary("a series of numbers, GRU", features=["series"], label="z", long=True)
+@ordinary("a series of numbers, GRU", features=["series"], label="z")
 def gru(keras):
     return one_output(keras, [keras.layers.Reshape((4, 3)), keras.layers.GRU(6)], (12,))
 
@@ -167,7 +162,7 @@ def plain_batch_normalization(keras):
     return one_output(keras, layers)
 
 
-@ordinary("L2 on weights", label="z", long=True)
+@ordinary("L2 on weights", label="z")
 def l2(keras):
     penalty = keras.regularizers.L2(0.01)
     return one_output(keras, [keras.layers.Dense(8, activation="tanh", kernel_regularizer=penalty)])
@@ -179,7 +174,7 @@ def activity_regularizer(keras):
     return one_output(keras, [keras.layers.Dense(8, activation="tanh", activity_regularizer=penalty)])
 
 
-@ordinary("mixed precision, bfloat16", label="z", tolerance=1e-2, long=True)
+@ordinary("mixed precision, bfloat16", label="z", tolerance=1e-2)
 def bfloat16(keras):
     return in_precision(keras, "mixed_bfloat16", lambda: plain(keras, keras.optimizers.Adam(0.01)))
 
@@ -202,9 +197,7 @@ def in_precision(keras, policy, build):
 kind("Inputs, outputs, steps of your own")
 
 
-@ordinary(
-    "inputs as a tuple", features=["a", "b"], label="z", change=lambda x, y, w: ((x["a"], x["b"]), y, w), long=True
-)
+@ordinary("inputs as a tuple", features=["a", "b"], label="z", change=lambda x, y, w: ((x["a"], x["b"]), y, w))
 def tuple_of_inputs(keras):
     inputs = [keras.Input((1,)), keras.Input((1,))]
     hidden = keras.layers.Dense(6, activation="tanh")(keras.layers.Concatenate()(inputs))
@@ -247,7 +240,7 @@ def weighted_outputs(keras):
     return compiled(model, loss=losses, weighted_metrics={"price": ["mae"], "sold": ["accuracy"]})
 
 
-@ordinary('an autoencoder, `label="x"`', label="x", long=True)
+@ordinary('an autoencoder, `label="x"`', label="x")
 def autoencoder(keras):
     layers = keras.layers
     return compiled(keras.Sequential([keras.Input((6,)), layers.Dense(3, activation="tanh"), layers.Dense(6)]))
@@ -272,7 +265,7 @@ def own_step(keras):
     return compiled(Stepping(inputs, keras.layers.Dense(1)(hidden)), metrics=["mae"])
 
 
-@ordinary("a model as a class, `add_loss` of weights", label="z", long=True)
+@ordinary("a model as a class, `add_loss` of weights", label="z")
 def own_class(keras):
     import tensorflow as tf
 
@@ -357,7 +350,7 @@ def auc(keras):
     return binary(keras, metrics=[metrics.AUC(name="auc"), metrics.Precision(name="p"), metrics.Recall(name="r")])
 
 
-@ordinary("R²", label="z", long=True)
+@ordinary("R²", label="z")
 def r2(keras):
     return plain(keras, keras.optimizers.Adam(0.01), metrics=[keras.metrics.R2Score(name="r2")])
 
@@ -374,7 +367,7 @@ def one_hot(y):
     return tf.one_hot(y, CLASSES)
 
 
-@ordinary("accuracy among the first k, mean IoU", label="k", long=True)
+@ordinary("accuracy among the first k, mean IoU", label="k")
 def top_k(keras):
     metrics = keras.metrics
     seen = [
@@ -420,7 +413,7 @@ def steps_per_epoch(keras):
     return plain(keras, keras.optimizers.Adam(0.01), metrics=["mae"])
 
 
-@ordinary("`initial_epoch`", label="z", fit={"initial_epoch": 1}, long=True)
+@ordinary("`initial_epoch`", label="z", fit={"initial_epoch": 1})
 def initial_epoch(keras):
     return plain(keras, keras.optimizers.Adam(0.01))
 
@@ -435,53 +428,53 @@ def adam_with_ema(keras):
     return plain(keras, keras.optimizers.Adam(schedule, use_ema=True, ema_momentum=0.9))
 
 
-@ordinary("`ema_overwrite_frequency`", label="z", long=True)
+@ordinary("`ema_overwrite_frequency`", label="z")
 def ema_overwrites(keras):
     return plain(keras, keras.optimizers.Adam(0.01, use_ema=True, ema_momentum=0.9, ema_overwrite_frequency=5))
 
 
-@ordinary("SGD with momentum and weight decay", label="z", long=True)
+@ordinary("SGD with momentum and weight decay", label="z")
 def weight_decay(keras):
     return plain(keras, keras.optimizers.SGD(0.05, momentum=0.9, nesterov=True, weight_decay=0.01))
 
 
-@ordinary("AdamW", label="z", long=True)
+@ordinary("AdamW", label="z")
 def adamw(keras):
     return plain(keras, keras.optimizers.AdamW(0.01))
 
 
-@ordinary("RMSprop", label="z", long=True)
+@ordinary("RMSprop", label="z")
 def rmsprop(keras):
     return plain(keras, keras.optimizers.RMSprop(0.01, momentum=0.5, centered=True))
 
 
-@ordinary("Ftrl", label="z", long=True)
+@ordinary("Ftrl", label="z")
 def ftrl(keras):
     return plain(keras, keras.optimizers.Ftrl(0.05, l1_regularization_strength=0.001))
 
 
-@ordinary("Lion", label="z", long=True)
+@ordinary("Lion", label="z")
 def lion(keras):
     return plain(keras, keras.optimizers.Lion(0.005))
 
 
-@ordinary("Adafactor", label="z", long=True)
+@ordinary("Adafactor", label="z")
 def adafactor(keras):
     return plain(keras, keras.optimizers.Adafactor(0.02))
 
 
-@ordinary("Muon", label="z", keras=(KERAS,), needs="optimizers.Muon", since=(3, 13), long=True)
+@ordinary("Muon", label="z", keras=(KERAS,), needs="optimizers.Muon", since=(3, 13))
 def muon(keras):
     return plain(keras, keras.optimizers.Muon(0.01))
 
 
-@ordinary("the loss scaled by `LossScaleOptimizer`", label="z", long=True)
+@ordinary("the loss scaled by `LossScaleOptimizer`", label="z")
 def loss_scale(keras):
     from_where = keras.optimizers if hasattr(keras.optimizers, "LossScaleOptimizer") else keras.mixed_precision
     return plain(keras, from_where.LossScaleOptimizer(keras.optimizers.Adam(0.01)))
 
 
-@ordinary("`clipnorm`", label="z", long=True)
+@ordinary("`clipnorm`", label="z")
 def clipnorm(keras):
     return plain(keras, keras.optimizers.SGD(0.1, clipnorm=0.1))
 
@@ -491,7 +484,7 @@ def global_clipnorm(keras):
     return plain(keras, keras.optimizers.SGD(0.1, global_clipnorm=0.1))
 
 
-@ordinary("`clipvalue`", label="z", long=True)
+@ordinary("`clipvalue`", label="z")
 def clipvalue(keras):
     return plain(keras, keras.optimizers.SGD(0.1, clipvalue=0.02))
 

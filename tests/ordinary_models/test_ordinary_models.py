@@ -23,9 +23,8 @@ OF_TF_KERAS = {
 
 
 def chosen(keras):
-    """Return many models of Keras 3, and some of tf_keras; ``make matrix`` trains all, with both."""
-    is_chosen = {KERAS: lambda one: not one.long, TF_KERAS: lambda one: one.name in OF_TF_KERAS}[keras]
-    return [one for one in ORDINARY.values() if keras in one.keras and is_chosen(one)]
+    """Return all models of Keras 3, and some of tf_keras; the others are trained by ``make matrix LEG=tf_keras``."""
+    return [one for one in ORDINARY.values() if keras in one.keras and (keras == KERAS or one.name in OF_TF_KERAS)]
 
 
 @pytest.fixture(scope="module")
