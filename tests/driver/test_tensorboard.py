@@ -236,9 +236,11 @@ def test_its_pages_are_sandboxed_and_nothing_tells_the_token(run, tmp_path, monk
     assert url.split("/")[3] not in caplog.text
 
 
-def test_a_kernel_of_a_server_with_our_extension_gives_its_address_there(run, monkeypatch):
+def test_a_kernel_links_to_the_server_where_that_has_our_extension(run, monkeypatch):
     monkeypatch.setenv("JPY_PARENT_PID", str(os.getpid()))
     monkeypatch.setenv("JUPYTERHUB_SERVICE_PREFIX", "/user/alice/")
-    cluster_records.announce_server()
     cluster = run(lambda: 1, tensorboard=True)
+    assert not cluster.view().tensorboard, "the card has no link that would lead nowhere"
+    cluster_records.announce_server()
+    assert cluster.view().tensorboard
     assert cluster.tensorboard_url == f"/user/alice/tfos-lab/tb/{cluster.id}/"

@@ -55,8 +55,8 @@ class Publisher:
 
     @property
     def shows_tensorboard(self) -> bool:
-        """Whether the run has a TensorBoard that other processes can find."""
-        return self._tensorboard is not None and self._is_published
+        """Whether the kernel's Jupyter server shows the run's TensorBoard."""
+        return self._tensorboard is not None and self._server_url() != ""
 
     @property
     def tensorboard_socket(self) -> str | None:
