@@ -37,6 +37,7 @@ test: setup  ## the core, without cluster, browser or root, in some minutes; or 
 test-all: test test-rest  ## all tests: ML stages, scoring, compat, standalone, Connect, YARN, stores, browser, notebooks, examples, hosts, soak, too
 
 test-rest: test-tools
+	@$(PYTHON) -m tests.support.class_archive
 	$(PYTEST) -m full $(TOGETHER)
 
 tutorials: test-tools  ## the tests of all tutorials, each of them locally and on a cluster: some minutes
