@@ -270,6 +270,29 @@ def test_nodes_are_in_containers_after_spark_has_replaced_the_parent_of_its_pyth
     cluster.stop()
 
 
+def take_memory(go, ctx):
+    """Take more than a container has, on the chief, when a file is there."""
+    while not go.exists():
+        time.sleep(0.05)
+    if ctx.is_chief:
+        held = np.ones(6 << 30, np.uint8)
+        time.sleep(PATIENCE_S)
+        assert held.all()
+    time.sleep(PATIENCE_S)
+
+
+def test_a_node_that_takes_more_memory_than_its_container_has_is_told_as_that_with_the_setting_that_helps(run):
+    with pytest.raises(NodeFailed) as failed:
+        run(take_memory, Path("/"), cluster_size=2, env=QUICK_ENV).wait()
+    assert_told_as_memory(failed.value)
+
+
+def assert_told_as_memory(failure):
+    assert failure.node == "chief:0"
+    assert re.search(r"physical memory limits. [\d.]+ GB of [\d.]+ GB physical memory used", failure.message)
+    assert "spark.executor.memoryOverhead" in failure.message
+
+
 def test_a_killed_container_is_named_with_yarn_s_reason_and_yarn_brings_another(run, yarn):
     cluster = run(wait_for_the_end, env=QUICK_ENV)
     victim = next(node for node in cluster.nodes if node.name == "worker:0")
@@ -373,17 +396,6 @@ def test_an_application_that_is_killed_is_named_and_the_next_run_does_not_move_t
     eventually(lambda: not_there(killed.left))
 
 
-def take_memory(go, ctx):
-    """Take more than a container has, on the chief, when a file is there."""
-    while not go.exists():
-        time.sleep(0.05)
-    if ctx.is_chief:
-        held = np.ones(6 << 30, np.uint8)
-        time.sleep(PATIENCE_S)
-        assert held.all()
-    time.sleep(PATIENCE_S)
-
-
 def test_without_the_setting_nodes_count_while_the_tasks_run_that_have_started_them(yarn, new_spark, tmp_path):
     place = place_on(yarn)
     assert place.conf.pop("spark.python.daemon.module") == "tfos_lab.spark_daemon"
@@ -396,6 +408,4 @@ def test_without_the_setting_nodes_count_while_the_tasks_run_that_have_started_t
         (tmp_path / "go").touch()
         with pytest.raises(NodeFailed) as failed:
             cluster.wait()
-    assert failed.value.node == "chief:0"
-    assert re.search(r"physical memory limits. [\d.]+ GB of [\d.]+ GB physical memory used", failed.value.message)
-    assert "spark.executor.memoryOverhead" in failed.value.message
+    assert_told_as_memory(failed.value)
