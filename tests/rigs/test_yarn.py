@@ -124,7 +124,7 @@ def test_the_view_shows_on_which_host_and_executor_each_node_ran(survey):
     assert [(node.name, node.host, node.state) for node in survey.cluster.nodes] == [
         (node, socket.gethostname(), "done") for node in NODES
     ]
-    assert sorted(node.executor for node in survey.cluster.nodes) == ["1", "2"]
+    assert len({node.executor for node in survey.cluster.nodes if node.executor.isdecimal()}) == len(NODES)
     assert {result["host"] for result in survey.results.values()} == {socket.gethostname()}
 
 

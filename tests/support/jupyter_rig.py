@@ -16,6 +16,7 @@ import re
 import secrets
 import shutil
 import sys
+import tempfile
 import urllib.request
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -111,13 +112,15 @@ class JupyterRig:
         self._base_url = base_url
         self._python = str(python or sys.executable)
         _write_settings(folder / "settings")
+        self._ours = ExitStack()
+        # A short path, as addresses of sockets have at most 107 characters.
+        self._sockets = self._ours.enter_context(tempfile.TemporaryDirectory(prefix="tfos-"))
         self._server = Daemon("jupyter lab", self._command(), log=folder / "lab.log", env=self._environment(env or {}))
         try:
             self.url = self._wait_for_url()
-            self._ours = ExitStack()
             self._browser = browser or self._ours.enter_context(running_chromium())
         except BaseException:
-            self._server.stop()
+            self.close()
             raise
 
     def open_notebook(self, name: str, cells: Cells = (), *, width: int = 1100, height: int = 900) -> Notebook:
@@ -189,6 +192,9 @@ class JupyterRig:
             f"--IdentityProvider.token={self.token}",
             f"--ServerApp.base_url={self._base_url}",
             f"--ServerApp.root_dir={self.notebooks}",
+            # Not by TCP: the server goes on to connect to kernels that have ended, and a task of Spark's that listens
+            # at such a port by then ends with its executor when it hears from a stranger.
+            *("--KernelManager.transport=ipc", f"--KernelManager.ip={self._sockets}/kernel"),
         ]
 
     def _environment(self, extra: Mapping[str, str]) -> dict[str, str]:
