@@ -29,6 +29,8 @@ _MEASURE = "--measure"
 def main() -> int:
     """Print the median of each number for the other checkout and for this one, and their ratio."""
     other, this = Path(sys.argv[1]).resolve(), Path(__file__).resolve().parent.parent
+    if not (other / "tfos_lab").is_dir():
+        sys.exit(f"{other} is no checkout of tfos_lab: this one would be measured twice")
     measured: dict[Path, list[dict[str, float]]] = {other: [], this: []}
     for _ in range(_ROUNDS):
         for checkout, rounds in measured.items():
