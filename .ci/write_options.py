@@ -1,4 +1,4 @@
-"""Writes the tables of options and commands into docs/options.md: what stands below its first two headings.
+"""Writes the tables of options and commands into docs/options.md: its first two chapters.
 
 With ``--check``, it only looks whether they are in step.
 """

@@ -145,7 +145,7 @@ def test_an_opened_run_looks_as_its_cell_did_and_tells_more(place, run, problem,
     assert [one.name for one in run("%tfos history m*").runs] == ["mnist"] * 5
     assert problem("%tfos history nope") == "there is no run 'nope'; there are mnist, search, titanic"
     assert problem("%tfos history last=ten") == "last=ten: a whole number, or all, is needed"
-    usage = "the command is %tfos history [A [B ...]] [last=N|all] [folder=PATH]"
+    usage = "the command is %tfos history [last=N|all] [folder=PATH] or %tfos history A or %tfos history A B ..."
     assert problem("%tfos history keep=1") == f"keep=1: {usage}"
     monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "none"))
     assert problem("%tfos export run.html") == "there is nothing to export: no run has been recorded here"

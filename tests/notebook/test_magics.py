@@ -62,7 +62,7 @@ def test_a_version_that_cannot_work_is_one_sentence_when_loading_and_when_runnin
         ("cluster_size=4", "options belong to a cell: write %%tfos cluster_size=4 and the code below it"),
         ("tensorboard=true", "options belong to a cell: write %%tfos tensorboard=true and the code below it"),
         ("doctor now", "too many arguments: the command is %tfos doctor"),
-        ("warm start", "'start': the command is %tfos warm [stop]"),
+        ("warm start", "'start': the command is %tfos warm or %tfos warm stop"),
         ("export", "name the file to write: %tfos export FILE.py"),
         ("export x.py", "there is nothing to export: run a %%tfos cell first"),
         ("logs 'a", "%tfos logs 'a: No closing quotation"),

@@ -50,7 +50,7 @@ _FIRST_WORD = re.compile(r"\s*(\S*)")
 
 Arguments = Sequence[str]
 
-#: What follows ``%tfos``, and what it does: for the magic's help, and `docs/options.md`.
+#: What follows ``%tfos``, and what it does: for the help, the document and what is refused.
 FORMS: Mapping[str, str] = {
     "": "list the clusters of this notebook",
     "start [option=value ...]": (
@@ -171,9 +171,14 @@ class Commands:
         return f"%tfos has no command {name!r}; {suggest(name, self._commands)}"
 
 
-def _expect(arguments: Arguments, usage: str, *, at_most: int) -> None:
+def _usage(command: str) -> str:
+    """Return how a command is written, such as ``"%tfos warm or %tfos warm stop"``."""
+    return " or ".join(f"%tfos {form}" for form in FORMS if form.partition(" ")[0] == command)
+
+
+def _expect(arguments: Arguments, command: str, *, at_most: int) -> None:
     if len(arguments) > at_most:
-        raise ConfigError([f"too many arguments: the command is %tfos {usage}"])
+        raise ConfigError([f"too many arguments: the command is {_usage(command)}"])
 
 
 def _options_of_clusters() -> list[str]:
@@ -197,7 +202,7 @@ class StatusTable(PlainTable):
 
 
 def _stop(arguments: Arguments) -> StatusTable:
-    _expect(arguments, "stop [name|all]", at_most=1)
+    _expect(arguments, "stop", at_most=1)
     running = _running()
     if arguments and arguments[0] != "all":
         chosen = [cluster for cluster in running if cluster.name == arguments[0]]
@@ -213,7 +218,7 @@ def _stop(arguments: Arguments) -> StatusTable:
 
 
 def _logs(arguments: Arguments) -> None:
-    _expect(arguments, "logs [name] [node]", at_most=2)
+    _expect(arguments, "logs", at_most=2)
     known = clusters()
     shown: Cluster | Run
     if arguments and arguments[0] not in _names(known) and (old := _find_run(arguments[0])):
@@ -232,7 +237,7 @@ def _logs(arguments: Arguments) -> None:
 
 
 def _tensorboard(arguments: Arguments) -> TensorBoardView:
-    _expect(arguments, "tensorboard [name|folder]", at_most=1)
+    _expect(arguments, "tensorboard", at_most=1)
     found = [cluster for cluster in clusters() if not arguments or cluster.name == arguments[0]]
     if found:
         return view_cluster(found[-1])
@@ -282,11 +287,11 @@ def _cluster_and_node(arguments: Arguments, known: Sequence[Cluster]) -> tuple[C
     return cluster, "".join(rest)
 
 
-def _running_and_node(arguments: Arguments, usage: str) -> tuple[Cluster, str | None]:
-    _expect(arguments, usage, at_most=2)
+def _running_and_node(arguments: Arguments, command: str) -> tuple[Cluster, str | None]:
+    _expect(arguments, command, at_most=2)
     running = _running()
     if not running:
-        raise ConfigError([f"no cluster is running: %tfos {usage} is about nodes that work"])
+        raise ConfigError([f"no cluster is running: {_usage(command)} is about nodes that work"])
     cluster, node = _cluster_and_node(arguments, running)
     return cluster, node or None
 
@@ -302,7 +307,7 @@ def _names_and_nodes(finished: Arguments, known: Sequence[Cluster]) -> Iterable[
 
 def _stacks(arguments: Arguments) -> None:
     """Print the stacks of a node, or of all, with what is known of each."""
-    cluster, node = _running_and_node(arguments, "stacks [cluster] [node]")
+    cluster, node = _running_and_node(arguments, "stacks")
     hung = {view.name: view.hung for view in cluster.nodes}
     for name, text in cluster.stacks(node, timeout=_STACKS_TIMEOUT_S).items():
         indented = "\n".join(f"  {line}" if line else "" for line in text.splitlines())
@@ -311,7 +316,6 @@ def _stacks(arguments: Arguments) -> None:
 
 def _profile(arguments: Arguments) -> Profile:
     """Return what a node, the chief by default, spends its time on: a flame graph, and a trace for TensorBoard."""
-    usage = "profile [cluster] [node] [seconds] [trace]"
     seconds, trace = _PROFILE_S, None
     if arguments and arguments[-1] == "trace":
         *arguments, _ = arguments
@@ -321,8 +325,8 @@ def _profile(arguments: Arguments) -> Profile:
         seconds = given
     if not 0 < seconds <= _LONGEST_PROFILE_S:
         most = f"{_LONGEST_PROFILE_S:g}"
-        raise ConfigError([f"%tfos {usage}: {seconds:g} seconds; give more than 0 and at most {most}"])
-    cluster, node = _running_and_node(arguments, usage)
+        raise ConfigError([f"{_usage('profile')}: {seconds:g} seconds; give more than 0 and at most {most}"])
+    cluster, node = _running_and_node(arguments, "profile")
     return cluster.profile(node, seconds, trace=trace)
 
 
@@ -358,8 +362,7 @@ def show_history(arguments: Arguments) -> HistoryTable | RunPage | Comparison:
         elif key in ("last", "folder") and value:
             given[key] = value
         else:
-            usage = "history [A [B ...]] [last=N|all] [folder=PATH]"
-            raise ConfigError([f"{argument}: the command is %tfos {usage}"])
+            raise ConfigError([f"{argument}: the command is {_usage('history')}"])
     if given["last"] != "all" and not given["last"].isdecimal():
         raise ConfigError([f"last={given['last']}: a whole number, or all, is needed"])
     names, folder = name_place(names, given.get("folder"))
@@ -393,7 +396,7 @@ def _export(arguments: Arguments, cells: NotebookCells) -> None:
         raise ConfigError(["name the file to write: %tfos export FILE.py, or FILE.html for a run as a page to send"])
     target, *names = arguments
     if target.endswith(".html"):
-        _expect(names, "export FILE.html [name]", at_most=1)
+        _expect(names, "export", at_most=1)
         found = read_runs()
         if not names and not found.runs:
             raise ConfigError(["there is nothing to export: no run has been recorded here"])
@@ -413,13 +416,12 @@ def _export(arguments: Arguments, cells: NotebookCells) -> None:
 
 
 def _warm(arguments: Arguments) -> None:
-    usage = "warm [stop]"
-    _expect(arguments, usage, at_most=1)
+    _expect(arguments, "warm", at_most=1)
     if list(arguments) == ["stop"]:
         print(end_warm_servers())  # noqa: T201
         return
     if arguments:
-        raise ConfigError([f"{arguments[0]!r}: the command is %tfos {usage}"])
+        raise ConfigError([f"{arguments[0]!r}: the command is {_usage('warm')}"])
     print(f"warming on {warm()}: the next cell there starts at once")  # noqa: T201
     if outlives_kernels() and (servers := warm_servers()):
         print(describe(servers))  # noqa: T201
