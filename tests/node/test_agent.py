@@ -23,6 +23,7 @@ from tfos_lab.core import messages as m
 from tfos_lab.core.listener import Listener
 from tfos_lab.core.payload import pack
 from tfos_lab.node.driver_link import HUNG, how_ended
+from tfos_lab.node.forkserver.client import ForkServerSpec
 
 
 def run_forever():
@@ -105,6 +106,16 @@ def test_stop_before_the_start_ends_a_node_that_never_ran(launch):
     node.send(start_for(run_forever))
     assert node.beats()
     assert not node.all(m.Progressed)
+
+
+def test_a_child_waits_while_other_nodes_reserve_and_ends_with_its_agent(launch):
+    spec = {"extra_env": {**QUICK_ENV, "TFOS_TEST": "a fork server with no other children"}}
+    node, spec = launch(**spec), launch_spec(**spec)
+    server = ForkServerSpec.tensorflow(spec.owner, spec.environ, spec.watched_pid, spec.extra_env).connect()
+    [child] = eventually(lambda: psutil.Process(server.server_pid).children())
+    node.close()
+    assert gone(child.pid)
+    server.close()
 
 
 def test_stop_reaches_a_child_that_has_not_been_forked_yet(run):

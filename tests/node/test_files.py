@@ -76,7 +76,7 @@ def write(args, ctx):
 @pytest.fixture
 def start(run, tmp_path):
     """A function that runs a chief that writes files: ``start(files, map_fun=write, sees=, …)``."""
-    cluster_id = f"c-{tmp_path.name[-20:]}"
+    cluster_id = f"c-{os.getpid()}-{tmp_path.name[-12:]}"
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "probe").touch()
 
@@ -139,7 +139,7 @@ def test_partial_files_of_our_own_and_what_links_lead_to_are_not_listed(start):
 def test_what_has_changed_since_it_was_listed_or_is_a_link_now_is_not_sent(start, tmp_path):
     node = start({"changed": (b"first", 10), "two": (b"own", 10)}, go=tmp_path / "never")
     listed = {file.name: file for file in node.wait_for(m.FilesListed, lambda one: len(one.files) == 2).files}
-    [place] = Path(tempfile.gettempdir()).glob(f"tfos_lab-*/c-{tmp_path.name[-20:]}-*/output")
+    [place] = Path(tempfile.gettempdir()).glob(f"tfos_lab-*/c-{os.getpid()}-{tmp_path.name[-12:]}-*/output")
     os.utime(place / "changed", (0, 0))
     (place / "two").unlink()
     (place / "two").symlink_to(place / "changed")

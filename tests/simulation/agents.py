@@ -67,7 +67,7 @@ class Agent:
         self.spool = Spool()
         self._start: m.Start | None = None
         self._waiting: list[m.ToAgent] = []
-        self._had_child = self._may_start_again = self._starts_again = self._is_stopping = False
+        self._may_start_again = self._starts_again = self._is_stopping = False
         self._exited = self._is_leaving = self._has_drained = False
         self._held: deque[Callable[[], None]] = deque()
         self._heard_s: float | None = None
@@ -83,6 +83,7 @@ class Agent:
             self.world.tell(self.name, f"agent {self.pid} reserves")
             self.began_s = self.world.now_s
             self.send(self._reservation())
+            self._fork()
             self._beat()
 
     def send(self, message: m.FromAgent) -> None:
@@ -148,9 +149,9 @@ class Agent:
                 pass
             case m.Start():
                 self.run.seen.started.append((self, message.cluster_spec))
-                if not self._had_child and not self.has_ended:
+                if self._start is None and not self.has_ended:
                     self._start = message
-                    self._spawn()
+                    self._start_child()
             case m.StartAgain():
                 if self._may_start_again:
                     self._starts_again = True
@@ -178,7 +179,7 @@ class Agent:
 
     def _pass_on(self, message: Any) -> None:
         self._waiting.append(message)
-        if self.child is not None:
+        if self.child is not None and self.child.is_forked and self._start is not None:
             self.child.take(message)
 
     def _answer(self, wanted: m.StacksWanted) -> None:
@@ -193,12 +194,10 @@ class Agent:
 
     # ---- the child --------------------------------------------------------------------------------------------------
 
-    def _spawn(self) -> None:
-        self._had_child = True
+    def _fork(self) -> None:
         self._exited = self._starts_again = self.has_ended = False
         self.run.note_child(self)
         self.child = Child(self)
-        self.send(m.Progressed(state="importing"))
         self._child_after(self.world.between(0.05, 0.5), self._forked)
 
     def _child_after(self, delay_s: float, act: Callable[[], None]) -> None:
@@ -213,10 +212,19 @@ class Agent:
 
     def _forked(self) -> None:
         if self.child is not None:
-            self.send(m.Progressed(state="starting", pid=self.pid))
-            self.child.start_in(self.world.between(0.05, 1.5))
-            for message in self._waiting:
-                self.child.take(message)
+            self.child.is_forked = True
+            if self._start is not None:
+                self._start_child()
+
+    def _start_child(self) -> None:
+        """Have the child begin, now or when it has been forked."""
+        if self.child is None or not self.child.is_forked:
+            self.send(m.Progressed(state="importing"))
+            return
+        self.send(m.Progressed(state="starting", pid=self.pid))
+        self.child.start_in(self.world.between(0.05, 1.5))
+        for message in self._waiting:
+            self.child.take(message)
 
     def child_says(self, message: m.FromAgent) -> None:
         """The child has sent something, which the agent passes on."""
@@ -247,7 +255,7 @@ class Agent:
         if self._is_stopping and outcome.kind == "exited":
             outcome = _STOPPED
         self.world.tell(self.name, f"child ends: {outcome.kind}")
-        self.run.note_child_gone(self, outcome, is_early=is_early)
+        self.run.note_child_gone(self, outcome, is_early=is_early and self._start is not None)
         self._do(lambda: self._on_exit(outcome))
         return is_early
 
@@ -262,7 +270,7 @@ class Agent:
         if self._starts_again and self.child is not None:
             self.child_ends(_KILLED)
         elif self._starts_again and self._exited:
-            self._after(self.world.between(0.01, 0.2), lambda: self._spawn() if self._starts_again else None)
+            self._after(self.world.between(0.01, 0.2), lambda: self._fork() if self._starts_again else None)
 
     def _stop(self, grace_s: float) -> None:
         has_child = self.child is not None and not self._starts_again
@@ -277,7 +285,7 @@ class Agent:
         self._child_after(self.world.between(0.005, grace_s + 0.05), lambda: self.child_ends(_STOPPED) and None)
 
     def _finish(self, grace_s: float) -> None:
-        if self.child is None or self._starts_again:
+        if self.child is None or self._starts_again or self._start is None:
             self._stop(grace_s)
             return
         self._may_start_again = False
@@ -369,6 +377,8 @@ class Child:
 
     Attributes
     ----------
+    is_forked : bool
+        Whether the process is there.
     runs : bool
         Whether the function has begun.
     has_ended : bool
@@ -381,7 +391,7 @@ class Child:
 
     def __init__(self, agent: Agent) -> None:
         self.agent, self.world = agent, agent.world
-        self.runs = self.has_ended = self.is_stopped = self.waits_for_ever = False
+        self.is_forked = self.runs = self.has_ended = self.is_stopped = self.waits_for_ever = False
         self.worked_s = 0.0
         self._is_done = False
         self._fails_with: m.Outcome | None = None

@@ -156,7 +156,7 @@ def _kill_kernel(run: Run, fault: Fault) -> None:
 
 def _reach(run: Run, fault: Fault) -> None:
     host = run.host_of(fault.node)
-    nodes = {agent.name for agent in run.present if agent.host is host}
+    nodes = {spec.node for spec in run.plan.specs if run.host_of(spec.node) is host}  # those that come later, too
     until_s = run.world.now_s + fault.for_s
     if fault.kind == "slow":
         host.slow_until_s = max(host.slow_until_s, until_s)

@@ -6,6 +6,8 @@ child ended. The messages of a normal run, in order:
 
     Reserve -> (all nodes reserved) Start -> child runs -> Ended -> (all ended) Finish -> Drained -> Shutdown
 
+The child is forked, and waits, while other nodes still reserve.
+
 `DriverLink` is the connection to the driver, `ChildSupervisor` the life of the child; this module joins them with the
 node's feeds, files and log in one poll loop.
 """
@@ -112,7 +114,6 @@ class Agent:
         self._payload = PayloadFile(self._scratch.path, send, on_ready=self._start, on_problem=self._refuse)
         self._saved_paths = SavedPaths(spec, self._output.working_folder.path.resolve(), send)
         self._watched_pidfd = open_pidfd(spec.watched_pid)
-        self._start_folder = spec.cwd
         self._leaving = False
         self._given_up = False
         self._asked_to_leave = False
@@ -128,9 +129,9 @@ class Agent:
         if self._watched_pidfd is not None:
             self._loop.watch(self._watched_pidfd, self._on_watched_exit)
         self._shared.mark()
-        self._start_folder = self._output.working_folder.make(self._spec)
+        folder = self._output.working_folder.make(self._spec)
         self._reserve()
-        self._child.warm()
+        self._child.fork(folder, self._port)  # while other nodes still reserve
         while not self._leaving:
             self._loop.watch_writing(self._driver, wanted=self._driver.has_unsent)
             self._loop.turn(self._poll_ms())
@@ -227,11 +228,10 @@ class Agent:
         start = self._remote_log.prepare(start, {**spec.environ, **start.env, **spec.extra_env})
         if start.is_chief:
             self._event_files.set_folder(start.event_home, start.age_s)
-        self._child.start(start, self._start_folder, self._port)
-        self._port.close()  # the child holds it from now on
+        self._child.start(start)
 
     def _refuse(self, problem: str) -> None:
-        self._child.end(m.Outcome(kind="raised", error="ConfigError", message=problem))
+        self._child.refuse(m.Outcome(kind="raised", error="ConfigError", message=problem))
 
     def _free_slot(self) -> None:
         """Let the Spark task return; from now on only the watched process and the driver keep this agent alive."""

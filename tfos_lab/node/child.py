@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfos_lab.core import messages as m
-from tfos_lab.core.frames import FrameSocket, peer_of
+from tfos_lab.core.frames import ConnectionClosed, FrameSocket, peer_of
 from tfos_lab.core.processes import adopt_orphans, set_process_name
 from tfos_lab.errors import PayloadError
 from tfos_lab.node import keyboard
@@ -39,8 +39,12 @@ def run(_body: bytes, fds: list[int]) -> int:
     from tfos_lab.node.session import NodeSession
 
     control = FrameSocket(sock)
-    start = m.decode_to_agent(control.receive().data)
+    try:
+        start = m.decode_to_agent(control.receive().data)
+    except ConnectionClosed:
+        return 0  # its agent ended before all nodes had reserved
     assert isinstance(start, m.Start)
+    os.environ.update(start.env)
     set_process_name(f"tfos {start.job_name}:{start.task_index}")
     scratch = Path(os.environ["TFOS_LAB_SCRATCH"])
     if Path.cwd() == (scratch / FOLDER).resolve():

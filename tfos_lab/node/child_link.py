@@ -33,28 +33,25 @@ class ChildLink:
         self.pipes = pipes
         self.pid = 0
         self.stopping = False
-        self._pending_signal: signal.Signals | None = None
         self._ended_at: float | None = None
 
     @classmethod
     def spawn(
         cls,
         spec: m.LaunchSpec,
-        start: m.Start,
         fork_server: ForkServerSpec,
         scratch: Path,
         port: socket.socket | None = None,
     ) -> ChildLink:
-        """Ask the fork server for a child that runs ``start``; it is forked as soon as the fork server is warm.
+        """Ask the fork server for a child, which waits for its start message; it is forked as soon as that one is warm.
 
         The child gets ``port``, the socket that holds its port; it is closed here before the function can start.
         """
         control, child_control = frame_pair()
         pipes = [Pipe("stdout"), Pipe("stderr")]
         fds = [child_control.fileno(), *(pipe.write_fd for pipe in pipes), *([port.fileno()] if port else [])]
-        environ = _child_environ(spec, start, scratch)
         try:
-            connection = fork_server.spawn("child", fds=fds, environ=environ, cwd=spec.cwd)
+            connection = fork_server.spawn("child", fds=fds, environ=_environ(spec, scratch), cwd=spec.cwd)
         except BaseException:
             control.close()
             for pipe in pipes:
@@ -64,11 +61,13 @@ class ChildLink:
             child_control.close()
             for pipe in pipes:
                 pipe.close_write_end()
-        link = cls(connection, control, pipes)
         if port is not None:
             port.close()
-        link.send(msgspec.structs.replace(start, sys_path=spec.sys_path))
-        return link
+        return cls(connection, control, pipes)
+
+    def start(self, spec: m.LaunchSpec, start: m.Start) -> None:
+        """Have the child run its function."""
+        self.send(msgspec.structs.replace(start, sys_path=spec.sys_path, env=_environ_of_start(spec, start)))
 
     def send(self, message: m.ToAgent) -> None:
         """Send a message without blocking; the child may be busy, stopped, or not forked yet."""
@@ -105,8 +104,6 @@ class ChildLink:
             match reply:
                 case SpawnedReply(pid=pid):
                     self.pid = pid
-                    if self._pending_signal is not None:
-                        self.signal(self._pending_signal)
                 case FailedReply(reason=reason):
                     self._ended_at = time.monotonic()
                     return m.Outcome(kind="raised", error="ImportError", message=reason)
@@ -122,11 +119,9 @@ class ChildLink:
             self.signal(signal.SIGKILL)
 
     def signal(self, sig: signal.Signals) -> None:
-        """Signal the child's process group, now or as soon as it has been forked."""
+        """Signal the child's process group, if it has been forked."""
         if self.pid:
             signal_group(self.pid, sig)
-        else:
-            self._pending_signal = sig
 
     def pipes_overdue(self) -> bool:
         """Whether the pipes have been read for long enough after the child's end."""
@@ -134,21 +129,19 @@ class ChildLink:
 
     def close(self) -> None:
         """Kill the child's process group and close everything."""
-        if self.pid:
-            signal_group(self.pid, signal.SIGKILL)
+        self.signal(signal.SIGKILL)
         self.fork_server.close()
         self.control.close()
         for pipe in self.pipes:
             pipe.close()
 
 
-def _child_environ(spec: m.LaunchSpec, start: m.Start, scratch: Path) -> dict[str, str]:
-    environ = {**spec.environ, **start.env, **spec.extra_env}
-    environ["TFOS_LAB_SCRATCH"] = str(scratch)
+def _environ(spec: m.LaunchSpec, scratch: Path) -> dict[str, str]:
+    """Return the environment that a child is forked with."""
+    environ = {**spec.environ, **spec.extra_env, "TFOS_LAB_SCRATCH": str(scratch), "PYTHONUNBUFFERED": "1"}
+    environ.pop("TF_CONFIG", None)
     if "PWD" in environ:
         environ["PWD"] = spec.cwd
-    environ["PYTHONUNBUFFERED"] = "1"
-    environ["no_grpc_proxy"] = _no_proxy_hosts(environ, start.cluster_spec)
     if spec.gpus is not None:
         if VISIBLE not in environ:
             # CUDA would number the fastest GPU first, nvidia-smi and Spark number them by their place.
@@ -156,11 +149,17 @@ def _child_environ(spec: m.LaunchSpec, start: m.Start, scratch: Path) -> dict[st
         environ[VISIBLE] = ",".join(spec.gpus) or "-1"
     # Several nodes may share a device, and a node may leave memory to other programs: none allocates all of it at once.
     environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
-    if sum(len(tasks) for tasks in start.cluster_spec.values()) > 1:
-        environ["TF_CONFIG"] = tf_config(start.cluster_spec, start.job_name, start.task_index)
-    else:
-        environ.pop("TF_CONFIG", None)
     return environ
+
+
+def _environ_of_start(spec: m.LaunchSpec, start: m.Start) -> dict[str, str]:
+    """Return what the child adds to its environment when all nodes are known."""
+    environ = {**spec.environ, **start.env, **spec.extra_env}
+    added = {name: environ[name] for name in start.env}
+    added["no_grpc_proxy"] = _no_proxy_hosts(environ, start.cluster_spec)
+    if sum(len(tasks) for tasks in start.cluster_spec.values()) > 1:
+        added["TF_CONFIG"] = tf_config(start.cluster_spec, start.job_name, start.task_index)
+    return added
 
 
 def _no_proxy_hosts(environ: Mapping[str, str], spec: Mapping[str, list[str]]) -> str:

@@ -72,7 +72,6 @@ class ChildSupervisor:
         self._child: ChildLink | None = None
         self._start: m.Start | None = None
         self._folder = spec.cwd
-        self._announced_pid = False
         self._waiting: list[m.ToAgent] = []
         self._stop_at: float | None = None
         self._kill_at: float | None = None
@@ -83,38 +82,39 @@ class ChildSupervisor:
 
     # ---- start ------------------------------------------------------------------------------------------------------
 
-    def warm(self) -> None:
-        """Start the fork server's imports now, while other nodes still reserve."""
-        try:
-            self._fork_server.warm()
-        except OSError as error:
-            self._end_without_fork_server(error)
-
-    def start(self, start: m.Start, folder: str, port: socket.socket | None = None) -> None:
-        """Have the child forked, to start in ``folder``, with the socket that holds its port.
-
-        Messages that have waited for it are sent after ``start``.
-        """
+    def fork(self, folder: str, port: socket.socket | None = None) -> None:
+        """Have the child forked in ``folder``, with the socket that holds its port; it waits for its `start`."""
         spec = msgspec.structs.replace(self._spec, cwd=folder)
         try:
-            child = ChildLink.spawn(spec, start, self._fork_server, self._scratch, port)
+            child = ChildLink.spawn(spec, self._fork_server, self._scratch, port)
         except OSError as error:
-            self._end_without_fork_server(error)
+            self.end(m.Outcome(kind="raised", error="ForkServerUnavailable", message=str(error)))
             return
-        self._child, self._start, self._folder = child, start, folder
-        self._on_progress(m.Progressed(state=NodeState.IMPORTING))
+        self._child, self._folder = child, folder
         self._loop.watch(child.fork_server, self._on_fork_server)
         self._loop.watch(child.control, self._on_control)
-        for message in self._waiting:
-            child.send(message)
-        self._watch_unsent(child)
         for pipe in child.pipes:
             self._loop.watch(pipe.read_fd, self._pump_pipes)
 
+    def start(self, start: m.Start) -> None:
+        """Have the child run its function; messages that have waited for it are sent after ``start``."""
+        self._start, child = start, self._child
+        if child is None:
+            return  # it could not be forked
+        self._tell_progress(child)
+        child.start(self._spec, start)
+        for message in self._waiting:
+            child.send(message)
+        self._watch_unsent(child)
+
+    def _tell_progress(self, child: ChildLink) -> None:
+        state = NodeState.STARTING if child.pid else NodeState.IMPORTING
+        self._on_progress(m.Progressed(state=state, pid=child.pid))
+
     @property
     def started(self) -> bool:
-        """Whether a child has been asked for."""
-        return self._child is not None
+        """Whether the function has been asked for."""
+        return self._start is not None
 
     @property
     def pid(self) -> int:
@@ -129,16 +129,22 @@ class ChildSupervisor:
                 self._child.signal(signal.SIGKILL)
 
     def _replace_child(self) -> None:
-        assert self._child is not None
         assert self._start is not None
+        self._drop_child()
+        self._starts_again = self.ended = self.exited = False
+        self.fork(self._folder)
+        self.start(self._start)
+
+    def _drop_child(self) -> None:
+        if self._child is None:
+            return
+        self._loop.unwatch(self._child.fork_server)
+        self._loop.unwatch(self._child.control)
         for pipe in self._pipes:
             if pipe.open:
                 self._loop.unwatch(pipe.read_fd)
-        self._loop.unwatch(self._child.control)
         self._child.close()
         self._child = None
-        self._starts_again = self._announced_pid = self.ended = self.exited = False
-        self.start(self._start, self._folder)
 
     @property
     def is_over(self) -> bool:
@@ -148,14 +154,11 @@ class ChildSupervisor:
         """
         return self.exited and not self._may_start_again
 
-    def _end_without_fork_server(self, error: OSError) -> None:
-        self.end(m.Outcome(kind="raised", error="ForkServerUnavailable", message=str(error)))
-
     # ---- messages and output ----------------------------------------------------------------------------------------
 
     def send(self, message: m.ToAgent) -> None:
         """Send a message to the child, now or when it starts."""
-        if self._child is not None:
+        if self._child is not None and self._start is not None:
             self._child.send(message)
             self._watch_unsent(self._child)
         else:
@@ -183,10 +186,10 @@ class ChildSupervisor:
     def _on_fork_server(self) -> None:
         child = self._child
         assert child is not None
+        had_pid = bool(child.pid)
         outcome = child.receive_outcome()
-        if child.pid and not self._announced_pid:
-            self._announced_pid = True
-            self._on_progress(m.Progressed(state=NodeState.STARTING, pid=child.pid))
+        if child.pid and not had_pid and self._start is not None:
+            self._tell_progress(child)
         if outcome is not None:
             self._loop.unwatch(child.fork_server)
             if not self.ended and self._loop.is_watched(child.control):
@@ -222,6 +225,11 @@ class ChildSupervisor:
         if self._child is None:
             self.exited = True
 
+    def refuse(self, outcome: m.Outcome) -> None:
+        """Report why the function does not run here, and have no child for it."""
+        self._drop_child()
+        self.end(outcome)
+
     def stop(self, grace_s: float) -> None:
         """Send SIGTERM to the child, and SIGKILL after ``grace_s`` seconds."""
         child = None if self._starts_again else self._child
@@ -229,6 +237,9 @@ class ChildSupervisor:
         self._may_start_again = self._starts_again = False
         if child is None:
             self.end(m.Outcome(kind="stopped"))
+            return
+        if not child.pid:
+            self.refuse(m.Outcome(kind="stopped"))
             return
         child.stopping = True
         child.signal(signal.SIGTERM)
@@ -242,7 +253,7 @@ class ChildSupervisor:
     def finish(self, finish: m.Finish) -> None:
         """Tell the child that training has ended, and end it if it does not return within the grace period."""
         grace_s = finish.grace_s
-        if self._child is None or self._starts_again:
+        if self._child is None or self._starts_again or self._start is None:
             self.stop(grace_s)
             return
         self._may_start_again = False
