@@ -6,6 +6,8 @@ import contextlib
 import gc
 import importlib
 import os
+import socket
+import ssl
 
 # What agents and children import themselves.
 _OF_AGENTS = ("node.agent", "node.child", "node.feed.files.search", "node.feed.flight_endpoint", "node.tensorboard")
@@ -30,6 +32,9 @@ def preload(kind: str) -> None:
 def _preload_plain() -> None:
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # or each failed handshake of a stranger is a line in the log
     _import(_OF_AGENTS)
+    # What Python and OpenSSL load when they are first used takes an agent half of the time until it has reserved.
+    socket.getaddrinfo("127.0.0.1", 0)
+    ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def _preload_tensorflow() -> None:
