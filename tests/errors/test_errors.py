@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import builtins
-import contextlib
 import copy
 import inspect
 import pickle
 import re
-import tempfile
 import traceback
 
-import cloudpickle
 import numpy as np
 import pytest
 from hypothesis import given
@@ -253,78 +250,25 @@ def test_a_class_that_is_not_of_tfos_lab_is_never_made():
     assert own_error_in(to_text(Foreign(reason="x"))) is None
 
 
-# ---- and for real ---------------------------------------------------------------------------------------------------
-
-# A path, quotes, a line break, and letters beyond ASCII.
-ODD = 'the node\'s spool in /tmp/"a b"\\c cannot be written:\nno space [left] {on} 100% of the disk — ähem'
-ODD_ERROR = NodeFailed(
-    node="worker:1", kind="Lost", message=ODD, also=["ps:0"], consequences={"chief:0": "UnavailableError"}
-)
-
-
-@contextlib.contextmanager
-def unwrapped():
-    """Raise an error of tfos_lab that arrives inside another one as what it was."""
-    try:
-        yield
-    except Exception as error:
-        own = own_error_in(error)
-        if own in (None, error):
-            raise
-        raise own from error
-
-
-def make_failing_task(error):
-    """Return a function for `mapInArrow` that raises on the executor, as work of tfos_lab does."""
-    packed = cloudpickle.dumps(error)
-
-    def task(batches):
-        for _ in batches:
-            raise cloudpickle.loads(packed)
-        yield from ()
-
-    return carrying(task)
-
-
-@pytest.mark.parametrize("spark_mode", ["local", "connect"])
-def test_an_error_crosses_spark(spark):
-    frame = spark.range(0, 4, 1, 2).mapInArrow(make_failing_task(ODD_ERROR), "id long")
-    with pytest.raises(NodeFailed) as caught, unwrapped():
-        frame.collect()
-    assert_same(caught.value, ODD_ERROR)
-    # A person who reads Spark's text finds the usual traceback.
-    assert f"tfos_lab.errors.NodeFailed: {str(ODD_ERROR).splitlines()[0]}" in str(caught.value.__cause__)
-
-
-def test_an_error_crosses_flight():
-    from pyarrow import flight
-
-    class Endpoint(flight.FlightServerBase):
-        def do_action(self, context, action):
-            raise flight.FlightServerError(to_text(ODD_ERROR))
-
-    with (
-        tempfile.TemporaryDirectory() as folder,  # the path of a unix socket must be short
-        Endpoint(location := f"grpc+unix://{folder}/socket"),
-        flight.connect(location) as client,
-        pytest.raises(NodeFailed) as caught,
-        unwrapped(),
-    ):
-        list(client.do_action("fail"))
-    assert_same(caught.value, ODD_ERROR)
+# ---- and for real; across Spark and Flight as fed rows do it, in `tests/conformance` and `tests/node` ----------------
 
 
 @pytest.mark.tensorflow
 def test_an_error_crosses_tensorflow():
     import tensorflow as tf
 
+    # A path, quotes, a line break, and letters beyond ASCII.
+    odd = 'the node\'s spool in /tmp/"a b"\\c cannot be written:\nno space [left] {on} 100% of the disk — ähem'
+    error = NodeFailed(
+        node="worker:1", kind="Lost", message=odd, also=["ps:0"], consequences={"chief:0": "UnavailableError"}
+    )
+
     @carrying
     def rows():
         yield np.int32(1)
-        raise copy.copy(ODD_ERROR)  # TensorFlow runs in this process, and the one that is raised gets a note
+        raise copy.copy(error)  # TensorFlow runs in this process, and the one that is raised gets a note
 
     dataset = tf.data.Dataset.from_generator(rows, output_signature=tf.TensorSpec((), tf.int32)).prefetch(1)
-    with pytest.raises(NodeFailed) as caught, unwrapped():
+    with pytest.raises(tf.errors.OpError) as caught:
         list(dataset)
-    assert_same(caught.value, ODD_ERROR)
-    assert isinstance(caught.value.__cause__, tf.errors.OpError)
+    assert_same(own_error_in(caught.value), error)

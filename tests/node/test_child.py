@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import signal
 import sys
@@ -15,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import tfos_lab
 from tests.support.quick import QUICK_ENV
 from tfos_lab.core import messages as m
 
@@ -237,24 +235,3 @@ def test_waiting_for_rows_and_memory_are_seen(run):
     seen = node.wait_for(m.Activity, lambda told: told.seen.waits_rows > 0.8 and told.seen.memory_bytes > 0).seen
     assert 0.0 < seen.host_memory < 1.0
     assert seen.where.startswith("wait_for_rows, test_child.py, line ")
-
-
-# ---- a script --------------------------------------------------------------------------------------------------------
-
-WRITES_ITS_WORDS = """
-import json, pathlib, sys
-words = sys.argv[1:]
-pathlib.Path(words[words.index("--out") + 1]).write_text(json.dumps(words))
-"""
-
-
-def test_the_parameters_of_a_script_are_words_of_its_command_line_with_placeholders_filled(tmp_path, monkeypatch):
-    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "runs"))
-    (tmp_path / "script.py").write_text(WRITES_ITS_WORDS)
-    params = {"lr": 0.1, "name": "a b", "verbose": True, "quiet": False, "seed": None, "units": [64, 32]}
-    params |= {"opts": {"a": [1]}, "low": -1, "text": "-x", "out": f"{tmp_path}/{{job_name}}-{{task_index}}.json"}
-    options = {"local": "processes", "env": QUICK_ENV, "show": False, "grace": 2.0}
-    tfos_lab.run_script(tmp_path / "script.py", [{"params": params}], **options).wait(timeout=60)
-    words = ["--lr", "0.1", "--name", "a b", "--verbose", "--units", "64", "32", "--opts", '{"a": [1]}', "--low", "-1"]
-    told = json.loads((tmp_path / "worker-0.json").read_text())
-    assert told == [*words, "--text=-x", "--out", f"{tmp_path}/worker-0.json"]

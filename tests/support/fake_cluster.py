@@ -50,7 +50,6 @@ class FakeCluster:
         name: str = "mnist",
         nodes: int = 4,
         run_dir: str | Path | None = None,
-        launcher: str = "spark",
     ) -> None:
         self.id = f"fake-{next(_ids)}-{time.time_ns() % 1_000_000}"
         self.name = name
@@ -62,7 +61,6 @@ class FakeCluster:
         self.run_dir = Path(run_dir or f"{self._scratch.name}/fake")
         if self._scratch:
             self.run_dir.mkdir()
-        self.stops = 0
         self._lock = threading.Lock()
         self._logs: dict[str, list[str]] = {}
         node_specs = assign_roles(ClusterConfig(cluster_size=nodes))
@@ -71,7 +69,7 @@ class FakeCluster:
             cluster_id=self.id,
             name=name,
             state="launching",
-            launcher=launcher,
+            launcher="spark",
             started_s=time.time(),
             ended_s=None,
             timings={},
@@ -84,8 +82,7 @@ class FakeCluster:
         with self._lock:
             return self._view
 
-    def stop(self) -> None:
-        self.stops += 1
+    def stop(self) -> None: ...
 
     def logs(self, node: str | None = None, tail: int | None = None) -> str:
         names = [node] if node else list(self._logs)
