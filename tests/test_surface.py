@@ -11,9 +11,7 @@ import pytest
 
 import tfos_lab
 from tests.support.clusters import running_clusters
-from tests.support.recorded_runs import write_run
 from tfos_lab import ml  # before `compat`, whose import has the logging of TensorFlowOnSpark's programs appear
-from tfos_lab.errors import ConfigError
 
 ROOT = Path(tfos_lab.__file__).parents[1]
 
@@ -172,21 +170,6 @@ def runs_folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_runs_are_a_table_and_each_of_them_an_item(runs_folder):
-    path = write_run(runs_folder, "mnist-20260101-120000-1a2b", log="one\ntwo\n")
-    table = tfos_lab.runs()
-    assert list(table["name"]) == ["mnist"]
-    run = table["mnist"]
-    assert (run.run_dir, run.output_dir, run.name) == (path, path / "output", "mnist")
-    assert run.logs("chief:0", tail=1) == "two"
-    assert run.options["cluster_size"] >= 1
-    assert "loss" in run.metrics
-    with pytest.raises(KeyError, match="there is no run 'titanic'; there are mnist"):
-        table["titanic"]
-    assert table.get("titanic") is None
-    assert type(table.head(1)).__name__ == "DataFrame"
-
-
 def test_nodes_have_names_results_go_by_them_and_a_script_s_run_is_shown_if_asked_for(runs_folder, capfd):
     with running_clusters({"local": "processes", "cluster_size": 2}) as run:
         cluster = run(lambda args, ctx: ctx.world_size)
@@ -224,11 +207,3 @@ def test_what_all_nodes_have_returned_alike_is_said_once(runs_folder):
         assert repr(alike.results) == "all 3 nodes: 0.5"
         assert alike.results["worker:1"] == 0.5
         assert len(repr(apart.results).splitlines()) == 3
-
-
-def test_problems_of_a_run_are_told_together(runs_folder):
-    with pytest.raises(ConfigError) as error:
-        tfos_lab.run(print, cluster_size=0, epochs=0)
-    assert error.value.problems == ["cluster_size=0: at least one node is needed", "epochs=0: at least one is needed"]
-    with pytest.raises(ConfigError, match="validation: there are no rows to train on beside these"):
-        tfos_lab.run(print, validation=0.1)

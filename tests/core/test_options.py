@@ -161,6 +161,7 @@ def test_each_option_refuses_nonsense_by_its_name_and_value_and_all_of_them_toge
         ({"grace": None}, "grace=None: a number of seconds is needed"),
         ({"env": {"A": 1}}, "env['A']: names and values must be strings"),
         ({"env": {"TF_CONFIG": "{}"}}, "env['TF_CONFIG']: is set by tfos_lab on every node"),
+        ({"validation": 0.1}, "validation: there are no rows to train on beside these; give data=..., too"),
     ],
 )
 def test_a_problem_names_the_option_its_value_and_what_would_do(options, text):

@@ -65,11 +65,3 @@ def test_code_and_functions_run_on_nodes_that_keep_their_names(start):
     cluster.shutdown()
     with pytest.raises(ClusterEnded):
         cluster.run_cell("x")
-
-
-@pytest.mark.parametrize("options", [{"local": "inline"}, {"local": "processes", "restarts": 1}])
-def test_what_cannot_be_interactive_is_refused(options):
-    with pytest.raises(
-        ConfigError, match=r"use local=processes for nodes|names of an interactive cluster would be lost"
-    ):
-        tfos_lab.start(**options)

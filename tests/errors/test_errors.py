@@ -9,10 +9,12 @@ import pickle
 import re
 import traceback
 
+import cloudpickle
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.errors import PySparkException
 
 from tfos_lab import errors
 from tfos_lab.core.crossing import carrying, crossing, own_error_in, to_text
@@ -250,25 +252,41 @@ def test_a_class_that_is_not_of_tfos_lab_is_never_made():
     assert own_error_in(to_text(Foreign(reason="x"))) is None
 
 
-# ---- and for real; across Spark and Flight as fed rows do it, in `tests/conformance` and `tests/node` ----------------
+# ---- and for real; across Flight as rows do it, in `tests/node` ------------------------------------------------------
+
+# A path, quotes, a line break, and letters beyond ASCII.
+ODD = 'the node\'s spool in /tmp/"a b"\\c cannot be written:\nno space [left] {on} 100% of the disk — ähem'
+ODD_ERROR = NodeFailed(
+    node="worker:1", kind="Lost", message=ODD, also=["ps:0"], consequences={"chief:0": "UnavailableError"}
+)
+
+
+@pytest.mark.parametrize("spark_mode", ["local", "connect"])
+def test_an_error_crosses_spark(spark):
+    packed = cloudpickle.dumps(ODD_ERROR)
+
+    def task(batches):
+        for _ in batches:
+            raise cloudpickle.loads(packed)
+        yield from ()
+
+    with pytest.raises(PySparkException) as caught:
+        spark.range(0, 4, 1, 2).mapInArrow(carrying(task), "id long").collect()
+    assert_same(own_error_in(caught.value), ODD_ERROR)
+    # A person who reads Spark's text finds the usual traceback.
+    assert f"tfos_lab.errors.NodeFailed: {str(ODD_ERROR).splitlines()[0]}" in str(caught.value)
 
 
 @pytest.mark.tensorflow
 def test_an_error_crosses_tensorflow():
     import tensorflow as tf
 
-    # A path, quotes, a line break, and letters beyond ASCII.
-    odd = 'the node\'s spool in /tmp/"a b"\\c cannot be written:\nno space [left] {on} 100% of the disk — ähem'
-    error = NodeFailed(
-        node="worker:1", kind="Lost", message=odd, also=["ps:0"], consequences={"chief:0": "UnavailableError"}
-    )
-
     @carrying
     def rows():
         yield np.int32(1)
-        raise copy.copy(error)  # TensorFlow runs in this process, and the one that is raised gets a note
+        raise copy.copy(ODD_ERROR)  # TensorFlow runs in this process, and the one that is raised gets a note
 
     dataset = tf.data.Dataset.from_generator(rows, output_signature=tf.TensorSpec((), tf.int32)).prefetch(1)
     with pytest.raises(tf.errors.OpError) as caught:
         list(dataset)
-    assert_same(own_error_in(caught.value), error)
+    assert_same(own_error_in(caught.value), ODD_ERROR)

@@ -23,12 +23,6 @@ def node(tmp_path):
 # ---- rows -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_end_is_an_empty_batch(node):
-    node.open_feed().segment([1]).complete(1).end()
-    feed = node.ctx.data_feed()
-    assert [numbers(feed.next_batch(4)), feed.next_batch(4), feed.should_stop()] == [[1], [], True]
-
-
 def test_files_may_go_once_their_rows_have_been_taken_for_the_last_time(node):
     node.open_feed(epochs=2).segment([1, 2]).segment([3]).complete(3).end()
     feed = node.ctx.data_feed()

@@ -4,39 +4,17 @@ from __future__ import annotations
 
 import re
 import shlex
-from html.parser import HTMLParser
 
 import pytest
 from IPython.core.completer import provisionalcompleter
 
 import tfos_lab
+from tests.support.outline import Outline
 from tests.support.recorded_runs import failure, write_run, write_some
 from tfos_lab.cli import main
 from tfos_lab.errors import ConfigError
 
 NASTY = "<script>alert('x')</script>"
-
-
-class Outline(HTMLParser):
-    """The tags of a page, whether they are balanced, and its text."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.tags: list[str] = []
-        self.text = ""
-        self._open: list[str] = []
-        self.feed(html)
-        assert not self._open, f"left open: {self._open}"
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append(tag)
-        self._open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self._open.pop() == tag
-
-    def handle_data(self, data):
-        self.text += data
 
 
 def html_of(shown) -> str:
