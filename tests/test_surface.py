@@ -170,18 +170,21 @@ def runs_folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_nodes_have_names_results_go_by_them_and_a_script_s_run_is_shown_if_asked_for(runs_folder, capfd):
-    with running_clusters({"local": "processes", "cluster_size": 2}) as run:
-        cluster = run(lambda args, ctx: ctx.world_size)
-        assert [node.name for node in cluster.nodes] == ["chief:0", "worker:0"]
-        assert cluster.wait(timeout=60)["worker:0"] == 2
-        assert set(cluster.timings) >= {"reserved", "running", "done"}
+def test_results_go_by_the_names_of_nodes_and_a_script_s_run_is_shown_if_asked_for(runs_folder, capfd):
+    with running_clusters({"local": "processes", "cluster_size": 3}) as run:
+        apart = run(lambda args, ctx: (ctx.node, ctx.world_size))
+        assert [node.name for node in apart.nodes] == ["chief:0", "worker:0", "worker:1"]
+        assert apart.wait(timeout=60)["worker:1"] == ("worker:1", 3)
+        assert len(repr(apart.results).splitlines()) == 3
+        assert set(apart.timings) >= {"reserved", "running", "done"}
         assert capfd.readouterr().out == ""
-        shown = run(lambda args, ctx: ctx.rank, name="shown", show=True)
-        shown.wait(timeout=60)
-        shown.stop()
+        alike = run(lambda: 0.5, name="shown", show=True)
+        alike.wait(timeout=60)
+        alike.stop()
+    assert repr(alike.results) == "all 3 nodes: 0.5"
+    assert alike.results["worker:1"] == 0.5
     assert "[shown] " in capfd.readouterr().out
-    assert tfos_lab.runs()["shown"].run_dir == shown.run_dir
+    assert tfos_lab.runs()["shown"].run_dir == alike.run_dir
 
 
 def test_handles_and_tables_are_tables_in_a_notebook_and_nothing_in_them_is_markup(runs_folder):
@@ -196,14 +199,3 @@ def test_handles_and_tables_are_tables_in_a_notebook_and_nothing_in_them_is_mark
         assert "<td" in cluster._repr_html_()
         assert "&lt;b&gt;bold&lt;/b&gt;" in cluster.results._repr_html_()
     assert "<table" in tfos_lab.runs()._repr_html_()
-
-
-def test_what_all_nodes_have_returned_alike_is_said_once(runs_folder):
-    with running_clusters({"local": "processes", "cluster_size": 3}) as run:
-        alike = run(lambda: 0.5)
-        alike.wait(timeout=60)
-        apart = run(lambda args, ctx: ctx.node)
-        apart.wait(timeout=60)
-        assert repr(alike.results) == "all 3 nodes: 0.5"
-        assert alike.results["worker:1"] == 0.5
-        assert len(repr(apart.results).splitlines()) == 3

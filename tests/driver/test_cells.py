@@ -16,13 +16,6 @@ from tfos_lab.errors import (
     WaitTimeout,
 )
 
-pytestmark = pytest.mark.usefixtures("_runs_folder")
-
-
-@pytest.fixture
-def _runs_folder(monkeypatch, tmp_path):
-    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path))
-
 
 @pytest.fixture
 def start():

@@ -6,13 +6,10 @@ import argparse
 import dataclasses
 import json
 import math
-import os
 import shutil
 import stat
-import subprocess
 import sys
 import threading
-from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -216,9 +213,7 @@ def test_a_folder_that_was_removed_costs_the_record_and_not_the_run(start, nodes
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch):
-    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "runs"))
-    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "jupyter"))
+def run():
     with running_clusters({"local": "processes", "env": QUICK_ENV, "cluster_size": 1}) as start:
         yield start
 
@@ -252,27 +247,6 @@ def test_a_real_run_is_recorded_when_wait_returns(run):
     assert record.file_count == 1
     assert len(tfos_lab.runs()[path.parent].metrics) == 6
     assert record.code.source.startswith("def train(args, ctx):")
-
-
-_KERNEL = """
-import time, tfos_lab
-
-cluster = tfos_lab.run(lambda: time.sleep(60), local="inline")
-print(cluster.run_dir, flush=True)
-cluster.wait()
-"""
-
-
-def test_a_kernel_that_is_killed_leaves_a_readable_record(tmp_path):
-    environ = {**os.environ, "TFOS_LAB_RUNS": str(tmp_path / "runs"), "JUPYTER_RUNTIME_DIR": str(tmp_path / "jupyter")}
-    with subprocess.Popen([sys.executable, "-c", _KERNEL], env=environ, stdout=subprocess.PIPE, text=True) as kernel:
-        try:
-            path = Path(kernel.stdout.readline().strip(), "run.json")
-            eventually(path.exists)
-        finally:
-            kernel.kill()
-    run = tfos_lab.runs()[path.parent]
-    assert (run.record.process.pid, run.state, run.record.view.state.ended) == (kernel.pid, "lost", False)
 
 
 def test_it_is_json_of_a_version_that_people_can_read_and_later_fields_are_ignored(tmp_path):

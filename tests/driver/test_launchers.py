@@ -25,9 +25,7 @@ _SPECULATION = {
 }
 
 
-def test_nodes_take_several_cores_each_and_are_not_started_twice(new_spark, standalone, tmp_path, monkeypatch):
-    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "runs"))
-
+def test_nodes_take_several_cores_each_and_are_not_started_twice(new_spark, standalone, tmp_path):
     def stay(folder, ctx):
         import os
         import time
@@ -52,9 +50,8 @@ def test_nodes_take_several_cores_each_and_are_not_started_twice(new_spark, stan
 
 
 @pytest.fixture
-def run_beside(spark, monkeypatch, tmp_path):
+def run_beside(spark):
     """``tfos_lab.run`` for two parameter servers beside four nodes, which take all slots of the cluster."""
-    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path))
     defaults = {"spark": spark, "cluster_size": 6, "num_ps": 2, "driver_ps": True, "grace": 2.0, "env": QUICK_ENV}
     with running_clusters(defaults) as start:
         yield start
@@ -92,10 +89,13 @@ def test_they_are_fed_from_slots_that_are_given_back(run_beside, spark):
     def read(args, ctx):
         if ctx.job_name == "ps":
             return ctx.wait_for_training()
-        return sum(int((batch["sample_weight"].numpy() > 0).sum()) for batch in ctx.dataset(4))
+        feed, count = ctx.data_feed(), 0
+        while not feed.should_stop():
+            count += len(feed.next_batch(4))
+        return count
 
-    with run_beside(read, env={}) as cluster:
-        cluster.train(spark.range(40).withColumnRenamed("id", "x"))
+    with run_beside(read) as cluster:
+        cluster.train(spark.range(40))
         rows = {node: count for node, count in cluster.wait(timeout=120).items() if not node.startswith("ps")}
         assert rows == dict.fromkeys(["chief:0", "worker:0", "worker:1", "worker:2"], 10)
 

@@ -197,8 +197,6 @@ def test_a_record_of_the_first_edition_is_read_as_any(tmp_path, name):
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "runs"))
-    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "jupyter"))
     monkeypatch.setenv("HOME", str(tmp_path))
     return tmp_path / "runs"
 
@@ -313,11 +311,9 @@ DAY_S = 86_400.0
 
 
 @pytest.fixture
-def five(tmp_path, monkeypatch):
+def five(tmp_path):
     """A folder with five runs, of the last five days; the oldest one is tagged."""
     place = tmp_path / "runs"
-    monkeypatch.setenv("TFOS_LAB_RUNS", str(place))
-    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "jupyter"))
     for number in range(1, 6):
         write_run(place, f"old-{number}", ago_s=(number - 0.5) * DAY_S)
     tfos_lab.runs(place)["old-5"].tag("good")

@@ -17,7 +17,6 @@ WAITS = "import threading\nprint('here', flush=True)\nthreading.Event().wait()\n
 @pytest.fixture(autouse=True)
 def _in_a_folder(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "runs"))
 
 
 @pytest.fixture

@@ -42,10 +42,6 @@ TEXTS = [
         "run 3 (lr=0.1), after 2 tries: lost: killed\n--- last lines of run 3 ---\nthe last line",
     ),
     (
-        errors.ParallelFailed(failed=[errors.RunFailed(run=1, kind="exited", message="3")], results=[None, None]),
-        "1 of 2 runs failed (1 exited); .results has the values of the others\n  run 1: exited: 3",
-    ),
-    (
         errors.NotEnoughGpus(wanted=2, hosts={"a": [2, 4, 3], "b": [1, 1, 1]}),
         (
             "gpus=2, but a has 4 GPUs for 2 nodes, 1 of them taken by others; b has 1 GPU for 1 node. Ask for fewer "

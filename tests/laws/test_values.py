@@ -260,17 +260,6 @@ def test_describe_survives_any_repr():
 # ---- what cannot be returned ----------------------------------------------------------------------------------------
 
 
-def test_an_unpicklable_part_is_named_by_its_path_with_what_to_do():
-    with pytest.raises(ResultNotSendable) as error:
-        encode_value({"model": [1, threading.Lock()]})
-    assert str(error.value) == (
-        "result['model'][1] (_thread.lock) cannot be returned to the notebook: locks and threads belong to the process "
-        "that made them. Return plain data (numbers, text, arrays, data frames, lists and dicts of them), or save it "
-        "under ctx.log_dir and return the path."
-    )
-    assert isinstance(error.value, TypeError)
-
-
 def test_an_object_whose_pickling_fails_is_quoted():
     class Stubborn:
         def __reduce__(self):

@@ -112,22 +112,6 @@ def test_a_stop_ends_a_node_whose_result_is_on_its_way(run):
 # ---- its surroundings ----------------------------------------------------------------------------------------------
 
 
-def test_output_is_separated_by_stream_whether_python_or_c_has_printed_it(run):
-    def map_fun():
-        print("from python")
-        os.write(1, b"from c\n")
-        print("to stderr", file=sys.stderr)
-        os.write(2, b"from c to stderr\n")
-        print("lone \udc80 surrogate ✓")
-        print("no newline at the end", end="")
-
-    node = run(map_fun)
-    node.outcome()
-    node.finish()
-    assert node.output() == "from python\nfrom c\nlone \\udc80 surrogate ✓\nno newline at the end".encode()
-    assert node.output("stderr") == b"to stderr\nfrom c to stderr\n"
-
-
 def test_the_environment_is_the_given_one_with_the_user_s_on_top(run, monkeypatch):
     monkeypatch.setenv("TFOS_TEST_LATE", "set after the fork server was there, and not given")
     given = {"PATH": os.environ["PATH"], "TFOS_TEST_A": "executor", "TFOS_TEST_B": "executor"}

@@ -11,6 +11,7 @@ import time
 from tests.node.conftest import start_for
 from tfos_lab.core import messages as m
 
+TAIL = "lone \\udc80 surrogate ✓\nPassword: ".encode()
 FULL = b" bytes of this log are missing: the disk of the node's host was full"
 
 
@@ -46,6 +47,7 @@ def test_a_line_of_one_stream_is_not_cut_by_the_other(run):
             os.write(2, b"err %d\n" % number)
             time.sleep(0.001)
             os.write(1, b"%d\n" % number)
+        print("lone \udc80 surrogate ✓")
         os.write(1, b"Password: ")
         sys.stderr.write("the end\n")
 
@@ -53,7 +55,7 @@ def test_a_line_of_one_stream_is_not_cut_by_the_other(run):
     node.outcome()
     node.finish()
     records = [record for message in node.all(m.Logs) for record in message.records]
-    assert node.output() == b"".join(b"out %d\n" % number for number in range(50)) + b"Password: "
+    assert node.output() == b"".join(b"out %d\n" % number for number in range(50)) + TAIL
     assert node.output("stderr") == b"".join(b"err %d\n" % number for number in range(50)) + b"the end\n"
     assert all(record.time_s for record in records)
 

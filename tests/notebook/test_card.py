@@ -22,10 +22,12 @@ from tests.support.outline import Outline, words
 from tests.support.recorded_runs import this_process, write_run
 from tests.support.staged_views import COMPUTE, make_straggle, staged_cluster
 from tfos_lab.core.markup import h
+from tfos_lab.core.messages import NodeActivity
 from tfos_lab.driver.state.events import (
     ClusterView,
     FeedView,
     MetricsReported,
+    NodeView,
     RunFacts,
     SearchFacts,
 )
@@ -201,6 +203,30 @@ def test_progress_is_in_steps_or_else_in_rows_and_known_only_with_a_total():
     assert progress(whole, rows=30, step=1, total_steps=10) == 0.1
     assert progress(whole, dataclasses.replace(whole, number=1), rows=30) == 0.25, "both are to be read"
     assert progress(dataclasses.replace(whole, kind="stream"), rows=30) is None, "a stream has no end"
+
+
+def test_of_many_the_worst_come_first_then_the_chief_and_all_are_counted():
+    troubled = {
+        500: {"state": "lost"},
+        40: {"hung": "no step for 40 s"},
+        77: {"activity": NodeActivity(slower=1.5)},
+        78: {"activity": NodeActivity(slower=3.0)},
+        900: {"state": "failed"},
+    }
+    nodes = (
+        NodeView(f"worker:{n}", "worker", n, n == 0, **{"state": "running", "step": n % 5, **troubled.get(n, {})})
+        for n in range(1000)
+    )
+    view = sent(dataclasses.replace(view_of("running", "running"), nodes=tuple(nodes)))
+    names = [name.partition(":")[2] for name in view["hues"]]
+    assert names[:6] == ["900", "500", "40", "78", "77", "0"]
+    assert len(names) <= 64
+    told = words(view["nodes"])
+    for group in ("running 997 2 need attention", "hangs 1 1 needs", "lost 1 1 needs", "failed 1 1 needs"):
+        assert group in told
+    assert "step 0 to 4 · listed are the 12 that are least far" in told
+    few = sent(view_of("running", *["running"] * 64))["nodes"]
+    assert "tfos-group" not in few, "of a few, all have a row"
 
 
 # ---- what nodes have printed ----------------------------------------------------------------------------------------

@@ -253,11 +253,14 @@ def test_nodes_get_the_roles_the_arguments_and_the_environment_of_the_line(run, 
     assert [node.name for node in shell.user_ns["mnist"].nodes] == ["ps:0", "chief:0", "worker:0"]
 
 
-def test_data_is_fed_as_the_line_says_and_what_cannot_be_fed_leaves_nothing_running(run, shell, spark):
+def test_data_is_fed_as_the_line_says_and_what_cannot_be_fed_leaves_nothing_running(run, shell, spark, tmp_path):
     shell.user_ns["rows"] = {"a": np.arange(10), "b": np.arange(10)}
+    parquet.write_table(pa.table({"a": range(10)}), tmp_path / "rows.parquet")
+    shell.user_ns["folder"] = str(tmp_path)
     read = "feed, seen = ctx.data_feed(), []\nwhile not feed.should_stop():\n    seen += feed.next_batch(4)\nlen(seen)"
-    results = run(f"%%tfos cluster_size=2 local=processes data=rows epochs=3 columns=a\n{read}")
-    assert sum(results.values()) == 30
+    for data in ("rows", "folder"):
+        results = run(f"%%tfos cluster_size=2 local=processes data={data} epochs=3 columns=a\n{read}")
+        assert sum(results.values()) == 30
     for options in "name=a", "name=b background":
         with pytest.raises(ConfigError, match="column 'zz'"):
             run(f"%%tfos {options} local=processes data=rows columns=zz\n{WAITS}")
@@ -279,13 +282,6 @@ def test_what_cannot_be_fed_is_refused_before_anything_starts(run, shell, tmp_pa
     with pytest.raises((ConfigError, NoSession), match=told):
         run(f"%%tfos name=a local=processes {options}\n{WAITS}")
     assert "a" not in shell.user_ns
-
-
-def test_files_that_were_found_before_nodes_start_are_fed(run, shell, tmp_path):
-    parquet.write_table(pa.table({"a": range(10)}), tmp_path / "rows.parquet")
-    shell.user_ns["folder"] = str(tmp_path)
-    read = "feed, seen = ctx.data_feed(), []\nwhile not feed.should_stop():\n    seen += feed.next_batch(4)\nlen(seen)"
-    assert sum(run(f"%%tfos cluster_size=2 local=processes data=folder epochs=2\n{read}").values()) == 20
 
 
 def test_rows_that_cannot_be_fed_once_nodes_run_are_a_failure_and_no_stop(run, shell, spark):

@@ -126,6 +126,11 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def open_descriptors() -> int:
+    """Return how many files and sockets this process has open."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 if __name__ == "__main__":
     _kind, _host, _port, _seconds, _connections, *_rate = sys.argv[1:]
     attack = Attack(_kind, (_host, int(_port)), int(_connections), *map(float, _rate))
