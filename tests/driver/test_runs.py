@@ -62,15 +62,11 @@ def test_every_run_is_a_row(some):
         ("7e8f.1", "search-20260107-120000-7e8f.1"),
     ],
 )
-def test_an_identifier_a_label_or_an_end_is_enough(some, name, run_id):
+def test_an_identifier_a_label_or_an_end_is_enough(some, name, run_id, monkeypatch):
     assert tfos_lab.runs(some)[name].id == run_id
-
-
-def test_a_folder_is_a_name_too(some, tmp_path, monkeypatch):
-    path = write_run(tmp_path, "other-1")
-    assert tfos_lab.runs(some)[path].id == "other-1"
-    monkeypatch.chdir(tmp_path)
-    assert tfos_lab.runs(some)["./other-1"].id == "other-1"
+    assert tfos_lab.runs()[some / run_id.replace(".", "/run-")].id == run_id, "a folder is a name, too"
+    monkeypatch.chdir(some)
+    assert tfos_lab.runs()[f"./{run_id.replace('.', '/run-')}"].id == run_id
 
 
 @pytest.mark.parametrize(

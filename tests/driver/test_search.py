@@ -130,11 +130,6 @@ def test_random_points_are_all_different_within_their_bounds_and_the_same_for_a_
         ({"a": range(1000), "b": range(1000)}, {}, "space has 1,000,000 points: say how many to try"),
         ({"a": [1]}, {"args": 5}, "args=5: a dict, or an argparse.Namespace, is needed"),
         ({"a": [1]}, {"cluster_size": 0}, "cluster_size=0: at least one node is needed"),
-        (
-            {"nodes": [2]},
-            {"cluster_size": lambda params: params["nods"]},
-            "cluster_size: your function raised KeyError: 'nods' for {'nodes': 2}",
-        ),
         ({"a": [1]}, {"cluster_size": "size"}, "cluster_size='size': no parameter of that name; there are a"),
         ({"a": [1]}, {"data": "x", "epochs": 0}, "epochs=0"),
         ({"a": [1]}, {"strategy": optuna.create_study(direction="maximize"), "trials": 1}, "give mode='max'"),
@@ -162,6 +157,12 @@ def test_bad_bounds_are_refused(make, text):
     with pytest.raises(ConfigError) as caught:
         make()
     assert text in str(caught.value)
+
+
+def test_a_size_that_a_function_gets_wrong_is_told_with_the_parameters(search):
+    with pytest.raises(ConfigError) as caught:
+        search({"nodes": [2]}, cluster_size=lambda params: params["nods"])
+    assert str(caught.value) == "cluster_size: your function raised KeyError: 'nods' for {'nodes': 2}"
 
 
 # ---- Optuna ---------------------------------------------------------------------------------------------------------

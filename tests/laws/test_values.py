@@ -327,23 +327,21 @@ def test_bytes_are_a_value_or_refused(data):
         decode_value(data)
 
 
-def test_bytes_are_refused_with_the_reason():
-    with pytest.raises(ResultUnreadable, match="a node sent a result that cannot be read: DecodeError: "):
-        decode_value(b"")
-    with pytest.raises(ResultUnreadable, match="nested too deep"):
-        decode_value(bytes([0x92, LIST]) * 300 + b"\x01")
-
-
-def test_nothing_is_unpickled_for_an_array_of_objects():
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "a node sent a result that cannot be read: DecodeError: "),
+        (bytes([0x92, LIST]) * 300 + b"\x01", "nested too deep"),
+        (packed(ARRAY, "|O", [TUPLE, 1], pickle.dumps(Trap())), "an array of Python objects"),
+        (packed(NAMED, "P", [TUPLE, "a=print('x')"], 1), "valid identifiers"),
+    ],
+    ids=["none", "nested", "an array of objects", "code in the name of a named tuple"],
+)
+def test_bytes_are_refused_with_the_reason_and_nothing_in_them_is_run(data, reason):
     Trap.sprung = False
-    with pytest.raises(ResultUnreadable, match="an array of Python objects"):
-        decode_value(packed(ARRAY, "|O", [TUPLE, 1], pickle.dumps(Trap())))
+    with pytest.raises(ResultUnreadable, match=reason):
+        decode_value(data)
     assert not Trap.sprung
-
-
-def test_the_name_of_a_named_tuple_cannot_contain_code():
-    with pytest.raises(ResultUnreadable, match="valid identifiers"):
-        decode_value(packed(NAMED, "P", [TUPLE, "a=print('x')"], 1))
 
 
 # ---- large values, in files -----------------------------------------------------------------------------------------

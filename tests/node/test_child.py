@@ -112,22 +112,15 @@ def test_a_stop_ends_a_node_whose_result_is_on_its_way(run):
 # ---- its surroundings ----------------------------------------------------------------------------------------------
 
 
-def test_the_environment_is_the_given_one_with_the_user_s_on_top(run, monkeypatch):
+def test_the_environment_is_the_given_one_with_the_user_s_on_top_and_a_single_node_has_no_tf_config(run, monkeypatch):
     monkeypatch.setenv("TFOS_TEST_LATE", "set after the fork server was there, and not given")
-    given = {"PATH": os.environ["PATH"], "TFOS_TEST_A": "executor", "TFOS_TEST_B": "executor"}
-    found = run(lambda: dict(os.environ), environ=given, extra_env={**QUICK_ENV, "TFOS_TEST_B": "user"}).result()
+    given = {"PATH": os.environ["PATH"], "TF_CONFIG": "left over", "TFOS_TEST_A": "executor", "TFOS_TEST_B": "executor"}
+    users = {**QUICK_ENV, "TFOS_TEST_B": "user"}
+    alone = {"cluster_spec": {"worker": ["b:2"]}}
+    found = run(lambda: dict(os.environ), start=alone, environ=given, extra_env=users).result()
     assert (found["TFOS_TEST_A"], found["TFOS_TEST_B"]) == ("executor", "user")
-    assert "TFOS_TEST_LATE" not in found
+    assert not {"TFOS_TEST_LATE", "TF_CONFIG"} & set(found)
     assert found["PYTHONUNBUFFERED"] == "1"
-
-
-def test_a_single_node_has_no_tf_config(run):
-    node = run(
-        lambda: os.environ.get("TF_CONFIG"),
-        start={"cluster_spec": {"worker": ["b:2"]}},
-        environ={**os.environ, "TF_CONFIG": "left over"},
-    )
-    assert node.result() is None
 
 
 def test_children_of_one_fork_server_share_its_memory_and_nothing_else(run):

@@ -159,8 +159,9 @@ def test_json_is_as_spark_writes_it(node):
 
 
 def test_many_rows_are_cut_into_row_groups_and_files(node):
-    count = 24 << 20  # 192 MB in memory
-    node.open_feed().segment(*np.array_split(np.arange(count), 32)).complete(count)
+    count = 192  # of a megabyte each
+    rows = pa.RecordBatch.from_pydict({"x": [bytes([number]) * (1 << 20) for number in range(count)]})
+    node.feed_table(rows, shapes={}).complete(count)
     paths = node.ctx.rows_as_files()
     files = [parquet.ParquetFile(path) for path in paths]
     assert [file.num_row_groups > 1 for file in files] == [True, True]

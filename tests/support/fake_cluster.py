@@ -86,10 +86,7 @@ class FakeCluster:
 
     def logs(self, node: str | None = None, tail: int | None = None) -> str:
         names = [node] if node else list(self._logs)
-        texts = [self._logs.get(name, []) for name in names]
-        if tail:  # as of a file, a tail costs as much however long the whole is
-            texts = [_last_texts(list(some), tail) for some in texts]
-        lines = "".join("".join(some) for some in texts).splitlines(keepends=True)
+        lines = "".join(text for name in names for text in self._logs.get(name, [])).splitlines(keepends=True)
         return "".join(lines[-tail:] if tail else lines)
 
     def log_path(self, node: str) -> Path:
@@ -156,13 +153,3 @@ class FakeCluster:
     @property
     def nodes(self) -> list[str]:
         return [node.name for node in self._view.nodes]
-
-
-def _last_texts(texts: list[str], lines: int) -> list[str]:
-    """Return the last texts, with at least so many lines if there are as many."""
-    found = 0
-    for start in reversed(range(len(texts))):
-        found += texts[start].count("\n")
-        if found > lines:
-            return texts[start:]
-    return texts
