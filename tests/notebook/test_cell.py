@@ -255,8 +255,9 @@ def test_nodes_get_the_roles_the_arguments_and_the_environment_of_the_line(run, 
 
 def test_data_is_fed_as_the_line_says_and_what_cannot_be_fed_leaves_nothing_running(run, shell, spark, tmp_path):
     shell.user_ns["rows"] = {"a": np.arange(10), "b": np.arange(10)}
-    parquet.write_table(pa.table({"a": range(10)}), tmp_path / "rows.parquet")
-    shell.user_ns["folder"] = str(tmp_path)
+    (tmp_path / "data").mkdir()
+    parquet.write_table(pa.table({"a": range(10)}), tmp_path / "data/rows.parquet")
+    shell.user_ns["folder"] = str(tmp_path / "data")
     read = "feed, seen = ctx.data_feed(), []\nwhile not feed.should_stop():\n    seen += feed.next_batch(4)\nlen(seen)"
     for data in ("rows", "folder"):
         results = run(f"%%tfos cluster_size=2 local=processes data={data} epochs=3 columns=a\n{read}")
