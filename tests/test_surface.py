@@ -11,9 +11,7 @@ import pytest
 
 import tfos_lab
 from tests.support.clusters import running_clusters
-from tests.support.recorded_runs import write_run
 from tfos_lab import ml  # before `compat`, whose import has the logging of TensorFlowOnSpark's programs appear
-from tfos_lab.errors import ConfigError
 
 ROOT = Path(tfos_lab.__file__).parents[1]
 
@@ -172,33 +170,21 @@ def runs_folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_runs_are_a_table_and_each_of_them_an_item(runs_folder):
-    path = write_run(runs_folder, "mnist-20260101-120000-1a2b", log="one\ntwo\n")
-    table = tfos_lab.runs()
-    assert list(table["name"]) == ["mnist"]
-    run = table["mnist"]
-    assert (run.run_dir, run.output_dir, run.name) == (path, path / "output", "mnist")
-    assert run.logs("chief:0", tail=1) == "two"
-    assert run.options["cluster_size"] >= 1
-    assert "loss" in run.metrics
-    with pytest.raises(KeyError, match="there is no run 'titanic'; there are mnist"):
-        table["titanic"]
-    assert table.get("titanic") is None
-    assert type(table.head(1)).__name__ == "DataFrame"
-
-
-def test_nodes_have_names_results_go_by_them_and_a_script_s_run_is_shown_if_asked_for(runs_folder, capfd):
-    with running_clusters({"local": "processes", "cluster_size": 2}) as run:
-        cluster = run(lambda args, ctx: ctx.world_size)
-        assert [node.name for node in cluster.nodes] == ["chief:0", "worker:0"]
-        assert cluster.wait(timeout=60)["worker:0"] == 2
-        assert set(cluster.timings) >= {"reserved", "running", "done"}
+def test_results_go_by_the_names_of_nodes_and_a_script_s_run_is_shown_if_asked_for(runs_folder, capfd):
+    with running_clusters({"local": "processes", "cluster_size": 3}) as run:
+        apart = run(lambda args, ctx: (ctx.node, ctx.world_size))
+        assert [node.name for node in apart.nodes] == ["chief:0", "worker:0", "worker:1"]
+        assert apart.wait(timeout=60)["worker:1"] == ("worker:1", 3)
+        assert len(repr(apart.results).splitlines()) == 3
+        assert set(apart.timings) >= {"reserved", "running", "done"}
         assert capfd.readouterr().out == ""
-        shown = run(lambda args, ctx: ctx.rank, name="shown", show=True)
-        shown.wait(timeout=60)
-        shown.stop()
+        alike = run(lambda: 0.5, name="shown", show=True)
+        alike.wait(timeout=60)
+        alike.stop()
+    assert repr(alike.results) == "all 3 nodes: 0.5"
+    assert alike.results["worker:1"] == 0.5
     assert "[shown] " in capfd.readouterr().out
-    assert tfos_lab.runs()["shown"].run_dir == shown.run_dir
+    assert tfos_lab.runs()["shown"].run_dir == alike.run_dir
 
 
 def test_handles_and_tables_are_tables_in_a_notebook_and_nothing_in_them_is_markup(runs_folder):
@@ -213,22 +199,3 @@ def test_handles_and_tables_are_tables_in_a_notebook_and_nothing_in_them_is_mark
         assert "<td" in cluster._repr_html_()
         assert "&lt;b&gt;bold&lt;/b&gt;" in cluster.results._repr_html_()
     assert "<table" in tfos_lab.runs()._repr_html_()
-
-
-def test_what_all_nodes_have_returned_alike_is_said_once(runs_folder):
-    with running_clusters({"local": "processes", "cluster_size": 3}) as run:
-        alike = run(lambda: 0.5)
-        alike.wait(timeout=60)
-        apart = run(lambda args, ctx: ctx.node)
-        apart.wait(timeout=60)
-        assert repr(alike.results) == "all 3 nodes: 0.5"
-        assert alike.results["worker:1"] == 0.5
-        assert len(repr(apart.results).splitlines()) == 3
-
-
-def test_problems_of_a_run_are_told_together(runs_folder):
-    with pytest.raises(ConfigError) as error:
-        tfos_lab.run(print, cluster_size=0, epochs=0)
-    assert error.value.problems == ["cluster_size=0: at least one node is needed", "epochs=0: at least one is needed"]
-    with pytest.raises(ConfigError, match="validation: there are no rows to train on beside these"):
-        tfos_lab.run(print, validation=0.1)

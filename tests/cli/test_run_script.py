@@ -51,6 +51,7 @@ def test_the_exit_code_is_the_outcome(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "[chief:0] chief:0 0.1" in printed
     assert "[worker:0] worker:0 0.2" in printed
+    assert "✓ train: done · 2/2 nodes done" in printed
     assert f"output: {tmp_path}/kept/version-0001" in printed
     assert main(["run-script", "train.py", "--node", "worker:lr=2", "--quiet"]) == 1
     caught = capsys.readouterr()

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.eventually import PATIENCE_S, eventually
-from tests.support.hostile_peers import attacking, resident_bytes
+from tests.support.hostile_peers import attacking, open_descriptors, resident_bytes
 from tfos_lab.core.link import Link, address_towards, knock_of
 from tfos_lab.core.listener import Listener
 from tfos_lab.core.messages import DriverAddress
@@ -96,10 +96,6 @@ def assert_answers(link, data=b"hello"):
 
 def port_of(listener):
     return int(listener.address.endpoint.rpartition(":")[2])
-
-
-def open_descriptors():
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 # ---- with the token -------------------------------------------------------------------------------------------------

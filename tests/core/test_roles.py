@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,20 +9,6 @@ from tests.laws.random_data import fuzzed
 from tfos_lab import ClusterConfig
 from tfos_lab.core.config import assign_roles
 from tfos_lab.core.roles import chief_of, cluster_spec, tf_cluster_spec
-
-
-@pytest.mark.parametrize(
-    ("options", "expected"),
-    [
-        ({}, ["chief:0"]),
-        ({"cluster_size": 3}, ["chief:0", "worker:0", "worker:1"]),
-        ({"cluster_size": 4, "num_ps": 1, "evaluator": True}, ["ps:0", "chief:0", "evaluator:0", "worker:0"]),
-        ({"cluster_size": 2, "master_node": "master"}, ["master:0", "worker:0"]),
-        ({"cluster_size": 3, "master_node": None, "evaluator": True}, ["evaluator:0", "worker:0", "worker:1"]),
-    ],
-)
-def test_ranks_go_to_ps_chief_evaluator_and_workers_in_this_order(options, expected):
-    assert [spec.node for spec in assign_roles(ClusterConfig(**options))] == expected
 
 
 @fuzzed(60)

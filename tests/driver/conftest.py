@@ -1,10 +1,17 @@
-"""A cluster whose nodes are played by the test: for the tests of orchestration, in milliseconds."""
+"""Folders of each test's own, and a cluster whose nodes the test plays: for orchestration, in milliseconds."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.support.fake_nodes import FakeNodes, make_cluster
+
+
+@pytest.fixture(autouse=True)
+def _folders(tmp_path, monkeypatch):
+    """Where runs are, and what other processes are told of them."""
+    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "jupyter"))
 
 
 @pytest.fixture
@@ -14,9 +21,8 @@ def nodes():
 
 
 @pytest.fixture
-def start(nodes, tmp_path, monkeypatch):
+def start(nodes, tmp_path):
     """Give a function that makes a cluster of ``nodes``, and launches it unless ``launch=False``."""
-    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "jupyter"))
     clusters = []
 
     def start(*, launch=True, **options):

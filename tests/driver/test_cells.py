@@ -16,13 +16,6 @@ from tfos_lab.errors import (
     WaitTimeout,
 )
 
-pytestmark = pytest.mark.usefixtures("_runs_folder")
-
-
-@pytest.fixture
-def _runs_folder(monkeypatch, tmp_path):
-    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path))
-
 
 @pytest.fixture
 def start():
@@ -65,11 +58,3 @@ def test_code_and_functions_run_on_nodes_that_keep_their_names(start):
     cluster.shutdown()
     with pytest.raises(ClusterEnded):
         cluster.run_cell("x")
-
-
-@pytest.mark.parametrize("options", [{"local": "inline"}, {"local": "processes", "restarts": 1}])
-def test_what_cannot_be_interactive_is_refused(options):
-    with pytest.raises(
-        ConfigError, match=r"use local=processes for nodes|names of an interactive cluster would be lost"
-    ):
-        tfos_lab.start(**options)

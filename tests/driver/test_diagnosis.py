@@ -269,15 +269,6 @@ def test_the_time_left_follows_the_speed_of_the_last_half_minute(training, nodes
     assert left_s(400, 101.0) is None, "nobody knows while a node hangs"
 
 
-def test_a_run_that_is_over_keeps_what_was_known(training, nodes):
-    cluster = training(activity(0.5, computes=0.95, python=0.05))
-    assert cluster.diagnose().kind == "compute"
-    nodes.send(m.Activity(m.NodeActivity(**activity(0.5, computes=0.0, python=1.0, where="save")), rank=0))
-    nodes.end(0)
-    cluster.wait(timeout=60)
-    assert cluster.diagnose().verdict.startswith("Compute bound")
-
-
 def test_a_node_that_was_slower_is_marked_in_what_is_kept_of_the_run(training, nodes):
     cluster = training(activity(waits_peers=0.6), activity())
     assert cluster.diagnose().kind == "straggler"
@@ -344,10 +335,9 @@ def recorded(cluster):
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory):
+def run():
     """``tfos_lab.run`` for two nodes on this machine."""
-    with pytest.MonkeyPatch.context() as patch, running_clusters({"local": "processes", "grace": 0.5}) as start:
-        patch.setenv("TFOS_LAB_RUNS", str(tmp_path_factory.mktemp("runs")))
+    with running_clusters({"local": "processes", "grace": 0.5}) as start:
         yield start
 
 

@@ -84,24 +84,6 @@ def test_a_launch_that_fails_fails_the_cluster_with_its_own_error(start, nodes):
         cluster.wait(timeout=60)
 
 
-# ---- logs -----------------------------------------------------------------------------------------------------------
-
-
-def log_of(text):
-    return m.Logs([m.LogRecord(1.0, "stdout", text)], rank=1)
-
-
-def test_logs_are_stored_in_order_and_acknowledged_each_time(start, nodes):
-    cluster = running(start)
-    for text in (b"a\n", b"b\n", b"c\n"):
-        nodes.send(log_of(text))
-    nodes.settle()
-    assert cluster.logs("worker:0") == (cluster.run_dir / "worker-0.log").read_text() == "a\nb\nc\n"
-    answers = [message for to, message in nodes.listener.sent if to == identity_of(1)]
-    credits_ = [message for message in answers if isinstance(message, m.LogCredit)]
-    assert credits_ == [m.LogCredit()] * 3
-
-
 # ---- what no node sends ---------------------------------------------------------------------------------------------
 
 
@@ -137,7 +119,7 @@ def test_nothing_more_is_taken_from_a_node_that_was_refused(start, nodes):
     nodes.listener.post((identity_of(1), b"nonsense"))
     nodes.send(m.Reported(5, None, {"loss": 1.0}, 1.0, rank=1))
     nodes.reserve(1)
-    nodes.send(log_of(b"hello\n"))
+    nodes.send(m.Logs([m.LogRecord(1.0, "stdout", b"hello\n")], rank=1))
     with pytest.raises(NodeFailed):
         cluster.wait(timeout=60)
     assert (cluster.nodes[1].state, cluster.nodes[1].step) == ("failed", None)

@@ -96,24 +96,20 @@ def names_in(archive):
         return opened.getnames()
 
 
-def test_it_works_where_it_is_unpacked(prefix, python_in):
-    archive, _ = pack(prefix)
-    prefix.rename(prefix.with_name("moved"))
-    place, folder = python_in(archive, "python", "-c", "import installed; print(installed.__file__)")
-    assert Path(place).is_relative_to(folder / LIB)
-    said, folder = python_in(archive, "say-prefix")
-    assert said == str(folder), "its scripts start its own Python"
-
-
-def test_it_begins_with_what_it_holds_and_takes_nothing_from_elsewhere(prefix):
+def test_it_works_where_it_is_unpacked_and_takes_nothing_from_elsewhere(prefix, python_in):
     archive, _ = pack(prefix)
     names = names_in(archive)
-    assert names[0] == ".tfos_lab_environment.json"
+    assert names[0] == ".tfos_lab_environment.json", "it begins with what it holds"
     assert not [name for name in names if "editable.py" in name]
     with tarfile.open(archive) as opened:
         links = {member.name: member.linkname for member in opened if member.issym()}
     assert Path(links.pop("bin/python")).is_absolute()
     assert set(links.values()) == {"python"}
+    prefix.rename(prefix.with_name("moved"))
+    place, folder = python_in(archive, "python", "-c", "import installed; print(installed.__file__)")
+    assert Path(place).is_relative_to(folder / LIB)
+    said, folder = python_in(archive, "say-prefix")
+    assert said == str(folder), "its scripts start its own Python"
 
 
 def test_what_was_packed_is_used_again_until_a_package_changes(prefix):
@@ -227,8 +223,7 @@ def map_funs():
     return add, square
 
 
-def test_executors_need_only_the_archive(packed, standalone, new_spark, monkeypatch, tmp_path):
-    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "runs"))
+def test_executors_need_only_the_archive(packed, standalone, new_spark):
     conf = {"spark.archives": f"{packed}#environment", "spark.executorEnv.PYTHONPATH": pyspark_path()}
     spark = new_spark(standalone, conf={**conf, "spark.cores.max": "2"}, python=Path("./environment/bin/python"))
     add, square = map_funs()

@@ -22,7 +22,6 @@ from tfos_lab.errors import ConfigError, NotEnoughGpus
 def host(monkeypatch, tmp_path):
     """This machine has four GPUs."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "runs"))
     environ = fake_gpus(tmp_path / "host", 4)
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
@@ -171,7 +170,6 @@ def test_the_driver_is_asked_for_the_node_s_gpus_only(monkeypatch, tmp_path):
     subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "libcuda.so.1", tmp_path / "driver.c"], check=True)
     log = tmp_path / "log"
     env = {"LD_LIBRARY_PATH": str(tmp_path), "FAKE_CUDA_LOG": str(log)}
-    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "runs"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     for name, value in fake_gpus(tmp_path / "host", 2).items():
         monkeypatch.setenv(name, value)
@@ -206,15 +204,14 @@ def gpu_cluster(tmp_path_factory):
             yield cluster
 
 
-def start_on(spark, monkeypatch, tmp_path):
-    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "runs"))
+def start_on(spark):
     spark.range(1).count()  # waits for executors for as long as it takes
     return running_clusters({"spark": spark, "env": QUICK_ENV, "grace": 2.0})
 
 
-def test_spark_s_own_assignment_counts_on_standalone(gpu_cluster, new_spark, monkeypatch, tmp_path, found_in):
+def test_spark_s_own_assignment_counts_on_standalone(gpu_cluster, new_spark, found_in):
     spark = new_spark(gpu_cluster.master_url, conf={**session_resources(), "spark.executor.cores": "2"})
-    with start_on(spark, monkeypatch, tmp_path) as start:
+    with start_on(spark) as start:
         start(see, str(found_in), cluster_size=4, num_ps=1).wait(timeout=120)
         found = findings(found_in)
         assert found["ps:0"][:2] == [[], "-1"], "Spark has assigned it one, and it does not use it"
@@ -225,12 +222,10 @@ def test_spark_s_own_assignment_counts_on_standalone(gpu_cluster, new_spark, mon
             start(see, cluster_size=2, gpus=2)
 
 
-def test_executors_deal_out_their_host_s_gpus_where_spark_assigns_none(
-    gpu_cluster, new_spark, monkeypatch, tmp_path, found_in
-):
+def test_executors_deal_out_their_host_s_gpus_where_spark_assigns_none(gpu_cluster, new_spark, tmp_path, found_in):
     host = fake_gpus(tmp_path / "host", 5)
     spark = new_spark(gpu_cluster.master_url, conf={**executor_conf(host), "spark.executor.cores": "2"})
-    with start_on(spark, monkeypatch, tmp_path) as start:
+    with start_on(spark) as start:
         start(see, str(found_in), cluster_size=3, evaluator=True).wait(timeout=120)
         found = findings(found_in)
         assert found["evaluator:0"][0] == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.data_files import rows, write_parquet
 from tests.support.eventually import eventually
 from tfos_lab.core import messages as m
 from tfos_lab.core.config import ClusterConfig, assign_roles
@@ -167,36 +166,14 @@ def test_a_node_that_is_silent_is_the_cause_of_its_peers_errors(stage, idle_s, m
 # ---- rows that nobody takes -----------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def fed(stage, nodes, tmp_path):
-    """Return a cluster whose chief has taken all of its rows of a file, and whose worker none."""
-
-    def fed(idle_s):
-        seen = stage({"worker:0": BUSY})
-        seen.cluster.train(write_parquet(tmp_path / "rows.parquet", rows(0, 20), group=20), timeout=1.0)
-        nodes.send(m.RowsTaken(rank=0, rows=10, epoch=0, feeds={0: (1, 10)}))
-        seen.say("worker:0", idle_s, sign="began")
-        return seen
-
-    return fed
-
-
-def test_a_node_that_shows_no_sign_of_work_fails_the_run(fed):
-    with pytest.raises(NodeFailed, match="worker:0: FeedTimeout: it has taken none of its 10 rows") as failed:
-        fed(30.0).cluster.wait(timeout=60)
-    assert failed.value.traceback == "stacks of worker:0"
-
-
-# When, and of whom not: as the state machines say.
-
-FEED_TIMEOUT_S, WARN_S = 600.0, 60.0
+# What comes of it is in `tests/faults/table.py`; when, and of whom not, is as the state machines say.
 START_S = 1000.0
 
 
 class Fed:
     """A chief and a worker that run; a feed has brought each of them ten rows."""
 
-    def __init__(self, *, warn_s=WARN_S, timeout_s=FEED_TIMEOUT_S, resumes=False, stream=False):
+    def __init__(self, *, warn_s=60.0, timeout_s=600.0, resumes=False, stream=False, caller_waits=False, then=None):
         specs = assign_roles(ClusterConfig(cluster_size=2))
         names = {spec.rank: spec.node for spec in specs}
         self.state = ClusterState(specs, grace_s=1.0)
@@ -212,60 +189,50 @@ class Fed:
         self.receive(m.AttemptStored(rank=0, feed=0, partition=0, attempt="a", rows=10, size_bytes=9))
         self.feeds.job_done(0, 20, 1, self.now)
         self.receive(m.RowsTaken(rank=0, rows=10, epoch=0, feeds={0: (1, 10)}))
+        self.feeds.caller_waits = caller_waits
+        if then is not None:
+            self.receive(then)
 
     def receive(self, message):
         self.state.handle(message, self.now)
         self.feeds.handle(message, self.now)
 
-    def at(self, passed_s, *, idle_s=None):
-        """Let time go on; the worker has shown no sign for as long, or for ``idle_s``."""
+    def at(self, passed_s, *, idle_s):
         self.now = START_S + passed_s
-        self.receive(
-            m.Activity(m.NodeActivity(idle_s=passed_s if idle_s is None else idle_s, last_sign="began"), rank=1)
-        )
+        self.receive(m.Activity(m.NodeActivity(idle_s=idle_s, last_sign="began"), rank=1))
         return self.watch.tick(self.now)
 
-    def warnings(self, instructions):
-        return [i.event.text for i in instructions if isinstance(i, Publish) and isinstance(i.event, Noted)]
+
+NEVER = [(60, 60, False), (5000, 5000, False)]
 
 
-def test_a_node_that_takes_none_of_its_rows_is_warned_of_once():
-    rig = Fed()
-    assert rig.at(59) == []
-    [warning] = rig.warnings(rig.at(60))
-    assert warning.startswith("worker:0 has taken none of its 10 rows, which had all come 60 s ago: ")
-    assert rig.at(61) == rig.at(300) == []
-
-
-def test_where_whoever_feeds_waits_for_the_rows_a_node_is_warned_of_and_fails_nothing():
-    rig = Fed()
-    rig.feeds.caller_waits = True
-    assert rig.warnings(rig.at(60))
-    assert rig.at(FEED_TIMEOUT_S) == rig.at(10 * FEED_TIMEOUT_S) == []
-
-
-def test_the_warning_comes_before_the_time_out_however_short_that_is():
-    rig = Fed(timeout_s=20.0)
-    assert rig.at(9) == []
-    assert rig.warnings(rig.at(10))
-
-
-def test_a_node_that_works_on_something_else_is_only_warned_of():
-    rig = Fed()
-    assert rig.warnings(rig.at(60, idle_s=1.0))
-    assert rig.at(900, idle_s=30.0) == []
-
-
-@pytest.mark.parametrize("options", [{"warn_s": 0.0}, {"resumes": True}, {"stream": True}, {"timeout_s": 0.0}], ids=str)
-def test_where_nodes_may_leave_rows_nobody_is_warned_of(options):
+@pytest.mark.parametrize(
+    ("options", "looks"),
+    [
+        pytest.param({}, [(59, 59, False), (60, 60, True), (61, 61, False), (300, 300, False)], id="once"),
+        pytest.param({"timeout_s": 20.0}, [(9, 9, False), (10, 10, True)], id="before the time-out, however short"),
+        pytest.param({}, [(60, 1, True), (900, 30, False)], id="though it works on something else, which may be"),
+        pytest.param(
+            {"caller_waits": True},
+            [(60, 60, True), (600, 600, False), (6000, 6000, False)],
+            id="though who feeds waits, who fails then",
+        ),
+        # Where nodes may leave rows, or want none.
+        pytest.param({"warn_s": 0.0}, NEVER, id="no warning"),
+        pytest.param({"resumes": True}, NEVER, id="resumes"),
+        pytest.param({"stream": True}, NEVER, id="stream"),
+        pytest.param({"timeout_s": 0.0}, NEVER, id="no time-out"),
+        pytest.param({"then": m.FeedStopped(rank=0)}, NEVER, id="stopped"),
+        pytest.param({"then": m.Ended(rank=1, outcome=m.Outcome(kind="returned"))}, NEVER, id="returned"),
+    ],
+)
+def test_a_node_that_takes_none_of_its_rows_is_warned_of(options, looks):
+    """Each look is after some seconds, the worker's last sign so many seconds ago, and finds a warning or nothing."""
     rig = Fed(**options)
-    assert rig.at(60) == rig.at(5000) == []
-
-
-def test_a_node_that_has_returned_or_wants_no_rows_is_left_alone():
-    rig = Fed()
-    rig.receive(m.FeedStopped(rank=0))
-    assert rig.at(900) == []
-    rig = Fed()
-    rig.receive(m.Ended(rank=1, outcome=m.Outcome(kind="returned")))
-    assert rig.at(900) == []
+    for passed_s, idle_s, is_warned_of in looks:
+        found = rig.at(passed_s, idle_s=idle_s)
+        if not is_warned_of:
+            assert found == []
+            continue
+        [warning] = [i.event.text for i in found if isinstance(i, Publish) and isinstance(i.event, Noted)]
+        assert warning.startswith(f"worker:0 has taken none of its 10 rows, which had all come {passed_s} s ago: ")

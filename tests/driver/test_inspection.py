@@ -36,17 +36,13 @@ def ask(start, nodes):
 # ---- stacks ---------------------------------------------------------------------------------------------------------
 
 
-def stacks_of(*answering):
+def test_the_stacks_of_all_nodes_or_of_one_are_shown(ask, nodes):
     def reply(rank, message):
-        if isinstance(message, m.StacksWanted) and rank in answering:
+        if isinstance(message, m.StacksWanted):
             return m.Stacks(message.request, m.Condition.BUSY, f"text {rank}\nmore", rank=rank)
         return None
 
-    return reply
-
-
-def test_the_stacks_of_all_nodes_or_of_one_are_shown(ask, nodes):
-    cluster = ask(stacks_of(0, 1))
+    cluster = ask(reply)
     assert cluster.stacks() == {"chief:0": "text 0\nmore", "worker:0": "text 1\nmore"}
     assert cluster.stacks("worker:0") == {"worker:0": "text 1\nmore"}
     with pytest.raises(KeyError, match="no node 'ps:0' in this cluster; there are chief:0, worker:0"):

@@ -25,9 +25,7 @@ _SPECULATION = {
 }
 
 
-def test_nodes_take_several_cores_each_and_are_not_started_twice(new_spark, standalone, tmp_path, monkeypatch):
-    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "runs"))
-
+def test_nodes_take_several_cores_each_and_are_not_started_twice(new_spark, standalone, tmp_path):
     def stay(folder, ctx):
         import os
         import time
@@ -52,9 +50,8 @@ def test_nodes_take_several_cores_each_and_are_not_started_twice(new_spark, stan
 
 
 @pytest.fixture
-def run_beside(spark, monkeypatch, tmp_path):
+def run_beside(spark):
     """``tfos_lab.run`` for two parameter servers beside four nodes, which take all slots of the cluster."""
-    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path))
     defaults = {"spark": spark, "cluster_size": 6, "num_ps": 2, "driver_ps": True, "grace": 2.0, "env": QUICK_ENV}
     with running_clusters(defaults) as start:
         yield start

@@ -68,16 +68,6 @@ def test_bytes_are_stored_unchanged_for_the_user_only_and_read_as_text(log):
     assert stat.S_IMODE(log.path.stat().st_mode) == 0o600
 
 
-def test_a_full_disk_costs_log_and_nothing_else_and_is_noted_once(log):
-    log = log()
-    log.path.symlink_to("/dev/full")
-    assert log.write(b"lost\n", b"too\n") == "lost\ntoo\n"
-    assert log.notes == [
-        f"logs cannot be written to {log.path} (No space left on device): nodes go on, files say how much is missing"
-    ]
-    assert log.cluster.state == "running"
-
-
 # ---- a log that is not whole ----------------------------------------------------------------------------------------
 
 

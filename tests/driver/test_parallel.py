@@ -20,8 +20,7 @@ def act(args, ctx):
 
 
 @pytest.fixture
-def parallel(monkeypatch, tmp_path):
-    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path))
+def parallel():
     return lambda args, **options: tfos_lab.parallel(
         act, args, **{"local": "inline", "raise_failures": False, "show": False, **options}
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import subprocess
@@ -25,11 +24,6 @@ pytestmark = pytest.mark.leaves_nothing
 HERE = {"local": "processes"}
 
 
-@pytest.fixture(autouse=True)
-def _runs_folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "runs"))
-
-
 @pytest.fixture
 def store(tmp_path):
     """An address that holds no runs yet."""
@@ -49,30 +43,16 @@ def work(args, ctx):
         raise ValueError("the function has failed")
 
 
-def test_a_run_s_folder_is_at_the_address_when_it_has_ended(store, tmp_path):
-    with tfos_lab.run(work, run_store=store, **HERE) as cluster:
-        cluster.wait()
-        there = tmp_path / "store" / cluster.run_dir.name
-        assert files_below(there) == files_below(cluster.run_dir) >= {"run.json", "chief-0.log", "output/notes.txt"}
-    assert all((there / name).read_bytes() == (cluster.run_dir / name).read_bytes() for name in files_below(there))
-    assert f"The run's folder is kept at {store}/{there.name}" in cluster.view().notes
-    assert json.loads((there / "run.json").read_bytes())["view"]["state"] == "done"
-
-
-def test_a_run_that_failed_or_was_stopped_is_there_too(store):
-    with pytest.raises(NodeFailed):
-        tfos_lab.run(work, "fail", run_store=store, name="failed", **HERE).wait()
-    cluster = tfos_lab.run(lambda: time.sleep(60), run_store=store, name="stopped", **HERE)
-    cluster.stop()
-    eventually(lambda: {*tfos_lab.runs(store)["outcome"]} == {"failed", "stopped"})
-    assert tfos_lab.runs(store).set_index("name").loc["failed", "error"].endswith("the function has failed")
-    assert tfos_lab.runs(store)["failed"].logs() == "[chief:0] hello from chief:0"
-
-
-def test_the_history_opens_what_is_at_the_address(store, capsys):
+def test_a_run_s_folder_is_at_the_address_when_it_has_ended_and_the_history_opens_it(store, tmp_path, capsys):
+    with pytest.raises(ConfigError, match=rf"{store}: there is no such folder"):
+        tfos_lab.runs(store)
     with tfos_lab.run(work, run_store=store, name="first", **HERE) as cluster:
         cluster.wait()
-    run_id = cluster.run_dir.name
+        run_id = cluster.run_dir.name
+        there = tmp_path / "store" / run_id
+        assert files_below(there) == files_below(cluster.run_dir) >= {"run.json", "chief-0.log", "output/notes.txt"}
+    assert all((there / name).read_bytes() == (cluster.run_dir / name).read_bytes() for name in files_below(there))
+    assert f"The run's folder is kept at {store}/{run_id}" in cluster.view().notes
     table = tfos_lab.runs(store)
     assert table.index.tolist() == [run_id]
     assert (table.loc[run_id, "folder"], table.loc[run_id, "metrics.loss"]) == (f"{store}/{run_id}", 0.5)
@@ -86,6 +66,16 @@ def test_the_history_opens_what_is_at_the_address(store, capsys):
     assert capsys.readouterr().out.count(f"first {run_id[-4:]}") == 2
 
 
+def test_a_run_that_failed_or_was_stopped_is_there_too(store):
+    with pytest.raises(NodeFailed):
+        tfos_lab.run(work, "fail", run_store=store, name="failed", **HERE).wait()
+    cluster = tfos_lab.run(lambda: time.sleep(60), run_store=store, name="stopped", **HERE)
+    cluster.stop()
+    eventually(lambda: {*tfos_lab.runs(store)["outcome"]} == {"failed", "stopped"})
+    assert tfos_lab.runs(store).set_index("name").loc["failed", "error"].endswith("the function has failed")
+    assert tfos_lab.runs(store)["failed"].logs() == "[chief:0] hello from chief:0"
+
+
 def test_a_search_is_kept_with_its_trials(store):
     tfos_lab.search(fit, {"x": [1, 2]}, metric="loss", run_store=store, show=False, **HERE)
     run = tfos_lab.runs(store)["search"]
@@ -95,7 +85,7 @@ def test_a_search_is_kept_with_its_trials(store):
     assert (part.folder, part.state) == (f"{run.folder}/run-1", "done")
 
 
-def test_a_driver_that_is_killed_leaves_a_run_that_has_not_ended(store, tmp_path):
+def test_a_driver_that_is_killed_leaves_a_run_that_has_not_ended_here_and_at_the_address(store, tmp_path):
     program = f"""
         import tfos_lab
 
@@ -111,9 +101,10 @@ def test_a_driver_that_is_killed_leaves_a_run_that_has_not_ended(store, tmp_path
             eventually(lambda: list(tmp_path.glob("store/*/chief-0.log")))
         finally:
             driver.kill()
-    (run,) = tfos_lab.runs(store).index
-    assert tfos_lab.runs(store)[run].state == "lost"
-    assert tfos_lab.runs(store)[run].logs() == "[chief:0] so far"
+    (run_id,) = tfos_lab.runs(store).index
+    for run in (tfos_lab.runs(store)[run_id], tfos_lab.runs()[run_id]):
+        assert (run.state, run.record.view.state.ended, run.record.process.pid) == ("lost", False, driver.pid)
+        assert run.logs() == "[chief:0] so far"
 
 
 def test_a_run_of_another_machine_is_lost_when_nothing_has_come_for_minutes(store, tmp_path):
@@ -167,11 +158,6 @@ def test_a_store_that_takes_no_more_is_a_note_and_the_run_ends_well(store, tmp_p
     (tmp_path / "go-on").touch()
     assert dict(cluster.wait()) == {"chief:0": None}
     assert any(f"not all of the run's folder {cluster.run_dir} is at" in note for note in cluster.view().notes)
-
-
-def test_an_address_that_is_not_there_is_one_sentence(store):
-    with pytest.raises(ConfigError, match=rf"{store}: there is no such folder"):
-        tfos_lab.runs(store)
 
 
 def test_a_driver_in_a_container_without_a_store_says_what_goes_with_it(new_spark, caplog):

@@ -20,14 +20,12 @@ from tfos_lab.driver.state.events import NodeView, RunFacts, SearchFacts
 from tfos_lab.errors import ConfigError
 
 
-def test_every_run_is_a_row(tmp_path):
-    write_some(tmp_path)
-    table = tfos_lab.runs(tmp_path)
-    assert isinstance(table, pd.DataFrame)
-    assert len(table) == 8
-    assert table.index.name == "id"
-    assert set(table["outcome"]) == {"done", "failed", "lost", "running"}
-    assert len(table.attrs["unreadable"]) == 2
+@pytest.fixture(scope="module")
+def some(tmp_path_factory):
+    """Runs of every kind."""
+    folder = tmp_path_factory.mktemp("runs")
+    write_some(folder)
+    return folder
 
 
 def test_columns_have_types_and_can_be_sorted(tmp_path):
@@ -44,12 +42,14 @@ def test_columns_have_types_and_can_be_sorted(tmp_path):
     assert table.loc["a-1", "options"]["cluster_size"] == 2
 
 
-@pytest.fixture(scope="module")
-def some(tmp_path_factory):
-    """Runs of every kind."""
-    folder = tmp_path_factory.mktemp("runs")
-    write_some(folder)
-    return folder
+def test_every_run_is_a_row(some):
+    table = tfos_lab.runs(some)
+    assert isinstance(table, pd.DataFrame)
+    assert type(table.head(1)) is pd.DataFrame
+    assert len(table) == 8
+    assert table.index.name == "id"
+    assert set(table["outcome"]) == {"done", "failed", "lost", "running"}
+    assert len(table.attrs["unreadable"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -62,15 +62,11 @@ def some(tmp_path_factory):
         ("7e8f.1", "search-20260107-120000-7e8f.1"),
     ],
 )
-def test_an_identifier_a_label_or_an_end_is_enough(some, name, run_id):
+def test_an_identifier_a_label_or_an_end_is_enough(some, name, run_id, monkeypatch):
     assert tfos_lab.runs(some)[name].id == run_id
-
-
-def test_a_folder_is_a_name_too(some, tmp_path, monkeypatch):
-    path = write_run(tmp_path, "other-1")
-    assert tfos_lab.runs(some)[path].id == "other-1"
-    monkeypatch.chdir(tmp_path)
-    assert tfos_lab.runs(some)["./other-1"].id == "other-1"
+    assert tfos_lab.runs()[some / run_id.replace(".", "/run-")].id == run_id, "a folder is a name, too"
+    monkeypatch.chdir(some)
+    assert tfos_lab.runs()[f"./{run_id.replace('.', '/run-')}"].id == run_id
 
 
 @pytest.mark.parametrize(
@@ -84,9 +80,12 @@ def test_a_folder_is_a_name_too(some, tmp_path, monkeypatch):
     ],
 )
 def test_what_means_no_run_or_several_is_told(some, name, sentence):
+    found = tfos_lab.runs(some)
     with pytest.raises(ConfigError) as error:
-        tfos_lab.runs(some)[name]
+        found[name]
     assert str(error.value) == sentence
+    assert isinstance(error.value, KeyError)
+    assert found.get(name) is None
 
 
 # ---- folders of runs -------------------------------------------------------------------------------------------------
@@ -106,24 +105,20 @@ def test_each_that_cannot_be_read_is_one_line(tmp_path):
         (tmp_path / name / "run.json").write_bytes(data)
     (tmp_path / "dir" / "run.json").mkdir(parents=True)
     (tmp_path / "no-run").mkdir()
+    (tmp_path / "big").mkdir()
+    with (tmp_path / "big" / "run.json").open("wb") as file:
+        file.truncate(100 << 20)
     found = tfos_lab.runs(tmp_path)
     assert list(found.index) == ["folder-1"]
     lines = found.attrs["unreadable"]
     told = {Path(line.partition(": ")[0]).name: line.partition(": ")[2] for line in lines}
-    assert set(told) == {"later-1", "empty", "deep", "list", "bytes", "dir"}
+    assert set(told) == {"later-1", "empty", "deep", "list", "bytes", "dir", "big"}
+    assert told["big"] == "run.json has 100 MB, which no run of tfos_lab writes"
     assert told["later-1"] == "run.json is of version 99; this tfos_lab reads versions up to 3"
     assert told["dir"] == "run.json: Is a directory"
     assert told["empty"].startswith("run.json is damaged")
     assert told["list"].startswith("run.json is not that of a run of tfos_lab")
     assert not any("\n" in line for line in lines)
-
-
-def test_a_file_that_no_run_writes_is_not_read(tmp_path):
-    (tmp_path / "big").mkdir()
-    with (tmp_path / "big" / "run.json").open("wb") as file:
-        file.truncate(100 << 20)
-    [bad] = tfos_lab.runs(tmp_path).attrs["unreadable"]
-    assert bad.partition(": ")[2] == "run.json has 100 MB, which no run of tfos_lab writes"
 
 
 def test_without_a_folder_those_are_searched_where_runs_are_made(tmp_path, monkeypatch):
@@ -198,8 +193,6 @@ def test_a_record_of_the_first_edition_is_read_as_any(tmp_path, name):
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "runs"))
-    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "jupyter"))
     monkeypatch.setenv("HOME", str(tmp_path))
     return tmp_path / "runs"
 
@@ -314,11 +307,9 @@ DAY_S = 86_400.0
 
 
 @pytest.fixture
-def five(tmp_path, monkeypatch):
+def five(tmp_path):
     """A folder with five runs, of the last five days; the oldest one is tagged."""
     place = tmp_path / "runs"
-    monkeypatch.setenv("TFOS_LAB_RUNS", str(place))
-    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "jupyter"))
     for number in range(1, 6):
         write_run(place, f"old-{number}", ago_s=(number - 0.5) * DAY_S)
     tfos_lab.runs(place)["old-5"].tag("good")
@@ -338,23 +329,15 @@ def left(place):
     return sorted(path.name.partition("-20")[0] for path in place.iterdir())
 
 
-def test_by_default_all_stay(five):
-    run()
-    assert left(five) == ["new", "old-1", "old-2", "old-3", "old-4", "old-5"]
-
-
-def test_so_many_of_the_newest_stay_and_tagged_ones_and_those_that_go_on(five):
+def test_so_many_of_the_newest_stay_and_tagged_ones_and_those_that_go_on(five, monkeypatch):
     write_run(five, "old-6", ago_s=9 * DAY_S, **GOING, process=this_process())
-    run(keep_runs=3)
-    assert left(five) == ["new", "old-1", "old-2", "old-5", "old-6"]
-
-
-def test_the_environment_holds_where_no_option_does(five, monkeypatch):
+    run()
+    assert left(five) == ["new", "old-1", "old-2", "old-3", "old-4", "old-5", "old-6"], "all, by default"
     monkeypatch.setenv("TFOS_LAB_KEEP_RUNS", "4")
     run()
-    assert left(five) == ["new", "old-1", "old-2", "old-3", "old-5"]
-    run(keep_runs=2)
-    assert left(five) == ["new", "new", "old-5"]
+    assert left(five) == ["new", "new", "old-1", "old-2", "old-5", "old-6"]
+    run(keep_runs=3)
+    assert left(five) == ["new", "new", "new", "old-5", "old-6"], "an option counts more than the environment"
 
 
 @pytest.mark.parametrize("text", ["0", "all", "-1", "1.5"])

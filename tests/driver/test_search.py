@@ -18,8 +18,7 @@ from tfos_lab.errors import ConfigError
 
 
 @pytest.fixture
-def search(monkeypatch, tmp_path):
-    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path))
+def search():
     return lambda space, function=report, **options: tfos_lab.search(
         function, space, **{"local": "inline", "show": False, **options}
     )

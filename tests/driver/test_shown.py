@@ -39,21 +39,7 @@ def test_a_name_has_what_was_shown_last_or_one_for_each_step(start, nodes):
     assert len(list((cluster.run_dir / "shown").iterdir())) == 4
 
 
-def test_a_long_series_keeps_its_ends_and_a_run_its_last_names(start, nodes):
-    cluster = start()
-    cluster.wait_until_running()
-    for step in range(100):
-        nodes.send(shown("steps", step))
-    for number in range(299):
-        nodes.send(shown(f"name {number}", None))
-    eventually(lambda: kept(cluster, "name 298"))
-    steps = [one.step for one in kept(cluster, "steps")]
-    assert steps == [99]
-    assert len(cluster.view().shown) == 300
-    assert len(list((cluster.run_dir / "shown").iterdir())) == 300
-
-
-def test_a_series_is_thinned_between_its_ends(start, nodes):
+def test_a_long_series_is_thinned_between_its_ends_and_a_run_keeps_its_last_names(start, nodes):
     cluster = start()
     cluster.wait_until_running()
     for step in range(100):
@@ -64,6 +50,12 @@ def test_a_series_is_thinned_between_its_ends(start, nodes):
     assert (steps[0], steps[-1]) == (0, 99)
     assert 10 <= len(steps) <= 20
     assert steps == sorted(steps)
+    for number in range(298):
+        nodes.send(shown(f"name {number}", None))
+    eventually(lambda: kept(cluster, "name 297"))
+    assert [one.step for one in kept(cluster, "steps")] == [99], "names that others need room for keep the last"
+    assert len(cluster.view().shown) == 300
+    assert len(list((cluster.run_dir / "shown").iterdir())) == 300
 
 
 @pytest.mark.parametrize(

@@ -19,25 +19,10 @@ import tfos_lab
 from tests.support import leftovers
 from tests.support.eventually import eventually
 from tests.support.quick import QUICK_ENV
-from tests.support.unix_http import PATIENCE_S, fetch_until, write_events
+from tests.support.unix_http import PATIENCE_S, ask, fetch_until, write_events
 from tfos_lab.core import cluster_records
 
 pytestmark = pytest.mark.leaves_nothing
-
-
-class _Still(urllib.request.HTTPRedirectHandler):
-    def redirect_request(self, *_):
-        return None
-
-
-def ask(url, *, method="GET", headers=None, body=None):
-    """Return status, headers and body, following no redirection."""
-    request = urllib.request.Request(url, method=method, headers=headers or {}, data=body)
-    try:
-        with urllib.request.build_opener(_Still).open(request, timeout=60) as answer:
-            return answer.status, answer.headers, answer.read()
-    except urllib.error.HTTPError as error:
-        return error.code, error.headers, error.read()
 
 
 # ---- a program of its own --------------------------------------------------------------------------------------------
@@ -81,12 +66,11 @@ print(json.dumps([url, running, without_token, ended, same]))
 
 def test_a_plain_program_has_an_address_that_works_as_long_as_it_lives(tmp_path):
     environ = {name: value for name, value in os.environ.items() if name != "JPY_PARENT_PID"}
-    folders = {"JUPYTER_RUNTIME_DIR": str(tmp_path / "runtime"), "TFOS_LAB_RUNS": str(tmp_path / "runs")}
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     done = subprocess.run(
         [sys.executable, str(program)],
-        env={**environ, **folders, "PYTHONPATH": os.pathsep.join(sys.path)},
+        env={**environ, "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -113,12 +97,6 @@ def page_at(url):
         return status == 200 and body
 
     return eventually(there)
-
-
-@pytest.fixture(autouse=True)
-def runtime(tmp_path, monkeypatch):
-    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
-    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "runs"))
 
 
 @pytest.fixture
@@ -200,7 +178,8 @@ def test_the_record_follows_steps_and_metrics(run, monkeypatch):
     assert record.process.notebook == "/home/train.ipynb"
 
 
-def test_without_a_runtime_folder_the_cluster_runs_all_the_same(run, tmp_path, monkeypatch):
+def test_without_a_runtime_folder_the_cluster_runs_all_the_same(run, tmp_path, monkeypatch, caplog):
+    caplog.set_level("DEBUG")
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "file"))
     clusters = [run(stay, 600, name=name, tensorboard=True) for name in ("one", "two")]
@@ -211,20 +190,9 @@ def test_without_a_runtime_folder_the_cluster_runs_all_the_same(run, tmp_path, m
     for path in ("", "data/runs", "0" * 64 + "/", "~/../", "//", "%C3%BC/"):
         for method in ("GET", "HEAD", "OPTIONS", "DELETE") if path else ("POST",):
             root = re.match(r"http://127\.0\.0\.1:\d+/", clusters[0].tensorboard_url)[0]
-            assert ask(root + path, method=method, body=b"" if method == "POST" else None)[0] == 404, (
-                "without the token"
-            )
-    for cluster in clusters:
-        cluster.stop()
-        assert cluster.state == "stopped"
-
-
-def test_its_pages_are_sandboxed_and_nothing_tells_the_token(run, tmp_path, monkeypatch, caplog):
-    caplog.set_level("DEBUG")
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "file"))
-    url = run(stay, 600, tensorboard=True).tensorboard_url
-    page_at(url)
+            assert ask(root + path, method=method)[0] == 404, "without the token"
+    # Its pages are sandboxed, and nothing tells the token.
+    url = clusters[0].tensorboard_url
     status, headers, body = ask(url)
     assert (status, b"<head><script>" in body) == (200, True)
     [policy] = headers.get_all("Content-Security-Policy")
@@ -234,6 +202,9 @@ def test_its_pages_are_sandboxed_and_nothing_tells_the_token(run, tmp_path, monk
     status, headers, _ = ask(f"{url}data", method="OPTIONS")
     assert (status, headers["Access-Control-Allow-Headers"]) == (204, "*")
     assert url.split("/")[3] not in caplog.text
+    for cluster in clusters:
+        cluster.stop()
+        assert cluster.state == "stopped"
 
 
 def test_a_kernel_links_to_the_server_where_that_has_our_extension(run, monkeypatch):

@@ -21,6 +21,7 @@ from tests.laws.random_data import MANY
 from tests.soak.nodes import read
 from tests.support.clusters import running_clusters
 from tests.support.eventually import eventually
+from tests.support.hostile_peers import open_descriptors
 from tests.support.quick import QUICK_ENV
 
 SEED = int(os.environ.get("SEED", random.SystemRandom().randrange(1_000_000))) if MANY else 1
@@ -124,10 +125,6 @@ def is_closed(sock):
     with contextlib.suppress(TimeoutError):
         return not sock.recv(4096)
     return False
-
-
-def open_descriptors():
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def test_what_listens_is_for_the_user_only_and_garbage_at_it_leaves_a_running_cluster_as_it_was(

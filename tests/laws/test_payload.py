@@ -195,11 +195,6 @@ def test_a_payload_over_the_limit_is_refused_with_the_biggest_names():
     assert list(captured_sizes(space["map_fun"], [0] * 20_000)) == ["x", "y", "args", "z"]
 
 
-def test_a_payload_that_is_no_function_is_refused():
-    with pytest.raises(PayloadError, match="'map_fun' \\(int\\) cannot be sent to the nodes: it is not a function"):
-        pack(3, None)
-
-
 @pytest.mark.parametrize(
     ("function", "beyond"),
     [

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import threading
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from tests.node.conftest import start_for
 from tfos_lab.core import messages as m
 from tfos_lab.node.context.context import NodeContext
 from tfos_lab.node.feed.reader import FeedReader
 
-SCHEMA = json.dumps({"type": "struct", "fields": [{"name": "x", "type": "long", "nullable": True, "metadata": {}}]})
+NUMBERS = pa.schema({"x": pa.int64()})
+
+
+def spark_schema(schema):
+    """Return an Arrow schema as Spark writes it."""
+    return from_arrow_schema(schema, prefer_timestamp_ntz=True).json()
+
+
+SCHEMA = spark_schema(NUMBERS)
 
 
 class FedNode:
@@ -32,29 +40,31 @@ class FedNode:
 
     # ---- the driver and the agent ----------------------------------------------------------------------------------
 
-    def open_feed(self, feed=0, *, epochs=1, remainder="pad", **fields):
-        opened = m.FeedOpen(feed=feed, epochs=epochs, remainder=remainder, schema=SCHEMA, token="", **fields)
+    def open_feed(self, feed=0, *, epochs=1, remainder="pad", schema=SCHEMA, **fields):
+        opened = m.FeedOpen(feed=feed, epochs=epochs, remainder=remainder, schema=schema, token="", **fields)
         self.reader.handle(opened)
         return self
 
     def segment(self, *batches, feed=0, shared=(), partition=0):
         """Commit rows in record batches, followed by leftover rows."""
+        parts = [part for part in (*batches, shared) if len(part)]
+        parts = [pa.RecordBatch.from_pydict({"x": pa.array(np.array(part), pa.int64())}) for part in parts]
+        rows, leftover = sum(map(len, batches)), len(shared)
+        return self._commit(parts, feed=feed, partition=partition, rows=rows, leftover=leftover, shapes={"x": []})
+
+    def feed_table(self, batch, *, feed=0, shapes):
+        """Open a feed of these columns, and commit these rows."""
+        self.open_feed(feed, schema=spark_schema(batch.schema))
+        return self._commit([batch], feed=feed, partition=0, rows=batch.num_rows, shapes=shapes)
+
+    def _commit(self, batches, **ready):
         path = self.folder / f"{self._segments}.arrow"
         self._segments += 1
-        parts = [part for part in (*batches, shared) if len(part)]
-        if parts:
-            with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, pa.schema({"x": pa.int64()})) as file:
-                for part in parts:
-                    file.write_batch(pa.RecordBatch.from_pydict({"x": pa.array(np.array(part), pa.int64())}))
-        ready = m.SegmentReady(
-            feed=feed,
-            path=str(path) if parts else "",
-            rows=sum(map(len, batches)),
-            partition=partition,
-            leftover=len(shared),
-            shapes={"x": []},
-        )
-        self.reader.handle(ready)
+        if batches:
+            with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batches[0].schema) as file:
+                for batch in batches:
+                    file.write_batch(batch)
+        self.reader.handle(m.SegmentReady(path=str(path) if batches else "", **ready))
         return self
 
     def complete(self, rows, *, feed=0, leftovers=(0, 0)):

@@ -49,16 +49,6 @@ def test_an_agent_reserves_with_a_port_that_it_keeps_bound_at_all_addresses(laun
         thief.bind((address, int(port)))  # TensorFlow's server binds 0.0.0.0
 
 
-def test_nothing_of_a_node_is_left_on_its_host(run):
-    node = run(lambda: os.environ["TFOS_LAB_SCRATCH"], cluster_id="leaves-nothing")
-    scratch = node.result()
-    assert "leaves-nothing" in scratch
-    assert Path(scratch).stat().st_mode & 0o777 == 0o700
-    node.finish()
-    node.end()
-    assert not Path(scratch).exists()
-
-
 # ---- heartbeats ----------------------------------------------------------------------------------------------------
 
 
@@ -236,12 +226,14 @@ class Payload:
             node.send(m.PayloadPiece(self.data[question.offset : question.offset + m.PIECE_BYTES]))
 
 
-def test_a_large_payload_comes_in_pieces_and_goes_with_the_agent(launch):
-    node, payload = launch(), Payload()
+def test_a_large_payload_comes_in_pieces_and_nothing_of_a_node_is_left_on_its_host(launch):
+    node, payload = launch(cluster_id="leaves-nothing"), Payload()
     node.send(payload.start)
     eventually(lambda: payload.answer(node) or node.all(m.Ended))
     size, scratch = node.result()
     assert size == 7 * (1 << 18)
+    assert "leaves-nothing" in scratch
+    assert Path(scratch).stat().st_mode & 0o777 == 0o700
     assert [path.stat().st_size for path in Path(scratch).glob("payload")] == [len(payload.data)]
     node.finish()
     node.end()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import gc
-import json
 import os
 import resource
 import tempfile
@@ -339,38 +338,16 @@ def dataset_of(tmp_path):
     def dataset_of(*feeds, **asked):
         node, elements = FedNode(tmp_path), []
         for number, columns in enumerate(feeds):
-            batch, count = pa.RecordBatch.from_pydict(columns), len(next(iter(columns.values())))
-            fields = [
-                {"name": field.name, "type": spark_type(field.type), "nullable": True, "metadata": {}}
-                for field in batch.schema
-            ]
-            schema = json.dumps({"type": "struct", "fields": fields})
-            opened = m.FeedOpen(feed=number, epochs=1, remainder="pad", schema=schema, token="")
-            node.reader.handle(opened)
-            path = tmp_path / f"feed-{number}.arrow"
-            with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as file:
-                file.write_batch(batch)
+            batch = pa.RecordBatch.from_pydict(columns)
             shapes = {field.name: [2] if pa.types.is_list(field.type) else [] for field in batch.schema}
-            node.reader.handle(m.SegmentReady(feed=number, path=str(path), rows=count, partition=0, shapes=shapes))
-            node.complete(count, feed=number).plan(-(-count // 3), feed=number, batch_size=3)
+            node.feed_table(batch, feed=number, shapes=shapes).complete(batch.num_rows, feed=number)
+            node.plan(-(-batch.num_rows // 3), feed=number, batch_size=3)
         dataset = node.ctx.dataset(3, **asked)
         for _ in feeds:
             elements += [as_numpy(element) for element in dataset]
         return elements
 
     return dataset_of
-
-
-def spark_type(kind):
-    if pa.types.is_list(kind):
-        return {"type": "array", "elementType": spark_type(kind.value_type), "containsNull": True}
-    return {
-        pa.float32(): "float",
-        pa.float64(): "double",
-        pa.int64(): "long",
-        pa.string(): "string",
-        pa.binary(): "binary",
-    }[kind]
 
 
 def as_numpy(element):

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import atexit
-import json
 import os
 import signal
 import sys
@@ -15,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import tfos_lab
 from tests.support.quick import QUICK_ENV
 from tfos_lab.core import messages as m
 
@@ -114,38 +112,15 @@ def test_a_stop_ends_a_node_whose_result_is_on_its_way(run):
 # ---- its surroundings ----------------------------------------------------------------------------------------------
 
 
-def test_output_is_separated_by_stream_whether_python_or_c_has_printed_it(run):
-    def map_fun():
-        print("from python")
-        os.write(1, b"from c\n")
-        print("to stderr", file=sys.stderr)
-        os.write(2, b"from c to stderr\n")
-        print("lone \udc80 surrogate ✓")
-        print("no newline at the end", end="")
-
-    node = run(map_fun)
-    node.outcome()
-    node.finish()
-    assert node.output() == "from python\nfrom c\nlone \\udc80 surrogate ✓\nno newline at the end".encode()
-    assert node.output("stderr") == b"to stderr\nfrom c to stderr\n"
-
-
-def test_the_environment_is_the_given_one_with_the_user_s_on_top(run, monkeypatch):
+def test_the_environment_is_the_given_one_with_the_user_s_on_top_and_a_single_node_has_no_tf_config(run, monkeypatch):
     monkeypatch.setenv("TFOS_TEST_LATE", "set after the fork server was there, and not given")
-    given = {"PATH": os.environ["PATH"], "TFOS_TEST_A": "executor", "TFOS_TEST_B": "executor"}
-    found = run(lambda: dict(os.environ), environ=given, extra_env={**QUICK_ENV, "TFOS_TEST_B": "user"}).result()
+    given = {"PATH": os.environ["PATH"], "TF_CONFIG": "left over", "TFOS_TEST_A": "executor", "TFOS_TEST_B": "executor"}
+    users = {**QUICK_ENV, "TFOS_TEST_B": "user"}
+    alone = {"cluster_spec": {"worker": ["b:2"]}}
+    found = run(lambda: dict(os.environ), start=alone, environ=given, extra_env=users).result()
     assert (found["TFOS_TEST_A"], found["TFOS_TEST_B"]) == ("executor", "user")
-    assert "TFOS_TEST_LATE" not in found
+    assert not {"TFOS_TEST_LATE", "TF_CONFIG"} & set(found)
     assert found["PYTHONUNBUFFERED"] == "1"
-
-
-def test_a_single_node_has_no_tf_config(run):
-    node = run(
-        lambda: os.environ.get("TF_CONFIG"),
-        start={"cluster_spec": {"worker": ["b:2"]}},
-        environ={**os.environ, "TF_CONFIG": "left over"},
-    )
-    assert node.result() is None
 
 
 def test_children_of_one_fork_server_share_its_memory_and_nothing_else(run):
@@ -237,24 +212,3 @@ def test_waiting_for_rows_and_memory_are_seen(run):
     seen = node.wait_for(m.Activity, lambda told: told.seen.waits_rows > 0.8 and told.seen.memory_bytes > 0).seen
     assert 0.0 < seen.host_memory < 1.0
     assert seen.where.startswith("wait_for_rows, test_child.py, line ")
-
-
-# ---- a script --------------------------------------------------------------------------------------------------------
-
-WRITES_ITS_WORDS = """
-import json, pathlib, sys
-words = sys.argv[1:]
-pathlib.Path(words[words.index("--out") + 1]).write_text(json.dumps(words))
-"""
-
-
-def test_the_parameters_of_a_script_are_words_of_its_command_line_with_placeholders_filled(tmp_path, monkeypatch):
-    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "runs"))
-    (tmp_path / "script.py").write_text(WRITES_ITS_WORDS)
-    params = {"lr": 0.1, "name": "a b", "verbose": True, "quiet": False, "seed": None, "units": [64, 32]}
-    params |= {"opts": {"a": [1]}, "low": -1, "text": "-x", "out": f"{tmp_path}/{{job_name}}-{{task_index}}.json"}
-    options = {"local": "processes", "env": QUICK_ENV, "show": False, "grace": 2.0}
-    tfos_lab.run_script(tmp_path / "script.py", [{"params": params}], **options).wait(timeout=60)
-    words = ["--lr", "0.1", "--name", "a b", "--verbose", "--units", "64", "32", "--opts", '{"a": [1]}', "--low", "-1"]
-    told = json.loads((tmp_path / "worker-0.json").read_text())
-    assert told == [*words, "--text=-x", "--out", f"{tmp_path}/worker-0.json"]

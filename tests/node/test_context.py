@@ -57,45 +57,27 @@ def test_an_event_folder_that_cannot_be_written_is_refused_before_training(tmp_p
 
 def test_tab_shows_the_public_names_only():
     shown = {name for name in dir(Rig().ctx) if not name.startswith("_")}
-    assert shown == {
-        *("absolute_path", "args", "backup_dir", "callbacks", "cluster_spec", "data_feed", "rows_as_files", "dataset"),
-        *("defaultFS", "epochs", "even", "files", "rank", "shard", "show"),
-        *(
-            "event_dir",
-            "gpus",
-            "is_chief",
-            "job_name",
-            "log_dir",
-            "model_dir",
-            "node",
-            "world_size",
-        ),
-        *("output_dir", "put_results", "report", "restart", "save_model", "start_server"),
-        *("stop_feed", "strategy", "task_index"),
-        *("training_done", "validation", "wait_for_training", "worker_num", "working_dir"),
-    }
+    names = """
+        absolute_path args backup_dir callbacks cluster_spec data_feed dataset defaultFS epochs even event_dir files
+        gpus is_chief job_name log_dir model_dir node output_dir put_results rank report restart rows_as_files
+        save_model shard show start_server stop_feed strategy task_index training_done validation wait_for_training
+        worker_num working_dir world_size
+    """
+    assert shown == set(names.split())
 
 
-def test_a_report_sends_step_and_numbers_of_any_type():
+def test_a_report_sends_numbers_of_any_type_and_a_step_which_counts_up():
     rig = Rig()
     before = time.time()
     rig.ctx.report(3, total_steps=10, loss=np.float32(0.5), accuracy=np.array(0.25))
-    (report,) = rig.sent
-    assert (report.step, report.total_steps) == (3, 10)
-    assert report.metrics == {"loss": 0.5, "accuracy": 0.25}
-    assert before <= report.time_s <= time.time()
-
-
-def test_a_metric_that_is_no_number_is_named():
-    with pytest.raises(ConfigError, match=r"^ctx\.report: loss='low' is not a number$"):
-        Rig().ctx.report(loss="low")
-
-
-def test_reports_without_a_step_count_up():
-    rig = Rig()
-    for step in (None, None, 10, None):
+    for step in (None, 10, None):
         rig.ctx.report(step, loss=1)
-    assert [report.step for report in rig.sent] == [1, 2, 10, 11]
+    report = rig.sent[0]
+    assert [report.step for report in rig.sent] == [3, 4, 10, 11]
+    assert (report.total_steps, report.metrics) == (10, {"loss": 0.5, "accuracy": 0.25})
+    assert before <= report.time_s <= time.time()
+    with pytest.raises(ConfigError, match=r"^ctx\.report: loss='low' is not a number$"):
+        rig.ctx.report(loss="low")
 
 
 def test_only_the_chief_saves_to_the_given_path(monkeypatch, tmp_path):
@@ -255,15 +237,13 @@ def test_a_dataset_that_each_node_shuffles_differently_is_refused():
 
 def test_a_function_can_be_called_plainly_with_a_local_context(tmp_path):
     ctx = tfos_lab.local_context(log_dir=str(tmp_path))
-    assert (ctx.node, ctx.world_size, ctx.is_chief, ctx.log_dir) == ("chief:0", 1, True, str(tmp_path))
+    assert (ctx.node, ctx.rank, ctx.world_size, ctx.is_chief, ctx.log_dir) == ("chief:0", 0, 1, True, str(tmp_path))
     ctx.report(loss=1.0)
     assert Path(ctx.output_dir).is_dir()
     assert ctx.cluster_spec == {"chief": ["localhost:0"]}
-
-
-def test_a_local_context_says_how_to_get_rows():
+    assert ctx.shard(["a"]) == ["a"]
     with pytest.raises(FeedError, match=r"fed no rows: give the cell data=\.\.\., or call cluster\.train\(df\)"):
-        _ = tfos_lab.local_context().epochs
+        _ = ctx.epochs
 
 
 def test_an_impossible_dataset_is_refused_with_all_reasons():
@@ -273,8 +253,3 @@ def test_an_impossible_dataset_is_refused_with_all_reasons():
         "batch_size=0: a whole number of rows, at least 1, is needed",
         "remainder='wrap': use 'exact', 'pad' or 'drop'",
     ]
-
-
-def test_one_process_is_the_only_one():
-    ctx = tfos_lab.local_context()
-    assert (ctx.rank, ctx.world_size, ctx.shard(["a"])) == (0, 1, ["a"])

@@ -23,12 +23,6 @@ def node(tmp_path):
 # ---- rows -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_end_is_an_empty_batch(node):
-    node.open_feed().segment([1]).complete(1).end()
-    feed = node.ctx.data_feed()
-    assert [numbers(feed.next_batch(4)), feed.next_batch(4), feed.should_stop()] == [[1], [], True]
-
-
 def test_files_may_go_once_their_rows_have_been_taken_for_the_last_time(node):
     node.open_feed(epochs=2).segment([1, 2]).segment([3]).complete(3).end()
     feed = node.ctx.data_feed()
@@ -135,13 +129,17 @@ def test_a_batch_that_waits_lets_other_tasks_go_on(answering):
     assert answering.answer_all(3) == [["c"]]
 
 
-def test_results_belong_to_the_oldest_rows_in_whatever_portions_they_come(answering):
-    answering.ask(1, ["a", "b", "c"], ended=True)
+def test_results_belong_to_the_oldest_rows_in_whatever_portions_and_from_whichever_thread_they_come(answering):
+    answering.ask(1, ["a", "b", "c", "d"])
     answering.ask(2, [1, 2], ended=True)
-    first, second = answering.feed.next_batch(5), answering.feed.next_batch(5)
-    for answer in [*first, *second]:
+    first = answering.feed.next_batch(4)
+    thread = threading.Thread(target=answering.feed.batch_results, args=(first[:2],))
+    thread.start()
+    thread.join()
+    second = answering.feed.next_batch(4)  # while the first is answered by another thread
+    for answer in [*first[2:], *second]:
         answering.feed.batch_results([answer])
-    assert answering.results() == {1: ["a", "b", "c"], 2: [1, 2]}
+    assert answering.results() == {1: ["a", "b", "c", "d"], 2: [1, 2]}
 
 
 @pytest.mark.parametrize("given", [0, 1, 3])
@@ -152,17 +150,6 @@ def test_a_batch_that_is_answered_in_part_is_told_when_the_next_is_asked_for(ans
     for ask in (answering.feed.should_stop, lambda: answering.feed.next_batch(4)):
         with pytest.raises(FeedError, match=f"batch_results got {given} results? for a batch of 4 rows"):
             ask()
-
-
-def test_another_thread_may_answer_while_the_next_batch_is_taken(answering):
-    answering.ask(1, [1, 2, 3, 4, 5, 6], ended=True)
-    batch = answering.feed.next_batch(4)
-    thread = threading.Thread(target=answering.feed.batch_results, args=(batch[:2],))
-    thread.start()
-    thread.join()
-    rest = answering.feed.next_batch(4)
-    answering.feed.batch_results([*batch[2:], *rest])
-    assert answering.results() == {1: [1, 2, 3, 4, 5, 6]}
 
 
 def test_more_results_than_rows_are_refused(answering):

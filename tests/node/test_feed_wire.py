@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import msgspec
 import pyarrow as pa
@@ -16,7 +15,7 @@ from pyarrow import flight
 
 from tests.node.feeding import SCHEMA
 from tests.support.eventually import PATIENCE_S, eventually
-from tests.support.hostile_peers import attacking, resident_bytes
+from tests.support.hostile_peers import attacking, open_descriptors, resident_bytes
 from tfos_lab.core import messages as m
 from tfos_lab.driver.feed.certificates import make_identities
 from tfos_lab.errors import NodeUnreachable
@@ -253,10 +252,6 @@ def test_tasks_that_come_all_at_once_are_let_in(wire):
 
 
 # ---- what strangers take --------------------------------------------------------------------------------------------
-
-
-def open_descriptors():
-    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def test_strangers_leave_no_lines_in_the_log_of_a_node():

@@ -11,6 +11,7 @@ import time
 from tests.node.conftest import start_for
 from tfos_lab.core import messages as m
 
+TAIL = "lone \\udc80 surrogate ✓\nPassword: ".encode()
 FULL = b" bytes of this log are missing: the disk of the node's host was full"
 
 
@@ -39,31 +40,22 @@ def test_lines_that_the_disk_has_no_room_for_are_lost_whole_and_told_once(launch
     assert node.output("stderr").count(FULL) == 1
 
 
-def test_a_line_of_one_stream_is_not_cut_by_the_other(run):
+def test_a_line_of_one_stream_is_not_cut_by_the_other_or_by_the_end(run):
     def map_fun():
         for number in range(50):
             os.write(1, b"out ")
             os.write(2, b"err %d\n" % number)
             time.sleep(0.001)
             os.write(1, b"%d\n" % number)
+        print("lone \udc80 surrogate ✓")
         os.write(1, b"Password: ")
         sys.stderr.write("the end\n")
+        os._exit(3)  # what a process has written last is in its log all the same
 
     node = run(map_fun)
-    node.outcome()
+    assert node.outcome().exit_code == 3
     node.finish()
     records = [record for message in node.all(m.Logs) for record in message.records]
-    assert node.output() == b"".join(b"out %d\n" % number for number in range(50)) + b"Password: "
+    assert node.output() == b"".join(b"out %d\n" % number for number in range(50)) + TAIL
     assert node.output("stderr") == b"".join(b"err %d\n" % number for number in range(50)) + b"the end\n"
     assert all(record.time_s for record in records)
-
-
-def test_what_a_process_has_written_last_is_in_its_log_without_a_line_end(run):
-    def map_fun():
-        os.write(1, b"last")
-        os._exit(3)
-
-    node = run(map_fun)
-    node.outcome()
-    node.finish()
-    assert node.output() == b"last"

@@ -121,37 +121,10 @@ TYPED = pa.table(
 )
 
 
-SPARK = {
-    "flag": "boolean",
-    "byte": "byte",
-    "float": "float",
-    "money": "decimal(20,2)",
-    "text": "string",
-    "bytes": "binary",
-    "day": "date",
-    "zoned": "timestamp",
-    "wall": "timestamp_ntz",
-    "span": "interval day to second",
-    "vector": {"type": "array", "elementType": "double", "containsNull": True},
-    "matrix": {
-        "type": "array",
-        "elementType": {"type": "array", "elementType": "long", "containsNull": True},
-        "containsNull": True,
-    },
-}
-
-
 def typed_files(node, file_format):
     """Feed the table, and return its one file."""
     (batch,) = TYPED.to_batches()
-    fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in SPARK.items()]
-    schema = json.dumps({"type": "struct", "fields": fields})
-    node.reader.handle(m.FeedOpen(feed=0, epochs=1, remainder="exact", schema=schema, token=""))
-    path = node.folder / "typed.arrow"
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as file:
-        file.write_batch(batch)
-    node.reader.handle(m.SegmentReady(feed=0, path=str(path), rows=2, partition=0, shapes={}))
-    (path,) = node.complete(2).ctx.rows_as_files(file_format)
+    (path,) = node.feed_table(batch, shapes={}).complete(2).ctx.rows_as_files(file_format)
     return path
 
 
@@ -186,8 +159,9 @@ def test_json_is_as_spark_writes_it(node):
 
 
 def test_many_rows_are_cut_into_row_groups_and_files(node):
-    count = 24 << 20  # 192 MB in memory
-    node.open_feed().segment(*np.array_split(np.arange(count), 32)).complete(count)
+    count = 192  # of a megabyte each
+    rows = pa.RecordBatch.from_pydict({"x": [bytes([number]) * (1 << 20) for number in range(count)]})
+    node.feed_table(rows, shapes={}).complete(count)
     paths = node.ctx.rows_as_files()
     files = [parquet.ParquetFile(path) for path in paths]
     assert [file.num_row_groups > 1 for file in files] == [True, True]

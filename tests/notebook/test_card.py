@@ -205,31 +205,19 @@ def test_progress_is_in_steps_or_else_in_rows_and_known_only_with_a_total():
     assert progress(dataclasses.replace(whole, kind="stream"), rows=30) is None, "a stream has no end"
 
 
-# ---- thousands of nodes ---------------------------------------------------------------------------------------------
-
-
-def thousand(**changed: dict) -> ClusterView:
-    """A thousand nodes, of which five need attention."""
-    troubled = changed or {
-        "n500": {"state": "lost"},
-        "n40": {"hung": "no step for 40 s"},
-        "n77": {"activity": NodeActivity(slower=1.5)},
-        "n78": {"activity": NodeActivity(slower=3.0)},
-        "n900": {"state": "failed"},
-    }
-    view = view_of("running", "running")
-    state = type(view.nodes[0].state)
-    nodes = []
-    for number in range(1000):
-        fields = {"state": "running", "host": f"host-{number // 8}", "step": number % 5}
-        fields |= troubled.get(f"n{number}", {})
-        fields["state"] = state(fields["state"])
-        nodes.append(NodeView(f"worker:{number}", "worker", number, is_chief=number == 0, **fields))
-    return dataclasses.replace(view, name="scale", nodes=tuple(nodes))
-
-
 def test_of_many_the_worst_come_first_then_the_chief_and_all_are_counted():
-    view = sent(thousand())
+    troubled = {
+        500: {"state": "lost"},
+        40: {"hung": "no step for 40 s"},
+        77: {"activity": NodeActivity(slower=1.5)},
+        78: {"activity": NodeActivity(slower=3.0)},
+        900: {"state": "failed"},
+    }
+    nodes = (
+        NodeView(f"worker:{n}", "worker", n, n == 0, **{"state": "running", "step": n % 5, **troubled.get(n, {})})
+        for n in range(1000)
+    )
+    view = sent(dataclasses.replace(view_of("running", "running"), nodes=tuple(nodes)))
     names = [name.partition(":")[2] for name in view["hues"]]
     assert names[:6] == ["900", "500", "40", "78", "77", "0"]
     assert len(names) <= 64
@@ -296,13 +284,6 @@ def test_a_feed_says_how_far_spark_is_before_the_first_row_comes():
     assert "0 rows fed · Spark has done 57 of 204 tasks · 0/4 partitions" in told()
     assert "Spark has" not in told(tasks=(0, 4)), "these are the partitions"
     assert "Spark has" not in told(partitions=1)
-
-
-def test_a_column_shows_validation_rather_than_how_many_epochs_there_were():
-    view = view_of("running", "running")
-    metrics = {"accuracy": 0.9, "loss": 0.4, "epoch": 3.0, "val_loss": 0.5}
-    view = dataclasses.replace(view, nodes=tuple(dataclasses.replace(node, metrics=metrics) for node in view.nodes))
-    assert " Node State loss accuracy val_loss <tr> " in words(drawn(view))
 
 
 def test_nodes_that_agree_have_one_row_which_unfolds_to_theirs():

@@ -253,11 +253,15 @@ def test_nodes_get_the_roles_the_arguments_and_the_environment_of_the_line(run, 
     assert [node.name for node in shell.user_ns["mnist"].nodes] == ["ps:0", "chief:0", "worker:0"]
 
 
-def test_data_is_fed_as_the_line_says_and_what_cannot_be_fed_leaves_nothing_running(run, shell, spark):
+def test_data_is_fed_as_the_line_says_and_what_cannot_be_fed_leaves_nothing_running(run, shell, spark, tmp_path):
     shell.user_ns["rows"] = {"a": np.arange(10), "b": np.arange(10)}
+    (tmp_path / "data").mkdir()
+    parquet.write_table(pa.table({"a": range(10)}), tmp_path / "data/rows.parquet")
+    shell.user_ns["folder"] = str(tmp_path / "data")
     read = "feed, seen = ctx.data_feed(), []\nwhile not feed.should_stop():\n    seen += feed.next_batch(4)\nlen(seen)"
-    results = run(f"%%tfos cluster_size=2 local=processes data=rows epochs=3 columns=a\n{read}")
-    assert sum(results.values()) == 30
+    for data in ("rows", "folder"):
+        results = run(f"%%tfos cluster_size=2 local=processes data={data} epochs=3 columns=a\n{read}")
+        assert sum(results.values()) == 30
     for options in "name=a", "name=b background":
         with pytest.raises(ConfigError, match="column 'zz'"):
             run(f"%%tfos {options} local=processes data=rows columns=zz\n{WAITS}")
@@ -270,30 +274,14 @@ def test_data_is_fed_as_the_line_says_and_what_cannot_be_fed_leaves_nothing_runn
         ("data='/none/*.parquet'", "there is no such file or folder"),
         ("data=folder columns=zz", "column 'zz'"),
         ("data=folder objects", "rows of files come as columns"),
+        ("data={'a':[1]}", r"type dict, .* no SparkSession to read it with\. Make one.*spark=\.\.\.\)\.$"),
     ],
 )
-def test_files_that_cannot_be_fed_are_refused_before_anything_starts(run, shell, tmp_path, options, told):
+def test_what_cannot_be_fed_is_refused_before_anything_starts(run, shell, tmp_path, options, told):
     parquet.write_table(pa.table({"a": range(10)}), tmp_path / "rows.parquet")
     shell.user_ns["folder"] = str(tmp_path)
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises((ConfigError, NoSession), match=told):
         run(f"%%tfos name=a local=processes {options}\n{WAITS}")
-    assert "a" not in shell.user_ns
-
-
-def test_files_that_were_found_before_nodes_start_are_fed(run, shell, tmp_path):
-    parquet.write_table(pa.table({"a": range(10)}), tmp_path / "rows.parquet")
-    shell.user_ns["folder"] = str(tmp_path)
-    read = "feed, seen = ctx.data_feed(), []\nwhile not feed.should_stop():\n    seen += feed.next_batch(4)\nlen(seen)"
-    assert sum(run(f"%%tfos cluster_size=2 local=processes data=folder epochs=2\n{read}").values()) == 20
-
-
-def test_arrays_without_a_session_are_refused_before_anything_starts(run, shell):
-    shell.user_ns["rows"] = {"a": np.arange(10)}
-    with pytest.raises(
-        NoSession,
-        match=r"data is of type dict, but there is no SparkSession to read it with\. Make one.*spark=\.\.\.\)\.$",
-    ):
-        run(f"%%tfos name=a local=processes data=rows\n{WAITS}")
     assert "a" not in shell.user_ns
 
 

@@ -20,15 +20,12 @@ def tab(run, shell):
     return offer
 
 
-def test_options_are_offered_with_their_equals_sign_and_those_that_are_given_not_again(tab):
+def test_options_are_offered_with_their_equals_sign_or_choices_and_those_that_are_given_not_again(tab):
     assert tab("%%tfos clu") == ["cluster_size="]
     assert tab("%%tfos cluster_size=4 tens|\nbody") == ["tensorboard"]
     assert set(tab("%%tfos re")) == {"remainder=", "restarts="}
     assert "cluster_size=" not in tab("%%tfos cluster_size=4 ")
     assert "num_ps=" in tab("%%tfos cluster_size=4 ")
-
-
-def test_choices_are_offered(tab):
     assert tab("%%tfos local=") == ["auto", "processes", "inline", "off"]
     assert tab("%%tfos local=in") == ["inline"]
     assert tab("%%tfos tensorboard=t") == ["true"]

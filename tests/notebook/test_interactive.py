@@ -80,30 +80,21 @@ def test_a_module_beside_the_notebook_is_seen_as_it_is_on_disk(notebook):
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("on=clutser", "on=clutser: no nodes of that name wait; did you mean cluster?"),
-        ("on=cluster/worker:7", "nodes='worker:7': the cluster 'cluster' has chief:0, worker:0, worker:1"),
+        ("%%tfos on=clutser", "on=clutser: no nodes of that name wait; did you mean cluster?"),
+        ("%%tfos on=cluster/worker:7", "nodes='worker:7': the cluster 'cluster' has chief:0, worker:0, worker:1"),
         (
-            "on=cluster cluster_size=2",
+            "%%tfos on=cluster cluster_size=2",
             "cluster_size: belongs to %tfos start; with on=..., a cell takes no other option",
         ),
+        ("%tfos start cluster_size=2", "the cluster 'cluster' is still running"),
+        ("%tfos start name=other local=inline", "use local=processes for nodes"),
+        ("%tfos start name=other restarts=1", "the names of an interactive cluster would be lost"),
+        ("%tfos start name=other epochs=2", "epochs: feed rows with other.train(...) once the nodes wait"),
+        ("%tfos start name=other background", "background: belongs to a cell"),
     ],
 )
 def test_a_line_that_does_not_fit_is_refused(notebook, line, sentence):
-    assert sentence in notebook.run(f"%%tfos {line}\n1")
-
-
-@pytest.mark.parametrize(
-    ("line", "sentence"),
-    [
-        ("cluster_size=2", "the cluster 'cluster' is still running"),
-        ("name=other local=inline", "use local=processes for nodes"),
-        ("name=other restarts=1", "the names of an interactive cluster would be lost"),
-        ("name=other epochs=2", "epochs: feed rows with other.train(...) once the nodes wait"),
-        ("name=other background", "background: belongs to a cell"),
-    ],
-)
-def test_a_start_that_does_not_fit_is_refused(notebook, line, sentence):
-    assert sentence in notebook.run(f"%tfos start {line}")
+    assert sentence in notebook.run(f"{line}\n1")
 
 
 def test_clusters_and_nodes_that_wait_are_offered(notebook):

@@ -54,10 +54,9 @@ def write():
 """
 
 
-def test_a_cell_with_a_card_has_no_empty_strip_where_spark_s_progress_bar_was(tmp_path):
-    with Kernel(tmp_path) as kernel:
-        kernel.run(BARS)
-        kernel.run("bars = NoProgressBars(current_kernel())\nwrite()\nbars.close()")
-        assert kernel.printed == "a warning\n"
-        kernel.run("write()")
-        assert "[Stage 0:" in kernel.printed, "other cells keep it"
+def test_a_cell_with_a_card_has_no_empty_strip_where_spark_s_progress_bar_was(kernel):
+    kernel.run(BARS)
+    kernel.run("bars = NoProgressBars(current_kernel())\nwrite()\nbars.close()")
+    assert kernel.printed == "a warning\n"
+    kernel.run("write()")
+    assert "[Stage 0:" in kernel.printed, "other cells keep it"

@@ -50,7 +50,6 @@ class FakeCluster:
         name: str = "mnist",
         nodes: int = 4,
         run_dir: str | Path | None = None,
-        launcher: str = "spark",
     ) -> None:
         self.id = f"fake-{next(_ids)}-{time.time_ns() % 1_000_000}"
         self.name = name
@@ -62,7 +61,6 @@ class FakeCluster:
         self.run_dir = Path(run_dir or f"{self._scratch.name}/fake")
         if self._scratch:
             self.run_dir.mkdir()
-        self.stops = 0
         self._lock = threading.Lock()
         self._logs: dict[str, list[str]] = {}
         node_specs = assign_roles(ClusterConfig(cluster_size=nodes))
@@ -71,7 +69,7 @@ class FakeCluster:
             cluster_id=self.id,
             name=name,
             state="launching",
-            launcher=launcher,
+            launcher="spark",
             started_s=time.time(),
             ended_s=None,
             timings={},
@@ -84,15 +82,11 @@ class FakeCluster:
         with self._lock:
             return self._view
 
-    def stop(self) -> None:
-        self.stops += 1
+    def stop(self) -> None: ...
 
     def logs(self, node: str | None = None, tail: int | None = None) -> str:
         names = [node] if node else list(self._logs)
-        texts = [self._logs.get(name, []) for name in names]
-        if tail:  # as of a file, a tail costs as much however long the whole is
-            texts = [_last_texts(list(some), tail) for some in texts]
-        lines = "".join("".join(some) for some in texts).splitlines(keepends=True)
+        lines = "".join(text for name in names for text in self._logs.get(name, [])).splitlines(keepends=True)
         return "".join(lines[-tail:] if tail else lines)
 
     def log_path(self, node: str) -> Path:
@@ -159,13 +153,3 @@ class FakeCluster:
     @property
     def nodes(self) -> list[str]:
         return [node.name for node in self._view.nodes]
-
-
-def _last_texts(texts: list[str], lines: int) -> list[str]:
-    """Return the last texts, with at least so many lines if there are as many."""
-    found = 0
-    for start in reversed(range(len(texts))):
-        found += texts[start].count("\n")
-        if found > lines:
-            return texts[start:]
-    return texts

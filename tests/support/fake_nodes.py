@@ -80,11 +80,9 @@ class FakeLauncher:
 
     def __init__(self, head: Head, nodes: FakeNodes) -> None:
         self.head = head
-        self.calls: list[str] = []
         self._nodes = nodes
 
     def launch(self) -> None:
-        self.calls.append("launch")
         errors = self._nodes.launch_errors
         if errors and (error := errors.pop(0)):
             raise error
@@ -92,23 +90,12 @@ class FakeLauncher:
             if spec.rank not in self._nodes.missing:
                 self._nodes.reserve(spec.rank)
 
-    def run_here(self) -> None:
-        self.calls.append("run_here")
-
-    def free_slots(self) -> None:
-        self.calls.append("free_slots")
-
-    def on_executor_end(self, executor: str) -> None:
-        self.calls.append(f"on_executor_end {executor}")
-
-    def cancel(self) -> None:
-        self.calls.append("cancel")
-
     def hint(self) -> str:
         return "a hint"
 
-    def close(self) -> None:
-        self.calls.append("close")
+    def _does_nothing(self, *_args: str) -> None: ...
+
+    run_here = free_slots = on_executor_end = cancel = close = _does_nothing
 
 
 class FakeNodes:
@@ -137,10 +124,6 @@ class FakeNodes:
     def listener(self) -> FakeListener:
         return self.listeners[-1]
 
-    @property
-    def launcher(self) -> FakeLauncher:
-        return self.launchers[-1]
-
     def open_listener(self, *hosts: str) -> FakeListener:
         listener = FakeListener(*hosts)
         listener.on_send = lambda identity, message: self._answer(listener, identity, message)
@@ -166,11 +149,8 @@ class FakeNodes:
             case m.Finish():
                 listener.deliver(identity, m.Drained(rank=rank))
 
-    def reserve(self, rank: int, identity: bytes | None = None) -> None:
-        self.listener.deliver(
-            identity or identity_of(rank),
-            m.Reserve(rank=rank, host="fake", address=f"fake:{rank}", pid=rank, executor=f"e{rank}", gpus=[]),
-        )
+    def reserve(self, rank: int) -> None:
+        self.send(m.Reserve(rank=rank, host="fake", address=f"fake:{rank}", pid=rank, executor=f"e{rank}", gpus=[]))
 
     def send(self, message: Any) -> None:
         """Send an agent's message to the driver."""
@@ -185,10 +165,6 @@ class FakeNodes:
     def end(self, rank: int, value: Any = None) -> None:
         """Let the function of a node return."""
         self.send(m.Ended(rank=rank, outcome=m.Outcome(kind="returned", value=encode_value(value))))
-
-    def fail(self, rank: int, error: str = "ValueError", message: str = "no") -> None:
-        """Let the function of a node raise."""
-        self.send(m.Ended(rank=rank, outcome=m.Outcome(kind="raised", error=error, message=message)))
 
     def kill(self, rank: int) -> None:
         """Let the child of a node be killed, as by the host when memory is short."""

@@ -42,10 +42,8 @@ _OPENINGS = {
     "idle": (lambda: b"", False),
     "flood": (lambda: os.urandom(16) + struct.pack("!I", (1 << 32) - 1), True),
     "garbage": (lambda: os.urandom(_GARBAGE_BYTES), True),
-    "http": (lambda: b"POST / HTTP/1.1\r\nContent-Length: 8589934592\r\n\r\n", True),
     "hello": (lambda: _HELLO, False),
     "hello again": (lambda: _HELLO, False),
-    "churn": (lambda: _HELLO, False),
 }
 
 
@@ -55,7 +53,6 @@ class Attack:
     def __init__(self, kind: str, address: tuple[str, int], connections: int, rate: float = 0.0) -> None:
         self._opening, self._floods = _OPENINGS[kind]
         self._rate = rate
-        self._churns = kind == "churn"
         self._comes_again = kind != "hello"
         self._address = address
         self._wanted = connections
@@ -80,10 +77,7 @@ class Attack:
                 sys.stdout.flush()
             before = self.sent_bytes
             self._open = [peer for peer in self._open if self._goes_on(peer)]
-            if self._churns:
-                while self._open:
-                    self._open.pop().close()
-            elif self.sent_bytes == before and (len(self._open) == self._wanted or not self._comes_again):
+            if self.sent_bytes == before and (len(self._open) == self._wanted or not self._comes_again):
                 time.sleep(0.01)
 
     def _connect(self) -> None:
@@ -130,6 +124,11 @@ def attacking(
 def resident_bytes() -> int:
     """Return how much memory this process has."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def open_descriptors() -> int:
+    """Return how many files and sockets this process has open."""
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 if __name__ == "__main__":

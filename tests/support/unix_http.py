@@ -1,4 +1,4 @@
-"""HTTP over a unix socket, and event files without TensorFlow: what tests of TensorBoard need."""
+"""Answers of HTTP as they are, also over a unix socket, and event files without TensorFlow."""
 
 from __future__ import annotations
 
@@ -6,10 +6,28 @@ import gzip
 import http.client
 import socket
 import time
+import urllib.error
+import urllib.request
+from email.message import Message
 from pathlib import Path
 from typing import Any
 
 from tests.support.eventually import PATIENCE_S, eventually
+
+
+class _Still(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+def ask(url: str, *, method: str = "GET", headers: dict[str, str] | None = None) -> tuple[int, Message, bytes]:
+    """Return status, headers and body; redirections are not followed."""
+    request = urllib.request.Request(url, method=method, headers=headers or {}, data=b"" if method == "POST" else None)
+    try:
+        with urllib.request.build_opener(_Still).open(request, timeout=120) as answer:
+            return answer.status, answer.headers, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers, error.read()
 
 
 def fetch(path: str | Path, url: str) -> tuple[int, bytes]:
