@@ -112,7 +112,8 @@ def _is_full(item):
 def _group_of(item):
     """Return which tests run in the same process as this one, as they share what takes seconds to start.
 
-    YARN, the Connect server, JupyterLab, the kernels of notebooks and the session of the examples start once. A
+    YARN, the Connect server, JupyterLab, the kernels of notebooks, the session of the examples, and TensorFlow for the
+    ordinary models start once. A
     standalone cluster starts twice, as a process would take too long for all that is done on it: once for the
     conformance tests. Other tests share what their file keeps.
     """
@@ -125,7 +126,7 @@ def _group_of(item):
         return mode
     if mode == "standalone" or names & {"standalone", "standalone_cluster"}:
         return f"standalone, {'conformance' if folder == 'conformance' else 'others'}"
-    if folder in ("browser", "examples"):
+    if folder in ("browser", "examples") or (folder == "ordinary_models" and mode == "own"):
         return folder
     if place := getattr(getattr(item, "callspec", None), "params", {}).get("kernel"):
         return f"{folder}, {place}"

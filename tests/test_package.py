@@ -213,7 +213,6 @@ def test_card_panel_and_tensorboard_are_there_with_no_further_step(installed: In
         notebook.command("application:toggle-left-area")
         notebook.command("tfos-lab:show-clusters")
         expect(notebook.page.locator("#tfos-lab-clusters")).to_contain_text("mnist", timeout=60_000)
-        notebook.screenshot("wheel")
         notebook.interrupt()
         notebook.wait_for_end(1)
         assert notebook.errors == []

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -109,21 +107,16 @@ def test_the_kernel_is_busy_while_a_cell_blocks(notebook: Notebook, rig: Jupyter
     assert (kernel["execution_state"], kernel_state(notebook)) == ("idle", "idle")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_what_was_printed_is_read_without_a_click_and_the_logs_open(notebook: Notebook, scheme: str) -> None:
-    if scheme == "dark":
-        notebook.use_dark_theme()
+def test_what_was_printed_is_read_without_a_click_and_the_logs_open(notebook: Notebook) -> None:
     notebook.run_cell("hello")
     said = notebook.picture("hello").locator(".tfos-said")
     expect(said).to_have_text(["all 2 nodeshello"])
     expect(said.first).to_be_visible()
-    notebook.screenshot(f"printed-{scheme}", notebook.cell("hello"))
     notebook.picture("hello").get_by_role("link", name="worker:0").click()
     editor = notebook.page.locator(".jp-FileEditor")
     expect(editor).to_contain_text("hello")
     notebook.command("application:close")
     expect(editor).to_have_count(0)
-    notebook.command("apputils:change-theme", theme="JupyterLab Light")
 
 
 def saved(notebook: Notebook, rig: JupyterRig, name: str, wanted: str, *, past: int = 0) -> str:
@@ -189,7 +182,6 @@ def test_a_view_that_lost_its_kernel_shows_it_and_so_does_the_file(notebook: Not
     expect(notebook.live.get_by_role("row").filter(has_text="lost")).to_have_count(2)
     expect(notebook.live.locator('.tfos-tab[data-state="lost"]')).to_have_count(2)
     expect(notebook.page.get_by_role("button", name="Stop background")).to_be_hidden()
-    notebook.screenshot("kernel-lost-live", notebook.output("background"))
     lost_file = saved(notebook, rig, "background", "lost.*last seen with 2/2 nodes running.*The kernel was restarted")
     assert 'data-state="running"><span' not in lost_file
     assert "The kernel was restarted at" in exported(notebook, rig)
@@ -199,7 +191,6 @@ def test_a_view_that_lost_its_kernel_shows_it_and_so_does_the_file(notebook: Not
     expect(lost).to_contain_text("The kernel was restarted at")
     expect(lost.locator('.tfos-state[data-state="running"]')).to_have_count(0)
     assert "model not found" not in notebook.page.inner_text("body")
-    notebook.screenshot("kernel-lost-saved", notebook.output("background"))
 
 
 def test_a_picture_of_a_run_whose_kernel_ended_unseen_is_not_shown_as_running(
@@ -208,30 +199,16 @@ def test_a_picture_of_a_run_whose_kernel_ended_unseen_is_not_shown_as_running(
     notebook.run_cell("load")
     notebook.run_cell("background")
     saved(notebook, rig, "background", "2/2 nodes running")
-    with away(notebook, rig):
-        [kernel] = kernels(rig)
-        rig.ask(f"api/kernels/{kernel['id']}/restart", method="POST")
-        again = rig.open_notebook(notebook.name)
-        seen = again.picture("background")
-        expect(seen).to_contain_text(
-            "It is not followed any more: the run has ended since, or its kernel has. Seen at "
-        )
-        expect(seen.locator('.tfos-state[data-state="running"]')).to_have_count(0)
-        folder = seen.locator(".tfos-where .tfos-path")
-        expect(folder).to_have_attribute("title", re.compile(re.escape(str(rig.notebooks / "runs"))))
-        again.screenshot("kernel-lost-unseen", again.output("background"))
-        again.close()
-
-
-@contextmanager
-def away(notebook: Notebook, rig: JupyterRig) -> Iterator[None]:
-    """Show another page meanwhile; those that follow need the notebook, whatever has failed."""
     notebook.page.goto("about:blank")
-    try:
-        yield
-    finally:
-        notebook.page.goto(f"{rig.url}lab/tree/{notebook.name}?token={rig.token}")
-        notebook.wait_until_ready()
+    [kernel] = kernels(rig)
+    rig.ask(f"api/kernels/{kernel['id']}/restart", method="POST")
+    notebook.page.goto(f"{rig.url}lab/tree/{notebook.name}?token={rig.token}")
+    notebook.wait_until_ready()
+    seen = notebook.picture("background")
+    expect(seen).to_contain_text("It is not followed any more: the run has ended since, or its kernel has. Seen at ")
+    expect(seen.locator('.tfos-state[data-state="running"]')).to_have_count(0)
+    folder = seen.locator(".tfos-where .tfos-path")
+    expect(folder).to_have_attribute("title", re.compile(re.escape(str(rig.notebooks / "runs"))))
 
 
 def test_a_blocking_cell_shows_after_a_reload_that_it_still_runs(notebook: Notebook, rig: JupyterRig) -> None:
@@ -245,7 +222,6 @@ def test_a_blocking_cell_shows_after_a_reload_that_it_still_runs(notebook: Noteb
     expect(notebook.page.locator("#jp-main-statusbar")).to_contain_text("Busy")
     [kernel] = kernels(rig)
     assert kernel["execution_state"] == "busy"
-    notebook.screenshot("reloaded-while-blocking")
     notebook.interrupt()
     expect(seen.locator(".tfos-header")).to_contain_text("stopped")
     expect(seen.locator(".tfos-seen")).to_have_count(0)
@@ -262,7 +238,6 @@ def test_a_run_that_the_saved_notebook_lacks_is_notified(notebook: Notebook, rig
     expect(toast).to_contain_text("The cluster blocking runs on in the kernel of following.ipynb: running, 2/2 nodes")
     expect(toast).to_be_visible()
     expect(notebook.picture("blocking").locator(".tfos-header")).to_contain_text("stopped")
-    notebook.screenshot("running-note")
     toast.get_by_role("button", name="Show Clusters").click()
     expect(notebook.page.locator("#tfos-lab-clusters .tfos-lab-live li")).to_contain_text("blocking")
     notebook.interrupt()
@@ -285,7 +260,6 @@ def test_tensorboard_is_shown_when_it_has_something_to_show(notebook: Notebook, 
     notebook.in_state("running")
     expect(tensorboard(notebook, "late")).to_contain_text("waits for the first event files")
     expect(tensorboard(notebook, "late").locator("iframe")).to_have_count(0)
-    notebook.screenshot("tensorboard-awaited", tensorboard(notebook, "late"))
     (rig.notebooks / "go").touch()
     page = tensorboard(notebook, "late").frame_locator("iframe")
     expect(page.locator("card-view").first).to_be_visible()

@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from importlib import resources
 
 import numpy as np
 import pytest
 from PIL import Image
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Page, expect
 
 from tests.support.axe import violations_in
 from tests.support.golden_runs import GOLDEN, RUNS, html_of
-from tests.support.jupyter_rig import ARTEFACTS, REPOSITORY
+from tests.support.jupyter_rig import REPOSITORY
 
 pytestmark = pytest.mark.browser
 
 # Fonts and their edges differ between machines: parts that have moved, gone or changed their colour differ by more.
 LENGTH_MAY_DIFFER, AREA_MAY_DIFFER = 0.03, 0.02
 STYLES = resources.files("tfos_lab.notebook.display") / "static"
+ARTEFACTS = REPOSITORY / "tests/artefacts"
 PANEL_CSS = REPOSITORY / "extensions/jupyterlab/style/base.css"
 
 
+@pytest.fixture(scope="module")
+def page(chromium: Browser) -> Iterator[Page]:
+    page = chromium.new_page()
+    yield page
+    page.close()
+
+
 @pytest.mark.parametrize("name", RUNS)
-def test_a_run_looks_as_it_did(chromium: Browser, name: str) -> None:
-    page = chromium.new_page(viewport={"width": 300 if name == "panel" else 900, "height": 600})
+def test_a_run_looks_as_it_did(page: Page, name: str) -> None:
+    page.set_viewport_size({"width": 300 if name == "panel" else 900, "height": 600})
+    page.emulate_media(color_scheme="light")
     sheets = [STYLES / "dashboard.css", PANEL_CSS] if name == "panel" else [STYLES / "summary.css"]
     style = "".join(sheet.read_text() for sheet in sheets)
     body = f'<div class="tfos-lab-panel">{html_of(name)}</div>' if name == "panel" else html_of(name)
@@ -37,7 +47,6 @@ def test_a_run_looks_as_it_did(chromium: Browser, name: str) -> None:
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         assert violations_in(page, ".tfos") == [], scheme
-    page.close()
     if not writes:
         assert difference(path, golden) is None
 

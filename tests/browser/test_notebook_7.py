@@ -59,7 +59,6 @@ def test_the_panel_of_the_view_menu_opens_tensorboard_in_a_window(notebook: Note
     notebook.page.get_by_role("menuitem", name="Show Clusters").click()
     expect(card(notebook)).to_contain_text("mnist")
     expect(card(notebook)).to_contain_text("2/2 nodes")
-    notebook.screenshot("notebook-7")
     with notebook.page.expect_popup() as popup:
         card(notebook).get_by_role("button", name="TensorBoard of mnist").click()
     expect(popup.value.locator("card-view").first).to_be_visible()

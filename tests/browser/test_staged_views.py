@@ -1,7 +1,4 @@
-"""The live view of staged runs, in light and in dark; pictures are kept in ``tests/artefacts``.
-
-What is saved of such runs is in ``tests/golden``.
-"""
+"""The live view of staged runs, in light and in dark; what is saved of such runs is in ``tests/golden``."""
 
 from __future__ import annotations
 
@@ -11,10 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 from PIL import Image
-from playwright.sync_api import Browser, Locator, expect
+from playwright.sync_api import Browser, expect
 
 from tests.support.axe import violations_in
-from tests.support.jupyter_rig import ARTEFACTS
 from tests.support.stage import Stage
 from tests.support.staged_views import (
     COMPUTE,
@@ -41,10 +37,8 @@ class Staging:
         self._browser = browser
         self._stages: list[Stage] = []
 
-    def open(self, staged: Staged, *, dark: bool = False, width: int = 1000) -> Stage:
-        page = self._browser.new_page(
-            viewport={"width": width, "height": 1300}, color_scheme="dark" if dark else "light", reduced_motion="reduce"
-        )
+    def open(self, staged: Staged) -> Stage:
+        page = self._browser.new_page(viewport={"width": 1000, "height": 1300}, reduced_motion="reduce")
         cluster = staged_cluster(staged)
         stage = Stage(page, cluster)
         self._stages.append(stage)
@@ -67,9 +61,10 @@ def staging(chromium: Browser) -> Iterator[Staging]:
     made.close()
 
 
-def keep_picture(element: Locator, name: str) -> None:
-    ARTEFACTS.mkdir(parents=True, exist_ok=True)
-    element.screenshot(path=ARTEFACTS / f"{name}.png")
+def is_accessible(stage: Stage) -> None:
+    for scheme in ("light", "dark"):
+        stage.page.emulate_media(color_scheme=scheme)
+        assert violations_in(stage.page, ".tfos") == [], scheme
 
 
 def show_things(stage: Stage, step: int) -> None:
@@ -85,9 +80,8 @@ def show_things(stage: Stage, step: int) -> None:
     stage.alter(shown=files.views)
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_what_nodes_show_is_below_the_charts_and_stays_open(staging: Staging, *, dark: bool) -> None:
-    stage = staging.open(COMPUTE, dark=dark)
+def test_what_nodes_show_is_below_the_charts_and_stays_open(staging: Staging) -> None:
+    stage = staging.open(COMPUTE)
     show_things(stage, 3)
     expect(stage.page.get_by_role("img", name="samples, step 3")).to_be_visible()
     stage.page.get_by_text("2 earlier steps").click()
@@ -95,13 +89,11 @@ def test_what_nodes_show_is_below_the_charts_and_stays_open(staging: Staging, *,
     expect(stage.page.get_by_role("img", name="samples, step 4")).to_be_visible()
     expect(stage.page.get_by_role("img", name="samples, step 2")).to_be_visible()
     expect(stage.page.get_by_role("region", name="confusion")).to_contain_text("48")
-    assert violations_in(stage.page, ".tfos") == []
-    keep_picture(stage.page.locator(".tfos"), f"live-shown-{'dark' if dark else 'light'}")
+    is_accessible(stage)
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_a_hung_node_is_marked_and_tells_its_stacks(staging: Staging, *, dark: bool) -> None:
-    stage = staging.open(HUNG, dark=dark)
+def test_a_hung_node_is_marked_and_tells_its_stacks(staging: Staging) -> None:
+    stage = staging.open(HUNG)
     make_hang(stage.cluster, "worker:1")
     stage.show()
     expect(stage.row("worker:1")).to_contain_text("hangs")
@@ -121,8 +113,7 @@ def test_a_hung_node_is_marked_and_tells_its_stacks(staging: Staging, *, dark: b
     expect(answer).to_have_attribute("open", "")
     expect(answer.locator("pre")).to_contain_text("<b>no tag</b>")
     expect(button).not_to_have_attribute("aria-disabled", "true")
-    assert violations_in(stage.page, ".tfos") == []
-    keep_picture(stage.page.locator(".tfos"), f"live-hung-{'dark' if dark else 'light'}")
+    is_accessible(stage)
 
 
 # ---- table, metrics and log pane -------------------------------------------------------------------------------------
@@ -146,7 +137,6 @@ def test_what_has_no_column_is_among_the_details(staging: Staging) -> None:
     expect(stage.row("worker:0")).to_contain_text("61/96")
     expect(details.get_by_role("button", name="Stacks of worker:0")).to_be_visible()
     assert violations_in(stage.page, ".tfos") == []
-    keep_picture(stage.page.locator(".tfos"), "live-details")
     stage.page.get_by_label("Details of worker:0").click()
     expect(details).to_have_count(0)
 

@@ -1,4 +1,4 @@
-"""DataFrames as TFRecord files under TensorFlowOnSpark's names; `programs/pipeline_suite.py` has the round trip."""
+"""DataFrames as TFRecord files under TensorFlowOnSpark's names."""
 
 from __future__ import annotations
 

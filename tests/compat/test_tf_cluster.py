@@ -53,8 +53,6 @@ def run(spark):
         cluster.server.stop()
 
 
-on_both = pytest.mark.parametrize("spark_mode", ["local", "standalone"])
-
 # ---- what is refused before anything starts -------------------------------------------------------------------------
 
 
@@ -131,7 +129,7 @@ def look(args, ctx):
             time.sleep(0.05)
 
 
-@on_both
+@pytest.mark.parametrize("spark_mode", ["standalone"])
 def test_a_cluster_has_its_roles_and_ends_with_those_that_train(run, spark, tmp_path):
     args = argparse.Namespace(folder=str(tmp_path), num_gpus=0)
     cluster = run(look, args, 4, 1, master_node="chief", eval_node=True)
@@ -209,7 +207,6 @@ def rows_in(folder):
     return sorted(int(line) for path in folder.glob("rows-*") for line in path.read_text().split())
 
 
-@on_both
 def test_train_returns_when_the_rows_were_taken(run, spark, tmp_path):
     cluster = run(record, str(tmp_path), input_mode=SPARK)
     rdd = spark.sparkContext.parallelize(range(50), 4)
@@ -313,7 +310,6 @@ def test_a_function_that_fails_at_once_fails_train_and_each_shutdown(run, spark)
     assert spark.sparkContext.parallelize(range(3), 1).count() == 3
 
 
-@on_both
 def test_nodes_that_hang_are_stopped_after_the_timeout(run, spark):
     cluster = run(lambda args, ctx: time.sleep(600))
     for _ in range(2):

@@ -17,13 +17,9 @@ EXPORT = ("--model-dir", "models", "--export-dir", "models/export")
 
 
 @pytest.fixture(scope="package")
-def submit(tmp_path_factory: pytest.TempPathFactory) -> Submit:
-    return Submit("local[2]", tmp_path_factory.mktemp("examples"))
-
-
-@pytest.fixture(scope="package")
-def programs(submit: Submit) -> Iterator[Programs]:
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
     """The programs that share a session."""
+    submit = Submit("local[2]", tmp_path_factory.mktemp("examples"))
     address = submit.folder / "programs"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(address))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import subprocess
@@ -66,7 +65,7 @@ def test_the_reference_has_all_that_is_public(site):
     for name in tfos_lab.__all__:
         assert name.startswith("__") or f"tfos_lab.{name}" in text, name
     assert "{options}" not in text
-    assert "cluster_size" in text
+    assert "<li><code>cluster_size</code> (<code>int, default 1</code>): Nodes" in text, "docstrings become lists"
 
 
 def test_pictures_and_examples_come_along(site):
@@ -76,35 +75,3 @@ def test_pictures_and_examples_come_along(site):
 
 def test_what_is_marked_as_not_run_is_still_shown_as_python(site):
     assert re.search(r'class="(language-python )?highlight"', (site / "deployment.html").read_text("utf-8"))
-
-
-def test_docstrings_in_numpy_s_style_become_lists():
-    spec = importlib.util.spec_from_file_location("reference", ROOT / ".ci/reference.py")
-    reference = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(reference)
-
-    def double(number: int, *, times: int = 1) -> int:
-        """Double a number.
-
-        Parameters
-        ----------
-        number : int
-            Any one, ``0`` too,
-            or more.
-
-        Returns
-        -------
-        int
-            Twice as much.
-
-        Examples
-        --------
-        >>> double(2)
-        4
-        """
-        return 2 * number * times
-
-    text = reference._describe("double", double)
-    assert "double(number: int, *, times: int = 1) -> int" in text
-    assert "* `number` (`int`): Any one, `0` too, or more." in text
-    assert "```pycon\n>>> double(2)\n4\n```" in text

@@ -10,7 +10,7 @@ from tests.ordinary_models.declare import KERAS, ORDINARY, TF_KERAS
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(900)]
 
-# `tests/node/test_keras_exact.py` has three.
+# `test_edges.py` has three.
 NODES = 2
 # What is done for tf_keras in another way than for Keras 3.
 OF_TF_KERAS = {

@@ -179,6 +179,8 @@ def train_alone(
     keras.utils.set_random_seed(3)
     model = ordinary.build(keras)
     model.set_weights(weights)
+    # Tracing it would take longer than the few steps. Of several outputs, Keras takes other means of losses when eager.
+    model.run_eagerly = isinstance(ordinary.label, str)
 
     def batches() -> Iterator[Any]:
         for step in steps:

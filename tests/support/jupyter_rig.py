@@ -33,7 +33,6 @@ from tests.support.quick import QUICK_ENV
 nbformat = Lazy("nbformat")
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-ARTEFACTS = REPOSITORY / "tests" / "artefacts"
 
 START_TIMEOUT_S = 180
 KERNEL_TIMEOUT_MS = 180_000
@@ -303,13 +302,6 @@ class Notebook:
     def interrupt(self) -> None:
         """Press ■; the kernel has been interrupted when this returns."""
         self.page.evaluate("() => window.jupyterapp.commands.execute('notebook:interrupt-kernel').then(() => null)")
-
-    def screenshot(self, name: str, element: Locator | None = None) -> Path:
-        """Save a picture of the page, or of one element, among the artefacts."""
-        ARTEFACTS.mkdir(parents=True, exist_ok=True)
-        path = ARTEFACTS / f"{name}.png"
-        (element or self.page).screenshot(path=path)
-        return path
 
     def watch_frames(self) -> None:
         """Start to record the page's frame times."""

@@ -75,46 +75,6 @@ class ClusterTest(unittest.TestCase):
         cluster.shutdown()
         self.assertEqual(found, [(type(row).__name__, row) for row in rows])
 
-    def test_training_gets_every_row_of_every_epoch(self):
-        def count(args, ctx):
-            feed = ctx.get_data_feed()
-            total, rows, longest = 0, 0, 0
-            while not feed.should_stop():
-                batch = feed.next_batch(16)
-                rows += len(batch)
-                longest = max(longest, len(batch))
-                total += sum(values[0] + label for values, label in batch)
-            with open(os.path.join(args["folder"], "count-%d" % ctx.executor_id), "w") as out:
-                out.write("%d %d %d" % (rows, total, longest))
-
-        cluster = self.run_cluster(count, {"folder": self.folder})
-        cluster.train(self.sc.parallelize([([i, i], 1) for i in range(100)], 4), num_epochs=3)
-        cluster.shutdown()
-        counts = [tuple(map(int, text.split())) for text in self.said("count")]
-        self.assertEqual(sum(rows for rows, _, _ in counts), 300)
-        self.assertEqual(sum(total for _, total, _ in counts), 3 * (sum(range(100)) + 100))
-        self.assertEqual(max(longest for _, _, longest in counts), 16)
-
-    def test_lines_of_a_file_are_rows(self):
-        def concat(args, ctx):
-            feed = ctx.get_data_feed(train_mode=True)
-            words = []
-            while not feed.should_stop():
-                words += feed.next_batch(2)
-            with open(os.path.join(args.folder, "words-%d" % ctx.worker_num), "w") as out:
-                out.write(" ".join(words))
-
-        from argparse import Namespace
-
-        path = os.path.join(self.folder, "lines.txt")
-        with open(path, "w") as out:
-            out.writelines("line%d\n" % i for i in range(20))
-        cluster = self.run_cluster(concat, Namespace(folder=self.folder))
-        cluster.train(self.sc.textFile(path, 2), 1)
-        cluster.shutdown()
-        words = [word for text in self.said("words") for word in text.split()]
-        self.assertEqual(sorted(words), sorted("line%d" % i for i in range(20)))
-
     def test_columns_go_to_tensors_by_sorted_name(self):
         def tensors(args, ctx):
             mapping = {"b_label": "y", "a_features": "x"}
@@ -138,22 +98,6 @@ class ClusterTest(unittest.TestCase):
         sums = [text.split() for text in self.said("sums")]
         self.assertEqual(sum(float(x) for x, _ in sums), 90.0)
         self.assertEqual(sum(int(y) for _, y in sums), 45)
-
-    def test_a_queue_has_the_name_that_it_is_given(self):
-        def read(args, ctx):
-            feed = TFNode.DataFeed(ctx.mgr, True, "rows")
-            total = 0
-            while not feed.should_stop():
-                total += sum(feed.next_batch(4))
-            with open(os.path.join(args["folder"], "sum-%d" % ctx.executor_id), "w") as out:
-                out.write(str(total))
-
-        cluster = self.run_cluster(read, {"folder": self.folder}, queues=["rows", "output", "error"])
-        with self.assertRaises(AssertionError):
-            cluster.train(self.sc.parallelize(range(10), 2), 1)
-        cluster.train(self.sc.parallelize(range(10), 2), 2, qname="rows")
-        cluster.shutdown()
-        self.assertEqual(sum(map(int, self.said("sum"))), 90)
 
     def test_two_queues_are_apart(self):
         def read_both(args, ctx):
@@ -182,24 +126,6 @@ class ClusterTest(unittest.TestCase):
         self.assertEqual(sum(total for name, total in found if name == "input"), 45)
         self.assertEqual(sum(total for name, total in found if name == "validation"), 30)
 
-    def test_a_feed_that_is_terminated_ends_early(self):
-        def some(args, ctx):
-            feed = ctx.get_data_feed()
-            rows = []
-            while not feed.should_stop() and len(rows) < 20:
-                rows += feed.next_batch(10)
-            feed.terminate()
-            with open(os.path.join(args["folder"], "some-%d" % ctx.executor_id), "w") as out:
-                out.write(str(len(rows)))
-
-        cluster = self.run_cluster(some, {"folder": self.folder})
-        started = time.time()
-        cluster.train(self.sc.parallelize(range(20000), 40), 5)
-        cluster.shutdown()
-        if "tfos_lab" in sys.modules:  # the original takes a second or more for each partition
-            self.assertLess(time.time() - started, 60)
-        self.assertEqual(self.said("some"), ["20"] * NODES)
-
     # ---- what goes wrong ----
 
     def test_an_exception_amid_the_feed_reaches_the_program(self):
@@ -216,18 +142,6 @@ class ClusterTest(unittest.TestCase):
         with self.assertRaises((Exception, SystemExit)):
             cluster.shutdown()
 
-    def test_an_exception_amid_training_is_raised_by_train(self):
-        def fail(args, ctx):
-            feed = ctx.get_data_feed()
-            feed.next_batch(10)
-            raise ValueError("FAKE exception during training")
-
-        cluster = self.run_cluster(fail, {})
-        with self.assertRaisesRegex(Exception, "FAKE exception during training"):
-            cluster.train(self.sc.parallelize(range(1000), 10), 2)
-        with self.assertRaises((Exception, SystemExit)):
-            cluster.shutdown()
-
     def test_an_exception_after_the_feed_is_raised_by_shutdown(self):
         def fail_late(args, ctx):
             square_all(args, ctx)
@@ -237,15 +151,6 @@ class ClusterTest(unittest.TestCase):
         self.assertEqual(cluster.inference(self.sc.parallelize(range(100), 4)).sum(), sum(x * x for x in range(100)))
         with self.assertRaisesRegex(Exception, "FAKE exception after feeding"):
             cluster.shutdown(grace_secs=5)
-
-    def test_a_failure_in_tensorflow_mode_ends_shutdown_with_an_error(self):
-        def fail(args, ctx):
-            raise ValueError("FAKE exception in TENSORFLOW mode")
-
-        # The original stops the SparkContext and calls sys.exit(1), so it cannot run here: see the migration page.
-        if "tfos_lab" in sys.modules:
-            with self.assertRaisesRegex(Exception, "FAKE exception in TENSORFLOW mode"):
-                self.run_cluster(fail, {}, TFCluster.InputMode.TENSORFLOW).shutdown()
 
     # ---- contexts, roles, arguments ----
 
@@ -314,28 +219,6 @@ class ClusterTest(unittest.TestCase):
         args = {"folder": self.folder}
         self.run_cluster(release, args, TFCluster.InputMode.TENSORFLOW, release_port=False).shutdown()
         self.assertEqual(self.said("port"), ["(True, None)"] * NODES)
-
-    def test_an_evaluator_works_beside_the_training_nodes(self):
-        def train_or_evaluate(args, ctx):
-            path = os.path.join(args["folder"], "checkpoint")
-            if ctx.job_name == "evaluator":
-                while not os.path.exists(path):
-                    time.sleep(0.1)
-                with open(os.path.join(args["folder"], "evaluated"), "w") as out:
-                    out.write(open(path).read())
-            else:
-                with open(path + ".part", "w") as out:
-                    out.write("epoch 1 of " + ctx.job_name)
-                os.rename(path + ".part", path)
-                while not os.path.exists(os.path.join(args["folder"], "evaluated")):
-                    time.sleep(0.1)
-
-        args = {"folder": self.folder}
-        cluster = self.run_cluster(
-            train_or_evaluate, args, TFCluster.InputMode.TENSORFLOW, master_node="chief", eval_node=True
-        )
-        cluster.shutdown()
-        self.assertEqual(self.said("evaluated"), ["epoch 1 of chief"])
 
     def test_parameter_servers_run_on_the_driver(self):
         def ps_or_worker(args, ctx):

@@ -1,4 +1,4 @@
-"""A suite for tensorflowonspark.pipeline and dfutil: estimator, model, TFRecords there and back."""
+"""A suite for tensorflowonspark.pipeline and dfutil: estimator, model, examples made by tasks."""
 
 import os
 import tempfile
@@ -87,30 +87,6 @@ class PipelineTest(unittest.TestCase):
         found = [row.col_out[0] for row in out.collect()]
         self.assertEqual(len(found), len(rows))
         self.assertTrue(np.allclose(found, self.labels, atol=1e-3))
-
-    def test_records_come_back_as_they_were(self):
-        rows = [(bytearray(b"123"), 1, "text", [1, 2, 3], 1.5), (bytearray(b"4"), 2, "more", [4, 5, 6], 2.5)]
-        df = self.spark.createDataFrame(rows, ["binary", "number", "text", "list", "real"])
-        path = self.folder + "/records"
-        dfutil.saveAsTFRecords(df, path)
-        back = dfutil.loadTFRecords(self.sc, path, binary_features=["binary"])
-        self.assertTrue(dfutil.isLoadedDF(back))
-        self.assertFalse(dfutil.isLoadedDF(df))
-        self.assertEqual(
-            sorted(back.dtypes),
-            [
-                ("binary", "binary"),
-                ("list", "array<bigint>"),
-                ("number", "bigint"),
-                ("real", "double"),
-                ("text", "string"),
-            ],
-        )
-        found = sorted(back.select("number", "binary", "text", "list", "real").collect())
-        self.assertEqual(
-            [(row.number, bytes(row.binary), row.text, row.list, row.real) for row in found],
-            [(1, b"123", "text", [1, 2, 3], 1.5), (2, b"4", "more", [4, 5, 6], 2.5)],
-        )
 
     def test_examples_are_made_by_tasks(self):
         df = self.spark.createDataFrame([(i, "row %d" % i) for i in range(6)], ["number", "text"])
