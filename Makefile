@@ -56,7 +56,7 @@ MASTER := local
 
 soak: setup  ## fuzz with fresh examples, then clusters with random faults: make soak MINUTES=5 SEED=1234 MASTER=standalone
 	TFOS_LAB_FUZZ=soak $(PYTHON) -m pytest tests/laws tests/data/test_tfrecords.py --timeout=1800
-	$(PYTHON) -m tests.soak --minutes $(MINUTES) --master $(MASTER) $(if $(SEED),--seed $(SEED))
+	TFOS_SOAK_MINUTES=$(MINUTES) TFOS_SOAK_MASTER=$(MASTER) TFOS_SOAK_SEED=$(SEED) $(PYTHON) -m pytest -s tests/soak
 
 matrix: setup  ## a suite with the oldest, newest and other versions, each in its environment: make matrix LEG=spark35
 	$(PYTHON) -m tests.matrix $(LEG)

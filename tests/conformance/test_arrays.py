@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pandas as pd
 import pytest
 
-from tests.support.spark_home import spark_environment
+from tests.support.quick import QUICK_ENV
 from tfos_lab.errors import ConfigError, NodeFailed, NoSession
 
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
@@ -39,11 +36,18 @@ def test_arrays_and_pandas_reach_the_nodes_with_their_shapes(run, frame):
     assert all(kinds == {"x": ("int16", (2, 2)), "y": ("int32", ())} for kinds, _ in results.values())
 
 
-PROGRAM = """
-import numpy as np
-import tfos_lab
-from pyspark.sql import SparkSession
-from tests.support.quick import QUICK_ENV
+@pytest.fixture
+def spark_s_log(spark):
+    """A function that returns what Spark has logged since."""
+    jvm = spark.sparkContext._jvm
+    log4j, writer = jvm.org.apache.logging.log4j, jvm.java.io.StringWriter()
+    appender = log4j.core.appender.WriterAppender.createAppender(None, None, writer, "of a test", False, True)
+    appender.start()
+    root = log4j.LogManager.getContext(False).getConfiguration().getRootLogger()
+    root.addAppender(appender, None, None)
+    yield writer.toString
+    root.removeAppender("of a test")
+
 
 def count(args, ctx):
     feed, batches = ctx.data_feed(), 0
@@ -51,19 +55,15 @@ def count(args, ctx):
         batches += bool(feed.next_batch(1000))
     return batches
 
-SparkSession.builder.master("local[2]").getOrCreate()
-with tfos_lab.run(count, cluster_size=2, env=QUICK_ENV) as cluster:
-    cluster.train(np.zeros((20_000, 100)))
-    print(dict(cluster.wait()))
-"""
-
 
 @pytest.mark.back_ends("local-session")
-def test_no_warning_of_spark_s_says_that_tasks_with_rows_of_arrays_are_large(run, tmp_path):
-    env = spark_environment(tmp_path / "local") | {"TFOS_LAB_RUNS": str(tmp_path / "runs")}
-    done = subprocess.run([sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, check=True)
-    assert done.stdout == "{'chief:0': 10, 'worker:0': 10}\n"
-    assert "very large size" not in done.stderr
+def test_no_warning_of_spark_s_says_that_tasks_with_rows_of_arrays_are_large(run, spark, spark_s_log):
+    cluster = run(count, env=QUICK_ENV)
+    cluster.train(np.zeros((20_000, 100)))
+    assert dict(cluster.wait(timeout=100)) == {"chief:0": 10, "worker:0": 10}
+    assert "very large size" not in spark_s_log()
+    spark.sparkContext.parallelize([bytes(2_000_000)], 1).count()
+    assert "very large size" in spark_s_log(), "of other tasks it does"
 
 
 @pytest.mark.back_ends("local-session", "connect")

@@ -167,6 +167,7 @@ def test_tensorflow_s_autotuner_does_not_delay_the_end_of_an_epoch(run, frame):
     assert set(_train_and_wait(run(tuned), frame(20, 20)).values()) == {(False, 20)}
 
 
+@pytest.mark.back_ends("inline-session", "local-session", "standalone", "connect")
 def test_a_query_that_fails_in_the_middle_fails_the_feed_with_its_cause(run, frame, spark, back_end):
     from pyspark.sql import functions as f
 
@@ -182,31 +183,6 @@ def test_a_query_that_fails_in_the_middle_fails_the_feed_with_its_cause(run, fra
     _, alive = psutil.wait_procs(processes, 20.0)
     assert alive == []
     assert spark.range(3).count() == 3
-
-
-@pytest.mark.back_ends("yarn")
-def test_keras_fits_on_two_workers_that_end_with_the_same_weights(run, spark):
-    from pyspark.sql import functions as f
-
-    def map_fun(args, ctx):
-        import keras
-
-        with ctx.strategy().scope():
-            model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, kernel_initializer="zeros")])
-            model.compile(optimizer=keras.optimizers.SGD(0.1), loss="mse")
-        dataset = ctx.dataset(8, features="x", label="y")
-        history = model.fit(dataset.map(lambda x, y, w: (x[:, None], y, w)), epochs=ctx.epochs, verbose=0)
-        return [weight.tolist() for weight in model.get_weights()], history.history["loss"]
-
-    frame = spark.range(0, 61, 1, 3).select((f.col("id") / 30 - 1).cast("float").alias("x"))
-    cluster = run(map_fun)
-    cluster.train(frame.withColumn("y", f.col("x") * 2 + 1), epochs=3)
-    results = cluster.wait(timeout=250)
-    (chief, worker) = (results[node][0] for node in ("chief:0", "worker:0"))
-    assert chief == worker
-    losses = results["chief:0"][1]
-    assert len(losses) == 3
-    assert losses[-1] < losses[0] / 2
 
 
 @pytest.mark.back_ends("local-session")

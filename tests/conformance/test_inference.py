@@ -12,7 +12,7 @@ from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, NodeFailed
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
 
 # Results are computed on the thread on which inline would answer.
-SOMEWHERE_ELSE = pytest.mark.back_ends("local-session", "standalone", "yarn", "connect")
+SOMEWHERE_ELSE = pytest.mark.back_ends("local-session", "standalone", "connect")
 # No multiple of the batch size: each partition ends with a batch that has to be filled up.
 PARTITIONS = (45, 0, 1, 30)
 

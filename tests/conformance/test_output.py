@@ -67,6 +67,7 @@ def saved(back_end, run, once, tmp_path):
     return once("saved", save)
 
 
+@pytest.mark.one_spark
 def test_the_ways_to_save_in_the_docstrings_work_on_every_node(saved):
     for result in saved.results.values():
         assert result["there"] == {"m.keras": True, "m.weights.h5": True, "exported": True}
@@ -75,6 +76,7 @@ def test_the_ways_to_save_in_the_docstrings_work_on_every_node(saved):
     assert not Path("file:").exists()
 
 
+@pytest.mark.one_spark
 def test_the_chief_s_output_is_in_the_run_s_folder(saved):
     output = saved.cluster.run_dir / "output"
     found = sorted(path.relative_to(output).as_posix() for path in output.rglob("*") if path.is_file())
@@ -87,6 +89,7 @@ def test_the_chief_s_output_is_in_the_run_s_folder(saved):
     assert note.endswith(f" in {output}")
 
 
+@pytest.mark.one_spark
 def test_the_model_is_loaded_unchanged_into_the_kernel(saved):
     assert saved.cluster.model_path == saved.cluster.run_dir / "output" / "model.keras"
     model = saved.cluster.model()

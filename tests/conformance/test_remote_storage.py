@@ -153,13 +153,11 @@ def fit_and_die_once(args, ctx):
     return ctx.backup_dir, history.epoch, [weight.tolist() for weight in model.get_weights()]
 
 
-@pytest.mark.back_ends("local", "yarn")
-def test_keras_goes_on_from_a_backup_at_the_address(run, back_end, address):
-    size = 2 if back_end.name == "yarn" else 1
-    cluster = run(fit_and_die_once, restarts=1, log_dir=f"{address}/logs", cluster_size=size)
+@pytest.mark.back_ends("local")
+def test_keras_goes_on_from_a_backup_at_the_address(run, address):
+    cluster = run(fit_and_die_once, restarts=1, log_dir=f"{address}/logs", cluster_size=2)
     results = list(cluster.wait(4 * PATIENCE_S).values())
-    assert len(results) == size
-    assert all(result == results[0] for result in results)
+    assert results == [results[0]] * 2
     backup, epochs, _ = results[0]
     assert backup.startswith(f"{address}/logs/backup-")
     assert epochs == [2, 3]

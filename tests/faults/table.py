@@ -302,7 +302,7 @@ elsewhere(
     "Spark takes an executor back | the same, with why |  | the session | tests/faults/test_spark.py::test_a_node_whose_executor_spark_takes_all_the_same_says_so_and_why",
     "a host cannot be reached | the node and its host, as lost | 5 s without a heartbeat | as above | tests/driver/test_state.py::test_a_silent_node_is_lost_and_named_with_its_host",
     "a host's link is down for a moment, such as 2 s | nothing |  | the run goes on | tests/hosts/test_two_hosts.py::test_a_link_that_is_cut_for_two_seconds_is_survived",
-    "the clocks of hosts differ by minutes | nothing: what nodes report has the driver's time |  | everything | tests/hosts/test_clocks.py::test_what_nodes_report_has_the_driver_s_time",
+    "the clocks of hosts differ by minutes | nothing: what nodes report has the driver's time |  | everything | tests/driver/test_state.py::test_a_report_of_a_node_whose_clock_is_two_minutes_off_has_the_driver_s_time",
     "a firewall or routing keeps nodes apart | which nodes cannot be connected to, at which address, and what to set (`TFOS_NODE_PORTS`, `TFOS_NODE_NETWORK`) | 20 s, in `ctx.strategy()` | as above | tests/hosts/test_two_hosts.py::test_a_firewall_between_nodes_is_told_with_what_to_do",
     "the notebook's machine sleeps | nothing: nobody is lost |  | everything | tests/faults/test_kernels.py::test_a_kernel_that_was_stopped_for_a_while_loses_nobody",
     "the kernel is stopped, and goes on within ten minutes | nothing: the nodes wait for it |  | everything | tests/faults/test_kernels.py::test_a_kernel_that_was_stopped_for_a_while_loses_nobody",

@@ -9,11 +9,12 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.faults.scene import PATIENCE_S, Family, environment_of_a_kernel, gone
+from tests.faults.scene import PATIENCE_S, Family, environment_of_a_kernel, gone, wait_forever
 from tests.support.connect_server import connect_server
 from tests.support.eventually import eventually
 from tests.support.tied import tied
@@ -129,28 +130,34 @@ FILES, ROWS = 6, 5
 # A row in the middle of the fourth micro-batch, which holds one file.
 FATAL_ROW = 3 * ROWS + 2
 
-_STREAM = """
-folder, name, fatal_row = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 
 def keep(args, ctx):
+    """Write each row to a file of this node; stand still at the fatal one."""
     path, fatal_row = args
-    with open(f"{path}-{ctx.worker_num}", "a") as kept:
+    with Path(f"{path}-{ctx.worker_num}").open("a") as kept:
         feed = ctx.data_feed()
         while not feed.should_stop():
-            for row, in feed.next_batch(1):
-                kept.write(f"{row}\\n")
+            for (row,) in feed.next_batch(1):
+                kept.write(f"{row}\n")
                 kept.flush()
                 if row == fatal_row:
-                    threading.Event().wait()
+                    wait_forever(args, ctx)
 
-with spark_session("local[2]", folder / name) as spark:
+
+def feed_files(cluster, spark, folder):
     rows = spark.readStream.schema("x long").option("maxFilesPerTrigger", 1).json(str(folder / "files"))
-    cluster = tfos_lab.run(keep, (str(folder / name), fatal_row), spark=spark, local="processes", **options)
-    feed = cluster.train(rows, checkpoint=str(folder / "checkpoint"))
+    return cluster.train(rows, checkpoint=str(folder / "checkpoint"))
+
+
+_STREAM = """
+from tests.faults.test_kernels import feed_files, keep
+
+folder = Path(sys.argv[1])
+with spark_session("local[2]", folder / "first") as spark:
+    cluster = tfos_lab.run(keep, (str(folder / "first"), int(sys.argv[2])), spark=spark, local="processes", **options)
+    feed_files(cluster, spark, folder)
     tell_of(cluster)
-    sys.stdin.readline()
-    feed.stop()
-    cluster.wait(timeout=60)
+    threading.Event().wait()
 """
 
 
@@ -159,16 +166,15 @@ def rows_kept(folder, name):
     return sorted(int(row) for path in folder.glob(f"{name}-[01]") for row in path.read_text().split())
 
 
-def test_no_row_of_a_stream_that_counts_is_read_again_and_none_is_lost(tmp_path, spark_sessions):
-    spark_sessions.close()
-    for folder in ("files", "first", "second"):
-        (tmp_path / folder).mkdir()
+@pytest.mark.full
+def test_no_row_of_a_stream_that_counts_is_read_again_and_none_is_lost(tmp_path, run, spark):
+    (tmp_path / "files").mkdir()
     for number in range(FILES):
         path = tmp_path / "files" / f"{number}.json"
         path.write_text("".join(f'{{"x": {ROWS * number + row}}}\n' for row in range(ROWS)))
         os.utime(path, (1_700_000_000 + number,) * 2)  # the order that Spark takes files in
 
-    with kernel(_STREAM, tmp_path, tmp_path, "first", FATAL_ROW) as process:
+    with kernel(_STREAM, tmp_path, tmp_path, FATAL_ROW) as process:
         [family] = (Family(*each) for each in process.told())
         eventually(lambda: FATAL_ROW in rows_kept(tmp_path, "first"), patience_s=2 * PATIENCE_S)
         time.sleep(1.0)  # long enough for Spark to commit a micro-batch that the function has not finished
@@ -179,12 +185,12 @@ def test_no_row_of_a_stream_that_counts_is_read_again_and_none_is_lost(tmp_path,
     assert counted == 3 * ROWS
     assert [row for row in rows_kept(tmp_path, "first") if row < counted] == list(range(counted))
 
-    with kernel(_STREAM, tmp_path, tmp_path, "second", -1) as process:
-        process.told()
-        wanted = FILES * ROWS - counted
-        eventually(lambda: len(rows_kept(tmp_path, "second")) >= wanted, patience_s=2 * PATIENCE_S)
-        process.tell()
-        assert process.wait() == 0
+    cluster = run(keep, (str(tmp_path / "second"), -1))
+    feed = feed_files(cluster, spark, tmp_path)
+    wanted = FILES * ROWS - counted
+    eventually(lambda: len(rows_kept(tmp_path, "second")) >= wanted, patience_s=2 * PATIENCE_S)
+    feed.stop()
+    cluster.wait(timeout=60)
     assert rows_kept(tmp_path, "second") == list(range(counted, FILES * ROWS))
 
 

@@ -76,12 +76,13 @@ def test_a_lost_master_is_told_where_something_fails_for_want_of_it(new_spark, d
 
 IDLE_S = 2
 CACHED = "spark.dynamicAllocation.cachedExecutorIdleTimeout"
+INITIAL = "spark.dynamicAllocation.initialExecutors"
 CONF = {
     "spark.dynamicAllocation.enabled": "true",
     "spark.dynamicAllocation.shuffleTracking.enabled": "true",
     "spark.dynamicAllocation.executorIdleTimeout": f"{IDLE_S}s",
-    "spark.dynamicAllocation.initialExecutors": "3",
-    "spark.dynamicAllocation.maxExecutors": "3",
+    INITIAL: "2",
+    "spark.dynamicAllocation.maxExecutors": "2",
     "spark.executor.cores": "1",
     "spark.executor.memory": "512m",
 }
@@ -100,8 +101,8 @@ def work(seconds, ctx):
 
 @pytest.fixture
 def feed_on():
-    """A function that fills a session's three slots with nodes that work for some seconds, and feeds them."""
-    with running_clusters({"local": "off", "cluster_size": 3, **QUICK}) as start:
+    """A function that fills a session's two slots with nodes that work for some seconds, and feeds them."""
+    with running_clusters({"local": "off", **QUICK}) as start:
 
         def run(session, seconds):
             cluster = start(work, seconds, spark=session)
@@ -111,15 +112,15 @@ def feed_on():
         yield run
 
 
-def test_nodes_live_as_long_as_their_cluster_and_their_executors_no_longer(new_spark, standalone, feed_on):
-    cluster = feed_on(new_spark(standalone, conf=CONF), 4 * IDLE_S)
+def test_executors_come_for_nodes_and_live_as_long_as_their_cluster(new_spark, standalone, feed_on):
+    cluster = feed_on(new_spark(standalone, conf={**CONF, INITIAL: "0"}), 4 * IDLE_S)
     assert sum(cluster.wait(timeout=120).values()) == 1000
     # They are idle now, to all who look.
     eventually(lambda: not executors())
 
 
 def test_behind_spark_connect_nobody_tells_why_an_executor_is_lost(new_spark, feed_on):
-    cluster = feed_on(new_spark("local-cluster[3,1,1024]", connect=True, conf=CONF), 600)
+    cluster = feed_on(new_spark("local-cluster[2,1,1024]", connect=True, conf=CONF), 600)
     eventually(lambda: all((node.step or 0) > 3 * IDLE_S for node in cluster.nodes))  # they live on
     assert cluster.state == "running"
     executors()[0].kill()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import shlex
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,9 +15,6 @@ from tests.support.daemon import Daemon
 from tests.support.spark_home import QUICK_JVM, spark_environment, spark_home
 
 ROOT = Path(__file__).parents[2]
-#: The Python of Spark's tasks, on each host.
-PYTHON = Path("/tmp/python")
-_CLOCK = Path(__file__).with_name("clock.c")
 CORES = 2
 _START_TIMEOUT_S = 300
 # What a host has of its own, empty; all else is read-only and everybody's.
@@ -42,8 +38,6 @@ ip link set lo up
 mkdir /tmp/home
 printf '%s' {hosts} >/tmp/hosts
 mount --bind /tmp/hosts /etc/hosts
-printf '%s' {python} >{python_path}
-chmod +x {python_path}
 : >/tmp/resolv.conf
 mount --bind /tmp/resolv.conf /etc/resolv.conf
 echo ready
@@ -64,15 +58,11 @@ class HostPlan:
         It is on the second network, too.
     disk : str
         The size of its temporary folders, such as ``"64m"``.
-    ahead_s : int
-        How far its clock is ahead of the driver's, for nodes and Spark's tasks: for all that is Python. A clock of its
-        own for the whole host would need another kernel.
     """
 
     own_name_is_loopback: bool = False
     second_interface: bool = False
     disk: str = "2g"
-    ahead_s: int = 0
 
 
 @dataclass(frozen=True)
@@ -139,8 +129,6 @@ def running_host(found: Network, number: int, plan: HostPlan, folder: Path) -> I
             folders=" ".join(_OWN_FOLDERS),
             size=plan.disk,
             hosts=shlex.quote(_hosts_file(found, number, plan)),
-            python=shlex.quote(_python(plan, shared)),
-            python_path=PYTHON,
         )
         # The namespace's first process is killed when `unshare` ends, and all others with it. It ignores SIGTERM, by
         # which daemons end with a test run that is killed.
@@ -156,16 +144,6 @@ def _hosts_file(found: Network, number: int, plan: HostPlan) -> str:
     own = "127.0.1.1" if plan.own_name_is_loopback else found.address(number)
     local = "::1 localhost" if found.ipv6 else "127.0.0.1 localhost"
     return f"{local}\n{own} h{number}\n"
-
-
-def _python(plan: HostPlan, shared: Path) -> str:
-    """Return a script that starts this Python, with the host's clock."""
-    clock = ""
-    if plan.ahead_s:
-        library = shared / "clock.so"
-        run("cc", "-shared", "-fPIC", "-D_FILE_OFFSET_BITS=64", "-o", str(library), str(_CLOCK))
-        clock = f"export LD_PRELOAD={shlex.quote(str(library))} AHEAD_S={plan.ahead_s}\n"
-    return f'#!/bin/sh\n{clock}exec {shlex.quote(sys.executable)} "$@"\n'
 
 
 # ---- a firewall -----------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest import mock
 
-from tests.hosts.host import CORES, EXECUTOR_PORTS, PYTHON, Host, HostPlan, ipv6_options, running_host, spark_worker
+from tests.hosts.host import CORES, EXECUTOR_PORTS, Host, HostPlan, ipv6_options, running_host, spark_worker
 from tests.hosts.network import Network, network
 from tests.support.daemon import Daemon
 from tests.support.spark import spark_session
@@ -67,7 +67,7 @@ class Rig:
         }
         preferred = {"SPARK_PREFER_IPV6": "true"} if self.network.ipv6 else {}
         with (
-            spark_session(self.master_url, self.folder, conf=settings | dict(conf or {}), python=PYTHON) as spark,
+            spark_session(self.master_url, self.folder, conf=settings | dict(conf or {})) as spark,
             # Spark's Python asks for it at each result; the session has removed all such variables.
             mock.patch.dict("os.environ", preferred),
         ):

@@ -6,9 +6,6 @@ import getpass
 import os
 import signal
 import socket
-import subprocess
-import sys
-import textwrap
 
 import pytest
 
@@ -16,6 +13,7 @@ import tfos_lab.gfile
 from tests.gfile.operations import OPERATIONS, expected_outcome, outcome, read, write
 from tests.rigs.killed_savers import kill_savers
 from tests.support.lazy import Lazy
+from tfos_lab.errors import ConfigError
 
 tf = Lazy("tensorflow")
 gfile = Lazy("tensorflow.io.gfile")
@@ -70,77 +68,28 @@ def test_a_file_that_is_flushed_is_there_with_its_length_and_can_be_written_on(b
     assert read(f"{base}/f") == "first second third"
 
 
-def in_a_process(code, **environ):
-    return subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"} | environ,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-
-
-def test_a_writer_that_is_killed_leaves_no_part_under_the_name_of_the_whole(base):
-    write(f"{base}/model", "the whole one before")
-    done = in_a_process(
-        f"""
-        import os, signal, tensorflow as tf, tfos_lab.gfile
-        tfos_lab.gfile.register()
-        for name in ("model", "new"):
-            file = tf.io.gfile.GFile("{base}/" + name, "wb")
-            file.write(bytes(20 << 20))
-            globals()[name] = file
-        os.kill(os.getpid(), signal.SIGKILL)
-        """
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    assert read(f"{base}/model") == "the whole one before"
-    assert gfile.listdir(base) == ["model"]
-
-
 @pytest.mark.timeout(1800)
 def test_kills_while_saving_leave_no_broken_model_and_no_broken_checkpoint(base):
     assert sum(kill_savers(f"{base}/store", kills=10).values()) > 3  # in the middle of a save, and not just after it
 
 
-def test_a_folder_of_another_user_is_refused(yarn, base):
+def test_a_folder_of_another_user_is_refused_to_tensorflow_and_before_anything_starts(base, monkeypatch, tmp_path):
     write(f"{base}/f", "text")
-    done = in_a_process(
-        f"""
-        import tensorflow as tf, tfos_lab.gfile
-        tfos_lab.gfile.register()
-        try:
-            tf.io.gfile.GFile("{base}/new", "w").write("x" * 100)
-        except tf.errors.PermissionDeniedError as error:
-            print(error.message)
-        print(tf.io.gfile.GFile("{base}/f").read())
-        """,
-        HADOOP_USER_NAME="somebody",
-    )
-    sentence, text = done.stdout.splitlines()
-    assert sentence.startswith(f"{base}/new: ")
-    assert "Permission denied: user=somebody, access=WRITE" in sentence
-    assert text == "text"
-
-
-def test_a_log_dir_of_another_user_is_refused_before_anything_starts(base, tmp_path):
-    done = in_a_process(
-        f"""
-        import tfos_lab
-        try:
-            tfos_lab.run(lambda: None, cluster_size=2, log_dir="{base}")
-        except tfos_lab.errors.ConfigError as error:
-            print(error)
-        """,
-        HADOOP_USER_NAME="somebody",
-        TFOS_LAB_RUNS=str(tmp_path / "runs"),
-    )
-    (sentence,) = done.stdout.splitlines()
-    assert f"path='{base}': {socket.gethostname()} cannot write to it: " in sentence
-    assert "Permission denied: user=somebody, access=WRITE" in sentence
+    monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "runs"))
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))  # with other settings, HDFS is opened anew
+    monkeypatch.setenv("HADOOP_USER_NAME", "somebody")
+    refused = "Permission denied: user=somebody, access=WRITE"
+    with pytest.raises(tf.errors.PermissionDeniedError) as caught:
+        write(f"{base}/new", "text")
+    assert caught.value.message.startswith(f"{base}/new: ")
+    assert refused in caught.value.message
+    with pytest.raises(ConfigError) as caught:
+        tfos_lab.run(lambda: None, cluster_size=2, log_dir=base, local="processes")
+    assert f"path='{base}': {socket.gethostname()} cannot write to it: " in str(caught.value)
+    assert refused in str(caught.value)
     assert not (tmp_path / "runs").exists()
-    assert gfile.listdir(base) == []
+    assert gfile.listdir(base) == ["f"]
+    assert read(f"{base}/f") == "text"
 
 
 def test_an_address_without_a_host_is_on_the_file_system_of_hadoop_s_settings(yarn, base, monkeypatch, tmp_path):

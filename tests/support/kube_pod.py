@@ -1,26 +1,18 @@
-"""One pod of the stand-in for Kubernetes: Spark's executor as a process, alone with its own /tmp, host name and pids.
-
-Where Linux namespaces may be made, the executor's JVM is process 1 of its own, as in an image without an init process,
-and nothing of the pod outlives it. Elsewhere it is a plain process.
-"""
+"""One pod of the stand-in for Kubernetes: Spark's executor as a process with its own folder for temporary files."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
-import shlex
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-import tests
 from tests.support.spark_home import QUICK_JVM, spark_home
 from tests.support.tied import tied
 
@@ -77,13 +69,11 @@ class PodProcess:
             (folder / name).mkdir(parents=True)
         mounts = _mount(manifest, folder / "volumes", config_maps)
         self.tmp = Path(mounts.pop("/tmp", folder / "volumes/of-the-container"))
-        environ = dict(image) | _environ_of(manifest, ip, mounts)
-        # Kubernetes writes this file, too.
-        (folder / "hosts").write_text(f"127.0.0.1 localhost\n{ip} {self._name}\n")
+        environ = dict(image) | _environ_of(manifest, ip, mounts) | {"TMPDIR": str(self.tmp)}
         self.log = folder / "log"
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                tied(self._command(environ), signal.SIGKILL),
+                tied(_java(environ), signal.SIGKILL),
                 env=environ,
                 cwd=folder / "work",
                 stdin=subprocess.DEVNULL,
@@ -91,25 +81,6 @@ class PodProcess:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-
-    def _command(self, environ: dict[str, str]) -> list[str]:
-        if not isolates():
-            environ["TMPDIR"] = str(self.tmp)
-            return _java(environ)
-        own_host = [f"hostname {shlex.quote(self._name)}", f"mount --bind {self._folder / 'hosts'} /etc/hosts"]
-        script = [*own_host, *self._mount_tmp(), "exec " + shlex.join(_java(environ))]
-        unshare = ["unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc"]
-        return [*unshare, "sh", "-ec", "\n".join(script)]
-
-    def _mount_tmp(self) -> list[str]:
-        """Return commands by which the pod gets its own /tmp, in which it still finds our Python and its volumes."""
-        needed = [Path(path) for path in (sys.prefix, sys.base_prefix, spark_home(), repository(), self._folder)]
-        kept = {path.resolve() for path in needed if path.resolve().is_relative_to("/tmp")}
-        commands = []
-        for path in sorted(kept):
-            inside = self.tmp / path.relative_to("/tmp")
-            commands += [f"mkdir -p {inside}", f"mount --rbind {path} {inside}"]
-        return [*commands, f"mount --rbind {self.tmp} /tmp", f"cd {self._folder / 'work'}"]
 
     def wait(self, timeout_s: float) -> int | None:
         """Return the exit code as Kubernetes gives it (137 for SIGKILL), or None after ``timeout_s``."""
@@ -121,8 +92,6 @@ class PodProcess:
     def processes(self) -> list[psutil.Process]:
         """Return all processes of the pod, its JVM first, as this machine sees them."""
         with contextlib.suppress(psutil.NoSuchProcess):
-            if isolates():
-                return psutil.Process(self._process.pid).children(recursive=True)
             return sorted(filter(self._holds, psutil.process_iter()), key=lambda each: each.pid != self._process.pid)
         return []
 
@@ -154,20 +123,6 @@ class PodProcess:
         self._process.wait()
         for name in ("work", "volumes"):
             shutil.rmtree(self._folder / name, ignore_errors=True)
-
-
-@functools.cache
-def isolates() -> bool:
-    """Whether this process may make namespaces for pods."""
-    if shutil.which("unshare") is None:
-        return False
-    trial = ["unshare", "--mount", "--uts", "--pid", "--fork", "--mount-proc", "hostname", "pod"]
-    return subprocess.run(trial, capture_output=True, check=False).returncode == 0
-
-
-def repository() -> Path:
-    """Return the folder of this checkout."""
-    return Path(tests.__path__[0]).parent
 
 
 def _mount(manifest: Mapping[str, Any], root: Path, config_maps: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
