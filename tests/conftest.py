@@ -113,9 +113,8 @@ def _group_of(item):
     """Return which tests run in the same process as this one, as they share what takes seconds to start.
 
     YARN, the Connect server, JupyterLab, the kernels of notebooks, the session of the examples, and TensorFlow for the
-    ordinary models start once. A
-    standalone cluster starts twice, as a process would take too long for all that is done on it: once for the
-    conformance tests. Other tests share what their file keeps.
+    ordinary models start once. A standalone cluster starts twice, as a process would take too long for all that is done
+    on it: once for the conformance tests. Other tests share what their file keeps.
     """
     names = set(getattr(item, "fixturenames", ()))
     mode = _session_of(item)

@@ -1,7 +1,8 @@
 """Training on N nodes equals training in one process on the same global batches, to 1e-5, in every reported number.
 
-For numbers of rows and nodes, batch sizes and partitions at the edges, with and without weights. Other models and
-optimizers, and a custom loop, are in `test_ordinary_models.py`.
+For numbers of rows and nodes, batch sizes and partitions at the edges, with and without weights: with Keras 3, with
+tf_keras, and in a custom loop with ``tf.nn.compute_average_loss(…, sample_weight=w)``. Other models and optimizers are
+in `test_ordinary_models.py`.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ TOLERANCE = 1e-5
 EPOCHS = 2
 # One pass to record the batches, the epochs of training, and `evaluate`.
 READINGS = EPOCHS + 2
-NODES = {"keras": 3, "tf_keras": 2}
-# How rows become steps is the same whoever trains on them, and `test_batches` has its laws: tf_keras has the edges at
-# which some rows do not count, and Keras 3 has all. Each has the rows of its partitions, the batch size, whether it is
-# weighted, the remainder, and whether the length of an epoch is known before training.
+NODES = {"keras": 3, "tf_keras": 2, "by hand": 2}
+# How rows become steps is the same whoever trains on them, and `test_batches` has its laws: all loops have the edges at
+# which some rows do not count, and Keras has all edges. Each has the rows of its partitions, the batch size, whether it
+# is weighted, the remainder, and whether the length of an epoch is known before training.
 EDGES = {
     "fewer rows than nodes": ([0, 1, 0, 1], 4, True, "exact", True),
     "padded batches": ([7, 0, 31, 2, 19], 11, True, "pad", True),
     "a length that is not known yet": ([40, 0, 33], 8, False, "exact", False),
     "a row more than full batches": ([96, 1], 16, False, "exact", True),
 }
-EDGES_OF = {"keras": list(EDGES), "tf_keras": list(EDGES)[:2]}
+LOOPS = {"keras": list(EDGES), "tf_keras": list(EDGES)[:2], "by hand": list(EDGES)[:2]}
 
 
 def rows_of(partitions):
@@ -59,22 +60,22 @@ def train_examples(args, ctx):
     """Train on the rows of one feed after another; the chief then trains alone on the same global batches."""
     import tensorflow as tf
 
-    package, folder = args
+    loop, folder = args
     # To make graphs faster that run a few times takes longer than to run them.
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     strategy, found = ctx.strategy(), []
-    for number, edge in enumerate(EDGES_OF[package]):
+    for number, edge in enumerate(LOOPS[loop]):
         partitions, batch_size, weighted, remainder, is_known = EDGES[edge]
         weight = "weight" if weighted else None
         dataset = ctx.dataset(batch_size, features=["x", "id"], label="y", weight=weight, remainder=remainder)
         batches = dataset.map(lambda features, y, w: (features["id"], y, w))
         rows = dataset.map(lambda features, y, w: (features["x"], y, w))
         mine = recorded(batches) if is_known else None
-        together = train(rows, strategy)
+        together = train(loop, rows, strategy)
         shares = of_all_nodes(ctx, Path(folder) / str(number), recorded(batches) if mine is None else mine)
         steps = [[row for share in step for row in share] for step in zip(*shares, strict=True)]
         assert sorted(row for step in steps for row in step) == list(range(sum(partitions)))
-        alone = train(global_batches(partitions, steps, weighted), None) if ctx.is_chief else None
+        alone = train(loop, global_batches(partitions, steps, weighted), None) if ctx.is_chief else None
         found.append((together, alone))
     return found
 
@@ -95,16 +96,19 @@ def global_batches(partitions, steps, weighted):
 
 
 @functools.cache
-def made_model(strategy):
+def made_model(loop, strategy):
     """Return the model of a strategy, and the weights that it begins with: it is tracing it that takes seconds."""
     import tensorflow as tf
     from tensorflow import keras
 
     with (strategy or tf.distribute.get_strategy()).scope():
         keras.utils.set_random_seed(3)
-        l2 = keras.regularizers.L2
+        # In a loop of one's own, nobody adds up losses by rows.
+        penalty = keras.regularizers.L2(0.1) if loop != "by hand" else None
         inputs = keras.Input((3,))
-        hidden = keras.layers.Dense(4, "tanh", kernel_regularizer=l2(0.01), activity_regularizer=l2(0.1))(inputs)
+        hidden = keras.layers.Dense(
+            4, "tanh", kernel_regularizer=keras.regularizers.L2(0.01), activity_regularizer=penalty
+        )(inputs)
         model = keras.Model(inputs, keras.layers.Dense(1, "sigmoid")(hidden))
         model.compile(
             keras.optimizers.SGD(0.5),
@@ -115,34 +119,64 @@ def made_model(strategy):
     return model, model.get_weights()
 
 
-def train(rows, strategy):
-    """Train from the same weights; return all numbers that are reported, and the weights."""
+def train(loop, rows, strategy):
+    """Train as a loop does, from the same weights; return all numbers that are reported, and the weights."""
+    model, weights = made_model(loop, strategy)
+    model.set_weights(weights)
+    numbers = train_by_hand(model, rows, strategy) if loop == "by hand" else fit(model, rows)
+    return [weight.tolist() for weight in model.get_weights()], numbers
+
+
+def fit(model, rows):
     from tensorflow import keras
 
-    model, weights = made_model(strategy)
-    model.set_weights(weights)
     live = []
     watch = keras.callbacks.LambdaCallback(on_train_batch_end=lambda step, logs: live.append(dict(logs)))
     taken = int(model.optimizer.iterations.numpy())
     history = model.fit(rows, epochs=EPOCHS, callbacks=[watch], verbose=0, shuffle=False).history
     epochs = [dict(zip(history, values, strict=True)) for values in zip(*history.values(), strict=True)]
     evaluated = model.evaluate(rows, verbose=0, return_dict=True)
-    numbers = [*live, *epochs, evaluated, {"steps": int(model.optimizer.iterations.numpy()) - taken}]
-    return [weight.tolist() for weight in model.get_weights()], numbers
+    return [*live, *epochs, evaluated, {"steps": int(model.optimizer.iterations.numpy()) - taken}]
+
+
+def train_by_hand(model, rows, strategy):
+    import tensorflow as tf
+
+    def step(x, y, w):
+        with tf.GradientTape() as tape:
+            losses = tf.keras.losses.binary_crossentropy(tf.reshape(y, (-1, 1)), model(x, training=True))
+            if strategy is None:
+                loss = tf.reduce_mean(w * losses) + tf.add_n(model.losses)
+            else:
+                loss = tf.nn.compute_average_loss(losses, sample_weight=w)
+                loss += tf.nn.scale_regularization_loss(tf.add_n(model.losses))
+        gradients = tape.gradient(loss, model.trainable_variables)
+        model.optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+        return loss
+
+    def take(batch):
+        return step(*batch) if strategy is None else strategy.reduce("SUM", strategy.run(traced, args=batch), axis=None)
+
+    traced = tf.function(step, reduce_retracing=True)
+    batches = rows if strategy is None else strategy.experimental_distribute_dataset(rows)
+    live = [{"loss": float(take(batch))} for _ in range(EPOCHS) for batch in batches]
+    for _ in rows:  # as often as `fit` and `evaluate` read the rows
+        pass
+    return live
 
 
 # ---- tests ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("package", EDGES_OF)
-def test_nodes_train_as_one_process_does(package, tmp_path, spark_sessions):
-    spark, env = spark_sessions.get("local"), {"TF_USE_LEGACY_KERAS": "1"} if package == "tf_keras" else {}
-    options = {"cluster_size": NODES[package], "env": env, "spark": spark, "name": "exact"}
-    with tfos_lab.run(train_examples, (package, str(tmp_path)), **options) as cluster:
-        for edge in EDGES_OF[package]:
+@pytest.mark.parametrize("loop", LOOPS)
+def test_nodes_train_as_one_process_does(loop, tmp_path, spark_sessions):
+    spark, env = spark_sessions.get("local"), {"TF_USE_LEGACY_KERAS": "1"} if loop == "tf_keras" else {}
+    options = {"cluster_size": NODES[loop], "env": env, "spark": spark, "name": "exact"}
+    with tfos_lab.run(train_examples, (loop, str(tmp_path)), **options) as cluster:
+        for edge in LOOPS[loop]:
             cluster.train(frame_of(spark, EDGES[edge][0]), epochs=READINGS)
         results = list(cluster.wait(timeout=400).values())
-    for number, edge in enumerate(EDGES_OF[package]):
+    for number, edge in enumerate(LOOPS[loop]):
         (first, _), alone = results[0][number]
         for weights, numbers in (node[number][0] for node in results):
             assert weights == first, f"{edge}: all nodes have the same bits"

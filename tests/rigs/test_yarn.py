@@ -271,6 +271,12 @@ def take_memory(go, ctx):
     time.sleep(PATIENCE_S)
 
 
+def assert_told_as_memory(failure):
+    assert (failure.node, failure.kind) == ("chief:0", "Lost")
+    assert re.search(r"physical memory limits. [\d.]+ GB of [\d.]+ GB physical memory used", failure.message)
+    assert "spark.executor.memoryOverhead" in failure.message
+
+
 def test_a_container_that_yarn_kills_for_its_memory_is_told_with_what_helps_and_yarn_brings_another(run, tmp_path):
     cluster = run(take_memory, tmp_path / "go", env=QUICK_ENV)
     victim = cluster.nodes[0]
@@ -279,11 +285,9 @@ def test_a_container_that_yarn_kills_for_its_memory_is_told_with_what_helps_and_
     with pytest.raises(NodeFailed) as failed:
         cluster.wait()
     failure = failed.value
-    assert (failure.node, failure.kind) == ("chief:0", "Lost")
     told = f"the node on {victim.host} (executor {victim.executor}) is gone: Spark has lost its executor: Container "
     assert failure.message.startswith(told)
-    assert re.search(r"physical memory limits. [\d.]+ GB of [\d.]+ GB physical memory used", failure.message)
-    assert "spark.executor.memoryOverhead" in failure.message
+    assert_told_as_memory(failure)
     assert have_ended(processes)
     again = run(lambda: "again", env=QUICK_ENV)
     assert victim.executor not in {node.executor for node in again.nodes}
@@ -367,3 +371,18 @@ def test_an_application_that_is_killed_is_named_and_the_next_run_does_not_move_t
     # Nothing of its nodes is left on this machine.
     assert len(killed.left) > 2
     eventually(lambda: not_there(killed.left))
+
+
+def test_without_the_setting_nodes_count_while_the_tasks_run_that_have_started_them(yarn, new_spark, tmp_path):
+    place = place_on(yarn)
+    assert place.conf.pop("spark.python.daemon.module") == "tfos_lab.spark_daemon"
+    session = new_spark(place.master, conf=place.conf, env=place.env)
+    with running_clusters({"spark": session}) as run:
+        cluster = run(take_memory, tmp_path / "go", cluster_size=2, env=QUICK_ENV)
+        cluster.wait_until_running()
+        inside = {process.pid for process in yarn.container_processes()}
+        assert {node.pid for node in cluster.nodes} <= inside
+        (tmp_path / "go").touch()
+        with pytest.raises(NodeFailed) as failed:
+            cluster.wait()
+    assert_told_as_memory(failed.value)
