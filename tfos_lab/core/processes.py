@@ -6,16 +6,22 @@ import contextlib
 import ctypes
 import errno
 import os
+import re
 import resource
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _PR_SET_CHILD_SUBREAPER = 36
+_MADV_COLLAPSE = 25
+_HUGE_PAGE_BYTES = 2 << 20
+_PIECE_BYTES = 32 << 20
+# A mapping in /proc/self/smaps; the third part is there if it is memory of this process' own, and no file's.
+_MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (rw-p 0+ 00:00 0 *(?:\[heap\])?$)?")
 # Whatever starts processes faster than they are killed is left alone after so long.
 _KILLING_S = 2.0
 _LIMITS = sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")})
@@ -60,6 +66,47 @@ def set_process_name(name: str) -> None:
 def _prctl(option: int, value: object) -> None:
     with contextlib.suppress(OSError, AttributeError):  # not Linux: the fork server still ends the child
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
+
+
+def pack_memory() -> Iterator[int]:
+    """Have Linux put this process' memory into huge pages, 32 MB at each step, and yield how many bytes that were.
+
+    A fork then copies one entry of a page table instead of 512, and its end frees one: of a process that has imported
+    TensorFlow, both take half of the time. What a forked process changes is copied in small pages, as ever. Linux can
+    since 6.1 (``MADV_COLLAPSE`` in madvise(2)); where it cannot, nothing happens.
+    """
+    madvise = getattr(ctypes.CDLL(None), "madvise", None)
+    if madvise is None:
+        return
+    packed = 0
+    for start, end in _dense_memory():
+        for at in range(start, end, _PIECE_BYTES):
+            size = min(end - at, _PIECE_BYTES)
+            packed += 0 if madvise(ctypes.c_void_p(at), ctypes.c_size_t(size), _MADV_COLLAPSE) else size
+            if packed >= _PIECE_BYTES:
+                yield packed
+                packed = 0
+    yield packed
+
+
+def _dense_memory() -> Iterator[tuple[int, int]]:
+    """Yield start and end of this process' own memory, in whole huge pages, where most of it is in use.
+
+    Of a huge page, all is.
+    """
+    try:
+        lines = Path("/proc/self/smaps").read_text().splitlines()
+    except OSError:
+        return
+    start = end = 0
+    is_own = False
+    for line in lines:
+        if mapping := _MAPPING.match(line):
+            start, end, is_own = int(mapping[1], 16), int(mapping[2], 16), bool(mapping[3])
+        elif is_own and line.startswith("Anonymous:") and int(line.split()[1]) << 10 > 0.75 * (end - start):
+            first, last = -(-start // _HUGE_PAGE_BYTES), end // _HUGE_PAGE_BYTES
+            if first < last:
+                yield first * _HUGE_PAGE_BYTES, last * _HUGE_PAGE_BYTES
 
 
 def signal_group(pgid: int, sig: signal.Signals) -> bool:

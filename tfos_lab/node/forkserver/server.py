@@ -27,7 +27,7 @@ from typing import NamedTuple
 import msgspec
 
 from tfos_lab.core.frames import ConnectionClosed, FrameSocket, close_all
-from tfos_lab.core.processes import open_pidfd, reset_signals
+from tfos_lab.core.processes import open_pidfd, pack_memory, reset_signals
 from tfos_lab.node.forkserver.endings import Endings
 from tfos_lab.node.forkserver.health import lock_path
 from tfos_lab.node.forkserver.requests import (
@@ -92,6 +92,7 @@ class ForkServer:
         self._failure = failure
         self._clients: set[_Client] = set()
         self._endings = Endings()
+        self._packing = pack_memory()
         self._watched_pids: dict[int, int] = {}
         self._had_watched_pid = False
         self._askers: list[_Client] = []
@@ -108,8 +109,11 @@ class ForkServer:
         """Serve until idle for too long, or until the last watched process has exited; raises `Forked` in forks."""
         try:
             while not (self._is_over() and self._withdraw()):
-                for key, _ in self._selector.select(timeout=self._endings.timeout_s):
+                events = self._selector.select(timeout=self._endings.timeout_s)
+                for key, _ in events:
                     key.data(key.fileobj)
+                if not events and not self._busy:  # forked processes would keep the pages that they share
+                    next(self._packing, None)
                 self._refuse_to_end()
                 self._endings.tick()
         except SystemExit:
