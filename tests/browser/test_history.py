@@ -71,4 +71,3 @@ def test_the_history_a_comparison_and_an_old_run_are_accessible_in_both_themes(n
     assert violations_in(notebook.page, ".tfos") == []
     notebook.use_dark_theme()
     assert violations_in(notebook.page, ".tfos") == []
-    assert violations_in(notebook.page, ".tfos") == []
