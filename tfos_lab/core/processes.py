@@ -92,7 +92,7 @@ def pack_memory() -> Iterator[int]:
 def _dense_memory() -> Iterator[tuple[int, int]]:
     """Yield start and end of this process' own memory, in whole huge pages, where most of it is in use.
 
-    Of a huge page, all is.
+    Of a huge page, all is in use.
     """
     try:
         lines = Path("/proc/self/smaps").read_text().splitlines()
