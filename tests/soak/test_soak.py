@@ -29,6 +29,7 @@ import tfos_lab
 from tests.faults import table  # noqa: F401 - it declares its faults
 from tests.faults.declare import FAULTS
 from tests.faults.scene import Scene, agents_of
+from tests.soak import nodes
 from tests.support.eventually import eventually
 from tests.support.leftovers import Stock, scratch_root
 from tests.support.quick import QUICK_ENV
@@ -48,43 +49,6 @@ PATIENCE_S = 240.0
 GROWTH_BYTES = 48 << 20
 # Connections between the session and its JVM come and go, each with a thread.
 SLACK = 4
-
-
-# ---- what nodes do --------------------------------------------------------------------------------------------------
-
-
-def work(args, ctx):
-    """Report some steps; the node that is to raise does so in the middle."""
-    for step in range(args["steps"]):
-        if step == args["steps"] // 2 and ctx.node == args["raises"]:
-            raise ValueError("the soak asked for it")
-        ctx.report(step=step, loss=1.0 / (step + 1))
-        time.sleep(0.02)
-    print(f"{ctx.node} has worked")
-    return ctx.node
-
-
-def read(args, ctx):
-    """Sum the column ``x`` of all rows; the node that is to raise does so after its first batch."""
-    feed, total, rows = ctx.data_feed(), 0, 0
-    while not feed.should_stop():
-        batch = feed.next_batch(64)
-        total, rows = total + sum(row["x"] for row in batch), rows + len(batch)
-        ctx.report(rows=rows)
-        if ctx.node == args["raises"]:
-            raise ValueError("the soak asked for it")
-    return total
-
-
-def answer(args, ctx):
-    """Answer each row with its double."""
-    feed = ctx.data_feed(train_mode=False)
-    while not feed.should_stop():
-        batch = feed.next_batch(16)
-        if batch and ctx.node == args["raises"]:
-            raise ValueError("the soak asked for it")
-        feed.batch_results([2 * row for row in batch])
-        ctx.report(answered=len(batch))
 
 
 # ---- rounds: what is done with a cluster ----------------------------------------------------------------------------
@@ -135,11 +99,11 @@ def play_stream(cluster, spark, rng, folder):
 
 # By kind: what its nodes run, and what is done with them.
 ROUNDS = {
-    "work": (work, play_work),
-    "feed": (read, play_feed),
-    "objects": (read, play_objects),
-    "answers": (answer, play_answers),
-    "stream": (read, play_stream),
+    "work": (nodes.work, play_work),
+    "feed": (nodes.read, play_feed),
+    "objects": (nodes.read, play_objects),
+    "answers": (nodes.answer, play_answers),
+    "stream": (nodes.read, play_stream),
 }
 
 
