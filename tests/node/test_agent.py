@@ -99,7 +99,7 @@ def test_stop_before_the_start_ends_a_node_that_never_ran(launch):
 
 
 def test_a_child_waits_while_other_nodes_reserve_and_ends_with_its_agent(launch):
-    mark = {"TFOS_TEST": "a fork server with no other children"}
+    mark = {"TFOS_TEST": f"a fork server of {os.getpid()}, with no other children"}
 
     def processes():
         found = 0
