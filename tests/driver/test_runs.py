@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import secrets
 import shutil
 import socket
 from pathlib import Path
@@ -40,6 +41,15 @@ def test_columns_have_types_and_can_be_sorted(tmp_path):
     assert table.loc["c-1", "error"] == "worker:0: ValueError: no such label: 11"
     assert table.loc["a-1", "files"] == ["model.keras"]
     assert table.loc["a-1", "options"]["cluster_size"] == 2
+
+
+def test_a_run_whose_name_is_taken_has_another_in_the_same_folder(tmp_path, monkeypatch):
+    tokens, draw = iter(["aaaa", "aaaa", "bbbb"]), secrets.token_hex
+    monkeypatch.setattr(secrets, "token_hex", lambda size=32: next(tokens) if size == 2 else draw(size))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for _ in range(2):
+        tfos_lab.run(lambda: None, local="inline").wait()
+    assert len(tfos_lab.runs(tmp_path / "runs")) == 2
 
 
 def test_every_run_is_a_row(some):

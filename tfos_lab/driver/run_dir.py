@@ -76,14 +76,11 @@ class RunDir:
         PermissionError
             If neither can be written.
         """
-        run = f"{_label(name)}-{dt.datetime.now().astimezone():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
         bases = run_bases()
         for base in bases:
             with contextlib.suppress(OSError):
-                folder = base / run
                 base.mkdir(parents=True, exist_ok=True)
-                folder.mkdir(mode=0o700)
-                return cls(folder, log_dir)
+                return cls(_new_folder(base, _label(name)), log_dir)
         raise PermissionError(f"no run folder can be made in {' or '.join(map(str, bases))} on {socket.gethostname()}")
 
     def make_part(self, name: str) -> RunDir:
@@ -167,6 +164,14 @@ def run_bases() -> list[Path]:
 def parts_of(folder: Path) -> list[Path]:
     """Return the folders of independent runs within a run's folder, or none."""
     return sorted(folder.glob("run-*"), key=lambda path: [(len(part), part) for part in path.name.split(".")])
+
+
+def _new_folder(base: Path, label: str) -> Path:
+    while True:
+        folder = base / f"{label}-{dt.datetime.now().astimezone():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+        with contextlib.suppress(FileExistsError):  # a run that began in the same second may have the same name
+            folder.mkdir(mode=0o700)
+            return folder
 
 
 def _label(name: str) -> str:
