@@ -46,7 +46,6 @@ def test_columns_have_types_and_can_be_sorted(tmp_path):
 def test_a_run_whose_name_is_taken_has_another_in_the_same_folder(tmp_path, monkeypatch):
     tokens, draw = iter(["aaaa", "aaaa", "bbbb"]), secrets.token_hex
     monkeypatch.setattr(secrets, "token_hex", lambda size=32: next(tokens) if size == 2 else draw(size))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for _ in range(2):
         tfos_lab.run(lambda: None, local="inline").wait()
     assert len(tfos_lab.runs(tmp_path / "runs")) == 2
