@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.eventually import eventually
 from tests.support.kernels import Kernels, told
+from tests.support.processes import gone
 
 # Runs a node, which says what it has inherited, and looks at its agent meanwhile.
 _INHERITED = """
@@ -104,7 +105,7 @@ def test_a_stopped_one_is_replaced_told_in_the_cell_and_the_run_goes_on(kernels)
         f"TensorFlow's fork server (process {before['tensorflow']}) was stopped: it has been replaced by another one",
         f"the agents' fork server (process {before['plain']}) was stopped: it has been replaced by another one",
     ]
-    wait_until_gone(before.values())
+    assert gone(before.values())
 
 
 def test_those_that_nodes_run_on_are_not_ended_and_all_others_are(kernels):
@@ -126,19 +127,8 @@ def test_a_kernel_of_its_own_leaves_no_fork_server(kernels):
         "tell(list(dict(cluster.wait()).values()))",
         TFOS_LAB_FORK_SERVER="kernel",
     )
-    wait_until_gone(pids)
-    wait_until_gone([server.pid for server in kernels.fork_servers() if server not in before])  # the plain one
-
-
-def wait_until_gone(pids):
-    eventually(lambda: all(not psutil.pid_exists(pid) or is_zombie(pid) for pid in pids))
-
-
-def is_zombie(pid):
-    try:
-        return psutil.Process(pid).status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
-    except psutil.NoSuchProcess:
-        return True
+    assert gone(pids)
+    assert gone([server.pid for server in kernels.fork_servers() if server not in before])  # the plain one
 
 
 def wait_until_ended(kernels, servers):
@@ -147,7 +137,7 @@ def wait_until_ended(kernels, servers):
     eventually(lambda: not [child for pid in servers.values() for child in psutil.Process(pid).children()])
     done = kernels.outcome("from tfos_lab.driver.warm_servers import end_warm_servers; tell(end_warm_servers())")
     assert done == f"ended: plain (process {servers['plain']}), tensorflow (process {servers['tensorflow']})"
-    wait_until_gone(servers.values())
+    assert gone(servers.values())
 
 
 def test_variables_that_tensorflow_reads_at_import_mean_another_one_and_all_else_does_not(kernels):

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.support.eventually import PATIENCE_S, eventually
+from tests.support.eventually import PATIENCE_S
 from tests.support.leftovers import scratch_root
 
 ROOT = Path(__file__).parents[2]
@@ -57,18 +57,6 @@ def agents_of(cluster_id):
     """Return the agents of a cluster by rank: each has a folder, which is named for it."""
     names = [path.name.rsplit("-", 2)[1:] for path in scratch_root().glob(f"{cluster_id}-*-*")]
     return {rank: psutil.Process(pid) for rank, pid in sorted((int(rank), int(pid)) for rank, pid in names)}
-
-
-def gone(processes):
-    """Wait for processes to end."""
-    return eventually(lambda: not [process for process in processes if _lives(process)])
-
-
-def _lives(process):
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 def processes_of_spark(name):

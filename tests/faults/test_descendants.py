@@ -11,8 +11,9 @@ import psutil
 import pytest
 
 from tests.faults.conftest import failure_of
-from tests.faults.scene import gone, wait_forever, waits_for
+from tests.faults.scene import wait_forever, waits_for
 from tests.support.eventually import eventually
+from tests.support.processes import gone
 
 pytestmark = pytest.mark.leaves_nothing
 

@@ -14,9 +14,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.faults.scene import PATIENCE_S, Family, environment_of_a_kernel, gone, wait_forever
+from tests.faults.scene import PATIENCE_S, Family, environment_of_a_kernel, wait_forever
 from tests.support.connect_server import connect_server
 from tests.support.eventually import eventually
+from tests.support.processes import gone
 from tests.support.tied import tied
 
 pytestmark = pytest.mark.leaves_nothing

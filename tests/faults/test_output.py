@@ -17,9 +17,10 @@ import psutil
 import pytest
 
 from tests.faults.conftest import failure_of
-from tests.faults.scene import gone, wait_forever, waits_for
+from tests.faults.scene import wait_forever, waits_for
 from tests.support.eventually import PATIENCE_S, eventually
 from tests.support.leftovers import scratch_root
+from tests.support.processes import gone
 from tests.support.unix_http import write_events
 from tfos_lab.errors import ClusterEnded
 

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.scene import PATIENCE_S, Family, gone, wait_forever, waits_for
+from tests.faults.scene import PATIENCE_S, Family, wait_forever, waits_for
 from tests.support.eventually import eventually
+from tests.support.processes import gone
 from tfos_lab.errors import NodeFailed
 
 pytestmark = pytest.mark.leaves_nothing

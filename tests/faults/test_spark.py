@@ -10,9 +10,10 @@ import pytest
 
 import tfos_lab
 from tests.faults.conftest import failure_of
-from tests.faults.scene import Family, executors, gone, wait_forever
+from tests.faults.scene import Family, executors, wait_forever
 from tests.support.clusters import running_clusters
 from tests.support.eventually import eventually
+from tests.support.processes import gone
 from tests.support.quick import QUICK_ENV
 from tests.support.standalone import standalone_cluster as run_standalone_cluster
 from tfos_lab.errors import ClusterEnded, NodeFailed, NoSession, NotEnoughSlots

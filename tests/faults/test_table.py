@@ -8,7 +8,7 @@ import pytest
 
 from tests.faults import table, write  # noqa: F401 - the table declares its faults
 from tests.faults.declare import FAULTS, HERE, LOCAL, assert_words
-from tests.faults.scene import gone
+from tests.support.processes import gone
 from tfos_lab.errors import ClusterEnded, NodeFailed
 
 pytestmark = pytest.mark.leaves_nothing

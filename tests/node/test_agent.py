@@ -19,6 +19,7 @@ import pytest
 
 from tests.node.conftest import launch_spec, start_for
 from tests.support.eventually import PATIENCE_S, eventually
+from tests.support.processes import gone
 from tests.support.quick import QUICK_ENV
 from tfos_lab.core import messages as m
 from tfos_lab.core.listener import Listener
@@ -29,10 +30,6 @@ from tfos_lab.node.driver_link import HUNG, how_ended
 def run_forever():
     print("up", flush=True)
     threading.Event().wait()
-
-
-def gone(pid):
-    return eventually(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
 
 
 # ---- a normal run --------------------------------------------------------------------------------------------------
@@ -137,7 +134,7 @@ def test_a_child_that_has_returned_and_does_not_exit_is_killed(run):
     node = run(map_fun)
     pid = node.result()
     node.finish(0.5)
-    assert gone(pid)
+    assert gone([pid])
 
 
 def test_a_fork_server_that_cannot_import_tensorflow_fails_the_node_with_the_reason(run, tmp_path):
@@ -209,7 +206,7 @@ def test_an_agent_ends_when_the_driver_is_silent_for_too_long(run):
     pid = node.pid
     node.thread.join(PATIENCE_S)
     assert not node.thread.is_alive()
-    assert gone(pid)
+    assert gone([pid])
 
 
 # ---- a large payload ------------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from tests.support.eventually import eventually
+from tests.support.processes import gone
 from tests.support.quick import QUICK_ENV
 from tfos_lab.node.forkserver.health import ServerRecord
 
@@ -159,10 +160,6 @@ def test_a_fork_server_has_a_minute_to_answer_from_the_end_of_its_imports_on(beg
     assert ServerRecord(1, began_s, imports_took_s).hangs(asked_s=began_s + 1.0) == hangs
 
 
-def gone(process):
-    return eventually(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
-
-
 # ---- its folder -----------------------------------------------------------------------------------------------------
 
 _OLD_S = 25 * 3600.0
@@ -274,7 +271,7 @@ def test_a_folder_with_a_fork_server_stays_however_old_it_is_and_goes_with_it(ro
     start_a_node()
     assert list(folder.glob("*.sock"))
     server.kill()
-    assert gone(server)
+    assert gone([server])
     aged(folder)
 
     def goes():
