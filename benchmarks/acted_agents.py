@@ -148,7 +148,7 @@ class ActedAgent:
                 self.send(m.Drained())
             case "FeedOpen":
                 feed = msgspec.msgpack.decode(data, type=m.FeedOpen).feed
-                self.send(m.FeedReady(feed, [f"grpc+unix:///tmp/acted-{self._rank}"]))
+                self.send(m.FeedReady(feed, [f"unix:/tmp/acted-{self._rank}"]))
             case "Commit":
                 self.commits += 1
             case "Shutdown":

@@ -22,9 +22,8 @@ from benchmarks.measure import Row, median
 from tests.support.hostile_peers import attacking
 from tfos_lab.core.messages import TlsIdentity
 from tfos_lab.driver.feed.certificates import make_identities
-from tfos_lab.node.feed.flight_endpoint import PutTicket
-from tfos_lab.node.feed.plan import connect
 from tfos_lab.node.feed.task import NodeWriter
+from tfos_lab.node.feed.wire import Attempt, connect
 
 # Connections a second; at most so many are open.
 _RATE, _CONNECTIONS = 200.0, 1100
@@ -32,30 +31,30 @@ _ATTACKS = {"half-open connections": "idle", "garbage": "garbage", "handshakes b
 _SECONDS, _RUNS = 3.0, 7
 _ROWS = 20_000
 _NODE = """
-import sys
+import sys, threading
 from pathlib import Path
 import msgspec
 from tfos_lab.core.messages import TlsIdentity
-from tfos_lab.node.feed.flight_endpoint import FlightEndpoint
+from tfos_lab.node.feed.endpoint import Endpoint
 from tfos_lab.node.feed.spool import Spool
 folder = Path(sys.argv[1])
 spool = Spool(folder / "spool")
 spool.open(0, epochs=1)
 tls = msgspec.msgpack.decode((folder / "node").read_bytes(), type=TlsIdentity)
-endpoint = FlightEndpoint(
-    "grpc+tls://127.0.0.1:0", tls, spool, on_stored=lambda ticket, path: spool.remove(path),
-    on_commit=lambda ticket: None, on_exchange=lambda *_: None,
+endpoint = Endpoint(
+    "127.0.0.1", folder / "feed", spool, on_stored=lambda attempt, path: spool.remove(path),
+    on_commit=lambda stored: None, on_inference=lambda *_: None,
 )
-endpoint.tokens = {"token"}
-print(endpoint.port, flush=True)
-endpoint.serve()
+print(endpoint.open("token", tls)[-1], flush=True)
+threading.Event().wait()
 """
 
 
 def measure() -> Iterator[Row]:
     """A node that is fed by TLS, while strangers attack it, or another one."""
-    with _node() as (port, tls), _node() as (other_port, _):
-        feed = _Feed(f"grpc+tls://127.0.0.1:{port}", tls)
+    with _node() as (location, tls), _node() as (other, _):
+        port, other_port = (int(one.rpartition(":")[2]) for one in (location, other))
+        feed = _Feed(location, tls)
         feed.rows_per_second()
         for name, kind in _ATTACKS.items():
             pairs = [(_attacked(kind, port, feed), _attacked(kind, other_port, feed)) for _ in range(_RUNS)]
@@ -72,8 +71,8 @@ def _attacked(kind: str, port: int, feed: _Feed) -> float:
 
 
 @contextlib.contextmanager
-def _node() -> Iterator[tuple[int, TlsIdentity]]:
-    """Yield the port for rows of a node in a process of its own, and what a task shows there."""
+def _node() -> Iterator[tuple[str, TlsIdentity]]:
+    """Yield the location for rows of a node in a process of its own, and what a task shows there."""
     identities = make_identities()
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "node").write_bytes(msgspec.msgpack.encode(identities.nodes))
@@ -81,7 +80,7 @@ def _node() -> Iterator[tuple[int, TlsIdentity]]:
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
             assert process.stdout is not None
             try:
-                yield int(process.stdout.readline()), identities.tasks
+                yield process.stdout.readline().strip(), identities.tasks
             finally:
                 process.terminate()
 
@@ -98,12 +97,11 @@ class _Feed:
         rows, began = 0, time.monotonic()
         while time.monotonic() < began + _SECONDS:
             self._partition += 1
-            connection = connect([self._location], self._tls)
-            ticket = PutTicket("token", 0, self._partition, "a")
-            writer = NodeWriter(connection, ticket, self._batch.schema)
+            connection = connect([self._location], "token", self._tls)
+            writer = NodeWriter(connection, Attempt(0, self._partition, "a"))
             for _ in range(20):
                 writer.write(self._batch)
                 rows += _ROWS
             writer.close()
-            connection.client.close()
+            connection.wire.close()
         return rows / (time.monotonic() - began)

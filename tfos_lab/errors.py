@@ -39,7 +39,7 @@
     └── ParallelInterrupted                         the same of independent runs; it has the results so far
 
 Each error is also the builtin named beside it. Fields are given by keyword, survive pickling, and are attributes of the
-error. `tfos_lab.core.crossing` carries errors across Spark, Flight and TensorFlow.
+error. `tfos_lab.core.crossing` carries errors across Spark, TensorFlow and the wire of rows.
 """
 
 from __future__ import annotations

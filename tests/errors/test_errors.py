@@ -1,4 +1,4 @@
-"""What every error says, as a user reads it; and how errors cross Spark, Flight and TensorFlow whole."""
+"""What every error says, as a user reads it; and how errors cross Spark, TensorFlow and the wire of rows whole."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_many_failed_runs_are_told_apart_and_show_one_traceback():
     assert pickle.loads(pickle.dumps(error)).failures[35].tries == 3
 
 
-# ---- across Spark, Flight and TensorFlow ------------------------------------------------------
+# ---- across Spark, TensorFlow and the wire ------------------------------------------------------
 
 FULL = FeedError(reason="the disk of 'h7' is full: 3.5 GB")
 TOKEN = "[tfos_lab:FeedError:eJyrVipKTSzOz1OyUlAqyUhVSMkszlbIT1NQzzBXV8gsVkgrzcmxUjDWM1Vwd1KqBQBYiA3Z]"
@@ -248,7 +248,7 @@ def test_a_class_that_is_not_of_tfos_lab_is_never_made():
     assert own_error_in(to_text(Foreign(reason="x"))) is None
 
 
-# ---- and for real; across Flight as rows do it, in `tests/node` ------------------------------------------------------
+# ---- and for real; across the wire as rows do it, in `tests/node` ------------------------------------------------
 
 # A path, quotes, a line break, and letters beyond ASCII.
 ODD = 'the node\'s spool in /tmp/"a b"\\c cannot be written:\nno space [left] {on} 100% of the disk — ähem'

@@ -25,7 +25,8 @@ from tfos_lab.driver.state.feed_state import FeedState
 from tfos_lab.errors import ConfigError, FeedError
 from tfos_lab.node.feed.reader import FeedReader
 from tfos_lab.node.feed.store import FeedStore
-from tfos_lab.node.feed.task import FeedPlan, PartitionSender
+from tfos_lab.node.feed.task import PartitionSender
+from tfos_lab.node.feed.wire import FeedPlan
 
 # ---- the law --------------------------------------------------------------------------------------------------------
 

@@ -2,66 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
-import subprocess
-import sys
+import ssl
+import struct
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pytest
-from pyarrow import flight
 
-from tests.node.feeding import SCHEMA
+from tests.node.feeding import SCHEMA, in_thread
 from tests.support.eventually import PATIENCE_S, eventually
-from tests.support.hostile_peers import attacking, open_descriptors, resident_bytes
+from tests.support.hostile_peers import attacking, client_hello, open_descriptors, resident_bytes
 from tfos_lab.core import messages as m
+from tfos_lab.core.link import knock_of
 from tfos_lab.driver.feed.certificates import make_identities
-from tfos_lab.errors import NodeUnreachable
+from tfos_lab.errors import FeedError, NodeUnreachable
+from tfos_lab.node.feed.inference_task import InferencePlan, inference_task
 from tfos_lab.node.feed.store import FeedStore
-from tfos_lab.node.feed.task import FeedPlan, PartitionSender
+from tfos_lab.node.feed.task import PartitionSender
+from tfos_lab.node.feed.wire import FeedPlan, connect
 
 ROWS = pa.record_batch({"x": [1, 2, 3]})
 TOKEN = "open sesame"
 OPEN = m.FeedOpen(feed=0, epochs=1, remainder="pad", schema=SCHEMA, token=TOKEN)
 MOST_BYTES = 50_000_000
-
-
-# Bodies of 300 MB by one call each, from a program that has no certificate.
-UNARY_BODIES = """
-import sys
-from pyarrow import flight
-client = flight.connect(sys.argv[1], disable_server_verification=True)
-for _ in range(3):
-    try:
-        list(client.do_action(flight.Action("commit", bytes(300_000_000)), flight.FlightCallOptions(timeout=60)))
-    except flight.FlightError as error:
-        print(type(error).__name__)
-"""
-
-
-# Failed handshakes at the port for rows of a process that is forked as agents are.
-FAILED_HANDSHAKES = """
-import os, socket, threading
-from pyarrow import flight
-from tfos_lab.driver.feed.certificates import make_identities
-from tfos_lab.node.preload import preload
-preload("plain")
-tls = make_identities().nodes
-endpoint = flight.FlightServerBase(
-    "grpc+tls://127.0.0.1:0", tls_certificates=[(tls.certificate, tls.key)], verify_client=True,
-    root_certificates=tls.authority,
-)
-threading.Thread(target=endpoint.wait, daemon=True).start()
-for _ in range(3):
-    with socket.create_connection(("127.0.0.1", endpoint.port)) as peer:
-        peer.sendall(b"GET / HTTP/1.1\\r\\n\\r\\n")
-        while peer.recv(100):
-            pass
-print("answered", flush=True)
-os._exit(0)
-"""
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +43,7 @@ class Wire:
 
     def __init__(self, scratch, identities):
         self.scratch, self.identities = scratch, identities
-        self.to_driver, self.to_child = [], []
+        self.to_driver, self.to_child, self.is_closed = [], [], False
         self.store = FeedStore("127.0.0.1", scratch, self.to_driver.append, self.to_child.append)
         self.store.handle(msgspec.structs.replace(OPEN, tls=identities.nodes))
         self.near, self.far = self.to_driver[0].locations
@@ -105,23 +74,56 @@ class Wire:
     def files(self):
         return sorted(path.name for path in (self.scratch / "spool").iterdir())
 
-    def client(self):
-        """Return a client that has the certificate of a task, and says what it wants."""
-        tls = self.identities.tasks
-        return flight.connect(
-            self.far,
-            tls_root_certs=tls.authority,
-            cert_chain=tls.certificate,
-            private_key=tls.key,
-            override_hostname="tfos-lab",
+    def close(self):
+        if not self.is_closed:
+            self.is_closed = True
+            self.store.close()
+
+    def knocked(self):
+        """Return a socket that has knocked at the port for other hosts."""
+        sock = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_S)
+        sock.sendall(knock_of(TOKEN.encode()))
+        return sock
+
+    def connection(self):
+        """Return a connection of a task that has not said yet what it wants."""
+        return connect([self.far], TOKEN, self.identities.tasks)
+
+    def echo(self, batches, *, far):
+        """Infer with a function that returns what it gets; return the results."""
+        self.store.handle(m.InferenceOpen(schema=SCHEMA, token="of the inference", tls=self.identities.nodes))
+        plan = InferencePlan(
+            schema=SCHEMA,
+            asked=[0],
+            names=["x"],
+            results=ROWS.schema.serialize().to_pybytes(),
+            token="of the inference",
+            locations={0: [self.far if far else self.near]},
+            tls=self.identities.tasks,
         )
+        thread, results = in_thread(lambda: list(inference_task(iter(batches), msgspec.msgpack.encode(plan))))
+        answered = 0
+        while thread.is_alive():
+            select.select([self.store.fileno()], [], [], 0.02)
+            self.store.pump()
+            for rows in [one for one in self.to_child if isinstance(one, m.ExchangeRows)][answered:]:
+                answered += 1
+                with pa.OSFile(rows.path) as file:
+                    table = pa.ipc.open_file(file).read_all()
+                sink = pa.BufferOutputStream()
+                with pa.ipc.new_stream(sink, table.schema) as stream:
+                    stream.write_table(table)
+                data = sink.getvalue().to_pybytes()
+                self.store.on_child_message(m.ExchangeTaken(exchange=rows.exchange))
+                self.store.on_child_message(m.ExchangeResults(exchange=rows.exchange, rows=rows.rows, data=data))
+        return results[0]
 
 
 @pytest.fixture
 def wire(short_folder, identities):
     wire = Wire(short_folder, identities)
     yield wire
-    wire.store.close()
+    wire.close()
 
 
 # ---- what counts ----------------------------------------------------------------------------------------------------
@@ -183,43 +185,67 @@ def test_a_large_row_is_not_held_in_memory_many_times_over(wire):
     assert counted.max_memory() < 3 * size
 
 
+@pytest.mark.parametrize("far", [True, False], ids=["another host", "the same host"])
+def test_results_come_back_while_rows_are_still_sent(wire, far):
+    numbers = np.arange(2_000_000)
+    batches = [pa.record_batch({"x": part}) for part in np.split(numbers, 50)]
+    results = pa.Table.from_batches(wire.echo(batches, far=far))
+    assert np.array_equal(results.column(0).to_numpy(), numbers)
+
+
 # ---- who is let in --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("far", [True, False], ids=["another host", "the same host"])
-@pytest.mark.parametrize("token", ["", "guess", "tök\u20acn"])
-def test_tasks_without_the_token_store_nothing(wire, token, far):
-    with pytest.raises(flight.FlightUnauthenticatedError, match="this feed's token is needed"):
-        wire.send(token=token, far=far)
+@pytest.mark.parametrize("token", ["guess", "tök\u20acn"])
+def test_tasks_without_the_token_store_nothing(wire, token):
+    with pytest.raises(FeedError, match="this feed's token is needed"):
+        wire.send(token=token, far=False)
     wire.pump()
-    assert len(wire.to_driver) == 1
-    wire.commit()
-    assert wire.to_child[-1].path == "", "what a task has written itself counts nothing"
-    assert not far or wire.files() == []
+    assert (len(wire.to_driver), wire.files()) == (1, [])
 
 
-def test_garbage_instead_of_a_ticket_is_answered_with_one_sentence(wire):
-    def put(client):
-        writer, _ = client.do_put(flight.FlightDescriptor.for_command(b"garbage"), ROWS.schema)
-        writer.write_batch(ROWS)
-        writer.close()
+def test_tasks_of_other_hosts_without_the_token_are_not_let_in(wire):
+    with pytest.raises(NodeUnreachable, match="does not answer"):
+        wire.task(token="guess")
 
-    with wire.client() as client:
-        for call in (put, lambda client: list(client.do_action(flight.Action("commit", b"garbage")))):
-            with pytest.raises((flight.FlightError, pa.ArrowInvalid)) as caught:
-                call(client)
-            assert "Traceback" not in str(caught.value)
-        with pytest.raises(flight.FlightUnauthenticatedError, match="this is no ticket of a feed"):
-            put(client)
+
+@pytest.mark.parametrize("sent", [b"garbage", ROWS], ids=["garbage", "rows"])
+def test_what_is_no_request_is_answered_with_one_sentence(wire, sent):
+    connection = wire.connection()
+    connection.wire.send(sent) if isinstance(sent, bytes) else connection.wire.send_batch(sent)
+    with pytest.raises(FeedError, match=r"(this is no request|what has come is no message) of a feed") as caught:
+        connection.wire.receive()
+    connection.wire.close()
+    assert "\n" not in str(caught.value)
     assert wire.files() == []
 
 
+def test_strangers_are_not_answered_before_they_have_knocked_and_leave_no_lines_in_the_log(wire, monkeypatch):
+    failed = []
+    monkeypatch.setattr(threading, "excepthook", failed.append)
+    for opening in (b"GET / HTTP/1.1\r\n\r\n", client_hello(), knock_of(b"guess"), b"short"):
+        with socket.create_connection(("127.0.0.1", wire.port), timeout=PATIENCE_S) as stranger:
+            assert answer_to(stranger, opening) == b""
+    with wire.knocked() as stranger:
+        assert b"HTTP" not in answer_to(stranger, b"GET / HTTP/1.1\r\n\r\n")
+    assert failed == []
+
+
+def answer_to(stranger, sent):
+    """Return what is answered until the connection is closed."""
+    answer = b""
+    with contextlib.suppress(ConnectionError, ssl.SSLError):
+        stranger.sendall(sent)
+        while data := stranger.recv(1000):
+            answer += data
+    return answer
+
+
 def test_a_peer_without_a_certificate_is_refused(wire):
-    with (
-        flight.connect(wire.far, disable_server_verification=True) as client,
-        pytest.raises(flight.FlightError),
-    ):
-        list(client.do_action("present", flight.FlightCallOptions(timeout=60)))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with wire.knocked() as sock, context.wrap_socket(sock) as stranger:
+        assert answer_to(stranger, b"m" + struct.pack("!I", len(TOKEN)) + TOKEN.encode()) == b""
 
 
 @pytest.mark.parametrize("own", ["of another cluster", "of a node"])
@@ -239,9 +265,18 @@ def test_a_task_refuses_a_node_of_another_cluster(wire, identities):
 def test_a_node_that_has_gone_is_named(wire):
     with socket.socket() as bound:  # and not listening: the port stays free meanwhile
         bound.bind(("127.0.0.1", 0))
-        wire.far = f"grpc+tls://127.0.0.1:{bound.getsockname()[1]}"
+        wire.far = f"tls:127.0.0.1:{bound.getsockname()[1]}"
         with pytest.raises(NodeUnreachable, match="does not answer"):
             wire.task()
+
+
+@pytest.mark.parametrize("far", [True, False], ids=["another host", "the same host"])
+def test_a_node_that_goes_while_it_is_sent_rows_is_told_as_unreachable(wire, far):
+    with wire.task(far=far) as task:
+        task.send(ROWS)
+        wire.close()
+        with pytest.raises(NodeUnreachable):
+            task.commit()
 
 
 def test_tasks_that_come_all_at_once_are_let_in(wire):
@@ -254,30 +289,20 @@ def test_tasks_that_come_all_at_once_are_let_in(wire):
 # ---- what strangers take --------------------------------------------------------------------------------------------
 
 
-def test_strangers_leave_no_lines_in_the_log_of_a_node():
-    done = subprocess.run([sys.executable, "-c", FAILED_HANDSHAKES], capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr) == ("answered\n", "")
-
-
-def test_a_stranger_s_bodies_are_not_taken(wire):
+def test_what_strangers_send_is_not_taken(wire):
     before = resident_bytes()
-    with subprocess.Popen(
-        [sys.executable, "-c", UNARY_BODIES, wire.far], stdout=subprocess.PIPE, text=True
-    ) as stranger:
-        most, partition = 0, 0
-        while stranger.poll() is None:
-            most = max(most, resident_bytes() - before)
-            partition += 1
+    with attacking("flood", "127.0.0.1", wire.port, connections=20) as attack:
+        assert attack.stdout.readline()
+        for partition in range(20):
             wire.send(partition)
-        said = stranger.stdout.read().split()
-    assert said == ["FlightUnavailableError"] * 3
+        most = resident_bytes() - before
     assert most < MOST_BYTES
 
 
-def test_many_handshakes_that_are_only_begun_soon_take_few_descriptors_and_rows_come_all_the_same(wire):
+def test_many_connections_that_say_nothing_take_few_descriptors_and_rows_come_all_the_same(wire):
     wire.send(0)
     descriptors = open_descriptors()
-    with attacking("hello", "127.0.0.1", wire.port, connections=1100) as attack:
+    with attacking("idle", "127.0.0.1", wire.port, connections=1100, rate=2000) as attack:
         assert attack.stdout.readline()
         for partition in range(1, 20):
             wire.send(partition)
@@ -288,48 +313,3 @@ def test_many_handshakes_that_are_only_begun_soon_take_few_descriptors_and_rows_
 def test_a_connection_that_never_calls_is_closed(wire):
     with socket.create_connection(("127.0.0.1", wire.port), timeout=PATIENCE_S) as idle:
         assert idle.recv(1) == b""
-
-
-# ---- the end --------------------------------------------------------------------------------------------------------
-
-
-# A process that receives rows on a unix socket and by TLS, and is told to end while it does and afterwards.
-TOLD_TO_END = """
-import os, signal, sys, time
-from pathlib import Path
-from pyarrow import flight
-from tfos_lab.driver.feed.certificates import make_identities
-from tfos_lab.node.feed.endpoints import Endpoints, any_port
-
-class Endpoint(flight.FlightServerBase):
-    tokens = frozenset()
-
-def make(location, tls):
-    certificates = [(tls.certificate, tls.key)] if tls else None
-    return Endpoint(location, tls_certificates=certificates)
-
-def told_times():
-    before = len(told)
-    os.kill(os.getpid(), signal.SIGTERM)
-    deadline = time.monotonic() + 5
-    while len(told) == before and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return len(told)
-
-told = []
-signal.signal(signal.SIGTERM, lambda *_: told.append(1))
-endpoints = Endpoints("127.0.0.1", Path(sys.argv[1]), make, any_port)
-near, far = endpoints.open("token", make_identities().nodes)
-time.sleep(0.5)
-counts = [told_times()]
-with flight.connect(near) as client:
-    client.wait_for_available(timeout=5)
-endpoints.close()
-print(*counts, told_times())
-"""
-
-
-def test_a_process_that_receives_rows_keeps_its_signals(short_folder):
-    command = [sys.executable, "-c", TOLD_TO_END, str(short_folder / "feed")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    assert (done.stdout, done.stderr) == ("1 2\n", "")

@@ -18,7 +18,8 @@ from tests.support.eventually import PATIENCE_S
 from tfos_lab.core import messages as m
 from tfos_lab.errors import FeedError
 from tfos_lab.node.feed.store import FeedStore
-from tfos_lab.node.feed.task import FeedPlan, PartitionSender
+from tfos_lab.node.feed.task import PartitionSender
+from tfos_lab.node.feed.wire import FeedPlan
 
 DEAD_PID = 2**22 + 1  # above the kernel's largest
 BYTES = SCHEMA.replace("long", "binary")

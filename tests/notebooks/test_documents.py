@@ -139,7 +139,7 @@ def test_every_page_can_be_reached_from_the_readme():
 LISTENERS = {
     "core/listener.py": "control connection",
     "driver/tensorboard/server.py": "TensorBoard of a kernel's clusters",
-    "node/feed/flight_endpoint.py": "rows from other hosts",
+    "node/feed/endpoint.py": "rows from other hosts",
     "node/agent.py": "TensorFlow's server (gRPC)",
     "node/forkserver/main.py": "fork servers",
     "node/tensorboard.py": "TensorBoard of a kernel's clusters",
@@ -148,7 +148,7 @@ LISTENERS = {
     "compat/TFManager.py": "`TFManager.start",
 }
 _LISTENS = re.compile(
-    r"\bcreate_server\(|create_unix_server|start_unix_server|bind_sockets|FlightServerBase|BaseManager\)|werkzeug|"
+    r"\bcreate_server\(|create_unix_server|start_unix_server|bind_sockets|BaseManager\)|werkzeug|"
     r"\b(?:router|sock|listener)\.(?:bind|listen)\("
 )
 

@@ -1,12 +1,12 @@
-"""Carries errors of tfos_lab across Spark, Flight and TensorFlow, type and fields included.
+"""Carries errors of tfos_lab across Spark, TensorFlow and the wire of rows, type and fields included.
 
-These pass on an error as text only, and wrap it into their own: Java stack traces, gRPC statuses, op errors. So the
+These pass on an error as text only, and wrap it into their own: Java stack traces, op errors. So the
 sender adds a token to the text, such as ``[tfos_lab:FeedError:eNqrVi...]``: the type, and the fields in letters that no
 wrapper escapes. What a person reads in Spark's UI or in a log is the usual traceback, with the token on the line below.
 
 - Code that Spark or TensorFlow calls raises inside `crossing`, or is wrapped by `carrying`. `core.code_archive` does so
   for everything that runs in Spark's Python workers.
-- An Arrow Flight server raises with `to_text` as its message.
+- A node sends `to_text` to a Spark task (`tfos_lab.node.feed.wire`).
 - The receiver calls `own_error_in`.
 """
 
@@ -28,7 +28,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _TOKEN = re.compile(r"\[tfos_lab:(\w+):([\w-]+)\]", re.ASCII)
-# An error of Flight is lost, and only "resource exhausted" arrives, if its message exceeds gRPC's 8 kB of headers.
+# Long ones fill logs that others read.
 _MAX_TEXT = 1000
 # A token is some hundred bytes; what unpacks to more than this was not made here.
 _MAX_FIELDS_BYTES = 1 << 20

@@ -7,6 +7,7 @@ import hashlib
 import select
 import socket
 import ssl
+import tempfile
 import threading
 import time
 from collections import deque
@@ -164,6 +165,14 @@ def _greet(driver: DriverAddress, context: ssl.SSLContext) -> ssl.SSLSocket:
 def knock_of(token: bytes) -> bytes:
     """Return what a node sends before TLS begins: strangers do not know it, and it does not tell the token."""
     return hashlib.sha256(b"knock" + token).digest()[:KNOCK_BYTES]
+
+
+def show_certificate(context: ssl.SSLContext, certificate_and_key: bytes) -> None:
+    """Have an end of a connection show a certificate, given in PEM with its key."""
+    with tempfile.NamedTemporaryFile() as file:  # Python's ssl takes files only; nobody else may read this one
+        file.write(certificate_and_key)
+        file.flush()
+        context.load_cert_chain(file.name)
 
 
 def _host_and_port(endpoint: str) -> tuple[str, int]:

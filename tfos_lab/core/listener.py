@@ -18,7 +18,6 @@ import os
 import secrets
 import socket
 import ssl
-import tempfile
 import threading
 from collections import deque
 from collections.abc import Iterable
@@ -26,7 +25,7 @@ from typing import NamedTuple
 
 from tfos_lab.core.event_loop import join_loop, leave_loop
 from tfos_lab.core.frames import FrameBuffer, FrameTooLarge, framed
-from tfos_lab.core.link import KNOCK_BYTES, MAX_FRAME_BYTES, TOKEN_BYTES, knock_of
+from tfos_lab.core.link import KNOCK_BYTES, MAX_FRAME_BYTES, TOKEN_BYTES, knock_of, show_certificate
 from tfos_lab.core.messages import DriverAddress
 from tfos_lab.core.node_addresses import ports_in
 from tfos_lab.errors import ConfigError
@@ -446,10 +445,7 @@ def driver_identity() -> tuple[str, ssl.SSLContext]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.num_tickets = 0
-    with tempfile.NamedTemporaryFile() as file:  # Python's ssl takes files only; nobody else may read this one
-        file.write(certificate + secret)
-        file.flush()
-        context.load_cert_chain(file.name)
+    show_certificate(context, certificate + secret)
     return certificate.decode(), context
 
 

@@ -714,7 +714,7 @@ class FeedOpen(ToAgent, frozen=True):
 
 
 class FeedReady(FromAgent, frozen=True):
-    """The node's endpoints are open; ``locations`` are Flight locations, the nearest first."""
+    """The node's endpoints are open; ``locations`` are where tasks connect to, the nearest first."""
 
     feed: Number
     locations: list[str]

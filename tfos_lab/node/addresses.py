@@ -120,7 +120,7 @@ class NodePorts:
 def _hold(port: int) -> socket.socket | None:
     """Return a socket that keeps a port from all other nodes of this host, or None if one has it, or someone listens.
 
-    Nodes cannot see it by binding the port: TensorFlow and Flight share ports with whoever permits that.
+    Nodes cannot see it by binding the port: TensorFlow shares ports with whoever permits that.
     """
     hold = socket.socket(socket.AF_UNIX)
     try:

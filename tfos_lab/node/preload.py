@@ -10,7 +10,7 @@ import socket
 import ssl
 
 # What agents and children import themselves.
-_OF_AGENTS = ("node.agent", "node.child", "node.feed.files.search", "node.feed.flight_endpoint", "node.tensorboard")
+_OF_AGENTS = ("node.agent", "node.child", "node.feed.files.search", "node.feed.endpoint", "node.tensorboard")
 _OF_CHILDREN = (
     *("core.payload", "node.child", "node.feed.dataset", "node.files.payload", "node.files.result", "node.invoke"),
     "node.session",
@@ -30,7 +30,6 @@ def preload(kind: str) -> None:
 
 
 def _preload_plain() -> None:
-    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # or each failed handshake of a stranger is a line in the log
     _import(_OF_AGENTS)
     # What Python and OpenSSL load when they are first used takes an agent half of the time until it has reserved.
     socket.getaddrinfo("127.0.0.1", 0)

@@ -72,7 +72,7 @@ class StackTaker:
         """Ask the child, if that is what the driver wants; a process that is stopped, or not there, is told at once."""
         if not isinstance(message, m.StacksWanted):
             return
-        if not self._child.pid:
+        if not (self._child.started and self._child.pid):  # one that waits for its start has no function either
             self._tell(message.request, m.Condition.AWAY, "it has no process now")
         elif not self._tell_if_stopped(message.request):
             self._asked[message.request] = _Asked(message.patience_s, time.monotonic() + message.patience_s)

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from tfos_lab.core.messages import TlsIdentity
-from tfos_lab.node.feed.plan import TLS_NAME
+from tfos_lab.node.feed.wire import TLS_NAME
 
 _LIFETIME = dt.timedelta(days=30)
 

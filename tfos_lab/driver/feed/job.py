@@ -19,7 +19,7 @@ from tfos_lab.driver.state.instructions import Failure
 from tfos_lab.driver.state.readers import NOBODY_READS, NOTHING_READ, never_asked, not_open, returned_unread
 from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, FeedTimeout, NodeUnreachable, RecordError
 from tfos_lab.launchers.spark import session as spark_session
-from tfos_lab.node.feed.plan import FeedPlan
+from tfos_lab.node.feed.wire import FeedPlan
 
 if TYPE_CHECKING:
     from tfos_lab.driver.cluster import Cluster
@@ -35,11 +35,8 @@ _STEP_S = 0.1
 _OPEN_TIMEOUT_S = 30.0
 _OPEN_STEP_S = 0.005
 _SETTLE_TIMEOUT_S = 2.0
-_CAUSE_PATIENCE_S = 2.0
 # A node that cannot be reached is lost, as a rule, which takes longer to be told.
 _LOSS_PATIENCE_S = LOST_AFTER_S + 1.5
-# In what Spark says of tasks that have met a node that is gone.
-_OF_LOST_NODES = ("Flight", NodeUnreachable.__name__)
 # What fails the cluster, too: its nodes would wait for rows that never come.
 _FAILURES = (FeedError, RecordError, ConfigError)
 
@@ -244,9 +241,8 @@ class FeedJob:
 
     def _look_for_a_cause(self, error: Exception) -> None:
         """Wait a moment for a node's failure: a node that is gone fails Spark's job, too, and is reported later."""
-        text, began_s = str(error), time.monotonic()
-        patience_s = _LOSS_PATIENCE_S if NodeUnreachable.__name__ in text else _CAUSE_PATIENCE_S
-        while any(word in text for word in _OF_LOST_NODES) and time.monotonic() - began_s < patience_s:
+        until_s = time.monotonic() + _LOSS_PATIENCE_S
+        while NodeUnreachable.__name__ in str(error) and time.monotonic() < until_s:
             self._check_cluster()
             time.sleep(0.02)
 

@@ -18,7 +18,7 @@ from tfos_lab.node.feed.object_rows import OBJECTS_SCHEMA
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tfos_lab.node.feed.plan import FeedPlan
+    from tfos_lab.node.feed.wire import FeedPlan
 
 # What `tfos_lab.node.feed.task` yields.
 _SCHEMA = "partition long, attempt string, rows long"

@@ -24,7 +24,7 @@ class DriverFeed:
     queue : str
         Which ``ctx.data_feed`` reads it.
     locations : dict of int to list of str
-        Flight locations of the nodes whose endpoints are open, by rank.
+        Locations of the nodes whose endpoints are open, by rank.
     committed : dict of int to str
         The attempt that counts, by partition.
     each : int

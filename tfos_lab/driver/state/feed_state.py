@@ -55,7 +55,7 @@ class FeedState:
     stopped_by : str or None
         The node that wants no more rows.
     answering : dict of int to list of str
-        Flight locations of the nodes that answer inferences, by rank.
+        Locations of the nodes that answer inferences, by rank.
     ended : bool
         Whether no further feed will come.
     caller_waits : bool

@@ -7,7 +7,6 @@ however large a partition is.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import queue
 import threading
@@ -16,7 +15,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
-from pyarrow import flight
 
 from tfos_lab.core import messages as m
 from tfos_lab.core.messages import INPUT_QUEUE
@@ -24,15 +22,13 @@ from tfos_lab.data.batches import measure
 from tfos_lab.data.schema import ColumnSpec
 from tfos_lab.errors import FeedError, FeedTimeout, NodeUnreachable
 from tfos_lab.node import failure_note
-from tfos_lab.node.feed.flight_endpoint import ExchangeTicket, explained
-from tfos_lab.node.feed.row_limit import refuse_large
+from tfos_lab.node.feed.endpoint import explained
+from tfos_lab.node.feed.wire import Inference, Wire
 
 # Sent to a task when the child has taken a file.
 TAKEN = b"taken"
-# Begins what a task is sent that gets no further results; the error's text follows.
-FAILED = b"failed: "
 _WAIT_STEP_S = 1.0
-# How long a task may take to let go of a call that has failed; one that is gone lets go of it at once.
+# How long a task may take to hang up after it was told of a failure; one that is gone has hung up at once.
 _LET_GO_S = 30.0
 # How often the driver is sent the number of rows answered.
 _REPORT_S = 0.25
@@ -47,11 +43,11 @@ _RETURNED = (
 
 
 class Exchange:
-    """One task's rows and results, shared by its Flight thread and the agent's loop."""
+    """One task's rows and results, shared by the thread that serves it and the agent's loop."""
 
-    def __init__(self, number: int, ticket: ExchangeTicket) -> None:
+    def __init__(self, number: int, request: Inference) -> None:
         self.number = number
-        self.ticket = ticket
+        self.request = request
         self.messages: queue.SimpleQueue[m.ExchangeResults | m.ExchangeTaken | FeedError | None]
         self.messages = queue.SimpleQueue()
         self.rows_in = 0
@@ -75,22 +71,24 @@ class Exchange:
             self.moved_s = time.monotonic()  # Spark is slow, not the node
         elif self.no_reader is not None:
             raise self.no_reader
-        elif time.monotonic() - self.moved_s > self.ticket.timeout_s:
+        elif time.monotonic() - self.moved_s > self.request.timeout_s:
             raise FeedTimeout(reason=self._silence())
 
     def _silence(self) -> str:
         waiting = self.rows_in - self.answered
-        queue_name = "" if self.ticket.queue == INPUT_QUEUE else f" of queue '{self.ticket.queue}'"
-        by_objects = f"reads ctx.data_feed({queue_name and f'queue={self.ticket.queue!r}'}) and calls its batch_results"
-        how = by_objects if self.ticket.objects else "calls ctx.put_results for every batch of ctx.dataset"
+        queue_name = "" if self.request.queue == INPUT_QUEUE else f" of queue '{self.request.queue}'"
+        by_objects = (
+            f"reads ctx.data_feed({queue_name and f'queue={self.request.queue!r}'}) and calls its batch_results"
+        )
+        how = by_objects if self.request.objects else "calls ctx.put_results for every batch of ctx.dataset"
         return (
-            f"{waiting} rows{queue_name} wait for their results, and none has come for {self.ticket.timeout_s:g} s: "
+            f"{waiting} rows{queue_name} wait for their results, and none has come for {self.request.timeout_s:g} s: "
             f"see whether the node's function {how}, or raise timeout of cluster.inference"
         )
 
 
 class Exchanges:
-    """All exchanges of a node. Flight's threads call `serve`; the agent's loop calls the rest.
+    """All exchanges of a node. Tasks' threads call `serve`; the agent's loop calls the rest.
 
     Parameters
     ----------
@@ -120,45 +118,41 @@ class Exchanges:
         self._no_reader: FeedError | None = None
         self._feeds_ended = False
 
-    # ---- Flight's threads -------------------------------------------------------------------------------------------
+    # ---- tasks' threads ---------------------------------------------------------------------------------------------
 
-    def serve(
-        self,
-        ticket: ExchangeTicket,
-        specs: tuple[ColumnSpec, ...],
-        reader: flight.MetadataRecordBatchReader,
-        writer: flight.MetadataRecordBatchWriter,
-    ) -> None:
-        """Receive a task's rows until it has no more, and send the results of all of them."""
-        exchange = Exchange(next(self._numbers), ticket)
+    def serve(self, request: Inference, specs: tuple[ColumnSpec, ...], wire: Wire) -> None:
+        """Receive a task's rows until it has no more, and send the results of all of them; or why there are none."""
+        exchange = Exchange(next(self._numbers), request)
         self._post(lambda: self._begin(exchange))
         feeder = threading.Thread(
-            target=self._receive_rows, args=(exchange, specs, reader), name="tfos-exchange", daemon=True
+            target=self._receive_rows, args=(exchange, specs, wire), name="tfos-exchange", daemon=True
         )
         feeder.start()
         try:
-            self._answer(exchange, writer)
-        except Exception as error:
+            self._answer(exchange, wire)
+            wire.end()
+        except Exception as error:  # noqa: BLE001 - the task raises it
             exchange.has_failed = True
-            with contextlib.suppress(Exception):  # the task is gone
-                writer.write_metadata(FAILED + str(explained(error, self._spool)).encode())
-            raise
-        finally:
-            # Arrow frees the call when we return, whoever still reads from it.
+            wire.fail(explained(error, self._spool))
             feeder.join(_LET_GO_S)
+            wire.hang_up()
+        finally:
+            feeder.join()
             self._post(lambda: self._drop(exchange))
 
-    def _receive_rows(
-        self, exchange: Exchange, specs: tuple[ColumnSpec, ...], reader: flight.MetadataRecordBatchReader
-    ) -> None:
+    def _receive_rows(self, exchange: Exchange, specs: tuple[ColumnSpec, ...], wire: Wire) -> None:
         try:
-            for index, chunk in enumerate(reader):
-                if chunk.data is None:
-                    path = self._spool / Path(chunk.app_metadata.to_pybytes().decode()).name
+            for index in itertools.count():
+                if (sent := wire.receive()) is None:
+                    break
+                if exchange.has_failed:
+                    continue  # until the task lets go of it
+                if isinstance(sent, bytes):
+                    path = self._spool / Path(sent.decode()).name
                     rows = _read(path)
                 else:
                     path = self._spool / f"exchange-{exchange.number}-{index}.arrow"
-                    rows = chunk.data
+                    rows = sent
                     write_rows(path, rows)
                 specs = measure(rows, specs)
                 exchange.rows_in += rows.num_rows
@@ -167,8 +161,6 @@ class Exchanges:
             exchange.error = exchange.error or error
             exchange.messages.put(None)
             return
-        if exchange.has_failed:
-            return  # the task has let go of it
         exchange.all_in = True
         self._post_to_child(m.ExchangeEnded(exchange=exchange.number))
         exchange.messages.put(None)
@@ -176,24 +168,22 @@ class Exchanges:
     def _post_to_child(self, message: m.ToAgent) -> None:
         self._post(lambda: self._send_to_child(message))
 
-    def _answer(self, exchange: Exchange, writer: flight.MetadataRecordBatchWriter) -> None:
+    def _answer(self, exchange: Exchange, wire: Wire) -> None:
         schema = None
         reported, reported_s = 0, time.monotonic()
         self._report(exchange, 0)
         while not exchange.is_done:
             message = self._next_message(exchange)
             if isinstance(message, m.ExchangeTaken):
-                writer.write_metadata(TAKEN)
+                wire.send(TAKEN)
             if not isinstance(message, m.ExchangeResults):
                 continue
             exchange.answered += message.rows
             for batch in pa.ipc.open_stream(message.data):
                 if schema is None:
                     schema = batch.schema
-                    writer.begin(schema)
                 _require_same(schema, batch.schema)
-                refuse_large(batch)
-                writer.write_batch(batch)
+                wire.send_batch(batch)
             if time.monotonic() - reported_s > _REPORT_S:
                 self._report(exchange, exchange.answered - reported)
                 reported, reported_s = exchange.answered, time.monotonic()
@@ -202,7 +192,7 @@ class Exchanges:
     def _next_message(self, exchange: Exchange) -> m.ExchangeResults | m.ExchangeTaken | None:
         """Wait a moment for the child's next message; raise what has ended the exchange."""
         try:
-            message = exchange.messages.get(timeout=min(_WAIT_STEP_S, exchange.ticket.timeout_s))
+            message = exchange.messages.get(timeout=min(_WAIT_STEP_S, exchange.request.timeout_s))
         except queue.Empty:
             if self._closed:
                 raise self._failure or _has_gone() from None
@@ -217,7 +207,7 @@ class Exchanges:
         return message
 
     def _report(self, exchange: Exchange, rows: int, *, last: bool = False) -> None:
-        inference = exchange.ticket.inference
+        inference = exchange.request.inference
         if inference >= 0:
             message = m.RowsAnswered(inference=inference, rows=rows, last=last)
             self._post(lambda: self._send(message))
@@ -287,15 +277,15 @@ def _has_gone() -> NodeUnreachable:
 
 
 def _rows_message(exchange: Exchange, path: Path, rows: int, specs: tuple[ColumnSpec, ...]) -> m.ExchangeRows:
-    ticket = exchange.ticket
-    shapes = {} if ticket.objects else {spec.name: [size or 0 for size in spec.shape] for spec in specs}
+    request = exchange.request
+    shapes = {} if request.objects else {spec.name: [size or 0 for size in spec.shape] for spec in specs}
     return m.ExchangeRows(
         exchange=exchange.number,
         path=str(path),
         rows=rows,
         shapes=shapes,
-        objects=ticket.objects,
-        queue=ticket.queue,
+        objects=request.objects,
+        queue=request.queue,
     )
 
 

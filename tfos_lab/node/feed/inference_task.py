@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import queue
 import threading
 import uuid
@@ -13,23 +12,19 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-from pyarrow import flight
 
 from tfos_lab.core.crossing import own_error_in
 from tfos_lab.core.messages import INPUT_QUEUE, TlsIdentity
 from tfos_lab.errors import FeedError, NodeUnreachable
 from tfos_lab.node import failure_note
-from tfos_lab.node.feed.exchanges import FAILED, TAKEN, write_rows
-from tfos_lab.node.feed.flight_endpoint import ExchangeTicket
+from tfos_lab.node.feed.exchanges import write_rows
 from tfos_lab.node.feed.object_rows import decode, encoded
-from tfos_lab.node.feed.plan import connect
-from tfos_lab.node.feed.row_limit import refuse_large
 from tfos_lab.node.feed.spool import not_written
+from tfos_lab.node.feed.wire import Inference, Wire, connect, is_here, socket_of
 
 # How many batches may wait for the node's function.
 _AHEAD = 2
 _WAIT_STEP_S = 1.0
-_UNIX = "grpc+unix://"
 
 
 class InferencePlan(msgspec.Struct, frozen=True):
@@ -38,7 +33,7 @@ class InferencePlan(msgspec.Struct, frozen=True):
     ``asked`` are the positions of the columns that go to the nodes, and ``names`` their names; the first ``kept``
     columns are returned beside the results. ``results`` is the Arrow schema of the results, or empty while that is
     being found out. ``inference`` counts the calls of `Cluster.inference`; -1 for the row that finds it out.
-    ``objects``, ``queue`` and ``timeout_s`` as in `ExchangeTicket`.
+    ``objects``, ``queue`` and ``timeout_s`` as in `Inference`.
     """
 
     schema: str = ""
@@ -100,7 +95,6 @@ class _TaskExchange:
         self._results: list[pa.RecordBatch] = []
         self._count = 0
         self._rows_error: Exception | None = None
-        self._failure: Exception | None = None
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
         """Yield each batch of rows with its results, in order; send further rows meanwhile."""
@@ -108,29 +102,26 @@ class _TaskExchange:
         first = next((batch for batch in batches if batch.num_rows), None)
         if first is None:
             return
-        client, writer, reader = self._begin(first)
-        thread = threading.Thread(target=self._receive, args=(reader,), name="tfos-answers", daemon=True)
+        wire = self._begin()
+        thread = threading.Thread(target=self._receive, args=(wire,), name="tfos-answers", daemon=True)
         thread.start()
         try:
-            self._send(writer, first)
+            self._send(wire, first)
             for batch in batches:
                 if batch.num_rows:
-                    self._send(writer, batch)
+                    self._send(wire, batch)
                 yield from self._ready(wait=False)
-            writer.done_writing()
+            wire.end()
             yield from self._ready(wait=True)
         except Exception as error:
             if error is self._rows_error:
                 raise
             raise self._explained(error) from error
         finally:
-            if not self._over:
-                # As after `rdd.take(3)`: nobody wants the rest, and both ends would wait for each other.
-                reader.cancel()
+            # As after `rdd.take(3)`: nobody may want the rest, and both ends would wait for each other.
+            wire.hang_up()
             thread.join()
-            with contextlib.suppress(Exception):  # the call has been cancelled, or has failed
-                writer.close()
-            client.close()
+            wire.close()
 
     def _watched(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Pass rows on, and remember the error with which computing them has failed: it is not the nodes'."""
@@ -140,61 +131,51 @@ class _TaskExchange:
             self._rows_error = error
             raise
 
-    def _begin(
-        self, first: pa.RecordBatch
-    ) -> tuple[flight.FlightClient, flight.FlightStreamWriter, flight.FlightStreamReader]:
+    def _begin(self) -> Wire:
         plan = self._plan
-        ticket = ExchangeTicket(plan.token, plan.schema, plan.inference, plan.objects, plan.queue, plan.timeout_s)
         try:
-            connection = connect(self._nearest(), plan.tls)
-            client, self._spool = connection.client, connection.spool
-            descriptor = flight.FlightDescriptor.for_command(msgspec.msgpack.encode(ticket))
-            writer, reader = client.do_exchange(descriptor)
-            writer.begin(self._asked(first).schema)
+            connection = connect(self._nearest(), plan.token, plan.tls)
+            connection.ask(Inference(plan.schema, plan.inference, plan.objects, plan.queue, plan.timeout_s))
         except Exception as error:
             raise self._explained(error) from error
-        return client, writer, reader
+        self._spool = connection.spool
+        return connection.wire
 
     def _nearest(self) -> list[str]:
         """Return the locations of one of the nodes on this host, or of any node where there is none."""
         everywhere = [self._plan.locations[rank] for rank in sorted(self._plan.locations)]
-        here = [locations for locations in everywhere if Path(locations[0].removeprefix(_UNIX)).exists()]
+        here = [locations for locations in everywhere if is_here(locations[0])]
         chosen = here or everywhere
         return chosen[self._partition % len(chosen)]
 
     def _asked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         return pa.RecordBatch.from_arrays([batch.column(i) for i in self._plan.asked], names=self._plan.names)
 
-    def _send(self, writer: flight.FlightStreamWriter, batch: pa.RecordBatch) -> None:
+    def _send(self, wire: Wire, batch: pa.RecordBatch) -> None:
         self._held.append(batch)
         asked = self._asked(batch)
-        refuse_large(asked)
         while not self._ahead.acquire(timeout=_WAIT_STEP_S) and not self._over:
             pass
         if self._over:
             return  # `_ready` raises the reason
         if self._spool is None:
-            writer.write_batch(asked)
+            wire.send_batch(asked)
             return
         path = self._spool / f"exchange-{uuid.uuid4().hex}.arrow"
         try:
             write_rows(path, asked)
         except OSError as error:
             raise not_written(self._spool, error) from error
-        writer.write_metadata(path.name.encode())
+        wire.send(path.name.encode())
 
-    def _receive(self, reader: flight.FlightStreamReader) -> None:
+    def _receive(self, wire: Wire) -> None:
         try:
-            for chunk in reader:
-                if chunk.data is not None:
-                    self._answers.put(chunk.data)
-                elif (told := chunk.app_metadata.to_pybytes()) == TAKEN:
-                    self._ahead.release()
+            while (answer := wire.receive()) is not None:
+                if isinstance(answer, bytes):
+                    self._ahead.release()  # the node's function has taken a file
                 else:
-                    self._failure = flight.FlightServerError(told.removeprefix(FAILED).decode())
-                    reader.cancel()  # the node waits until nobody reads or writes any more
-                    break
-            self._answers.put(self._failure)
+                    self._answers.put(answer)
+            self._answers.put(None)
         except Exception as error:  # noqa: BLE001 - the thread that waits for answers raises it
             self._answers.put(error)
         finally:
@@ -233,7 +214,7 @@ class _TaskExchange:
 
     def _explained(self, error: Exception) -> Exception:
         """Return the error in words of ours: what a user of a lazy DataFrame cannot know is that the nodes are gone."""
-        own = own_error_in(error) or (own_error_in(self._failure) if self._failure else None)
+        own = own_error_in(error)
         if own is not None and not isinstance(own, NodeUnreachable):
             return own
         if words := self._failure_note():
@@ -246,7 +227,7 @@ class _TaskExchange:
 
     def _failure_note(self) -> str | None:
         """Return the note that a node on this host has left."""
-        sockets = (Path(locations[0].removeprefix(_UNIX)) for locations in self._plan.locations.values())
+        sockets = (socket_of(locations[0]) for locations in self._plan.locations.values())
         return next((text for socket in sockets if (text := failure_note.recall(socket.parent))), None)
 
 

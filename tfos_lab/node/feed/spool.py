@@ -49,7 +49,7 @@ def disk_full(free_bytes: int, folder: Path) -> str:
 class Spool:
     """Counts the bytes in the folder, and all that it has ever received.
 
-    Flight's threads call `reserve`; the agent's loop the rest.
+    Tasks' threads call `reserve`; the agent's loop the rest.
     """
 
     def __init__(self, folder: Path, share: HostShare | None = None) -> None:

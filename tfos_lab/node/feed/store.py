@@ -15,13 +15,13 @@ import msgspec
 
 from tfos_lab.core import messages as m
 from tfos_lab.node import failure_note
-from tfos_lab.node.feed.endpoints import Endpoints, TakePort, any_port
 from tfos_lab.node.feed.spool import Spool
 
 if TYPE_CHECKING:
+    from tfos_lab.node.feed.endpoint import Endpoint, TakePort
     from tfos_lab.node.feed.exchanges import Exchanges
     from tfos_lab.node.feed.files.search import FileSearch
-    from tfos_lab.node.feed.flight_endpoint import CommitTicket, FlightEndpoint, PutTicket
+    from tfos_lab.node.feed.wire import Attempt
 
 
 # Of a failure that is passed on to Spark tasks.
@@ -31,7 +31,7 @@ _MAX_TEXT = 500
 class FeedStore:
     """One node's rows: the segments of its feeds, and the exchanges of its inferences.
 
-    Flight's threads only append to a queue; everything else happens in the agent's loop, which calls `pump` when
+    Tasks' threads only append to a queue; everything else happens in the agent's loop, which calls `pump` when
     `fileno` is readable.
     """
 
@@ -42,13 +42,15 @@ class FeedStore:
         send: Callable[[m.FromAgent], None],
         send_to_child: Callable[[m.ToAgent], None],
         *,
-        take_port: TakePort = any_port,
+        take_port: TakePort | None = None,
     ) -> None:
         self._scratch = scratch
         self._send = send
         self._send_to_child = send_to_child
         self._spool = Spool(scratch / "spool")
-        self._endpoints = Endpoints(host, scratch / "feed", self._make_endpoint, take_port)
+        self._host = host
+        self._take_port = take_port
+        self._endpoint: Endpoint | None = None
         self._exchanges: Exchanges | None = None
         self._file_search: FileSearch | None = None
         self._has_returned = False
@@ -71,7 +73,7 @@ class FeedStore:
         return self._spool.received_bytes
 
     def pump(self) -> None:
-        """Call the functions that Flight's threads have posted."""
+        """Call the functions that tasks' threads have posted."""
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self._wake)
         while self._posted:
@@ -90,7 +92,7 @@ class FeedStore:
         match message:
             case m.FeedOpen():
                 self._spool.open(message.spool_bytes, epochs=message.epochs)
-                locations = [] if message.files else self._endpoints.open(message.token, message.tls)
+                locations = [] if message.files else self._open_endpoint().open(message.token, message.tls)
                 if message.stream:
                     self._streamed[message.feed] = []
                 self._send(m.FeedReady(feed=message.feed, locations=locations))
@@ -102,7 +104,7 @@ class FeedStore:
             case m.InferenceOpen():
                 self._spool.folder.mkdir(mode=0o700, exist_ok=True)
                 # A lazy DataFrame may be computed at any time.
-                locations = self._endpoints.open(message.token, message.tls, lasting=True)
+                locations = self._open_endpoint().open(message.token, message.tls, lasting=True)
                 self._send(m.InferenceReady(locations=locations))
                 self._send_to_child(message)
             case m.Commit():
@@ -131,32 +133,31 @@ class FeedStore:
             self._file_search.stop()
             self._file_search = None
 
-    def _make_endpoint(self, location: str, tls: m.TlsIdentity | None) -> FlightEndpoint:
-        # Imported here: an agent whose fork server has not preloaded it pays for it only when rows come.
-        from tfos_lab.node.feed.exchanges import Exchanges
-        from tfos_lab.node.feed.flight_endpoint import FlightEndpoint
+    def _open_endpoint(self) -> Endpoint:
+        if self._endpoint is None:
+            # Imported here: an agent whose fork server has not preloaded it pays for it only when rows come.
+            from tfos_lab.node.feed.endpoint import Endpoint, any_port
+            from tfos_lab.node.feed.exchanges import Exchanges
 
-        if self._exchanges is None:
             self._exchanges = Exchanges(self._spool.folder, self._post, self._send_to_child, self._send)
             if self._has_returned:
                 self._exchanges.child_returned()
-        return FlightEndpoint(
-            location,
-            tls,
-            self._spool,
-            on_stored=lambda ticket, path: self._post(lambda: self._remember(ticket, path)),
-            on_commit=lambda ticket: self._post(lambda: self._ask_to_commit(ticket)),
-            on_exchange=self._exchanges.serve,
-        )
+            self._endpoint = Endpoint(
+                self._host,
+                self._scratch / "feed",
+                self._spool,
+                on_stored=lambda attempt, path: self._post(lambda: self._remember(attempt, path)),
+                on_commit=lambda stored: self._post(lambda: self._send(stored)),
+                on_inference=self._exchanges.serve,
+                take_port=self._take_port or any_port,
+            )
+        return self._endpoint
 
-    def _remember(self, ticket: PutTicket, path: Path) -> None:
-        if ticket.feed in self._over:
+    def _remember(self, attempt: Attempt, path: Path) -> None:
+        if attempt.feed in self._over:
             self._spool.remove(path)  # of an attempt that was slower than the feed
         else:
-            self._stored.setdefault((ticket.feed, ticket.partition), {})[ticket.attempt] = path
-
-    def _ask_to_commit(self, ticket: CommitTicket) -> None:
-        self._send(ticket.stored)
+            self._stored.setdefault((attempt.feed, attempt.partition), {})[attempt.attempt] = path
 
     def _commit(self, message: m.Commit) -> None:
         # The rows were stored before the driver was asked to commit them, but that may still be in the queue.
@@ -227,12 +228,13 @@ class FeedStore:
             self._exchanges.child_returned()
 
     def close(self) -> None:
-        """Close the endpoints; the agent removes the spool with its scratch folder."""
+        """Close the endpoint; the agent removes the spool with its scratch folder."""
         self._spool.close()
         self._end_search()
         if self._exchanges is not None:
             self._exchanges.close()
-        self._endpoints.close()
+        if self._endpoint is not None:
+            self._endpoint.close()
         with self._closing:  # threads that are not waited for may still post
             self._is_closed = True
             os.close(self._wake)

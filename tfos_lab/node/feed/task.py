@@ -15,19 +15,14 @@ from typing import Any, Self
 
 import msgspec
 import pyarrow as pa
-from pyarrow import flight
 
-from tfos_lab.core.crossing import own_error_in
 from tfos_lab.core.messages import AttemptStored
 from tfos_lab.data.batches import measure
 from tfos_lab.data.schema import column_specs
-from tfos_lab.errors import FeedError
-from tfos_lab.node.feed.flight_endpoint import CommitTicket, PutTicket, segment_path
 from tfos_lab.node.feed.object_rows import encoded
-from tfos_lab.node.feed.plan import Connection, FeedPlan, connect
-from tfos_lab.node.feed.row_limit import refuse_large
 from tfos_lab.node.feed.segment_writer import SegmentWriter
 from tfos_lab.node.feed.spool import not_written
+from tfos_lab.node.feed.wire import Attempt, Commit, Connection, FeedPlan, connect
 
 # Rows are held back until each node gets this many at once: sending a small piece costs more than its rows.
 _HELD_BACK = 64
@@ -70,7 +65,7 @@ class PartitionSender:
         self._partition = partition
         self._attempt = attempt
         self._ranks = sorted(plan.locations)
-        self._connections = {rank: connect(plan.locations[rank], plan.tls) for rank in self._ranks}
+        self._connections = {rank: connect(plan.locations[rank], plan.token, plan.tls) for rank in self._ranks}
         self._writers: dict[int, NodeWriter] = {}
         self._each = 0
         self._size_bytes = 0
@@ -87,12 +82,11 @@ class PartitionSender:
         """Send a record batch, an equal piece to each node."""
         if not batch.num_rows:
             return
-        refuse_large(batch)
         self._specs = measure(batch, self._specs)
         if not self._writers:
-            ticket = PutTicket(self._plan.token, self._plan.feed, self._partition, self._attempt)
+            attempt = Attempt(self._plan.feed, self._partition, self._attempt)
             for rank in self._ranks:
-                self._writers[rank] = NodeWriter(self._connections[rank], ticket, batch.schema)
+                self._writers[rank] = NodeWriter(self._connections[rank], attempt)
         self._size_bytes += batch.nbytes
         each, left = divmod(batch.num_rows, len(self._ranks))
         self._deal(batch, each)
@@ -150,23 +144,20 @@ class PartitionSender:
             shapes={spec.name: [size or 0 for size in spec.shape] for spec in self._specs} if self.total_rows else {},
         )
         connection = self._connections[self._ranks[self._partition % len(self._ranks)]]
-        ticket = msgspec.msgpack.encode(CommitTicket(self._plan.token, stored))
-        list(connection.client.do_action(flight.Action("commit", ticket)))
+        connection.ask(Commit(stored))
+        connection.wire.receive()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
-        self, _kind: type[BaseException] | None, error: BaseException | None, _traceback: TracebackType | None
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
     ) -> None:
         for writer in self._writers.values():
             with contextlib.suppress(Exception):  # only the first error counts
-                writer.close()
+                writer.end_file()
         for connection in self._connections.values():
-            connection.client.close()
-        own = own_error_in(error) if error is not None else None
-        if own is not None and own is not error:
-            raise own from error
+            connection.wire.close()
 
 
 def _joined(rows: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
@@ -181,43 +172,51 @@ class NodeWriter:
     ----------
     connection : Connection
         To the node.
-    ticket : PutTicket
-        The attempt.
-    schema : pyarrow.Schema
-        Of the rows.
+    attempt : Attempt
+        Whose rows they are.
     """
 
-    def __init__(self, connection: Connection, ticket: PutTicket, schema: pa.Schema) -> None:
+    def __init__(self, connection: Connection, attempt: Attempt) -> None:
+        self._wire = connection.wire
         self._folder = connection.spool
         self._segment: SegmentWriter | None = None
+        self._owes = False
         if self._folder is not None:
-            ticket = msgspec.structs.replace(ticket, beside=True)
-            path = segment_path(self._folder, ticket)
             with self._explaining():
-                self._segment = SegmentWriter(path)
-        descriptor = flight.FlightDescriptor.for_command(msgspec.msgpack.encode(ticket))
-        self._stream, self._replies = connection.client.do_put(descriptor, schema)
+                self._segment = SegmentWriter(attempt.path(self._folder))
+        connection.ask(attempt)
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Store a record batch."""
+        """Store a record batch; what is sent is stored while the next one is made."""
         if self._segment is None:
-            self._stream.write_batch(rows)
+            self._be_granted()
+            self._wire.send_batch(rows)
+            self._owes = True
             return
-        self._stream.write_metadata(str(rows.nbytes).encode())
-        if self._replies.read() is None:
-            self._stream.close()  # raises the node's error
-            raise FeedError(reason="the node ended the feed before it had stored all rows")
+        self._wire.send(str(rows.nbytes).encode())
+        self._owes = True
+        self._be_granted()
         with self._explaining():
             self._segment.write(rows)
 
+    def _be_granted(self) -> None:
+        """Wait until the node has, or has stored, what it was sent last; its error is raised here."""
+        if self._owes:
+            self._wire.receive()
+            self._owes = False
+
     def close(self) -> None:
         """Wait until the node has all rows."""
-        try:
-            if self._segment is not None:
-                with self._explaining():
-                    self._segment.close()
-        finally:
-            self._stream.close()
+        self._be_granted()
+        self.end_file()
+        self._wire.end()
+        self._wire.receive()
+
+    def end_file(self) -> None:
+        """End the file that the task writes itself."""
+        if self._segment is not None:
+            with self._explaining():
+                self._segment.close()
 
     @contextlib.contextmanager
     def _explaining(self) -> Iterator[None]:
