@@ -2,10 +2,8 @@
 
 Each node writes how much it holds into a file of its scratch folder, and reads those of the others: nodes of all
 clusters of the same user on the host, whose folders are side by side. No node waits for another, and what a node that
-was killed has left counts as used until it is removed.
-
-So that nodes do not take the same last bytes, a node claims what will be written, in another file, before it looks at
-the others' claims and then at the free space: of nodes that ask at once, the last to look sees the claims of all.
+was killed has left counts as used until it is removed. What is left over is for partitions that are larger than a
+share and have to be stored whole, and for what nodes write while others look.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from tfos_lab.core.runtime_files import files_in
@@ -37,8 +35,6 @@ class HostShare:
     ----------
     folder : Path
         The node's scratch folder, ``<cluster>-<rank>-<pid of its agent>``.
-    free_bytes : callable
-        Returns the free space of the disk under a folder.
 
     Attributes
     ----------
@@ -46,13 +42,9 @@ class HostShare:
         How many nodes of this host had a spool when the share was last computed.
     """
 
-    def __init__(self, folder: Path, free_bytes: Callable[[Path], int] | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._free_bytes = free_bytes or _free_bytes
         self._limit_bytes = 0
-        # A node's agent and its child claim apart.
-        self._claim_file = f"{os.getpid()}.claim"
-        self._claimed_bytes = self._unused_bytes = 0
         self._looked_at = (0, -_FRESH_S)
         self.nodes = 1
 
@@ -68,84 +60,33 @@ class HostShare:
         self._looked_at = held_bytes, time.monotonic()
         # Told first: of two nodes that begin at once, at least one sees the other.
         with contextlib.suppress(OSError):  # on a full disk, the last size stays
-            self._tell(_FILE, held_bytes)
+            self._tell(held_bytes)
         others = list(self._others())
         self.nodes = 1 + len(others)
         disk_bytes = self.free() + held_bytes + sum(others)
         self._limit_bytes = int(disk_bytes * SHARE_OF_FREE) // self.nodes
 
     def free(self) -> int:
-        """Return the free space of the disk, in bytes."""
-        return self._free_bytes(self._folder)
+        """Return the free space of the disk, in bytes, but for what is to stay free."""
+        disk = shutil.disk_usage(self._folder)
+        return max(0, disk.free - min(_SPARE_BYTES, disk.total // _SPARE_PART))
 
-    def take(self, size_bytes: int, in_flight_bytes: int) -> bool:
-        """Claim space for bytes that will be written; False if the disk has none for them and the claims of all nodes.
+    def has(self, size_bytes: int) -> bool:
+        """Whether the disk has space for more bytes."""
+        return self.free() >= size_bytes
 
-        ``in_flight_bytes`` were claimed before, and may not be written yet.
-        """
-        if size_bytes > self._unused_bytes:
-            # Some more, so that a node looks at the others once for many batches.
-            more_bytes = self._limit_bytes // _FRESH_PART
-            needed_bytes = in_flight_bytes + size_bytes
-            if self._claim(needed_bytes + more_bytes):
-                self._unused_bytes = size_bytes + more_bytes
-            elif self._claim(needed_bytes):
-                self._unused_bytes = size_bytes
-            else:
-                self._unused_bytes = 0
-                self.settle(in_flight_bytes)
-                return False
-        self._unused_bytes -= size_bytes
-        return True
-
-    def settle(self, in_flight_bytes: int) -> None:
-        """Claim no more for what has been written or given up; ``in_flight_bytes`` are still to be written."""
-        size_bytes = in_flight_bytes + self._unused_bytes
-        if size_bytes != self._claimed_bytes:
-            with contextlib.suppress(OSError):  # a claim that is too large stays
-                self._tell_claim(size_bytes)
-
-    def _claim(self, size_bytes: int) -> bool:
-        try:
-            self._tell_claim(size_bytes)
-        except OSError:
-            return False  # there is not even a block for the file
-        # Read before the free space: what a node claims no more is written.
-        claims_bytes = size_bytes + sum(self._claims())
-        return self.free() >= claims_bytes
-
-    def _claims(self) -> Iterator[int]:
-        """Yield the others' claims, with those of nodes that were killed: tasks may still write to their files."""
-        for path in files_in(self._nodes(), "*.claim"):
-            with contextlib.suppress(OSError, ValueError):  # it ends now
-                if path != self._folder / self._claim_file:
-                    yield _number(path)
-
-    def _tell_claim(self, size_bytes: int) -> None:
-        self._tell(self._claim_file, size_bytes)
-        self._claimed_bytes = size_bytes
-
-    def _tell(self, file: str, size_bytes: int) -> None:
-        descriptor = os.open(self._folder / file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    def _tell(self, size_bytes: int) -> None:
+        descriptor = os.open(self._folder / _FILE, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             os.pwrite(descriptor, f"{size_bytes:020d} {size_bytes:020d}".encode(), 0)
         finally:
             os.close(descriptor)
 
-    def _nodes(self) -> Iterator[Path]:
-        """Return the scratch folders of all nodes."""
-        return self._folder.parent.glob("*-*-*")
-
     def _others(self) -> Iterator[int]:
-        for path in files_in(self._nodes(), _FILE):
+        for path in files_in(self._folder.parent.glob("*-*-*"), _FILE):  # of all nodes
             with contextlib.suppress(OSError, ValueError):  # it ends now
                 if path.parent != self._folder and _is_alive(path.parent):
                     yield _number(path)
-
-
-def _free_bytes(folder: Path) -> int:
-    disk = shutil.disk_usage(folder)
-    return max(0, disk.free - min(_SPARE_BYTES, disk.total // _SPARE_PART))
 
 
 def _number(path: Path) -> int:

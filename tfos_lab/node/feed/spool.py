@@ -52,9 +52,9 @@ class Spool:
     Tasks' threads call `reserve`; the agent's loop the rest.
     """
 
-    def __init__(self, folder: Path, share: HostShare | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._share = share or HostShare(folder.parent)
+        self._share = HostShare(folder.parent)
         self.received_bytes = 0
         self._changed = threading.Condition()
         self._limit_bytes = 0
@@ -100,7 +100,7 @@ class Spool:
                     raise FeedError(reason=self._too_small())
                 elif self._unread and not self._closed:
                     self._changed.wait(_WAIT_STEP_S)
-                elif self._take(size_bytes):
+                elif self._disk_has(size_bytes):
                     break  # a partition that is larger than the limit has to be stored whole before it counts
                 elif self._may_be_freed() and time.monotonic() < patient_until and not self._closed:
                     self._changed.wait(_WAIT_STEP_S)
@@ -113,15 +113,13 @@ class Spool:
 
     def _has_space(self, size_bytes: int) -> bool:
         """Whether the limit allows for more bytes, and the disk has them: others may have filled it meanwhile."""
-        if self._size + size_bytes > self._limit():
-            return False
-        return self._take(size_bytes)
+        return self._size + size_bytes <= self._limit() and self._disk_has(size_bytes)
 
-    def _take(self, size_bytes: int) -> bool:
-        return self._share.take(size_bytes, sum(self._in_flight.values()))
+    def _disk_has(self, size_bytes: int) -> bool:
+        return self._share.has(sum(self._in_flight.values()) + size_bytes)
 
     def _may_be_freed(self) -> bool:
-        """Whether the host's other nodes may remove what they have read, or claims of this node's may be settled."""
+        """Whether the host's other nodes may remove what they have read, or what is counted twice may be written."""
         return self._share.nodes > 1 or bool(self._in_flight)
 
     def _limit(self) -> int:
@@ -135,7 +133,6 @@ class Spool:
         """Record that all that was reserved for a file has been written."""
         with self._changed:
             self._in_flight.pop(path, None)
-            self._share.settle(sum(self._in_flight.values()))
             self._changed.notify_all()
 
     def committed(self, path: Path) -> None:

@@ -114,12 +114,11 @@ def _store(
                 limit_bytes, size_bytes = limit(size_bytes), size_bytes + batch.nbytes
                 if size_bytes > limit_bytes:
                     raise FeedError(reason=too_small(limit_bytes, path.parent, "are shuffled", share.nodes))
-                if not share.take(batch.nbytes, 0):
+                if not share.has(batch.nbytes):
                     raise FeedError(reason=disk_full(share.free(), path.parent))
                 writer.write(batch)
                 rows += batch.num_rows
             yield None
-    share.settle(0)
     return [Segment(str(path), rows)] if rows else []
 
 
