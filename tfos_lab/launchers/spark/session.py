@@ -62,6 +62,12 @@ _POLL_S = 0.05
 # Words of lines that name a cause.
 _CAUSE_WORDS = ("Error", "Exception", "Failure")
 _MAX_CAUSE = 1000
+# What Spark says of a row whose value has another type than that of the first one.
+_OTHER_TYPE = "can not accept object"
+_ONE_TYPE = (
+    " Spark takes the types of an RDD's columns from its first row: give all values of a column one type of Python's, "
+    "as in rdd.map(lambda row: (float(row[0]), row[1]))"
+)
 _INTERRUPT_S = 5.0
 # Spark's records of tasks are a little behind the job's end.
 _RECORDS_TIMEOUT_S = 1.0
@@ -471,7 +477,9 @@ def job_error(error: Exception, what: str = "Spark's job failed", *, schema: str
     if isinstance(error, TfosError):
         return error
     known = own_error_in(error) or killed_worker(error) or oversized(error, schema)
-    own = known or FeedError(reason=f"{what}: {cause_of(error)}")
+    cause = cause_of(error)
+    advice = _ONE_TYPE if _OTHER_TYPE in cause else ""
+    own = known or FeedError(reason=f"{what}: {cause}{advice}")
     own.__cause__ = error
     return own
 
