@@ -11,7 +11,6 @@ know it, a few bytes are read and nothing is made. They are held to some seconds
 from __future__ import annotations
 
 import contextlib
-import errno
 import hmac
 import math
 import socket
@@ -36,7 +35,6 @@ from tfos_lab.node.feed.spool import Spool, not_written
 MOST_STRANGERS = 256
 # Strangers take some for a moment, and rows must still find files.
 _DESCRIPTORS = 8192
-_NO_DESCRIPTORS = {errno.EMFILE, errno.ENFILE}
 _NO_DESCRIPTORS_S = 0.1
 # How long requests that go on are waited for at the end.
 _CLOSE_S = 5.0
@@ -145,22 +143,22 @@ class Endpoint:
         while not self._is_closed:
             try:
                 sock, _ = listener.accept()
-            except OSError as error:
-                if error.errno in _NO_DESCRIPTORS:
-                    time.sleep(_NO_DESCRIPTORS_S)
+            except OSError:  # all descriptors are taken, or this is the end
+                time.sleep(_NO_DESCRIPTORS_S)
                 continue
             meet = threading.Thread(target=self._meet, args=(sock, tls), name="tfos-rows", daemon=True)
-            with self._guard:
-                self._strangers[meet] = sock
-                if len(self._strangers) > MOST_STRANGERS:
-                    _hang_up(self._strangers.pop(next(iter(self._strangers))))
+            if tls is not None:  # the unix socket is in a folder that only the user can open
+                with self._guard:
+                    self._strangers[meet] = sock
+                    if len(self._strangers) > MOST_STRANGERS:
+                        _hang_up(self._strangers.pop(next(iter(self._strangers))))
             meet.start()
 
     def _meet(self, sock: socket.socket, tls: ssl.SSLContext | None) -> None:
         """Find out who has come, and serve a task; on a thread of its own."""
         me = threading.current_thread()
         try:
-            with contextlib.suppress(OSError), contextlib.closing(self._greet(sock, tls)) as wire:
+            with contextlib.suppress(OSError, FeedError), contextlib.closing(self._greet(sock, tls)) as wire:
                 with self._guard:
                     self._strangers.pop(me, None)
                     self._tasks[me] = wire
@@ -171,19 +169,21 @@ class Endpoint:
                 self._tasks.pop(me, None)
 
     def _greet(self, sock: socket.socket, tls: ssl.SSLContext | None) -> w.Wire:
-        """Return the connection of a task that has shown what it has to; some OSError for others."""
+        """Return the connection of a task that has shown what it has to; an OSError or FeedError for others."""
         with contextlib.ExitStack() as closing:
             closing.enter_context(sock)
-            sock.settimeout(w.GREETING_S)
+            until_s = math.inf
             if tls is not None:
+                sock.settimeout(w.GREETING_S)
                 if not self._knows(sock.recv(KNOCK_BYTES), knock_of):
                     raise ConnectionRefusedError
                 w.set_up(sock)
                 sock = closing.enter_context(tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False))
-                self._remember(sock)
+                self._keep_as_stranger(sock)
                 sock.do_handshake()
+                until_s = time.monotonic() + w.GREETING_S
             wire = w.Wire(sock)
-            wire.give_until(time.monotonic() + w.GREETING_S)
+            wire.give_until(until_s)
             if not self._knows(wire.receive_message(), bytes):
                 wire.fail(FeedError(reason="this feed's token is needed"))
                 raise ConnectionRefusedError
@@ -191,7 +191,7 @@ class Endpoint:
             closing.pop_all()
             return wire
 
-    def _remember(self, stranger: ssl.SSLSocket) -> None:
+    def _keep_as_stranger(self, stranger: ssl.SSLSocket) -> None:
         """Take a socket in place of the one that it was made of, unless that was given up meanwhile."""
         with self._guard:
             if threading.current_thread() not in self._strangers:

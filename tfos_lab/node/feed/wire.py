@@ -183,9 +183,9 @@ class Wire:
             raise NodeUnreachable(reason="the other end of the connection has gone")
         return data
 
-    def hang_up(self, how: int = socket.SHUT_RDWR) -> None:
+    def hang_up(self) -> None:
         """Have whoever waits for the connection find it at its end; from any thread."""
-        self._socket.hang_up(how)
+        self._socket.hang_up()
 
     def close(self) -> None:
         """Close the connection."""
@@ -240,9 +240,11 @@ class _Socket(io.RawIOBase):
         if not poll.poll(None if left_s == math.inf else max(0.0, left_s) * 1000):
             raise TimeoutError("it has not answered in time")
 
-    def hang_up(self, how: int) -> None:
+    def hang_up(self) -> None:
         with contextlib.suppress(OSError):
-            socket.socket.shutdown(self._socket, how)  # that of TLS would take the keys from who still writes
+            socket.socket.shutdown(
+                self._socket, socket.SHUT_RDWR
+            )  # that of TLS would take the keys from who still writes
 
     def close(self) -> None:
         super().close()
