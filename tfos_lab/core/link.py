@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import select
 import socket
 import ssl
@@ -169,10 +170,12 @@ def knock_of(token: bytes) -> bytes:
 
 def show_certificate(context: ssl.SSLContext, certificate_and_key: bytes) -> None:
     """Have an end of a connection show a certificate, given in PEM with its key."""
-    with tempfile.NamedTemporaryFile() as file:  # Python's ssl takes files only; nobody else may read this one
+    # Python's ssl takes files only; nobody else may read this one. A disk may be full, and memory keeps a key better.
+    in_memory = hasattr(os, "memfd_create")
+    with os.fdopen(os.memfd_create("certificate"), "wb") if in_memory else tempfile.NamedTemporaryFile() as file:
         file.write(certificate_and_key)
         file.flush()
-        context.load_cert_chain(file.name)
+        context.load_cert_chain(f"/proc/self/fd/{file.fileno()}" if in_memory else file.name)
 
 
 def _host_and_port(endpoint: str) -> tuple[str, int]:
