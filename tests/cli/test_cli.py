@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 from tests.support.daemon import Daemon
-from tests.support.eventually import eventually
+from tests.support.eventually import PATIENCE_S, eventually
 from tests.support.kernels import Kernels
 from tests.support.lazy import Lazy
 from tests.support.quick import QUICK_ENV
@@ -97,7 +97,7 @@ def test_an_interrupt_ends_demo_and_its_kernel(tmp_path):
         "import os, pathlib, time\n"
         f"pathlib.Path({str(pid)!r} + '.part').write_text(str(os.getpid()))\n"
         f"os.rename({str(pid)!r} + '.part', {str(pid)!r})\n"
-        "time.sleep(60)",
+        "time.sleep(600)",
     )
     demo = subprocess.Popen(
         [sys.executable, "-m", "tfos_lab.demo", path],
@@ -108,7 +108,7 @@ def test_an_interrupt_ends_demo_and_its_kernel(tmp_path):
     )
     eventually(pid.is_file)
     demo.send_signal(signal.SIGINT)
-    _, output = demo.communicate(timeout=30)
+    _, output = demo.communicate(timeout=PATIENCE_S)
     assert demo.returncode == 130
     assert output.endswith("interrupted\n")
     assert "Traceback" not in output
