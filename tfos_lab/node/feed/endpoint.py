@@ -36,6 +36,8 @@ MOST_STRANGERS = 256
 # Strangers take some for a moment, and rows must still find files.
 _DESCRIPTORS = 8192
 _NO_DESCRIPTORS_S = 0.1
+# How long a task may take to hang up after it was told of a failure; one that is gone has hung up at once.
+_LET_GO_S = 30.0
 # How long requests that go on are waited for at the end.
 _CLOSE_S = 5.0
 # Answers a task that asks for space.
@@ -214,6 +216,7 @@ class Endpoint:
             pass  # the task has gone
         except Exception as error:  # noqa: BLE001 - the task raises it
             wire.fail(explained(error, self._spool.folder))
+            wire.let_go(_LET_GO_S)
 
     def _answer(self, wire: w.Wire, message: bytes) -> None:
         try:

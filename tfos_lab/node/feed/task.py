@@ -28,6 +28,8 @@ from tfos_lab.node.feed.wire import Attempt, Commit, Connection, FeedPlan, conne
 _HELD_BACK = 64
 # Or until they take this much, if there is one for each node.
 _MOST_HELD_BYTES = 64 << 20
+# How many batches are on their way to another host; the node's memory is not filled by more, but reads one at a time.
+_AHEAD = 16
 
 
 def feed_task(batches: Iterable[pa.RecordBatch], encoded_plan: bytes) -> Iterator[pa.RecordBatch]:
@@ -180,34 +182,33 @@ class NodeWriter:
         self._wire = connection.wire
         self._folder = connection.spool
         self._segment: SegmentWriter | None = None
-        self._owes = False
+        self._unanswered = 0
         if self._folder is not None:
             with self._explaining():
                 self._segment = SegmentWriter(attempt.path(self._folder))
         connection.ask(attempt)
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Store a record batch; what is sent is stored while the next one is made."""
+        """Store a record batch; what is sent is stored while the next ones are made."""
+        self._unanswered += 1
         if self._segment is None:
-            self._be_granted()
             self._wire.send_batch(rows)
-            self._owes = True
+            self._hear(_AHEAD)
             return
         self._wire.send(str(rows.nbytes).encode())
-        self._owes = True
-        self._be_granted()
+        self._hear(0)
         with self._explaining():
             self._segment.write(rows)
 
-    def _be_granted(self) -> None:
-        """Wait until the node has, or has stored, what it was sent last; its error is raised here."""
-        if self._owes:
+    def _hear(self, ahead: int) -> None:
+        """Wait until the node has answered all but so many batches; its error is raised here."""
+        while self._unanswered > ahead:
             self._wire.receive()
-            self._owes = False
+            self._unanswered -= 1
 
     def close(self) -> None:
         """Wait until the node has all rows."""
-        self._be_granted()
+        self._hear(0)
         self.end_file()
         self._wire.end()
         self._wire.receive()

@@ -183,6 +183,13 @@ class Wire:
             raise NodeUnreachable(reason="the other end of the connection has gone")
         return data
 
+    def let_go(self, patience_s: float) -> None:
+        """Pass over what still comes until the other end has hung up: else it might not read what it was sent last."""
+        self.give_until(time.monotonic() + patience_s)
+        with contextlib.suppress(Exception):  # whatever it is, it has come to an end
+            while True:
+                self.receive()
+
     def hang_up(self) -> None:
         """Have whoever waits for the connection find it at its end; from any thread."""
         self._socket.hang_up()
