@@ -149,12 +149,12 @@ class Endpoint:
                 time.sleep(_NO_DESCRIPTORS_S)
                 continue
             meet = threading.Thread(target=self._meet, args=(sock, tls), name="tfos-rows", daemon=True)
-            if tls is not None:  # the unix socket is in a folder that only the user can open
-                with self._guard:
+            with self._guard:
+                if tls is not None:  # the unix socket is in a folder that only the user can open
                     self._strangers[meet] = sock
-                    if len(self._strangers) > MOST_STRANGERS:
-                        _hang_up(self._strangers.pop(next(iter(self._strangers))))
-            meet.start()
+                if len(self._strangers) > MOST_STRANGERS:
+                    _hang_up(self._strangers.pop(next(iter(self._strangers))))
+                meet.start()
 
     def _meet(self, sock: socket.socket, tls: ssl.SSLContext | None) -> None:
         """Find out who has come, and serve a task; on a thread of its own."""
