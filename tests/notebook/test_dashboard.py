@@ -201,9 +201,8 @@ def test_a_page_that_says_hello_gets_history_and_picture(browser, cluster, live)
     cluster.write("chief:0", "early\n")
     eventually(lambda: browser.customs("log") and browser.pictures())
     before = len(browser.pictures())
-    browser.send({"kind": "hello", "page": "abc"})
-    [history] = [one for one in browser.customs("history") if one["page"]]
-    assert history["page"] == "abc"
+    browser.send({"kind": "hello"})
+    history = browser.customs("history")[-1]
     assert plain(history["chunks"]) == "early\n"
     assert len(browser.pictures()) > before
 
@@ -225,10 +224,12 @@ def test_stop_reaches_the_cluster_without_waiting_and_once_at_a_time(browser, cl
     answer.set()
 
 
-@pytest.mark.parametrize("rubbish", [{}, {"kind": "dance"}, {"kind": "hello"}, {"kind": "hello", "page": 1}, [], "x"])
+@pytest.mark.parametrize("rubbish", [{}, {"kind": "dance"}, {"kind": "stacks", "node": 1}, [], "x"])
 def test_rubbish_from_a_page_is_ignored(browser, live, rubbish):
     browser.send(rubbish)
-    assert not [one for one in browser.customs("history") if one["page"]]
+    assert not browser.part("stacks")
+    browser.send({"kind": "hello"})
+    assert browser.customs("history"), "it goes on"
 
 
 # ---- its end --------------------------------------------------------------------------------------------------------
@@ -247,7 +248,7 @@ def test_the_end_replaces_the_widget_and_nothing_is_left(browser, cluster):
     assert set(last.data) == {"text/html", "text/plain"}
     assert "last line" in last.data["text/html"]
     assert not threads_of(cluster)
-    browser.send({"kind": "hello", "page": "late"})
+    browser.send({"kind": "hello"})
     once, again = browser.customs("end")
     assert once == again, "a page that was reloaded gets the end, too"
     assert (once["model"], once["bundle"]) == (browser.comm.comm_id, last.data)

@@ -1,14 +1,16 @@
 // Logs: those of all nodes or of one, by the tabs that Python draws; a filter, and a link to the whole file of a node.
 //
 // The browser follows the end by itself: the panel's column is a reversed one, so that 0 is its end, and what its reader
-// has scrolled to stays in place.
+// has scrolled to stays in place. Of each batch there is one block, and in it one text node for each style.
 
-import { appendRuns, element, plural, setAttribute, setText } from "./dom";
-import { ALL, LogLines } from "./log_lines";
-import type { Model } from "./model";
+import { element, plural, setAttribute, setText } from "./dom";
+import type { Model, Run } from "./model";
 import { serverUrl } from "./page";
 import { Part, asLost } from "./parts";
 import type { KeptChunk, Store } from "./store";
+
+/** The tab of all nodes. */
+const ALL = "all";
 
 /** When more than this waits for a frame (a hidden page draws none), everything is drawn again instead. */
 const MAX_WAITING = 400;
@@ -30,9 +32,14 @@ export class Logs {
   private readonly dropped = element("div", { class: "tfos-notice" });
   private readonly open = element("div", { class: "tfos-open" });
   private readonly empty = element("div", { class: "tfos-notice" }, "No output yet.");
-  private readonly lines: LogLines;
+  private readonly finished = element("div");
   private readonly panel: HTMLElement;
   readonly el: HTMLElement;
+  private readonly drawn = new Map<KeptChunk, HTMLElement>();
+  /** The node whose block was drawn last. */
+  private lastNode = "";
+  /** Lines that match the filter. */
+  private matches = 0;
   private waiting: KeptChunk[] = [];
   private stale = false;
   private frame = 0;
@@ -42,8 +49,7 @@ export class Logs {
     model: Model,
   ) {
     this.tabs = new Part(model, "tabs", element("div", { class: "tfos-tabs", role: "radiogroup", "aria-label": "Logs" }));
-    this.lines = new LogLines(store, () => this.wholeFile());
-    const parts = element("div", { class: "tfos-lines" }, this.dropped, this.lines.el, this.open, this.empty);
+    const parts = element("div", { class: "tfos-lines" }, this.dropped, this.finished, this.open, this.empty);
     this.panel = element("div", { class: "tfos-panel", role: "region", "aria-label": "Log", tabindex: "0" }, parts);
     const tools = element("div", { class: "tfos-tools" }, this.count, this.filter, this.follow, this.download);
     // Tabs of other cards are in other forms; Enter sends this one nowhere.
@@ -132,17 +138,44 @@ export class Logs {
     const [tab, filter] = [this.chosen?.value ?? ALL, this.filter.value.trim().toLowerCase()];
     this.frame = 0;
     setAttribute(this.panel, "data-tab", tab === ALL ? ALL : "node");
-    if (this.stale) this.lines.drawAll({ tab, filter });
-    else this.lines.drawNew(this.waiting, { tab, filter });
+    if (this.stale) {
+      this.drawn.clear();
+      this.finished.replaceChildren();
+      this.lastNode = "";
+      this.matches = 0;
+    }
+    const chunks = this.stale ? this.store.chunks : this.waiting;
+    this.finished.append(...chunks.flatMap((chunk) => this.drawChunk(chunk, tab, filter) ?? []));
+    for (const [chunk, block] of this.drawn) {
+      if (!chunk.gone) continue;
+      block.remove();
+      this.drawn.delete(chunk);
+    }
     this.stale = false;
     this.waiting = [];
     this.drawOpen(tab, filter);
     const dropped = this.store.droppedLinesOf(tab === ALL ? null : tab);
     this.dropped.hidden = !dropped;
     if (dropped) setText(this.dropped, `${plural(dropped, "earlier line")} not kept here; ${this.wholeFile()}`);
-    this.empty.hidden = !this.lines.isEmpty || this.open.childElementCount > 0;
+    this.empty.hidden = this.drawn.size > 0 || this.open.childElementCount > 0;
     setText(this.empty, filter ? "No line matches." : "No output yet.");
-    setText(this.count, filter ? plural(this.lines.matches, "line") : "");
+    setText(this.count, filter ? plural(this.matches, "line") : "");
+  }
+
+  private drawChunk(chunk: KeptChunk, tab: string, filter: string): HTMLElement | null {
+    if (chunk.gone || (tab !== ALL && chunk.node !== tab)) return null;
+    const lines = linesOf(chunk.runs).filter((line) => !filter || textOf(line).toLowerCase().includes(filter));
+    const note = filter ? "" : chunk.note;
+    if (!lines.length && !note) return null;
+    this.matches += lines.length;
+    const block = this.makeBlock(chunk.node, tab === ALL && chunk.node !== this.lastNode);
+    this.lastNode = chunk.node;
+    if (note) block.append(element("div", { class: "tfos-notice" }, `${note}; ${this.wholeFile()}`));
+    appendRuns(block, withoutLastNewline(filter ? lines.flat() : chunk.runs));
+    // The browser does not lay out blocks that are out of sight; their height follows well enough from their lines.
+    block.style.setProperty("--tfos-lines", String(Math.max(1, lines.length)));
+    this.drawn.set(chunk, block);
+    return block;
   }
 
   /** The unfinished lines: progress bars, prompts. In the All tab one for each node that has one. */
@@ -150,16 +183,51 @@ export class Logs {
     const blocks = [];
     for (const [node, runs] of this.store.open) {
       if (filter || (tab !== ALL && node !== tab)) continue;
-      const block = element("div", { class: `tfos-chunk tfos-hue${this.store.hueOf(node)}` });
-      if (tab === ALL) block.append(element("span", { class: "tfos-who" }, node));
+      const block = this.makeBlock(node, tab === ALL);
       appendRuns(block, runs);
       blocks.push(block);
     }
     this.open.replaceChildren(...blocks);
   }
 
+  /** An empty block of a node, with its name where there are others'. */
+  private makeBlock(node: string, named: boolean): HTMLElement {
+    const name = named ? [element("span", { class: "tfos-who" }, node)] : [];
+    return element("div", { class: `tfos-chunk tfos-hue${this.store.hueOf(node)}` }, ...name);
+  }
+
   private wholeFile(): string {
     const { run_dir } = this.store.view;
     return run_dir ? `whole files in ${run_dir}` : "the files are whole";
   }
+}
+
+/** Appends runs of styled text: a text node where there is no style, a span where there is one. */
+function appendRuns(target: Element, runs: readonly Run[]): void {
+  target.append(...runs.map(([text, classes]) => (classes ? element("span", { class: classes }, text) : text)));
+}
+
+function textOf(runs: readonly Run[]): string {
+  return runs.map(([text]) => text).join("");
+}
+
+/** The block that holds the text ends its last line already; only an empty line needs its newline. */
+function withoutLastNewline(runs: Run[]): Run[] {
+  const [text, classes] = runs.at(-1) ?? ["", ""];
+  if (!text.endsWith("\n")) return runs;
+  const before = text.length > 1 ? text.at(-2) : runs.at(-2)?.[0].at(-1);
+  if (before === undefined || before === "\n") return runs;
+  return [...runs.slice(0, -1), [text.slice(0, -1), classes]];
+}
+
+/** The runs of each finished line, newlines included. */
+function linesOf(runs: readonly Run[]): Run[][] {
+  const lines: Run[][] = [[]];
+  for (const [text, classes] of runs) {
+    for (const piece of text.split(/(?<=\n)/)) {
+      lines.at(-1)?.push([piece, classes]);
+      if (piece.endsWith("\n")) lines.push([]);
+    }
+  }
+  return lines.slice(0, -1);
 }

@@ -30,13 +30,10 @@ export interface LogHistory extends LogBatch {
 
 export type PageMessage =
   | ({ kind: "log" } & LogBatch)
-  | ({ kind: "history"; page: string } & LogHistory)
+  | ({ kind: "history" } & LogHistory)
   | { kind: "picture" | "end"; model: string; bundle: Bundle };
 
-export type KernelMessage =
-  | { kind: "hello"; page: string }
-  | { kind: "stop" }
-  | { kind: "stacks"; node: string };
+export type KernelMessage = { kind: "hello" | "stop" } | { kind: "stacks"; node: string };
 
 /** What the page goes by beside the parts of the card; `hues` are the colours of the nodes that have a row. */
 export interface View {
