@@ -62,8 +62,7 @@ class ClustersHandler(APIHandler):
             "now_s": now_s,
             "clusters": [_cluster(one, notebooks.kernel_state(one.run.record.process.kernel_id)) for one in live],
             "runs": [_ended(one, now_s) for one in past],
-            "live_html": str(panel.live_html(live, now_s)),
-            "ended_html": str(panel.ended_html(past, now_s)),
+            "html": str(panel.render_panel(live, past, now_s)),
         }
         self.set_header("Cache-Control", "no-store")
         self.finish(msgspec.json.encode(listed))
