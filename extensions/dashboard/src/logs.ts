@@ -6,7 +6,7 @@
 import { element, plural, setAttribute, setText } from "./dom";
 import type { Model, Run } from "./model";
 import { serverUrl } from "./page";
-import { Part, asLost } from "./parts";
+import { Part } from "./parts";
 import type { KeptChunk, Store } from "./store";
 
 /** The tab of all nodes. */
@@ -64,7 +64,6 @@ export class Logs {
 
   /** Shows the tabs as Python has drawn them. */
   update(): void {
-    if (this.store.lostReason) return asLost(this.tabs.el);
     const before = this.chosen;
     this.tabs.update();
     // In a large cluster, a node may lose its row while its log is read.

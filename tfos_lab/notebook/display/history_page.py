@@ -103,7 +103,8 @@ class RunPage:
         run = self.run
         defaults = msgspec.to_builtins(ClusterConfig())
         options = [(name, value) for name, value in run.options.items() if value and value != defaults.get(name)]
-        named = [*run.inputs.items(), *options, *(_version(item) for item in run.record.versions.items())]
+        versions = [(f"{name} (version)", one or "not installed") for name, one in run.record.versions.items()]
+        named = [*run.inputs.items(), *options, *versions]
         rows = (h("tr", h("th", name, scope="row"), h("td", str(value))) for name, value in named)
         head = h("thead", h("tr", h("th", "name", scope="col"), h("th", "value", scope="col")))
         caption = h("caption", "Other options have their defaults")
@@ -123,11 +124,6 @@ class RunPage:
     def _file(self, name: str) -> Html:
         link = None if self.run.address else link_to(Path(self._output, name))
         return h("a", name, href=link) if link else h("code", name)
-
-
-def _version(item: tuple[str, str | None]) -> tuple[str, str]:
-    name, version = item
-    return f"{name} (version)", version or "not installed"
 
 
 def _folded(title: str, content: Html) -> Html:
