@@ -140,7 +140,7 @@ def test_a_page_that_loads_late_gets_the_history(stage: Stage) -> None:
     stage.tab("chief:0").click()
     stage.send({"kind": "log", "seq": 7, "chunks": [], "open": {}})
     stage.has_lines("No output yet.")
-    chunk = {"node": "chief:0", "runs": [["early\n", ""]], "lines": 1, "note": ""}
+    chunk = {"node": "chief:0", "html": "early\n", "lines": 1, "note": ""}
     history = {"kind": "history", "seq": 7, "chunks": [chunk], "open": {}, "forgotten": {"chief:0": 3}}
     stage.send(history)
     stage.has_lines("3 earlier lines not kept here; whole files in /runs/1", "early")

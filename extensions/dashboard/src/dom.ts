@@ -1,4 +1,4 @@
-// Builds elements and texts. Text always becomes a text node; what Python draws as HTML, and has escaped, is for `parts.ts` alone.
+// Builds elements and texts. Text always becomes a text node; what Python draws as HTML, and has escaped, `morph.ts` parses.
 
 /** Makes an element with attributes and children; a string becomes a text node. */
 export function element<Tag extends keyof HTMLElementTagNameMap>(

@@ -1,10 +1,11 @@
 // Logs: those of all nodes or of one, by the tabs that Python draws; a filter, and a link to the whole file of a node.
 //
 // The browser follows the end by itself: the panel's column is a reversed one, so that 0 is its end, and what its reader
-// has scrolled to stays in place. Of each batch there is one block, and in it one text node for each style.
+// has scrolled to stays in place. Each chunk is a block.
 
 import { element, plural, setAttribute, setText } from "./dom";
-import type { Model, Run } from "./model";
+import type { Model } from "./model";
+import { parseParts } from "./morph";
 import { serverUrl } from "./page";
 import { Part } from "./parts";
 import type { KeptChunk, Store } from "./store";
@@ -163,14 +164,16 @@ export class Logs {
 
   private drawChunk(chunk: KeptChunk, tab: string, filter: string): HTMLElement | null {
     if (chunk.gone || (tab !== ALL && chunk.node !== tab)) return null;
-    const lines = linesOf(chunk.runs).filter((line) => !filter || textOf(line).toLowerCase().includes(filter));
+    const texts = filter ? textOf(chunk.html).toLowerCase().split("\n") : [];
+    const lines = chunk.html.split("\n").slice(0, -1).filter((_, at) => !filter || texts[at]?.includes(filter));
     const note = filter ? "" : chunk.note;
     if (!lines.length && !note) return null;
     this.matches += lines.length;
     const block = this.makeBlock(chunk.node, tab === ALL && chunk.node !== this.lastNode);
     this.lastNode = chunk.node;
     if (note) block.append(element("div", { class: "tfos-notice" }, `${note}; ${this.wholeFile()}`));
-    appendRuns(block, withoutLastNewline(filter ? lines.flat() : chunk.runs));
+    // The block ends its last line already; only an empty line needs its newline.
+    block.append(...parseParts(lines.join("\n") + (lines.at(-1) === "" ? "\n" : "")).childNodes);
     // The browser does not lay out blocks that are out of sight; their height follows well enough from their lines.
     block.style.setProperty("--tfos-lines", String(Math.max(1, lines.length)));
     this.drawn.set(chunk, block);
@@ -180,10 +183,10 @@ export class Logs {
   /** The unfinished lines: progress bars, prompts. In the All tab one for each node that has one. */
   private drawOpen(tab: string, filter: string): void {
     const blocks = [];
-    for (const [node, runs] of this.store.open) {
+    for (const [node, html] of this.store.open) {
       if (filter || (tab !== ALL && node !== tab)) continue;
       const block = this.makeBlock(node, tab === ALL);
-      appendRuns(block, runs);
+      block.append(...parseParts(html).childNodes);
       blocks.push(block);
     }
     this.open.replaceChildren(...blocks);
@@ -201,32 +204,6 @@ export class Logs {
   }
 }
 
-/** Appends runs of styled text: a text node where there is no style, a span where there is one. */
-function appendRuns(target: Element, runs: readonly Run[]): void {
-  target.append(...runs.map(([text, classes]) => (classes ? element("span", { class: classes }, text) : text)));
-}
-
-function textOf(runs: readonly Run[]): string {
-  return runs.map(([text]) => text).join("");
-}
-
-/** The block that holds the text ends its last line already; only an empty line needs its newline. */
-function withoutLastNewline(runs: Run[]): Run[] {
-  const [text, classes] = runs.at(-1) ?? ["", ""];
-  if (!text.endsWith("\n")) return runs;
-  const before = text.length > 1 ? text.at(-2) : runs.at(-2)?.[0].at(-1);
-  if (before === undefined || before === "\n") return runs;
-  return [...runs.slice(0, -1), [text.slice(0, -1), classes]];
-}
-
-/** The runs of each finished line, newlines included. */
-function linesOf(runs: readonly Run[]): Run[][] {
-  const lines: Run[][] = [[]];
-  for (const [text, classes] of runs) {
-    for (const piece of text.split(/(?<=\n)/)) {
-      lines.at(-1)?.push([piece, classes]);
-      if (piece.endsWith("\n")) lines.push([]);
-    }
-  }
-  return lines.slice(0, -1);
+function textOf(html: string): string {
+  return parseParts(html).textContent ?? "";
 }

@@ -1,7 +1,7 @@
 // What the page knows of one cluster: its view, and a bounded history of log text.
 
 import type { Card } from "./card";
-import type { Chunk, LogBatch, LogHistory, Run, View } from "./model";
+import type { Chunk, LogBatch, LogHistory, View } from "./model";
 
 /** Lines kept in the browser: of one node, and of all nodes together. The files have all. */
 const KEEP_PER_NODE = 5000;
@@ -19,7 +19,7 @@ export class Store {
   /** In order of arrival, without the dropped ones. */
   chunks: KeptChunk[] = [];
   /** The unfinished line of each node. */
-  readonly open = new Map<string, Run[]>();
+  readonly open = new Map<string, string>();
   /** The views of it. */
   readonly cards = new Set<Card>();
   /** Why nobody follows the run any more. */
@@ -111,9 +111,9 @@ export class Store {
     return [...this.droppedLines.values()].reduce((sum, lines) => sum + lines, 0);
   }
 
-  private setOpen(open: Record<string, Run[]>): void {
-    for (const [node, runs] of Object.entries(open)) {
-      if (runs.length) this.open.set(node, runs);
+  private setOpen(open: Record<string, string>): void {
+    for (const [node, html] of Object.entries(open)) {
+      if (html) this.open.set(node, html);
       else this.open.delete(node);
     }
   }
