@@ -68,12 +68,9 @@ def open_display(cluster: WatchedCluster, *, interactive: bool | None = None, bl
     """
     if has_front_end() if interactive is None else interactive:
         if may_use_widgets():
-            try:
-                from tfos_lab.notebook.display.dashboard import Dashboard
+            from tfos_lab.notebook.display.dashboard import Dashboard
 
-                return Dashboard(cluster, blocking=blocking)
-            except ImportError as error:
-                logger.warning("no live dashboard (%s); pictures instead", error)
+            return Dashboard(cluster, blocking=blocking)
         from tfos_lab.notebook.display.plain_display import RedrawnCard
 
         return RedrawnCard(cluster, blocking=blocking)
