@@ -8,7 +8,6 @@ It is a process of its own, so that its CPU time and memory are those of a drive
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import sys
 import tempfile
@@ -24,7 +23,7 @@ import psutil
 from benchmarks.acted_cluster import ActedCluster
 from tfos_lab.core import messages as m
 from tfos_lab.core.states import NodeState, RunState
-from tfos_lab.notebook.display.dashboard import CHARTS_EVERY, LOG_PERIOD_S, VIEW_EVERY, Updates
+from tfos_lab.notebook.display.dashboard import LOG_PERIOD_S, Updates
 from tfos_lab.notebook.display.table import LiveTable
 
 _PARTITIONS = 1_000
@@ -39,7 +38,7 @@ class Watcher:
         self.turns_s: list[float] = []
         # What the page is sent.
         self.sizes: list[int] = []
-        self._updates = Updates(acted.cluster, LiveTable(), dict)
+        self._updates = Updates(acted.cluster, LiveTable(), lambda: {"text/html": ""})
         widget: Any = self._updates.widget
         widget.observe(lambda change: self.sizes.append(len(json.dumps(change.new))))
         widget.send = lambda message: self.sizes.append(len(json.dumps(message)))
@@ -48,12 +47,9 @@ class Watcher:
         self._thread.start()
 
     def _run(self) -> None:
-        for period in itertools.count(1):
-            if self._closing.wait(LOG_PERIOD_S):
-                return
+        while not self._closing.wait(LOG_PERIOD_S):
             began_s = time.perf_counter()
-            with_view, with_charts = period % VIEW_EVERY == 0, period % CHARTS_EVERY == 0
-            self._updates.send(with_view=with_view, with_charts=with_charts, with_picture=False)
+            self._updates.send()
             self.turns_s.append(time.perf_counter() - began_s)
 
     def close(self) -> None:

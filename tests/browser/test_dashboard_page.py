@@ -138,20 +138,18 @@ def test_scrolling_up_stops_following_and_coming_back_resumes_it(stage: Stage) -
 
 def test_a_page_that_loads_late_gets_the_history(stage: Stage) -> None:
     stage.tab("chief:0").click()
-    page = stage.page.evaluate("() => window.sent[0].page")
     stage.send({"kind": "log", "seq": 7, "chunks": [], "open": {}})
-    chunk = {"node": "chief:0", "runs": [["early\n", ""]], "lines": 1, "note": ""}
-    history = {"kind": "history", "seq": 7, "chunks": [chunk], "open": {}, "forgotten": {"chief:0": 3}}
-    stage.send({**history, "page": "somebody else"})
     stage.has_lines("No output yet.")
-    stage.send({**history, "page": page})
+    chunk = {"node": "chief:0", "html": "early\n", "lines": 1, "note": ""}
+    history = {"kind": "history", "seq": 7, "chunks": [chunk], "open": {}, "forgotten": {"chief:0": 3}}
+    stage.send(history)
     stage.has_lines("3 earlier lines not kept here; whole files in /runs/1", "early")
 
 
-def test_a_page_that_was_there_from_the_start_ignores_unasked_history(stage: Stage) -> None:
+def test_a_page_that_was_there_from_the_start_ignores_the_history_of_others(stage: Stage) -> None:
     stage.tab("chief:0").click()
     stage.write(("chief:0", "first\n"))
-    stage.send({"kind": "history", "page": "", "seq": 1, "chunks": [], "open": {}, "forgotten": {}})
+    stage.send({"kind": "history", "seq": 1, "chunks": [], "open": {}, "forgotten": {}})
     stage.has_lines("first")
 
 

@@ -239,7 +239,7 @@ def test_a_run_that_the_saved_notebook_lacks_is_notified(notebook: Notebook, rig
     expect(toast).to_be_visible()
     expect(notebook.picture("blocking").locator(".tfos-header")).to_contain_text("stopped")
     toast.get_by_role("button", name="Show Clusters").click()
-    expect(notebook.page.locator("#tfos-lab-clusters .tfos-lab-live li")).to_contain_text("blocking")
+    expect(notebook.page.locator('#tfos-lab-clusters [aria-label="Running clusters"] li')).to_contain_text("blocking")
     notebook.interrupt()
     notebook.wait_until_ready()
     notebook.command("application:toggle-left-area")

@@ -40,7 +40,7 @@ def notebook(rig: JupyterRig) -> Notebook:
 
 
 def card(notebook: Notebook) -> Locator:
-    return notebook.page.locator("#tfos-lab-clusters .tfos-lab-live li")
+    return notebook.page.locator('#tfos-lab-clusters [aria-label="Running clusters"] li')
 
 
 def test_the_cell_shows_the_table_of_its_nodes(notebook: Notebook) -> None:

@@ -70,7 +70,7 @@ def wide(rig: JupyterRig, monkeypatch: pytest.MonkeyPatch) -> Iterator[Wide]:
 
 
 def card(notebook: Notebook, name: str) -> Locator:
-    return notebook.panel.locator(".tfos-lab-live li").filter(has_text=name)
+    return notebook.panel.locator('[aria-label="Running clusters"] li').filter(has_text=name)
 
 
 def ended(notebook: Notebook, name: str) -> Locator:

@@ -99,7 +99,7 @@ def saves_its_layout(rig: JupyterRig) -> bool:
 def test_the_panel_opens_tensorboard_in_a_tab(notebook: Notebook, rig: JupyterRig) -> None:
     notebook.save()
     notebook.page.get_by_role("tab", name="Clusters").click()
-    card = notebook.panel.locator(".tfos-lab-live li")
+    card = notebook.panel.locator('[aria-label="Running clusters"] li')
     expect(card).to_contain_text("mnist")
     expect(card).to_contain_text("2/2 nodes")
     card.get_by_role("button", name="TensorBoard of mnist").click()
@@ -110,7 +110,7 @@ def test_the_panel_opens_tensorboard_in_a_tab(notebook: Notebook, rig: JupyterRi
 def test_the_panel_stops_a_cluster_after_a_reload_while_the_cell_blocks(notebook: Notebook) -> None:
     notebook.page.reload()
     expect(tensorboard_tab(notebook).locator("line-chart").first).to_be_attached()
-    card = notebook.panel.locator(".tfos-lab-live li")
+    card = notebook.panel.locator('[aria-label="Running clusters"] li')
     expect(card).to_contain_text("running")
     card.get_by_role("button", name="Stop mnist").click()
     expect(card).to_have_count(0)

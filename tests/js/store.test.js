@@ -6,7 +6,7 @@ import { test } from "node:test";
 import { Store } from "../../extensions/dashboard/src/store";
 
 const view = { hues: { "chief:0": 0, "worker:0": 1 }, state: "running", ended: false };
-const chunk = (node, lines) => ({ node, runs: [["x\n".repeat(lines), ""]], lines, note: "" });
+const chunk = (node, lines) => ({ node, html: "x\n".repeat(lines), lines, note: "" });
 
 test("old lines are dropped and counted", () => {
   const store = new Store(view);

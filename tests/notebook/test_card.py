@@ -31,7 +31,7 @@ from tfos_lab.driver.state.events import (
     RunFacts,
     SearchFacts,
 )
-from tfos_lab.notebook.display.card import NodeStacks, make_bundle, parts, traits
+from tfos_lab.notebook.display.card import NodeStacks, make_bundle, traits
 from tfos_lab.notebook.display.charts import render_charts
 from tfos_lab.notebook.display.history_page import RunPage
 from tfos_lab.notebook.display.series import SeriesBook, SeriesPoints, all_series
@@ -68,7 +68,8 @@ def drawn(view: ClusterView, reports: list[MetricsReported] = ()) -> str:
 def sent(view: ClusterView) -> dict:
     """What a page gets."""
     table = LiveTable()
-    return {**parts(view, view.started_s + 12, table), **traits(view, view.started_s + 12, table, "/runs/1")["view"]}
+    made = traits(view, view.started_s + 12, table, "/runs/1")
+    return {**made, **made["view"]}
 
 
 # ---- whatever it shows ----------------------------------------------------------------------------------------------

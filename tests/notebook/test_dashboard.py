@@ -75,7 +75,7 @@ class Browser:
 
 
 def plain(chunks: list[dict[str, Any]]) -> str:
-    return "".join(text for chunk in chunks for text, _ in chunk["runs"])
+    return "".join(chunk["html"] for chunk in chunks)
 
 
 @pytest.fixture
@@ -139,8 +139,8 @@ def test_log_text_is_sent_as_few_messages_and_is_never_in_the_document(browser, 
     cluster.write("chief:0", "secret \x1b[31mred\x1b[0m\nopen")
     eventually(lambda: browser.customs("log"))
     [batch] = browser.customs("log")
-    assert batch["chunks"][0]["runs"] == [("secret ", ""), ("red", "tfos-fg-red"), ("\n", "")]
-    assert batch["open"] == {"chief:0": [("open", "")]}
+    assert batch["chunks"][0]["html"] == 'secret <span class="tfos-fg-red">red</span>\n'
+    assert batch["open"] == {"chief:0": "open"}
     assert "secret" not in json.dumps(browser.outputs[0].data)
     cluster.write("chief:0", "\n" + "".join(f"{number}\n" for number in range(1000)))
     for number in range(1000):
@@ -201,9 +201,8 @@ def test_a_page_that_says_hello_gets_history_and_picture(browser, cluster, live)
     cluster.write("chief:0", "early\n")
     eventually(lambda: browser.customs("log") and browser.pictures())
     before = len(browser.pictures())
-    browser.send({"kind": "hello", "page": "abc"})
-    [history] = [one for one in browser.customs("history") if one["page"]]
-    assert history["page"] == "abc"
+    browser.send({"kind": "hello"})
+    history = browser.customs("history")[-1]
     assert plain(history["chunks"]) == "early\n"
     assert len(browser.pictures()) > before
 
@@ -225,10 +224,12 @@ def test_stop_reaches_the_cluster_without_waiting_and_once_at_a_time(browser, cl
     answer.set()
 
 
-@pytest.mark.parametrize("rubbish", [{}, {"kind": "dance"}, {"kind": "hello"}, {"kind": "hello", "page": 1}, [], "x"])
+@pytest.mark.parametrize("rubbish", [{}, {"kind": "dance"}, {"kind": "stacks", "node": 1}, [], "x"])
 def test_rubbish_from_a_page_is_ignored(browser, live, rubbish):
     browser.send(rubbish)
-    assert not [one for one in browser.customs("history") if one["page"]]
+    assert not browser.part("stacks")
+    browser.send({"kind": "hello"})
+    assert browser.customs("history"), "it goes on"
 
 
 # ---- its end --------------------------------------------------------------------------------------------------------
@@ -247,7 +248,7 @@ def test_the_end_replaces_the_widget_and_nothing_is_left(browser, cluster):
     assert set(last.data) == {"text/html", "text/plain"}
     assert "last line" in last.data["text/html"]
     assert not threads_of(cluster)
-    browser.send({"kind": "hello", "page": "late"})
+    browser.send({"kind": "hello"})
     once, again = browser.customs("end")
     assert once == again, "a page that was reloaded gets the end, too"
     assert (once["model"], once["bundle"]) == (browser.comm.comm_id, last.data)

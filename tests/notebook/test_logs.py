@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import html
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,27 +24,21 @@ def write(feed: LogFeed, node: str, text: str, stream: str = "stdout") -> None:
     feed.take_in(LogText(time_s=0.0, node=node, stream=stream, text=text))
 
 
-def plain(runs) -> str:
-    return "".join(text for text, _ in runs)
+def plain(shown: str) -> str:
+    return html.unescape(re.sub(r"<[^>]*>", "", shown))
 
 
 def texts(batch) -> list[tuple[str, str]]:
-    return [(chunk["node"], plain(chunk["runs"])) for chunk in batch["chunks"]]
+    return [(chunk["node"], plain(chunk["html"])) for chunk in batch["chunks"]]
 
 
-def runs_of(*pieces: str) -> list[tuple[str, str]]:
+def drawn(*pieces: str) -> str:
     """All that is shown of these pieces, with its styles."""
     feed = LogFeed()
     for piece in pieces:
         write(feed, "chief:0", piece)
     batch = feed.take_out() or {"chunks": [], "open": {}}
-    found = [run for chunk in batch["chunks"] for run in chunk["runs"]] + list(batch["open"].get("chief:0", []))
-    joined: list[tuple[str, str]] = []
-    for text, style in found:
-        if joined and joined[-1][1] == style:
-            text = joined.pop()[0] + text  # noqa: PLW2901
-        joined.append((text, style))
-    return joined
+    return "".join(chunk["html"] for chunk in batch["chunks"]) + batch["open"].get("chief:0", "")
 
 
 # ---- as a terminal would --------------------------------------------------------------------------------------------
@@ -66,12 +63,18 @@ def runs_of(*pieces: str) -> list[tuple[str, str]]:
     ],
 )
 def test_text_is_shown_as_a_terminal_would_leave_it(written, seen):
-    assert plain(runs_of(written)) == seen
+    assert plain(drawn(written)) == seen
 
 
 @given(st.lists(st.text(alphabet=st.sampled_from("ab\n\r\b\x1b[0;31mK\x00 é"), max_size=8), max_size=8))
 def test_it_makes_no_difference_where_the_pieces_are_cut(pieces):
-    assert runs_of(*pieces) == runs_of("".join(pieces))
+    assert drawn(*pieces) == drawn("".join(pieces))
+
+
+def test_no_style_goes_over_the_end_of_a_line_and_no_text_is_markup():
+    red = '<span class="tfos-fg-red">{}</span>'
+    shown = drawn("\x1b[31m<b>\nmore\x1b[0m\n")
+    assert shown == f"{red.format('&lt;b&gt;')}\n{red.format('more')}\n"
 
 
 @pytest.mark.parametrize(
@@ -88,7 +91,7 @@ def test_it_makes_no_difference_where_the_pieces_are_cut(pieces):
     ],
 )
 def test_every_colour_becomes_one_of_sixteen(parameters, classes):
-    assert runs_of(f"\x1b[{parameters}mx") == [("x", classes)]
+    assert drawn(f"\x1b[{parameters}mx") == (f'<span class="{classes}">x</span>' if classes else "x")
 
 
 def test_a_huge_line_is_cut_with_a_note_of_how_much_and_costs_no_more_than_its_beginning():
@@ -96,7 +99,7 @@ def test_a_huge_line_is_cut_with_a_note_of_how_much_and_costs_no_more_than_its_b
     for _ in range(100):
         write(feed, "chief:0", "z" * 1_000_000)
         batch = feed.take_out()
-        assert batch is None or sum(len(text) for runs in batch["open"].values() for text, _ in runs) < 20_000
+        assert batch is None or sum(map(len, batch["open"].values())) < 20_000
     write(feed, "chief:0", "\nnext\n")
     [(_, text)] = texts(feed.take_out())
     assert text.endswith(" more characters\nnext\n")
@@ -136,23 +139,23 @@ def test_lines_that_repeat_are_folded_and_counted(written, seen):
     feed = LogFeed()
     write(feed, "chief:0", written)
     [chunk] = feed.take_out()["chunks"]
-    assert plain(chunk["runs"]) == seen
+    assert plain(chunk["html"]) == seen
     assert chunk["lines"] == written.count("\n"), "how much there was is counted all the same"
 
 
 def test_an_unfinished_line_is_sent_again_only_when_it_changes_and_one_stream_does_not_split_the_other_s():
     feed = LogFeed()
     write(feed, "chief:0", "10%")
-    assert feed.take_out()["open"] == {"chief:0": [("10%", "")]}
+    assert feed.take_out()["open"] == {"chief:0": "10%"}
     write(feed, "chief:0", "\r10%")
     assert feed.take_out() is None
     write(feed, "chief:0", "warning\n", "stderr")
     write(feed, "chief:0", "\r20%")
     batch = feed.take_out()
-    assert (texts(batch), batch["open"]) == ([("chief:0", "warning\n")], {"chief:0": [("20%", "")]})
+    assert (texts(batch), batch["open"]) == ([("chief:0", "warning\n")], {"chief:0": "20%"})
     write(feed, "chief:0", "\ndone\n")
     batch = feed.take_out()
-    assert (texts(batch), batch["open"]) == ([("chief:0", "20%\ndone\n")], {"chief:0": []})
+    assert (texts(batch), batch["open"]) == ([("chief:0", "20%\ndone\n")], {"chief:0": ""})
 
 
 @pytest.mark.parametrize("line", ["x", "x" * 5_000])
@@ -165,7 +168,7 @@ def test_of_a_flood_the_newest_lines_are_shown_the_rest_is_counted_and_others_ar
     batch = feed.take_out()
     assert ("worker:0", "quiet\n") in texts(batch)
     [noisy] = [chunk for chunk in batch["chunks"] if chunk["node"] == "chief:0"]
-    text = plain(noisy["runs"])
+    text = plain(noisy["html"])
     assert text.startswith(f"{40_000 - noisy['lines']:06d} "), "it begins with a whole line"
     assert text.endswith(lines[-1])
     assert text.count("\n") == noisy["lines"]
@@ -185,5 +188,5 @@ def test_a_page_that_loads_later_gets_the_last_lines_and_the_number_of_the_other
     assert 1000 < kept < 10_000
     assert history["forgotten"] == {"chief:0": 10_001 - kept}
     assert texts(history)[-1] == ("worker:0", "quiet\n")
-    assert history["open"]["worker:0"] == [("open", "")]
+    assert history["open"]["worker:0"] == "open"
     assert history["seq"] == 101

@@ -15,7 +15,7 @@ from tfos_lab.core.markup import Html
 from tfos_lab.driver.record.format import RunRecord
 from tfos_lab.driver.runs.run import Run
 from tfos_lab.driver.state.events import ClusterView, RunFacts, SearchFacts
-from tfos_lab.notebook.server.panel import Listed, end_note, ended_html, live_html
+from tfos_lab.notebook.server.panel import Listed, end_note, render_panel
 
 NASTY = "<script>alert('x')</script>"
 NOW_S = 1_800_000_000.0
@@ -23,7 +23,7 @@ NOW_S = 1_800_000_000.0
 
 def live(view: ClusterView, **more: object) -> Html:
     record = RunRecord(written_s=NOW_S, process=this_process(), view=view)
-    return live_html([Listed(Run(record, Path("/runs/1")), **more)], view.started_s + 65)
+    return render_panel([Listed(Run(record, Path("/runs/1")), **more)], [], view.started_s + 65)
 
 
 def ended(**fields: object) -> Listed:
@@ -68,7 +68,7 @@ def test_a_search_has_its_best_value():
 )  # fmt: skip
 def test_an_ended_run_is_a_line_and_a_sentence(fields, line, note):
     one = ended(**fields)
-    shown = words(ended_html([one], NOW_S))
+    shown = words(render_panel([], [one], NOW_S))
     assert line in shown
     assert "Show the cell of mnist in a/train.ipynb" in shown
     assert end_note(one, NOW_S) == note
@@ -80,6 +80,7 @@ def test_nothing_that_a_node_prints_or_is_called_becomes_markup():
         cluster.change(node, host=NASTY, detail=NASTY, metrics={NASTY: 0.5})
     cluster.alter(name=NASTY, verdict=NASTY, alarm=NASTY)
     record = failure(message=NASTY)
-    html = live(cluster.view(), notebook=f"{NASTY}/a", has_tensorboard=True) + ended_html([ended(**record)], NOW_S)
+    html = live(cluster.view(), notebook=f"{NASTY}/a", has_tensorboard=True)
+    html += render_panel([], [ended(**record)], NOW_S)
     assert "script" not in Outline(html).tags
     assert "alert" in html

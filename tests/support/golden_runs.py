@@ -33,7 +33,7 @@ from tfos_lab.driver.record.format import RunRecord
 from tfos_lab.driver.runs.run import Run
 from tfos_lab.driver.state.events import FeedView, RunFacts, SearchFacts
 from tfos_lab.notebook.display.card import NodeStacks, make_bundle
-from tfos_lab.notebook.server.panel import Listed, ended_html, live_html
+from tfos_lab.notebook.server.panel import Listed, render_panel
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 NOW_S = 1_800_000_000.0
@@ -187,9 +187,9 @@ def _panel() -> dict[str, str]:
         make_record("titanic-1", NOW_S - 5000, curve(0.8, 12), **failure()),
         make_record("old-1", NOW_S - 9e5, curve(0.1, 30), state="stopped", reason="stopped by the user"),
     ]
-    live = live_html([Listed(Run(record, Path("runs/mnist")), "train.ipynb", has_tensorboard=True)], NOW_S)
+    live = [Listed(Run(record, Path("runs/mnist")), "train.ipynb", has_tensorboard=True)]
     runs = [Listed(Run(one, Path(f"runs/{one.view.name}")), "train.ipynb") for one in ended]
-    return {"text/html": live + ended_html(runs, NOW_S)}
+    return {"text/html": render_panel(live, runs, NOW_S)}
 
 
 RUNS: dict[str, Callable[[], dict[str, str]]] = {

@@ -1,6 +1,7 @@
 """The command line: ``tfos-lab doctor | lab | run-script | history | pack | warm``.
 
-A command is a function that takes its arguments and returns the exit code. What it needs is imported when it runs.
+A command is a function that takes its arguments and returns the exit code; where it cannot do what it is asked for, it
+raises an error, of which the message is printed. What it needs is imported when it runs.
 """
 
 from __future__ import annotations
@@ -49,6 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         echo_error("interrupted")
         return 130
+    except (ConfigError, OSError) as error:
+        echo_error(str(error))
+        return 1
 
 
 def _usage() -> str:
@@ -137,7 +141,7 @@ def _run_script(arguments: Sequence[str]) -> int:
 
 
 def _history(arguments: Sequence[str]) -> int:
-    """List the runs; returns 1 if there is no such run or folder."""
+    """List the runs."""
     from tfos_lab.driver.runs.read import name_place, read_runs
     from tfos_lab.notebook.display.history import SHOWN, HistoryTable
 
@@ -155,17 +159,13 @@ def _history(arguments: Sequence[str]) -> int:
     parser.add_argument("--last", type=int, default=SHOWN, metavar="N", help="at most so many (default: %(default)s)")
     parser.add_argument("--all", action="store_true", help="all of them")
     given = parser.parse_args(arguments)
-    try:
-        names, folder = name_place(given.names, given.folder)
-        echo(repr(HistoryTable(read_runs(folder), names, None if given.all else given.last)))
-    except ConfigError as error:
-        echo_error(str(error))
-        return 1
+    names, folder = name_place(given.names, given.folder)
+    echo(repr(HistoryTable(read_runs(folder), names, None if given.all else given.last)))
     return 0
 
 
 def _pack(arguments: Sequence[str]) -> int:
-    """Pack, and print how to use the archive; returns 1 if the environment cannot be packed."""
+    """Pack, and print how to use the archive."""
     from tfos_lab.driver.pack import pack
 
     parser = argparse.ArgumentParser(
@@ -179,11 +179,7 @@ def _pack(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--python", metavar="PATH", help="where executors have Python, if elsewhere than this machine")
     given = parser.parse_args(arguments)
-    try:
-        echo(pack(given.output, exclude=given.exclude, python=given.python).describe())
-    except (ConfigError, OSError) as error:
-        echo_error(str(error))
-        return 1
+    echo(pack(given.output, exclude=given.exclude, python=given.python).describe())
     return 0
 
 
@@ -192,7 +188,8 @@ def _pack(arguments: Sequence[str]) -> int:
 
 def _warm(arguments: Sequence[str]) -> int:
     """Keep the fork servers of this environment warm until Ctrl-C, or end them."""
-    from tfos_lab.driver.warm_servers import end_warm_servers
+    from tfos_lab.driver.warm_servers import describe, end_warm_servers, wait_until_warm, warm, warm_servers
+    from tfos_lab.launchers.this_machine import FORK_SERVER, outlives_kernels
 
     parser = argparse.ArgumentParser(
         prog="tfos-lab warm",
@@ -203,20 +200,9 @@ def _warm(arguments: Sequence[str]) -> int:
     if parser.parse_args(arguments).action == "stop":
         echo(end_warm_servers())
         return 0
-    try:
-        return _keep_warm()
-    except (ConfigError, OSError) as error:
-        echo_error(str(error))
-        return 1
-
-
-def _keep_warm() -> int:
-    from tfos_lab.driver.warm_servers import describe, wait_until_warm, warm, warm_servers
-    from tfos_lab.launchers.this_machine import FORK_SERVER, outlives_kernels
-
     if not outlives_kernels():
-        echo_error(f"{FORK_SERVER}=kernel: fork servers end with their kernel, so none can be kept. Unset it first.")
-        return 1
+        why = "fork servers end with their kernel, so none can be kept. Unset it first."
+        raise ConfigError([f"{FORK_SERVER}=kernel: {why}"])
     status, began_s = StatusLine(), time.monotonic()
     status.show("importing TensorFlow …")
     try:

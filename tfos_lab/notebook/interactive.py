@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Mapping
 from typing import Any, Self
 
 from IPython.core.displayhook import DisplayHook
@@ -12,7 +11,6 @@ from IPython.display import display
 
 from tfos_lab.core.config import ClusterOptions
 from tfos_lab.core.markup import h, join
-from tfos_lab.core.unpicklable import unpicklable_kind
 from tfos_lab.driver.cells import RunningCell
 from tfos_lab.driver.interactive import (
     CellResults,
@@ -26,7 +24,7 @@ from tfos_lab.driver.interactive import (
 from tfos_lab.driver.start import clusters
 from tfos_lab.errors import ClusterInterrupted, ConfigError
 from tfos_lab.node.interactive import InteractiveCell, run_cells
-from tfos_lab.notebook.cell.free_names import early_reads
+from tfos_lab.notebook.cell.free_names import capture
 from tfos_lab.notebook.cell.function import CellText, as_cell_error, parse_body, register_cell, visible_names
 from tfos_lab.notebook.display.kernel import current_kernel
 from tfos_lab.notebook.display.log_text import render_log
@@ -108,13 +106,12 @@ def run_on_nodes(shell: Any, line: str, body: str) -> CellResults | None:
     options = parse_options(line, shell.user_ns)
     cluster, wanted = _cluster(options)
     nodes = cluster.choose(wanted)
-    if not body.strip():
-        raise ConfigError(["the cell is empty: write below %%tfos what the nodes are to do"])
     cell = register_cell(shell, line, body)
     statements, flags = parse_body(shell, cell)
     compiled = _compiled(statements, flags, cell)
-    captured = _captured(statements, visible_names(shell), cluster.own_names(nodes) | _GIVEN)
-    sent = InteractiveCell(body=compiled.body, last=compiled.last, captured=captured)
+    there = cluster.own_names(nodes) | _GIVEN
+    names = {name: value for name, value in visible_names(shell).items() if name not in there}
+    sent = InteractiveCell(body=compiled.body, last=compiled.last, captured=capture(statements, names))
     running = cluster.begin_cell(sent, nodes)
     with CellOutput(running) as output:
         results = cluster.finish_cell(running, on_step=output.update)
@@ -150,16 +147,6 @@ def _compiled(statements: list[ast.stmt], flags: int, cell: CellText) -> Compile
         return compile_statements(statements, cell.filename, flags=flags, shows_last=not is_silent)
     except (SyntaxError, ValueError) as error:
         raise as_cell_error(error, cell) from None
-
-
-def _captured(statements: list[ast.stmt], names: Mapping[str, Any], without: frozenset[str]) -> dict[str, Any]:
-    """Return the notebook's values of names that the cell uses and the nodes do not have themselves."""
-    reads = early_reads(statements)
-    used = {
-        name: names[name] for name in sorted(reads.certain | reads.possible) if name in names and name not in without
-    }
-    # What may never be read is left out if it could not travel.
-    return {name: value for name, value in used.items() if name in reads.certain or unpicklable_kind(value) is None}
 
 
 class CellOutput:

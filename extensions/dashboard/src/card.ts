@@ -28,7 +28,6 @@ export class Card {
   readonly el = element("div", { class: "tfos tfos-live", "data-lm-suppress-shortcuts": "true" });
   readonly logs: Logs;
   private readonly head: Part;
-  private readonly nodes: Part;
   private readonly charts: Part;
   private readonly stacks: Part;
   private readonly others: Part[];
@@ -45,17 +44,17 @@ export class Card {
     private readonly model: Model,
   ) {
     this.head = new Part(model, "head", element("div", { class: "tfos-top-line" }));
-    this.nodes = new Part(model, "nodes", element("div"));
     this.charts = new Part(model, "charts", element("div"));
     this.stacks = new Part(model, "stacks", element("div"));
     const course = new Part(model, "course", element("div"));
+    const nodes = new Part(model, "nodes", element("div"));
     const shown = new Part(model, "shown", element("div"));
-    this.others = [this.nodes, course, shown];
+    this.others = [course, nodes, shown];
     this.tips = new Tips(this.charts.el, element("div", { class: "tfos-all-charts" }));
     this.logs = new Logs(store, model);
     const top = [this.head.el, this.reason, this.silence, course.el];
     const stacks = element("div", { class: "tfos-all-stacks" }, this.stacks.el, this.unanswered);
-    this.el.append(element("div", { class: "tfos-top" }, ...top), this.nodes.el, stacks, this.tips.el, shown.el, this.logs.el);
+    this.el.append(element("div", { class: "tfos-top" }, ...top), nodes.el, stacks, this.tips.el, shown.el, this.logs.el);
     this.el.addEventListener("click", (event) => this.press(event));
     this.update();
   }
@@ -63,8 +62,8 @@ export class Card {
   /** Shows the run as it is now; a lost one stays as it was. */
   update(): void {
     const { lostReason } = this.store;
-    this.logs.update();
     if (!lostReason) {
+      this.logs.update();
       this.head.update();
       this.showActions();
       for (const part of this.others) part.update();
@@ -73,8 +72,7 @@ export class Card {
     } else if (this.reason.hidden) {
       this.reason.hidden = false;
       setText(this.reason, lostReason);
-      asLost(this.head.el);
-      asLost(this.nodes.el);
+      asLost(this.el);
     }
     this.tick();
   }

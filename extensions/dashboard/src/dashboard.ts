@@ -8,7 +8,7 @@ import { formatClock } from "./dom";
 import type { Bundle, Model, PageMessage } from "./model";
 import { watchKernel } from "./page";
 import { keepPicture, lostPicture, replaceOutput } from "./picture";
-import { Store, type KeptChunk } from "./store";
+import { Store } from "./store";
 
 /** One store for all views of a display, by its key. */
 const stores = new Map<string, Store>();
@@ -16,7 +16,6 @@ const stores = new Map<string, Store>();
 function initialize({ model }: { model: Model }): () => void {
   const store = new Store(model.get("view"));
   const key = model.get("display_key");
-  const page = Math.random().toString(36).slice(2);
   let picture: { model: string; bundle: Bundle } | null = null;
 
   const onChange = () => store.setView(model.get("view"));
@@ -26,9 +25,8 @@ function initialize({ model }: { model: Model }): () => void {
       case "log":
         return store.addLogs(message);
       case "history":
-        // It answers our hello, or comes unasked where the kernel could not receive that: then it is of use only to a
-        // page that missed the beginning.
-        if (message.page === page || (message.page === "" && store.firstSeq !== 1)) store.replaceLogs(message);
+        // It answers somebody's hello, or comes where the kernel could not receive any.
+        if (store.firstSeq !== 1) store.replaceLogs(message);
         return;
       case "picture":
         picture = message;
@@ -47,7 +45,7 @@ function initialize({ model }: { model: Model }): () => void {
   model.on("change", onChange);
   model.on("msg:custom", onMessage);
   stores.set(key, store);
-  model.send({ kind: "hello", page });
+  model.send({ kind: "hello" });
   return () => {
     endWatch();
     model.off("change", onChange);
@@ -59,15 +57,10 @@ function initialize({ model }: { model: Model }): () => void {
 function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   const store = stores.get(model.get("display_key")) as Store;
   const card = new Card(store, model);
-  const listener = {
-    changed: () => card.update(),
-    logsAdded: (chunks: KeptChunk[]) => card.logs.add(chunks),
-    logsReplaced: () => card.logs.redraw(),
-  };
-  store.listeners.add(listener);
+  store.cards.add(card);
   el.append(card.el);
   return () => {
-    store.listeners.delete(listener);
+    store.cards.delete(card);
     card.close();
   };
 }

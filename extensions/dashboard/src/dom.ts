@@ -1,6 +1,4 @@
-// Builds elements and texts. Text always becomes a text node; what Python draws as HTML, and has escaped, is for `parts.ts` alone.
-
-import type { Run } from "./model";
+// Builds elements and texts. Text always becomes a text node; what Python draws as HTML, and has escaped, `morph.ts` parses.
 
 /** Makes an element with attributes and children; a string becomes a text node. */
 export function element<Tag extends keyof HTMLElementTagNameMap>(
@@ -25,13 +23,6 @@ export function setText(target: Element, text: string): void {
 /** Sets an attribute, but only touches the page when it differs. */
 export function setAttribute(target: Element, name: string, value: string): void {
   if (target.getAttribute(name) !== value) target.setAttribute(name, value);
-}
-
-/** Appends runs of styled text: a text node where there is no style, a span where there is one. */
-export function appendRuns(target: Element, runs: readonly Run[]): void {
-  for (const [text, classes] of runs) {
-    target.append(classes ? element("span", { class: classes }, text) : text);
-  }
 }
 
 /** A time of the day, such as "09:04:55". */

@@ -2,16 +2,13 @@
 // `tfos_lab/notebook/display/dashboard.py` is the other side, and says what the messages are for. Front ends other than
 // JupyterLab have no such objects, so everything below the widget manager is optional.
 
-/** Text, and the classes of its style. */
-export type Run = [text: string, classes: string];
-
 /** MIME type → content, as in a notebook's output. */
 export type Bundle = Record<string, string>;
 
-/** Finished lines of one node; `note` names what was dropped before them. */
+/** Finished lines of one node, as Python has drawn and escaped them; no element goes over the end of a line. `note` names what was dropped before them. */
 export interface Chunk {
   node: string;
-  runs: Run[];
+  html: string;
   lines: number;
   note: string;
 }
@@ -20,7 +17,7 @@ export interface Chunk {
 export interface LogBatch {
   seq: number;
   chunks: Chunk[];
-  open: Record<string, Run[]>;
+  open: Record<string, string>;
 }
 
 /** All remembered log text; `forgotten` has how many lines of each node are not remembered. */
@@ -30,13 +27,10 @@ export interface LogHistory extends LogBatch {
 
 export type PageMessage =
   | ({ kind: "log" } & LogBatch)
-  | ({ kind: "history"; page: string } & LogHistory)
+  | ({ kind: "history" } & LogHistory)
   | { kind: "picture" | "end"; model: string; bundle: Bundle };
 
-export type KernelMessage =
-  | { kind: "hello"; page: string }
-  | { kind: "stop" }
-  | { kind: "stacks"; node: string };
+export type KernelMessage = { kind: "hello" | "stop" } | { kind: "stacks"; node: string };
 
 /** What the page goes by beside the parts of the card; `hues` are the colours of the nodes that have a row. */
 export interface View {

@@ -1,6 +1,7 @@
 // What the page knows of one cluster: its view, and a bounded history of log text.
 
-import type { Chunk, LogBatch, LogHistory, Run, View } from "./model";
+import type { Card } from "./card";
+import type { Chunk, LogBatch, LogHistory, View } from "./model";
 
 /** Lines kept in the browser: of one node, and of all nodes together. The files have all. */
 const KEEP_PER_NODE = 5000;
@@ -13,22 +14,17 @@ export interface KeptChunk extends Chunk {
   gone?: boolean;
 }
 
-export interface Listener {
-  /** The view has changed, or a part that Python draws. */
-  changed(): void;
-  logsAdded(chunks: KeptChunk[]): void;
-  logsReplaced(): void;
-}
-
 export class Store {
   view: View;
   /** In order of arrival, without the dropped ones. */
   chunks: KeptChunk[] = [];
   /** The unfinished line of each node. */
-  readonly open = new Map<string, Run[]>();
-  readonly listeners = new Set<Listener>();
+  readonly open = new Map<string, string>();
+  /** The views of it. */
+  readonly cards = new Set<Card>();
   /** Why nobody follows the run any more. */
   lostReason = "";
+  /** The number of the first batch of log text that is here; 1 where nothing is missing. */
   firstSeq = 0;
   /** When the kernel last sent anything, by the browser's clock. */
   lastMessageS = 0;
@@ -51,7 +47,7 @@ export class Store {
 
   show(view: View): void {
     this.view = view;
-    for (const listener of this.listeners) listener.changed();
+    for (const card of this.cards) card.update();
   }
 
   /** The kernel has sent something. */
@@ -90,7 +86,7 @@ export class Store {
     this.firstSeq ||= seq;
     for (const chunk of chunks) this.keep(chunk);
     this.setOpen(open);
-    for (const listener of this.listeners) listener.logsAdded(chunks);
+    for (const card of this.cards) card.logs.add(chunks);
   }
 
   replaceLogs({ chunks, open, forgotten }: Omit<LogHistory, "seq">): void {
@@ -101,12 +97,12 @@ export class Store {
     this.open.clear();
     for (const chunk of chunks) this.keep(chunk);
     this.setOpen(open);
-    for (const listener of this.listeners) listener.logsReplaced();
+    for (const card of this.cards) card.logs.redraw();
   }
 
   /** Frees the text once the static picture has replaced all views. */
   dropLogs(): void {
-    if (this.listeners.size === 0) this.replaceLogs({ chunks: [], open: {}, forgotten: {} });
+    if (this.cards.size === 0) this.replaceLogs({ chunks: [], open: {}, forgotten: {} });
   }
 
   /** How many lines of one node, or of all, are no longer kept here. */
@@ -115,9 +111,9 @@ export class Store {
     return [...this.droppedLines.values()].reduce((sum, lines) => sum + lines, 0);
   }
 
-  private setOpen(open: Record<string, Run[]>): void {
-    for (const [node, runs] of Object.entries(open)) {
-      if (runs.length) this.open.set(node, runs);
+  private setOpen(open: Record<string, string>): void {
+    for (const [node, html] of Object.entries(open)) {
+      if (html) this.open.set(node, html);
       else this.open.delete(node);
     }
   }

@@ -30,8 +30,7 @@ export interface ClusterList {
   readonly now_s: number;
   readonly clusters: readonly Cluster[];
   readonly runs: readonly EndedRun[];
-  readonly live_html: string;
-  readonly ended_html: string;
+  readonly html: string;
 }
 
 export class ServerApi {

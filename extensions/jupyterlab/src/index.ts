@@ -14,7 +14,7 @@ import { ServerApi } from "./api";
 import { ClustersModel } from "./model";
 import { Notebooks, notifyOfEnds, notifyOfRunningClusters } from "./notebooks";
 import { ClustersPanel } from "./panel";
-import { addTensorBoardCommand, OPEN_TENSORBOARD } from "./tensorboard";
+import { addTensorBoardCommand } from "./tensorboard";
 
 const SHOW_CLUSTERS = "tfos-lab:show-clusters";
 
@@ -47,10 +47,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
 
     const model = new ClustersModel(api);
     const open = notebooks && new Notebooks(app, notebooks);
-    const panel = new ClustersPanel(model, {
-      openTensorBoard: ({ id, name }) => void app.commands.execute(OPEN_TENSORBOARD, { id, name }),
-      showCell: open && ((run) => void open.show(run)),
-    });
+    const panel = new ClustersPanel(model, app.commands, open);
     panel.id = "tfos-lab-clusters";
     panel.title.icon = clusterIcon;
     panel.title.caption = "Clusters";

@@ -1,6 +1,7 @@
 // The panel: a card for each live cluster of any kernel, and below a line for each run that has ended. Python draws both
 // (`tfos_lab/notebook/server/panel.py`); here they are put in, and their buttons do what they say.
 
+import type { JupyterFrontEnd } from "@jupyterlab/application";
 import { Notification } from "@jupyterlab/apputils";
 import type { Message } from "@lumino/messaging";
 import { Widget } from "@lumino/widgets";
@@ -8,30 +9,26 @@ import { Widget } from "@lumino/widgets";
 import { morphInto } from "../../dashboard/src/morph";
 import type { RunPlace } from "./api";
 import type { ClustersModel } from "./model";
-
-export interface PanelActions {
-  openTensorBoard(run: RunPlace): void;
-  /** Shows the cell of a run; null where there are no notebooks. */
-  showCell: ((run: RunPlace) => void) | null;
-}
+import type { Notebooks } from "./notebooks";
+import { OPEN_TENSORBOARD } from "./tensorboard";
 
 export class ClustersPanel extends Widget {
   private readonly problem = part("tfos-lab-panel-note tfos-lab-panel-problem");
-  private readonly live = part("tfos-lab-live");
-  private readonly ended = part("");
+  private readonly runs = part("");
 
   constructor(
     private readonly model: ClustersModel,
-    private readonly actions: PanelActions,
+    private readonly commands: JupyterFrontEnd["commands"],
+    private readonly notebooks: Notebooks | null,
   ) {
     super();
     this.addClass("tfos-lab-panel");
-    this.toggleClass("tfos-lab-no-notebooks", !actions.showCell);
+    this.toggleClass("tfos-lab-no-notebooks", !notebooks);
     const head = part("tfos-lab-panel-head");
     head.innerHTML = 'Clusters <button type="button" data-do="refresh">Refresh</button>';
     const body = part("tfos-lab-panel-body");
     this.problem.setAttribute("role", "status");
-    body.append(this.problem, this.live, this.ended);
+    body.append(this.problem, this.runs);
     this.node.append(head, body);
     this.node.addEventListener("click", (event) => this.onClick(event));
     model.changed.connect(this.render, this);
@@ -56,10 +53,8 @@ export class ClustersPanel extends Widget {
     const { problem, list, stopping } = this.model;
     this.problem.hidden = !problem;
     this.problem.textContent = problem && `The list could not be fetched: ${problem}.`;
-    this.live.hidden = Boolean(problem) && !this.live.querySelector("li");
-    morphInto(this.live, list?.live_html ?? "");
-    morphInto(this.ended, list?.ended_html ?? "");
-    for (const button of this.live.querySelectorAll<HTMLButtonElement>('[data-do="stop"]')) {
+    morphInto(this.runs, list?.html ?? "");
+    for (const button of this.runs.querySelectorAll<HTMLButtonElement>('[data-do="stop"]')) {
       if (!stopping.has(button.dataset["run"] ?? "")) continue;
       button.disabled = true;
       button.textContent = "Stopping…";
@@ -76,9 +71,9 @@ export class ClustersPanel extends Widget {
       case "stop":
         return void this.stop(run);
       case "cell":
-        return this.actions.showCell?.(run);
+        return void this.notebooks?.show(run);
       case "tensorboard":
-        return this.actions.openTensorBoard(run);
+        return void this.commands.execute(OPEN_TENSORBOARD, { id: run.id, name: run.name });
     }
   }
 

@@ -4,16 +4,12 @@ import type { ILabShell, ILayoutRestorer, JupyterFrontEnd } from "@jupyterlab/ap
 import { IFrame, type IThemeManager, MainAreaWidget, WidgetTracker } from "@jupyterlab/apputils";
 import { UUID } from "@lumino/coreutils";
 
-import type { ServerApi } from "./api";
+import type { RunPlace, ServerApi } from "./api";
 
+/** The command; and the event of the dashboard, `extensions/dashboard/src/card.ts`. */
 export const OPEN_TENSORBOARD = "tfos-lab:open-tensorboard";
-/** The event of the dashboard: `extensions/dashboard/src/card.ts`. */
-const OPEN_EVENT = "tfos-lab:open-tensorboard";
 
-interface TensorBoardArgs {
-  readonly id: string;
-  readonly name: string;
-}
+type TensorBoardArgs = Pick<RunPlace, "id" | "name">;
 
 class TensorBoardWidget extends MainAreaWidget<IFrame> {
   constructor(
@@ -61,7 +57,7 @@ export function addTensorBoardCommand(
   });
   if (labShell) {
     // Sent by the dashboard of a cell; where nothing handles it, its link opens a tab of the browser.
-    document.addEventListener(OPEN_EVENT, (event) => {
+    document.addEventListener(OPEN_TENSORBOARD, (event) => {
       const { id, name } = (event as CustomEvent<Partial<TensorBoardArgs>>).detail;
       event.preventDefault();
       void app.commands.execute(OPEN_TENSORBOARD, { id: String(id), name: String(name) });

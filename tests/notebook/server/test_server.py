@@ -95,7 +95,7 @@ def test_the_live_clusters_of_all_kernels_are_listed_without_their_sockets(url, 
     assert (first["id"], first["name"], first["is"]) == ("a", "mnist", "running, 1/1 nodes running")
     assert (first["notebook"], first["kernel_state"]) == ("", "")
     assert (second["id"], second["name"], second["kernel_id"]) == ("b", "mnist", "1234")
-    shown = words(listed["live_html"])
+    shown, _, _ = words(listed["html"]).partition("Ended runs (1)")
     for text in ("1/1 nodes running", "chief:0", "3/9", "Host host", "PID 7", "TensorBoard of mnist"):
         assert text in shown
     assert shown.count("TensorBoard of mnist") == 1, "that of the other cannot be opened"
@@ -107,8 +107,8 @@ def ended_in(run_dir, url):
     [run] = [run for run in listed["runs"] if run["id"] == run_dir.name]
     return {
         **run,
-        "tensorboard": "TensorBoard of" in listed["ended_html"],
-        "is_listed": str(run_dir) in listed["ended_html"],
+        "tensorboard": "TensorBoard of" in listed["html"],
+        "is_listed": str(run_dir) in listed["html"],
     }
 
 

@@ -9,8 +9,10 @@ to pickle.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from tfos_lab.core.unpicklable import unpicklable_kind
 
 # ---- symbols of a cell -----------------------------------------------------------------------------------------------
 
@@ -86,6 +88,16 @@ def early_reads(body: list[ast.stmt]) -> EarlyReads:
     return EarlyReads(
         frozenset(reader.certain), frozenset((reader.possible | (reader.deferred - has_value)) - reader.certain)
     )
+
+
+def capture(body: list[ast.stmt], names: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the names, with their values, that the statements may read before they assign them.
+
+    What may never be read is left out if it could not travel.
+    """
+    reads = early_reads(body)
+    found = {name: names[name] for name in sorted(reads.certain | reads.possible) if name in names}
+    return {name: value for name, value in found.items() if name in reads.certain or unpicklable_kind(value) is None}
 
 
 class _Reader(ast.NodeVisitor):

@@ -24,9 +24,8 @@ from typing import Any, NamedTuple
 from IPython.core.displayhook import DisplayHook
 
 from tfos_lab.core.payload import global_names
-from tfos_lab.core.unpicklable import unpicklable_kind
 from tfos_lab.errors import ConfigError
-from tfos_lab.notebook.cell.free_names import early_reads, own_nodes
+from tfos_lab.notebook.cell.free_names import capture, own_nodes
 
 _NAME = "map_fun"
 _PARAMETERS = ("args", "ctx")
@@ -56,8 +55,6 @@ def make_map_fun(shell: Any, line: str, body: str) -> types.FunctionType:
     ConfigError
         If the body is empty, or contains what only notebooks understand (``%magic``, ``!command``).
     """
-    if not body.strip():
-        raise ConfigError(["the cell is empty: write below %%tfos what each node is to do"])
     cell = register_cell(shell, line, body)
     statements, flags = parse_body(shell, cell)
     _refuse_invalid_in_function(statements, cell)
@@ -181,27 +178,24 @@ def _compile(
     """Return the function's code, the values of its captured local names, and its global names."""
     code = _compile_function(statements, [], cell, flags)
     own = set(code.co_varnames[len(_PARAMETERS) :]) | set(code.co_cellvars) - set(_PARAMETERS)
-    reads = early_reads(statements)
-    captured = {name for name in reads.certain & own if name in names}
-    # What may never be read is left out if it could not travel.
-    captured |= {name for name in reads.possible & own if name in names and unpicklable_kind(names[name]) is None}
+    defaults = capture(statements, {name: names[name] for name in own if name in names})
     looked_up = [name for name in _looked_up_in_classes(code) if name in names]
-    if captured or looked_up:
-        code = _compile_function(_mention(looked_up, statements), sorted(captured), cell, flags)
+    if defaults or looked_up:
+        code = _compile_function(_mention(looked_up, statements), list(defaults), cell, flags)
     space = {name: names[name] for name in global_names(code) if name in names}
     space |= {"__name__": "__main__", "__builtins__": builtins}
-    return code, {name: names[name] for name in sorted(captured)}, space
+    return code, defaults, space
 
 
-def _compile_function(statements: list[ast.stmt], captured: list[str], cell: CellText, flags: int) -> types.CodeType:
-    """Compile ``def map_fun(args, ctx, *, captured...)``."""
+def _compile_function(statements: list[ast.stmt], defaults: list[str], cell: CellText, flags: int) -> types.CodeType:
+    """Compile ``def map_fun(args, ctx, *, defaults...)``."""
     function = ast.FunctionDef(
         name=_NAME,
         args=ast.arguments(
             posonlyargs=[],
             args=[ast.arg(arg=name) for name in _PARAMETERS],
-            kwonlyargs=[ast.arg(arg=name) for name in captured],
-            kw_defaults=[None] * len(captured),
+            kwonlyargs=[ast.arg(arg=name) for name in defaults],
+            kw_defaults=[None] * len(defaults),
             defaults=[],
         ),
         body=statements,

@@ -17,52 +17,18 @@ import importlib
 import logging
 import threading
 from abc import ABC, abstractmethod
-from pathlib import Path
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Self, TypeAlias
 
-from tfos_lab.driver.bus import Bus
-from tfos_lab.driver.state.events import ClusterView, MetricsReported
 from tfos_lab.notebook.display.kernel import current_kernel, has_front_end, may_use_widgets
 
+if TYPE_CHECKING:
+    from tfos_lab.driver.cluster import Cluster
+    from tfos_lab.driver.parallel.runs import ParallelRuns
+
+#: What displays show.
+WatchedCluster: TypeAlias = "Cluster | ParallelRuns"
+
 logger = logging.getLogger(__name__)
-
-
-class WatchedCluster(Protocol):
-    """The part of a cluster that displays use."""
-
-    @property
-    def id(self) -> str:
-        """Unique id of the run."""
-
-    @property
-    def name(self) -> str:
-        """The label that the user gave."""
-
-    @property
-    def bus(self) -> Bus:
-        """Publishes the events."""
-
-    @property
-    def run_dir(self) -> str | Path:
-        """The folder with the complete logs."""
-
-    def view(self) -> ClusterView:
-        """Return the cluster as it is now."""
-
-    def stop(self) -> None:
-        """Stop the cluster; may be called twice."""
-
-    def logs(self, node: str | None = None, tail: int | None = None) -> str:
-        """Return the log of a node, or its last lines."""
-
-    def log_path(self, node: str) -> Path:
-        """Return the file with the log of a node; raises ``KeyError`` for an unknown node."""
-
-    def failure(self) -> Exception:
-        """Return the error that explains why the cluster failed."""
-
-    def reports_after(self, count: int = 0) -> tuple[list[MetricsReported], int]:
-        """Return the metrics reported after the first ``count`` ones, and how many there have been in all."""
 
 
 class Display(ABC):
@@ -87,8 +53,8 @@ def open_display(cluster: WatchedCluster, *, interactive: bool | None = None, bl
 
     Parameters
     ----------
-    cluster : Cluster
-        The cluster to watch; it may not be launched yet.
+    cluster : Cluster or ParallelRuns
+        What to watch; it may not be launched yet.
     interactive : bool, optional
         True for the live card, False for lines of text; by default, what fits (see `has_front_end`).
     blocking : bool
@@ -102,12 +68,9 @@ def open_display(cluster: WatchedCluster, *, interactive: bool | None = None, bl
     """
     if has_front_end() if interactive is None else interactive:
         if may_use_widgets():
-            try:
-                from tfos_lab.notebook.display.dashboard import Dashboard
+            from tfos_lab.notebook.display.dashboard import Dashboard
 
-                return Dashboard(cluster, blocking=blocking)
-            except ImportError as error:
-                logger.warning("no live dashboard (%s); pictures instead", error)
+            return Dashboard(cluster, blocking=blocking)
         from tfos_lab.notebook.display.plain_display import RedrawnCard
 
         return RedrawnCard(cluster, blocking=blocking)

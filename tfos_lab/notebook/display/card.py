@@ -49,22 +49,40 @@ _OUTPUT = re.compile(r" in \S*?([^/\s]+)/output$")
 
 
 def traits(view: ClusterView, now_s: float, table: LiveTable, run_dir: str, log_of: Linker = no_link) -> dict[str, Any]:
-    """Return the values of the widget's traits that a view gives: the parts of the card, and ``view``.
+    """Return the values of the widget's traits that a view gives: parts of the live card by their names, and ``view``.
 
     ``view`` is what the page does not show, but goes by: ``View`` in ``extensions/dashboard/src/model.ts``.
+
+    Parameters
+    ----------
+    view : ClusterView
+        The cluster as it is.
+    now_s : float
+        The time, in seconds since the epoch.
+    table : LiveTable
+        Draws the nodes.
+    run_dir : str
+        Where the complete logs are.
+    log_of : callable
+        ``log_of(node)`` returns the path of a node's log at the Jupyter server, or None where that does not serve it.
     """
     shown = summary.with_endings(view)
     places, nodes = shown.places, listed(shown).nodes
     ordered = sorted(nodes, key=lambda node: places[node.name])
-    beside = {
-        "id": shown.cluster_id,
-        "name": shown.name,
-        "state": shown.state.value,
-        "ended": shown.state.ended,
-        "run_dir": run_dir,
-        "hues": {node.name: hue_at(places[node.name]) for node in nodes},
+    return {
+        "head": join(head(shown, now_s), _actions(shown), _announcement(shown)),
+        "course": course(shown, now_s, table.throughput),
+        "nodes": table.render(view, now_s),
+        "tabs": _tabs(ordered, log_of),
+        "view": {
+            "id": shown.cluster_id,
+            "name": shown.name,
+            "state": shown.state.value,
+            "ended": shown.state.ended,
+            "run_dir": run_dir,
+            "hues": {node.name: hue_at(places[node.name]) for node in nodes},
+        },
     }
-    return {**parts(view, now_s, table), "tabs": _tabs(ordered, log_of), "view": beside}
 
 
 def _tabs(nodes: Sequence[NodeView], log_of: Linker) -> Html:
@@ -81,26 +99,6 @@ def _tab(value: str, text: str, log: str | None, **attributes: object) -> Html:
     look = {"data_log": log, "data_lm_suppress_shortcuts": "true"}
     choice = h("input", type="radio", name="log", value=value, **look)
     return h("label", choice, text, cls="tfos-tab", data_key=value, **attributes)
-
-
-def parts(view: ClusterView, now_s: float, table: LiveTable) -> dict[str, str]:
-    """Return the parts of the live card by their names, which are those of the widget's traits.
-
-    Parameters
-    ----------
-    view : ClusterView
-        The cluster as it is.
-    now_s : float
-        The time, in seconds since the epoch.
-    table : LiveTable
-        Draws the nodes.
-    """
-    shown = summary.with_endings(view)
-    return {
-        "head": join(head(shown, now_s), _actions(shown), _announcement(shown)),
-        "course": course(shown, now_s, table.throughput),
-        "nodes": table.render(view, now_s),
-    }
 
 
 # ---- state and progress ---------------------------------------------------------------------------------------------

@@ -8,10 +8,10 @@ for the widget.
 to         kind      content
 ========== ========= ==================================================================================================
 front end  log       ``seq``, ``chunks`` of finished lines in order, ``open``: each node's unfinished line
-front end  history   the same, of all that is remembered; ``page`` that asked, or empty for all that missed the start
+front end  history   the same, of all that is remembered, for pages that have missed the beginning
 front end  picture   ``bundle`` that stands in the document for the widget ``model`` while the run goes on
 front end  end       ``bundle`` that replaces the widget ``model``
-kernel     hello     ``page``: a page has loaded; it gets the history and the picture, or the end
+kernel     hello     a page has loaded; it gets the history and the picture, or the end
 kernel     stacks    somebody asks where the threads of ``node`` are
 kernel     stop      end the cluster
 ========== ========= ==================================================================================================
@@ -31,12 +31,12 @@ from typing import Any
 
 import anywidget
 import traitlets
-from IPython.display import display, update_display
+from IPython.display import display
 
 from tfos_lab.core import cluster_records
 from tfos_lab.core.states import RunState
 from tfos_lab.driver.state.events import ClusterView, Event, LogText, ShownView
-from tfos_lab.notebook.display import Display, WatchedCluster
+from tfos_lab.notebook.display import WatchedCluster
 from tfos_lab.notebook.display.assets import read_asset
 from tfos_lab.notebook.display.card import (
     PICTURE_EVERY_S,
@@ -47,9 +47,10 @@ from tfos_lab.notebook.display.card import (
     traits,
 )
 from tfos_lab.notebook.display.charts import render_charts
-from tfos_lab.notebook.display.kernel import NoProgressBars, current_kernel, keep_busy, served_path
+from tfos_lab.notebook.display.kernel import current_kernel, keep_busy, served_path
 from tfos_lab.notebook.display.listing import is_large
 from tfos_lab.notebook.display.log_feed import LogFeed
+from tfos_lab.notebook.display.plain_display import RedrawnCard
 from tfos_lab.notebook.display.series import BANDS, SeriesBook, bands_now, series_before
 from tfos_lab.notebook.display.shown import LIVE_BYTES, render_shown
 from tfos_lab.notebook.display.table import LiveTable
@@ -75,71 +76,38 @@ STACKS_PATIENCE_S = 5.0
 # What a node of a large cluster has written before somebody saw its row.
 _TAIL_LINES = 20
 
-_display_numbers = itertools.count(1)
 
+class Dashboard(RedrawnCard):
+    """Shows a cluster live until it is closed, by a widget; takes what `RedrawnCard` does."""
 
-class Dashboard(Display):
-    """Shows a cluster live until it is closed.
-
-    Parameters
-    ----------
-    cluster : WatchedCluster
-        The cluster to watch.
-    blocking : bool
-        Whether the cell waits and will close the dashboard; if not, it closes itself when the cluster has ended.
-    """
-
-    def __init__(self, cluster: WatchedCluster, *, blocking: bool = True) -> None:
-        self._cluster = cluster
-        self._blocking = blocking
-        self._id = f"tfos-{cluster.id}-{next(_display_numbers)}"
-        # A page that was reloaded finds the output by this.
-        self._metadata = {"tfos_lab": {"display": self._id}}
-        self._closing = threading.Event()
-        self._closed = threading.Lock()
+    def _begin(self) -> None:
         self._greeted = False
         self._end_bundle: dict[str, str] | None = None
         self._stopper: threading.Thread | None = None
         self._busy = keep_busy(current_kernel())
-        self._no_bars = NoProgressBars(current_kernel()) if blocking else None
-        self._stacks = _Stacks(cluster)
+        self._stacks = _Stacks(self._cluster)
         table = LiveTable(can_ask=self._stacks.can_ask, asked=self._stacks.asked)
-        self._updates = Updates(cluster, table, self._make_bundle, display_key=self._id, blocking=blocking)
+        self._updates = Updates(self._cluster, table, self._bundle, display_key=self._id, blocking=self._blocking)
         self._widget = self._updates.widget
-        self._widget.fallback = self._make_bundle()
+        self._widget.fallback = self._bundle()
         self._widget.receive(self._on_message)
         display(self._widget, display_id=self._id, metadata=self._metadata)  # type: ignore[no-untyped-call]
-        self._pump = threading.Thread(target=self._run, name=f"tfos-display-{cluster.id}", daemon=True)
-        self._pump.start()
 
-    def close(self) -> None:
-        """Send what is left, replace the dashboard by the whole card, and end the thread."""
-        if not self._closed.acquire(blocking=False):
-            return
-        self._closing.set()
-        try:
-            self._finish_pump()
-        finally:
-            # Also when a second interrupt comes in the middle: a widget must not stay behind in the notebook.
-            self._end_bundle = self._make_bundle()
-            update_display(  # type: ignore[no-untyped-call]
-                self._end_bundle, display_id=self._id, raw=True, metadata=self._metadata
-            )
-            self._updates.send_end(self._end_bundle)
-            _retire(self._widget)
-            if self._no_bars is not None:
-                self._no_bars.close()
-
-    def _finish_pump(self) -> None:
-        if self._pump is not threading.current_thread():
-            self._pump.join(timeout=5.0)
+    def _finish(self) -> None:
         self._updates.send_last()
         self._updates.close()
         self._stacks.close()
         if self._stopper is not None:
             self._stopper.join(timeout=1.0)
 
-    def _make_bundle(self) -> dict[str, str]:
+    def _replace(self, bundle: dict[str, str]) -> None:
+        """Replace the widget by the whole card, and have pages that come later do so."""
+        self._end_bundle = bundle
+        super()._replace(bundle)
+        self._updates.send_end(bundle)
+        _retire(self._widget)
+
+    def _bundle(self) -> dict[str, str]:
         return bundle_of(self._cluster, raises=self._blocking, stacks=self._stacks.answers)
 
     # ---- the thread -------------------------------------------------------------------------------------------------
@@ -155,7 +123,7 @@ class Dashboard(Display):
             if self._busy is not None and period % BUSY_EVERY == 0:
                 self._busy.repeat()
             if period == UNREACHABLE_AFTER and not self._greeted:
-                self._updates.send_history("")
+                self._updates.send_history()
             if not self._blocking and self._updates.shown_state.ended:
                 self.close()
 
@@ -163,19 +131,19 @@ class Dashboard(Display):
 
     def _on_message(self, content: object) -> None:
         match content:
-            case {"kind": "hello", "page": str(page)}:
-                self._greet(page)
+            case {"kind": "hello"}:
+                self._greet()
             case {"kind": "stacks", "node": str(node)}:
                 self._stacks.ask(node)
             case {"kind": "stop"}:
                 self._stop_cluster()
 
-    def _greet(self, page: str) -> None:
+    def _greet(self) -> None:
         self._greeted = True
         if self._end_bundle is not None:
             self._updates.send_end(self._end_bundle)
             return
-        self._updates.send_history(page)
+        self._updates.send_history()
         self._updates.send_picture()
 
     def _stop_cluster(self) -> None:
@@ -406,10 +374,10 @@ class Updates:
             self.widget.send({"kind": "picture", "model": self.widget.model_id, "bundle": bundle})
             return len(bundle["text/html"])
 
-    def send_history(self, page: str) -> None:
-        """Send all remembered log text to a page, or to all pages if ``page`` is empty."""
+    def send_history(self) -> None:
+        """Send all remembered log text."""
         with self._sending:
-            self.widget.send({"kind": "history", "page": page, **self._feed.history()})
+            self.widget.send({"kind": "history", **self._feed.history()})
 
     def send_end(self, bundle: dict[str, str]) -> None:
         """Send the output that replaces the widget; no picture follows it."""

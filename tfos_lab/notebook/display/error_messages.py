@@ -108,9 +108,6 @@ def _listed(names: list[str]) -> str:
 class CellHandler(logging.Handler):
     """Writes the records of the main thread to the cell, and no others."""
 
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record, if it comes from the main thread and no other handler writes it."""
         if threading.current_thread() is threading.main_thread() and not logging.getLogger().handlers:
@@ -120,7 +117,7 @@ class CellHandler(logging.Handler):
 def show_warnings() -> None:
     """Add the handler to our loggers; may be called twice."""
     hide_warnings()
-    logging.getLogger("tfos_lab").addHandler(CellHandler())
+    logging.getLogger("tfos_lab").addHandler(CellHandler(logging.WARNING))
 
 
 def hide_warnings() -> None:

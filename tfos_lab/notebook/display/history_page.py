@@ -21,7 +21,6 @@ from tfos_lab.errors import ConfigError
 from tfos_lab.notebook.display.card import make_bundle
 from tfos_lab.notebook.display.history import style_sheets
 from tfos_lab.notebook.display.kernel import link_to
-from tfos_lab.notebook.display.printed_output import no_link
 from tfos_lab.texts import format_bytes, format_count
 
 _MAX_FILES = 50
@@ -57,14 +56,14 @@ class RunPage:
     def _bundle(self, folder: str | None) -> dict[str, str]:
         run, view = self.run, self.run.view()
         files = run.here("shown").parent if view.shown else None
-        link_of = self._link_to_log if folder else no_link
-        return make_bundle(view, self._read_tail, folder, run.reports, link_of=link_of, files=files)
-
-    def _read_tail(self, node: str, lines: int) -> str:
-        return self.run.logs(node, tail=lines)
-
-    def _link_to_log(self, node: str) -> str | None:
-        return link_to(self.run.log_path(node))
+        return make_bundle(
+            view,
+            lambda node, lines: run.logs(node, tail=lines),
+            folder,
+            run.reports,
+            link_of=lambda node: link_to(run.log_path(node)) if folder else None,
+            files=files,
+        )
 
     def _more_text(self) -> list[str]:
         run = self.run
@@ -103,7 +102,8 @@ class RunPage:
         run = self.run
         defaults = msgspec.to_builtins(ClusterConfig())
         options = [(name, value) for name, value in run.options.items() if value and value != defaults.get(name)]
-        named = [*run.inputs.items(), *options, *(_version(item) for item in run.record.versions.items())]
+        versions = [(f"{name} (version)", one or "not installed") for name, one in run.record.versions.items()]
+        named = [*run.inputs.items(), *options, *versions]
         rows = (h("tr", h("th", name, scope="row"), h("td", str(value))) for name, value in named)
         head = h("thead", h("tr", h("th", "name", scope="col"), h("th", "value", scope="col")))
         caption = h("caption", "Other options have their defaults")
@@ -123,11 +123,6 @@ class RunPage:
     def _file(self, name: str) -> Html:
         link = None if self.run.address else link_to(Path(self._output, name))
         return h("a", name, href=link) if link else h("code", name)
-
-
-def _version(item: tuple[str, str | None]) -> tuple[str, str]:
-    name, version = item
-    return f"{name} (version)", version or "not installed"
 
 
 def _folded(title: str, content: Html) -> Html:

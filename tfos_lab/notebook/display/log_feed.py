@@ -1,18 +1,21 @@
 """Log text for the browser: events go in, bounded batches come out. Pure: no I/O, no clock.
 
 A batch holds what has arrived since the last one, in order, joined into as few chunks as possible: the browser makes
-one text node of each. What is too much is dropped, oldest first, and counted; the files are complete.
+one text node of each, and one element of each piece that has a style. What is too much is dropped, oldest first, and
+counted; the files are complete.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import operator
 from collections import Counter, deque
 from collections.abc import Iterable
 from typing import TypedDict
 
 from tfos_lab.driver.state.events import Event, LogText
-from tfos_lab.notebook.display.log_text import LineBuffer, Run, count_lines, fold_repeats, merge_runs
+from tfos_lab.notebook.display.log_text import LineBuffer, Run, count_lines, fold_repeats, html_text, merge_runs
 
 # The most that one batch holds of one node, and of all; if there is more, the oldest lines are skipped unread. A page
 # keeps no more than 5,000 lines of a node anyway.
@@ -28,10 +31,13 @@ HISTORY_LINES = 4_000
 
 
 class Chunk(TypedDict):
-    """Finished lines of one node, ``lines`` before repeats were folded; ``note`` names what was dropped before them."""
+    """Finished lines of one node, ``lines`` before repeats were folded; ``note`` names what was dropped before them.
+
+    No element of the HTML goes over the end of a line.
+    """
 
     node: str
-    runs: list[Run]
+    html: str
     lines: int
     note: str
 
@@ -41,7 +47,7 @@ class LogBatch(TypedDict):
 
     seq: int
     chunks: list[Chunk]
-    open: dict[str, list[Run]]
+    open: dict[str, str]
 
 
 class LogHistory(LogBatch):
@@ -59,9 +65,9 @@ class LogFeed:
     def __init__(self) -> None:
         self._buffers: dict[tuple[str, str], LineBuffer] = {}
         self._streams: dict[str, dict[str, None]] = {}
-        self._batch: list[Chunk] = []
+        self._batch: list[tuple[str, list[Run]]] = []
         self._touched: dict[str, str] = {}
-        self._open: dict[str, list[Run]] = {}
+        self._open: dict[str, str] = {}
         self._dropped_events = 0
         self._skipped = Counter[str]()
         self._seq = 0
@@ -102,7 +108,7 @@ class LogFeed:
         runs = self._buffers[key].feed(event.text)
         self._touched[event.node] = event.stream
         if runs:
-            self._batch.append({"node": event.node, "runs": runs, "lines": count_lines(runs), "note": ""})
+            self._batch.append((event.node, runs))
 
     def add_dropped(self, count: int) -> None:
         """Add how many events the bus has dropped."""
@@ -128,28 +134,29 @@ class LogFeed:
         }
 
     def _take_chunks(self) -> list[Chunk]:
-        chunks = _join_neighbours(self._batch)
-        if len(chunks) > MAX_CHUNKS:
-            order = {node: place for place, node in enumerate(dict.fromkeys(chunk["node"] for chunk in chunks))}
-            chunks = _join_neighbours(sorted(chunks, key=lambda chunk: order[chunk["node"]]))
-        for chunk in chunks:
-            if dropped := self._skipped.pop(chunk["node"], 0):
-                chunk["note"] = f"{dropped:,} lines dropped here"
+        batch = _join_neighbours(self._batch)
+        if len(batch) > MAX_CHUNKS:
+            order = {node: place for place, node in enumerate(dict.fromkeys(node for node, _ in batch))}
+            batch = _join_neighbours(sorted(batch, key=lambda one: order[one[0]]))
+        self._batch = []
+        chunks = [self._chunk(node, runs) for node, runs in batch]
         if self._dropped_events and chunks:
             lost = f"{self._dropped_events:,} pieces of text dropped here"
             chunks[0]["note"] = "; ".join(note for note in (lost, chunks[0]["note"]) if note)
             self._dropped_events = 0
-        for chunk in chunks:
-            chunk["runs"] = fold_repeats(chunk["runs"])
-        self._batch = []
         return chunks
 
-    def _take_open(self) -> dict[str, list[Run]]:
-        opened = {}
+    def _chunk(self, node: str, runs: list[Run]) -> Chunk:
+        skipped = self._skipped.pop(node, 0)
+        note = f"{skipped:,} lines dropped here" if skipped else ""
+        return {"node": node, "html": html_text(fold_repeats(runs)), "lines": count_lines(runs), "note": note}
+
+    def _take_open(self) -> dict[str, str]:
+        opened: dict[str, str] = {}
         for node, stream in self._touched.items():
-            runs = self._open_line(node, stream)
-            if runs != self._open.get(node, []):
-                opened[node] = self._open[node] = runs
+            html = html_text(self._open_line(node, stream))
+            if html != self._open.get(node, ""):
+                opened[node] = self._open[node] = html
         self._touched.clear()
         return opened
 
@@ -167,21 +174,9 @@ class LogFeed:
             self._forgotten[gone["node"]] += gone["lines"]
 
 
-def _join_neighbours(chunks: Iterable[Chunk]) -> list[Chunk]:
-    joined: list[Chunk] = []
-    parts: list[Run] = []
-    for chunk in chunks:
-        if joined and joined[-1]["node"] == chunk["node"]:
-            parts += chunk["runs"]
-            joined[-1]["lines"] += chunk["lines"]
-            continue
-        if joined:
-            joined[-1]["runs"] = merge_runs(parts)
-        joined.append({**chunk})
-        parts = list(chunk["runs"])
-    if joined:
-        joined[-1]["runs"] = merge_runs(parts)
-    return joined
+def _join_neighbours(batch: Iterable[tuple[str, list[Run]]]) -> list[tuple[str, list[Run]]]:
+    by_node = itertools.groupby(batch, key=operator.itemgetter(0))
+    return [(node, merge_runs(run for _, runs in some for run in runs)) for node, some in by_node]
 
 
 def _end_of_excess(text: str, lines: int, chars: int) -> int:

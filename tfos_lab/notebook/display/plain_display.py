@@ -12,8 +12,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import TextIO
+from collections.abc import Iterator
 
 from IPython.display import display, update_display
 
@@ -32,7 +31,7 @@ _numbers = itertools.count(1)
 
 
 class RedrawnCard(Display):
-    """Shows a cluster by pictures, one in the place of the other, until it is closed.
+    """Shows a cluster by pictures, one in the place of the other, until it is closed; `Dashboard` shows more meanwhile.
 
     Parameters
     ----------
@@ -46,42 +45,60 @@ class RedrawnCard(Display):
         self._cluster = cluster
         self._blocking = blocking
         # By its beginning JupyterLab's panel finds the cell of a run.
-        self._id = f"tfos-{cluster.id}-drawn-{next(_numbers)}"
+        self._id = f"tfos-{cluster.id}-{next(_numbers)}"
+        # A page that was reloaded finds the output by this.
+        self._metadata = {"tfos_lab": {"display": self._id}}
         self._closing = threading.Event()
-        # No picture of the running cluster comes behind that of its end.
-        self._drawing = threading.Lock()
+        self._closed = threading.Lock()
         self._no_bars = NoProgressBars(current_kernel()) if blocking else None
-        display(self._bundle(), raw=True, display_id=self._id)  # type: ignore[no-untyped-call]
-        threading.Thread(target=self._run, name=f"tfos-display-{cluster.id}", daemon=True).start()
+        self._begin()
+        self._thread = threading.Thread(target=self._run, name=f"tfos-display-{cluster.id}", daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
-        """Draw the cluster as it has ended; no other picture follows."""
-        if self._closing.is_set():
+        """End the thread, and draw the cluster as it has ended; nothing else follows."""
+        if not self._closed.acquire(blocking=False):
             return
         self._closing.set()
-        self._draw()
-        if self._no_bars is not None:
-            self._no_bars.close()
+        try:
+            if self._thread is not threading.current_thread():
+                self._thread.join(timeout=5.0)
+            self._finish()
+        finally:
+            # Also when a second interrupt comes in the middle: a widget must not stay behind in the notebook.
+            self._replace(self._bundle())
+            if self._no_bars is not None:
+                self._no_bars.close()
+
+    def _begin(self) -> None:
+        """Show the beginning."""
+        display(self._bundle(), raw=True, display_id=self._id, metadata=self._metadata)  # type: ignore[no-untyped-call]
 
     def _run(self) -> None:
+        """Show what happens, on the thread, until it is to be closed."""
         pace = Pace(PICTURE_EVERY_S)
         while not self._closing.wait(pace.wait_s):
-            pace.draw(lambda: self._draw(goes_on=True))
+            pace.draw(self._draw)
             if not self._blocking and self._cluster.view().state.ended:
                 self.close()
 
-    def _draw(self, *, goes_on: bool = False) -> int:
+    def _finish(self) -> None:
+        """Show what is left, once the thread has ended."""
+
+    def _replace(self, bundle: dict[str, str]) -> None:
+        """Show a picture in the place of what is there."""
+        update_display(bundle, raw=True, display_id=self._id, metadata=self._metadata)  # type: ignore[no-untyped-call]
+
+    def _draw(self) -> int:
         """Draw the cluster as it is now, and return the picture's size; an error is logged and loses this one only."""
-        with self._drawing:
-            if goes_on and self._closing.is_set():
-                return 0
-            try:
-                bundle = self._bundle()
-                update_display(bundle, raw=True, display_id=self._id)  # type: ignore[no-untyped-call]
-            except Exception:
-                logger.exception("cluster %s was not drawn", self._cluster.id)
-                return 0
-            return len(bundle["text/html"])
+        try:
+            bundle = self._bundle()
+            if not self._closing.is_set():
+                self._replace(bundle)
+        except Exception:
+            logger.exception("cluster %s was not drawn", self._cluster.id)
+            return 0
+        return len(bundle["text/html"])
 
     def _bundle(self) -> dict[str, str]:
         return bundle_of(self._cluster, raises=self._blocking, asks=False)
@@ -110,23 +127,10 @@ class TextDisplay(Display):
         The cluster to watch.
     blocking : bool
         Whether the cell waits; if not, only a first line and the summary are written.
-    stream : text file, optional
-        Where to write; by default `sys.stdout`, looked up at each write.
-    clock : callable
-        Returns seconds since any moment; tests have their own.
     """
 
-    def __init__(
-        self,
-        cluster: WatchedCluster,
-        *,
-        blocking: bool = True,
-        stream: TextIO | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, cluster: WatchedCluster, *, blocking: bool = True) -> None:
         self._cluster = cluster
-        self._stream = stream
-        self._clock = clock
         self._out: list[str] = []
         self._nodes: dict[str, _NodeLines] = {}
         self._metrics_due: dict[str, float] = {}
@@ -168,30 +172,29 @@ class TextDisplay(Display):
 
     def _write(self) -> None:
         if self._out:
-            stream = self._stream or sys.stdout
-            stream.write("\n".join(self._out) + "\n")
-            stream.flush()
+            sys.stdout.write("\n".join(self._out) + "\n")
+            sys.stdout.flush()
             self._out.clear()
 
     def _take_in(self, event: Event) -> None:
         match event:
             case LogText(node=node, text=text):
                 lines = self._nodes.setdefault(node, _NodeLines(node))
-                self._out += lines.add(text, self._clock())
-            case MetricsReported(node=node) if self._clock() >= self._metrics_due.get(node, 0.0):
-                self._metrics_due[node] = self._clock() + METRICS_EVERY_S
+                self._out += lines.add(text, time.monotonic())
+            case MetricsReported(node=node) if time.monotonic() >= self._metrics_due.get(node, 0.0):
+                self._metrics_due[node] = time.monotonic() + METRICS_EVERY_S
                 total = f"/{event.total_steps}" if event.total_steps else ""
                 step = f"step {event.step}{total} · " if event.step is not None else ""
                 self._out.append(f"[{node}] {step}{summary.format_metrics(event.metrics)}")
             case StateChanged():
                 self._add_state()
-            case NodeChanged() if self._clock() >= self._state_due:
+            case NodeChanged() if time.monotonic() >= self._state_due:
                 self._add_state()
 
     def _add_state(self) -> None:
-        began_s, view = self._clock(), self._cluster.view()
+        began_s, view = time.monotonic(), self._cluster.view()
         # The view of thousands of nodes takes a while, and each of them changes its state.
-        self._state_due = self._clock() + (self._clock() - began_s) * _REST
+        self._state_due = time.monotonic() + (time.monotonic() - began_s) * _REST
         reason = f": {view.reason}" if view.reason else ""
         text = f"[{view.name}] {view.state}, {summary.headline(view)}{reason}"
         if text != self._last_state:
@@ -200,9 +203,9 @@ class TextDisplay(Display):
 
     def _look(self) -> None:
         """Add why training is slow, what is not a number, and which nodes hang, where that has changed."""
-        if self._clock() < self._look_due:
+        if time.monotonic() < self._look_due:
             return
-        self._look_due = self._clock() + LOOK_EVERY_S
+        self._look_due = time.monotonic() + LOOK_EVERY_S
         view = self._cluster.view()
         progress = summary.progress_text(view)
         # Its figures change all the time.

@@ -8,6 +8,7 @@ never the pages of another run. Where no Jupyter server shows the run, the sente
 from __future__ import annotations
 
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,10 +21,11 @@ if TYPE_CHECKING:
     from tfos_lab.driver.cluster import Cluster
 
 
+@dataclass(frozen=True, repr=False)
 class TensorBoardView:
     """The output of a cell that shows TensorBoard.
 
-    Parameters
+    Attributes
     ----------
     run_id : str
         The id by which the Jupyter server knows the run.
@@ -35,11 +37,10 @@ class TensorBoardView:
         An address for browsers on this machine, where no Jupyter server shows the run.
     """
 
-    def __init__(self, run_id: str, name: str, folder: str, link: str | None = None) -> None:
-        self.run_id = run_id
-        self.name = name
-        self.folder = folder
-        self.link = link
+    run_id: str
+    name: str
+    folder: str
+    link: str | None = None
 
     def __repr__(self) -> str:
         here, elsewhere = self._commands()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
-import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +21,7 @@ from jupyter_server.base.handlers import APIHandler
 from tornado import web
 
 from tfos_lab.core import cluster_records
-from tfos_lab.driver.run_dir import RunDir
+from tfos_lab.driver.run_dir import RunDir, run_bases
 from tfos_lab.driver.runs.read import read_run
 from tfos_lab.driver.runs.run import Run
 from tfos_lab.notebook.server import panel
@@ -62,8 +61,7 @@ class ClustersHandler(APIHandler):
             "now_s": now_s,
             "clusters": [_cluster(one, notebooks.kernel_state(one.run.record.process.kernel_id)) for one in live],
             "runs": [_ended(one, now_s) for one in past],
-            "live_html": str(panel.live_html(live, now_s)),
-            "ended_html": str(panel.ended_html(past, now_s)),
+            "html": str(panel.render_panel(live, past, now_s)),
         }
         self.set_header("Cache-Control", "no-store")
         self.finish(msgspec.json.encode(listed))
@@ -147,13 +145,11 @@ class OpenNotebooks:
         return str(session["kernel"].get("execution_state") or "") if session else ""
 
     def run_folders(self) -> Iterator[Path]:
-        """Return where runs may be: beside the notebooks, and where they go where that is not possible."""
+        """Return where runs may be: beside the notebooks, and where they go where that is not wanted or possible."""
         if self._root is not None:
             yield self._root / _RUNS
             yield from ((self._root / _path_of(session)).parent / _RUNS for session in self._sessions.values())
-        yield Path.home() / ".cache" / "tfos_lab" / _RUNS
-        if folder := os.environ.get("TFOS_LAB_RUNS"):
-            yield Path(folder).absolute()
+        yield from run_bases()
 
 
 def _path_of(session: dict[str, Any]) -> str:

@@ -46,18 +46,13 @@ class Listed:
     has_tensorboard: bool = False
 
 
-def live_html(listed: Sequence[Listed], now_s: float) -> Html:
-    """Return the cards of live clusters."""
-    cards = [_live(one, now_s) for one in listed]
-    return join(None if cards else _nothing(), h("ul", *cards, aria_label="Running clusters"))
-
-
-def ended_html(listed: Sequence[Listed], now_s: float) -> Html:
-    """Return the runs that have ended, each in some lines."""
-    if not listed:
-        return Html()
-    runs = h("ul", *(_ended(one, now_s) for one in listed), aria_label="Ended runs")
-    return h("details", h("summary", f"Ended runs ({len(listed)})"), runs, cls="tfos-lab-ended", open=True)
+def render_panel(live: Sequence[Listed], ended: Sequence[Listed], now_s: float) -> Html:
+    """Return the cards of live clusters, and below them the runs that have ended, each in some lines."""
+    cards = h("ul", *(_live(one, now_s) for one in live), aria_label="Running clusters")
+    runs = h("ul", *(_ended(one, now_s) for one in ended), aria_label="Ended runs")
+    title = h("summary", f"Ended runs ({len(ended)})")
+    past = h("details", title, runs, cls="tfos-lab-ended", open=True) if ended else None
+    return join(None if live else _nothing(), cards, past)
 
 
 def state_line(view: ClusterView) -> str:
