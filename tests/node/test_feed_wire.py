@@ -22,10 +22,9 @@ from tfos_lab.core import messages as m
 from tfos_lab.core.link import knock_of
 from tfos_lab.driver.feed.certificates import make_identities
 from tfos_lab.errors import FeedError, NodeUnreachable
-from tfos_lab.node.feed.inference_task import InferencePlan, inference_task
 from tfos_lab.node.feed.store import FeedStore
 from tfos_lab.node.feed.task import PartitionSender
-from tfos_lab.node.feed.wire import FeedPlan, connect
+from tfos_lab.node.feed.wire import FeedPlan, Inference, connect
 
 ROWS = pa.record_batch({"x": [1, 2, 3]})
 TOKEN = "open sesame"
@@ -92,16 +91,20 @@ class Wire:
     def echo(self, batches, *, far):
         """Infer with a function that returns what it gets; return the results."""
         self.store.handle(m.InferenceOpen(schema=SCHEMA, token="of the inference", tls=self.identities.nodes))
-        plan = InferencePlan(
-            schema=SCHEMA,
-            asked=[0],
-            names=["x"],
-            results=ROWS.schema.serialize().to_pybytes(),
-            token="of the inference",
-            locations={0: [self.far if far else self.near]},
-            tls=self.identities.tasks,
-        )
-        thread, results = in_thread(lambda: list(inference_task(iter(batches), msgspec.msgpack.encode(plan))))
+        connection = connect([self.far if far else self.near], "of the inference", self.identities.tasks)
+        connection.ask(Inference(SCHEMA))
+
+        def send():
+            for batch in batches:
+                connection.wire.send_batch(batch)
+            connection.wire.end()
+
+        def receive():
+            answers = list(iter(connection.wire.receive, None))
+            return [answer for answer in answers if not isinstance(answer, bytes)]  # that rows have been taken
+
+        in_thread(send)
+        thread, results = in_thread(receive)
         answered = 0
         while thread.is_alive():
             select.select([self.store.fileno()], [], [], 0.02)
@@ -116,6 +119,7 @@ class Wire:
                 data = sink.getvalue().to_pybytes()
                 self.store.on_child_message(m.ExchangeTaken(exchange=rows.exchange))
                 self.store.on_child_message(m.ExchangeResults(exchange=rows.exchange, rows=rows.rows, data=data))
+        connection.wire.close()
         return results[0]
 
 
