@@ -201,7 +201,7 @@ def test_results_come_back_while_rows_are_still_sent(wire, far):
 def test_why_a_node_takes_no_more_rows_is_told_although_many_are_on_their_way(wire, far):
     wire.store.handle(msgspec.structs.replace(OPEN, tls=wire.identities.nodes, epochs=2, spool_bytes=1_000_000))
     numbers = pa.record_batch({"x": np.arange(100_000)})
-    with pytest.raises(FeedError, match="do not fit into the node's spool of 0.001 GB"):
+    with pytest.raises(FeedError, match=r"do not fit into the node's spool of 0\.001 GB"):
         wire.send(batches=[numbers] * 200, far=far)
 
 
