@@ -28,12 +28,13 @@ from tfos_lab.driver.history import History
 from tfos_lab.driver.logs.writer import read_log, read_logs
 from tfos_lab.driver.parallel.slots import Slots
 from tfos_lab.driver.parallel.state import Ending, ParallelResults, ParallelState, RunEntry, short
-from tfos_lab.driver.parallel.tries import Feed, RunTry, node_specs_of
+from tfos_lab.driver.parallel.tries import Feed, RunTry
 from tfos_lab.driver.publisher import make_publisher
 from tfos_lab.driver.record.inputs import Plain, plain_inputs
 from tfos_lab.driver.record.recorder import RunRecorder
 from tfos_lab.driver.run_dir import RunDir
 from tfos_lab.driver.runs.keep import keep_newest
+from tfos_lab.driver.start import driver_hosts, node_specs_of
 from tfos_lab.driver.state.events import (
     ClusterView,
     Event,
@@ -44,12 +45,10 @@ from tfos_lab.driver.state.events import (
     StateChanged,
 )
 from tfos_lab.errors import ParallelFailed, ParallelInterrupted, RunFailed, TfosError
-from tfos_lab.launchers.spark import session as spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_LOOPBACK = ("127.0.0.1", "127.0.0.1")
 # Short, so that ■ and the display react quickly.
 _STEP_S = 0.05
 # After ■ nobody wants to wait: runs get no more than this to shut down.
@@ -132,8 +131,7 @@ class ParallelRuns:
         self._args = args
         self._session = session
         self._slots = slots
-        self._hosts = spark_session.driver_hosts(session) if launcher.spans_hosts and session else _LOOPBACK
-        self._stores = stores_of(session)
+        self._hosts, self._stores = driver_hosts(session, launcher), stores_of(session)
         self._leader = chief_of(node_specs_of(config, launcher)).node
         # Where they are written, and who is told.
         self.files = RunDir.make(config.name)

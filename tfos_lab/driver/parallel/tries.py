@@ -9,9 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
 from typing import TYPE_CHECKING
 
-from tfos_lab.core.config import ClusterConfig, assign_roles
-from tfos_lab.core.launchers import LauncherTraits
-from tfos_lab.core.roles import NodeSpec, chief_of
+from tfos_lab.core.roles import chief_of
 from tfos_lab.core.states import NodeState
 from tfos_lab.core.threads import on_a_thread
 from tfos_lab.driver.bus import Subscription
@@ -194,11 +192,6 @@ def _feed(feed: Feed, cluster: Cluster) -> None:
     """Feed the nodes of a run; that they want no more rows, or were stopped, their cluster knows."""
     with contextlib.suppress(ClusterEnded):
         feed(cluster)
-
-
-def node_specs_of(config: ClusterConfig, launcher: LauncherTraits) -> list[NodeSpec]:
-    """Return a run's nodes; inline, there is no more than one."""
-    return assign_roles(ClusterConfig(name=config.name) if launcher.runs_inline else config)
 
 
 def node_of_run(name: str, index: int, nodes: Sequence[NodeView], leader: str) -> NodeView:
