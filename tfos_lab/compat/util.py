@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Literal
 
 from tfos_lab.compat import gpu_info
+from tfos_lab.core.link import address_towards
 
 logger = logging.getLogger(__name__)
 
 _ID_FILE = "executor_id"
 # An address for documentation (RFC 5737): connecting a UDP socket sends nothing, and chooses the interface.
-_ELSEWHERE = ("192.0.2.1", 9)
+_ELSEWHERE = "tcp://192.0.2.1:9"
 _NO_ID = """\
 There is no file executor_id in the working directory of this executor. Please check that
 1. the number of executors matches the number of TensorFlow nodes,
@@ -66,12 +67,10 @@ def _expand_classpath() -> None:
 
 def get_ip_address() -> str:
     """Return an address of this host that others can reach, as far as it knows; sends nothing."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        try:
-            sock.connect(_ELSEWHERE)
-            return str(sock.getsockname()[0])
-        except OSError:  # no route to anywhere
-            return _own_address()
+    try:
+        return address_towards(_ELSEWHERE)
+    except OSError:  # no route to anywhere
+        return _own_address()
 
 
 def _own_address() -> str:

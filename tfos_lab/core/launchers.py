@@ -31,14 +31,12 @@ class LauncherTraits:
     needs_session : bool
         It cannot do without a SparkSession.
     runs_inline : bool
-        The function runs in this process, on the thread that waits for it. Nothing is pickled, no TensorBoard is
-        started, and the cluster can neither be restarted nor answer rows.
+        The function runs in this process, on the thread that waits for it, which is the only node, whatever is asked
+        for. Nothing is pickled, no TensorBoard is started, and the cluster can neither be restarted nor answer rows.
     spans_hosts : bool
         Nodes may be on other hosts: the driver listens on an address that they can reach, and rows are encrypted.
     checks_capacity : bool
         Nodes share this machine, so their number is checked against its cores and memory.
-    max_nodes : int or None
-        The most nodes that it starts, whatever is asked for.
     """
 
     name: str
@@ -49,7 +47,6 @@ class LauncherTraits:
     runs_inline: bool = False
     spans_hosts: bool = False
     checks_capacity: bool = False
-    max_nodes: int | None = None
 
 
 _ON_THIS_MACHINE = LauncherTraits(
@@ -65,7 +62,6 @@ _INLINE = LauncherTraits(
     factory="tfos_lab.launchers.inline:InlineLauncher",
     place="this process",
     runs_inline=True,
-    max_nodes=1,
 )
 _ON_SPARK = LauncherTraits(
     name="spark",

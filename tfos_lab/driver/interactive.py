@@ -174,10 +174,10 @@ class InteractiveCluster(Cluster):
         self.stop()
 
 
-def _compiled(code: str) -> Any:
+def _compiled(code: str) -> CompiledCell:
     filename = f"<cell {abs(hash(code)):x}>"
     linecache.cache[filename] = (len(code), None, code.splitlines(keepends=True), filename)
-    return compile_text(code, filename)
+    return compile_statements(ast.parse(code, filename).body, filename)
 
 
 def _packed(cell: InteractiveCell) -> bytes:
@@ -226,11 +226,6 @@ def compile_statements(
         compile(body, filename, "exec", flags, dont_inherit=True) if first else None,
         compile(ast.Expression(last.value), filename, "eval", flags, dont_inherit=True) if last else None,
     )
-
-
-def compile_text(text: str, filename: str = "<cell>") -> CompiledCell:
-    """Compile a cell's text."""
-    return compile_statements(ast.parse(text, filename).body, filename)
 
 
 class CellResults(Results):

@@ -54,16 +54,13 @@ def make_cluster(
     """
     called_s = time.time()
     session, launcher = choose_launcher(config, spark)
-    if session is not None:
-        use_right_python(session)
-    node_specs = _node_specs(config, launcher)
+    node_specs = node_specs_of(config, launcher)
     if not launcher.runs_inline:
         allow_descriptors(_OWN_DESCRIPTORS + _NODE_DESCRIPTORS * len(node_specs))
     if launcher.checks_capacity:
         require_room(len(node_specs))
     payload = b"" if launcher.runs_inline else pack(map_fun, args, with_modules=True)
-    hosts = spark_session.driver_hosts(session) if launcher.spans_hosts and session else _LOOPBACK
-    stores = stores_of(session)
+    hosts, stores = driver_hosts(session, launcher), stores_of(session)
     config = with_store(config, session)
     # Nodes would find out one by one. A client of Spark Connect may be where a store is not.
     if config.log_dir and not is_local(config.log_dir) and not (session and is_connect(session)):
@@ -94,16 +91,18 @@ def make_cluster(
     return cluster
 
 
-def _node_specs(config: ClusterConfig, launcher: LauncherTraits) -> list[NodeSpec]:
-    """Return the nodes that the launcher takes of those that were asked for."""
-    if launcher.max_nodes is None or (config.cluster_size <= launcher.max_nodes and not launcher.runs_inline):
-        return assign_roles(config)
-    # Too few nodes for the roles that were asked for: a chief and workers.
-    return assign_roles(ClusterConfig(name=config.name, cluster_size=min(config.cluster_size, launcher.max_nodes)))
+def node_specs_of(config: ClusterConfig, launcher: LauncherTraits) -> list[NodeSpec]:
+    """Return the nodes that the launcher takes of those that were asked for; inline, that is a chief."""
+    return assign_roles(ClusterConfig(name=config.name) if launcher.runs_inline else config)
+
+
+def driver_hosts(session: SparkSession | None, launcher: LauncherTraits) -> tuple[str, str]:
+    """Return the address that this process listens on for its nodes, and the one that they connect to."""
+    return spark_session.driver_hosts(session) if launcher.spans_hosts and session else _LOOPBACK
 
 
 def choose_launcher(config: ClusterConfig, spark: SparkSession | None) -> tuple[SparkSession | None, LauncherTraits]:
-    """Return the session to use, if any, and the launcher.
+    """Return the session to use, if any, and the launcher; Spark will run the session's tasks with the right Python.
 
     Raises
     ------
@@ -128,6 +127,8 @@ def choose_launcher(config: ClusterConfig, spark: SparkSession | None) -> tuple[
     if launcher.checks_capacity and importlib.util.find_spec("tensorflow") is None:
         advice = "pip install 'tfos_lab[tensorflow]', or make a session of a cluster, whose executors have it"
         raise ConfigError([f"nodes of this machine need TensorFlow, which is not installed: {advice}"])
+    if session is not None:
+        use_right_python(session)
     return session, launcher
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from tfos_lab.core.launchers import LauncherTraits
 from tfos_lab.core.messages import LaunchSpec
 from tfos_lab.core.node_addresses import node_addresses
 from tfos_lab.core.roles import NodeSpec
@@ -76,12 +74,9 @@ class Launcher(ABC):
         return ""
 
 
-def launcher_factory(traits: LauncherTraits, *, driver_ps: bool = False) -> Callable[[Head], Launcher]:
-    """Return the class of a launcher; its module is imported now."""
-    factory = _WITH_DRIVER_PS if driver_ps and traits.spans_hosts else traits.factory
-    return cast("Callable[[Head], Launcher]", pkgutil.resolve_name(factory))
-
-
 def make_launcher(head: Head) -> Launcher:
-    """Make the launcher of a head's nodes."""
-    return launcher_factory(head.cluster.launcher, driver_ps=head.cluster.config.driver_ps)(head)
+    """Make the launcher of a head's nodes; its module is imported now."""
+    traits = head.cluster.launcher
+    factory = _WITH_DRIVER_PS if head.cluster.config.driver_ps and traits.spans_hosts else traits.factory
+    launcher: Launcher = pkgutil.resolve_name(factory)(head)
+    return launcher

@@ -14,16 +14,18 @@ from pyspark.ml.util import MLReadable, MLReader, MLWritable, MLWriter
 from tfos_lab.errors import ConfigError
 from tfos_lab.ml.declared import COLUMNS, TRAINING
 from tfos_lab.ml.model import TFModel
-from tfos_lab.ml.params import TrainingStage, declares
+from tfos_lab.ml.params import Stage, declares
 
 if TYPE_CHECKING:
     import keras
     from pyspark.ml.param import Param
     from pyspark.sql import DataFrame
 
+    from tfos_lab.ml.keras_training import ModelFile
+
 
 @declares(*COLUMNS, *TRAINING)
-class TFEstimator(TrainingStage, Estimator["TFModel"], MLWritable, MLReadable["TFEstimator"]):
+class TFEstimator(Stage, Estimator["TFModel"], MLWritable, MLReadable["TFEstimator"]):
     """Trains on a cluster that is fed with a DataFrame's rows; `fit` returns a `TFModel`.
 
     There are two ways to say what is trained. With ``train_fn(args, ctx)``, a function of your own runs on each node,
@@ -63,6 +65,11 @@ class TFEstimator(TrainingStage, Estimator["TFModel"], MLWritable, MLReadable["T
     >>> model = Pipeline(stages=[assembler, estimator]).fit(train_df)  # doctest: +SKIP
     >>> model.transform(test_df).select("prediction")  # doctest: +SKIP
     """
+
+    train_fn: Callable[..., Any] | None
+    model: keras.Model | ModelFile | Callable[..., Any] | None
+    # Whether this is one of several fits, whose models must not take one another's place.
+    is_one_of_several = False
 
     def __init__(
         self,

@@ -5,20 +5,23 @@ Programs of users import this module on executors, too: what scores is in `tfos_
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.ml.base import Model
 from pyspark.ml.util import MLReadable, MLReader, MLWritable, MLWriter
 
 from tfos_lab.ml.declared import COLUMNS, SCORING
-from tfos_lab.ml.params import ScoringStage, declares
+from tfos_lab.ml.params import Stage, declares
 
 if TYPE_CHECKING:
+    import pandas as pd
     from pyspark.sql import DataFrame
 
 
 @declares(*COLUMNS, *SCORING)
-class TFModel(ScoringStage, Model, MLWritable, MLReadable["TFModel"]):
+class TFModel(Stage, Model, MLWritable, MLReadable["TFModel"]):
     """Scores a DataFrame in parallel with a Keras model or a SavedModel; `TFEstimator.fit` makes one.
 
     `transform` returns all columns, and one for each output that is wanted. Outputs of floating-point numbers become
@@ -55,6 +58,13 @@ class TFModel(ScoringStage, Model, MLWritable, MLReadable["TFModel"]):
     >>> model.transform(test_df).select("prediction")  # doctest: +SKIP
     >>> model.write().overwrite().save("hdfs:///models/digits")  # doctest: +SKIP
     """
+
+    history: dict[str, list[float]] | None = None
+    metrics: pd.DataFrame | None = None
+    results: Mapping[str, Any] | None = None
+    run_dir: Path | None = None
+    # Whether the model was trained by this process, so that the code in it is the user's own.
+    is_trusted = False
 
     def __init__(self, **params: Any) -> None:
         super().__init__(**params)

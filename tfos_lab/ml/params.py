@@ -10,22 +10,15 @@ import difflib
 import functools
 import inspect
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from pyspark.ml.param import Param, Params
 
 from tfos_lab.errors import ConfigError, ParamError
 from tfos_lab.ml.param_values import Convert
-
-if TYPE_CHECKING:
-    import keras
-    import pandas as pd
-
-    from tfos_lab.ml.keras_training import ModelFile
 
 AnyStage = TypeVar("AnyStage", bound="type[Stage]")
 
@@ -89,6 +82,10 @@ class Stage(Params):
 
     declared: ClassVar[dict[str, Declaration]] = {}
 
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any: ...
+
     def __init__(self, **params: Any) -> None:
         super().__init__()
         defaults = {each.name: each.default for each in self.declared.values() if each.default is not UNSET}
@@ -147,50 +144,6 @@ class Stage(Params):
     def all_values(self) -> dict[str, Any]:
         """Return the values of all params by name, None for those that have neither a value nor a default."""
         return {name: self.value_of(name) for name in self.declared}
-
-
-class TrainingStage(Stage):
-    """Something that is trained, and how.
-
-    Attributes
-    ----------
-    train_fn : callable or None
-        ``train_fn(args, ctx)``, run on each node.
-    model : keras.Model, ModelFile, callable or None
-        What is trained where there is no ``train_fn``.
-    is_one_of_several : bool
-        Whether this is one of several fits, whose models must not take one another's place.
-    """
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any: ...
-
-    train_fn: Callable[..., Any] | None = None
-    model: keras.Model | ModelFile | Callable[..., Any] | None = None
-    is_one_of_several = False
-
-
-class ScoringStage(Stage):
-    """A model, and how it scores.
-
-    Attributes
-    ----------
-    history, metrics, results, run_dir
-        What is known of the training; see `TFModel`.
-    is_trusted : bool
-        Whether the model was trained by this process, so that the code in it is the user's own.
-    """
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any: ...
-
-    history: dict[str, list[float]] | None = None
-    metrics: pd.DataFrame | None = None
-    results: Mapping[str, Any] | None = None
-    run_dir: Path | None = None
-    is_trusted = False
 
 
 def declares(*declarations: Declaration) -> Callable[[AnyStage], AnyStage]:

@@ -7,57 +7,16 @@ this machine, `cluster` those of a session and its executors.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from tfos_lab.driver.doctor.checks import (
-    Finding,
-    check_fork_servers,
-    check_gpus,
-    check_java,
-    check_keras,
-    check_lab_extension,
-    check_ports,
-    check_proxies,
-    check_pyspark,
-    check_python,
-    check_runs,
-    check_scratch,
-    check_server_extension,
-    check_shared_memory,
-    check_spark_python,
-    check_tensorflow,
-    check_versions,
-)
+from tfos_lab.driver.doctor.checks import Finding, machine_checks
 from tfos_lab.driver.doctor.cluster import check_session
 from tfos_lab.launchers.spark import session as spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-def _machine_checks(*, nodes_run_here: bool) -> Sequence[Callable[[], Finding]]:
-    """Return the checks of this machine, in the order in which problems are best fixed."""
-    return (
-        check_python,
-        lambda: check_java(os.environ),
-        check_pyspark,
-        lambda: check_spark_python(os.environ),
-        lambda: check_tensorflow(needed=nodes_run_here),
-        lambda: check_keras(needed=nodes_run_here),
-        check_versions,
-        check_gpus,
-        check_scratch,
-        check_shared_memory,
-        check_runs,
-        lambda: check_proxies(os.environ),
-        check_ports,
-        check_lab_extension,
-        check_server_extension,
-        check_fork_servers,
-    )
 
 
 def examine(spark: SparkSession | None = None) -> list[Finding]:
@@ -84,7 +43,7 @@ def examine_machine() -> list[Finding]:
 
 def _examine(meanwhile: Callable[[], list[Finding]], *, nodes_run_here: bool) -> list[Finding]:
     """Run the checks of this machine on threads, and others on this one; returns the findings of both."""
-    checks = _machine_checks(nodes_run_here=nodes_run_here)
+    checks = machine_checks(nodes_run_here=nodes_run_here)
     with ThreadPoolExecutor(len(checks), thread_name_prefix="tfos-doctor") as pool:
         findings = pool.map(lambda check: check(), checks)
         others = meanwhile()

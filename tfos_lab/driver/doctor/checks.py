@@ -9,6 +9,7 @@ import contextlib
 import importlib.util
 import ipaddress
 import json
+import os
 import re
 import shutil
 import socket
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -435,3 +436,28 @@ def _read(path: Path) -> dict[str, object]:
         value = json.loads(path.read_text("utf-8"))
         return value if isinstance(value, dict) else {}
     return {}
+
+
+# ---- all of them -----------------------------------------------------------------------------------------------------
+
+
+def machine_checks(*, nodes_run_here: bool) -> Sequence[Callable[[], Finding]]:
+    """Return the checks of this machine, in the order in which problems are best fixed."""
+    return (
+        check_python,
+        lambda: check_java(os.environ),
+        check_pyspark,
+        lambda: check_spark_python(os.environ),
+        lambda: check_tensorflow(needed=nodes_run_here),
+        lambda: check_keras(needed=nodes_run_here),
+        check_versions,
+        check_gpus,
+        check_scratch,
+        check_shared_memory,
+        check_runs,
+        lambda: check_proxies(os.environ),
+        check_ports,
+        check_lab_extension,
+        check_server_extension,
+        check_fork_servers,
+    )

@@ -27,13 +27,14 @@ from tfos_lab.driver.cluster import Cluster
 from tfos_lab.driver.history import History
 from tfos_lab.driver.logs.writer import read_log, read_logs
 from tfos_lab.driver.parallel.slots import Slots
-from tfos_lab.driver.parallel.state import ParallelResults, ParallelState, RunEntry, short
-from tfos_lab.driver.parallel.tries import Ended, Ending, Fatal, Feed, Returned, RunTry, node_specs_of
+from tfos_lab.driver.parallel.state import Ending, ParallelResults, ParallelState, RunEntry, short
+from tfos_lab.driver.parallel.tries import Feed, RunTry
 from tfos_lab.driver.publisher import make_publisher
 from tfos_lab.driver.record.inputs import Plain, plain_inputs
 from tfos_lab.driver.record.recorder import RunRecorder
 from tfos_lab.driver.run_dir import RunDir
 from tfos_lab.driver.runs.keep import keep_newest
+from tfos_lab.driver.start import driver_hosts, node_specs_of
 from tfos_lab.driver.state.events import (
     ClusterView,
     Event,
@@ -44,12 +45,10 @@ from tfos_lab.driver.state.events import (
     StateChanged,
 )
 from tfos_lab.errors import ParallelFailed, ParallelInterrupted, RunFailed, TfosError
-from tfos_lab.launchers.spark import session as spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_LOOPBACK = ("127.0.0.1", "127.0.0.1")
 # Short, so that ■ and the display react quickly.
 _STEP_S = 0.05
 # After ■ nobody wants to wait: runs get no more than this to shut down.
@@ -100,8 +99,6 @@ class ParallelRuns:
         What one of them is called.
     state : ParallelState
         Which of them wait, go on and have ended.
-    parts : dict of int to RunDir
-        The folder of each run's last try.
     lock : threading.RLock
         Held while the state changes.
     """
@@ -134,13 +131,11 @@ class ParallelRuns:
         self._args = args
         self._session = session
         self._slots = slots
-        self._hosts = spark_session.driver_hosts(session) if launcher.spans_hosts and session else _LOOPBACK
-        self._stores = stores_of(session)
+        self._hosts, self._stores = driver_hosts(session, launcher), stores_of(session)
         self._leader = chief_of(node_specs_of(config, launcher)).node
         # Where they are written, and who is told.
         self.files = RunDir.make(config.name)
         self.id = self.files.id
-        self.parts: dict[int, RunDir] = {}
         self._called_s = time.time()
         self._ended_s: float | None = None
         self._told_s = 0.0
@@ -150,11 +145,9 @@ class ParallelRuns:
             self.files, lambda: str(self.files.events), lambda: self.ended, tensorboard=config.tensorboard
         )
         self._recorder = RunRecorder(self, lambda: keep_newest(self.files, config))
-        # What goes on now; of tries that have ended, the nodes as they were seen last.
+        # What goes on now.
         self.lock = threading.RLock()
         self._changed = threading.Condition(self.lock)
-        self._tries: dict[int, RunTry] = {}
-        self._nodes: dict[int, NodeView] = {}
         self._threads: set[threading.Thread] = set()
         self._moved: Future[None] | None = None
         self._fatal: TfosError | None = None
@@ -165,11 +158,11 @@ class ParallelRuns:
 
     # ---- what a search does otherwise; all but the first two are called with the lock held ---------------------------
 
-    def call_of(self, index: int) -> tuple[Callable[..., Any], Any]:
+    def call_of(self, entry: RunEntry) -> tuple[Callable[..., Any], Any]:
         """Return the function, and what it gets, in a run that begins."""
-        return self.map_fun, self._args[index]
+        return self.map_fun, self._args[entry.index]
 
-    def config_of(self, index: int) -> ClusterConfig:  # noqa: ARG002 - a hook
+    def config_of(self, entry: RunEntry) -> ClusterConfig:  # noqa: ARG002 - a hook
         """Return what the cluster of a run that begins is asked for."""
         return self.config
 
@@ -184,12 +177,9 @@ class ParallelRuns:
         """Return whether a run is to be cut, as a node has reported; ``order`` is 0 for the one that leads."""
         return False
 
-    def _has_returned(self, entry: RunEntry, value: Any) -> TfosError | None:  # noqa: ARG002 - a hook
-        """Return why no run can succeed, if the value that one has returned proves it."""
+    def _has_ended(self, entry: RunEntry) -> TfosError | None:  # noqa: ARG002 - a hook
+        """A run has ended for good; return why no run can succeed, if what it has returned proves that."""
         return None
-
-    def _has_ended(self, entry: RunEntry) -> None:
-        """A run has ended for good."""
 
     def _all_have_ended(self) -> None:
         """No run begins or goes on any more."""
@@ -275,7 +265,7 @@ class ParallelRuns:
         """Stop all runs that go on, and begin no others; may be called twice, and from any thread."""
         with self.lock:
             self.state.stop()
-            tries = list(self._tries.values())
+            tries = list(self.state.going.values())
         self._tell()
         wait([on_a_thread(functools.partial(one.stop, grace), name=f"tfos-stop-{self.id}") for one in tries])
 
@@ -310,18 +300,18 @@ class ParallelRuns:
 
     def _free_slots(self) -> int:
         state = self.state
-        if not state.waiting or time.monotonic() < self._not_before_s:
-            return 0
         with self.lock:
-            tries = list(self._tries.values())
-            launching = sum(state.entries[one.index].slots for one in tries if not one.has_slots)
-            taken, wanted = state.taken, state.next_slots
+            first, tries = state.next, list(state.going.values())
+        if first is None or time.monotonic() < self._not_before_s:
+            return 0
+        taken = sum(one.entry.slots for one in tries)
+        launching = sum(one.entry.slots for one in tries if not one.has_slots)
         # The first one has the executors looked at, for all.
         self._proven = self._proven or any(one.has_slots for one in tries)
         if not self._proven and tries:
             return 0
         try:
-            return self._slots.free(taken, launching, wanted)
+            return self._slots.free(taken, launching, first.slots)
         except Exception as error:  # noqa: BLE001 - the session has gone, or its JVM: py4j raises many kinds
             with self.lock:
                 state.fail_waiting(f"Spark does not answer any more: {type(error).__name__}: {error}")
@@ -331,50 +321,47 @@ class ParallelRuns:
     def _begin_next(self, free: int) -> RunEntry | None:
         """Begin the next run if so many slots are enough for it, and return it."""
         with self.lock:
-            index = self._choose(free)
-            if index is None:
+            if not self._fits(free):
                 return None  # it needs more, or all were stopped meanwhile
-            self.state.begin(time.time())
-            one = self._begin(self.state.entries[index])
+            entry = self.state.begin(time.time())
+            name = f"{entry.index}.{entry.tries}" if entry.tries > 1 else str(entry.index)
+            entry.part = self.files.make_part(name)
+            one = self.state.going[entry.index] = RunTry(self, entry)
         self._tell(at_once=False)
         if self.launcher.runs_inline:
             self._execute(one)
         else:
-            name = f"tfos-run-{self.id}.{index}"
+            name = f"tfos-run-{self.id}.{entry.index}"
             thread = threading.Thread(target=self._execute, args=(one,), name=name, daemon=True)
             self._threads.add(thread)
             thread.start()
-        return self.state.entries[index]
+        return entry
 
-    def _choose(self, free: int) -> int | None:
+    def _fits(self, free: int) -> bool:
+        """Whether so many slots are enough for the next run, which begins then."""
+        entry = self.state.next
         try:
-            index = self.state.next_in(free, self._size_of)
-            if index is not None:
-                self._begins(self.state.entries[index])
-            return index
+            if entry is None or self._size_of(entry) > free:
+                return False
+            self._begins(entry)
         except TfosError as error:
             self._refute(error)
-            return None
+            return False
+        return True
 
-    def _begin(self, entry: RunEntry) -> RunTry:
-        index = entry.index
-        part = self.files.make_part(f"{index}.{entry.tries}" if entry.tries > 1 else str(index))
-        self.parts[index] = part
-        one = self._tries[index] = RunTry(self, index, lambda: self._make_cluster(index, part))
-        return one
-
-    def _make_cluster(self, index: int, part: RunDir) -> Cluster:
-        """Return the cluster of a run's next try, which is not launched yet."""
-        config = self.config_of(index)
+    def make_cluster(self, entry: RunEntry) -> Cluster:
+        """Return the cluster of a run's try that begins, which is not launched yet."""
+        config = self.config_of(entry)
         if config.gpus is None:
             config = dataclasses.replace(config, gpus=ALL)  # else the first run would take all
-        map_fun, args = self.call_of(index)
+        map_fun, args = self.call_of(entry)
+        assert entry.part is not None
         return Cluster(
             config,
             (map_fun, args),
             launcher=self.launcher,
             node_specs=node_specs_of(config, self.launcher),
-            files=part,
+            files=entry.part,
             payload=b"" if self.launcher.runs_inline else pack(map_fun, args, with_modules=True),
             spark=self._session,
             hosts=self._hosts,
@@ -385,51 +372,39 @@ class ParallelRuns:
 
     # ---- end --------------------------------------------------------------------------------------------------------
 
-    def is_cut(self, index: int, order: int, report: MetricsReported) -> bool:
+    def is_cut(self, entry: RunEntry, order: int, report: MetricsReported) -> bool:
         """Return whether a run is to be cut, as a node has reported; ``order`` is 0 for the one that leads."""
         with self.lock:
-            return self._judge(self.state.entries[index], order, report) and not self.state.stopping
+            return self._judge(entry, order, report) and not self.state.stopping
 
     def _execute(self, one: RunTry) -> None:
-        ending: Ending = Ended.STOPPED
+        ending = Ending(NodeState.STOPPED)
         try:
             ending = one.execute()
         finally:
-            self._record(one.index, ending)
+            self._record(one, ending, time.time())
             self._threads.discard(threading.current_thread())
 
-    def _record(self, index: int, ending: Ending) -> None:
+    def _record(self, one: RunTry, ending: Ending, now_s: float) -> None:
+        entry = one.entry
         with self._changed:
-            self._nodes[index] = self._tries.pop(index).node()
-            self._take(index, ending, time.time())
-            entry = self.state.entries[index]
+            entry.node = one.node()
+            if (error := ending.fatal) is not None and self._proven and self._one_has_run:
+                # Others have run: it has met this one only.
+                failure = RunFailed(run=-1, kind="lost", error=type(error).__name__, message=str(error))
+                ending = Ending.of(failure)
+            if ending.failure is not None:
+                self._complete(ending.failure, entry, now_s)
+            if ending.state is NodeState.WAITING:
+                self._not_before_s = time.monotonic() + _NO_SLOT_S
+            elif ending.state is not NodeState.STOPPED:
+                self._proven = self._one_has_run = True
+            self.state.end(entry, ending, now_s)
+            self._refute(ending.fatal)
             if entry.state.ended:
-                self._has_ended(entry)
+                self._refute(self._has_ended(entry))
             self._changed.notify_all()
         self._tell(at_once=False)
-
-    def _take(self, index: int, ending: Ending, now_s: float) -> None:
-        if isinstance(ending, Returned | RunFailed) or ending is Ended.CUT:
-            self._proven = self._one_has_run = True
-        match ending:
-            case Returned(value=value):
-                self.state.returned(index, value, now_s)
-                self._refute(self._has_returned(self.state.entries[index], value))
-            case RunFailed():
-                self.state.failed(index, self._complete(index, ending, now_s), now_s)
-            case Ended.NO_SLOT:
-                self._not_before_s = time.monotonic() + _NO_SLOT_S
-                self.state.put_back(index)
-            case Ended.STOPPED:
-                self.state.stopped(index, now_s)
-            case Ended.CUT:
-                self.state.cut(index, now_s)
-            case Fatal(error=error) if not (self._proven and self._one_has_run):
-                self.state.stopped(index, now_s)
-                self._refute(error)
-            case Fatal(error=error):
-                failure = RunFailed(run=index, kind="lost", error=type(error).__name__, message=str(error))
-                self.state.failed(index, self._complete(index, failure, now_s), now_s)
 
     def _refute(self, error: TfosError | None) -> None:
         """Let no run begin any more, if there is a proof that none can succeed."""
@@ -437,11 +412,9 @@ class ParallelRuns:
             self._fatal = self._fatal or error
             self.state.stop()
 
-    def _complete(self, index: int, failure: RunFailed, now_s: float) -> RunFailed:
-        entry = self.state.entries[index]
-        failure.run, failure.argument, failure.tries, failure.noun = index, entry.args, entry.tries, self.noun
+    def _complete(self, failure: RunFailed, entry: RunEntry, now_s: float) -> None:
+        failure.run, failure.argument, failure.tries, failure.noun = entry.index, entry.args, entry.tries, self.noun
         failure.seconds = entry.seconds(now_s) or 0.0
-        return failure
 
     # ---- for displays and records -----------------------------------------------------------------------------------
 
@@ -459,7 +432,7 @@ class ParallelRuns:
     def results(self) -> Any:
         """What the runs have returned so far: `ParallelResults`, or what a search has found."""
         with self.lock:
-            return ParallelResults([dataclasses.replace(entry) for entry in self.state.entries])
+            return ParallelResults([dataclasses.replace(entry, node=None) for entry in self.state.entries])
 
     def failure(self) -> TfosError:
         """Return the error that tells the failures."""
@@ -499,16 +472,16 @@ class ParallelRuns:
 
     def _notes(self) -> tuple[str, ...]:
         notes = self.history.notes
-        if self._slots.is_waiting and self.state.waiting and not self.ended:
+        if self._slots.is_waiting and self.state.next is not None and not self.ended:
             total = f"of {self._slots.total} " if self._slots.total else ""
             notes = (*notes, f"Waiting for a free task slot {total}in Spark.")
         return tuple(notes)
 
     def _node(self, entry: RunEntry, now_s: float) -> NodeView:
-        going = self._tries.get(entry.index)
-        node = going.node() if going is not None else self._nodes.get(entry.index)
+        going = self.state.going.get(entry.index)
+        node = going.node() if going is not None else entry.node
         node = node or NodeView(self.name_of(entry.index), "run", entry.index, is_chief=False)
-        part = self.parts.get(entry.index)
+        part = entry.part
         seconds = entry.seconds(now_s)
         # Whole seconds while it runs: the page gets what has changed.
         shown = seconds if seconds is None or entry.ended_s is not None else float(int(seconds))
@@ -546,7 +519,7 @@ class ParallelRuns:
 
     def files_of(self, index: int) -> RunDir:
         """Return the folder of a run's last try."""
-        return self.parts.get(index, self.files)
+        return self.state.entries[index].part or self.files
 
     def reports_after(self, count: int = 0) -> tuple[list[MetricsReported], int]:
         """Return the metrics reported after the first ``count`` ones, and how many there have been in all."""

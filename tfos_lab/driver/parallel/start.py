@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Unpack
 from tfos_lab.core.config import NodeOptions, make_config
 from tfos_lab.core.options import given_options, whole
 from tfos_lab.core.payload import LIMIT_BYTES, pack
-from tfos_lab.data.spark_python import use_right_python
 from tfos_lab.driver.parallel.runs import ParallelRuns
 from tfos_lab.driver.parallel.slots import Slots, slots_for
 from tfos_lab.driver.parallel.tries import Feed
@@ -49,8 +48,6 @@ def make_runs(
     args = _checked_list(args_list)
     config = make_config(name=name, **given_options(NodeOptions, "parallel", options))
     session, launcher = choose_launcher(config, spark)
-    if session is not None:
-        use_right_python(session)
     config = with_store(config, session)
     if not launcher.runs_inline:
         # Each run is packed when it begins; what cannot be packed is refused now.

@@ -5,15 +5,19 @@ from __future__ import annotations
 import itertools
 import reprlib
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
 from tfos_lab.core.states import NodeState
-from tfos_lab.errors import RunFailed
+from tfos_lab.errors import RunFailed, TfosError
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from tfos_lab.driver.parallel.tries import RunTry
+    from tfos_lab.driver.run_dir import RunDir
+    from tfos_lab.driver.state.events import NodeView
 
 # A value, and all of them, as `repr` shows them; an argument as tables do.
 _WIDTH = 120
@@ -43,6 +47,10 @@ class RunEntry:
         When the last try began and ended, in seconds since the epoch.
     slots : int
         How many slots it takes.
+    part : RunDir or None
+        The folder of its last try.
+    node : NodeView or None
+        Its nodes as they were seen last, as one, once that try has ended.
     """
 
     index: int
@@ -54,10 +62,30 @@ class RunEntry:
     began_s: float | None = None
     ended_s: float | None = None
     slots: int = 1
+    part: RunDir | None = None
+    node: NodeView | None = None
 
     def seconds(self, now_s: float) -> float | None:
         """Return how long the last try has taken so far, or took."""
         return None if self.began_s is None else (self.ended_s or now_s) - self.began_s
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a try has ended; `NodeState.WAITING` means that no slot, or no GPU, was free after all: it does not count.
+
+    ``fatal`` is an error that would meet every other run as well.
+    """
+
+    state: NodeState
+    value: Any = None
+    failure: RunFailed | None = None
+    fatal: TfosError | None = None
+
+    @classmethod
+    def of(cls, failure: RunFailed) -> Ending:
+        """Return that of a try that has failed."""
+        return cls(_state_after(failure), failure=failure)
 
 
 class ParallelState:
@@ -74,115 +102,81 @@ class ParallelState:
     ----------
     entries : list of RunEntry
         The runs, in order.
+    going : dict of int to RunTry
+        The tries that go on, by the places of their runs.
     stopping : bool
         Whether no run begins any more.
     """
 
     def __init__(self, args: Sequence[str], retries: int = 0) -> None:
         self.entries = [RunEntry(index, text) for index, text in enumerate(args)]
+        self.going: dict[int, RunTry] = {}
         self.stopping = False
         self._retries = retries
-        self._waiting = deque(range(len(args)))
-        self._going: set[int] = set()
+        self._waiting = deque(self.entries)
 
     @property
-    def waiting(self) -> int:
-        """How many runs wait for a slot, those that are to be tried again included."""
-        return len(self._waiting)
+    def next(self) -> RunEntry | None:
+        """The run that is the next to begin, if one waits: they begin in order."""
+        return self._waiting[0] if self._waiting else None
 
     @property
     def over(self) -> bool:
         """Whether all runs have ended."""
-        return not self._waiting and not self._going
+        return not self._waiting and not self.going
 
     def count(self, *states: NodeState) -> int:
         """Return how many runs are in one of the states."""
         return sum(entry.state in states for entry in self.entries)
 
-    @property
-    def taken(self) -> int:
-        """How many slots the runs that go on take."""
-        return sum(self.entries[index].slots for index in self._going)
-
-    @property
-    def next_slots(self) -> int:
-        """How many slots the first run that waits takes."""
-        return self.entries[self._waiting[0]].slots if self._waiting else 0
-
-    def next_in(self, free: int, size: Callable[[RunEntry], int]) -> int | None:
-        """Return the run that is the next to begin, if so many free slots are enough for it: runs begin in order."""
-        first = self.entries[self._waiting[0]] if self._waiting else None
-        return first.index if first is not None and size(first) <= free else None
-
-    def begin(self, now_s: float) -> None:
-        """Begin the next try of the first run that waits."""
-        entry = self.entries[self._waiting.popleft()]
+    def begin(self, now_s: float) -> RunEntry:
+        """Begin the next try of the first run that waits, and return that run."""
+        entry = self._waiting.popleft()
         entry.tries += 1
         entry.began_s, entry.ended_s = now_s, None
-        self._going.add(entry.index)
-
-    def put_back(self, index: int) -> None:
-        """No slot was free for a run after all: its try does not count, and it is the next one to begin."""
-        self._going.discard(index)
-        entry = self.entries[index]
-        entry.tries -= 1
-        entry.began_s = None
-        if self.stopping:
-            entry.state = NodeState.STOPPED
-        else:
-            entry.state = NodeState.WAITING
-            self._waiting.appendleft(index)
-
-    def returned(self, index: int, value: Any, now_s: float) -> None:
-        """A run has returned."""
-        entry = self._end(index, NodeState.DONE, now_s)
-        entry.value, entry.failure = value, None
-
-    def failed(self, index: int, failure: RunFailed, now_s: float) -> None:
-        """A try has failed; another one follows after those that wait already, unless there have been enough."""
-        entry = self._end(index, NodeState.LOST if failure.kind == "lost" else NodeState.FAILED, now_s)
-        entry.failure = failure
-        if entry.tries <= self._retries and not self.stopping:
-            entry.state = NodeState.WAITING
-            self._waiting.append(index)
-
-    def stopped(self, index: int, now_s: float) -> None:
-        """A run was stopped."""
-        self._end(index, NodeState.STOPPED, now_s)
-
-    def cut(self, index: int, now_s: float) -> None:
-        """A run was stopped early, as others do better."""
-        self._end(index, NodeState.STOPPED_EARLY, now_s).failure = None
-
-    def _end(self, index: int, state: NodeState, now_s: float) -> RunEntry:
-        self._going.discard(index)
-        entry = self.entries[index]
-        entry.state, entry.ended_s = state, now_s
         return entry
+
+    def end(self, entry: RunEntry, ending: Ending, now_s: float) -> None:
+        """Record how a try has ended.
+
+        If it has failed, another one follows after those that wait already, unless there have been enough; if it found
+        no slot, it is the next one to begin.
+        """
+        del self.going[entry.index]
+        if ending.state is NodeState.WAITING:
+            entry.tries -= 1
+            entry.began_s = None
+            entry.state = NodeState.STOPPED if self.stopping else NodeState.WAITING
+            if not self.stopping:
+                self._waiting.appendleft(entry)
+            return
+        entry.state, entry.ended_s = ending.state, now_s
+        if ending.state is NodeState.STOPPED:
+            return  # why an earlier try has failed stays
+        entry.value, entry.failure = ending.value, ending.failure
+        if ending.failure is not None and entry.tries <= self._retries and not self.stopping:
+            entry.state = NodeState.WAITING
+            self._waiting.append(entry)
 
     def stop(self) -> None:
         """Let no run begin any more; those that go on are the caller's to stop."""
         self.stopping = True
-        while self._waiting:
-            entry = self.entries[self._waiting.popleft()]
-            entry.state = _final_state(entry)
+        for entry in self._waiting:  # those that have been tried come to what their last try came to
+            entry.state = NodeState.STOPPED if entry.failure is None else _state_after(entry.failure)
+        self._waiting.clear()
 
     def fail_waiting(self, message: str) -> None:
         """No run can begin any more, for one reason: those that wait are lost."""
-        for index in self._waiting:
-            entry = self.entries[index]
+        for entry in self._waiting:
             entry.state = NodeState.LOST
             entry.failure = entry.failure or RunFailed(
-                run=index, argument=entry.args, kind="lost", message=message, tries=entry.tries
+                run=entry.index, argument=entry.args, kind="lost", message=message, tries=entry.tries
             )
         self._waiting.clear()
 
 
-def _final_state(entry: RunEntry) -> NodeState:
-    """Return the state of a run that waits when all are stopped: what its last try came to, if there was one."""
-    if entry.failure is None:
-        return NodeState.STOPPED
-    return NodeState.LOST if entry.failure.kind == "lost" else NodeState.FAILED
+def _state_after(failure: RunFailed) -> NodeState:
+    return NodeState.LOST if failure.kind == "lost" else NodeState.FAILED
 
 
 class ParallelResults(Sequence[Any]):

@@ -7,17 +7,14 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
-from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tfos_lab.core.config import ClusterConfig, assign_roles
-from tfos_lab.core.launchers import LauncherTraits
-from tfos_lab.core.roles import NodeSpec, chief_of
+from tfos_lab.core.roles import chief_of
 from tfos_lab.core.states import NodeState
 from tfos_lab.core.threads import on_a_thread
 from tfos_lab.driver.bus import Subscription
 from tfos_lab.driver.cluster import Cluster
+from tfos_lab.driver.parallel.state import Ending, RunEntry
 from tfos_lab.driver.state.events import LogText, MetricsReported, NodeView
 from tfos_lab.errors import (
     ClusterEnded,
@@ -54,29 +51,7 @@ _FATAL = (ConfigError, ExecutorMismatch, NoSession, PayloadError)
 _EXITED, _LOST, _HUNG = "Exited", ("Lost", "LaunchFailed"), "Hung"
 
 
-@dataclass(frozen=True)
-class Returned:
-    """The function returned."""
-
-    value: Any
-
-
-@dataclass(frozen=True)
-class Fatal:
-    """No run can succeed."""
-
-    error: TfosError
-
-
-class Ended(Enum):
-    """A try ended without a value or an error."""
-
-    NO_SLOT = "no slot, or no GPU, was free after all; the try does not count"
-    STOPPED = "it was stopped"
-    CUT = "it was stopped early, as others do better"
-
-
-Ending = Returned | RunFailed | Fatal | Ended
+_NO_SLOT, _STOPPED, _CUT = map(Ending, (NodeState.WAITING, NodeState.STOPPED, NodeState.STOPPED_EARLY))
 
 
 class InlineCut(BaseException):
@@ -90,17 +65,14 @@ class RunTry:
     ----------
     runs : ParallelRuns
         The runs that it is one of.
-    index : int
+    entry : RunEntry
         Which of them.
-    make : callable
-        Makes its cluster.
     """
 
-    def __init__(self, runs: ParallelRuns, index: int, make: Callable[[], Cluster]) -> None:
-        self.index = index
+    def __init__(self, runs: ParallelRuns, entry: RunEntry) -> None:
+        self.entry = entry
         self._all = runs
-        self._name = runs.name_of(index)
-        self._make = make
+        self._name = runs.name_of(entry.index)
         self._leader = ""
         self._cut = False
         self._fed: Future[None] | None = None
@@ -116,7 +88,7 @@ class RunTry:
     def node(self) -> NodeView:
         """Return its nodes as they are now, as one under the run's name."""
         cluster = self._cluster
-        return node_of_run(self._name, self.index, cluster.nodes if cluster is not None else (), self._leader)
+        return node_of_run(self._name, self.entry.index, cluster.nodes if cluster is not None else (), self._leader)
 
     def execute(self) -> Ending:
         """Run it to its end; raises nothing but what interrupts this process."""
@@ -125,23 +97,23 @@ class RunTry:
         except KeyboardInterrupt:
             raise
         except NotEnoughSlots:
-            return Ended.NO_SLOT
+            return _NO_SLOT
         except NotEnoughGpus as error:  # others took what was free here; a host of executors may have too few
-            return self._ending_of(error) if self._all.launcher.spans_hosts else Ended.NO_SLOT
+            return self._ending_of(error) if self._all.launcher.spans_hosts else _NO_SLOT
         except ClusterEnded:
-            return Ended.CUT if self._cut and not self._stopping else Ended.STOPPED
+            return _CUT if self._cut and not self._stopping else _STOPPED
         except InlineCut:
-            return Ended.CUT
+            return _CUT
         except BaseException as error:  # noqa: BLE001 - whatever ended the node
             return self._ending_of(error)
         finally:
             self._close()
 
     def _execute(self) -> Ending:
-        cluster = self._cluster = self._make()
+        cluster = self._cluster = self._all.make_cluster(self.entry)
         self._leader = chief_of(cluster.node_specs).node
         if self._stopping:
-            return Ended.STOPPED
+            return _STOPPED
         with cluster.bus.subscribe() as events:
             try:
                 cluster.launch()
@@ -160,7 +132,7 @@ class RunTry:
             if self._fed is None or self._has_fed(self._fed):
                 with contextlib.suppress(WaitTimeout):
                     cluster.wait(_STEP_S)
-                    return Returned(cluster.results.get(self._leader))
+                    return Ending(NodeState.DONE, cluster.results.get(self._leader))
             self._pass_on(events)
             if self._cut:
                 cluster.stop(grace=min(cluster.config.grace, _CUT_GRACE_S))
@@ -168,7 +140,7 @@ class RunTry:
                 cluster.stop()
                 message = f"it was stopped, as it had not returned after timeout={timeout_s:g}"
                 tail = cluster.logs(self._leader, tail=20)
-                return RunFailed(run=self.index, kind="timed out", message=message, log_tail=tail)
+                return Ending.of(RunFailed(run=-1, kind="timed out", message=message, log_tail=tail))
 
     def _has_fed(self, fed: Future[None]) -> bool:
         """Return whether all rows have been fed, or no more are wanted; raise why they were not."""
@@ -189,19 +161,19 @@ class RunTry:
         if cluster is None or cluster.launcher.runs_inline:
             return  # judged as it was made
         names = [self._leader, *(node.name for node in cluster.nodes if node.name != self._leader)]
-        self._cut = self._all.is_cut(self.index, names.index(report.node), report) or self._cut
+        self._cut = self._all.is_cut(self.entry, names.index(report.node), report) or self._cut
 
     def _ending_of(self, error: BaseException) -> Ending:
         if self._stopping:
-            return Ended.STOPPED
+            return _STOPPED
         if self._cut:
-            return Ended.CUT  # what was under way, such as a feed, has ended with the nodes
+            return _CUT  # what was under way, such as a feed, has ended with the nodes
         if isinstance(error, _FATAL) and (not self._runs or isinstance(error, ConfigError)):
-            return Fatal(error)
+            return Ending(NodeState.STOPPED, fatal=error)
         if isinstance(error, ReservationTimeout) and self._all.launcher.needs_session:
             # The nodes have only waited for slots of Spark's.
-            return Ended.NO_SLOT
-        return _failure_from_error(error, self._cluster)
+            return _NO_SLOT
+        return Ending.of(_failure_from_error(error, self._cluster))
 
     def stop(self, grace: float | None) -> None:
         """End it; it then counts as stopped. May be called from any thread, and twice."""
@@ -220,11 +192,6 @@ def _feed(feed: Feed, cluster: Cluster) -> None:
     """Feed the nodes of a run; that they want no more rows, or were stopped, their cluster knows."""
     with contextlib.suppress(ClusterEnded):
         feed(cluster)
-
-
-def node_specs_of(config: ClusterConfig, launcher: LauncherTraits) -> list[NodeSpec]:
-    """Return a run's nodes; inline, there is no more than one."""
-    return assign_roles(ClusterConfig(name=config.name) if launcher.runs_inline else config)
 
 
 def node_of_run(name: str, index: int, nodes: Sequence[NodeView], leader: str) -> NodeView:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib.metadata
 import inspect
 import linecache
 import logging
@@ -27,6 +26,7 @@ import msgspec
 
 from tfos_lab.core import cluster_records, sources
 from tfos_lab.core.config import ClusterConfig
+from tfos_lab.core.package_versions import installed_version
 from tfos_lab.core.paths import without_keys
 from tfos_lab.core.states import RunState
 from tfos_lab.core.version import __version__
@@ -218,15 +218,8 @@ def _versions() -> Mapping[str, str | None]:
     """Return versions without importing anything: TensorFlow takes seconds, and may not be needed here."""
     versions: dict[str, str | None] = {"python": platform.python_version(), "tfos_lab": __version__}
     for name, distributions in _PACKAGES.items():
-        versions[name] = next((found for one in distributions if (found := _version_of(one))), None)
+        versions[name] = next((found for one in distributions if (found := installed_version(one))), None)
     return versions
-
-
-def _version_of(distribution: str) -> str | None:
-    try:
-        return importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _this_process() -> ProcessRecord:

@@ -67,7 +67,7 @@ def make_script_run(
     data = _checked_rows(data, feed, spark)
     versions = None
     if output_dir is not None or keep_versions is not None:
-        versions = Versions.make(output_dir or Path(_OUTPUT) / source.path.stem, keep_versions)
+        versions = Versions(output_dir or Path(_OUTPUT) / source.path.stem, keep_versions)
     sent = SentScript(
         home=str(source.path.parent),
         name=source.path.name,

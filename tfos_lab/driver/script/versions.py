@@ -23,47 +23,28 @@ class Versions:
 
     Parameters
     ----------
-    folder : pathlib.Path
-        The folder, which is made.
+    folder : path
+        The folder, which is made if need be.
     keep : int, optional
         How many of the newest to keep; all by default.
+
+    Raises
+    ------
+    ConfigError
+        If the folder cannot be made here, or ``keep`` is no number of versions.
     """
 
-    def __init__(self, folder: Path, keep: int | None = None) -> None:
-        self.folder = folder
-        self.keep = keep
-
-    @classmethod
-    def make(cls, folder: str | os.PathLike[str], keep: int | None = None) -> Versions:
-        """Return the versions in a folder, which is made if need be.
-
-        Raises
-        ------
-        ConfigError
-            If the folder cannot be made here, or ``keep`` is no number of versions.
-        """
+    def __init__(self, folder: str | os.PathLike[str], keep: int | None = None) -> None:
         if keep is not None and (not is_int(keep) or keep < 1):
             raise ConfigError([f"keep_versions={keep!r}: a whole number from 1 on is needed, or None to keep all"])
         address = os.fspath(folder)
         if not is_local(address):
             raise ConfigError([f"output_dir={address!r}: versions are kept in a folder of this machine; copy them on"])
-        path = Path(split_scheme(address)[2]).expanduser().absolute()
+        self.folder, self._keep = Path(split_scheme(address)[2]).expanduser().absolute(), keep
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError([f"output_dir={address!r}: it cannot be made ({error.strerror})"]) from None
-        return cls(path, keep)
-
-    def all(self) -> list[Path]:
-        """Return the versions, oldest first."""
-        found = [path for path in self.folder.iterdir() if _NAME.fullmatch(path.name) and path.is_dir()]
-        return sorted(found, key=_number)
-
-    @property
-    def latest(self) -> Path | None:
-        """The newest version."""
-        versions = self.all()
-        return versions[-1] if versions else None
 
     def add(self, output: Path) -> Path:
         """Move a folder here as the next version, and remove those that are too old; a link stays in its place.
@@ -74,8 +55,12 @@ class Versions:
             If it cannot be moved; what was there is still there.
         """
         with self._locked():
-            newest = self.latest
-            version = self.folder / f"version-{_number(newest) + 1 if newest else 1:04d}"
+            there = {
+                int(found[1]): path
+                for path in self.folder.iterdir()
+                if (found := _NAME.fullmatch(path.name)) and path.is_dir()
+            }
+            version = self.folder / f"version-{max(there, default=0) + 1:04d}"
             partial = self.folder / f".{version.name}"
             shutil.rmtree(partial, ignore_errors=True)
             shutil.move(output, partial)
@@ -83,8 +68,8 @@ class Versions:
             with contextlib.suppress(OSError):  # a file system without links
                 output.symlink_to(version, target_is_directory=True)
             self._point_at(version)
-            for old in self.all()[: -self.keep] if self.keep else []:
-                shutil.rmtree(old, ignore_errors=True)
+            for old in sorted(there, reverse=True)[self._keep - 1 :] if self._keep else []:
+                shutil.rmtree(there[old], ignore_errors=True)
             return version
 
     def _point_at(self, version: Path) -> None:
@@ -100,9 +85,3 @@ class Versions:
         with (self.folder / ".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
-
-
-def _number(version: Path) -> int:
-    match = _NAME.fullmatch(version.name)
-    assert match is not None
-    return int(match[1])

@@ -12,6 +12,7 @@ from typing import Any
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.core.launchers import LauncherTraits
 from tfos_lab.core.options import is_int
+from tfos_lab.core.states import NodeState
 from tfos_lab.data.model_files import find_model
 from tfos_lab.driver.parallel.runs import ParallelRuns
 from tfos_lab.driver.parallel.slots import Slots
@@ -161,30 +162,25 @@ class SearchRuns(ParallelRuns):
     def _begins(self, entry: RunEntry) -> None:
         self._reports.begin(entry.index)
 
-    def config_of(self, index: int) -> ClusterConfig:
+    def config_of(self, entry: RunEntry) -> ClusterConfig:
         """Return what a trial's cluster is asked for."""
-        return self._sizes.config_for(self._params(index))
+        return self._sizes.config_for(dict(self._reports.trials[entry.index].params))
 
-    def call_of(self, index: int) -> tuple[Callable[..., Any], Any]:
+    def call_of(self, entry: RunEntry) -> tuple[Callable[..., Any], Any]:
         """Return the function, and what it gets; inline, it ends itself if it is cut."""
-        args = merge_args(self._common, self._params(index))
+        args = merge_args(self._common, dict(self._reports.trials[entry.index].params))
         if not self.launcher.runs_inline:
             return self.map_fun, args
-        return _judged(self.map_fun, lambda report: self.is_cut(index, 0, report)), args
-
-    def _params(self, index: int) -> Params:
-        return dict(self._reports.trials[index].params)
+        return _judged(self.map_fun, lambda report: self.is_cut(entry, 0, report)), args
 
     def _judge(self, entry: RunEntry, order: int, report: MetricsReported) -> bool:
         return self._reports.take(entry.index, order, report.step or 0, report.metrics, report.total_steps)
 
-    def _has_returned(self, entry: RunEntry, value: Any) -> TfosError | None:
-        problem = self._reports.returned(entry.index, value)
-        return ConfigError([problem]) if problem else None
-
-    def _has_ended(self, entry: RunEntry) -> None:
+    def _has_ended(self, entry: RunEntry) -> TfosError | None:
+        problem = self._reports.returned(entry.index, entry.value) if entry.state is NodeState.DONE else ""
         if self._study is not None:
             self._study.tell(entry.index, self._reports.trials[entry.index].metric, entry.state)
+        return ConfigError([problem]) if problem else None
 
     def _all_have_ended(self) -> None:
         if self._study is not None:
@@ -204,7 +200,7 @@ class SearchRuns(ParallelRuns):
             )
 
     def _trial(self, entry: RunEntry) -> Trial:
-        trial, part = self._reports.trials[entry.index], self.parts.get(entry.index)
+        trial, part = self._reports.trials[entry.index], entry.part
         return dataclasses.replace(
             trial,
             history=tuple(self._reports.histories[entry.index]),

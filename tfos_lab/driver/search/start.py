@@ -10,7 +10,6 @@ from tfos_lab.core.config import ClusterConfig, FeedConfig, FeedOptions, NodeOpt
 from tfos_lab.core.options import given_options, is_int, part_of, whole
 from tfos_lab.core.payload import LIMIT_BYTES, pack
 from tfos_lab.data.prepare import prepare
-from tfos_lab.data.spark_python import use_right_python
 from tfos_lab.driver.feed.arrays import frame_of_arrays, is_in_memory
 from tfos_lab.driver.feed.request import is_dstream
 from tfos_lab.driver.parallel.slots import slots_for
@@ -169,8 +168,6 @@ def make_search(
     sizes = Sizes(cluster_size, config, launcher)
     sizes.check(parameters)
     points, study = plan.points_of(parameters, count)
-    if session is not None:
-        use_right_python(session)
     config = with_store(config, session)
     feed = _make_feed(data, session, FeedConfig(**part_of(FeedOptions, given)))
     if not launcher.runs_inline:

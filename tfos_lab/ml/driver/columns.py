@@ -12,7 +12,8 @@ from tfos_lab.errors import ConfigError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from tfos_lab.ml.params import Stage, TrainingStage
+    from tfos_lab.ml.estimator import TFEstimator
+    from tfos_lab.ml.params import Stage
 
 # The params that say what the inputs are, the one that counts first.
 _INPUTS = ("inputMapping", "inputCols", "featuresCol")
@@ -37,12 +38,12 @@ def inputs_of(stage: Stage, param: str) -> dict[str, str | None]:
     return dict.fromkeys([value] if isinstance(value, str) else value)
 
 
-def training_inputs(estimator: TrainingStage) -> dict[str, str | None]:
+def training_inputs(estimator: TFEstimator) -> dict[str, str | None]:
     """Return the columns that a model is trained on, with the inputs that they are for."""
     return inputs_of(estimator, input_param(estimator) or "featuresCol")
 
 
-def fed_columns(estimator: TrainingStage, df: DataFrame) -> list[str] | None:
+def fed_columns(estimator: TFEstimator, df: DataFrame) -> list[str] | None:
     """Return the columns to feed; None for all, which a function gets that says nothing about its inputs.
 
     Raises

@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.config import ClusterConfig, FeedConfig, FeedOptions, NodeOptions
 from tfos_lab.core.options import part_of
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from tfos_lab.driver.cluster import Cluster
-    from tfos_lab.ml.params import ScoringStage, TrainingStage
+    from tfos_lab.ml.estimator import TFEstimator
+    from tfos_lab.ml.model import TFModel
 
 
 # ---- fits side by side -----------------------------------------------------------------------------------------------
@@ -98,14 +99,12 @@ def _is_tuning(frame: FrameType) -> bool:
     return frame.f_globals.get("__name__") == _MODULE and _MAPS in frame.f_locals
 
 
-AnyModel = TypeVar("AnyModel", bound="ScoringStage")
-
 _NAME = "TFEstimator"
 # Between two looks at whether other fits have left enough of Spark's slots.
 _SLOTS_STEP_S = 0.5
 
 
-def fit(estimator: TrainingStage, df: DataFrame, model: AnyModel) -> AnyModel:
+def fit(estimator: TFEstimator, df: DataFrame, model: TFModel) -> TFModel:
     """Train on a cluster, and return the given model with what it needs to score; see `TFEstimator`.
 
     Raises
@@ -133,7 +132,7 @@ def fit(estimator: TrainingStage, df: DataFrame, model: AnyModel) -> AnyModel:
     return model
 
 
-def _values(estimator: TrainingStage, df: DataFrame, *, alone: bool) -> dict[str, Any]:
+def _values(estimator: TFEstimator, df: DataFrame, *, alone: bool) -> dict[str, Any]:
     """Return the params, with folders in full; one of several models gets a folder of its own to be exported to."""
     values = estimator.all_values()
     if values["exportDir"] and not alone:
@@ -144,7 +143,7 @@ def _values(estimator: TrainingStage, df: DataFrame, *, alone: bool) -> dict[str
     return values
 
 
-def _options(estimator: TrainingStage, df: DataFrame, values: Mapping[str, Any]) -> CellOptions:
+def _options(estimator: TFEstimator, df: DataFrame, values: Mapping[str, Any]) -> CellOptions:
     """Return what a cell would be given; a ConfigError has every problem that is found."""
     problems = _problems(estimator, df, values)
     if problems:
@@ -166,7 +165,7 @@ def _as_params(problem: str) -> str:
     return problem
 
 
-def _problems(estimator: TrainingStage, df: DataFrame, values: Mapping[str, Any]) -> list[str]:
+def _problems(estimator: TFEstimator, df: DataFrame, values: Mapping[str, Any]) -> list[str]:
     problems = []
     if getattr(df, "isStreaming", False):
         problems.append("fit(a streaming DataFrame): a model is fitted to rows that end; see cluster.train for streams")
@@ -189,7 +188,7 @@ def _model_problems(model: Any) -> list[str]:
     return []
 
 
-def _call(estimator: TrainingStage, values: Mapping[str, Any]) -> tuple[Callable[..., Any], Any]:
+def _call(estimator: TFEstimator, values: Mapping[str, Any]) -> tuple[Callable[..., Any], Any]:
     """Return the function that runs on the nodes, and what it gets."""
     args = TrainArgs.of(values["args"], values)
     if estimator.train_fn is not None:
@@ -269,7 +268,7 @@ def _show_errors() -> None:
 # ---- the model ------------------------------------------------------------------------------------------------------
 
 
-def _complete(model: ScoringStage, estimator: TrainingStage, cluster: Cluster) -> None:
+def _complete(model: TFModel, estimator: TFEstimator, cluster: Cluster) -> None:
     """Give a model the estimator's params and identity, and what is known of the training."""
     batch_size = model.getBatchSize()
     estimator._copyValues(model)  # noqa: SLF001 - as Spark's own estimators do

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tfos_lab.driver.cluster import Cluster
-    from tfos_lab.ml.params import ScoringStage
+    from tfos_lab.ml.model import TFModel
 
 
 def stamp(folder: str) -> Stamp:
@@ -147,7 +147,7 @@ def on_this_machine(path: str, *, outside: str | None = None) -> Iterator[Path]:
 # ---- models ---------------------------------------------------------------------------------------------------------
 
 
-def full_path(model: ScoringStage, spark: SparkSession | None) -> str:
+def full_path(model: TFModel, spark: SparkSession | None) -> str:
     """Return the path of a model's files in full; a ConfigError if it is not set."""
     if not model.isDefined("modelPath"):
         advice = "call setModelPath(path), or use the model that TFEstimator.fit returns"
@@ -155,7 +155,7 @@ def full_path(model: ScoringStage, spark: SparkSession | None) -> str:
     return model_path(model.getModelPath(), spark)
 
 
-def source_of(model: ScoringStage, spark: SparkSession) -> ModelSource:
+def source_of(model: TFModel, spark: SparkSession) -> ModelSource:
     """Return where executors find a model."""
     path = full_path(model, spark)
     plain = split_scheme(path)[2]
@@ -172,7 +172,7 @@ def source_of(model: ScoringStage, spark: SparkSession) -> ModelSource:
     )
 
 
-def load(model: ScoringStage, *, compile: bool, safe_mode: bool) -> Any:  # noqa: A002 - Keras' own name
+def load(model: TFModel, *, compile: bool, safe_mode: bool) -> Any:  # noqa: A002 - Keras' own name
     """Load a model into this process; see `TFModel.model`."""
     path = full_path(model, active_session())
     if not holds_model(path):

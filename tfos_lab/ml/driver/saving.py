@@ -22,7 +22,9 @@ from tfos_lab.ml.driver.fitting import as_sent
 from tfos_lab.ml.driver.model_source import copy_files, exists, full_path, holds_model, on_this_machine, remove
 
 if TYPE_CHECKING:
-    from tfos_lab.ml.params import ScoringStage, Stage, TrainingStage
+    from tfos_lab.ml.estimator import TFEstimator
+    from tfos_lab.ml.model import TFModel
+    from tfos_lab.ml.params import Stage
 
 # Values of these params are Python objects; the others are JSON.
 _OBJECTS = ("args", "customObjects")
@@ -89,14 +91,18 @@ class _Writer(MLWriter):
 class EstimatorWriter(_Writer):
     """Saves a `TFEstimator`, with the function or model that it trains."""
 
+    _stage: TFEstimator
+
     def _objects(self) -> dict[str, Any]:
-        estimator: Any = self._stage
+        estimator = self._stage
         own = {"train_fn": estimator.train_fn, "model": as_sent(estimator.model)}
         return {**super()._objects(), **{name: value for name, value in own.items() if value is not None}}
 
 
 class ModelWriter(_Writer):
     """Saves a `TFModel`, with a copy of the model's files."""
+
+    _stage: TFModel
 
     def _save(self, target: str) -> None:
         path = self._model_path()
@@ -105,8 +111,7 @@ class ModelWriter(_Writer):
             super()._save(target)
 
     def _model_path(self) -> str:
-        model: Any = self._stage
-        path = full_path(model, self.sparkSession)
+        path = full_path(self._stage, self.sparkSession)
         if not holds_model(path):
             raise ConfigError([f"modelPath='{path}': there is no model that this machine finds, so none can be saved"])
         return path
@@ -114,7 +119,7 @@ class ModelWriter(_Writer):
     def _write_files(self, target: str) -> dict[str, Any]:
         name = f"model{self._files.suffix if self._files.is_file() else ''}"
         copy_files(str(self._files), f"{target}/{name}")
-        model: Any = self._stage
+        model = self._stage
         run_dir = None if model.run_dir is None else str(model.run_dir)
         return {"modelFile": name, "history": _as_json(model.history), "runDir": run_dir}
 
@@ -174,7 +179,7 @@ def _read_objects(path: str) -> dict[str, Any]:
 class EstimatorReader(MLReader[Any]):
     """Loads a `TFEstimator`; this runs the code that was saved with it."""
 
-    def __init__(self, kind: type[TrainingStage]) -> None:
+    def __init__(self, kind: type[TFEstimator]) -> None:
         super().__init__()
         self._kind = kind
 
@@ -189,7 +194,7 @@ class EstimatorReader(MLReader[Any]):
 class ModelReader(MLReader[Any]):
     """Loads a `TFModel`; with custom objects, this runs the code that was saved with them."""
 
-    def __init__(self, kind: type[ScoringStage]) -> None:
+    def __init__(self, kind: type[TFModel]) -> None:
         super().__init__()
         self._kind = kind
 

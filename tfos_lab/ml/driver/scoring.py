@@ -18,10 +18,10 @@ from tfos_lab.scoring.predict import add_outputs, describe_remotely
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from tfos_lab.ml.params import ScoringStage
+    from tfos_lab.ml.model import TFModel
 
 
-def transform(model: ScoringStage, df: DataFrame) -> DataFrame:
+def transform(model: TFModel, df: DataFrame) -> DataFrame:
     """Return a DataFrame with the model's outputs as new columns; see `TFModel`.
 
     Raises
@@ -48,7 +48,7 @@ def transform(model: ScoringStage, df: DataFrame) -> DataFrame:
 # ---- inputs ---------------------------------------------------------------------------------------------------------
 
 
-def _inputs(model: ScoringStage, df: DataFrame, tensors: Sequence[Tensor]) -> list[Input]:
+def _inputs(model: TFModel, df: DataFrame, tensors: Sequence[Tensor]) -> list[Input]:
     param = input_param(model)
     names = [tensor.name for tensor in tensors]
     if param is None and names and set(names) <= set(df.columns):
@@ -77,7 +77,7 @@ def _by_input(mapping: Mapping[str, str], tensors: Sequence[Tensor]) -> dict[str
 # ---- outputs --------------------------------------------------------------------------------------------------------
 
 
-def _outputs(model: ScoringStage, tensors: Sequence[Tensor]) -> list[Output]:
+def _outputs(model: TFModel, tensors: Sequence[Tensor]) -> list[Output]:
     if not tensors:
         path, advice = model.getModelPath(), "export it as a SavedModel, which does (model.export(folder))"
         raise ConfigError([f"modelPath='{path}': the model does not say what its outputs are: {advice}"])
