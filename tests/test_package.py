@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import zipfile
 from dataclasses import dataclass
@@ -124,12 +125,26 @@ def install(wheel: Path, extras: str, folder: Path) -> Installed:
     # What is in uv's cache comes from there: where it asks the index, it may build Spark anew, which takes a minute.
     if subprocess.run((*command, "--offline"), cwd=folder, capture_output=True, check=False).returncode:
         run(*command, cwd=folder)
+    copy_bytecode(folder / "venv")
     dropped = {"PYTHONPATH", "VIRTUAL_ENV", "JUPYTER_PATH", "JUPYTER_CONFIG_PATH"}
     jupyter = {f"JUPYTER_{name}_DIR": str(folder / name.lower()) for name in ("CONFIG", "DATA", "RUNTIME")}
     more = {"IPYTHONDIR": str(folder / "ipython"), "PYSPARK_PYTHON": str(python), "JUPYTER_PLATFORM_DIRS": "1"}
     more["PATH"] = os.pathsep.join([str(python.parent), *places_without_node()])
     env = {name: value for name, value in os.environ.items() if name not in dropped} | jupyter | more
     return Installed(folder, python, env)
+
+
+def copy_bytecode(venv: Path) -> None:
+    """Bring what Python has compiled of the same files for our environment: TensorFlow's takes longer than its import.
+
+    Files of another version have another time: of these, Python does not take it.
+    """
+    ours = Path(sysconfig.get_path("purelib"))
+    theirs = venv / ours.relative_to(sys.prefix)
+    for cache in ours.rglob("__pycache__"):
+        target = theirs / cache.relative_to(ours)
+        if target.parent.is_dir():
+            shutil.copytree(cache, target, dirs_exist_ok=True)
 
 
 def places_without_node() -> list[str]:

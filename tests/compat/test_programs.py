@@ -13,47 +13,28 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.spark_home import QUICK_JVM, spark_environment
+from tests.support.spark_home import QUICK_SUBMIT_ARGS, spark_environment
 
 HERE = Path(__file__).parent
 PROGRAMS = HERE / "programs"
 ROOT = HERE.parents[1]
-_CONF = {
-    "spark.default.parallelism": "2",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.extraJavaOptions": QUICK_JVM,
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.memory": "1g",
-    "spark.executor.extraJavaOptions": QUICK_JVM,
-    "spark.executor.memory": "1g",
-    "spark.sql.shuffle.partitions": "2",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-}
-_OPTIONS = [word for name, value in _CONF.items() for word in ("--conf", f"{name}={value}")]
-_OPTIONS += ["--py-files", str(PROGRAMS / "line_trainer.py")]
 _TIMEOUT_S = 900
 
 
 @pytest.mark.tensorflow
 @pytest.mark.timeout(_TIMEOUT_S + 20)
-def test_suites_a_stream_and_keras_2_pass_on_local_spark(spark_sessions, tmp_path):
+def test_a_suite_and_keras_2_pass_on_local_spark(spark_sessions, tmp_path):
     spark_sessions.close()  # two cores are enough for one Spark
-    quoted = " ".join(f'"{word}"' if " " in word else word for word in _OPTIONS)
+    quiet = "--conf spark.ui.enabled=false --conf spark.ui.showConsoleProgress=false"
     environ = spark_environment(tmp_path / "local") | {
-        "MASTER": "local[*]",
-        "PYSPARK_SUBMIT_ARGS": f"{quoted} pyspark-shell",
+        "MASTER": "local[2]",
+        "PYSPARK_SUBMIT_ARGS": f"--py-files {PROGRAMS / 'line_trainer.py'} {quiet} {QUICK_SUBMIT_ARGS}",
         "PYTHONPATH": str(ROOT),
         "SPARK_WORKER_INSTANCES": "2",
         "TFOS_LAB_RUNS": str(tmp_path / "runs"),
         "TF_USE_LEGACY_KERAS": "1",
     }
-    programs = {
-        "cluster_suite.py": "",
-        "pipeline_suite.py": "",
-        "streaming.py": f"--folder {tmp_path}",
-        "train_with_keras.py": f"--export_dir {tmp_path / 'model'}",
-    }
+    programs = {"suite.py": "", "train_with_keras.py": f"--export_dir {tmp_path / 'model'}"}
     commands = [f"{PROGRAMS / name} {arguments}" for name, arguments in programs.items()]
     output = tmp_path / "output"
     with output.open("wb") as file:

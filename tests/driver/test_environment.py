@@ -225,7 +225,8 @@ def map_funs():
 
 def test_executors_need_only_the_archive(packed, standalone, new_spark):
     conf = {"spark.archives": f"{packed}#environment", "spark.executorEnv.PYTHONPATH": pyspark_path()}
-    spark = new_spark(standalone, conf={**conf, "spark.cores.max": "2"}, python=Path("./environment/bin/python"))
+    conf |= {"spark.cores.max": "2", "spark.executor.cores": "2"}
+    spark = new_spark(standalone, conf=conf, python=Path("./environment/bin/python"))
     add, square = map_funs()
     with running_clusters({"spark": spark, "grace": 2.0}) as start:
         cluster = start(add, cluster_size=2)

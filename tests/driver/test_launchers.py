@@ -89,10 +89,13 @@ def test_they_are_fed_from_slots_that_are_given_back(run_beside, spark):
     def read(args, ctx):
         if ctx.job_name == "ps":
             return ctx.wait_for_training()
-        return sum(int((batch["sample_weight"].numpy() > 0).sum()) for batch in ctx.dataset(4))
+        feed, rows = ctx.data_feed(), 0
+        while not feed.should_stop():
+            rows += len(feed.next_batch(4))
+        return rows
 
-    with run_beside(read, env={}) as cluster:
-        cluster.train(spark.range(40).withColumnRenamed("id", "x"))
+    with run_beside(read) as cluster:
+        cluster.train(spark.range(40))
         rows = {node: count for node, count in cluster.wait(timeout=120).items() if not node.startswith("ps")}
         assert rows == dict.fromkeys(["chief:0", "worker:0", "worker:1", "worker:2"], 10)
 

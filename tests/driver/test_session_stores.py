@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.clusters import running_clusters
 from tests.support.quick import QUICK_ENV
+from tests.support.spark import spark_session
 from tfos_lab.data.file_systems import open_path
 from tfos_lab.errors import ConfigError
 
@@ -26,21 +27,24 @@ SETTINGS = {
 }
 
 
+@pytest.fixture(scope="module")
+def session(spark_sessions, tmp_path_factory):
+    """A session that has keys of stores."""
+    spark_sessions.close()
+    with spark_session("local[2]", tmp_path_factory.mktemp("keys"), conf=SETTINGS) as session:
+        yield session
+
+
 @pytest.fixture
-def no_keys(monkeypatch):
-    """No other variables, and none that stay."""
+def run(session, monkeypatch):
+    """``tfos_lab.run`` with the session, while no other variables are set; and none stay."""
     for name in [name for name in os.environ if name.startswith(("AZURE_", "GOOGLE_"))]:
         monkeypatch.delenv(name)
     before = dict(os.environ)
-    yield monkeypatch
+    with running_clusters({"spark": session, "env": QUICK_ENV}) as start:
+        yield start
     for name in {*os.environ} - {*before}:
         os.environ.pop(name)
-
-
-@pytest.fixture
-def run(no_keys, new_spark):
-    with running_clusters({"spark": new_spark("local[2]", conf=SETTINGS), "env": QUICK_ENV}) as start:
-        yield start
 
 
 def opened(account):
@@ -78,11 +82,10 @@ def test_a_session_s_keys_reach_nodes_and_driver_and_no_log_record_or_error(run,
     assert not any(key in text for text in said for key in KEYS.values())
 
 
-def test_a_process_s_own_key_stays(no_keys, new_spark):
-    no_keys.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/mine.json")
-    no_keys.setenv("AZURE_STORAGE_ACCOUNT_NAME", "mine")
-    no_keys.setenv("AZURE_STORAGE_ACCOUNT_KEY", "a key of this process")
-    with running_clusters({"spark": new_spark("local[2]", conf=SETTINGS), "env": QUICK_ENV}) as start:
-        start(lambda: 1, cluster_size=1).wait(timeout=100)
+def test_a_process_s_own_key_stays(run, monkeypatch):
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/mine.json")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "mine")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_KEY", "a key of this process")
+    run(lambda: 1, cluster_size=1).wait(timeout=100)
     assert os.environ["GOOGLE_APPLICATION_CREDENTIALS"] == "/mine.json"
     assert opened("mine") == ("AzureFileSystem", "a key of this process", "box/a file")

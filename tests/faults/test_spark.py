@@ -73,7 +73,7 @@ def test_a_lost_master_is_told_where_something_fails_for_want_of_it(new_spark, d
 
 
 # ---- dynamic allocation ---------------------------------------------------------------------------------------------
-# Spark takes back executors on which no task runs, and nodes run no task once rows come.
+# Spark takes back an executor on which no task runs, and nodes run no task once rows come. One has both nodes.
 
 IDLE_S = 2
 CACHED = "spark.dynamicAllocation.cachedExecutorIdleTimeout"
@@ -82,9 +82,9 @@ CONF = {
     "spark.dynamicAllocation.enabled": "true",
     "spark.dynamicAllocation.shuffleTracking.enabled": "true",
     "spark.dynamicAllocation.executorIdleTimeout": f"{IDLE_S}s",
-    INITIAL: "2",
-    "spark.dynamicAllocation.maxExecutors": "2",
-    "spark.executor.cores": "1",
+    INITIAL: "1",
+    "spark.dynamicAllocation.maxExecutors": "1",
+    "spark.executor.cores": "2",
     "spark.executor.memory": "512m",
 }
 
@@ -121,7 +121,7 @@ def test_executors_come_for_nodes_and_live_as_long_as_their_cluster(new_spark, s
 
 
 def test_behind_spark_connect_nobody_tells_why_an_executor_is_lost(new_spark, feed_on):
-    cluster = feed_on(new_spark("local-cluster[2,1,1024]", connect=True, conf=CONF), 600)
+    cluster = feed_on(new_spark("local-cluster[1,2,1024]", connect=True, conf=CONF), 600)
     eventually(lambda: all((node.step or 0) > 3 * IDLE_S for node in cluster.nodes))  # they live on
     assert cluster.state == "running"
     executors()[0].kill()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -26,6 +27,7 @@ import tfos_lab.gfile
 from tests.gfile.operations import OPERATIONS, expected_outcome, outcome, read, write
 from tests.support.eventually import eventually
 from tests.support.lazy import Lazy
+from tfos_lab.errors import ConfigError
 
 tf = Lazy("tensorflow")
 gfile = Lazy("tensorflow.io.gfile")
@@ -68,7 +70,8 @@ class Troubled(MemoryFileSystem):
         if "broken" in path:
             raise RuntimeError("what nobody expects")
         if "interrupted" in path:
-            raise KeyboardInterrupt
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+            time.sleep(60)
         if "silent" in path:
             self.waiting.wait(60)
         return super().info(path, **kwargs)
@@ -127,6 +130,12 @@ def test_a_store_that_does_not_answer_is_an_error_after_a_time(monkeypatch):
     Troubled.waiting.set()
 
 
+def test_ctrl_c_ends_what_waits_for_a_store():
+    with pytest.raises(tf.errors.CancelledError) as error:
+        gfile.exists("troubled:///interrupted")
+    assert error.value.message == "interrupted"
+
+
 def test_an_address_that_needs_a_package_names_it():
     with pytest.raises(
         tf.errors.FailedPreconditionError, match=r"adl:///x: path='adl:///': .*it needs fsspec and adlfs"
@@ -153,6 +162,12 @@ def test_what_tensorflow_knows_stays_its_own():
     assert tfos_lab.gfile.register("file", "ram") == []
     write("ram://a", "text")
     assert read("ram://a") == "text"
+
+
+def test_a_tensorflow_that_takes_no_file_systems_is_one_sentence(monkeypatch):
+    monkeypatch.setattr(tfos_lab.gfile, "_REGISTER", "no_such_function")
+    with pytest.raises(ConfigError, match="takes no file systems from Python, so that it cannot open elsewhere://"):
+        tfos_lab.gfile.register("elsewhere")
 
 
 # ---- large, many, and at the same time ------------------------------------------------------------------------------
@@ -337,20 +352,27 @@ def run(code):
     )
 
 
-def test_a_program_that_leaves_files_open_ends(tmp_path):
+def test_a_process_that_is_forked_opens_its_own_and_a_program_that_leaves_files_open_ends(tmp_path):
     done = run(
         f"""
-        import tensorflow as tf, tfos_lab.gfile
+        import os, tensorflow as tf, tfos_lab.gfile
         tfos_lab.gfile.register()
-        tf.io.gfile.GFile("local://{tmp_path}/f", "w").write("hello")
-        reader = tf.io.gfile.GFile("local://{tmp_path}/f")
+        path = "local://{tmp_path}/f"
+        tf.io.gfile.GFile(path, "w").write("hello")
+        pid = os.fork()
+        if not pid:
+            text = tf.io.gfile.GFile(path).read()
+            os._exit(0 if text == "hello" else 1)
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+        tf.io.gfile.GFile("local://{tmp_path}/open", "w").write("hello")
+        reader = tf.io.gfile.GFile(path)
         writer = tf.summary.create_file_writer("local://{tmp_path}/events")
         with writer.as_default():
             tf.summary.scalar("loss", 1.0, 1)
         print("at the end")
         """
     )
-    assert (done.returncode, done.stdout) == (0, "at the end\n"), done.stderr
+    assert (done.returncode, done.stdout) == (0, "0\nat the end\n"), done.stderr
 
 
 def test_a_plain_program_has_it_with_a_local_context(tmp_path):
@@ -364,24 +386,6 @@ def test_a_plain_program_has_it_with_a_local_context(tmp_path):
         """
     )
     assert done.stdout == "['chief-0']\n", done.stderr
-
-
-@pytest.mark.full
-def test_a_process_that_is_forked_later_opens_its_own(tmp_path):
-    done = run(
-        f"""
-        import os, tensorflow as tf, tfos_lab.gfile
-        tfos_lab.gfile.register()
-        path = "local://{tmp_path}/f"
-        tf.io.gfile.GFile(path, "w").write("hello")
-        pid = os.fork()
-        if not pid:
-            text = tf.io.gfile.GFile(path).read()
-            os._exit(0 if text == "hello" else 1)
-        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
-        """
-    )
-    assert done.stdout == "0\n", done.stderr
 
 
 def test_a_notebook_has_it_from_the_import_of_tensorflow_on(tmp_path):
@@ -398,40 +402,6 @@ def test_a_notebook_has_it_from_the_import_of_tensorflow_on(tmp_path):
         """
     )
     assert done.stdout == "['f'] True\n", done.stderr
-
-
-@pytest.mark.full
-def test_ctrl_c_ends_what_waits_for_a_store():
-    done = run(
-        """
-        import os, signal, threading, time, fsspec, tensorflow as tf, tfos_lab.gfile
-        from fsspec.implementations.memory import MemoryFileSystem
-        class Silent(MemoryFileSystem):
-            protocol = "silent"
-            def info(self, path, **kwargs):
-                threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
-                time.sleep(600)
-        fsspec.register_implementation("silent", Silent)
-        tfos_lab.gfile.register("silent")
-        try:
-            tf.io.gfile.exists("silent:///f")
-        except tf.errors.CancelledError as error:
-            print(error.message)
-        """
-    )
-    assert done.stdout == "interrupted\n", done.stderr
-
-
-@pytest.mark.full
-def test_a_tensorflow_that_takes_no_file_systems_is_one_sentence():
-    done = run(
-        """
-        import tfos_lab.gfile
-        tfos_lab.gfile._REGISTER = "no_such_function"
-        tfos_lab.gfile.register("hdfs")
-        """
-    )
-    assert "takes no file systems from Python, so that it cannot open hdfs://" in done.stderr
 
 
 # ---- kills while saving: see `tests/rigs/test_hdfs.py` ---------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from tests.support.digits import digits_environ
 from tests.support.notebook_kernel import NotebookKernel
 from tests.support.spark_home import QUICK_SUBMIT_ARGS
-from tfos_lab.cli.paths import find_checkout, kernel_environ
+from tfos_lab.cli import find_checkout, kernel_environ
 
 ROOT = Path(__file__).parents[2]
 FROM_OUTSIDE = ("MASTER", "SPARK_", "PYSPARK_", "HADOOP_", "YARN_", "TFOS_LAB_")

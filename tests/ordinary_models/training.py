@@ -19,7 +19,7 @@ import numpy as np
 from tests.ordinary_models import models
 from tests.ordinary_models.declare import ORDINARY, Ordinary
 
-ROWS, PARTITIONS, BATCH, EPOCHS = 209, 3, 16, 2
+ROWS, PARTITIONS, BATCH, EPOCHS = 113, 3, 16, 2
 SCHEMA = (
     "id long, x array<float>, a float, b float, city string, text string, tokens array<int>, image binary, "
     "series array<float>, v array<double>, y float, z float, k int, u float"

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import tfos_lab
-from tests.rigs.yarn import place_on
+from tests.rigs.yarn import ONE_CONTAINER, place_on
 from tests.support.eventually import eventually
 from tests.support.kube_documents import section
 from tests.support.spark_home import QUICK_JVM
@@ -57,7 +57,7 @@ spark = SparkSession.builder.getOrCreate()
 with tfos_lab.run(train, cluster_size=2, name="trained") as cluster:
     cluster.train(spark.range(20).selectExpr("array(cast(id / 20 as float)) as x"))
     cluster.wait()
-tfos_lab.run(wait, cluster_size=2, name="killed").wait()
+tfos_lab.run(wait, cluster_size=1, name="killed").wait()
 """
 
 
@@ -67,7 +67,7 @@ def command_for(yarn, folder):
     assert page.startswith("spark-submit --master yarn --deploy-mode cluster")
     conf = dict(re.findall(r"--conf (\S+?)=(\S+)", page))
     conf |= {name: value for name, value in place_on(yarn).conf.items() if not name.startswith("spark.driver.")}
-    conf |= {
+    conf |= ONE_CONTAINER | {
         "spark.yarn.dist.archives": f"{environment(folder)}#environment",
         "spark.driver.memory": "512m",
         "spark.driver.memoryOverhead": "1g",

@@ -17,7 +17,7 @@ import pytest
 
 import tfos_lab
 from tests.rigs.kerberos import FOR_CLIENTS, USER, kerberos
-from tests.rigs.yarn import RigMissing, java_command, place_on, yarn_cluster
+from tests.rigs.yarn import ONE_CONTAINER, RigMissing, java_command, place_on, yarn_cluster
 from tests.support.eventually import eventually
 from tests.support.quick import QUICK_ENV
 from tests.support.spark_home import QUICK_JVM
@@ -193,9 +193,7 @@ def test_a_training_on_hdfs_goes_on_while_another_namenode_takes_over_and_shows_
     from tfos_lab.data.file_systems import open_path
 
     java = {f"spark.{who}.extraJavaOptions": f"{QUICK_JVM} {secured.java}" for who in ("driver", "executor", "yarn.am")}
-    # One container is enough for both nodes.
-    slots = {"spark.executor.instances": "1", "spark.executor.cores": "2", "spark.task.cpus": "1"}
-    spark = new_spark("yarn", conf=place_on(secured.cluster).conf | java | slots, env=secured.environ)
+    spark = new_spark("yarn", conf=place_on(secured.cluster).conf | java | ONE_CONTAINER, env=secured.environ)
     folder = f"{HOME}/yarn"
     spark.range(20).selectExpr("array(cast(id / 20 as float)) as x").write.parquet(f"{folder}/rows")
     store = f"{folder}/runs"

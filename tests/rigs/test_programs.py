@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import tfos_lab
-from tests.rigs.yarn import jars, place_on
+from tests.rigs.yarn import ONE_CONTAINER, jars, place_on
 from tests.support.bare_python import make_bare_python
 from tests.support.spark_home import spark_environment, spark_home
 from tests.support.spark_submit import succeeded
@@ -196,7 +196,8 @@ def test_predictions_are_written_back_to_hdfs(trained, yarn_spark, passengers):
 def points(yarn_spark):
     """Points of a plane: two coordinates, and what a model is to tell of them."""
     rows = [([i / 64.0, (i * 7 % 64) / 64.0], 2.0 * i / 64.0 - (i * 7 % 64) / 64.0 + 1.0) for i in range(64)]
-    return yarn_spark.createDataFrame(rows, "features array<double>, label double").repartition(2)
+    # In one partition: each task that scores has a worker of Spark's, which imports TensorFlow.
+    return yarn_spark.createDataFrame(rows, "features array<double>, label double").coalesce(1)
 
 
 def make_plane():
@@ -294,7 +295,8 @@ def test_a_program_of_tensorflowonspark_runs_unchanged(spark_sessions, yarn, tmp
     (hadoop_format,) = (jar for jar in jars() if jar.name.startswith("tensorflow-hadoop-"))
     place = place_on(yarn)
     del place.conf["spark.python.daemon.module"]  # it is one of tfos_lab's
-    options = [part for name, value in place.conf.items() for part in ("--conf", f"{name}={value}")]
+    conf = place.conf | ONE_CONTAINER
+    options = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
     options += ["--conf", "spark.ui.enabled=false", "--jars", hadoop_format]
     wrapper = ROOT / "tfos_lab" / "compat" / "__main__.py"
     environ = spark_environment(tmp_path / "local", python=make_bare_python(tmp_path / "bare"))

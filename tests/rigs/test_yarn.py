@@ -376,9 +376,9 @@ def test_an_application_that_is_killed_is_named_and_the_next_run_does_not_move_t
 def test_without_the_setting_nodes_count_while_the_tasks_run_that_have_started_them(yarn, new_spark, tmp_path):
     place = place_on(yarn)
     assert place.conf.pop("spark.python.daemon.module") == "tfos_lab.spark_daemon"
-    session = new_spark(place.master, conf=place.conf, env=place.env)
+    session = new_spark(place.master, conf=place.conf | {"spark.executor.instances": "1"}, env=place.env)
     with running_clusters({"spark": session}) as run:
-        cluster = run(take_memory, tmp_path / "go", cluster_size=2, env=QUICK_ENV)
+        cluster = run(take_memory, tmp_path / "go", cluster_size=1, env=QUICK_ENV)
         cluster.wait_until_running()
         inside = {process.pid for process in yarn.container_processes()}
         assert {node.pid for node in cluster.nodes} <= inside

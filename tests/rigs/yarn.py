@@ -166,6 +166,15 @@ def java_command(conf_dir: Path, *options: str) -> list[str]:
     return [str(_java_home() / "bin" / "java"), *quick, *options, "-cp", os.pathsep.join(map(str, class_path))]
 
 
+# Of an application whose nodes, all together, are in one container.
+ONE_CONTAINER = {
+    "spark.executor.instances": "1",
+    "spark.executor.cores": "2",
+    "spark.task.cpus": "1",
+    "spark.executor.memoryOverhead": "5g",
+}
+
+
 def place_on(cluster: YarnCluster) -> Place:
     """Return where client-mode sessions run, configured as docs/storage.md says, with two executors of one slot."""
     page = confs_of("## YARN")

@@ -3,7 +3,7 @@
     make soak                      20 minutes
     make soak MINUTES=5 SEED=1234  the same rounds and faults again
 
-Among the other tests it is ten rounds. After each, nothing of it may be left: no process, thread, descriptor, folder or
+Among the other tests it is six rounds. After each, nothing of it may be left: no process, thread, descriptor, folder or
 job of Spark, and the kernel's memory stays flat.
 """
 # ruff: noqa: T201 - a test that tells how far it is
@@ -41,8 +41,8 @@ MINUTES = float(os.environ.get("TFOS_SOAK_MINUTES", "0"))
 MASTER = os.environ.get("TFOS_SOAK_MASTER", "local")
 
 NODES = 3
-# However little time there is: one of each kind, and two faults.
-FEWEST = 10
+# However little time there is: one of each kind, and one with a fault.
+FEWEST = 6
 # The longest that anything in a round may take on a busy machine.
 PATIENCE_S = 240.0
 # By how much the kernel may grow after the first rounds; allocators and caches take some.

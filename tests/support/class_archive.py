@@ -48,7 +48,11 @@ gateway.proc.wait()
 
 def options() -> str:
     """Return the options of a JVM that uses the archive, with a space before them; "" where there is none."""
-    return f" -XX:SharedArchiveFile={ARCHIVE} -Xlog:disable" if ARCHIVE.exists() and " " not in str(ARCHIVE) else ""
+    if not ARCHIVE.exists() or " " in str(ARCHIVE):
+        return ""
+    # By default, Java 17 writes to all pages of an archive, so that it is at another address each time.
+    in_place = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
+    return f" -XX:SharedArchiveFile={ARCHIVE} {in_place} -Xlog:disable"
 
 
 def make() -> None:

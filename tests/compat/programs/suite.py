@@ -1,5 +1,9 @@
-"""A suite for TFCluster as projects wrote it for TensorFlowOnSpark: unittest, MASTER, one SparkContext for a class."""
+"""A suite as projects wrote it for TensorFlowOnSpark: unittest, MASTER, one SparkContext for a class.
 
+Clusters that are fed, and that read nothing; a stream; an estimator and its model; examples made by tasks.
+"""
+
+import argparse
 import os
 import sys
 import tempfile
@@ -7,11 +11,16 @@ import threading
 import time
 import unittest
 
+import numpy as np
 from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession
+from pyspark.streaming import StreamingContext
 
-from tensorflowonspark import TFCluster, TFNode
+from tensorflowonspark import TFCluster, TFNode, dfutil
+from tensorflowonspark.pipeline import TFEstimator, TFModel
 
 NODES = int(os.environ.get("SPARK_WORKER_INSTANCES", "2"))
+WEIGHTS = [3.14, 1.618]
 
 
 def square_all(args, ctx):
@@ -23,12 +32,51 @@ def square_all(args, ctx):
             feed.batch_results([x * x for x in batch])
 
 
-class ClusterTest(unittest.TestCase):
+def take_enough(args, ctx):
+    """Read rows until these are enough, end the feed, and write them down."""
+    feed = ctx.get_data_feed(train_mode=True)
+    rows = []
+    while not feed.should_stop() and len(rows) < args.enough:
+        rows += feed.next_batch(5)
+    feed.terminate()
+    with open(os.path.join(args.folder, "seen-%d" % ctx.executor_id), "w") as out:
+        out.write(" ".join(rows))
+
+
+def train_line(args, ctx):
+    """Fit two weights to the rows of the feed, and save them as a SavedModel with a named signature."""
+    import tensorflow as tf
+
+    class Line(tf.Module):
+        def __init__(self):
+            super().__init__()
+            self.weights = tf.Variable([[0.0], [0.0]], name="weights")
+
+        @tf.function(input_signature=[tf.TensorSpec([None, 2], tf.float32, name="features")])
+        def predict(self, features):
+            y = tf.matmul(features, self.weights)
+            return {"prediction": y, "doubled": 2.0 * y}
+
+    feed = TFNode.DataFeed(ctx.mgr, input_mapping=args.input_mapping)
+    x, y = [], []
+    while not feed.should_stop():
+        batch = feed.next_batch(args.batch_size)
+        if len(batch["labels"]) > 0:
+            x.extend(batch["features"])
+            y.extend(batch["labels"])
+    if ctx.job_name == "chief":
+        line = Line()
+        line.weights.assign(np.linalg.lstsq(np.array(x), np.array(y).reshape(-1, 1), rcond=None)[0])
+        tf.saved_model.save(line, args.export_dir, signatures={"serving_default": line.predict})
+
+
+class SuiteTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         conf = SparkConf().setMaster(os.environ["MASTER"]).setAppName(cls.__name__)
         cls.sc = SparkContext(conf=conf)
         cls.sc.setLogLevel("ERROR")
+        cls.spark = SparkSession.builder.getOrCreate()
 
     @classmethod
     def tearDownClass(cls):
@@ -60,45 +108,6 @@ class ClusterTest(unittest.TestCase):
         self.assertEqual(cluster.inference(self.sc.parallelize(range(7), 3)).collect(), [x * x for x in range(7)])
         cluster.shutdown()
 
-    def test_results_keep_their_types(self):
-        def describe(args, ctx):
-            feed = ctx.get_data_feed(train_mode=False)
-            while not feed.should_stop():
-                batch = feed.next_batch(3)
-                feed.batch_results([(type(row).__name__, row) for row in batch])
-
-        rows = [([1, 2, 3], 7), ("text", None), None, {"a": [1.5]}, b"bytes", [], (1, ("x", [2, [3]])), True, 2**70, ""]
-        cluster = self.run_cluster(describe, {})
-        if "tfos_lab" not in sys.modules:  # None ends a feed of the original
-            rows.remove(None)
-        found = cluster.inference(self.sc.parallelize(rows, 2)).collect()
-        cluster.shutdown()
-        self.assertEqual(found, [(type(row).__name__, row) for row in rows])
-
-    def test_columns_go_to_tensors_by_sorted_name(self):
-        def tensors(args, ctx):
-            mapping = {"b_label": "y", "a_features": "x"}
-            feed = ctx.get_data_feed(train_mode=True, input_mapping=mapping)
-            x, y = [], []
-            while not feed.should_stop():
-                batch = feed.next_batch(8)
-                if batch["x"]:
-                    x += batch["x"]
-                    y += batch["y"]
-            with open(os.path.join(args["folder"], "sums-%d" % ctx.executor_id), "w") as out:
-                out.write("%s %s" % (sum(values[1] for values in x), sum(y)))
-
-        from pyspark.sql import SparkSession
-
-        spark = SparkSession.builder.getOrCreate()
-        df = spark.createDataFrame([([float(i), 2.0 * i], i) for i in range(10)], ["a_features", "b_label"])
-        cluster = self.run_cluster(tensors, {"folder": self.folder})
-        cluster.train(df.select("a_features", "b_label").rdd, 1)
-        cluster.shutdown()
-        sums = [text.split() for text in self.said("sums")]
-        self.assertEqual(sum(float(x) for x, _ in sums), 90.0)
-        self.assertEqual(sum(int(y) for _, y in sums), 45)
-
     def test_two_queues_are_apart(self):
         def read_both(args, ctx):
             with open(os.path.join(args["folder"], "queues-%d" % ctx.executor_id), "w") as out:
@@ -126,22 +135,6 @@ class ClusterTest(unittest.TestCase):
         self.assertEqual(sum(total for name, total in found if name == "input"), 45)
         self.assertEqual(sum(total for name, total in found if name == "validation"), 30)
 
-    # ---- what goes wrong ----
-
-    def test_an_exception_amid_the_feed_reaches_the_program(self):
-        def fail(args, ctx):
-            feed = ctx.get_data_feed(train_mode=False)
-            while not feed.should_stop():
-                batch = feed.next_batch(10)
-                if len(batch) > 0:
-                    raise ValueError("FAKE exception during feeding")
-
-        cluster = self.run_cluster(fail, {})
-        with self.assertRaisesRegex(Exception, "FAKE exception during feeding"):
-            cluster.inference(self.sc.parallelize(range(1000), 10)).sum()
-        with self.assertRaises((Exception, SystemExit)):
-            cluster.shutdown()
-
     def test_an_exception_after_the_feed_is_raised_by_shutdown(self):
         def fail_late(args, ctx):
             square_all(args, ctx)
@@ -152,73 +145,48 @@ class ClusterTest(unittest.TestCase):
         with self.assertRaisesRegex(Exception, "FAKE exception after feeding"):
             cluster.shutdown(grace_secs=5)
 
+    def test_a_stream_trains_until_nodes_have_seen_enough(self):
+        ssc = StreamingContext(self.sc, 1)
+        batches = [self.sc.parallelize(["row-%d-%d" % (batch, i) for i in range(20)], 2) for batch in range(30)]
+        args = argparse.Namespace(folder=self.folder, enough=20)
+        cluster = self.run_cluster(take_enough, args)
+        cluster.train(ssc.queueStream(batches), 0)
+        ssc.start()
+        cluster.shutdown(ssc)
+        seen = [text.split() for text in self.said("seen")]
+        self.assertEqual([len(rows) >= args.enough for rows in seen], [True] * NODES)
+        self.assertEqual(len(set(sum(seen, []))), sum(map(len, seen)))
+
     # ---- contexts, roles, arguments ----
 
-    def test_files_mode_runs_one_function_per_node(self):
-        def compute(args, ctx):
-            import tensorflow as tf
-
-            total = tf.add(args["x"], args["y"])
-            with open(os.path.join(args["folder"], "node-%d" % ctx.executor_id), "w") as out:
-                out.write(
-                    "ctx: %s:%d of %d, result %d" % (ctx.job_name, ctx.task_index, ctx.num_workers, total.numpy())
-                )
-
-        args = {"x": 2, "y": 3, "folder": self.folder}
-        self.run_cluster(compute, args, TFCluster.InputMode.TENSORFLOW).shutdown()
-        self.assertEqual(self.said("node"), ["ctx: worker:%d of %d, result 5" % (i, NODES) for i in range(NODES)])
-
-    def test_a_list_of_arguments_is_argv(self):
-        def parse(args, ctx):
-            import argparse
-
+    def test_a_context_knows_its_cluster_its_command_line_and_its_port(self):
+        def look(args, ctx):
             parser = argparse.ArgumentParser()
             parser.add_argument("--folder")
             parser.add_argument("--steps", type=int)
-            parsed = parser.parse_args()
-            with open(os.path.join(parsed.folder, "argv-%d" % ctx.executor_id), "w") as out:
-                out.write("%d %s" % (parsed.steps, args == sys.argv))
-
-        argv = ["program.py", "--folder", self.folder, "--steps", "30"]
-        self.run_cluster(parse, argv, TFCluster.InputMode.TENSORFLOW).shutdown()
-        self.assertEqual(self.said("argv"), ["30 True"] * NODES)
-
-    def test_a_context_knows_its_cluster(self):
-        def look(args, ctx):
+            parsed = parser.parse_args()  # a list of arguments is argv
+            port = ctx.tmp_socket.getsockname()[1]  # it is kept until it is released
+            own = ctx.cluster_spec[ctx.job_name][ctx.task_index].endswith(":%d" % port)
+            ctx.release_port()
             sizes = {job: len(hosts) for job, hosts in ctx.cluster_spec.items()}
             paths = [ctx.absolute_path(path) for path in ("/abs", "hdfs://host/path", "relative")]
-            with open(os.path.join(args["folder"], "ctx-%d" % ctx.executor_id), "w") as out:
-                out.write(repr((ctx.job_name, ctx.task_index, ctx.worker_num, sizes, ctx.defaultFS, paths)))
+            facts = ctx.job_name, own, ctx.tmp_socket, parsed.steps, args == sys.argv, sizes, ctx.defaultFS, paths
+            with open(os.path.join(parsed.folder, "ctx-%d" % ctx.executor_id), "w") as out:
+                out.write(repr(facts))
             assert ctx.working_dir and ctx.mgr is not None
-            assert ctx.tmp_socket is None
 
-        cluster = self.run_cluster(
-            look, {"folder": self.folder}, TFCluster.InputMode.TENSORFLOW, master_node="chief", log_dir=self.folder
-        )
-        self.assertEqual(len(cluster.cluster_info), NODES)
+        argv = ["program.py", "--folder", self.folder, "--steps", "30"]
+        options = {"master_node": "chief", "log_dir": self.folder, "release_port": False}
+        cluster = self.run_cluster(look, argv, TFCluster.InputMode.TENSORFLOW, **options)
         jobs = sorted((node["job_name"], node["task_index"]) for node in cluster.cluster_info)
         self.assertEqual(jobs, [("chief", 0)] + [("worker", i) for i in range(NODES - 1)])
-        self.assertTrue(all(node["port"] for node in cluster.cluster_info))
         self.assertEqual(cluster.cluster_meta["num_executors"], NODES)
-        self.assertIsNone(cluster.tensorboard_url())
         cluster.shutdown()
-        found = [eval(text) for text in self.said("ctx")]
         here = "file://" + os.getcwd() + "/relative"
-        expected = ({"chief": 1, "worker": NODES - 1}, "file://", ["file:///abs", "hdfs://host/path", here])
-        self.assertEqual([facts[3:] for facts in found], [expected] * NODES)
+        sizes, paths = {"chief": 1, "worker": NODES - 1}, ["file:///abs", "hdfs://host/path", here]
+        found = [eval(text) for text in self.said("ctx")]
+        self.assertEqual([facts[1:] for facts in found], [(True, None, 30, True, sizes, "file://", paths)] * NODES)
         self.assertEqual([facts[0] for facts in found], ["chief"] + ["worker"] * (NODES - 1))
-
-    def test_a_port_is_kept_until_it_is_released(self):
-        def release(args, ctx):
-            own = ctx.cluster_spec[ctx.job_name][ctx.task_index]
-            port = ctx.tmp_socket.getsockname()[1]
-            ctx.release_port()
-            with open(os.path.join(args["folder"], "port-%d" % ctx.executor_id), "w") as out:
-                out.write(repr((own.endswith(":%d" % port), ctx.tmp_socket)))
-
-        args = {"folder": self.folder}
-        self.run_cluster(release, args, TFCluster.InputMode.TENSORFLOW, release_port=False).shutdown()
-        self.assertEqual(self.said("port"), ["(True, None)"] * NODES)
 
     def test_parameter_servers_run_on_the_driver(self):
         def ps_or_worker(args, ctx):
@@ -247,6 +215,43 @@ class ClusterTest(unittest.TestCase):
         cluster.shutdown()
         self.assertEqual(self.said("worker"), ["42.0"])
         self.assertEqual(len(self.said("ps")), 1)
+
+    # ---- stages of Spark ML ----
+
+    def test_an_estimator_trains_and_its_model_transforms(self):
+        features = np.random.RandomState(42).rand(200, 2)
+        labels = features.dot(WEIGHTS)
+        rows = [(x.tolist(), float(y)) for x, y in zip(features, labels)]
+        df = self.spark.createDataFrame(rows, ["col1", "col2"])
+        args = {"learning_rate": 0.1}
+        estimator = (
+            TFEstimator(train_line, args)
+            .setInputMapping({"col1": "features", "col2": "labels"})
+            .setExportDir(self.folder)
+            .setClusterSize(NODES)
+            .setMasterNode("chief")
+            .setNumPS(0)
+            .setBatchSize(10)
+            .setEpochs(2)
+            .setGraceSecs(1)
+        )
+        model = estimator.fit(df)
+        self.assertTrue(os.path.isdir(self.folder))
+        self.assertIsInstance(model, TFModel)
+
+        model.setInputMapping({"col1": "features"}).setOutputMapping({"prediction": "col_out"})
+        model.setSignatureDefKey("serving_default").setTagSet("serve").setExportDir(self.folder).setBatchSize(7)
+        out = model.transform(df)
+        self.assertEqual(out.columns, ["col_out"])
+        found = [row.col_out[0] for row in out.collect()]
+        self.assertEqual(len(found), len(rows))
+        self.assertTrue(np.allclose(found, labels, atol=1e-3))
+
+    def test_examples_are_made_by_tasks(self):
+        df = self.spark.createDataFrame([(i, "row %d" % i) for i in range(6)], ["number", "text"])
+        examples = df.rdd.mapPartitions(dfutil.toTFExample(df.dtypes))
+        back = examples.mapPartitions(dfutil.fromTFExample).collect()
+        self.assertEqual([(row.number, row.text) for row in back], [(i, "row %d" % i) for i in range(6)])
 
 
 if __name__ == "__main__":
