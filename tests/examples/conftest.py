@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.spark_submit import PATIENCE_S, Programs, submitted
+from tests.support.spark_submit import PATIENCE_S, Programs, Submit
 
 # Digits, and enough epochs to tell nine in ten of them.
 ROWS = 1600
@@ -19,14 +19,14 @@ EXPORT = ("--model-dir", "models", "--export-dir", "models/export")
 @pytest.fixture(scope="package")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
     """The programs that share a session."""
-    folder = tmp_path_factory.mktemp("examples")
-    address = folder / "programs"
+    submit = Submit("local[2]", tmp_path_factory.mktemp("examples"))
+    address = submit.folder / "programs"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(address))
         listener.listen()
         listener.settimeout(PATIENCE_S)
-        with submitted(Path(__file__).parent / "runner.py", str(address), folder=folder):
-            programs = Programs(listener.accept()[0], folder)
+        with submit.running(Path(__file__).parent / "runner.py", str(address)):
+            programs = Programs(listener.accept()[0], submit.folder)
             yield programs
             programs.end()
 

@@ -1,4 +1,4 @@
-"""Runs the programs of ``examples/`` as users do: with spark-submit, on local Spark."""
+"""Runs the programs of ``examples/`` as users do: with spark-submit, on local Spark or on a cluster."""
 
 from __future__ import annotations
 
@@ -16,28 +16,45 @@ EXAMPLES = ROOT / "examples"
 PATIENCE_S = 400
 
 
-@contextlib.contextmanager
-def submitted(program: Path, *arguments: str, folder: Path) -> Iterator[None]:
-    """Run a program with spark-submit on local Spark, in a folder, while the block lasts; it has to end after it."""
-    conf = {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": QUICK_JVM,
-        "spark.driver.host": "127.0.0.1",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.ui.enabled": "false",
-    }
-    options = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
-    command = [spark_home() / "bin" / "spark-submit", "--master", "local[2]", *options, program, *arguments]
-    env, log = spark_environment(folder / "local") | {"PYTHONPATH": str(ROOT)}, folder / "log"
-    with (
-        log.open("w") as file,
-        subprocess.Popen(command, cwd=folder, env=env, stdout=file, stderr=subprocess.STDOUT) as process,
-    ):
-        try:
-            yield
-            assert process.wait(PATIENCE_S) == 0, log.read_text()[-3000:]
-        finally:
-            process.kill()
+class Submit:
+    """Runs programs with spark-submit, in a folder; on a cluster with two executors of two cores each."""
+
+    def __init__(self, master: str, folder: Path) -> None:
+        self.folder = folder
+        conf = {
+            "spark.cores.max": "4",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.extraJavaOptions": QUICK_JVM,
+            "spark.driver.host": "127.0.0.1",
+            "spark.executor.cores": "2",
+            "spark.executor.extraJavaOptions": QUICK_JVM,
+            "spark.sql.shuffle.partitions": "2",
+            "spark.ui.enabled": "false",
+        }
+        options = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
+        self._submit = [spark_home() / "bin" / "spark-submit", "--master", master, *options]
+        self._env = spark_environment(folder / "local") | {"PYTHONPATH": str(ROOT)}
+
+    def run(self, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run a program of the examples to its end."""
+        command = [*self._submit, EXAMPLES / program, *arguments]
+        return subprocess.run(
+            command, cwd=self.folder, env=self._env, timeout=PATIENCE_S, capture_output=True, text=True, check=False
+        )
+
+    @contextlib.contextmanager
+    def running(self, program: Path, *arguments: str) -> Iterator[None]:
+        """Run a program for as long as the block lasts; it has to end after it."""
+        command = [*self._submit, program, *arguments]
+        with (
+            (self.folder / f"{program.stem}.log").open("w") as log,
+            subprocess.Popen(command, cwd=self.folder, env=self._env, stdout=log, stderr=subprocess.STDOUT) as process,
+        ):
+            try:
+                yield
+                assert process.wait(PATIENCE_S) == 0, (self.folder / f"{program.stem}.log").read_text()[-3000:]
+            finally:
+                process.kill()
 
 
 class Programs:
