@@ -184,7 +184,7 @@ class Endpoint:
                 self._keep_as_stranger(sock)
                 sock.do_handshake()
                 until_s = time.monotonic() + w.GREETING_S
-            wire = w.Wire(sock)
+            wire = w.Wire(sock, "the task")
             wire.give_until(until_s)
             if not self._knows(wire.receive_message(), bytes):
                 wire.fail(FeedError(reason="this feed's token is needed"))

@@ -105,11 +105,12 @@ Request = Attempt | Commit | Inference
 class Wire:
     """One end of a connection; one thread may send while another one receives.
 
-    Raises `NodeUnreachable` where the other end has gone, and what it raises where that has failed.
+    Raises `NodeUnreachable` where ``peer``, the other end, has gone, and what it raises where that has failed.
     """
 
-    def __init__(self, sock: socket.socket) -> None:
-        self._socket = _Socket(sock)
+    def __init__(self, sock: socket.socket, peer: str) -> None:
+        self._peer = peer
+        self._socket = _Socket(sock, peer)
         self._in = io.BufferedReader(self._socket, _BUFFER_BYTES)
         self._out = io.BufferedWriter(self._socket, _BUFFER_BYTES)
         self._reader: Any = None
@@ -180,7 +181,7 @@ class Wire:
     def _exactly(self, size: int) -> bytes:
         data = self._in.read(size)
         if len(data) < size:
-            raise NodeUnreachable(reason="the other end of the connection has gone")
+            raise NodeUnreachable(reason=f"{self._peer} has gone")
         return data
 
     def let_go(self, patience_s: float) -> None:
@@ -204,8 +205,9 @@ class Wire:
 class _Socket(io.RawIOBase):
     """A socket's bytes, for one thread that reads and one that writes: OpenSSL lets in one at a time, for a moment."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, peer: str) -> None:
         self._socket = sock
+        self._peer = peer
         self._turn = threading.Lock()
         self.until_s = math.inf
         sock.settimeout(0.0)
@@ -238,7 +240,7 @@ class _Socket(io.RawIOBase):
                     pass
                 self._wait(wanted)
         except OSError as error:
-            raise NodeUnreachable(reason=f"the connection is lost ({error})") from error
+            raise NodeUnreachable(reason=f"the connection to {self._peer} is lost ({error})") from error
 
     def _wait(self, wanted: int) -> None:
         poll = select.poll()
@@ -335,7 +337,7 @@ def _greet_near(location: str, token: str) -> Connection:
         sock = closing.enter_context(socket.socket(socket.AF_UNIX))
         sock.settimeout(GREETING_S)
         sock.connect(str(socket_of(location)))
-        connection = _greeted(sock, token)
+        connection = _greeted(sock, location, token)
         closing.pop_all()
         return connection
 
@@ -350,13 +352,13 @@ def _greet_far(location: str, token: str, tls: TlsIdentity) -> Connection:
         sock = closing.enter_context(
             context_for(tls, ssl.PROTOCOL_TLS_CLIENT).wrap_socket(sock, server_hostname=TLS_NAME)
         )
-        connection = _greeted(sock, token)
+        connection = _greeted(sock, location, token)
         closing.pop_all()
         return connection
 
 
-def _greeted(sock: socket.socket, token: str) -> Connection:
-    wire = Wire(sock)
+def _greeted(sock: socket.socket, location: str, token: str) -> Connection:
+    wire = Wire(sock, f"the node at {location}")
     wire.give_until(time.monotonic() + 2 * GREETING_S)
     wire.send(token.encode())
     spool = wire.receive_message().decode()
