@@ -11,8 +11,10 @@ know it, a few bytes are read and nothing is made. They are held to some seconds
 from __future__ import annotations
 
 import contextlib
+import functools
 import hmac
 import math
+import select
 import socket
 import ssl
 import threading
@@ -31,11 +33,14 @@ from tfos_lab.node.feed import wire as w
 from tfos_lab.node.feed.segment_writer import SegmentWriter
 from tfos_lab.node.feed.spool import Spool, not_written
 
-#: How many connections may be open that have not shown the token; the oldest ones are closed.
+#: How many connections may be open that have not knocked, and how many that have and have not shown the token; the
+#: oldest ones are closed.
 MOST_STRANGERS = 256
 # Strangers take some for a moment, and rows must still find files.
 _DESCRIPTORS = 8192
 _NO_DESCRIPTORS_S = 0.1
+# How often those that do not knock are looked at.
+_LOOK_S = 1.0
 # How long a task may take to hang up after it was told of a failure; one that is gone has hung up at once.
 _LET_GO_S = 30.0
 # How long requests that go on are waited for at the end.
@@ -137,24 +142,69 @@ class Endpoint:
         listener.listen(1024)  # all tasks may come at once
         self._listeners.append(listener)
         self._locations.append(location)
-        threading.Thread(target=self._accept, args=(listener, tls), name="tfos-rows", daemon=True).start()
+        accept = self._accept if tls is None else functools.partial(self._let_knock, tls=tls)
+        threading.Thread(target=accept, args=(listener,), name="tfos-rows", daemon=True).start()
 
     # ---- who is let in ----------------------------------------------------------------------------------------------
 
-    def _accept(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
+    def _accept(self, listener: socket.socket) -> None:
+        """Serve whoever comes by the unix socket: it is in a folder that only the user can open."""
         while not self._is_closed:
-            try:
-                sock, _ = listener.accept()
-            except OSError:  # all descriptors are taken, or this is the end
-                time.sleep(_NO_DESCRIPTORS_S)
-                continue
-            meet = threading.Thread(target=self._meet, args=(sock, tls), name="tfos-rows", daemon=True)
-            with self._guard:
-                if tls is not None:  # the unix socket is in a folder that only the user can open
-                    self._strangers[meet] = sock
-                if len(self._strangers) > MOST_STRANGERS:
-                    _hang_up(self._strangers.pop(next(iter(self._strangers))))
-                meet.start()
+            if (sock := self._next(listener)) is not None:
+                self._begin(sock, None)
+
+    def _let_knock(self, listener: socket.socket, tls: ssl.SSLContext) -> None:
+        """Serve who comes from other hosts and knocks; the others are closed after some seconds, or when many come."""
+        knocking: dict[int, tuple[socket.socket, float]] = {}  # by descriptor, and since when; the oldest first
+        poll = select.poll()
+        poll.register(listener, select.POLLIN)
+        listener.settimeout(0.0)
+        while not self._is_closed:
+            for descriptor, _ in poll.poll(_LOOK_S * 1000 if knocking else None):
+                if descriptor in knocking:
+                    poll.unregister(descriptor)
+                    self._hear(knocking.pop(descriptor)[0], tls)
+                elif (sock := self._next(listener)) is not None:
+                    sock.settimeout(0.0)
+                    knocking[sock.fileno()] = sock, time.monotonic()
+                    poll.register(sock, select.POLLIN)
+            while knocking:
+                descriptor, (sock, since_s) = next(iter(knocking.items()))
+                if len(knocking) <= MOST_STRANGERS and time.monotonic() - since_s < w.GREETING_S:
+                    break
+                poll.unregister(descriptor)
+                del knocking[descriptor]
+                sock.close()
+        for sock, _ in knocking.values():
+            sock.close()
+
+    def _next(self, listener: socket.socket) -> socket.socket | None:
+        try:
+            return listener.accept()[0]
+        except BlockingIOError:  # it has gone again
+            return None
+        except OSError:  # all descriptors are taken, or this is the end
+            time.sleep(_NO_DESCRIPTORS_S)
+            return None
+
+    def _hear(self, sock: socket.socket, tls: ssl.SSLContext) -> None:
+        """Begin with a task that has knocked as it has to."""
+        knock = b""
+        with contextlib.suppress(OSError):
+            knock = sock.recv(KNOCK_BYTES)
+        if self._knows(knock, knock_of):
+            self._begin(sock, tls)
+        else:
+            sock.close()
+
+    def _begin(self, sock: socket.socket, tls: ssl.SSLContext | None) -> None:
+        meet = threading.Thread(target=self._meet, args=(sock, tls), name="tfos-rows", daemon=True)
+        with self._guard:
+            if tls is not None:
+                self._strangers[meet] = sock
+            if len(self._strangers) > MOST_STRANGERS:
+                _hang_up(self._strangers.pop(next(iter(self._strangers))))
+            meet.start()
 
     def _meet(self, sock: socket.socket, tls: ssl.SSLContext | None) -> None:
         """Find out who has come, and serve a task; on a thread of its own."""
@@ -177,8 +227,6 @@ class Endpoint:
             until_s = math.inf
             if tls is not None:
                 sock.settimeout(w.GREETING_S)
-                if not self._knows(sock.recv(KNOCK_BYTES), knock_of):
-                    raise ConnectionRefusedError
                 w.set_up(sock)
                 sock = closing.enter_context(tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False))
                 self._keep_as_stranger(sock)
