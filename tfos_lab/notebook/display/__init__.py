@@ -68,9 +68,12 @@ def open_display(cluster: WatchedCluster, *, interactive: bool | None = None, bl
     """
     if has_front_end() if interactive is None else interactive:
         if may_use_widgets():
-            from tfos_lab.notebook.display.dashboard import Dashboard
+            try:
+                from tfos_lab.notebook.display.dashboard import Dashboard
 
-            return Dashboard(cluster, blocking=blocking)
+                return Dashboard(cluster, blocking=blocking)
+            except ImportError as error:
+                logger.warning("no live dashboard (%s); pictures instead", error)
         from tfos_lab.notebook.display.plain_display import RedrawnCard
 
         return RedrawnCard(cluster, blocking=blocking)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import heapq
+import os
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +22,7 @@ from jupyter_server.base.handlers import APIHandler
 from tornado import web
 
 from tfos_lab.core import cluster_records
-from tfos_lab.driver.run_dir import RunDir, run_bases
+from tfos_lab.driver.run_dir import RunDir
 from tfos_lab.driver.runs.read import read_run
 from tfos_lab.driver.runs.run import Run
 from tfos_lab.notebook.server import panel
@@ -145,11 +146,13 @@ class OpenNotebooks:
         return str(session["kernel"].get("execution_state") or "") if session else ""
 
     def run_folders(self) -> Iterator[Path]:
-        """Return where runs may be: beside the notebooks, and where they go where that is not wanted or possible."""
+        """Return where runs may be: beside the notebooks, and where they go where that is not possible."""
         if self._root is not None:
             yield self._root / _RUNS
             yield from ((self._root / _path_of(session)).parent / _RUNS for session in self._sessions.values())
-        yield from run_bases()
+        yield Path.home() / ".cache" / "tfos_lab" / _RUNS
+        if folder := os.environ.get("TFOS_LAB_RUNS"):
+            yield Path(folder).absolute()
 
 
 def _path_of(session: dict[str, Any]) -> str:
