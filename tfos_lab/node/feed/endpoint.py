@@ -39,7 +39,7 @@ MOST_STRANGERS = 256
 # Strangers take some for a moment, and rows must still find files.
 _DESCRIPTORS = 8192
 _NO_DESCRIPTORS_S = 0.1
-# How often those that do not knock are looked at.
+# How often those that do not knock are looked at, and whether this is the end.
 _LOOK_S = 1.0
 # How long a task may take to hang up after it was told of a failure; one that is gone has hung up at once.
 _LET_GO_S = 30.0
@@ -160,7 +160,7 @@ class Endpoint:
         poll.register(listener, select.POLLIN)
         listener.settimeout(0.0)
         while not self._is_closed:
-            for descriptor, _ in poll.poll(_LOOK_S * 1000 if knocking else None):
+            for descriptor, _ in poll.poll(_LOOK_S * 1000):
                 if descriptor in knocking:
                     poll.unregister(descriptor)
                     self._hear(knocking.pop(descriptor)[0], tls)
