@@ -28,7 +28,7 @@ from tfos_lab.node.feed.wire import Attempt, Commit, Connection, FeedPlan, conne
 _HELD_BACK = 64
 # Or until they take this much, if there is one for each node.
 _MOST_HELD_BYTES = 64 << 20
-# How many batches are on their way to another host; the node's memory is not filled by more, but reads one at a time.
+# How many batches may be on their way to a node of another host, which takes one after another into its memory.
 _AHEAD = 16
 
 

@@ -43,7 +43,8 @@ _AGAIN_S = 5.0
 # What begins each thing that is sent.
 _MESSAGE, _BATCH, _END, _ERROR = b"m", b"b", b"e", b"x"
 _SIZE = struct.Struct("!I")
-_MOST_MESSAGE_BYTES = 1 << 20
+# The schema of a table with very many columns is long.
+_MOST_MESSAGE_BYTES = 1 << 28
 _BUFFER_BYTES = 1 << 16
 
 
@@ -250,10 +251,9 @@ class _Socket(io.RawIOBase):
             raise TimeoutError("it has not answered in time")
 
     def hang_up(self) -> None:
+        # The method of a TLS socket would take the keys from the thread that still writes.
         with contextlib.suppress(OSError):
-            socket.socket.shutdown(
-                self._socket, socket.SHUT_RDWR
-            )  # that of TLS would take the keys from who still writes
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def close(self) -> None:
         super().close()
