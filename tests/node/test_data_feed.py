@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import threading
 
@@ -9,10 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.node.feeding import FedNode, in_thread, numbers
+from tests.node.conftest import start_for
+from tests.node.feeding import SCHEMA, FedNode, in_thread, numbers
 from tests.support.eventually import PATIENCE_S, eventually
 from tfos_lab.core import messages as m
+from tfos_lab.core.frames import FrameSocket, frame_pair
 from tfos_lab.errors import ConfigError, FeedError
+from tfos_lab.node.session import NodeSession
 
 
 @pytest.fixture
@@ -62,6 +66,44 @@ def test_results_without_an_inference_are_refused(node):
     node.open_feed().segment([1])
     with pytest.raises(FeedError, match="no rows of an inference"):
         node.ctx.data_feed().batch_results([1])
+
+
+# ---- the end --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def session(tmp_path):
+    """A session as the kernel has it, whose thread is held while it takes a message; the agent's end; what lets it go.
+
+    The feed's first message has come, so that a function can read.
+    """
+    agent, end = frame_pair()
+    session = NodeSession(FrameSocket(end), start_for(print, rank=2), tmp_path)
+    send = lambda message: agent.send(m.encode(message))  # noqa: E731 - shorter
+    send(m.FeedOpen(feed=0, epochs=1, remainder="pad", schema=SCHEMA, token=""))
+    eventually(lambda: session.feed._queue.feeds)
+    with contextlib.closing(agent):
+        yield session, agent, send
+        session.close()
+
+
+def test_why_no_more_rows_come_is_heard_though_the_session_is_closed_at_once(session):
+    session, agent, send = session
+    with session.feed._queue.changed:  # its thread waits here, as on a machine with much to do
+        send(m.SegmentReady(feed=0, path="", rows=0, partition=0))
+        send(m.FeedAborted(feed=0, reason="column 'x' has a null"))
+        agent.close()
+        closing, _ = in_thread(session.close)
+    with pytest.raises(FeedError, match="column 'x' has a null"):
+        session.context.data_feed().next_batch(1)
+    closing.join(PATIENCE_S)
+
+
+def test_a_reader_is_told_if_its_cluster_ends_without_a_word(session):
+    session, agent, _ = session
+    threading.Timer(0.1, agent.close).start()  # or before it waits, which comes to the same
+    with pytest.raises(FeedError, match="the cluster has ended, and with it the rows"):
+        session.context.data_feed().next_batch(1)
 
 
 # ---- answers --------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ Agents and driver send the same frames over TLS: `tfos_lab.core.link` and `tfos_
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import socket
@@ -160,6 +161,11 @@ class FrameSocket:
             self._received[-1].fds.extend(fds)
         else:
             close_all(fds)  # not sent by `send`
+
+    def end_receiving(self) -> None:
+        """Have a thread that receives find the end of what has been sent by now; from any thread."""
+        with contextlib.suppress(OSError):  # it is closed
+            self._sock.shutdown(socket.SHUT_RD)
 
     def close(self) -> None:
         """Close this end, and descriptors that nobody has taken; may be called twice."""

@@ -32,6 +32,8 @@ from tfos_lab.node.stacks import take_stacks
 
 # Exit code of a child whose agent has ended.
 _ORPHANED = 113
+# How long the last messages may take that a session in the kernel is sent.
+_LAST_MESSAGES_S = 5.0
 
 
 class NodeSession:
@@ -120,7 +122,7 @@ class NodeSession:
             kill_below(os.getpid())
             os._exit(_ORPHANED)
         self._finish.set()
-        self.feed.handle(m.FeedsEnded())
+        self.feed.give_up()
 
     def send_running(self) -> None:
         """Report that the user's function starts now."""
@@ -146,5 +148,7 @@ class NodeSession:
         self._finish.wait()
 
     def close(self) -> None:
-        """End the receiving thread (inline launcher only; a child simply exits)."""
+        """End the receiving thread, which takes what has been sent by now (inline only; a child simply exits)."""
+        self._control.end_receiving()
+        self._receiver.join(_LAST_MESSAGES_S)
         self._control.close()

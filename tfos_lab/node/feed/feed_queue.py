@@ -15,6 +15,7 @@ from tfos_lab.node.feed.node_feed import NodeFeed
 from tfos_lab.node.feed.segments import Segment
 
 WAIT_STEP_S = 1.0
+_NOBODY_LEFT = "the cluster has ended, and with it the rows that this function has not read yet"
 _SERVED_OBJECTS = (
     "the rows to infer are Python objects, of which no tensors are made: read them with ctx.data_feed() and answer "
     "with its batch_results, or give cluster.inference a DataFrame"
@@ -66,6 +67,12 @@ class FeedQueue:
                 _resolve(self.serving[INPUT_QUEUE], shapes)
             case m.FeedsEnded():
                 self.ended = True
+
+    def give_up(self) -> None:
+        """Nobody is left who would send messages; call it with `changed` held."""
+        for feed in self.feeds:
+            feed.aborted = feed.aborted or _NOBODY_LEFT
+        self.ended = True
 
     def _add_segment(self, feed: NodeFeed, message: m.SegmentReady) -> None:
         _resolve(feed, message.shapes)

@@ -64,6 +64,12 @@ class FeedReader:
                         pool.handle(message)
             self._queue.changed.notify_all()
 
+    def give_up(self) -> None:
+        """No more messages will come: whoever waits for one fails."""
+        with self._queue.changed:
+            self._queue.give_up()
+            self._queue.changed.notify_all()
+
     def _pool(self, queue: str) -> ExchangePool:
         """Return the rows to infer of a queue; call it with the condition held."""
         if queue not in self._pools:
