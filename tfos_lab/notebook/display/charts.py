@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tfos_lab.core.markup import Html, h, join
@@ -237,6 +237,7 @@ def render_charts(
     *,
     with_values: bool = False,
     before: Sequence[SeriesPoints] = (),
+    in_table: Collection[str] = (),
 ) -> Html:
     """Return one chart for each metric, or nothing where nothing was reported.
 
@@ -250,6 +251,8 @@ def render_charts(
         Whether the values of all points stand beside the lines, for a page that shows them.
     before : list of SeriesPoints
         The same of the previous run of this name, one for each metric, which is drawn behind the others.
+    in_table : collection of str
+        Metrics whose last values stand in a table that is drawn more often: they have one place only.
     """
     shown: dict[str, dict[str, Sequence[Point]]] = {}
     of_epochs: dict[str, dict[str, Sequence[Point]]] = {}
@@ -281,7 +284,7 @@ def render_charts(
         for name in by_weight(shown)
         if not (name.startswith(VALIDATION) and name.removeprefix(VALIDATION) in shown)
     ]
-    drawn = [chart.render(with_values=with_values) for chart in charts]
+    drawn = [chart.render(with_values=with_values, in_table=in_table) for chart in charts]
     classes = ["tfos-charts"]
     classes += ["tfos-many-lines"] if any(len(own) >= _MANY_LINES for own in shown.values()) else []
     classes += ["tfos-many-charts"] if len(charts) >= _MANY_CHARTS else []
@@ -360,10 +363,12 @@ class _Chart:
         """Whether lines of validation are drawn, too."""
         return bool(self._validation)
 
-    def render(self, *, with_values: bool) -> Html:
-        facts = _facts(self._name, self._all, self._all_of_epochs)
+    def render(self, *, with_values: bool, in_table: Collection[str]) -> Html:
+        facts = _facts(self._name, self._all, self._all_of_epochs, with_last=self._name not in in_table)
         if self._validation:
-            facts += [f"validation {fact}" for fact in _facts(self._name, self._all_validation, {})]
+            with_last = f"{VALIDATION}{self._name}" not in in_table
+            of_validation = _facts(self._name, self._all_validation, {}, with_last=with_last)
+            facts += [f"validation {fact}" for fact in of_validation]
         caption = h("figcaption", h("b", self._name), " ", h("span", " · ".join(facts), cls="tfos-facts"))
         looks: Iterable[Html] = ()
         smooth: dict[str, Sequence[Point]] = {}
@@ -444,7 +449,9 @@ def _newest(lines: Mapping[str, Sequence[Point]], of_epochs: Mapping[str, Sequen
     return newest
 
 
-def _facts(name: str, lines: Mapping[str, Sequence[Point]], of_epochs: Mapping[str, Sequence[Point]]) -> list[str]:
+def _facts(
+    name: str, lines: Mapping[str, Sequence[Point]], of_epochs: Mapping[str, Sequence[Point]], *, with_last: bool
+) -> list[str]:
     """Return the last values, and the best one where the name says what is better and it is none of the last ones.
 
     Once an epoch has ended, the best one is that of an epoch.
@@ -453,12 +460,13 @@ def _facts(name: str, lines: Mapping[str, Sequence[Point]], of_epochs: Mapping[s
     lines = of_epochs or lines
     better = min if _LOWER.search(name) else max if _HIGHER.search(name) else None
     points = [(value, step) for points in lines.values() for _, step, value in points if value is not None]
+    facts = [_range_text(last)] if with_last else []
     if better is None or not points:
-        return [_range_text(last)]
+        return facts
     value, step = better(points, key=lambda point: point[0])
     if better([value, *(one for one in last if one is not None)]) in last:
-        return [_range_text(last)]
-    return [_range_text(last), f"best {format_metric(value)}" + (f" at step {step:,}" if step is not None else "")]
+        return facts
+    return [*facts, f"best {format_metric(value)}" + (f" at step {step:,}" if step is not None else "")]
 
 
 def _smooth(line: Sequence[Point]) -> list[Point]:

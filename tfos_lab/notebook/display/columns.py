@@ -213,6 +213,11 @@ def metric_names(view: ClusterView) -> list[str]:
     return by_weight(names)[:_MAX_METRICS]
 
 
+def shown_metrics(view: ClusterView) -> list[str]:
+    """Return the names of the metrics that have a column of the table itself; others have one in what unfolds."""
+    return metric_names(view)[:_SHOWN_METRICS]
+
+
 # ---- how far nodes are ----------------------------------------------------------------------------------------------
 
 

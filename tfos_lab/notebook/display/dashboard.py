@@ -47,6 +47,7 @@ from tfos_lab.notebook.display.card import (
     traits,
 )
 from tfos_lab.notebook.display.charts import render_charts
+from tfos_lab.notebook.display.columns import shown_metrics
 from tfos_lab.notebook.display.kernel import current_kernel, keep_busy, served_path
 from tfos_lab.notebook.display.listing import is_large
 from tfos_lab.notebook.display.log_feed import LogFeed
@@ -351,7 +352,9 @@ class Updates:
             return 0
         self._metrics.add(reports)
         before = series_before(self._cluster.run_dir, view.name)
-        self.widget.charts = render_charts(self._metrics.series(), lines, with_values=True, before=before)
+        self.widget.charts = render_charts(
+            self._metrics.series(), lines, with_values=True, before=before, in_table=shown_metrics(view)
+        )
         return len(self.widget.charts)
 
     def _send_shown(self) -> int:
