@@ -32,7 +32,8 @@ from tfos_lab.node.session import NodeSession
 if TYPE_CHECKING:
     from tfos_lab.driver.head import Head
 
-_START_TIMEOUT_S = 10.0
+# How often whoever waits for the start looks whether it was given up.
+_LOOK_S = 0.1
 
 
 class InlineLauncher(Launcher):
@@ -58,10 +59,11 @@ class InlineLauncher(Launcher):
 
     def run_here(self) -> None:
         """Run the function now, on this thread; its exceptions are raised here, unwrapped."""
-        if self._has_run or not self._started.wait(_START_TIMEOUT_S) or self._cancelled:
+        while not self._started.wait(_LOOK_S) and not self._head.over.is_set():
+            pass
+        if self._has_run or self._cancelled or self._session is None:
             return
         self._has_run = True
-        assert self._session is not None
         map_fun, args = self._cluster.call
         session = self._session
         session.context.args = args
