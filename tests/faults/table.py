@@ -477,6 +477,33 @@ def rows_are_ragged(scene):
     scene.feed(scene.spark.range(0, 40, 1, 4).selectExpr("if(id = 33, array(id), array(id, id)) as x"))
 
 
+def fit_without_label(args, ctx):
+    """Fit models to a feed's batches, which are dicts: with a step of its own, and with Keras', which needs a label."""
+    import keras
+
+    class Own(keras.Sequential):
+        def train_step(self, data):
+            return {"loss": keras.ops.sum(self(data["x"]))}
+
+    for kind in (Own, keras.Sequential):
+        model = kind([keras.Input((1,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        model.fit(ctx.dataset(4), verbose=0)
+        assert kind is Own
+
+
+@fault(
+    "the label is forgotten, as in `model.fit(ctx.dataset(64))`",
+    raises(NodeFailed, "ConfigError: the model has a loss, and its rows (x, y) have no label: … label='y')"),
+    page="which columns there are, and what to write; a model's own `train_step` takes batches as it likes |  | the session",
+    on=(LOCAL,),
+    tensorflow=True,
+)
+def the_label_is_forgotten(scene):
+    scene.run(fit_without_label)
+    scene.cluster.train(scene.spark.range(8).selectExpr("array(id / 8d) as x", "id / 4d as y"), epochs=2)
+
+
 @fault(
     "no row moves",
     raises(FeedTimeout, "nothing has moved for 2.5 s: … see whether map_fun reads its rows, or raise"),

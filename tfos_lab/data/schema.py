@@ -19,6 +19,9 @@ from tfos_lab.data.spark_types import arrow_columns
 from tfos_lab.data.type_table import ColumnKind, find_advice, find_rule
 from tfos_lab.errors import ConfigError
 
+#: What batches without a label, which are dicts of columns, call the weights of their rows.
+WEIGHT_KEY = "sample_weight"
+
 
 @dataclass(frozen=True)
 class ColumnSpec:

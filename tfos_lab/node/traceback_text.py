@@ -16,6 +16,8 @@ from tfos_lab.core import sources
 MAX_LINES = 200
 MAX_CHARACTERS = 100_000
 MAX_MESSAGE = 20_000
+# Of what Keras has expected and got, in the line that informs.
+_MAX_DETAIL = 200
 
 # A run of more than _FOLD_OVER frames inside libraries is shown by its first and its last ones.
 _FOLD_OVER = 5
@@ -64,6 +66,8 @@ def informing_part(message: str) -> str:
             told = [found[1] for line in lines if (found := _ONE_OF_SEVERAL.match(line))]
     elif lines[0].startswith("Exception encountered when calling"):
         told = [line for line in lines[1:] if line.strip()]
+        details = [_shorten(line, _MAX_DETAIL) for line in told[1:3] if line.startswith(("Expected: ", "Received: "))]
+        told = [" ".join([*told[:1], *details])] if details else told
     elif lines[0] == "in user code:":
         told = [found[1] for line in reversed(lines) if (found := _OF_USER_CODE.match(line))]
     elif _PLACE.match(message):

@@ -14,7 +14,7 @@ import numpy as np
 from tfos_lab.core.config import REMAINDER_CHOICES
 from tfos_lab.core.messages import INPUT_QUEUE, TRAIN
 from tfos_lab.data.rows import count_rows, slice_rows, zeros
-from tfos_lab.data.schema import ColumnSpec, columns_of_label, select_columns
+from tfos_lab.data.schema import WEIGHT_KEY, ColumnSpec, columns_of_label, select_columns
 from tfos_lab.errors import ConfigError, FeedError
 from tfos_lab.node.activity.steps import STEPS
 from tfos_lab.node.feed.epoch import Piece
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from tfos_lab.node.feed.reader import FeedReader
 
 
-WEIGHT_KEY = "sample_weight"
 # The weight of filler rows: a zero that no real row has, whatever its weight, and that sums like any other zero.
 FILLER_WEIGHT = np.float32(-0.0)
 # By then all nodes that train have opened their dataset, unless the user's function opens it on some nodes only.

@@ -19,6 +19,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from tfos_lab.data.schema import WEIGHT_KEY
 from tfos_lab.errors import ConfigError, FeedError
 from tfos_lab.node.activity.steps import FITS, STEPS
 from tfos_lab.node.keras.distribute import (
@@ -105,6 +106,7 @@ def _build_from_specs(build: Callable[..., Any]) -> Callable[..., Any]:
         if iterator is not None and across:
             _refuse_different_steps(iterator)
         if has_fed_rows:
+            _refuse_rows_without_label(model, dataset)
             _settle_length(iterator)
             _fetch_before_steps(iterator)
         if strategy is None or iterator is None or not (has_fed_rows or across):
@@ -127,6 +129,22 @@ def _refuse_parameter_servers(strategy: tf.distribute.Strategy | None) -> None:
                 )
             ]
         )
+
+
+def _refuse_rows_without_label(model: keras.Model, dataset: tf.data.Dataset) -> None:
+    """Raise where Keras' own step compares with labels and there are none: it says "None values not supported" itself.
+
+    A model's own step takes batches as it likes.
+    """
+    trainer: Any = keras_3_trainer()
+    own, plain = type(model), trainer.TensorFlowTrainer
+    is_own = any(getattr(own, name) is not getattr(plain, name) for name in ("train_step", "test_step", "compute_loss"))
+    if is_own or model._compile_loss is None or not isinstance(dataset.element_spec, dict):
+        return
+    columns = [name for name in dataset.element_spec if name != WEIGHT_KEY]
+    example = repr(columns[-1]) if len(columns) > 1 else "..."
+    advice = f"name the column to learn, as in ctx.dataset(64, label={example})"
+    raise ConfigError([f"the model has a loss, and its rows ({', '.join(columns)}) have no label: {advice}"])
 
 
 def _refuse_different_steps(iterator: Any) -> None:
