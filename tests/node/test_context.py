@@ -66,6 +66,14 @@ def test_tab_shows_the_public_names_only():
     assert shown == set(names.split())
 
 
+def test_a_call_with_an_argument_too_few_or_too_many_is_told_by_the_name_that_users_write():
+    ctx = Rig().ctx
+    with pytest.raises(TypeError, match=r"^ctx\.dataset\(\) missing 1 required positional argument: 'batch_size'"):
+        ctx.dataset(label="y")
+    with pytest.raises(TypeError, match=r"^ctx\.strategy\(\) takes 1 positional argument but 2 were given"):
+        ctx.strategy("mirrored")
+
+
 def test_a_report_sends_numbers_of_any_type_and_a_step_which_counts_up():
     rig = Rig()
     before = time.time()

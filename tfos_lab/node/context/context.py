@@ -5,6 +5,7 @@ That of TensorFlowOnSpark's programs, with its names, is `tfos_lab.compat.TFSpar
 
 from __future__ import annotations
 
+import inspect
 import os
 import socket
 import tempfile
@@ -187,6 +188,17 @@ class NodeContext(RowMethods, ReportMethods, FolderMethods, ShareMethods):
                 [f"ctx.wait_for_training() on {self.node}: it trains and would wait for itself; {advice}"]
             )
         return self._finish.wait(timeout)
+
+
+def _name_methods_as_called() -> None:
+    """Have Python's own errors say ``ctx.dataset()``, and not which of the classes above has the method."""
+    for kind in NodeContext.__mro__:
+        for name, member in vars(kind).items():
+            if inspect.isfunction(member) and not name.startswith("_"):
+                member.__qualname__ = f"ctx.{name}"
+
+
+_name_methods_as_called()
 
 
 def local_context(*, log_dir: str | None = None) -> NodeContext:
