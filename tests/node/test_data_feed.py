@@ -94,6 +94,7 @@ def test_why_no_more_rows_come_is_heard_though_the_session_is_closed_at_once(ses
         send(m.FeedAborted(feed=0, reason="column 'x' has a null"))
         agent.close()
         closing, _ = in_thread(session.close)
+        session.context.report(loss=1.0)  # which nobody takes
     with pytest.raises(FeedError, match="column 'x' has a null"):
         session.context.data_feed().next_batch(1)
     closing.join(PATIENCE_S)

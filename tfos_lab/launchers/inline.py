@@ -119,6 +119,15 @@ class _InlineAgent:
         self._thread.start()
 
     def _run(self) -> None:
+        try:
+            self._serve()
+        finally:
+            self._feeds.close()
+            self._control.close()
+            self._driver.close()
+            self._scratch.remove()
+
+    def _serve(self) -> None:
         loop = PollLoop()
         loop.watch(self._driver, self._on_driver)
         loop.watch(self._control, lambda: self._relay(loop))
@@ -133,10 +142,6 @@ class _InlineAgent:
             if self._is_draining and self._remote_log.settle():
                 self._is_draining = False
                 self._driver.send(m.Drained())
-        self._feeds.close()
-        self._control.close()
-        self._driver.close()
-        self._scratch.remove()
 
     def _handle(self, message: m.ToAgent) -> None:
         match message:

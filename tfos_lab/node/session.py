@@ -87,7 +87,7 @@ class NodeSession:
             try:
                 self._control.send(m.encode(message))
             except (ConnectionClosed, OSError):
-                self._on_orphaned()
+                self._end_orphaned()  # in the kernel, the receiving thread first takes what had come
 
     def _receive(self) -> None:
         with contextlib.suppress(ConnectionClosed, OSError, ValueError):
@@ -95,7 +95,9 @@ class NodeSession:
                 for frame in self._control.available(CHECK_S):
                     self._handle(m.decode_to_agent(frame.data))
                 self._look_after_agent()
-        self._on_orphaned()
+        self._end_orphaned()
+        self._finish.set()
+        self.feed.give_up()
 
     def _handle(self, message: m.ToAgent) -> None:
         if isinstance(message, m.Finish):
@@ -114,15 +116,13 @@ class NodeSession:
     def _look_after_agent(self) -> None:
         if self._agent is not None and self._agent.agent_is_gone():
             self._agent.end_agent()
-            self._on_orphaned()
+            self._end_orphaned()
 
-    def _on_orphaned(self) -> None:
-        """The agent has ended: nobody is left who wants the result."""
+    def _end_orphaned(self) -> None:
+        """End a child whose agent has ended: nobody is left who wants the result."""
         if self._agent is not None:
             kill_below(os.getpid())
             os._exit(_ORPHANED)
-        self._finish.set()
-        self.feed.give_up()
 
     def send_running(self) -> None:
         """Report that the user's function starts now."""
