@@ -185,6 +185,7 @@ def test_of_an_error_of_tensorflow_or_keras_the_line_that_informs_is_the_message
     assert re.fullmatch(told, outcome.message), outcome.message
     assert f"in {fails.__name__}" in outcome.traceback
     assert outcome.message.partition(" Expected: ")[0] in outcome.traceback
+    assert "raise e.with_traceback" not in outcome.traceback
 
 
 # ---- results --------------------------------------------------------------------------------------------------------

@@ -97,9 +97,14 @@ def _render(error: traceback.TracebackException) -> Iterator[str]:
 
 
 def _frames(stack: traceback.StackSummary) -> list[str]:
-    frames = [frame for frame in stack if sources.package_of(frame.filename) != _OWN]
+    frames = [frame for frame in stack if sources.package_of(frame.filename) != _OWN and not _raises_again(frame)]
     # An error inside tfos_lab, without a line of the user's, is shown whole.
     return list(_fold(frames or stack))
+
+
+def _raises_again(frame: traceback.FrameSummary) -> bool:
+    """Whether a frame is where Keras or TensorFlow raise an error once more, after they have left out their own."""
+    return frame.name == "error_handler" and frame.filename.endswith("traceback_utils.py")
 
 
 def _fold(frames: Iterable[traceback.FrameSummary]) -> Iterator[str]:
