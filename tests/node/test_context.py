@@ -74,6 +74,15 @@ def test_a_call_with_an_argument_too_few_or_too_many_is_told_by_the_name_that_us
         ctx.strategy("mirrored")
 
 
+def test_a_name_that_ctx_does_not_have_is_told_with_the_one_that_is_meant():
+    ctx = Rig().ctx
+    with pytest.raises(AttributeError, match=r"^ctx has no 'datset'; did you mean ctx\.dataset\?$"):
+        ctx.datset(64)
+    with pytest.raises(AttributeError, match=r"^ctx has no 'xyzzy'$"):
+        ctx.xyzzy  # noqa: B018 - it raises
+    assert not hasattr(ctx, "_xyzzy")
+
+
 def test_a_report_sends_numbers_of_any_type_and_a_step_which_counts_up():
     rig = Rig()
     before = time.time()

@@ -22,6 +22,7 @@ from tfos_lab.node.context.rows import RowMethods
 from tfos_lab.node.context.shares import ShareMethods
 from tfos_lab.node.feed.reader import FeedReader
 from tfos_lab.node.remote_files import register_file_systems
+from tfos_lab.texts import nearest
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -69,6 +70,12 @@ class NodeContext(RowMethods, ReportMethods, FolderMethods, ShareMethods):
 
     def __repr__(self) -> str:
         return f"<{self.node} of {sum(map(len, self.cluster_spec.values()))} nodes>"
+
+    if not TYPE_CHECKING:  # to type checkers, every name would be one
+
+        def __getattr__(self, name: str) -> Any:
+            near = None if name.startswith("_") else nearest(name, (known for known in dir(self) if known[0] != "_"))
+            raise AttributeError(f"ctx has no '{name}'" + (f"; did you mean ctx.{near}?" if near else ""))
 
     @property
     def gpus(self) -> list[str]:
