@@ -13,14 +13,14 @@ def run(map_fun: Callable[..., Any], args: Any = None, **options: Any) -> tfos_l
     """Start a cluster as ``tfos_lab.run`` does; ``driver_ps`` as programs of TensorFlowOnSpark ask for it."""
     if not options.get("driver_ps"):
         return tfos_lab.run(map_fun, args, **options)
-    # Here, as this module travels with functions to nodes that have neither.
+    # Here, as this module travels with functions to nodes that do not have it.
     from tfos_lab.driver.start import make_cluster
-    from tfos_lab.notebook.start import bring_up
 
     spark = options.pop("spark", None)
     cluster = make_cluster(map_fun, args, spark=spark, config=tfos_lab.ClusterConfig(**options))
     try:
-        bring_up(cluster)
+        cluster.launch()
+        cluster.wait_until_running()
     except BaseException:
         cluster.stop(grace=0.0)
         raise
