@@ -142,7 +142,13 @@ class Endpoint:
         listener.listen(1024)  # all tasks may come at once
         self._listeners.append(listener)
         self._locations.append(location)
-        accept = self._accept if tls is None else functools.partial(self._let_knock, tls=tls)
+        accept = self._accept
+        if tls is not None:
+            # Here, as it may be closed before the thread begins.
+            listener.settimeout(0.0)
+            poll = select.poll()
+            poll.register(listener, select.POLLIN)
+            accept = functools.partial(self._let_knock, poll=poll, tls=tls)
         threading.Thread(target=accept, args=(listener,), name="tfos-rows", daemon=True).start()
 
     # ---- who is let in ----------------------------------------------------------------------------------------------
@@ -153,12 +159,9 @@ class Endpoint:
             if (sock := self._next(listener)) is not None:
                 self._begin(sock, None)
 
-    def _let_knock(self, listener: socket.socket, tls: ssl.SSLContext) -> None:
+    def _let_knock(self, listener: socket.socket, poll: select.poll, tls: ssl.SSLContext) -> None:
         """Serve who comes from other hosts and knocks; the others are closed after some seconds, or when many come."""
         knocking: dict[int, tuple[socket.socket, float]] = {}  # by descriptor, and since when; the oldest first
-        poll = select.poll()
-        poll.register(listener, select.POLLIN)
-        listener.settimeout(0.0)
         while not self._is_closed:
             for descriptor, _ in poll.poll(_LOOK_S * 1000):
                 if descriptor in knocking:
