@@ -81,6 +81,9 @@ def test_a_name_that_ctx_does_not_have_is_told_with_the_one_that_is_meant():
     with pytest.raises(AttributeError, match=r"^ctx has no 'xyzzy'$"):
         ctx.xyzzy  # noqa: B018 - it raises
     assert not hasattr(ctx, "_xyzzy")
+    del ctx._feed
+    with pytest.raises(AttributeError, match=r"^ctx has no '_feed'$"):
+        ctx.epochs  # noqa: B018 - it raises
 
 
 def test_a_report_sends_numbers_of_any_type_and_a_step_which_counts_up():

@@ -74,6 +74,8 @@ class NodeContext(RowMethods, ReportMethods, FolderMethods, ShareMethods):
     if not TYPE_CHECKING:  # to type checkers, every name would be one
 
         def __getattr__(self, name: str) -> Any:
+            if hasattr(type(self), name):  # a property has raised the same kind of error, which is to be seen
+                return object.__getattribute__(self, name)
             near = None if name.startswith("_") else nearest(name, (known for known in dir(self) if known[0] != "_"))
             raise AttributeError(f"ctx has no '{name}'" + (f"; did you mean ctx.{near}?" if near else ""))
 
