@@ -348,7 +348,9 @@ class Cluster:
 
     def log_path(self, node: str) -> Path:
         """Return the log file of ``node``, which exists once that has written something; KeyError for no such node."""
-        rank_of(self.nodes, node)
+        head = self.head
+        with head.lock:
+            rank_of(head.state.views, node)
         return self.files.log(node)
 
     def stacks(self, node: str | None = None, *, timeout: float = 5.0) -> dict[str, str]:

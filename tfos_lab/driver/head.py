@@ -21,7 +21,6 @@ import msgspec
 
 from tfos_lab.core import messages as m
 from tfos_lab.core.launchers import THIS_MACHINE
-from tfos_lab.core.roles import chief_of
 from tfos_lab.core.states import RunState
 from tfos_lab.driver.files.output import saving_note
 from tfos_lab.driver.logs.writer import read_log
@@ -485,7 +484,7 @@ class Head:
         """Return the start message of a node."""
         cluster, config, files = self.cluster, self.cluster.config, self.cluster.files
         spec = cluster.node_specs[rank]
-        is_chief = spec == chief_of(cluster.node_specs)
+        is_chief = self.state.view_of(rank).is_chief
         start = m.Start(
             rank=rank,
             cluster_spec=cluster_spec,

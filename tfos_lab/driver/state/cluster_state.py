@@ -213,7 +213,7 @@ class ClusterState:
         if self._state.is_ending:
             return [*instructions, SendTo(message.rank, m.Stop(grace_s=0.0))]
         instructions += self._cluster_state(RunState.RESERVING, now_s)
-        if self.missing:
+        if any(one.view.state is NodeState.WAITING for one in self._nodes):
             return instructions
         spec = cluster_spec([n.spec for n in self._nodes], {n.spec.rank: n.view.address for n in self._nodes})
         return [*instructions, StartAll(spec), *self._cluster_state(RunState.STARTING, now_s)]
