@@ -54,8 +54,8 @@ def _rows(nodes: int, figures: dict[str, Any]) -> Iterator[Row]:
         if phase in figures:
             cores = figures[phase]["cores"]
             yield Row(f"{nodes:,} nodes: driver's CPU, {words}", "cores", cores, None, "< 1", cores < 1, 1)
-    if "more work" in figures:
-        work = figures["more work"]
+    work = figures.get("more work", {})
+    if "reports_per_s" in work:  # else the nodes have ended before they could say what they had sent
         yield Row(f"{nodes:,} nodes at work: reports taken", "per s", work["reports_per_s"], None, "", None, 1)
         yield Row(
             f"{nodes:,} nodes at work: p95 wait for the driver's thread", "ms", work["p95_wait_ms"], None, "", None, 1
