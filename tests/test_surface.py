@@ -5,12 +5,14 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+import threading
 from pathlib import Path
 
 import pytest
 
 import tfos_lab
 from tests.support.clusters import running_clusters
+from tests.support.eventually import eventually
 from tfos_lab import ml  # before `compat`, whose import has the logging of TensorFlowOnSpark's programs appear
 
 ROOT = Path(tfos_lab.__file__).parents[1]
@@ -183,6 +185,7 @@ def test_results_go_by_the_names_of_nodes_and_a_script_s_run_is_shown_if_asked_f
         alike.stop()
     assert repr(alike.results) == "all 3 nodes: 0.5"
     assert alike.results["worker:1"] == 0.5
+    eventually(lambda: "tfos-lines" not in [thread.name for thread in threading.enumerate()])  # which writes them
     assert "[shown] " in capfd.readouterr().out
     assert tfos_lab.runs()["shown"].run_dir == alike.run_dir
 
