@@ -73,13 +73,13 @@ def test_results_without_an_inference_are_refused(node):
 
 @pytest.fixture
 def session(tmp_path):
-    """A session as the kernel has it, whose thread is held while it takes a message; the agent's end; what lets it go.
-
-    The feed's first message has come, so that a function can read.
-    """
+    """A session as the kernel has it, with a feed that has been opened; the agent's end, and how that sends."""
     agent, end = frame_pair()
     session = NodeSession(FrameSocket(end), start_for(print, rank=2), tmp_path)
-    send = lambda message: agent.send(m.encode(message))  # noqa: E731 - shorter
+
+    def send(message):
+        agent.send(m.encode(message))
+
     send(m.FeedOpen(feed=0, epochs=1, remainder="pad", schema=SCHEMA, token=""))
     eventually(lambda: session.feed._queue.feeds)
     with contextlib.closing(agent):

@@ -22,7 +22,7 @@ from jupyter_server.base.handlers import APIHandler
 from tornado import web
 
 from tfos_lab.core import cluster_records
-from tfos_lab.driver.run_dir import RunDir
+from tfos_lab.driver.run_dir import RunDir, run_bases
 from tfos_lab.driver.runs.read import read_run
 from tfos_lab.driver.runs.run import Run
 from tfos_lab.notebook.server import panel
@@ -150,9 +150,10 @@ class OpenNotebooks:
         if self._root is not None:
             yield self._root / _RUNS
             yield from ((self._root / _path_of(session)).parent / _RUNS for session in self._sessions.values())
-        yield Path.home() / ".cache" / "tfos_lab" / _RUNS
-        if folder := os.environ.get("TFOS_LAB_RUNS"):
-            yield Path(folder).absolute()
+        own, fallback = run_bases()
+        yield fallback
+        if os.environ.get("TFOS_LAB_RUNS"):  # else it is below the server's own folder, where no notebook runs
+            yield own
 
 
 def _path_of(session: dict[str, Any]) -> str:
