@@ -144,9 +144,9 @@ TREES = pa.list_(LISTS)
     ("kind", "rows", "message"),
     [
         (pa.int32(), [1, None, None], r"column 'x' has 2 nulls.*the first in row 1.*df\.fillna"),
-        (pa.string(), ["a", None], r"column 'x' has 1 nulls.*the first in row 1.*df\.dropna"),
-        (LISTS, [[1], None], r"column 'x' has 1 nulls.*df\.dropna"),
-        (LISTS, [[1, 2], [3, None]], r"column 'x' has 1 nulls.*the first in row 1.*F\.coalesce"),
+        (pa.string(), ["a", None], r"column 'x' has 1 null.*the first in row 1.*df\.dropna"),
+        (LISTS, [[1], None], r"column 'x' has 1 null.*df\.dropna"),
+        (LISTS, [[1, 2], [3, None]], r"column 'x' has 1 null.*the first in row 1.*F\.coalesce"),
         (TREES, [[[1, 2]], [[3, 4]], [[None, None]]], r"column 'x' has 2 nulls.*the first in row 2.*F\.coalesce"),
         (LISTS, [[1, 2], [3, 4], [5]], "ragged: row 2 of a batch has 1 values where the first has 2.*F.slice cuts"),
         (LISTS, [[], [3]], "ragged: row 1 of a batch has 1 values where the first has 0"),
@@ -287,7 +287,7 @@ def test_vectors_dense_and_sparse_become_the_same_tensor_and_a_matrix_none(fed, 
 
 def test_nulls_and_ragged_rows_of_spark_are_found_when_they_arrive(fed, spark):
     for values, message in (
-        ("(1), (null)", r"column 'x' has 1 nulls in a batch of 2 rows \(the first in row 1\)"),
+        ("(1), (null)", r"column 'x' has 1 null in a batch of 2 rows \(the first in row 1\)"),
         ("(array(1)), (array(1, 2))", "column 'x' is ragged: row 1"),
     ):
         with pytest.raises(FeedError, match=message):

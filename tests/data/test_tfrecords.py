@@ -170,7 +170,7 @@ def test_a_schema_that_does_not_fit_is_an_error(tmp_path, values, asked, message
     records.write(tmp_path, pa.RecordBatch.from_pydict({"x": values}))
     with pytest.raises(RecordError, match=message):
         records.read(tmp_path, pa.schema({"x": asked}))
-    with pytest.raises(RecordError, match="column 'x' has 1 nulls inside its arrays"):
+    with pytest.raises(RecordError, match="column 'x' has 1 null inside its arrays"):
         records.write(tmp_path, pa.RecordBatch.from_pydict({"x": [[1, None]]}))
 
 

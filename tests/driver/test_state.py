@@ -230,7 +230,8 @@ def test_stop_messages_of_a_failed_cluster_hold_the_reason():
 
 
 def test_the_same_error_on_other_nodes_is_one_error():
-    play = Play(cluster_size=3).all_run().end(0, BOOM).end(1, BOOM).end(2, KILLED)
+    of_another_row = m.Outcome(kind="raised", error="ValueError", message="boom 2")
+    play = Play(cluster_size=3).all_run().end(0, BOOM).end(1, of_another_row).end(2, KILLED)
     assert play.cluster_state.causes.also == ["worker:0"]
     assert list(play.cluster_state.causes.consequences) == ["worker:1"]
 

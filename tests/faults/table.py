@@ -471,6 +471,17 @@ def a_value_fits_no_tensor(scene):
     scene.feed(scene.spark.range(0, 40, 1, 4).selectExpr("if(id = 33, null, id) as x"))
 
 
+@fault(
+    "the DataFrame has no rows",
+    raises(FeedError, "data: the DataFrame has no rows"),
+    page="that it has none |  | the session",
+    on=(LOCAL,),
+)
+def there_are_no_rows(scene):
+    scene.run()
+    scene.cluster.train(scene.spark.range(0))
+
+
 @fault("rows are of several lengths", raises((FeedError, NodeFailed), "column 'x'"), on=(LOCAL,), tensorflow=True)
 def rows_are_ragged(scene):
     scene.run(read_all, 1)

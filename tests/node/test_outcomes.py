@@ -144,6 +144,17 @@ def several_columns_for_one_input():
     model({"age": np.zeros((4, 1)), "fare": np.zeros((4, 1))})
 
 
+def a_layer_that_fails():
+    import keras
+    import tensorflow as tf
+
+    class Factor(keras.layers.Layer):
+        def call(self, rows):
+            return tf.linalg.cholesky(tf.reshape(rows, (-1, 1, 2)))
+
+    keras.Sequential([keras.Input((2,)), Factor()])
+
+
 def multiply():
     import tensorflow as tf
 
@@ -175,6 +186,7 @@ def fail_in_a_map():
             several_columns_for_one_input,
             r"The structure of `inputs` .* Expected: keras_t.* Received: inputs={'age': .*",
         ),
+        (a_layer_that_fails, r"Could not automatically infer .* Error encountered: Dimensions must be equal.*"),
         (multiply, r"Dimensions must be equal, but are 3 and 2 for .*"),
         (read_what_is_not_there, r"/nowhere/x; No such file or directory"),
         (fail_in_a_map, r"KeyError: 'gone'"),
@@ -184,8 +196,19 @@ def test_of_an_error_of_tensorflow_or_keras_the_line_that_informs_is_the_message
     outcome = run(fails, extra_env={}).outcome()
     assert re.fullmatch(told, outcome.message), outcome.message
     assert f"in {fails.__name__}" in outcome.traceback
-    assert outcome.message.partition(" Expected: ")[0] in outcome.traceback
+    assert re.split(" Expected: | Dimensions ", outcome.message)[0] in outcome.traceback
     assert "raise e.with_traceback" not in outcome.traceback
+    assert "site-packages" not in outcome.traceback.partition("Detected at node")[2]
+
+
+def test_a_loop_over_batches_of_two_parts_is_told_of_the_third(cell):
+    source = (
+        "class Rows:\n    def dataset(self, size):\n        return [(1, 2, 3)]\n"
+        "def map_fun(args, ctx):\n    for step, (x, y) in enumerate({}):\n        pass\n"
+    )
+    told = cell(source.format("Rows().dataset(4)")).message
+    assert told.startswith("too many values to unpack (expected 2): a batch with a label is (x, y, w)")
+    assert cell(source.format("[(1, 2, 3)]")).message == "too many values to unpack (expected 2)"
 
 
 # ---- results --------------------------------------------------------------------------------------------------------

@@ -198,7 +198,7 @@ def test_rows_that_do_not_fit_fail_with_their_column(frame, models):
     ):
         score(three, models / "module", SEVERAL, {"total": "t"}).collect()
     nulls = frame.selectExpr("id", "if(id = 7, null, pair) as pair")
-    with pytest.raises(Exception, match="column 'pair' has 1 nulls in a batch"):
+    with pytest.raises(Exception, match="column 'pair' has 1 null in a batch"):
         score(nulls, models / "module", SEVERAL, {"total": "t"}).collect()
     with pytest.raises(Exception, match="output 'mean' has no rows for 3 rows of input"):
         score(frame, models / "module", {"four": "square"}, {"mean": "m"}, signature="square").collect()

@@ -17,6 +17,7 @@ from tfos_lab.data.rows import Array
 from tfos_lab.data.schema import ColumnSpec, shape_text
 from tfos_lab.data.type_table import find_rule, is_array
 from tfos_lab.errors import FeedError
+from tfos_lab.texts import format_count
 
 
 def convert_column(column: pa.Array, spec: ColumnSpec) -> Array:
@@ -206,15 +207,15 @@ class Level:
         if not values.null_count:
             return
         first = self.row(int(np.argmax(values.is_null().to_numpy(zero_copy_only=False))))
-        inside = " inside its arrays" if self.depth else ""
+        nulls = format_count(values.null_count, "null") + (" inside its arrays" if self.depth else "")
         advice = (
             f"replace them: F.transform('{self.name}', lambda x: F.coalesce(x, F.lit(0)))"
             if self.depth
             else f"fill them with df.fillna(...), or leave the rows out with df.dropna(subset=['{self.name}'])"
         )
         raise FeedError(
-            reason=f"column '{self.name}' has {values.null_count} nulls{inside} in a batch of {self.rows} rows "
-            f"(the first in row {first}): {advice}"
+            reason=f"column '{self.name}' has {nulls} in a batch of {format_count(self.rows, 'row')} (the first in "
+            f"row {first}): {advice}"
         )
 
     def refuse_ragged(self, lengths: Array, what: str = "values") -> None:

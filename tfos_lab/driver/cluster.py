@@ -33,7 +33,7 @@ from tfos_lab.driver.feed.feeding import UNFED, Feeding
 from tfos_lab.driver.feed.job import HeadLost
 from tfos_lab.driver.files.events import EventFileReceiver
 from tfos_lab.driver.files.output import OutputReceiver
-from tfos_lab.driver.head import Head
+from tfos_lab.driver.head import LAST_ERRORS_S, Head
 from tfos_lab.driver.history import History
 from tfos_lab.driver.logs.writer import LogWriter, read_log, read_logs
 from tfos_lab.driver.metrics import draw_cluster, metrics_frame
@@ -92,8 +92,6 @@ logger = logging.getLogger(__name__)
 # Short enough that ■ in a notebook is quick: Python sees an interrupt between two waits.
 WAIT_STEP_S = 0.1
 STOP_EXTRA_S = 5.0
-# Once the first cause of a failure is known, the reports of other nodes are waited for this long.
-LAST_ERRORS_S = 1.0
 # A disk that hangs must not hang the notebook.
 _RECORD_TIMEOUT_S = 2.0
 # Spark takes a while to replace a lost executor.
@@ -564,7 +562,7 @@ class Cluster:
             if not self.ended:
                 self.head.launcher.run_here()
         except BaseException:
-            self.head.over.wait(LAST_ERRORS_S)  # so that the cluster's state shows the failure, too
+            self.head.await_ends()
             raise
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self.wait_a_step():
@@ -731,7 +729,7 @@ class Cluster:
             time.sleep(WAIT_STEP_S)
 
     def _raise_failure(self) -> None:
-        self.head.over.wait(LAST_ERRORS_S)
+        self.head.await_ends()
         raise self.failure()
 
     def failure(self) -> TfosError:

@@ -53,6 +53,8 @@ TICK_S = 0.2
 # copies wait for the network.
 INLINE_BYTES = 1 << 15
 # Of what a node has sent, in the error that it causes.
+# Once the first cause of a failure is known, how the other nodes end is waited for this long.
+LAST_ERRORS_S = 1.0
 _MAX_TEXT = 300
 _LOG_TAIL_LINES = 20
 # How long a node that is gone is waited for: for the rest of what it has sent, and for whoever says why.
@@ -172,6 +174,10 @@ class Head:
     def fail(self, failure: Failure) -> None:
         """End the nodes for a reason that none of them has reported."""
         self.request(lambda now_s: self.state.fail(failure, now_s))
+
+    def await_ends(self) -> None:
+        """After a failure, wait a moment until it is known how all nodes have ended, for what is shown of them."""
+        self.over.wait(LAST_ERRORS_S)
 
     def fail_launch(self, error: TfosError | None, reason: str) -> None:
         """End the nodes because they cannot be started, or because Spark took them away."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import linecache
 import re
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,9 @@ _PEER_ERRORS = (
 )
 # What `tfos_lab.gfile` says of a store begins with its address: that is no other node.
 _STORE = re.compile(r"(\{\{.*?\}\} )?[a-z][a-z0-9+.-]*://")
+# A loop over batches of two parts, where those with a label have three.
+_UNPACKED = "too many values to unpack (expected 2)"
+_READS_BATCHES = re.compile(r"\.(dataset|validation)\(")
 _PEER_TEXT = ("collective", "connection", "peer", "socket closed", "coordination", "heartbeat", "barrier", "task")
 
 
@@ -41,6 +46,14 @@ class NodeServed(BaseException):
 
 def call_map_fun(map_fun: Callable[..., Any], args: Any, context: Any) -> Any:
     """Call ``map_fun(args, ctx)``, or with as many of the two as it takes: of one, ``ctx`` if that is its name."""
+    try:
+        return _call(map_fun, args, context)
+    except ValueError as error:
+        _explain_batches(error)
+        raise
+
+
+def _call(map_fun: Callable[..., Any], args: Any, context: Any) -> Any:
     try:
         parameters = inspect.signature(map_fun).parameters.values()
     except (TypeError, ValueError):
@@ -73,6 +86,16 @@ def outcome_of(map_fun: Callable[..., Any], args: Any, context: Any, *, result_f
     nodes = sum(map(len, cluster_spec.values()))
     implicit = bool(getattr(map_fun, "__tfos_implicit__", False))
     return returned_outcome(value, implicit=implicit, nodes=nodes, result_file=result_file)
+
+
+def _explain_batches(error: ValueError) -> None:
+    """Add to the error of a loop ``for x, y in ctx.dataset(..., label=...)`` what is in a batch."""
+    if str(error) != _UNPACKED:
+        return
+    frame, line = list(traceback.walk_tb(error.__traceback__))[-1]
+    if _READS_BATCHES.search(linecache.getline(frame.f_code.co_filename, line)):
+        advice = "a batch with a label is (x, y, w), where w are its rows' weights: write for x, y, w in"
+        error.args = (f"{_UNPACKED}: {advice} ctx.dataset(...)",)
 
 
 def _unwrapped(error: BaseException) -> BaseException | None:

@@ -36,6 +36,11 @@ _OPERATION = re.compile(r" \[Op:\w+\](?: name: ?.*)?$")
 _SEVERAL = re.compile(r"\d+ root error\(s\) found")
 _ONE_OF_SEVERAL = re.compile(r"\s+\(\d+\) \w+:\s+(.*)")
 _OF_USER_CODE = re.compile(r"    (?:\w+\.)*\w*(?:Error|Exception)[^:]*: (.+)")
+# Where TensorFlow lists what has led to an operation, a frame has two lines.
+_DEFINED_AT = " defined at (most recent call last):"
+_LISTED = re.compile(r'  File "(.+?)", line \d+, in .*')
+# Where Python's pools hand work over, and its errors back.
+_POOLS = ("multiprocessing/pool.py", "concurrent/futures/thread.py", "concurrent/futures/_base.py")
 
 _CAUSE = "The above exception was the direct cause of the following exception:"
 _CONTEXT = "During handling of the above exception, another exception occurred:"
@@ -74,6 +79,8 @@ def informing_part(message: str) -> str:
         told = lines
     else:
         return message
+    if len(told) > 1 and told[0].endswith(":"):
+        told = [" ".join(told[:2])]
     return _OPERATION.sub("", told[0]) if told else message
 
 
@@ -89,7 +96,7 @@ def _render(error: traceback.TracebackException) -> Iterator[str]:
     if frames:
         yield "Traceback (most recent call last):"
         yield from frames
-    yield from error.format_exception_only()
+    yield from map(_without_listed, error.format_exception_only())
     for number, inner in enumerate(error.exceptions or (), 1):
         yield f"  --- exception {number} of the group ---"
         for block in _render(inner):
@@ -97,14 +104,36 @@ def _render(error: traceback.TracebackException) -> Iterator[str]:
 
 
 def _frames(stack: traceback.StackSummary) -> list[str]:
-    frames = [frame for frame in stack if sources.package_of(frame.filename) != _OWN and not _raises_again(frame)]
+    frames = [frame for frame in stack if sources.package_of(frame.filename) != _OWN and not _passes_on(frame)]
     # An error inside tfos_lab, without a line of the user's, is shown whole.
     return list(_fold(frames or stack))
 
 
-def _raises_again(frame: traceback.FrameSummary) -> bool:
-    """Whether a frame is where Keras or TensorFlow raise an error once more, after they have left out their own."""
-    return frame.name == "error_handler" and frame.filename.endswith("traceback_utils.py")
+def _passes_on(frame: traceback.FrameSummary) -> bool:
+    """Whether a frame is where Keras, TensorFlow or a pool raise an error once more; they have left out their own."""
+    return frame.filename.endswith(_POOLS) or (
+        frame.name == "error_handler" and frame.filename.endswith("traceback_utils.py")
+    )
+
+
+def _without_listed(block: str) -> str:
+    """Leave the frames of libraries, and of ours, out of what TensorFlow lists in a message."""
+    lines: list[str] = []
+    is_listed = False
+    for line in block.split("\n"):
+        if line.endswith(_DEFINED_AT):
+            is_listed = True
+        elif is_listed and (found := _LISTED.fullmatch(line)):
+            if sources.package_of(found[1]) or found[1] == "<string>":
+                continue
+        elif is_listed and not line.strip():
+            continue
+        elif is_listed and not line.startswith("  "):
+            is_listed = False
+            if lines[-1].endswith(_DEFINED_AT):
+                lines[-1] = lines[-1].removesuffix(_DEFINED_AT)
+        lines.append(line)
+    return "\n".join(lines)
 
 
 def _fold(frames: Iterable[traceback.FrameSummary]) -> Iterator[str]:

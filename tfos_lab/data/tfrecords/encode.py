@@ -22,6 +22,7 @@ from tfos_lab.data.tfrecords.codecs import FeatureKind, find_codec, kind_of
 from tfos_lab.data.tfrecords.varints import encode_varints, varint
 from tfos_lab.data.type_table import is_array, is_vector
 from tfos_lab.errors import RecordError
+from tfos_lab.texts import format_count
 
 # Field 1 of any of the messages, with a length: Example.features, Features.feature, a map's key, a list's values.
 _FIRST = b"\x0a"
@@ -89,7 +90,7 @@ def _flatten(name: str, column: pa.Array) -> tuple[pa.Array, Array, Array]:
     leaves = column.flatten()
     if leaves.null_count:
         raise RecordError(
-            reason=f"column '{name}' has {leaves.null_count} nulls inside its arrays, which a tf.train.Example cannot "
+            reason=f"column '{name}' has {format_count(leaves.null_count, 'null')} inside its arrays, which a tf.train.Example cannot "
             f"hold: replace them, as in F.transform('{name}', lambda x: F.coalesce(x, F.lit(0)))"
         )
     return leaves, np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), present

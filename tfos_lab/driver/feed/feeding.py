@@ -26,8 +26,6 @@ logger = logging.getLogger(__name__)
 UNFED = (ConfigError, FeedError, NoSession, RecordError)
 # A stream ends at once, unless Spark is in trouble.
 _SETTLE_S = 10.0
-# How long the state may take to show a failure.
-_FAILED_S = 2.0
 
 
 class Stream(Protocol):
@@ -199,7 +197,7 @@ class Feeding:
         """End the nodes for rows that could not be fed, unless they have ended: they would wait for them for ever."""
         if not self._cluster.ended:
             self._cluster.head.fail(Failure("feed", type(error).__name__, str(error)))
-            self._cluster.history.wait_for(lambda: self._cluster.ended, _FAILED_S)
+            self._cluster.head.await_ends()
 
     def identities(self) -> Identities | None:
         """Return the certificates of the nodes and of Spark's tasks; made on first use.

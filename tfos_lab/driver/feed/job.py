@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from tfos_lab.core import messages as m
 from tfos_lab.core.messages import Condition
 from tfos_lab.core.states import NodeState, RunState
-from tfos_lab.driver.feed.spark_job import ObjectRows, SparkJob, Tasks
+from tfos_lab.driver.feed.spark_job import FrameRows, ObjectRows, SparkJob, Tasks
+from tfos_lab.driver.feed.splits import as_given
 from tfos_lab.driver.stacks import ask_for_stacks
 from tfos_lab.driver.state.cluster_state import LOST_AFTER_S
 from tfos_lab.driver.state.hangs import Suspicion, doing, find_hung
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 _STEP_S = 0.1
 _OPEN_TIMEOUT_S = 30.0
 _OPEN_STEP_S = 0.005
-_SETTLE_TIMEOUT_S = 2.0
 # A node that cannot be reached is lost, as a rule, which takes longer to be told.
 _LOSS_PATIENCE_S = LOST_AFTER_S + 1.5
 # What fails the cluster, too: its nodes would wait for rows that never come.
@@ -79,7 +79,7 @@ class FeedJob:
         except BaseException as error:
             self._give_up(feed, error)
             if isinstance(error, _FAILURES):
-                self._settle()
+                self._head.await_ends()
             raise
 
     def _give_up(self, feed: DriverFeed, error: BaseException) -> None:
@@ -95,12 +95,6 @@ class FeedJob:
             return [*aborted, *self._head.state.fail(failure, now_s)] if fails else aborted
 
         self._head.request(give_up)
-
-    def _settle(self) -> None:
-        """Wait until the cluster's state shows the failure, too."""
-        deadline = time.monotonic() + _SETTLE_TIMEOUT_S
-        while not self._cluster.ended and time.monotonic() < deadline:
-            time.sleep(_OPEN_STEP_S)
 
     # ---- opening the nodes' endpoints -------------------------------------------------------------------------------
 
@@ -191,6 +185,9 @@ class FeedJob:
             self._look_for_a_cause(job.error)
             raise spark_session.job_error(job.error, schema=job.schema)
         rows, partitions = job.produced.rows, job.produced.partitions
+        if not rows and isinstance(self._rows, FrameRows) and not feed.stream:
+            given = as_given(self._request.queue) if feed.kept else "data"
+            raise FeedError(reason=f"{given}: the DataFrame has no rows, so there is nothing to feed")
         head.request(lambda now_s: feed_state.job_done(feed.number, rows, partitions, now_s))
 
     def _start_job(self, feed: DriverFeed) -> SparkJob:

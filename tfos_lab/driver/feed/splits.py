@@ -80,11 +80,17 @@ def check_splits(
 @contextmanager
 def as_split(name: str) -> Iterator[None]:
     """Have errors name these rows as they were given, where they would name ``data``."""
-    given = "validation" if name == VALIDATION else f"validation[{name!r}]"
     try:
         yield
     except ConfigError as error:
-        raise ConfigError([re.sub(r"^data\b", lambda _: given, problem) for problem in error.problems]) from None
+        raise ConfigError(
+            [re.sub(r"^data\b", lambda _: as_given(name), problem) for problem in error.problems]
+        ) from None
+
+
+def as_given(name: str) -> str:
+    """Return what the user wrote to give the rows of a split."""
+    return "validation" if name == VALIDATION else f"validation[{name!r}]"
 
 
 def session_of(data: Any) -> SparkSession | None:

@@ -104,8 +104,7 @@ class Causes:
 
     def _add_later(self, failure: Failure, *, consequence: bool) -> None:
         assert self.first is not None
-        same = (failure.kind, failure.message) == (self.first.kind, self.first.message)
-        if same and not consequence:
+        if failure.kind == self.first.kind and not consequence:  # of another row, as a rule
             self.also.append(failure.node)
         else:
             self.consequences[failure.node] = summary(failure)
@@ -150,7 +149,8 @@ def in_terms_of_steps(failure: Failure, outcomes: Mapping[str, m.Outcome], steps
 
 def summary(failure: Failure) -> str:
     """Return a failure in one line."""
-    return f"{failure.kind}: {first_line(failure.message)}"
+    said = first_line(failure.message)
+    return f"{failure.kind}: {said}" if said else failure.kind
 
 
 def failure_from(node: str, outcome: m.Outcome) -> Failure:

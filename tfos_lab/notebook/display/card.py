@@ -230,7 +230,7 @@ def _feed(line: str, part: float | None, shares: str = "", what: str = "feed") -
 
 def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
     """Return the card as text, for terminals and for front ends without HTML."""
-    shown = only_notable(view)
+    shown = only_notable(summary.with_endings(view))
     columns = [column for column in node_columns(shown) if column.shown]
     together = agreeing(shown)
     rows = [[text_together(column, together, len(view.nodes)) for column in columns]] if together else []
