@@ -33,7 +33,8 @@ def test_nodes_outlive_the_parents_of_spark_s_python_workers_and_end_with_the_se
     for daemon in daemons:
         daemon.terminate()
     assert gone(daemons)
-    assert session.range(10).count() == 10
+    rows = session.range(10)
+    assert rows.count() == 10
     assert cluster.state == "running"
 
     session.stop()
@@ -43,6 +44,8 @@ def test_nodes_outlive_the_parents_of_spark_s_python_workers_and_end_with_the_se
     cluster.stop()
     with pytest.raises(NoSession, match=r"the SparkSession was stopped\. Make one"):
         tfos_lab.run(wait_forever, spark=session)
+    with pytest.raises(NoSession, match=r"the SparkSession was stopped\. Make one"):
+        tfos_lab.run(wait_forever, data=rows)
 
 
 @pytest.fixture

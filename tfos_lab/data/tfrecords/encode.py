@@ -90,8 +90,8 @@ def _flatten(name: str, column: pa.Array) -> tuple[pa.Array, Array, Array]:
     leaves = column.flatten()
     if leaves.null_count:
         raise RecordError(
-            reason=f"column '{name}' has {format_count(leaves.null_count, 'null')} inside its arrays, which a tf.train.Example cannot "
-            f"hold: replace them, as in F.transform('{name}', lambda x: F.coalesce(x, F.lit(0)))"
+            reason=f"column '{name}' has {format_count(leaves.null_count, 'null')} inside its arrays, which a tf.train."
+            f"Example cannot hold: replace them, as in F.transform('{name}', lambda x: F.coalesce(x, F.lit(0)))"
         )
     return leaves, np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), present
 

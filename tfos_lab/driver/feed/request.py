@@ -116,8 +116,10 @@ def check_rows(data: Any, columns: list[str] | None, session: SparkSession | Non
         from pyspark.sql.pandas.types import from_arrow_schema
 
         choose_fields(from_arrow_schema(table_of(data).schema).jsonValue()["fields"], columns)
-    elif hasattr(data, "mapInArrow") and not objects:
-        _while_answered(data, lambda: (prepare(data, columns), None))
+    elif hasattr(data, "mapInArrow"):
+        spark_session.require_alive(data.sparkSession)
+        if not objects:
+            _while_answered(data, lambda: (prepare(data, columns), None))
     return data
 
 
