@@ -392,12 +392,25 @@ def fit_for_a_moment(share, ctx):
     model.fit(np.ones((64, 1)), np.ones((64, 1)), batch_size=32, verbose=0)
 
 
+def loop_for_a_moment(share, ctx):
+    import keras
+
+    with ctx.strategy().scope() if share else contextlib.nullcontext():
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        optimizer = keras.optimizers.SGD()
+    optimizer.apply(model.trainable_variables, model.trainable_variables)  # as if these were its gradients
+    ctx.report(step=1)
+
+
 @pytest.mark.tensorflow
 def test_a_strategy_that_was_forgotten_is_told_even_after_a_moment(run):
-    for share, kind in ((False, "separate"), (True, "unknown")):
-        cluster = run(fit_for_a_moment, share)
-        cluster.wait(timeout=120)
-        assert cluster.diagnose().kind == kind
+    for train in (fit_for_a_moment, loop_for_a_moment):
+        for share, kind in ((False, "separate"), (True, "unknown")):
+            cluster = run(train, share)
+            cluster.wait(timeout=120)
+            assert cluster.diagnose().kind == kind
+    told = "The optimizer gets the gradients of this node alone"
+    assert [cluster.logs(node.name).count(told) for node in cluster.nodes] == [1, 1]
 
 
 @pytest.mark.tensorflow

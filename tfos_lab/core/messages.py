@@ -364,7 +364,7 @@ class NodeActivity:
     gpu_memory_bytes : int or None
         Memory in use on them.
     trains_alone : bool
-        Whether Keras' `fit` trains a model that no strategy shares with other nodes.
+        Whether an optimizer of Keras trains a model that no strategy shares with other nodes.
     idle_s : float
         Seconds since the last sign.
     last_sign : str

@@ -130,14 +130,14 @@ STEPS = StepClock()
 
 
 class Fits:
-    """What Keras' `fit` has told last; noted by what `node.keras` patches, and read by other threads.
+    """What training with Keras has told last; noted by what `node.keras` patches, and read by other threads.
 
     Attributes
     ----------
     is_alone : bool
-        Whether its model trains without the other nodes.
+        Whether the model trains without the other nodes, by `fit` or in a loop of the user's own.
     stopped_after : int
-        The epoch after which it was stopped before the last one (``model.stop_training``); 0 if it was not.
+        The epoch after which `fit` was stopped before the last one (``model.stop_training``); 0 if it was not.
     """
 
     def __init__(self) -> None:

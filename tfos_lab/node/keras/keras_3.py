@@ -8,12 +8,14 @@ gradients before they do anything else with them, such as clipping or accumulati
 from __future__ import annotations
 
 import functools
+import logging
 import math
 import sys
 from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from tfos_lab.node.activity.steps import FITS
 from tfos_lab.node.keras.distribute import is_across_workers
 from tfos_lab.node.keras.fetched import FetchedBatches, StepOnFetched
 from tfos_lab.node.keras.presharded import forget_count_of_rows
@@ -35,6 +37,8 @@ from tfos_lab.node.lock_step import STEP_COUNT
 if TYPE_CHECKING:
     import keras
     import tensorflow as tf
+
+logger = logging.getLogger(__name__)
 
 
 def patch_keras_3(trainer: ModuleType) -> None:
@@ -120,6 +124,7 @@ def _on_sums(apply: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(apply)
     def _backend_apply_gradients(optimizer: Any, grads: Any, trainable_variables: Any) -> None:
         context = _replica_across_workers()
+        _note_update(trainable_variables, together=context is not None)
         if context is None:
             apply(optimizer, grads, trainable_variables)
             return
@@ -133,6 +138,25 @@ def _on_sums(apply: Callable[..., None]) -> Callable[..., None]:
             del extended._use_merge_call
 
     return _backend_apply_gradients
+
+
+def _note_update(variables: Any, *, together: bool) -> None:
+    """Note whether a model is trained without the other nodes, in a loop of the user's own, too."""
+    import tensorflow as tf
+
+    tensors = (variable if isinstance(variable, tf.Variable) else variable.value for variable in variables)
+    strategy = getattr(next(tensors, None), "distribute_strategy", None)
+    if not together and is_across_workers(strategy):
+        _tell_of_own_gradients()
+    FITS.is_alone = not (is_across_workers(strategy) or isinstance(strategy, tf.distribute.ParameterServerStrategy))
+
+
+@functools.cache
+def _tell_of_own_gradients() -> None:
+    logger.warning(
+        "The optimizer gets the gradients of this node alone: have all nodes train one model by taking your step in "
+        "ctx.strategy().run(step, args=(...)), or sum the gradients of all nodes first."
+    )
 
 
 def _unless_summed(reduce: Callable[..., Any]) -> Callable[..., Any]:
