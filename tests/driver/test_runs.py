@@ -51,6 +51,15 @@ def test_a_run_whose_name_is_taken_has_another_in_the_same_folder(tmp_path, monk
     assert len(tfos_lab.runs(tmp_path / "runs")) == 2
 
 
+def test_a_working_folder_that_is_gone_is_told(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    monkeypatch.delenv("TFOS_LAB_RUNS", raising=False)
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(ConfigError, match=r"the working folder is gone, removed or renamed: go to"):
+        tfos_lab.run(print, local="processes")
+
+
 def test_every_run_is_a_row(some):
     table = tfos_lab.runs(some)
     assert isinstance(table, pd.DataFrame)

@@ -25,6 +25,7 @@ import socket
 from pathlib import Path
 
 from tfos_lab.core.paths import is_local
+from tfos_lab.errors import ConfigError
 
 
 class RunDir:
@@ -156,8 +157,18 @@ class RunDir:
 
 
 def run_bases() -> list[Path]:
-    """Return where runs are made, the first choice first: ``runs/`` here, and the user's cache."""
-    here = Path(os.environ.get("TFOS_LAB_RUNS", "runs")).absolute()
+    """Return where runs are made, the first choice first: ``runs/`` here, and the user's cache.
+
+    Raises
+    ------
+    ConfigError
+        If the working folder is gone.
+    """
+    try:
+        here = Path(os.environ.get("TFOS_LAB_RUNS", "runs")).absolute()
+    except FileNotFoundError:
+        gone = "the working folder is gone, removed or renamed: go to one that is there, with os.chdir(...)"
+        raise ConfigError([gone]) from None
     return [here, Path.home() / ".cache" / "tfos_lab" / "runs"]
 
 
