@@ -56,3 +56,28 @@ def test_what_nodes_show_comes_home_and_is_in_the_run(run):
         assert words in told
     assert Outline(page).tags.count("img") == 3 * len(nodes)
     assert "script" not in Outline(page).tags
+
+
+def plot(_args, ctx):
+    import matplotlib.pyplot as plt
+
+    plt.plot([1, 2, 3])
+    plt.title("a curve")
+    plt.figure("squares")
+    plt.plot([1, 4, 9])
+    plt.show()
+    for _ in range(2):
+        plt.plot([1, 2])
+        plt.show(block=False)
+    return plt.get_fignums()
+
+
+@pytest.mark.back_ends("local", "standalone")
+def test_what_pyplot_shows_on_a_node_comes_home_too(run, monkeypatch):
+    monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")  # as in a notebook's kernel
+    cluster = run(plot, None, cluster_size=1)
+    assert cluster.wait()["chief:0"] == []
+    cluster.stop()
+    shown = [(one.name, one.step) for one in cluster.view().shown]
+    assert shown == [("a curve", None), ("squares", None), ("figure", 1), ("figure", 2)]
+    assert all((cluster.run_dir / one.file).read_bytes().startswith(PNG) for one in cluster.view().shown)

@@ -19,6 +19,7 @@ from tfos_lab.core.processes import adopt_orphans, set_process_name
 from tfos_lab.errors import PayloadError
 from tfos_lab.node import keyboard
 from tfos_lab.node.agent_watch import AgentWatch
+from tfos_lab.node.context.shown import show_figures_by
 from tfos_lab.node.files.working_folder import FOLDER, own_what_is_written
 from tfos_lab.node.stacks import register_dump
 
@@ -53,6 +54,7 @@ def run(_body: bytes, fds: list[int]) -> int:
     sys.path[:] = [*(path for path in start.sys_path if path not in known), *sys.path]
     register_dump(scratch)
     session = NodeSession(control, start, scratch, port=port, agent=AgentWatch(peer_of(sock)))
+    show_figures_by(session.context)
     outcome = _run_function(session, start, scratch / NAME)
     _flush()
     session.send_ended(outcome)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import struct
 import zlib
 from collections.abc import Sequence
@@ -20,10 +21,17 @@ from tfos_lab.errors import ConfigError
 if TYPE_CHECKING:
     import numpy as np
 
+    from tfos_lab.node.context.reports import ReportMethods
+
 _MAX_ROWS, _MAX_COLUMNS, _MAX_CLASSES = 100, 30, 100
 _MAX_TEXT = 200
 _KINDS = "a Matplotlib figure, an image of PIL, an array, a pandas DataFrame or an Arrow table"
 _SHAPES = "(height, width), (height, width, 1, 3 or 4) or (count, height, width, channels)"
+
+_PYPLOT = "module://tfos_lab.node.pyplot"
+_OF_NOTEBOOKS = "module://matplotlib_inline.backend_inline"
+# The context by which ``plt.show()`` shows figures in this process, if it does.
+showing: list[ReportMethods] = []
 
 Content = m.Picture | m.Table | m.Matrix | m.Unshown
 
@@ -60,6 +68,16 @@ def _saved(save: Any) -> m.Picture:
     file = io.BytesIO()
     save(file)
     return m.Picture(file.getvalue())
+
+
+def show_figures_by(context: ReportMethods) -> None:
+    """Have ``plt.show()`` show figures by `ctx.show`, unless the user has chosen another backend than a notebook does.
+
+    Call it before Matplotlib is imported.
+    """
+    if os.environ.get("MPLBACKEND", _OF_NOTEBOOKS) == _OF_NOTEBOOKS:
+        os.environ["MPLBACKEND"] = _PYPLOT
+        showing[:] = [context]
 
 
 # ---- tables ---------------------------------------------------------------------------------------------------------
