@@ -489,8 +489,16 @@ def rows_are_ragged(scene):
 
 
 def fit_without_label(args, ctx):
-    """Fit models to a feed's batches, which are dicts: with a step of its own, and with Keras', which needs a label."""
+    """Fit models to a feed's batches, which are dicts: with a step of its own, and with Keras', which needs a label.
+
+    Before that, fit one that takes more values than a row has.
+    """
     import keras
+
+    wide = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    wide.compile("sgd", "mse")
+    with pytest.raises(ConfigError, match="takes rows of 2 values, and the column that it is given has one value"):
+        wide.fit(ctx.dataset(4, features="y", label="y"), verbose=0)
 
     class Own(keras.Sequential):
         def train_step(self, data):

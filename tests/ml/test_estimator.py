@@ -243,7 +243,7 @@ def test_columns_are_inputs_by_mapping_by_name_or_by_order_and_what_does_not_fit
     df = spark.createDataFrame([(float(i), 2.0 * i, i + 20.0 * i) for i in range(4)], ["x", "y", "label"])
 
     def fit(df, **params):
-        return TFEstimator(model=build_two, show=False, **params).fit(df)
+        return TFEstimator(**{"model": build_two, "show": False, **params}).fit(df)
 
     for frame, params in (
         (df, {"inputCols": ["x", "y"]}),
@@ -254,6 +254,10 @@ def test_columns_are_inputs_by_mapping_by_name_or_by_order_and_what_does_not_fit
     for params, message in (
         ({"inputMapping": {"x": "c", "y": "a"}}, "inputMapping: the model has no input 'c'; the model has a, b"),
         ({"inputCols": ["x"]}, r"1 column \(x\) for 2 inputs: the model has a, b"),
+        (
+            {"model": build, "args": {"lr": 0.5}, "featuresCol": "x"},
+            r"takes rows of shape \(2,\), and a row has 1 value",
+        ),
     ):
         with pytest.raises((ConfigError, NodeFailed), match=message):
             fit(df, **params)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -162,8 +163,15 @@ def _fitted(values: tf.Tensor, tensor: Any) -> tf.Tensor:
         return values
     if values.dtype != tf.string:
         values = tf.cast(values, tensor.dtype)
-    wanted = tuple(tensor.shape)[1:]
-    return values if None in wanted else tf.reshape(values, (-1, *wanted))
+    wanted, given = tuple(tensor.shape)[1:], values.shape[1:]
+    if None in wanted:
+        return values
+    if given.is_fully_defined() and given.num_elements() != math.prod(wanted):
+        per_row = format_count(given.num_elements(), "value")
+        raise ConfigError(
+            [f"the model's input '{name_of(tensor)}' takes rows of shape {wanted}, and a row has {per_row}"]
+        )
+    return tf.reshape(values, (tf.shape(values)[0], *wanted))
 
 
 def _joined(columns: Sequence[tf.Tensor], tensor: Any) -> tf.Tensor:

@@ -92,7 +92,7 @@ def _render(error: traceback.TracebackException) -> Iterator[str]:
     elif error.__context__ is not None and not error.__suppress_context__:
         yield from _render(error.__context__)
         yield f"\n{_CONTEXT}\n\n"
-    frames = _frames(error.stack)
+    frames = _frames(error)
     if frames:
         yield "Traceback (most recent call last):"
         yield from frames
@@ -103,10 +103,12 @@ def _render(error: traceback.TracebackException) -> Iterator[str]:
             yield "\n".join(f"  {line}" for line in block.rstrip("\n").split("\n"))
 
 
-def _frames(stack: traceback.StackSummary) -> list[str]:
+def _frames(error: traceback.TracebackException) -> list[str]:
+    stack = error.stack
     frames = [frame for frame in stack if sources.package_of(frame.filename) != _OWN and not _passes_on(frame)]
-    # An error inside tfos_lab, without a line of the user's, is shown whole.
-    return list(_fold(frames or stack))
+    # An error inside tfos_lab, without a line of the user's, is shown whole, unless it says by itself what to do.
+    is_told = next(iter(error.format_exception_only())).startswith((f"{_OWN}.", "tensorflow."))
+    return list(_fold(frames if frames or is_told else stack))
 
 
 def _passes_on(frame: traceback.FrameSummary) -> bool:

@@ -107,6 +107,7 @@ def _build_from_specs(build: Callable[..., Any]) -> Callable[..., Any]:
             _refuse_different_steps(iterator)
         if has_fed_rows:
             _refuse_rows_without_label(model, dataset)
+            _refuse_single_values(model, dataset)
             _settle_length(iterator)
             _fetch_before_steps(iterator)
         if strategy is None or iterator is None or not (has_fed_rows or across):
@@ -145,6 +146,24 @@ def _refuse_rows_without_label(model: keras.Model, dataset: tf.data.Dataset) -> 
     example = repr(columns[-1]) if len(columns) > 1 else "..."
     advice = f"name the column to learn, as in ctx.dataset(64, label={example})"
     raise ConfigError([f"the model has a loss, and its rows ({', '.join(columns)}) have no label: {advice}"])
+
+
+def _refuse_single_values(model: keras.Model, dataset: tf.data.Dataset) -> None:
+    """Raise where a column of numbers is given to a model of several inputs: TensorFlow would fold rows into one."""
+    rows = dataset.element_spec[0] if isinstance(dataset.element_spec, tuple) else None
+    functional = getattr(model, "_functional", model)  # a Sequential that is not built yet has none, and no inputs
+    inputs = getattr(functional, "inputs", None) or []
+    wanted = [tuple(one.shape[1:]) for one in inputs]
+    if len(wanted) == 1 and len(wanted[0]) == 1 and wanted[0][0] not in (1, None) and _is_one_value(rows):
+        reason = f"the model takes rows of {wanted[0][0]} values, and the column that it is given has one value per row"
+        raise ConfigError(
+            [f"{reason}: give it a column of arrays, as F.array(...) or Spark's VectorAssembler makes it"]
+        )
+
+
+def _is_one_value(rows: Any) -> bool:
+    shape = getattr(rows, "shape", None)
+    return shape is not None and shape.rank == 1
 
 
 def _refuse_different_steps(iterator: Any) -> None:
