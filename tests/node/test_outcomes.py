@@ -46,6 +46,7 @@ def test_frames_of_tfos_lab_are_left_out(cell):
     text = cell("def map_fun(args, ctx):\n    ctx.dataset(0)\n").traceback
     assert "    ctx.dataset(0)\n" in text
     assert "tfos_lab/" not in text
+    assert "<string>" not in text
 
 
 def test_chained_exceptions_are_kept(cell):

@@ -36,10 +36,11 @@ _OPERATION = re.compile(r" \[Op:\w+\](?: name: ?.*)?$")
 _SEVERAL = re.compile(r"\d+ root error\(s\) found")
 _ONE_OF_SEVERAL = re.compile(r"\s+\(\d+\) \w+:\s+(.*)")
 _OF_USER_CODE = re.compile(r"    (?:\w+\.)*\w*(?:Error|Exception)[^:]*: (.+)")
-# Where TensorFlow lists what has led to an operation, a frame has two lines.
+# Where TensorFlow lists what has led to an operation.
 _DEFINED_AT = " defined at (most recent call last):"
 _LISTED = re.compile(r'  File "(.+?)", line \d+, in .*')
-# Where Python's pools hand work over, and its errors back.
+# Frames that only pass an error on: of the constructors that dataclasses make, and of Python's pools.
+_OF_DATACLASSES = ("<string>", "__init__")
 _POOLS = ("multiprocessing/pool.py", "concurrent/futures/thread.py", "concurrent/futures/_base.py")
 
 _CAUSE = "The above exception was the direct cause of the following exception:"
@@ -112,10 +113,9 @@ def _frames(error: traceback.TracebackException) -> list[str]:
 
 
 def _passes_on(frame: traceback.FrameSummary) -> bool:
-    """Whether a frame is where Keras, TensorFlow or a pool raise an error once more; they have left out their own."""
-    return frame.filename.endswith(_POOLS) or (
-        frame.name == "error_handler" and frame.filename.endswith("traceback_utils.py")
-    )
+    """Whether a frame only passes an error on, as those in which Keras and TensorFlow leave out their own."""
+    is_raised_again = frame.name == "error_handler" and frame.filename.endswith("traceback_utils.py")
+    return is_raised_again or frame.filename.endswith(_POOLS) or (frame.filename, frame.name) == _OF_DATACLASSES
 
 
 def _without_listed(block: str) -> str:
