@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.digits import digits_environ
 from tests.support.notebook_kernel import NotebookKernel
-from tests.support.spark_home import QUICK_SUBMIT_ARGS
+from tests.support.spark_home import QUICK_JVM, QUICK_SUBMIT_ARGS
 from tfos_lab.cli import find_checkout, kernel_environ
 
 ROOT = Path(__file__).parents[2]
@@ -17,10 +17,11 @@ FROM_OUTSIDE = ("MASTER", "SPARK_", "PYSPARK_", "HADOOP_", "YARN_", "TFOS_LAB_")
 
 
 def notebook_environ(**more: str) -> dict[str, str]:
-    """Return the environment of a notebook's kernel, without settings from outside; its JVM starts quickly."""
+    """Return the environment of a notebook's kernel, without settings from outside; its JVMs start quickly."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(FROM_OUTSIDE)}
-    ours = {"PYTHONPATH": str(ROOT), "PYSPARK_SUBMIT_ARGS": QUICK_SUBMIT_ARGS}
-    return kernel_environ({**ours, **kept, **digits_environ(), **more}, find_checkout())
+    # The second one is for what a notebook gives to spark-submit.
+    quick = {"PYSPARK_SUBMIT_ARGS": QUICK_SUBMIT_ARGS, "SPARK_SUBMIT_OPTS": QUICK_JVM}
+    return kernel_environ({"PYTHONPATH": str(ROOT), **quick, **kept, **digits_environ(), **more}, find_checkout())
 
 
 @pytest.fixture(scope="package")
