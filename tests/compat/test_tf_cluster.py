@@ -8,7 +8,6 @@ import json
 import logging
 import os
 import socket
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -17,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.eventually import eventually
-from tests.support.fake_gpus import discovery_script, fake_gpus
+from tests.support.fake_gpus import fake_gpus
 from tests.support.quick import QUICK_ENV
 from tfos_lab.compat import TFCluster, TFParallel
 from tfos_lab.errors import (
@@ -380,19 +379,3 @@ def test_instances_that_fail_or_find_no_slot_are_told(spark):
     for count in (0, "2", None):
         with pytest.raises(ConfigError, match="num_executors="):
             TFParallel.run(context, tell, args, count)
-
-
-def test_an_instance_sees_the_gpus_that_spark_assigns_and_its_command_line(new_spark, monkeypatch, tmp_path):
-    def look(args, ctx):
-        Path(args[1], "seen").write_text(f"{os.environ['CUDA_VISIBLE_DEVICES']} {sys.argv == args}")
-
-    for name, value in fake_gpus(tmp_path / "host", 8).items():  # of which it would take one by itself
-        monkeypatch.setenv(name, value)
-    script = discovery_script(tmp_path, "2", "5")
-    conf = {"spark.task.resource.gpu.amount": "2"}
-    for owner in ("worker", "executor"):
-        conf[f"spark.{owner}.resource.gpu.amount"] = "2"
-        conf[f"spark.{owner}.resource.gpu.discoveryScript"] = str(script)
-    session = new_spark("local-cluster[1,1,1024]", conf=conf, python=Path(sys.executable))
-    TFParallel.run(session.sparkContext, look, ["program", str(tmp_path)], 1)
-    assert (tmp_path / "seen").read_text() == "2,5 True"

@@ -1,14 +1,18 @@
-"""`MirroredStrategyRunner`: what the function runs in, what it returns, and what is refused."""
+"""`MirroredStrategyRunner`: what the function runs in, what it returns, and what is refused; GPUs of `TFParallel`."""
 
 from __future__ import annotations
 
 import json
+import os
+import sys
+from pathlib import Path
 
 import pytest
 
 from tests.support.bare_python import make_bare_python
-from tests.support.fake_gpus import discovery_script
-from tfos_lab.compat import MirroredStrategyRunner
+from tests.support.fake_gpus import discovery_script, fake_gpus
+from tests.support.quick import QUICK_ENV
+from tfos_lab.compat import MirroredStrategyRunner, TFParallel
 from tfos_lab.errors import ConfigError, NodeFailed
 
 
@@ -106,7 +110,7 @@ def test_encryption_that_tensorflow_does_not_have_is_refused_unless_that_is_know
         spark.conf.unset(known)
 
 
-def test_gpus_are_those_that_spark_assigns_under_their_name(new_spark, tmp_path):
+def test_gpus_are_those_that_spark_assigns_under_their_name(new_spark, monkeypatch, tmp_path):
     def look():
         import os
 
@@ -115,16 +119,27 @@ def test_gpus_are_those_that_spark_assigns_under_their_name(new_spark, tmp_path)
         TFModel(modelPath="x"), TFEstimator(print)
         return os.environ.get("TF_CONFIG"), os.environ["CUDA_VISIBLE_DEVICES"]
 
-    script = discovery_script(tmp_path, "2", "5")
-    script.write_text(script.read_text().replace("gpu", "accelerator"))
+    def write(args, ctx):
+        Path(args[1], "seen").write_text(f"{os.environ['CUDA_VISIBLE_DEVICES']} {sys.argv == args}")
+
+    # Executors inherit them: TensorFlow is not needed, and of these eight GPUs a node would take one by itself.
+    for name, value in {**QUICK_ENV, **fake_gpus(tmp_path / "host", 8)}.items():
+        monkeypatch.setenv(name, value)
     conf = {}
-    for owner in ("worker", "executor"):
-        conf[f"spark.{owner}.resource.accelerator.amount"] = "2"
-        conf[f"spark.{owner}.resource.accelerator.discoveryScript"] = str(script)
-    conf["spark.task.resource.accelerator.amount"] = "2"
-    new_spark("local-cluster[2,2,1024]", conf=conf, python=make_bare_python(tmp_path / "bare"))
+    for kind, addresses in {"gpu": ("1", "3"), "accelerator": ("2", "5")}.items():
+        (tmp_path / kind).mkdir()
+        script = discovery_script(tmp_path / kind, *addresses)
+        script.write_text(script.read_text().replace("gpu", kind))
+        for owner in ("worker", "executor"):
+            conf[f"spark.{owner}.resource.{kind}.amount"] = "2"
+            conf[f"spark.{owner}.resource.{kind}.discoveryScript"] = str(script)
+        conf[f"spark.task.resource.{kind}.amount"] = "2"
+    session = new_spark("local-cluster[2,2,1024]", conf=conf, python=make_bare_python(tmp_path / "bare"))
     runner = MirroredStrategyRunner(num_slots=3, gpu_resource_name="accelerator", use_custom_strategy=True)
     assert runner.get_num_tasks() == 2
     config, gpus = runner.run(look)
     assert gpus == "2,5"
     assert len(json.loads(config)["cluster"]["worker"]) == 2
+
+    TFParallel.run(session.sparkContext, write, ["program", str(tmp_path)], 1)
+    assert (tmp_path / "seen").read_text() == "1,3 True", "an instance has them, and the program's command line"
