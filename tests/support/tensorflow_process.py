@@ -7,9 +7,16 @@ import subprocess
 import sys
 from typing import Any
 
-_PROGRAM = (
-    "import json, sys\nimport tensorflow as tf\narguments = sys.argv[1:]\n{code}\nprint('answer:', json.dumps(answer))"
-)
+_PROGRAM = """
+import json, sys
+from tfos_lab.core.lazy_imports import lazy_parts_of_keras
+
+with lazy_parts_of_keras():
+    import tensorflow as tf
+arguments = sys.argv[1:]
+{code}
+print("answer:", json.dumps(answer))
+"""
 
 
 def in_tensorflow(code: str, *arguments: str) -> Any:
