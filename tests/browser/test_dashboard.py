@@ -20,7 +20,7 @@ pytestmark = pytest.mark.browser
 # On a busy machine everything takes long; only what never comes should fail.
 expect.set_options(timeout=60_000)
 
-STREAM_S = 6
+STREAM_S = 3
 
 
 def quick_cell(options: str, body: str) -> str:
