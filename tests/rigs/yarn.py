@@ -26,6 +26,7 @@ from xml.etree import ElementTree as ET
 
 import psutil
 
+from tests.support import class_archive
 from tests.support.daemon import Daemon
 from tests.support.kube_documents import confs_of
 from tests.support.spark import Place
@@ -186,6 +187,8 @@ def place_on(cluster: YarnCluster) -> Place:
     found_by = {f"spark.executorEnv.{name}": os.environ[name] for name in ("PATH", "TFOS_LAB_TEST_RUN")}
     here = {
         "spark.driver.host": "127.0.0.1",
+        "spark.driver.extraClassPath": class_archive.class_path(spark_home()),
+        "spark.executor.extraClassPath": class_archive.class_path(spark_home()),
         "spark.driver.extraJavaOptions": QUICK_JVM,
         "spark.executor.extraJavaOptions": QUICK_JVM,
         "spark.executor.instances": "2",
