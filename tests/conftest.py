@@ -58,7 +58,7 @@ def pytest_collection_modifyitems(items):
     Processes then end together. For minutes go tests that have a timeout of their own, and a session or none, those in
     a browser, and those that share a cluster.
     """
-    order = ["yarn", "long", "connect", "standalone", None, "local", "own"]
+    order = ["yarn", "standalone", "long", "connect", None, "local", "own"]
 
     def place(item):
         session = _session_of(item)
@@ -112,9 +112,8 @@ def _is_full(item):
 def _group_of(item):
     """Return which tests run in the same process as this one, as they share what takes seconds to start.
 
-    YARN, the Connect server, JupyterLab, the kernels of notebooks, the session of the examples, and TensorFlow for the
-    ordinary models start once. A standalone cluster starts twice, as a process would take too long for all that is done
-    on it: once for the conformance tests. Other tests share what their file keeps.
+    YARN, the Connect server, the standalone cluster, JupyterLab, the kernels of notebooks, the session of the examples,
+    and TensorFlow for the ordinary models start once. Other tests share what their file keeps.
     """
     names = set(getattr(item, "fixturenames", ()))
     mode = _session_of(item)
@@ -124,7 +123,7 @@ def _group_of(item):
     if mode in ("connect", "yarn"):
         return mode
     if mode == "standalone" or names & {"standalone", "standalone_cluster"}:
-        return f"standalone, {'conformance' if folder == 'conformance' else 'others'}"
+        return "standalone"
     if folder in ("browser", "examples") or (folder == "ordinary_models" and mode == "own"):
         return folder
     if place := getattr(getattr(item, "callspec", None), "params", {}).get("kernel"):

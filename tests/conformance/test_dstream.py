@@ -52,7 +52,6 @@ def rows_of(cluster):
     return sorted(row for rows in cluster.wait(timeout=PATIENCE_S).values() for row in rows)
 
 
-@pytest.mark.back_ends("local-session", "standalone")
 def test_each_row_of_each_micro_batch_is_read_once_until_the_context_stops(run, streaming):
     context, stream = streaming(["a", "b", "c"], [], ["d"], ["e", "f"])
     cluster = run(read_all)

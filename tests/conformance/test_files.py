@@ -58,7 +58,7 @@ def fed(back_end, run, once, tmp_path):
     return once("files", feed)
 
 
-@pytest.mark.back_ends("inline", "local", "standalone")
+@pytest.mark.back_ends("inline", "local")
 def test_each_row_of_files_is_read_once_in_every_epoch_by_equally_many_steps(fed):
     for feed, epochs in ((0, 2), (1, 2), (3, 2)):
         for epoch in range(epochs):
@@ -72,7 +72,7 @@ def test_each_row_of_files_is_read_once_in_every_epoch_by_equally_many_steps(fed
     assert taken == [(i, f"row {i}".encode()) for i in range(17)]
 
 
-@pytest.mark.back_ends("inline", "local", "standalone")
+@pytest.mark.back_ends("inline", "local")
 def test_progress_is_shown_and_shares_are_equal(fed):
     views = fed.view.feeds
     assert [sum(view.rows.values()) for view in views] == [17, 17, 7, 17, 17]

@@ -10,10 +10,10 @@ import pytest
 
 from tfos_lab.errors import ConfigError, FeedTimeout, NodeFailed
 
-pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
+# Through Spark Connect there are no RDDs; inline answers on the thread that computes the results. On other hosts:
+# tests/hosts/test_two_hosts.py.
+pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow, pytest.mark.back_ends("local-session")]
 
-# Through Spark Connect there are no RDDs; inline answers on the thread that computes the results.
-MAINLY = pytest.mark.back_ends("local-session", "standalone")
 PARTITIONS = ((0, 45), (), (45, 46), (46, 10_046))
 
 
@@ -60,7 +60,6 @@ def answered(back_end, run, spark, once):
     return once("answered objects", infer)
 
 
-@MAINLY
 def test_each_element_has_one_result_in_order_within_its_partition(answered):
     assert answered.rows == list(range(10_046))
     assert answered.again == sum(range(10_046))
@@ -68,7 +67,6 @@ def test_each_element_has_one_result_in_order_within_its_partition(answered):
     assert answered.told == [("inference", 0, 3 * 10_046), ("inference", 1, len(answered.values))]
 
 
-@MAINLY
 def test_types_are_exact_in_both_directions(answered):
     for sent, (came, name) in zip(answered.values, answered.kinds, strict=True):
         assert (type(came), name) == (type(sent), type(sent).__name__)
@@ -76,14 +74,12 @@ def test_types_are_exact_in_both_directions(answered):
         assert np.array_equal(came, sent) if isinstance(sent, np.ndarray) else came == sent
 
 
-@MAINLY
 def test_a_batch_ends_with_its_partition_and_only_there(answered):
     sizes = [size for sizes in answered.results.values() for size in sizes]
     # 45 and 1 rows are no multiples of 8; 10,000 are. The values were in three partitions of six.
     assert sorted(size for size in sizes if size != 8) == sorted([*3 * [45 % 8, 1], 6, 6, 6])
 
 
-@pytest.mark.back_ends("local-session")
 def test_feeds_and_inferences_follow_one_another_over_one_data_feed(run, spark):
     def learn_or_answer(args, ctx):
         feed, seen = ctx.data_feed(train_mode=False), []
@@ -106,7 +102,6 @@ def test_feeds_and_inferences_follow_one_another_over_one_data_feed(run, spark):
     assert sorted(row for seen in results.values() for row in seen) == sorted([*range(20), *range(20)])
 
 
-@pytest.mark.back_ends("local-session")
 def test_queues_have_their_own_rows(run, spark):
     def two(args, ctx):
         def answer(queue):
@@ -144,7 +139,6 @@ def test_columns_can_be_answered_by_a_data_feed(run, frame):
 # ---- what goes wrong ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.back_ends("local-session")
 def test_a_function_that_raises_is_the_cause_in_the_action_and_in_wait(run, spark):
     def fail_late(args, ctx):
         feed = ctx.data_feed(train_mode=False)
@@ -165,7 +159,6 @@ def test_a_function_that_raises_is_the_cause_in_the_action_and_in_wait(run, spar
         cluster.inference(parts(spark, (0, 1)), objects=True)
 
 
-@pytest.mark.back_ends("local-session")
 def test_terminate_ends_the_action_with_a_sentence_and_the_cluster_well(run, spark):
     def leave(args, ctx):
         feed = ctx.data_feed(train_mode=False)
@@ -180,7 +173,6 @@ def test_terminate_ends_the_action_with_a_sentence_and_the_cluster_well(run, spa
     cluster.stop()
 
 
-@pytest.mark.back_ends("local-session")
 def test_a_function_that_returns_early_is_named_in_the_action(run, spark):
     def leave_early(args, ctx):
         feed = ctx.data_feed(train_mode=False)
@@ -193,7 +185,6 @@ def test_a_function_that_returns_early_is_named_in_the_action(run, spark):
     cluster.wait(timeout=100)
 
 
-@pytest.mark.back_ends("local-session")
 def test_rows_that_get_no_results_time_out(run, spark):
     def take_only(args, ctx):
         feed = ctx.data_feed(train_mode=False)
@@ -209,7 +200,6 @@ def test_rows_that_get_no_results_time_out(run, spark):
     cluster.wait(timeout=100)
 
 
-@pytest.mark.back_ends("local-session")
 def test_values_that_cannot_be_pickled_or_computed_are_named(run, spark):
     def locked(args, ctx):
         feed = ctx.data_feed(train_mode=False)
@@ -231,7 +221,6 @@ def test_values_that_cannot_be_pickled_or_computed_are_named(run, spark):
         cluster.wait(timeout=100)
 
 
-@pytest.mark.back_ends("local-session")
 def test_requests_that_make_no_sense_are_refused(run, spark):
     cluster = run(echo)
     rows = parts(spark, (0, 3))
@@ -247,7 +236,6 @@ def test_requests_that_make_no_sense_are_refused(run, spark):
     assert cluster.inference(rows).map(lambda result: result[0]).collect() == [0, 1, 2]
 
 
-@pytest.mark.back_ends("local-session")
 def test_a_function_that_never_asks_for_rows_is_named(run, spark):
     def work(args, ctx):
         time.sleep(60)

@@ -9,12 +9,12 @@ import pytest
 
 from tfos_lab.errors import FeedError, NodeFailed
 
-pytestmark = [pytest.mark.leaves_nothing]
+# Through Spark Connect there are no RDDs; on other hosts: tests/hosts/test_two_hosts.py.
+pytestmark = [pytest.mark.leaves_nothing, pytest.mark.back_ends("local-session")]
 
 PATIENCE_S = 60.0
-# With `frame`, a test runs where there is a session; through Spark Connect there are no RDDs.
-WITH_RDDS = pytest.mark.back_ends("inline-session", "local-session", "standalone")
-ON_TWO_NODES = pytest.mark.back_ends("local-session")
+# With `frame`, a test runs where there is a session.
+INLINE_TOO = pytest.mark.back_ends("inline-session", "local-session")
 ROWS = [
     "text",
     "",
@@ -110,19 +110,19 @@ def fed(back_end, run, parallelize, frame, once):
     return once("objects", feed)
 
 
-@WITH_RDDS
+@INLINE_TOO
 def test_rows_of_every_kind_arrive_as_they_are_once_in_each_epoch(fed):
     assert rows_of(fed.results) == sorted([*map(told, ROWS * 2), *map(told, range(10))])
 
 
-@WITH_RDDS
+@INLINE_TOO
 def test_batches_go_on_across_partitions_epochs_and_feeds_and_only_the_last_is_short(fed):
     for batches in fed.results.values():
         assert {len(batch) for batch in batches[:-1]} == {4}
         assert 1 <= len(batches[-1]) <= 4
 
 
-@WITH_RDDS
+@INLINE_TOO
 def test_nodes_share_the_rows_evenly_and_the_view_counts_them(fed):
     counts = [sum(map(len, batches)) for batches in fed.results.values()]
     assert max(counts) - min(counts) <= 3  # one row in each pass over odd rows
@@ -131,17 +131,15 @@ def test_nodes_share_the_rows_evenly_and_the_view_counts_them(fed):
     assert fed.view.notes == ()
 
 
-@WITH_RDDS
-@pytest.mark.one_spark
+@INLINE_TOO
 def test_rows_that_could_be_columns_go_as_the_nodes_ask(run, parallelize, frame):
     cluster = run(batches_of(4), cluster_size=2)
     cluster.train(parallelize([(1, "a")], [[2, "b"], (3, None)]))
     assert rows_of(cluster.wait(timeout=PATIENCE_S)) == ["list [2, 'b']", "tuple (1, 'a')", "tuple (3, None)"]
 
 
-@WITH_RDDS
+@INLINE_TOO
 @pytest.mark.tensorflow
-@pytest.mark.one_spark
 def test_rows_that_could_be_columns_are_columns_for_a_dataset(run, parallelize, frame):
     def read(args, ctx):
         return sorted(x for batch in ctx.dataset(4) for x in batch["_1"].numpy()[batch["sample_weight"] > 0].tolist())
@@ -151,7 +149,6 @@ def test_rows_that_could_be_columns_are_columns_for_a_dataset(run, parallelize, 
     assert sorted(x for node in cluster.wait(timeout=PATIENCE_S).values() for x in node) == [1, 2, 3]
 
 
-@pytest.mark.back_ends("local-session", "standalone")
 def test_rows_of_the_user_s_own_classes_arrive(run, parallelize, frame):
     def read(args, ctx):
         feed, points = ctx.data_feed(), []
@@ -197,7 +194,6 @@ def test_rows_of_a_dataframe_are_those_that_it_collects(run, spark, frame):
     assert rows_of(cluster.wait(timeout=PATIENCE_S)) == sorted(map(told, df.collect()))
 
 
-@ON_TWO_NODES
 def test_a_dataframe_s_rows_may_go_as_objects_whatever_is_in_them(run, spark, frame):
     df = spark.createDataFrame([(1, None, [1.0]), (2, "b", [2.0, 3.0])], "n long, s string, ragged array<double>")
     cluster = run(batches_of(4), cluster_size=2)
@@ -205,7 +201,6 @@ def test_a_dataframe_s_rows_may_go_as_objects_whatever_is_in_them(run, spark, fr
     assert rows_of(cluster.wait(timeout=PATIENCE_S)) == sorted(map(told, df.collect()))
 
 
-@ON_TWO_NODES
 def test_queues_are_read_apart(run, parallelize, frame):
     def read(args, ctx):
         def all_of(queue):
@@ -224,7 +219,6 @@ def test_queues_are_read_apart(run, parallelize, frame):
     assert sorted(row for node in results for row in node["b"]) == ["b"] * 5
 
 
-@ON_TWO_NODES
 def test_rows_of_a_queue_that_nobody_reads_are_told(run, parallelize, frame):
     cluster = run(batches_of(4), cluster_size=2)
     cluster.train(parallelize(["a"] * 4), queue="input")
@@ -235,8 +229,7 @@ def test_rows_of_a_queue_that_nobody_reads_are_told(run, parallelize, frame):
         cluster.wait(timeout=PATIENCE_S)
 
 
-@WITH_RDDS
-@pytest.mark.one_spark
+@INLINE_TOO
 def test_terminate_ends_the_feed_on_all_nodes_and_skips_the_rest_of_spark_s_work(run, fifties, frame):
     def read(args, ctx):
         feed = ctx.data_feed()
@@ -257,7 +250,7 @@ def test_terminate_ends_the_feed_on_all_nodes_and_skips_the_rest_of_spark_s_work
     assert all(0 < rows <= 100 for rows in results.values())
 
 
-@WITH_RDDS
+@INLINE_TOO
 def test_an_error_of_the_function_in_mid_feed_is_that_of_train_or_wait(run, fifties, frame, back_end):
     def read(args, ctx):
         raise ValueError(f"no good: {ctx.data_feed().next_batch(1)}")
@@ -269,7 +262,6 @@ def test_an_error_of_the_function_in_mid_feed_is_that_of_train_or_wait(run, fift
         cluster.wait(timeout=PATIENCE_S)
 
 
-@ON_TWO_NODES
 def test_a_row_that_cannot_be_pickled_fails_the_feed_with_its_type_and_the_reason(run, parallelize, frame):
     cluster = run(batches_of(4), cluster_size=2)
     with pytest.raises(FeedError, match=r"a row of type _thread\.lock cannot be pickled \(TypeError: cannot pickle"):
@@ -277,7 +269,6 @@ def test_a_row_that_cannot_be_pickled_fails_the_feed_with_its_type_and_the_reaso
     assert cluster.ended
 
 
-@ON_TWO_NODES
 @pytest.mark.tensorflow
 def test_a_dataset_of_objects_is_refused_with_what_to_do(run, parallelize, frame):
     def read(args, ctx):
@@ -306,7 +297,6 @@ def test_partitions_that_are_tried_twice_are_read_once(run, parallelize, frame):
     assert rows_of(cluster.wait(timeout=PATIENCE_S)) == sorted(map(told, range(11)))
 
 
-@pytest.mark.back_ends("local-session")
 def test_a_feed_may_wait_for_the_functions_to_ask(run, parallelize, frame):
     def read(args, ctx):
         import time

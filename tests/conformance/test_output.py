@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import tfos_lab
 from tfos_lab.errors import NoModel
 
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow, pytest.mark.filterwarnings("ignore")]
@@ -95,15 +94,6 @@ def test_the_model_is_loaded_unchanged_into_the_kernel(saved):
     model = saved.cluster.model()
     assert isinstance(model, sys.modules[saved.package].Model)
     np.testing.assert_allclose(model.predict(ROWS, verbose=0), saved.results["chief:0"]["predicted"], rtol=1e-5)
-
-
-@pytest.mark.back_ends("local-session")
-def test_predict_takes_the_model_s_path(saved, spark):
-    df = spark.createDataFrame([(row.tolist(),) for row in ROWS], "x array<float>")
-    scored = tfos_lab.predict(df, saved.cluster.model_path, "x").collect()
-    expected = saved.results["chief:0"]["predicted"].tolist()
-    got = [row["prediction"] for row in sorted(scored, key=lambda row: row["x"])]
-    np.testing.assert_allclose(got, expected, rtol=1e-5)
 
 
 @pytest.mark.back_ends("local", "standalone")

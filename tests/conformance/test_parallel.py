@@ -63,7 +63,7 @@ def test_more_runs_than_slots_return_in_order(parallel, capfd):
     assert "7 of 7 done" in shown
 
 
-@pytest.mark.one_spark
+@pytest.mark.back_ends("inline", "local")
 def test_a_failing_run_does_not_end_the_others(parallel):
     with pytest.raises(ParallelFailed) as caught:
         parallel(act, ["a", ("raise", "no such luck"), "b", "exit"], name="some")
@@ -79,14 +79,14 @@ def test_a_failing_run_does_not_end_the_others(parallel):
     assert "raise ValueError(*more)" in text
 
 
-@pytest.mark.one_spark
+@pytest.mark.back_ends("inline", "local")
 def test_only_what_failed_is_tried_again(parallel, tmp_path):
     results = parallel(act, ["a", ("fail once", str(tmp_path / "mark")), "b"], retries=1)
     assert list(results) == ["a", "fail once", "b"]
     assert list(results.table["tries"]) == [1, 2, 1]
 
 
-@pytest.mark.back_ends("local", "standalone")
+@pytest.mark.back_ends("local")
 def test_a_lost_node_is_told_from_an_error(parallel):
     results = parallel(act, ["die", ("raise", "x"), "a"], retries=1, raise_failures=False)
     assert [failure.kind for failure in results.failures.values()] == ["lost", "raised"]

@@ -1,4 +1,4 @@
-"""Programs with parameter servers: Keras 3, tf_keras and TensorFlow 1, fed by Spark or not, on several back ends."""
+"""Programs with parameter servers of TensorFlow 1 and Keras 2; those of Keras 3 are the example and the tutorial."""
 
 from __future__ import annotations
 
@@ -72,61 +72,6 @@ def test_two_workers_and_one_ps_learn_the_digits_asynchronously(run, spark, digi
     # Workers that update the count at the same time may count one step for two.
     assert max(steps) > 0.9 * epochs * len(digits.x_train) / 32
     assert [node.state for node in cluster.nodes] == ["done"] * 3
-
-
-def coordinating():
-    """Return a program in which the chief schedules the steps of a Keras 3 model."""
-
-    def coordinate(args, ctx):
-        import keras
-        import tensorflow as tf
-
-        strategy = ctx.strategy()
-        coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
-        x, y, x_test, y_test, enough = args
-        with strategy.scope():
-            keras.utils.set_random_seed(1)
-            model = keras.Sequential(
-                [keras.Input((28 * 28,)), keras.layers.Dense(256, activation="relu"), keras.layers.Dense(10)]
-            )
-            # Not Adam: workers that update its averages at once may divide by one that is still 0 (seen: 1 in 12).
-            optimizer = keras.optimizers.SGD(0.1)
-            optimizer.build(model.trainable_variables)
-
-        def rows():
-            return tf.data.Dataset.from_tensor_slices((x, y)).shuffle(len(x)).repeat().batch(32)
-
-        def replica_step(images, labels):
-            with tf.GradientTape() as tape:
-                logits = model(images, training=True)
-                loss = tf.reduce_mean(keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True))
-            gradients = tape.gradient(loss, model.trainable_variables)
-            optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
-
-        @tf.function
-        def step(iterator):
-            strategy.run(replica_step, args=next(iterator))
-
-        iterator = iter(coordinator.create_per_worker_dataset(rows))
-        accuracies = []
-        for _ in range(12):
-            for _ in range(len(x) // 32):
-                coordinator.schedule(step, args=(iterator,))
-            coordinator.join()
-            predicted = tf.argmax(model(x_test), axis=1)
-            accuracies.append(float(tf.reduce_mean(tf.cast(predicted == y_test, tf.float32))))
-            if accuracies[-1] >= enough:
-                break
-        return max(accuracies)
-
-    return coordinate
-
-
-@pytest.mark.back_ends("local")
-def test_a_chief_with_two_workers_and_one_ps_learns_the_digits(run, digits):
-    x_train, x_test = (images.reshape(-1, 28 * 28) / np.float32(255) for images in (digits.x_train, digits.x_test))
-    args = (x_train, digits.y_train, x_test, digits.y_test, 0.95)
-    assert run(coordinating(), args, cluster_size=4, num_ps=1).wait(timeout=200)["chief:0"] >= 0.95
 
 
 def of_2019():

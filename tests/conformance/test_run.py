@@ -186,7 +186,7 @@ def test_the_next_cluster_comes_from_the_same_fork_server(survey, run, back_end)
     assert len(set(first)) == fork_servers
 
 
-@pytest.mark.back_ends("local", "standalone")
+@pytest.mark.back_ends("local")
 def test_the_env_option_applies_before_tensorflow_is_imported(survey, run):
     def map_fun():
         import tensorflow as tf

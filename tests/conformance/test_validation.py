@@ -39,7 +39,7 @@ def whole(results, split, number):
     return sorted(x for node in results.values() for x in node[split][number])
 
 
-@pytest.mark.one_spark
+@pytest.mark.back_ends("inline-session", "local-session")
 def test_each_pass_over_a_split_reads_all_its_rows_once_and_none_counts_as_trained_on(back_end, run, frame):
     cluster = run(read, ("validation",), cluster_size=back_end.ranks)
     cluster.train(frame(30, 11), epochs=2, validation=frame(9, 4).selectExpr("x + 100 AS x"))

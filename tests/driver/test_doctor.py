@@ -183,8 +183,9 @@ def faulty_python(tmp_path):
     return python
 
 
-def test_faults_of_real_executors_are_found(faulty_python, standalone, new_spark, monkeypatch):
-    new_spark(standalone, python=faulty_python, conf={"spark.cores.max": "2", "spark.executor.cores": "2"})
+@pytest.mark.parametrize("spark_mode", ["standalone"])
+def test_faults_of_real_executors_are_found(faulty_python, spark, monkeypatch):
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", str(faulty_python))
     monkeypatch.setenv("TFOS_SERVER_HOST", "127.0.0.2")  # the driver listens on 127.0.0.1 only
     findings = doctor_finds()
     executor = next(finding for what, finding in findings.items() if what.startswith("executor"))

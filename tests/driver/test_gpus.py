@@ -190,7 +190,7 @@ def worker_resources(script):
 
 
 def session_resources():
-    return {"spark.executor.resource.gpu.amount": "2", "spark.task.resource.gpu.amount": "1"}
+    return {"spark.executor.resource.gpu.amount": "4", "spark.task.resource.gpu.amount": "1"}
 
 
 @pytest.fixture(scope="module")
@@ -210,7 +210,7 @@ def start_on(spark):
 
 
 def test_spark_s_own_assignment_counts_on_standalone(gpu_cluster, new_spark, found_in):
-    spark = new_spark(gpu_cluster.master_url, conf={**session_resources(), "spark.executor.cores": "2"})
+    spark = new_spark(gpu_cluster.master_url, conf={**session_resources(), "spark.executor.cores": "4"})
     with start_on(spark) as start:
         start(see, str(found_in), cluster_size=4, num_ps=1).wait(timeout=120)
         found = findings(found_in)

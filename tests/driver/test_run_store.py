@@ -160,10 +160,9 @@ def test_a_store_that_takes_no_more_is_a_note_and_the_run_ends_well(store, tmp_p
     assert any(f"not all of the run's folder {cluster.run_dir} is at" in note for note in cluster.view().notes)
 
 
-def test_a_driver_in_a_container_without_a_store_says_what_goes_with_it(new_spark, caplog):
-    session = new_spark(
-        "local[1]", conf={"spark.kubernetes.submitInDriver": "true", "spark.hadoop.fs.defaultFS": "file:///"}
-    )
-    with tfos_lab.run(work, local="inline", spark=session) as cluster:
+def test_a_driver_in_a_container_without_a_store_says_what_goes_with_it(spark, caplog, monkeypatch):
+    submitted = spark.sparkContext.getConf().set("spark.kubernetes.submitInDriver", "true")
+    monkeypatch.setattr(spark.sparkContext, "getConf", lambda: submitted)
+    with tfos_lab.run(work, local="inline", spark=spark) as cluster:
         cluster.wait()
     assert "the run's folder goes with this container's disk: Spark's default file system is this host's" in caplog.text

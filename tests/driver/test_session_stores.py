@@ -13,7 +13,6 @@ import pytest
 
 from tests.support.clusters import running_clusters
 from tests.support.quick import QUICK_ENV
-from tests.support.spark import spark_session
 from tfos_lab.data.file_systems import open_path
 from tfos_lab.errors import ConfigError
 
@@ -22,17 +21,20 @@ pytestmark = pytest.mark.leaves_nothing
 # Not what such keys look like, so that Azure's client says so before it asks a server.
 KEYS = {"one": "no base 64: first secret", "two": "no base 64: second secret"}
 SETTINGS = {
-    "spark.hadoop.fs.gs.auth.service.account.json.keyfile": "/no/such/key.json",
-    **{f"spark.hadoop.fs.azure.account.key.{name}.dfs.core.windows.net": key for name, key in KEYS.items()},
+    "fs.gs.auth.service.account.json.keyfile": "/no/such/key.json",
+    **{f"fs.azure.account.key.{name}.dfs.core.windows.net": key for name, key in KEYS.items()},
 }
 
 
-@pytest.fixture(scope="module")
-def session(spark_sessions, tmp_path_factory):
-    """A session that has keys of stores."""
-    spark_sessions.close()
-    with spark_session("local[2]", tmp_path_factory.mktemp("keys"), conf=SETTINGS) as session:
-        yield session
+@pytest.fixture
+def session(spark):
+    """The session, with keys of stores, where it has what is set as ``spark.hadoop.…``."""
+    settings = spark.sparkContext._jsc.hadoopConfiguration()
+    for name, value in SETTINGS.items():
+        settings.set(name, value)
+    yield spark
+    for name in SETTINGS:
+        settings.unset(name)
 
 
 @pytest.fixture

@@ -27,8 +27,7 @@ def slow(spark, tasks, work_s):
             time.sleep(work_s)
             yield table
 
-    rows_per_batch = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
-    frame = spark.range(0, tasks * int(rows_per_batch), 1, tasks).selectExpr("id as x")
+    frame = spark.range(0, 100 * tasks, 1, tasks).selectExpr("id as x")  # one batch for each task
     return frame.mapInArrow(work, "x long").repartition(2)
 
 

@@ -23,31 +23,6 @@ pytestmark = pytest.mark.leaves_nothing
 QUICK = {"env": QUICK_ENV, "grace": 1.0}
 
 
-def test_nodes_outlive_the_parents_of_spark_s_python_workers_and_end_with_the_session(new_spark, standalone):
-    session = new_spark(standalone)  # idle Python workers are killed too, and shared sessions may use them
-    cluster = tfos_lab.run(wait_forever, spark=session, cluster_size=2, **QUICK)
-    family = Family.of(cluster)
-    # Spark does this itself when a task is interrupted while its worker is being forked.
-    daemons = [child for executor in executors() for child in executor.children()]
-    assert daemons
-    for daemon in daemons:
-        daemon.terminate()
-    assert gone(daemons)
-    rows = session.range(10)
-    assert rows.count() == 10
-    assert cluster.state == "running"
-
-    session.stop()
-    with pytest.raises((NodeFailed, ClusterEnded)):
-        cluster.wait(timeout=120)
-    assert gone(family.nodes)
-    cluster.stop()
-    with pytest.raises(NoSession, match=r"the SparkSession was stopped\. Make one"):
-        tfos_lab.run(wait_forever, spark=session)
-    with pytest.raises(NoSession, match=r"the SparkSession was stopped\. Make one"):
-        tfos_lab.run(wait_forever, data=rows)
-
-
 @pytest.fixture
 def doomed(tmp_path):
     """A standalone cluster of this test's own."""
@@ -116,11 +91,35 @@ def feed_on():
         yield run
 
 
-def test_executors_come_for_nodes_and_live_as_long_as_their_cluster(new_spark, standalone, feed_on):
-    cluster = feed_on(new_spark(standalone, conf={**CONF, INITIAL: "0"}), 4 * IDLE_S)
+def test_nodes_outlive_the_parents_of_spark_s_python_workers_and_end_with_the_session(new_spark, standalone, feed_on):
+    """Their executor comes for them, lives as long as their cluster, and goes when that has ended."""
+    session = new_spark(standalone, conf={**CONF, INITIAL: "0"})
+    cluster = feed_on(session, 4 * IDLE_S)
     assert sum(cluster.wait(timeout=120).values()) == 1000
     # They are idle now, to all who look.
     eventually(lambda: not executors())
+
+    cluster = tfos_lab.run(wait_forever, spark=session, cluster_size=1, **QUICK)
+    family = Family.of(cluster)
+    # Spark does this itself when a task is interrupted while its worker is being forked.
+    daemons = [child for executor in executors() for child in executor.children()]
+    assert daemons
+    for daemon in daemons:
+        daemon.terminate()
+    assert gone(daemons)
+    rows = session.range(10)
+    assert rows.count() == 10
+    assert cluster.state == "running"
+
+    session.stop()
+    with pytest.raises((NodeFailed, ClusterEnded)):
+        cluster.wait(timeout=120)
+    assert gone(family.nodes)
+    cluster.stop()
+    with pytest.raises(NoSession, match=r"the SparkSession was stopped\. Make one"):
+        tfos_lab.run(wait_forever, spark=session)
+    with pytest.raises(NoSession, match=r"the SparkSession was stopped\. Make one"):
+        tfos_lab.run(wait_forever, data=rows)
 
 
 def test_behind_spark_connect_nobody_tells_why_an_executor_is_lost(new_spark, feed_on):

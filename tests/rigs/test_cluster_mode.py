@@ -72,6 +72,7 @@ def command_for(yarn, folder):
         "spark.driver.memory": "512m",
         "spark.driver.memoryOverhead": "1g",
         "spark.driver.extraJavaOptions": QUICK_JVM,
+        "spark.driver.extraClassPath": conf["spark.executor.extraClassPath"],
         "spark.yarn.appMasterEnv.TFOS_LAB_TEST_RUN": os.environ["TFOS_LAB_TEST_RUN"],
     }
     (folder / "train.py").write_text(PROGRAM)

@@ -26,6 +26,7 @@ from xml.etree import ElementTree as ET
 
 import psutil
 
+from tests.support import class_archive
 from tests.support.daemon import Daemon
 from tests.support.kube_documents import confs_of
 from tests.support.spark import Place
@@ -186,6 +187,8 @@ def place_on(cluster: YarnCluster) -> Place:
     found_by = {f"spark.executorEnv.{name}": os.environ[name] for name in ("PATH", "TFOS_LAB_TEST_RUN")}
     here = {
         "spark.driver.host": "127.0.0.1",
+        "spark.driver.extraClassPath": class_archive.class_path(spark_home()),
+        "spark.executor.extraClassPath": class_archive.class_path(spark_home()),
         "spark.driver.extraJavaOptions": QUICK_JVM,
         "spark.executor.extraJavaOptions": QUICK_JVM,
         "spark.executor.instances": "2",
@@ -282,6 +285,8 @@ def _server_conf(folder: Path, cores: int, memory_mb: int) -> dict[str, str]:
         "yarn.scheduler.capacity.resource-calculator": (
             "org.apache.hadoop.yarn.util.resource.DominantResourceCalculator"
         ),
+        # By default, it looks every 5 ms for what it might grant.
+        "yarn.scheduler.capacity.schedule-asynchronously.scheduling-interval-ms": "50",
         "yarn.scheduler.minimum-allocation-mb": "128",
         "yarn.scheduler.maximum-allocation-mb": str(memory_mb),
         "yarn.nodemanager.resource.memory-mb": str(memory_mb),
@@ -292,7 +297,7 @@ def _server_conf(folder: Path, cores: int, memory_mb: int) -> dict[str, str]:
         "yarn.nodemanager.pmem-check-enabled": "true",
         "yarn.nodemanager.vmem-check-enabled": "false",
         "yarn.nodemanager.resource.memory.enforced": "false",  # by control groups: they are not ours to make
-        "yarn.nodemanager.container-monitor.interval-ms": "1000",
+        "yarn.nodemanager.container-monitor.interval-ms": "2000",
         # HOME of the containers.
         "yarn.nodemanager.user-home-dir": str(folder / "home"),
         # A full disk is no reason to have no nodes.

@@ -55,6 +55,12 @@ def options() -> str:
     return f" -XX:SharedArchiveFile={ARCHIVE} {in_place} -Xlog:disable"
 
 
+def class_path(home: Path) -> str:
+    """Return what the class path of a JVM has to begin with that uses the archive, as Spark's own scripts write it."""
+    (first,) = home.glob("jars/slf4j-api-*.jar")
+    return os.pathsep.join([f"{home}/conf", str(first), f"{home}/jars/*"])
+
+
 def make() -> None:
     """Make the archive, if there is none for this Java and this Spark."""
     key = _key()

@@ -29,4 +29,4 @@ def eventually(fact: Callable[[], T], patience_s: float = PATIENCE_S) -> T:
         now = time.monotonic()
         if now > deadline:
             raise failure
-        time.sleep(min(max(0.01, 2 * (now - began)), 1.0))  # what is asked has work of its own to do
+        time.sleep(min(max(0.02, 5 * (now - began)), 1.0))  # what is asked has work of its own to do

@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 
+from tests.support import class_archive
 from tests.support.spark_home import QUICK_JVM, spark_home
 from tests.support.tied import tied
 
@@ -154,4 +155,5 @@ def _java(environ: Mapping[str, str]) -> list[str]:
     memory = environ["SPARK_EXECUTOR_MEMORY"]
     command = [shutil.which("java") or "java", *QUICK_JVM.split(), *options, f"-Xms{memory}", f"-Xmx{memory}"]
     arguments = [part for name, variable in _ARGUMENTS.items() for part in (name, environ[variable])]
-    return [*command, "-cp", f"{environ['SPARK_CONF_DIR']}:{spark_home()}/jars/*", _MAIN_CLASS, *arguments]
+    class_path = f"{class_archive.class_path(spark_home())}:{environ['SPARK_CONF_DIR']}"
+    return [*command, "-cp", class_path, _MAIN_CLASS, *arguments]

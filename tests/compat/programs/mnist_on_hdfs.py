@@ -152,7 +152,9 @@ if __name__ == "__main__":
     cluster.shutdown()
 
     export_dir = args.export_dir
-    csv.mapPartitions(lambda part: infer_partition(part, export_dir)).saveAsTextFile(args.output + "/by_tasks")
+    # In one task: each of Spark's workers imports TensorFlow.
+    by_tasks = csv.coalesce(1).mapPartitions(lambda part: infer_partition(part, export_dir))
+    by_tasks.saveAsTextFile(args.output + "/by_tasks")
 
     for name in ("by_files", "by_rows", "by_tasks"):
         pairs = sc.textFile(args.output + "/" + name).map(str.split)
