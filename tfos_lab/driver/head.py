@@ -52,9 +52,9 @@ TICK_S = 0.2
 # A larger function, with its arguments, is asked for piece by piece: every node is sent a start message at once, whose
 # copies wait for the network.
 INLINE_BYTES = 1 << 15
-# Of what a node has sent, in the error that it causes.
 # Once the first cause of a failure is known, how the other nodes end is waited for this long.
 LAST_ERRORS_S = 1.0
+# Of what a node has sent, in the error that it causes.
 _MAX_TEXT = 300
 _LOG_TAIL_LINES = 20
 # How long a node that is gone is waited for: for the rest of what it has sent, and for whoever says why.

@@ -144,8 +144,8 @@ def _note_update(variables: Any, *, together: bool) -> None:
     """Note whether a model is trained without the other nodes, in a loop of the user's own, too."""
     import tensorflow as tf
 
-    tensors = (variable if isinstance(variable, tf.Variable) else variable.value for variable in variables)
-    strategy = getattr(next(tensors, None), "distribute_strategy", None)
+    own = (variable if isinstance(variable, tf.Variable) else variable.value for variable in variables)
+    strategy = getattr(next(own, None), "distribute_strategy", None)
     if not together and is_across_workers(strategy):
         _tell_of_own_gradients()
     FITS.is_alone = not (is_across_workers(strategy) or isinstance(strategy, tf.distribute.ParameterServerStrategy))
