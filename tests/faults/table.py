@@ -478,8 +478,7 @@ def a_value_fits_no_tensor(scene):
     on=(LOCAL,),
 )
 def there_are_no_rows(scene):
-    scene.run()
-    scene.cluster.train(scene.spark.range(0))
+    scene.run(data=scene.spark.range(0))
 
 
 @fault("rows are of several lengths", raises((FeedError, NodeFailed), "column 'x'"), on=(LOCAL,), tensorflow=True)

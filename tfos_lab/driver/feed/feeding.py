@@ -7,6 +7,7 @@ import itertools
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from tfos_lab.driver.state.instructions import Failure
@@ -80,7 +81,7 @@ class Feeding:
         self._cluster = cluster
         self._requests: list[FeedRequest] = []
         self._sources = itertools.count()
-        self._ended = False
+        self._ended = self._is_required = False
         self._identities: Identities | None = None
         self.lock = threading.Lock()
         self.streams: list[Stream] = []
@@ -95,6 +96,7 @@ class Feeding:
         """Feed rows to all training nodes; return when they have stored all of them."""
         from tfos_lab.driver.feed.job import HeadLost
 
+        request = replace(request, required=self._is_required)
         if (request.is_open_choice and self._runs_inline) or not all(each.is_over for each in self._deferred):
             self._feed_later(request)
             return
@@ -178,10 +180,11 @@ class Feeding:
 
     @contextlib.contextmanager
     def required(self) -> Iterator[None]:
-        """Have the run fail where the rows that it was started with cannot be fed.
+        """Have the run fail where the rows that it was started with cannot be fed, or are none.
 
         A function that returns without reading them is told the same, whether it returned before they came or later.
         """
+        self._is_required = True
         try:
             yield
         except Exception as error:  # noqa: BLE001 - it is raised again, or what it means
@@ -192,6 +195,8 @@ class Feeding:
                 cause = FeedError(reason=returned_unread(rows.returned)) if rows.is_ignored else error
             self.fail(cause)
             raise cause from error.__cause__
+        finally:
+            self._is_required = False
 
     def fail(self, error: Exception) -> None:
         """End the nodes for rows that could not be fed, unless they have ended: they would wait for them for ever."""

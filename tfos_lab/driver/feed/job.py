@@ -185,7 +185,8 @@ class FeedJob:
             self._look_for_a_cause(job.error)
             raise spark_session.job_error(job.error, schema=job.schema)
         rows, partitions = job.produced.rows, job.produced.partitions
-        if not rows and isinstance(self._rows, FrameRows) and not feed.stream:
+        is_required = (self._request.required or feed.kept) and not feed.stream
+        if not rows and is_required and isinstance(self._rows, FrameRows):
             given = as_given(self._request.queue) if feed.kept else "data"
             raise FeedError(reason=f"{given}: the DataFrame has no rows, so there is nothing to feed")
         head.request(lambda now_s: feed_state.job_done(feed.number, rows, partitions, now_s))

@@ -46,7 +46,7 @@ class FeedRequest:
 
     Rows can go as the columns of a ``frame``, as ``objects``, or as the nodes ask, where there are both; or nodes read
     them from ``files``. ``source`` counts the calls of `Cluster.train`; the frame of a ``stream`` is one of its
-    micro-batches.
+    micro-batches. Of what a run is started with, some rows are ``required``.
     """
 
     frame: DataFrame | None
@@ -56,6 +56,7 @@ class FeedRequest:
     objects: ObjectRows | None = None
     queue: str = INPUT_QUEUE
     files: FileRows | None = None
+    required: bool = False
 
     @property
     def is_open_choice(self) -> bool:
