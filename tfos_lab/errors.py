@@ -298,7 +298,7 @@ class NodeFailed(TfosError, RuntimeError):
 
     def __str__(self) -> str:
         also = f" (and {', '.join(self.also)})" if self.also else ""
-        parts = [f"{self.node}{also}: {self.kind}: {self.message}"]
+        parts = [": ".join(filter(None, [f"{self.node}{also}", self.kind, self.message]))]
         if self.traceback:
             what = "stacks" if self.kind in ("Hung", "FeedTimeout") else "traceback"
             parts.append(f"\n--- {what} of {self.node} ---\n{self.traceback.rstrip()}")

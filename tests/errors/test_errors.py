@@ -94,6 +94,7 @@ TEXTS = [
         errors.NodeFailed(node="chief:0", kind="Exited", message="signal 11", log_tail="last\nwords\n"),
         "chief:0: Exited: signal 11\n--- last lines of chief:0 ---\nlast\nwords",
     ),
+    (errors.NodeFailed(node="chief:0", kind="AssertionError", message=""), "chief:0: AssertionError"),
 ]
 
 

@@ -154,16 +154,13 @@ def _refuse_single_values(model: keras.Model, dataset: tf.data.Dataset) -> None:
     functional = getattr(model, "_functional", model)  # a Sequential that is not built yet has none, and no inputs
     inputs = getattr(functional, "inputs", None) or []
     wanted = [tuple(one.shape[1:]) for one in inputs]
-    if len(wanted) == 1 and len(wanted[0]) == 1 and wanted[0][0] not in (1, None) and _is_one_value(rows):
+    shape = getattr(rows, "shape", None)  # several columns are a dict
+    is_single = shape is not None and shape.rank == 1
+    if is_single and len(wanted) == 1 and len(wanted[0]) == 1 and wanted[0][0] not in (1, None):
         reason = f"the model takes rows of {wanted[0][0]} values, and the column that it is given has one value per row"
         raise ConfigError(
             [f"{reason}: give it a column of arrays, as F.array(...) or Spark's VectorAssembler makes it"]
         )
-
-
-def _is_one_value(rows: Any) -> bool:
-    shape = getattr(rows, "shape", None)
-    return shape is not None and shape.rank == 1
 
 
 def _refuse_different_steps(iterator: Any) -> None:
