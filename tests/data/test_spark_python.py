@@ -6,9 +6,10 @@ import sys
 
 import pytest
 
+import tfos_lab
 from tests.support.bare_python import make_bare_python
 from tfos_lab.data import read_tfrecords, register_tfrecords, write_tfrecords
-from tfos_lab.errors import ConfigError
+from tfos_lab.errors import ConfigError, FeedError
 
 
 def test_records_are_written_with_this_python_unless_another_was_chosen(new_spark, monkeypatch, tmp_path):
@@ -18,7 +19,11 @@ def test_records_are_written_with_this_python_unless_another_was_chosen(new_spar
     rows, path = spark.range(10), str(tmp_path / "records")
     with pytest.raises(ConfigError) as refused:
         write_tfrecords(rows, path)
-    assert str(refused.value).startswith(f"Spark's Python workers lack numpy; they run '{poor_python}': install it")
+    lacks = "an executor lacks {}; executors run '" + poor_python + "': install what is missing there, or set"
+    assert str(refused.value).startswith(lacks.format("numpy"))
+    with pytest.raises(FeedError) as failed:
+        tfos_lab.run(lambda args, ctx: list(ctx.dataset(1)), None, cluster_size=1, data=rows).wait()
+    assert str(failed.value).startswith(f"Spark's job failed: {lacks.format('pyarrow')}")
 
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)  # the cure, as it is told
     write_tfrecords(rows, path)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 import signal
 import socket
 import sys
@@ -487,10 +488,14 @@ def rows_are_ragged(scene):
     scene.feed(scene.spark.range(0, 40, 1, 4).selectExpr("if(id = 33, array(id), array(id, id)) as x"))
 
 
+# What Keras says then, and `tests/node/test_outcomes.py` has what is added to it.
+ONE_VALUE = "expected min_ndim=2, found ndim=1. Full shape received: (4,)"
+
+
 def fit_without_label(args, ctx):
     """Fit models to a feed's batches, which are dicts: with a step of its own, and with Keras', which needs a label.
 
-    Before that, fit one that takes more values than a row has.
+    Before that, fit one that takes more values than a row has, and one that does not say what it takes.
     """
     import keras
 
@@ -498,6 +503,11 @@ def fit_without_label(args, ctx):
     wide.compile("sgd", "mse")
     with pytest.raises(ConfigError, match="takes rows of 2 values, and the column that it is given has one value"):
         wide.fit(ctx.dataset(4, features="y", label="y"), verbose=0)
+
+    open_ended = keras.Sequential([keras.layers.Dense(1)])
+    open_ended.compile("sgd", "mse")
+    with pytest.raises(ValueError, match=re.escape(ONE_VALUE)):
+        open_ended.fit(ctx.dataset(4, features="y", label="y"), verbose=0)
 
     class Own(keras.Sequential):
         def train_step(self, data):

@@ -10,6 +10,8 @@ import sys
 import numpy as np
 import pytest
 
+from tests.faults.table import ONE_VALUE
+
 # ---- exceptions -----------------------------------------------------------------------------------------------------
 
 
@@ -210,6 +212,13 @@ def test_a_loop_over_batches_of_two_parts_is_told_of_the_third(cell):
     told = cell(source.format("Rows().dataset(4)")).message
     assert told.startswith("too many values to unpack (expected 2): a batch with a label is (x, y, w)")
     assert cell(source.format("[(1, 2, 3)]")).message == "too many values to unpack (expected 2)"
+
+
+def test_a_model_that_does_not_say_what_it_takes_is_told_how_a_column_of_one_value_comes(cell):
+    told = cell(f"def map_fun(args, ctx):\n    raise ValueError({f'dense: {ONE_VALUE}'!r})\n").message
+    assert (
+        told == f"dense: {ONE_VALUE}: a column of one value per row is (rows,): begin the model with keras.Input((1,))"
+    )
 
 
 # ---- results --------------------------------------------------------------------------------------------------------

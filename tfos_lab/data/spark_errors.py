@@ -9,14 +9,18 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tfos_lab.core.crossing import own_error_in
+from tfos_lab.core.environments import this_platform
 from tfos_lab.data.spark_python import how_to_choose
 from tfos_lab.errors import ConfigError, PythonWorkerKilled, TfosError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_OTHER_VERSION = "PYTHON_VERSION_MISMATCH"
-_MISSING_MODULE = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
+_WORKER_PYTHON = re.compile(r"(?:worker has different version|PYTHON_VERSION_MISMATCH)[^\d]*(\d+\.\d+)")
+# An archive of another system, or for another processor: the Python itself, or the first library that it loads.
+_OTHER_PLATFORM = re.compile(r"Exec format error|invalid ELF header|wrong ELF class|not a mach-o file", re.IGNORECASE)
+_NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
+_NO_PROGRAM = re.compile(r'Cannot run program "([^"]+)"')
 # What Spark says where a Python worker has gone without a word; the last ones count among Spark's Python frames only.
 _CRASHED = "Python worker exited unexpectedly"
 _CUT_OFF = re.compile(
@@ -35,7 +39,8 @@ def raises_own_errors(spark: SparkSession) -> Iterator[None]:
     except TfosError:
         raise
     except Exception as error:
-        own = own_error_in(error) or _unfit_workers(str(error), spark) or killed_worker(error)
+        unfit = unfit_python(error, spark)
+        own = own_error_in(error) or (ConfigError([unfit]) if unfit else killed_worker(error))
         if own is None:
             raise
         raise own from error
@@ -52,12 +57,20 @@ def killed_worker(error: Exception) -> PythonWorkerKilled | None:
     return PythonWorkerKilled(host=host, executor=executor, times=int(times[1]) if times else 1)
 
 
-def _unfit_workers(text: str, spark: SparkSession) -> ConfigError | None:
-    if _OTHER_VERSION in text:
-        wanted = ".".join(map(str, sys.version_info[:2]))
-        problem = f"Spark's Python workers are not of the notebook's version, {wanted}"
-    elif missing := _MISSING_MODULE.search(text):
-        problem = f"Spark's Python workers lack {missing[1]}"
-    else:
-        return None
-    return ConfigError([f"{problem}; {how_to_choose(spark)}"])
+def unfit_python(error: Exception, spark: SparkSession) -> str:
+    """Return that the Python of Spark's executors is why a job has failed, and what helps; "" if it is not."""
+    what = wrong_python(str(error))
+    return f"an executor {what}; {how_to_choose(spark)}" if what else ""
+
+
+def wrong_python(text: str) -> str:
+    """Return what an error of Spark's says is wrong with an executor's Python, such as "lacks numpy"; "" if nothing."""
+    if python := _WORKER_PYTHON.search(text):
+        return f"runs Python {python[1]}, the notebook runs {sys.version_info.major}.{sys.version_info.minor}"
+    if unimportable := _NO_MODULE.search(text):
+        return f"lacks {unimportable[1]}"
+    if _OTHER_PLATFORM.search(text):
+        return f"has packages for another platform than its own (this machine is {this_platform()})"
+    if program := _NO_PROGRAM.search(text):
+        return f"has no {program[1]}"
+    return ""

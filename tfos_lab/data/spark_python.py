@@ -72,13 +72,14 @@ def is_local_master(master: str) -> bool:
 
 
 def how_to_choose(spark: SparkSession) -> str:
-    """Return advice: which Python Spark's workers run, and how to have them run another."""
+    """Return advice: which Python Spark's executors run, and how to have them run another."""
     if is_connect(spark):
         return (
-            "it is the Spark Connect server's to choose: install it there, or start the server with "
-            f"{VARIABLE}=/path/of/a/python that has it"
+            "which Python they run is the Spark Connect server's to choose: install what is missing there, or start "
+            f"the server with {VARIABLE}=/path/of/a/python that fits"
         )
     return (
-        f"they run '{spark.sparkContext.pythonExec}': install it there, or set os.environ['{VARIABLE}'] to the path of "
-        f"a Python that has it, here and on the executors (the notebook's own is {sys.executable}), and try again"
+        f"executors run '{spark.sparkContext.pythonExec}': install what is missing there, or set "
+        f"os.environ['{VARIABLE}'] to the path of a Python that fits, here and on the executors (the notebook's own is "
+        f"{sys.executable}), and try again"
     )

@@ -36,6 +36,8 @@ _PEER_ERRORS = (
 _STORE = re.compile(r"(\{\{.*?\}\} )?[a-z][a-z0-9+.-]*://")
 # A loop over batches of two parts, where those with a label have three.
 _UNPACKED = "too many values to unpack (expected 2)"
+# What Keras' layers say of a column of one value, where the model does not begin with an input of that shape.
+_ONE_VALUE = re.compile(r"expected min_ndim=2, found ndim=1\. Full shape received: \((None|\d+),\)$")
 _READS_BATCHES = re.compile(r"\.(dataset|validation)\(")
 _PEER_TEXT = ("collective", "connection", "peer", "socket closed", "coordination", "heartbeat", "barrier", "task")
 
@@ -49,7 +51,7 @@ def call_map_fun(map_fun: Callable[..., Any], args: Any, context: Any) -> Any:
     try:
         return _call(map_fun, args, context)
     except ValueError as error:
-        _explain_batches(error)
+        _explain(error)
         raise
 
 
@@ -88,14 +90,18 @@ def outcome_of(map_fun: Callable[..., Any], args: Any, context: Any, *, result_f
     return returned_outcome(value, implicit=implicit, nodes=nodes, result_file=result_file)
 
 
-def _explain_batches(error: ValueError) -> None:
-    """Add to the error of a loop ``for x, y in ctx.dataset(..., label=...)`` what is in a batch."""
-    if str(error) != _UNPACKED:
-        return
-    frame, line = list(traceback.walk_tb(error.__traceback__))[-1]
-    if _READS_BATCHES.search(linecache.getline(frame.f_code.co_filename, line)):
-        advice = "a batch with a label is (x, y, w), where w are its rows' weights: write for x, y, w in"
-        error.args = (f"{_UNPACKED}: {advice} ctx.dataset(...)",)
+def _explain(error: ValueError) -> None:
+    """Add advice to what Python and Keras say of batches that are not as the function expects them."""
+    text, advice = str(error), ""
+    if text == _UNPACKED:
+        frame, line = list(traceback.walk_tb(error.__traceback__))[-1]
+        if _READS_BATCHES.search(linecache.getline(frame.f_code.co_filename, line)):
+            weights = "a batch with a label is (x, y, w), where w are its rows' weights"
+            advice = f"{weights}: write for x, y, w in ctx.dataset(...)"
+    elif _ONE_VALUE.search(text):
+        advice = "a column of one value per row is (rows,): begin the model with keras.Input((1,))"
+    if advice:
+        error.args = (f"{text}: {advice}",)
 
 
 def _unwrapped(error: BaseException) -> BaseException | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import re
 import secrets
-import sys
 import threading
 import time
 from collections import deque
@@ -20,8 +19,8 @@ import msgspec
 
 from tfos_lab.core.code_archive import make_task
 from tfos_lab.core.crossing import own_error_in
-from tfos_lab.core.environments import this_platform
 from tfos_lab.data.frames import is_connect
+from tfos_lab.data.spark_errors import wrong_python
 from tfos_lab.data.spark_python import is_unchosen
 from tfos_lab.errors import ExecutorMismatch
 from tfos_lab.launchers.spark import session as spark_session
@@ -34,10 +33,6 @@ if TYPE_CHECKING:
     from tfos_lab.driver.head import Head
 
 _LOST_TASK = re.compile(r"\(TID \d+\) \(([^)\s]+) executor (\S+?)\)")
-_WORKER_PYTHON = re.compile(r"(?:worker has different version|PYTHON_VERSION_MISMATCH)[^\d]*(\d+\.\d+)")
-# An archive of another system, or for another processor: the Python itself, or the first library that it loads.
-_OTHER_PLATFORM = re.compile(r"Exec format error|invalid ELF header|wrong ELF class|not a mach-o file", re.IGNORECASE)
-_NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 
 _END_S = 3.0
 _POLL_S = 0.1
@@ -211,27 +206,12 @@ def mismatch_in(error: Exception, failed_hosts: Callable[[], list[str]]) -> Exec
     if isinstance(own, ExecutorMismatch):
         return own
     text = str(error)
-    what = _wrong_python(text)
-    if what is None:
+    what = wrong_python(text)
+    if not what:
         return None
     lost_task = _LOST_TASK.search(text)
     hosts = [lost_task[1]] if lost_task else failed_hosts() or ["an executor"]
     return ExecutorMismatch(problems=dict.fromkeys(hosts, what))
-
-
-def _wrong_python(text: str) -> str | None:
-    python = _WORKER_PYTHON.search(text)
-    unimportable = _NO_MODULE.search(text)
-    if python is not None:
-        return f"runs Python {python[1]}, the notebook runs {sys.version_info.major}.{sys.version_info.minor}"
-    if unimportable is not None and "worker.py" in text:
-        return f"lacks {unimportable[1]}"
-    if _OTHER_PLATFORM.search(text):
-        return f"has packages for another platform than its own (this machine is {this_platform()})"
-    if "Cannot run program" in text:
-        program = re.search(r'Cannot run program "([^"]+)"', text)
-        return f"has no {program[1] if program else 'Python'}"
-    return None
 
 
 # ---- while nodes live on them ---------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from tfos_lab.core.link import address_towards
 from tfos_lab.core.node_addresses import node_addresses
 from tfos_lab.core.threads import on_a_thread
 from tfos_lab.data.frames import is_connect
-from tfos_lab.data.spark_errors import killed_worker
+from tfos_lab.data.spark_errors import killed_worker, unfit_python
 from tfos_lab.data.spark_python import is_local_master
 from tfos_lab.data.spark_versions import why_no_connect
 from tfos_lab.errors import FeedError, NoSession, TfosError
@@ -477,7 +477,8 @@ def job_error(error: Exception, what: str = "Spark's job failed", *, schema: str
     if isinstance(error, TfosError):
         return error
     known = own_error_in(error) or killed_worker(error) or oversized(error, schema)
-    cause = cause_of(error)
+    spark = active_session()
+    cause = (spark and unfit_python(error, spark)) or cause_of(error)
     advice = _ONE_TYPE if _OTHER_TYPE in cause else ""
     own = known or FeedError(reason=f"{what}: {cause}{advice}")
     own.__cause__ = error

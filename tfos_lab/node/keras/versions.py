@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-import os
 import sys
 from types import ModuleType
 from typing import Any
@@ -54,9 +53,10 @@ _REPLACED: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
 
 
 def keras_3_trainer() -> ModuleType | None:
-    """Return the loaded Keras 3's module of the TensorFlow trainer, if that is what models use."""
-    if os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true"):
-        return None
+    """Return the loaded Keras 3's module of the TensorFlow trainer, if there is one.
+
+    There may be one with ``TF_USE_LEGACY_KERAS``, too: that is about ``tf.keras``, and ``import keras`` is Keras 3.
+    """
     return sys.modules.get(_TRAINER)
 
 
@@ -91,10 +91,10 @@ def _takes(module: ModuleType | None, name: str, parameters: tuple[str, ...]) ->
 
 @functools.cache
 def warn_of_misfit() -> None:
-    """Log, once in a process, that the Keras that models use here cannot be patched."""
-    package = "keras" if keras_3_trainer() is not None else "tf_keras"
-    if package in sys.modules and (sentence := misfit(package)):
-        logger.warning("%s.", sentence)
+    """Log, once in a process, that a Keras that is loaded here cannot be patched."""
+    for package in _REPLACED:
+        if package in sys.modules and (sentence := misfit(package)):
+            logger.warning("%s.", sentence)
 
 
 def penalizes_mean_activity() -> bool:

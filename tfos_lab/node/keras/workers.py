@@ -65,8 +65,8 @@ def patch_keras() -> bool:
     Returns
     -------
     bool
-        Whether Keras 3 is patched now. False if it needs no patch, with `TF_USE_LEGACY_KERAS`, without Keras 3, or
-        with a backend other than TensorFlow, and if it is not as expected (`versions.misfit`).
+        Whether Keras 3 is patched now. False if it is not loaded, or has a backend other than TensorFlow, and if it
+        is not as expected (`versions.misfit`).
     """
     patch_strategy()
     _patch_fits()
