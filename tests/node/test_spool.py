@@ -1,4 +1,4 @@
-"""The folder of rows: how large it may grow, who waits for space, and how nodes of one host divide its disk.
+"""The folder of rows: how large it may grow, who waits for space, and how nodes of one host share its disk.
 
 Tasks store rows with nodes' stores; tests are their drivers, and their children, which read the rows.
 """
@@ -21,15 +21,14 @@ from tfos_lab.node.feed.store import FeedStore
 from tfos_lab.node.feed.task import PartitionSender
 from tfos_lab.node.feed.wire import FeedPlan
 
-DEAD_PID = 2**22 + 1  # above the kernel's largest
 BYTES = SCHEMA.replace("long", "binary")
 
 
 class Node:
     """A node's store, and what its driver and its child do."""
 
-    def __init__(self, root, name, *, pid=None, limit=0, epochs=1):
-        self.scratch = root / f"{name}-{pid or os.getpid()}"
+    def __init__(self, root, name, *, limit=0, epochs=1):
+        self.scratch = root / f"{name}-{os.getpid()}"
         self.scratch.mkdir()
         told, self._ready = [], []
         self.store = FeedStore("127.0.0.1", self.scratch, told.append, self._ready.append)
@@ -53,7 +52,7 @@ class Node:
 
 @pytest.fixture
 def node(small_disk):
-    """A function that makes a node on a disk of 3 MB: ``node(name, pid=None, limit=0, epochs=1)``."""
+    """A function that makes a node on a disk of 3 MB: ``node(name, limit=0, epochs=1)``."""
     nodes = []
 
     def node(name="c-0", **options):
@@ -103,18 +102,12 @@ def test_rows_that_are_needed_again_or_all_at_once_have_to_fit(node, epochs, why
 # ---- nodes of one host ----------------------------------------------------------------------------------------------
 
 
-def test_a_node_alone_takes_most_of_the_disk_and_two_of_whichever_clusters_half_each(node):
+def test_without_a_limit_rows_take_most_of_what_the_disk_has_free(node):
     first = node("c-0", epochs=2)
     first.store_rows(1, 1_800_000)
-    node("another-0")
-    with pytest.raises(FeedError, match=r"spool of 0\.001\d* GB in .* \(the disk is shared by 2 nodes\), and have to"):
+    node("another-0", epochs=2).store_rows(1, 300_000)
+    with pytest.raises(FeedError, match=r"do not fit into the node's spool of 0\.00\d* GB in .*, and have to"):
         first.store_rows(2, 300_000)
-
-
-def test_a_node_that_was_killed_has_no_share_and_a_limit_of_the_user_s_is_not_shared_out(node):
-    node("c-0", pid=DEAD_PID)
-    node("c-1", epochs=2).store_rows(1, 1_800_000)
-    node("c-2", limit=900_000, epochs=2).store_rows(1, 700_000)
 
 
 def test_a_partition_that_the_disk_cannot_hold_is_refused_before_it_is_full(node):

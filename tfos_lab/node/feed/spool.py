@@ -1,13 +1,14 @@
 """A node's folder of rows, and how large it may grow.
 
-Without a limit of the user's, that is the node's share of its host's disk. A feed that is read once may be larger than
-the folder: its tasks wait until the function has taken rows, whose files are then removed. A feed whose rows are needed
-again, or all at once, has to fit.
+Without a limit of the user's, that is most of what its disk has free. A feed that is read once may be larger than the
+folder: its tasks wait until the function has taken rows, whose files are then removed. A feed whose rows are needed
+again, or all at once, has to fit. Nodes of one host take from the same disk, as rows come to each of them.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import threading
 import time
@@ -15,8 +16,13 @@ from collections import OrderedDict
 from pathlib import Path
 
 from tfos_lab.errors import FeedError
-from tfos_lab.node.feed.host_share import HostShare
 
+# The part of the disk's free space, as a feed is opened, that rows fill before some have to be read. What is left over
+# is for partitions that have to be stored whole, and for what others write.
+SHARE_OF_FREE = 0.8
+# Stays free: for the heads of record batches, the ends of blocks, and small files; the smaller of the two.
+_SPARE_BYTES = 32 << 20
+_SPARE_PART = 16
 _WAIT_STEP_S = 0.5
 # How long a node without rows of its own waits for space that the host's other nodes take.
 _PATIENCE_S = 20.0
@@ -28,12 +34,17 @@ def not_written(folder: Path | None, error: OSError) -> FeedError:
     return FeedError(reason=f"on {socket.gethostname()}, the node's spool in {folder} cannot be written: {why}")
 
 
-def too_small(limit_bytes: int, folder: Path, why: str, nodes: int = 1) -> str:
-    """Return the message for rows that have to fit into the folder, and do not; ``nodes`` share its host's disk."""
-    shared = f" (the disk is shared by {nodes} nodes)" if nodes > 1 else ""
+def free_bytes(folder: Path) -> int:
+    """Return the free space of a folder's disk, in bytes, but for what is to stay free."""
+    disk = shutil.disk_usage(folder)
+    return max(0, disk.free - min(_SPARE_BYTES, disk.total // _SPARE_PART))
+
+
+def too_small(limit_bytes: int, folder: Path, why: str) -> str:
+    """Return the message for rows that have to fit into the folder, and do not."""
     return (
-        f"the rows do not fit into the node's spool of {limit_bytes / 1e9:.3g} GB in {folder}{shared}, and have to, as "
-        f"they {why}; feed fewer columns or rows, raise spool_bytes, or read them once and unshuffled"
+        f"the rows do not fit into the node's spool of {limit_bytes / 1e9:.3g} GB in {folder}, and have to, as they "
+        f"{why}; feed fewer columns or rows, raise spool_bytes, or read them once and unshuffled"
     )
 
 
@@ -54,10 +65,10 @@ class Spool:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._share = HostShare(folder.parent)
         self.received_bytes = 0
         self._changed = threading.Condition()
         self._limit_bytes = 0
+        self._left_to_others = 0
         self._keeps_all = ""
         self._is_shuffled = False
         self._sizes: dict[Path, int] = {}
@@ -73,7 +84,7 @@ class Spool:
         self.folder.mkdir(mode=0o700, exist_ok=True)
         with self._changed:
             self._limit_bytes = limit_bytes
-            self._share.limit(self._size)  # from now on, the host's other nodes leave this one its share
+            self._left_to_others = int((1 - SHARE_OF_FREE) * (free_bytes(self.folder) + self._size))
             self._keeps_all = f"are read {epochs} times" if epochs > 1 else ""
 
     def keep_all(self) -> None:
@@ -105,7 +116,7 @@ class Spool:
                 elif self._may_be_freed() and time.monotonic() < patient_until and not self._closed:
                     self._changed.wait(_WAIT_STEP_S)
                 else:
-                    raise FeedError(reason=disk_full(self._share.free(), self.folder))
+                    raise FeedError(reason=disk_full(free_bytes(self.folder), self.folder))
             self._in_flight[path] = size_bytes
             self._sizes[path] = self._sizes.get(path, 0) + size_bytes
             self._size += size_bytes
@@ -116,18 +127,21 @@ class Spool:
         return self._size + size_bytes <= self._limit() and self._disk_has(size_bytes)
 
     def _disk_has(self, size_bytes: int) -> bool:
-        return self._share.has(sum(self._in_flight.values()) + size_bytes)
+        return self._free_bytes() >= size_bytes
+
+    def _free_bytes(self) -> int:
+        return max(0, free_bytes(self.folder) - sum(self._in_flight.values()))
 
     def _may_be_freed(self) -> bool:
         """Whether the host's other nodes may remove what they have read, or what is counted twice may be written."""
-        return self._share.nodes > 1 or bool(self._in_flight)
+        nodes = self.folder.parent.parent.glob(f"*-*-*/{self.folder.name}")
+        return bool(self._in_flight) or any(folder != self.folder for folder in nodes)
 
     def _limit(self) -> int:
-        return self._limit_bytes or self._share.limit(self._size)
+        return self._limit_bytes or self._size + max(0, self._free_bytes() - self._left_to_others)
 
     def _too_small(self) -> str:
-        nodes = 1 if self._limit_bytes else self._share.nodes
-        return too_small(self._limit(), self.folder, self._keeps_all or "are shuffled", nodes)
+        return too_small(self._limit(), self.folder, self._keeps_all or "are shuffled")
 
     def stored(self, path: Path) -> None:
         """Record that all that was reserved for a file has been written."""

@@ -17,11 +17,10 @@ from tfos_lab.errors import FeedError
 from tfos_lab.node.feed.files.ahead import default_threads, read_ahead
 from tfos_lab.node.feed.files.opened import readable
 from tfos_lab.node.feed.files.read import read_piece, rows_at_once
-from tfos_lab.node.feed.host_share import HostShare
 from tfos_lab.node.feed.node_feed import NodeFeed
 from tfos_lab.node.feed.segment_writer import SegmentWriter
 from tfos_lab.node.feed.segments import Segment
-from tfos_lab.node.feed.spool import disk_full, too_small
+from tfos_lab.node.feed.spool import SHARE_OF_FREE, disk_full, free_bytes, too_small
 
 T = TypeVar("T")
 _Read = Callable[[pa.RecordBatch], T]
@@ -86,21 +85,18 @@ def stored_files(feed: NodeFeed) -> Generator[None, None, list[Segment]]:
     if feed.stored is None:
         assert feed.files is not None
         folder = Path(feed.files.folder)
-        limit_bytes, share = feed.files.spool_bytes, HostShare(folder.parent)
-        limit = share.limit if not limit_bytes else lambda _held_bytes: limit_bytes
-        feed.stored = yield from _store(feed, folder / f"{feed.number}-files.arrow", limit, share)
+        limit_bytes = feed.files.spool_bytes or int(SHARE_OF_FREE * free_bytes(folder))
+        feed.stored = yield from _store(feed, folder / f"{feed.number}-files.arrow", limit_bytes)
     return feed.stored
 
 
-def _store(
-    feed: NodeFeed, path: Path, limit: Callable[[int], int], share: HostShare
-) -> Generator[None, None, list[Segment]]:
+def _store(feed: NodeFeed, path: Path, limit_bytes: int) -> Generator[None, None, list[Segment]]:
     """Store a feed's rows in one segment.
 
     Raises
     ------
     FeedError
-        If they take more than ``limit`` allows, given how many bytes there are already, or than the disk has.
+        If they take more than ``limit_bytes``, or than the disk has.
     """
     rows, size_bytes = 0, 0
 
@@ -111,11 +107,11 @@ def _store(
     with SegmentWriter(path) as writer:
         for batch in _ahead(feed, checked):
             if batch is not None:
-                limit_bytes, size_bytes = limit(size_bytes), size_bytes + batch.nbytes
+                size_bytes += batch.nbytes
                 if size_bytes > limit_bytes:
-                    raise FeedError(reason=too_small(limit_bytes, path.parent, "are shuffled", share.nodes))
-                if not share.has(batch.nbytes):
-                    raise FeedError(reason=disk_full(share.free(), path.parent))
+                    raise FeedError(reason=too_small(limit_bytes, path.parent, "are shuffled"))
+                if batch.nbytes > (free := free_bytes(path.parent)):
+                    raise FeedError(reason=disk_full(free, path.parent))
                 writer.write(batch)
                 rows += batch.num_rows
             yield None
