@@ -10,7 +10,7 @@ import psutil
 
 def test_benchmarks_that_are_ended_end_what_they_have_started():
     suite = """
-import sys, types
+import sys, time, types
 import benchmarks.__main__ as bench
 from benchmarks.by_hand import run_python
 
@@ -18,7 +18,8 @@ def measure():
     process = run_python("import time; print(flush=True); time.sleep(600)")
     process.stdout.readline()
     print(process.pid, flush=True)
-    process.communicate()
+    while True:
+        time.sleep(0.1)  # a signal that comes just before Python blocks for long would be seen after that only
 
 sys.modules["benchmarks.endless"] = types.SimpleNamespace(measure=measure)
 bench.SUITES = ("endless",)
