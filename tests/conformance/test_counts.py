@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -145,6 +146,22 @@ def test_a_folder_is_one_link_for_each_of_its_entries_and_one_for_all_runs(cost)
     assert (chief, others) == (0, [1] * (NODES - 1)), "the chief works in the folder itself"
     chief, *others = cost(of_files).links
     assert (chief, others) == (0, [301] * (NODES - 1))
+
+
+@pytest.mark.back_ends("local-session")
+def test_a_start_asks_the_session_s_jvm_a_few_things(run, monkeypatch):
+    from py4j.clientserver import ClientServerConnection
+
+    asked, send = [], ClientServerConnection.send_command
+
+    def count(self, command):
+        asked.append(threading.current_thread())
+        return send(self, command)
+
+    run(look_around, cluster_size=2, env=QUICK_ENV).wait(timeout=100)
+    monkeypatch.setattr(ClientServerConnection, "send_command", count)
+    run(look_around, cluster_size=2, env=QUICK_ENV).wait(timeout=100)
+    assert asked.count(threading.current_thread()) < 50, "not for each of all settings, for which py4j has iterators"
 
 
 def read_all(args, ctx):

@@ -160,9 +160,10 @@ def test_a_store_that_takes_no_more_is_a_note_and_the_run_ends_well(store, tmp_p
     assert any(f"not all of the run's folder {cluster.run_dir} is at" in note for note in cluster.view().notes)
 
 
-def test_a_driver_in_a_container_without_a_store_says_what_goes_with_it(spark, caplog, monkeypatch):
-    submitted = spark.sparkContext.getConf().set("spark.kubernetes.submitInDriver", "true")
-    monkeypatch.setattr(spark.sparkContext, "getConf", lambda: submitted)
-    with tfos_lab.run(work, local="inline", spark=spark) as cluster:
-        cluster.wait()
+def test_a_driver_in_a_container_without_a_store_says_what_goes_with_it(spark, caplog):
+    spark.conf.set("spark.kubernetes.submitInDriver", "true")
+    try:
+        tfos_lab.run(work, local="inline", spark=spark).wait()
+    finally:
+        spark.conf.unset("spark.kubernetes.submitInDriver")
     assert "the run's folder goes with this container's disk: Spark's default file system is this host's" in caplog.text

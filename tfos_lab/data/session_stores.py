@@ -104,7 +104,8 @@ def _of_azure(session: SparkSession, setting: Callable[[str], str]) -> dict[str,
         settings = {name.removeprefix("spark.hadoop."): value for name, value in session.conf.getAll.items()}
     else:
         found = session.sparkContext._jsc.hadoopConfiguration().getValByRegex(f"^{re.escape(_AZURE)}")  # noqa: SLF001
-        settings = dict(found)
+        # By its array: Java's iterators end by an error, which pyspark asks the JVM about for long.
+        settings = {name: found[name] for name in found.keySet().toArray()}
     keys = {name.removeprefix(_AZURE).split(".")[0]: value for name, value in settings.items() if _AZURE in name}
     env = {azure_variable(account): key for account, key in keys.items()}
     if len(keys) == 1:

@@ -34,7 +34,7 @@ def use_right_python(spark: SparkSession) -> None:
 
 def choose_python(context: SparkContext) -> None:
     """Do what `use_right_python` does, for a SparkContext."""
-    chosen = os.environ.get(VARIABLE) or context.getConf().get(_SETTING) or None
+    chosen = os.environ.get(VARIABLE) or _set_in(context) or None
     if chosen is None and is_local_master(context.master or ""):
         chosen = sys.executable
     if chosen and context.pythonExec in {*_ours, chosen}:
@@ -46,7 +46,11 @@ def python_of(spark: SparkSession) -> str:
     """Return the path of the Python with which a session's executors run its tasks; "" if it does not tell."""
     if is_connect(spark):
         return ""
-    return os.environ.get(VARIABLE) or spark.sparkContext.getConf().get(_SETTING) or spark.sparkContext.pythonExec
+    return os.environ.get(VARIABLE) or _set_in(spark.sparkContext) or spark.sparkContext.pythonExec
+
+
+def _set_in(context: SparkContext) -> str | None:
+    return context._conf.get(_SETTING)  # noqa: SLF001 - `getConf` asks the JVM for each of all settings
 
 
 def is_unchosen(spark: SparkSession) -> bool:

@@ -25,6 +25,7 @@ from tfos_lab.data.frames import is_connect
 from tfos_lab.data.session_stores import stores_of
 from tfos_lab.driver.run_dir import RunDir
 from tfos_lab.errors import ConfigError
+from tfos_lab.launchers.spark.session import conf
 from tfos_lab.node.files.listed import FoundFile, files_in
 
 if TYPE_CHECKING:
@@ -92,9 +93,9 @@ def _in_container(session: SparkSession | None) -> bool:
     """Whether this process is a driver that was submitted with ``--deploy-mode cluster``."""
     if session is None or is_connect(session):
         return False
-    conf = session.sparkContext.getConf()
     # On Kubernetes, the container submits once more, as a client.
-    return conf.get("spark.submit.deployMode") == "cluster" or conf.get("spark.kubernetes.submitInDriver") == "true"
+    is_on_kubernetes = conf(session, "spark.kubernetes.submitInDriver") == "true"
+    return is_on_kubernetes or conf(session, "spark.submit.deployMode") == "cluster"
 
 
 class KeptRun:
