@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import signal
 import sys
 import threading
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -148,20 +150,42 @@ def test_a_folder_is_one_link_for_each_of_its_entries_and_one_for_all_runs(cost)
     assert (chief, others) == (0, [301] * (NODES - 1))
 
 
-@pytest.mark.back_ends("local-session")
-def test_a_start_asks_the_session_s_jvm_a_few_things(run, monkeypatch):
+@pytest.fixture
+def asked(monkeypatch):
+    """What this thread has asked Spark's JVM, and was answered: lists, and by ``at``, where it is interrupted."""
     from py4j.clientserver import ClientServerConnection
 
-    asked, send = [], ClientServerConnection.send_command
+    asked, send = SimpleNamespace(begun=[], answered=[], at=0), ClientServerConnection.send_command
 
-    def count(self, command):
-        asked.append(threading.current_thread())
-        return send(self, command)
+    def ask(self, command):
+        if threading.current_thread() is not threading.main_thread():
+            return send(self, command)
+        asked.begun.append(command)
+        if len(asked.begun) == asked.at:
+            signal.raise_signal(signal.SIGINT)
+        answer = send(self, command)
+        asked.answered.append(command)
+        return answer
 
-    run(look_around, cluster_size=2, env=QUICK_ENV).wait(timeout=100)
-    monkeypatch.setattr(ClientServerConnection, "send_command", count)
-    run(look_around, cluster_size=2, env=QUICK_ENV).wait(timeout=100)
-    assert asked.count(threading.current_thread()) < 50, "not for each of all settings, for which py4j has iterators"
+    monkeypatch.setattr(ClientServerConnection, "send_command", ask)
+    return asked
+
+
+@pytest.mark.back_ends("local-session")
+def test_a_start_asks_the_session_s_jvm_a_few_things_and_an_interrupt_waits_for_the_answer(run, asked):
+    """Py4j closes connections of other threads where it is interrupted, and their jobs begin anew."""
+    run(look_around, cluster_size=1, env=QUICK_ENV).wait(timeout=100)
+    asked.begun.clear()
+    run(look_around, cluster_size=1, env=QUICK_ENV).wait(timeout=100)
+    count = len(asked.begun)
+    assert count < 50, "not for each of all settings, for which py4j has iterators"
+
+    for asked.at in range(1, count + 1):
+        asked.begun.clear()
+        asked.answered.clear()
+        with pytest.raises(KeyboardInterrupt):
+            run(look_around, cluster_size=1, env=QUICK_ENV)
+        assert asked.begun == asked.answered
 
 
 def read_all(args, ctx):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tfos_lab.core.threads import uninterrupted
 from tfos_lab.data.schema import column_specs, select_columns
 from tfos_lab.data.spark_types import udt_name
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
+@uninterrupted()
 def prepare(df: DataFrame, columns: Iterable[str] | None = None) -> DataFrame:
     """Choose the columns to feed, and give them the form that is fastest to send.
 

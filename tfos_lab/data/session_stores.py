@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from tfos_lab.core.paths import remember_default_fs
+from tfos_lab.core.threads import uninterrupted
 from tfos_lab.data.file_systems import azure_variable
 from tfos_lab.data.frames import default_fs, is_connect
 
@@ -59,6 +60,7 @@ class SessionStores:
     env: dict[str, str] = field(default_factory=dict, repr=False)
 
 
+@uninterrupted()
 def stores_of(session: SparkSession | None) -> SessionStores:
     """Return a session's stores, and have clients in this process find them where it has no keys of its own."""
     if session is None:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tfos_lab.core.threads import uninterrupted
 from tfos_lab.data.frames import is_connect
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def use_right_python(spark: SparkSession) -> None:
         choose_python(spark.sparkContext)
 
 
+@uninterrupted()
 def choose_python(context: SparkContext) -> None:
     """Do what `use_right_python` does, for a SparkContext."""
     chosen = os.environ.get(VARIABLE) or _set_in(context) or None

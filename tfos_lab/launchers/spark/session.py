@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from tfos_lab.core.crossing import own_error_in
 from tfos_lab.core.link import address_towards
 from tfos_lab.core.node_addresses import node_addresses
-from tfos_lab.core.threads import on_a_thread
+from tfos_lab.core.threads import on_a_thread, uninterrupted
 from tfos_lab.data.frames import is_connect
 from tfos_lab.data.spark_errors import killed_worker, unfit_python
 from tfos_lab.data.spark_python import is_local_master
@@ -104,6 +104,7 @@ def _sessions() -> list[SparkSession]:
     return [session for session in found if session is not None]
 
 
+@uninterrupted()
 def death_of(spark: SparkSession) -> str | None:
     """Return why the session is dead, or None if it lives."""
     if is_connect(spark):
@@ -305,6 +306,7 @@ def _close_lost() -> None:
 # ---- its settings ----------------------------------------------------------------------------------------------------
 
 
+@uninterrupted()
 def conf(spark: SparkSession, key: str, default: str = "") -> str:
     """Return a setting of the session."""
     value = spark.conf.get(key, default)
@@ -410,6 +412,7 @@ def without_size_warnings(spark: SparkSession) -> Iterator[None]:
                 logger.removeFilter(large)
 
 
+@uninterrupted()
 def tasks_of(spark: SparkSession, tag: str) -> tuple[int, int, int] | None:
     """Return how many tasks the last stage of a tag's newest job has, and how many of all its jobs' have ended, of all.
 
@@ -443,6 +446,7 @@ def _counts_of(stage: Any) -> _StageTasks:
     return _StageTasks(ended + int(stage.numActiveTasks()) > 0, ended, int(stage.numTasks()))
 
 
+@uninterrupted()
 def ui_of(spark: SparkSession) -> str:
     """Return the address of Spark's UI, or "" if there is none or Spark does not tell."""
     with contextlib.suppress(Exception):  # nothing depends on it
