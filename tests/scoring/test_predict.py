@@ -102,6 +102,37 @@ def test_what_is_no_dataframe_and_no_model_is_refused(frame, models, tmp_path):
         tfos_lab.predict(frame, models / "two.keras", {"square": "image", "scale": "x"}, returns="float")
 
 
+@pytest.mark.parametrize(
+    ("features", "options", "message"),
+    [
+        (3, {}, "features=3: names of columns are needed, or a dict of inputs to names"),
+        (["id", None], {}, r"features=\['id', None\]: names of columns are needed"),
+        ("image", {"output": None, "batch_size": "10"}, "output=None: a name .*; batch_size='10': a whole number"),
+        ("image", {"returns": float}, "returns=<class 'float'>: a type of Spark's is needed, such as 'float'"),
+        ("image", {"custom_objects": [dict]}, r"custom_objects=\[.*\]: a dict of names to classes"),
+    ],
+)
+def test_arguments_of_wrong_kinds_are_refused_before_a_model_is_looked_for(frame, *, features, options, message):
+    with pytest.raises(ConfigError, match=message):
+        tfos_lab.predict(frame, "nothing.keras", features, **options)
+
+
+def test_a_file_that_is_no_model_is_refused_by_its_own_name(frame, tmp_path):
+    for name, content, message in (
+        ("not.keras", b"text", "not.keras' is no file that Keras has written"),
+        ("empty.keras", b"", "empty.keras' is no file that Keras has written"),
+        ("not.h5", b"text", "not.h5' cannot be loaded: OSError: "),
+        (
+            "saved_model.pb",
+            b"text",
+            "saved_model.pb' is a file, but none of Keras' own: .*the folder of",
+        ),
+    ):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ConfigError, match=f"^model='{tmp_path}/{message}"):
+            tfos_lab.predict(frame, tmp_path / name, "image")
+
+
 def test_a_saved_model_scores_by_its_signature(frame, models):
     scored = tfos_lab.predict(frame, str(models / "saved"), "image", returns="array<double>")
     assert scored.dtypes[-1] == ("prediction", "array<double>")

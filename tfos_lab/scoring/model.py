@@ -10,6 +10,7 @@ import gc
 import os
 import socket
 import tempfile
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path
@@ -211,11 +212,17 @@ def load_once(source: ModelSource, custom_objects: Mapping[str, Any]) -> Any:
 
 
 def _load(source: ModelSource, custom_objects: Mapping[str, Any]) -> Any:
-    if source.data:
-        return _load_sent(source, custom_objects)
-    with local_path(source) as path:
-        is_keras = path.endswith(KERAS_SUFFIXES)
-        return _load_file(path, source, custom_objects) if is_keras else _load_saved(path, source)
+    try:
+        if source.data:
+            return _load_sent(source, custom_objects)
+        with local_path(source) as path:
+            is_keras = path.endswith(KERAS_SUFFIXES)
+            return _load_file(path, source, custom_objects) if is_keras else _load_saved(path, source)
+    except ConfigError:
+        raise
+    except Exception as error:
+        name = f"{source.option}='{source.path}'" if source.path else "the model"
+        raise ConfigError([f"{name} cannot be loaded: {type(error).__name__}: {error}"]) from error
 
 
 def _prepare_tensorflow() -> None:
@@ -256,6 +263,9 @@ def _load_sent(source: ModelSource, custom_objects: Mapping[str, Any]) -> Any:
 
 
 def _load_file(path: str, source: ModelSource, custom_objects: Mapping[str, Any]) -> Any:
+    if path.endswith(".keras") and not zipfile.is_zipfile(path):
+        problem = "is no file that Keras has written, which are zip archives; save the model anew, by model.save(path)"
+        raise ConfigError([f"{source.option}='{source.path}' {problem}"])
     trust: dict[str, Any] = {"package": source.package, "safe_mode": False} if source.is_trusted else {}
     return load_keras(path, custom_objects=custom_objects, compile=False, **trust)
 
@@ -336,6 +346,9 @@ def local_path(source: ModelSource) -> Iterator[str]:
 
 def model_in(source: ModelSource, path: Path) -> str:
     """Return the path of a SavedModel or a Keras file; for a folder that is no SavedModel, of the one file in it."""
+    if path.is_file() and path.suffix not in KERAS_SUFFIXES:
+        advice = "pass a .keras file, or the folder of a SavedModel"
+        raise ConfigError([f"{source.option}='{source.path}' is a file, but none of Keras' own: {advice}"])
     if not path.is_dir() or any((path / name).is_file() for name in SAVED_MODEL):
         return str(path)
     keras = [file for file in path.iterdir() if file.suffix in KERAS_SUFFIXES]
