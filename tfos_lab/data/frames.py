@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.paths import absolute, hadoop_path, is_local, split_scheme
 from tfos_lab.data.spark_versions import frame_of_table
@@ -45,6 +45,12 @@ def session_or_active(spark: SparkSession | None) -> SparkSession:
     if session is None:
         raise NoSession(reason="there is no active SparkSession to make a DataFrame with", for_rows=True)
     return session
+
+
+def require_frame(df: Any, method: str) -> None:
+    """Raise a ConfigError for what is no Spark DataFrame."""
+    if not hasattr(df, "sparkSession") or not hasattr(df, "mapInArrow"):
+        raise ConfigError([f"{method}({type(df).__name__}): a Spark DataFrame is needed (spark.createDataFrame)"])
 
 
 def is_connect(spark: SparkSession) -> bool:
