@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import pickle
 
+import pandas as pd
 import pytest
 
 import tfos_lab
@@ -59,6 +60,8 @@ def test_what_cannot_be_is_refused_before_anything_begins(parallel, options, pro
 
 
 def test_a_list_of_arguments_is_needed_and_may_be_empty(parallel):
+    with pytest.raises(ConfigError, match=r"args_list is a DataFrame: .*df.to_dict\('records'\)"):
+        parallel(pd.DataFrame({"lr": [0.1, 0.2]}))
     for wrong in ("abc", {"lr": 1}):
         with pytest.raises(ConfigError, match=f"args_list is a {type(wrong).__name__}"):
             parallel(wrong)
