@@ -90,7 +90,7 @@ def test_columns_and_outputs_that_do_not_fit_are_refused_before_a_row_is_scored(
 
 
 def test_what_is_no_dataframe_and_no_model_is_refused(frame, models, tmp_path):
-    with pytest.raises(ConfigError, match="df=RDD: a Spark DataFrame is needed"):
+    with pytest.raises(ConfigError, match=r"predict\(RDD\): a Spark DataFrame is needed"):
         tfos_lab.predict(frame.rdd, models / "one.keras", "image")
     with pytest.raises(ConfigError, match=r"nothing.keras': there is no such file or folder on .*executors"):
         tfos_lab.predict(frame, tmp_path / "nothing.keras")

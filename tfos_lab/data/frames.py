@@ -38,19 +38,31 @@ def to_dataframe(table: pa.Table, spark: SparkSession | None = None, partitions:
 
 
 def session_or_active(spark: SparkSession | None) -> SparkSession:
-    """Return the given session, or else the active one; `NoSession` if there is none."""
+    """Return the given session, or else the active one; `NoSession` if there is none, or it was stopped."""
     from pyspark.sql import SparkSession
 
     session = spark or SparkSession.getActiveSession()
     if session is None:
         raise NoSession(reason="there is no active SparkSession to make a DataFrame with", for_rows=True)
+    if is_stopped(session):
+        raise NoSession(reason="the SparkSession was stopped", for_rows=True)
     return session
 
 
 def require_frame(df: Any, method: str) -> None:
-    """Raise a ConfigError for what is no Spark DataFrame."""
+    """Raise a ConfigError for what is no Spark DataFrame, and `NoSession` if its session was stopped."""
     if not hasattr(df, "sparkSession") or not hasattr(df, "mapInArrow"):
         raise ConfigError([f"{method}({type(df).__name__}): a Spark DataFrame is needed (spark.createDataFrame)"])
+    if is_stopped(df.sparkSession):
+        reason = f"{method}(df): the SparkSession of the DataFrame was stopped"
+        raise NoSession(reason=reason, advice="make another, and the DataFrame with it", for_rows=True)
+
+
+def is_stopped(spark: SparkSession) -> bool:
+    """Whether this process has called ``spark.stop()``."""
+    if is_connect(spark):
+        return bool(getattr(spark, "is_stopped", False))
+    return spark.sparkContext._jsc is None  # noqa: SLF001 - there is no public way to ask
 
 
 def is_connect(spark: SparkSession) -> bool:

@@ -259,13 +259,10 @@ def _load_sent(source: ModelSource, custom_objects: Mapping[str, Any]) -> Any:
     with tempfile.TemporaryDirectory(dir=spool_root()) as folder:
         path = Path(folder) / MODEL_FILE
         path.write_bytes(source.data)
-        return _load_file(str(path), source, custom_objects)
+        return _load_file(model_in(source, path), source, custom_objects)
 
 
 def _load_file(path: str, source: ModelSource, custom_objects: Mapping[str, Any]) -> Any:
-    if path.endswith(".keras") and not zipfile.is_zipfile(path):
-        problem = "is no file that Keras has written, which are zip archives; save the model anew, by model.save(path)"
-        raise ConfigError([f"{source.option}='{source.path}' {problem}"])
     trust: dict[str, Any] = {"package": source.package, "safe_mode": False} if source.is_trusted else {}
     return load_keras(path, custom_objects=custom_objects, compile=False, **trust)
 
@@ -349,6 +346,9 @@ def model_in(source: ModelSource, path: Path) -> str:
     if path.is_file() and path.suffix not in KERAS_SUFFIXES:
         advice = "pass a .keras file, or the folder of a SavedModel"
         raise ConfigError([f"{source.option}='{source.path}' is a file, but none of Keras' own: {advice}"])
+    if path.suffix == ".keras" and path.is_file() and not zipfile.is_zipfile(path):
+        problem = "is no file that Keras has written, which are zip archives; save the model anew, by model.save(path)"
+        raise ConfigError([f"{source.option}='{source.path}' {problem}"])
     if not path.is_dir() or any((path / name).is_file() for name in SAVED_MODEL):
         return str(path)
     keras = [file for file in path.iterdir() if file.suffix in KERAS_SUFFIXES]

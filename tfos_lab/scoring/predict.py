@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tfos_lab.core.code_archive import make_finder, make_task
 from tfos_lab.core.options import whole
 from tfos_lab.core.paths import is_local, split_scheme
-from tfos_lab.data.frames import model_path
+from tfos_lab.data.frames import model_path, require_frame
 from tfos_lab.data.model_files import content_of, package_of
 from tfos_lab.data.prepare import map_batches, prepare, taken_names
 from tfos_lab.data.schema import column_specs
@@ -98,8 +98,7 @@ def predict(
     --------
     >>> scored = predict(test_df, model, "image", output="digit")  # doctest: +SKIP
     """
-    if not hasattr(df, "mapInArrow"):
-        raise ConfigError([f"df={type(df).__name__}: a Spark DataFrame is needed (spark.createDataFrame)"])
+    require_frame(df, "predict")
     with contextlib.suppress(TypeError):  # what cannot be iterated is a problem, as is told below
         features = features if isinstance(features, str | Mapping | None) else list(features)
     problems = list(_problems(features, output, returns, batch_size, custom_objects))

@@ -24,7 +24,7 @@ from tfos_lab.core.crossing import own_error_in
 from tfos_lab.core.link import address_towards
 from tfos_lab.core.node_addresses import node_addresses
 from tfos_lab.core.threads import on_a_thread
-from tfos_lab.data.frames import is_connect
+from tfos_lab.data.frames import is_connect, is_stopped
 from tfos_lab.data.spark_errors import killed_worker, unfit_python
 from tfos_lab.data.spark_python import is_local_master
 from tfos_lab.data.spark_versions import why_no_connect
@@ -148,10 +148,13 @@ def advice_for(spark: SparkSession) -> str:
     if is_connect(spark) and why_no_connect():
         return "make a classic session, as in SparkSession.builder.master('spark://host:7077').getOrCreate()"
     # Of one that was not stopped, `getOrCreate` makes no other.
-    if is_connect(spark):
-        return "" if getattr(spark, "is_stopped", False) else ADVICE
-    ended = spark.sparkContext._jsc is None  # noqa: SLF001 - as above
-    return "" if ended else "end it with spark.stop(), and make another with SparkSession.builder.getOrCreate()"
+    if is_stopped(spark):
+        return ""
+    return (
+        ADVICE
+        if is_connect(spark)
+        else "end it with spark.stop(), and make another with SparkSession.builder.getOrCreate()"
+    )
 
 
 # ---- its servers ----------------------------------------------------------------------------------------------------

@@ -185,6 +185,11 @@ def _model_problems(model: Any) -> list[str]:
         return ["model= is not compiled; call model.compile(optimizer=..., loss=...) first"]
     if package_of(model) is None and not callable(model) and not isinstance(model, keras_training.ModelFile):
         return [f"model={type(model).__name__}: a compiled Keras model is needed, or a function that makes one"]
+    if package_of(model) is None and callable(model):
+        try:
+            keras_training.bound(model, None)
+        except (TypeError, ValueError) as error:
+            return [f"model={model!r:.60}: {error}; a function of no parameters, or of one, the args, is needed"]
     return []
 
 
