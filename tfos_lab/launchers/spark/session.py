@@ -131,11 +131,11 @@ def _stopped(spark: SparkSession) -> str:
     return "; ".join(filter(None, ["the SparkSession was stopped", lost_server(spark)]))
 
 
-def require_alive(spark: SparkSession) -> None:
+def require_alive(spark: SparkSession, *, for_rows: bool = False) -> None:
     """Raise `NoSession` if the session is dead, or of a kind that cannot be used."""
     reason = why_unusable(spark)
     if reason is not None:
-        raise NoSession(reason=reason, advice=advice_for(spark))
+        raise NoSession(reason=reason, advice=advice_for(spark), for_rows=for_rows)
 
 
 def why_unusable(spark: SparkSession) -> str | None:
