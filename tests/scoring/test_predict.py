@@ -170,17 +170,27 @@ def test_rows_that_do_not_fit_fail_with_the_name_of_their_column(frame, models):
         tfos_lab.predict(nulls, models / "one.keras").collect()
 
 
-def test_a_keras_model_is_sent_with_classes_of_the_notebook(frame):
+def test_a_keras_model_is_sent_with_classes_of_the_notebook(frame, tmp_path):
     import keras
 
     class Twice(keras.layers.Layer):
         def call(self, x):
             return 2 * x
 
+    @keras.saving.register_keras_serializable("mine")
+    class Thrice(keras.layers.Layer):
+        def call(self, x):
+            return 3 * x
+
     x = keras.Input((4,), name="image")
-    model = keras.Model(x, Twice(name="twice")(x))
-    scored = tfos_lab.predict(frame, model, custom_objects={"Twice": Twice})
-    assert rows_of(scored)[3]["prediction"] == [6.0, 12.0, 18.0, 24.0]
+    model = keras.Model(x, Thrice()(Twice(name="twice")(x)))
+    scored = tfos_lab.predict(frame, model, custom_objects={"Twice": Twice, "Thrice": Thrice})
+    assert rows_of(scored)[3]["prediction"] == [18.0, 36.0, 54.0, 72.0]
+    model.save(tmp_path / "thrice.keras")
+    with pytest.raises(
+        ConfigError, match=r"thrice.keras' cannot be loaded; give its .* as in custom_objects=\{'Name': N"
+    ):
+        tfos_lab.predict(frame, tmp_path / "thrice.keras", custom_objects={"Twice": Twice})
     whole = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1, kernel_initializer="ones")])
     rows = rows_of(tfos_lab.predict(frame.withColumn("again", frame["x"]), whole, ["id", "x", "again"]))
     assert np.allclose([row["prediction"] for row in rows], [3 * i for i in range(ROWS)])

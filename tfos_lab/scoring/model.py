@@ -47,6 +47,8 @@ _OF_TENSORFLOW = ("gs",)
 
 # The user's name for the model's path → that for its signature.
 _SIGNATURE_OPTIONS = {"model": "signature", "modelPath": "signatureDefKey"}
+# And that for its classes and functions.
+_OBJECTS_OPTIONS = {"model": "custom_objects", "modelPath": "customObjects"}
 # The model that was loaded last, by its source and files: the worker that describes a model also scores with it.
 _loaded: dict[tuple[ModelSource, Stamp], Any] = {}
 
@@ -222,7 +224,9 @@ def _load(source: ModelSource, custom_objects: Mapping[str, Any]) -> Any:
         raise
     except Exception as error:
         name = f"{source.option}='{source.path}'" if source.path else "the model"
-        raise ConfigError([f"{name} cannot be loaded: {type(error).__name__}: {error}"]) from error
+        objects = _OBJECTS_OPTIONS.get(source.option) if "Could not locate" in str(error) else None
+        advice = f"; give its classes and functions, as in {objects}={{'Name': Name}}" if objects else ""
+        raise ConfigError([f"{name} cannot be loaded{advice}: {type(error).__name__}: {error}"]) from error
 
 
 def _prepare_tensorflow() -> None:

@@ -18,7 +18,7 @@ from tfos_lab.core.code_archive import make_finder, make_task
 from tfos_lab.core.options import whole
 from tfos_lab.core.paths import is_local, split_scheme
 from tfos_lab.data.frames import model_path, require_frame
-from tfos_lab.data.model_files import content_of, package_of
+from tfos_lab.data.model_files import content_of, package_of, with_registered_names
 from tfos_lab.data.prepare import map_batches, prepare, taken_names
 from tfos_lab.data.schema import column_specs
 from tfos_lab.data.spark_errors import raises_own_errors
@@ -105,7 +105,7 @@ def predict(
     if problems:
         raise ConfigError(problems)
     use_right_python(df.sparkSession)
-    source, custom, described = _source(model, df.sparkSession, signature, dict(custom_objects or {}))
+    source, custom, described = _source(model, df.sparkSession, signature, with_registered_names(custom_objects or {}))
     if described is None:
         described = describe_remotely(df, source, custom)
     inputs = choose_inputs(df, features, described.inputs)
