@@ -137,7 +137,8 @@ def test_types_options_and_partitionings_that_cannot_be_are_refused(spark, frame
     assert not folder.exists()
 
 
-def test_paths_are_texts_or_paths_and_what_is_none_is_refused(spark, frame, folder):
+def test_paths_are_texts_or_paths_and_what_is_none_is_refused(spark, frame, folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # an empty path would be this folder
     write_tfrecords(spark.range(3), Path(folder))
     assert read_tfrecords(spark, Path(folder)).count() == 3
     for path in ("", None, 3):

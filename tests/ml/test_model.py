@@ -205,10 +205,19 @@ def test_what_cannot_be_saved_leaves_nothing(spark, tmp_path):
     assert not (tmp_path / "saved").exists()
 
 
-def test_what_was_not_saved_here_cannot_be_loaded(spark, models, tmp_path):
+def test_what_was_not_saved_here_cannot_be_loaded(spark, models, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # an empty path would be this folder
     with pytest.raises(ConfigError, match=r"^path='/no/such': there is no saved TFModel"):
         TFModel.load("/no/such")
-    TFModel(modelPath=models.one).save(str(tmp_path / "saved"))
+    with pytest.raises(
+        ConfigError, match=rf"no saved TFModel, .*; a model itself .* TFModel\(modelPath='{models.one}'\)$"
+    ):
+        TFModel.load(str(models.one))
+    for call in (TFModel.load, TFModel(modelPath=models.one).write().overwrite().save):
+        for path in ("", None):
+            with pytest.raises(ConfigError, match=f"^path={path!r}: the path of a folder or a file is needed$"):
+                call(path)
+    TFModel(modelPath=models.one).save(tmp_path / "saved")
     with pytest.raises(ConfigError, match=r"a TFModel was saved there; load it with TFModel.load\(path\)$"):
         TFEstimator.load(str(tmp_path / "saved"))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,8 +85,12 @@ def model_path(path: str, spark: SparkSession | None) -> str:
     return absolute(path) if here or spark is None else path_in_full(path, spark)
 
 
-def path_in_full(path: str, spark: SparkSession) -> str:
-    """Complete a path as Spark does; a path on this machine gets no scheme."""
+def path_in_full(path: str | os.PathLike[str], spark: SparkSession) -> str:
+    """Complete a path as Spark does; a path on this machine gets no scheme. A ConfigError for what is no path."""
+    # An empty one would be the current folder, which is not to be overwritten.
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+        raise ConfigError([f"path={path!r:.60}: the path of a folder or a file is needed"])
+    path = os.fspath(path)
     default = default_fs(spark)
     if is_local(path) and is_local(default):
         return absolute(path)

@@ -77,7 +77,7 @@ def write_tfrecords(
     if problems:
         raise ConfigError(problems)
     options = {"mode": mode, "compression": compression or "none", "partitionBy": json.dumps(columns)}
-    full, overwrite = _in_full(path, df.sparkSession), mode == "overwrite"
+    full, overwrite = path_in_full(path, df.sparkSession), mode == "overwrite"
     with raises_own_errors(df.sparkSession):
         if not has_data_sources():
             _write_mapped(df, {**options, "path": full}, overwrite=overwrite)
@@ -129,7 +129,7 @@ def read_tfrecords(
     """
     session = session_or_active(spark)
     given = [path] if isinstance(path, str | os.PathLike) or not isinstance(path, Iterable) else path
-    paths = [_in_full(one, session) for one in given]
+    paths = [path_in_full(one, session) for one in given]
     if not paths:
         raise ConfigError(["path: one path at least is needed"])
     names = [binary_features] if isinstance(binary_features, str) else list(binary_features)
@@ -150,13 +150,6 @@ def read_tfrecords(
         df = reader.load(paths[0] if len(paths) == 1 else paths)
         df.schema  # noqa: B018 - has a Spark Connect session infer it now, not in the user's next call
     return df
-
-
-def _in_full(path: object, spark: SparkSession) -> str:
-    """Return a path in full; a ConfigError for what is none."""
-    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-        raise ConfigError([f"path={path!r:.60}: the path of a folder or a file is needed"])
-    return path_in_full(os.fspath(path), spark)
 
 
 # ---- by `mapInArrow`, for Spark 3.5, which knows no formats that Python declares ------------------------------------
