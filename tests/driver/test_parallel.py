@@ -49,6 +49,7 @@ def test_the_table_has_a_row_for_each_run_with_its_arguments_in_short(parallel):
     ("options", "problem"),
     [
         ({"slots": 5000}, r"slots=5000: this machine has room for \d+ runs at once: it has \d+"),
+        ({"spark": 3}, "spark is a int: a SparkSession is needed, as SparkSession.builder.getOrCreate"),
         ({"gpus": 99}, "gpus=99: this machine has "),
         ({"slots": 0, "retries": -1, "timeout": 0}, "(?s)slots=0.*retries=-1.*timeout=0"),
         ({"slots": 1.5, "retries": True, "timeout": "1"}, "(?s)slots=1.5.*retries=True.*timeout='1'"),

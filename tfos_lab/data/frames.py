@@ -45,6 +45,7 @@ def session_or_active(spark: SparkSession | None) -> SparkSession:
     session = spark or SparkSession.getActiveSession()
     if session is None:
         raise NoSession(reason="there is no active SparkSession to make a DataFrame with", for_rows=True)
+    require_session(session)
     if is_stopped(session):
         raise NoSession(reason="the SparkSession was stopped", for_rows=True)
     return session
@@ -57,6 +58,13 @@ def require_frame(df: Any, method: str) -> None:
     if is_stopped(df.sparkSession):
         reason = f"{method}(df): the SparkSession of the DataFrame was stopped"
         raise NoSession(reason=reason, advice="make another, and the DataFrame with it", for_rows=True)
+
+
+def require_session(spark: Any) -> None:
+    """Raise a ConfigError for what is no SparkSession, such as a SparkContext."""
+    if not is_connect(spark) and not hasattr(spark, "sparkContext"):
+        advice = "a SparkSession is needed, as SparkSession.builder.getOrCreate() returns it"
+        raise ConfigError([f"spark is a {type(spark).__name__}: {advice}"])
 
 
 def is_stopped(spark: SparkSession) -> bool:

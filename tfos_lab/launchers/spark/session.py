@@ -24,7 +24,7 @@ from tfos_lab.core.crossing import own_error_in
 from tfos_lab.core.link import address_towards
 from tfos_lab.core.node_addresses import node_addresses
 from tfos_lab.core.threads import on_a_thread
-from tfos_lab.data.frames import is_connect, is_stopped
+from tfos_lab.data.frames import is_connect, is_stopped, require_session
 from tfos_lab.data.spark_errors import killed_worker, unfit_python
 from tfos_lab.data.spark_python import is_local_master
 from tfos_lab.data.spark_versions import why_no_connect
@@ -132,7 +132,8 @@ def _stopped(spark: SparkSession) -> str:
 
 
 def require_alive(spark: SparkSession, *, for_rows: bool = False) -> None:
-    """Raise `NoSession` if the session is dead, or of a kind that cannot be used."""
+    """Raise `NoSession` if the session is dead, or of a kind that cannot be used; a ConfigError for what is none."""
+    require_session(spark)
     reason = why_unusable(spark)
     if reason is not None:
         raise NoSession(reason=reason, advice=advice_for(spark), for_rows=for_rows)
