@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from tfos_lab.data import ImageData, mnist, titanic
+from tfos_lab.data import ImageData, mnist, read_tfrecords, register_tfrecords, titanic
 from tfos_lab.errors import ConfigError, NoSession
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (10, 28, 28), dtype=np.uint8)
@@ -121,6 +121,9 @@ def test_without_a_session_there_is_no_dataframe(monkeypatch):
     digits = ImageData(IMAGES, LABELS, IMAGES, LABELS, source="a test")
     with pytest.raises(NoSession, match="no active SparkSession"):
         digits.train_df()
+    for call in (digits.train_df, register_tfrecords, lambda spark: read_tfrecords(spark, "x")):
+        with pytest.raises(ConfigError, match="spark is a int: a SparkSession is needed"):
+            call(3)
     with pytest.raises(ConfigError, match="partitions=0: at least one"):
         digits.train_df(partitions=0)
     with pytest.raises(ConfigError, match="as_='jpeg': use one of 'array', 'image', 'int', 'binary'"):

@@ -161,7 +161,7 @@ def test_columns_that_are_not_asked_for_are_not_read(tmp_path):
 @pytest.mark.parametrize(
     ("values", "asked", "message"),
     [
-        ([1.5], pa.int64(), "'x' holds floats, which do not become int64"),
+        ([1.5], pa.int64(), r"'x' holds floats, which do not become int64 \(give a schema in which it is float"),
         ([300], pa.int8(), "'x' does not become int8: .*wider type"),
         ([[1, 2]], pa.int64(), "'x' has 2 values where one was expected .*array<int64>"),
     ],

@@ -137,6 +137,20 @@ def test_types_options_and_partitionings_that_cannot_be_are_refused(spark, frame
     assert not folder.exists()
 
 
+def test_paths_are_texts_or_paths_and_what_is_none_is_refused(spark, frame, folder, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # an empty path would be this folder
+    write_tfrecords(spark.range(3), Path(folder))
+    assert read_tfrecords(spark, Path(folder)).count() == 3
+    for path in ("", None, 3):
+        with pytest.raises(ConfigError, match=f"path={path!r}: the path of a folder or a file is needed"):
+            write_tfrecords(spark.range(3), path, mode="overwrite")
+    for paths in ([], [None], None):
+        with pytest.raises(ConfigError, match=r"path.* is needed"):
+            read_tfrecords(spark, paths)
+    with pytest.raises(ConfigError, match=r"write_tfrecords\(DataFrame\): a Spark DataFrame is needed"):
+        write_tfrecords(spark.range(3).toPandas(), folder)
+
+
 def test_vectors_become_lists_of_floats(spark, folder):
     from pyspark.ml.linalg import Vectors
 

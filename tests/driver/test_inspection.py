@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.eventually import eventually
 from tfos_lab.core import messages as m
-from tfos_lab.errors import ProfileFailed
+from tfos_lab.errors import ConfigError, ProfileFailed
 
 pytestmark = pytest.mark.leaves_nothing
 
@@ -90,6 +90,12 @@ def boxes(svg):
         place = tuple(float(rect.get(name)) for name in ("x", "y", "width"))
         found[group.find(f"{SVG}title").text] = (*place, rect.get("fill"))
     return found
+
+
+@pytest.mark.parametrize("seconds", [0, -1, 601, float("nan"), "5", None])
+def test_what_is_no_time_for_a_profile_is_refused(ask, seconds):
+    with pytest.raises(ConfigError, match=f"seconds={seconds!r}: give more than 0 and at most 600"):
+        ask(profiled()).profile("worker:0", seconds)
 
 
 def test_a_profile_is_a_flame_graph_in_the_run_s_folder_and_a_trace_among_its_event_files(ask):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import pickle
 
+import pandas as pd
 import pytest
 
 import tfos_lab
@@ -48,6 +49,7 @@ def test_the_table_has_a_row_for_each_run_with_its_arguments_in_short(parallel):
     ("options", "problem"),
     [
         ({"slots": 5000}, r"slots=5000: this machine has room for \d+ runs at once: it has \d+"),
+        ({"spark": 3}, "spark is a int: a SparkSession is needed, as SparkSession.builder.getOrCreate"),
         ({"gpus": 99}, "gpus=99: this machine has "),
         ({"slots": 0, "retries": -1, "timeout": 0}, "(?s)slots=0.*retries=-1.*timeout=0"),
         ({"slots": 1.5, "retries": True, "timeout": "1"}, "(?s)slots=1.5.*retries=True.*timeout='1'"),
@@ -59,6 +61,8 @@ def test_what_cannot_be_is_refused_before_anything_begins(parallel, options, pro
 
 
 def test_a_list_of_arguments_is_needed_and_may_be_empty(parallel):
+    with pytest.raises(ConfigError, match=r"args_list is a DataFrame: .*df.to_dict\('records'\)"):
+        parallel(pd.DataFrame({"lr": [0.1, 0.2]}))
     for wrong in ("abc", {"lr": 1}):
         with pytest.raises(ConfigError, match=f"args_list is a {type(wrong).__name__}"):
             parallel(wrong)

@@ -73,6 +73,7 @@ def run():
         ({"cluster_size": 4}, "cluster_size: the list of nodes says which there are; leave it out"),
         # Scripts that cannot work.
         ({"text": "x = 1\ndef f(:\n"}, "train.py, line 2: def f(:: invalid syntax"),
+        ({"function": print}, "function=<built-in function print>: the name of a function in "),
         ({"function": "mian"}, "has no function 'mian'; did you mean 'main'?"),
         ({"text": "x = 1\n", "function": "train"}, "it has none; leave function out to run the whole file"),
         ({"text": "\0"}, "null bytes"),

@@ -118,7 +118,7 @@ def test_nodes_outlive_the_parents_of_spark_s_python_workers_and_end_with_the_se
     cluster.stop()
     with pytest.raises(NoSession, match=r"the SparkSession was stopped\. Make one"):
         tfos_lab.run(wait_forever, spark=session)
-    with pytest.raises(NoSession, match=r"the SparkSession was stopped\. Make one"):
+    with pytest.raises(NoSession, match=r"the SparkSession was stopped\. Make one .* \(or pass spark=\.\.\.\)\.$"):
         tfos_lab.run(wait_forever, data=rows)
 
 

@@ -103,11 +103,16 @@ def test_an_interrupt_stops_the_cluster(rows, tmp_path, no_clusters):
     [
         ({}, {}, r"^there is nothing to train: give TFEstimator a train_fn\(args, ctx\), or model=$"),
         ({"model": 3}, {}, "^model=int: a compiled Keras model is needed, or a function that makes one$"),
-        ({"model": functions.fail}, {"numPS": 1, "clusterSize": 2}, "^numPS=1: model= is trained by Keras' fit"),
-        ({"model": functions.fail}, {"evaluator": True, "clusterSize": 2}, "^evaluator=True: model= has nothing to"),
+        ({"model": lambda: None}, {"numPS": 1, "clusterSize": 2}, "^numPS=1: model= is trained by Keras' fit"),
+        ({"model": lambda: None}, {"evaluator": True, "clusterSize": 2}, "^evaluator=True: model= has nothing to"),
+        (
+            {"model": functions.fail},
+            {},
+            "^model=<function fail .*: missing a required argument: 'ctx'; a function of no",
+        ),
         ({"train_fn": functions.fail}, {"numPS": 1}, "^numPS=1: leaves no node to train .* clusterSize=2 or more$"),
         ({"train_fn": functions.fail}, {"labelCol": "y"}, "^labelCol: there is no column 'y'; the data has features, "),
-        ({"model": functions.fail}, {"labelCol": ["label", "y"]}, "^labelCol: there is no column 'y'; the data has "),
+        ({"model": lambda: None}, {"labelCol": ["label", "y"]}, "^labelCol: there is no column 'y'; the data has "),
         ({"train_fn": functions.fail}, {"labelCol": {"out": "y"}}, "^labelCol: there is no column 'y'; the data has "),
     ],
 )
@@ -240,7 +245,8 @@ def build_two(args):
 
 @pytest.mark.tensorflow
 def test_columns_are_inputs_by_mapping_by_name_or_by_order_and_what_does_not_fit_is_refused(spark):
-    df = spark.createDataFrame([(float(i), 2.0 * i, i + 20.0 * i) for i in range(4)], ["x", "y", "label"])
+    values = [(float(i), 2.0 * i, i + 20.0 * i, f"{i}") for i in range(4)]
+    df = spark.createDataFrame(values, ["x", "y", "label", "word"])
 
     def fit(df, **params):
         return TFEstimator(**{"model": build_two, "show": False, **params}).fit(df)
@@ -258,6 +264,8 @@ def test_columns_are_inputs_by_mapping_by_name_or_by_order_and_what_does_not_fit
             {"model": build, "args": {"lr": 0.5}, "featuresCol": "x"},
             r"takes rows of shape \(2,\), and a row has 1 value",
         ),
+        ({"inputCols": ["word", "y"]}, "the model's input 'a' is float32, and the column has text"),
     ):
-        with pytest.raises((ConfigError, NodeFailed), match=message):
+        with pytest.raises((ConfigError, NodeFailed), match=message) as raised:
             fit(df, **params)
+        assert "StagingError" not in str(raised.value)

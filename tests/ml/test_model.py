@@ -6,12 +6,13 @@ import json
 import shutil
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import tfos_lab
 from tests.ml import functions
-from tfos_lab.errors import ConfigError, PayloadError
+from tfos_lab.errors import ConfigError, NoSession, PayloadError
 from tfos_lab.ml import TFEstimator, TFModel
 
 pytestmark = pytest.mark.tensorflow
@@ -85,6 +86,23 @@ def test_what_does_not_fit_is_refused_before_any_row_is_scored(models, pairs, pa
         TFModel(**{"modelPath": kept, **params}).transform(pairs)
     with pytest.raises(ConfigError, match=r"^transform\(list\): a Spark DataFrame is needed"):
         TFModel(modelPath="x").transform([1])
+
+
+def test_a_stopped_session_is_told_before_anything_is_asked_of_it(tmp_path):
+    session = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=None))
+    df = SimpleNamespace(sparkSession=session, mapInArrow=None)
+    for call, name in (
+        (lambda: TFModel(modelPath="x").transform(df), "transform"),
+        (lambda: TFEstimator(functions.fail).fit(df), "fit"),
+        (lambda: tfos_lab.predict(df, "x.keras"), "predict"),
+        (lambda: tfos_lab.data.write_tfrecords(df, tmp_path / "rows"), "write_tfrecords"),
+    ):
+        with pytest.raises(
+            NoSession, match=rf"^{name}\(df\): the SparkSession of the DataFrame was stopped\. Make another"
+        ):
+            call()
+    with pytest.raises(NoSession, match=r"^the SparkSession was stopped\. Make one with"):
+        tfos_lab.data.read_tfrecords(session, tmp_path)
 
 
 def test_paths_mean_this_machine_s_files_and_else_the_session_s_file_system_as_for_predict(models, rows):
@@ -187,10 +205,19 @@ def test_what_cannot_be_saved_leaves_nothing(spark, tmp_path):
     assert not (tmp_path / "saved").exists()
 
 
-def test_what_was_not_saved_here_cannot_be_loaded(spark, models, tmp_path):
+def test_what_was_not_saved_here_cannot_be_loaded(spark, models, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # an empty path would be this folder
     with pytest.raises(ConfigError, match=r"^path='/no/such': there is no saved TFModel"):
         TFModel.load("/no/such")
-    TFModel(modelPath=models.one).save(str(tmp_path / "saved"))
+    with pytest.raises(
+        ConfigError, match=rf"no saved TFModel, .*; a model itself .* TFModel\(modelPath='{models.one}'\)$"
+    ):
+        TFModel.load(str(models.one))
+    for call in (TFModel.load, TFModel(modelPath=models.one).write().overwrite().save):
+        for path in ("", None):
+            with pytest.raises(ConfigError, match=f"^path={path!r}: the path of a folder or a file is needed$"):
+                call(path)
+    TFModel(modelPath=models.one).save(tmp_path / "saved")
     with pytest.raises(ConfigError, match=r"a TFModel was saved there; load it with TFModel.load\(path\)$"):
         TFEstimator.load(str(tmp_path / "saved"))
 
@@ -201,6 +228,9 @@ def test_a_model_is_loaded_into_this_process_and_trained_further(rows, models, t
     assert model.get_weights()[0].tolist() == [[3.0], [3.0]]
     with pytest.raises(ConfigError, match=r"^modelPath='/no/such': there is no model"):
         TFModel(modelPath="/no/such").model()
+    (tmp_path / "not.keras").write_text("text")
+    with pytest.raises(ConfigError, match=r"^modelPath='/.*/not.keras' is no file that Keras has written"):
+        TFModel(modelPath=str(tmp_path / "not.keras")).model()
     with pytest.raises(ConfigError, match=r"^model= is not compiled; call model.compile\("):
         TFEstimator(model=model).fit(rows)
     # A model is trained from the weights that it has, and is saved with its estimator.

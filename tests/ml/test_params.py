@@ -177,6 +177,7 @@ def test_a_text_estimator_has_its_params_and_defaults():
     ("name", "value", "told"),
     [
         ("fitParam", {"epochs": 5}, "fitParam is a dict: a list of dicts is needed, one for each model"),
+        ("fitParam", [{}, 3], r"fitParam\[1\] is a int: a list of dicts is needed, one for each model"),
         ("fitParam", [], "fitParam is empty: give it a dict for each model"),
         ("fitParam", [{}, {"epochs": 0}], r"fitParam\[1\]\['epochs'\] is 0: a whole number from 1 on is needed"),
         ("fitParam", [{"model": ""}], r"fitParam\[0\]\['model'\] is '': a path is needed"),
@@ -199,7 +200,7 @@ def test_what_makes_no_sense_for_a_text_estimator_is_refused_in_a_sentence(name,
 @pytest.mark.parametrize(
     ("changed", "told"),
     [
-        ({}, "a Spark DataFrame is needed, not a list"),
+        ({}, r"fit\(list\): a Spark DataFrame is needed"),
         ({"fitParam": [{"epochs": 5}]}, r"fitParam\[0\] has no 'model': in the mode 'TFoS' it names where the model"),
         (
             {"fitParam": [{"model": "/m"}, {"model": "/m"}], "runningMode": "Normal"},

@@ -83,6 +83,14 @@ def test_tags_and_notes_are_in_the_history_and_find_runs(place, run, problem):
     assert "as in the paper" in outline.text
     assert outline.tags.count("script") == 1, "our own, which sorts the table"
     assert problem("%tfos history bad").startswith("there is no run 'bad'")
+    for call, message in [
+        (lambda: found.tag(["good", "bad"]), r"tag\(\['good', 'bad'\]\): words are needed"),
+        (lambda: found.tag("paper", ""), r"tag\(''\): words are needed"),
+        (lambda: found.note(None), r"note\(None\): a text is needed"),
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            call()
+    assert found.tags == ("good", NASTY)
     (found.run_dir / "notes.json").write_text("{")
     assert tfos_lab.runs()["1f2e"].tags == ()
     found.run_dir.rename(place / "gone")

@@ -90,7 +90,7 @@ def test_columns_and_outputs_that_do_not_fit_are_refused_before_a_row_is_scored(
 
 
 def test_what_is_no_dataframe_and_no_model_is_refused(frame, models, tmp_path):
-    with pytest.raises(ConfigError, match="df=RDD: a Spark DataFrame is needed"):
+    with pytest.raises(ConfigError, match=r"predict\(RDD\): a Spark DataFrame is needed"):
         tfos_lab.predict(frame.rdd, models / "one.keras", "image")
     with pytest.raises(ConfigError, match=r"nothing.keras': there is no such file or folder on .*executors"):
         tfos_lab.predict(frame, tmp_path / "nothing.keras")
@@ -100,6 +100,37 @@ def test_what_is_no_dataframe_and_no_model_is_refused(frame, models, tmp_path):
         tfos_lab.predict(frame, models / "two.keras", ["id"])
     with pytest.raises(ConfigError, match=r"use returns=\{'total': ..., 'both': ...\}"):
         tfos_lab.predict(frame, models / "two.keras", {"square": "image", "scale": "x"}, returns="float")
+
+
+@pytest.mark.parametrize(
+    ("features", "options", "message"),
+    [
+        (3, {}, "features=3: names of columns are needed, or a dict of inputs to names"),
+        (["id", None], {}, r"features=\['id', None\]: names of columns are needed"),
+        ("image", {"output": None, "batch_size": "10"}, "output=None: a name .*; batch_size='10': a whole number"),
+        ("image", {"returns": float}, "returns=<class 'float'>: a type of Spark's is needed, such as 'float'"),
+        ("image", {"custom_objects": [dict]}, r"custom_objects=\[.*\]: a dict of names to classes"),
+    ],
+)
+def test_arguments_of_wrong_kinds_are_refused_before_a_model_is_looked_for(frame, *, features, options, message):
+    with pytest.raises(ConfigError, match=message):
+        tfos_lab.predict(frame, "nothing.keras", features, **options)
+
+
+def test_a_file_that_is_no_model_is_refused_by_its_own_name(frame, tmp_path):
+    for name, content, message in (
+        ("not.keras", b"text", "not.keras' is no file that Keras has written"),
+        ("empty.keras", b"", "empty.keras' is no file that Keras has written"),
+        ("not.h5", b"text", "not.h5' cannot be loaded: OSError: "),
+        (
+            "saved_model.pb",
+            b"text",
+            "saved_model.pb' is a file, but none of Keras' own: .*the folder of",
+        ),
+    ):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ConfigError, match=f"^model='{tmp_path}/{message}"):
+            tfos_lab.predict(frame, tmp_path / name, "image")
 
 
 def test_a_saved_model_scores_by_its_signature(frame, models):
@@ -139,17 +170,27 @@ def test_rows_that_do_not_fit_fail_with_the_name_of_their_column(frame, models):
         tfos_lab.predict(nulls, models / "one.keras").collect()
 
 
-def test_a_keras_model_is_sent_with_classes_of_the_notebook(frame):
+def test_a_keras_model_is_sent_with_classes_of_the_notebook(frame, tmp_path):
     import keras
 
     class Twice(keras.layers.Layer):
         def call(self, x):
             return 2 * x
 
+    @keras.saving.register_keras_serializable("mine")
+    class Thrice(keras.layers.Layer):
+        def call(self, x):
+            return 3 * x
+
     x = keras.Input((4,), name="image")
-    model = keras.Model(x, Twice(name="twice")(x))
-    scored = tfos_lab.predict(frame, model, custom_objects={"Twice": Twice})
-    assert rows_of(scored)[3]["prediction"] == [6.0, 12.0, 18.0, 24.0]
+    model = keras.Model(x, Thrice()(Twice(name="twice")(x)))
+    scored = tfos_lab.predict(frame, model, custom_objects={"Twice": Twice, "Thrice": Thrice})
+    assert rows_of(scored)[3]["prediction"] == [18.0, 36.0, 54.0, 72.0]
+    model.save(tmp_path / "thrice.keras")
+    with pytest.raises(
+        ConfigError, match=r"thrice.keras' cannot be loaded; give its .* as in custom_objects=\{'Name': N"
+    ):
+        tfos_lab.predict(frame, tmp_path / "thrice.keras", custom_objects={"Twice": Twice})
     whole = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1, kernel_initializer="ones")])
     rows = rows_of(tfos_lab.predict(frame.withColumn("again", frame["x"]), whole, ["id", "x", "again"]))
     assert np.allclose([row["prediction"] for row in rows], [3 * i for i in range(ROWS)])

@@ -93,6 +93,22 @@ def load_keras(
     return load(str(path), custom_objects=dict(custom_objects or {}) or None, **options)
 
 
+def with_registered_names(custom_objects: Mapping[str, Any]) -> dict[str, Any]:
+    """Return classes and functions under the names, too, by which Keras has registered them in this process.
+
+    Files have these names, such as ``Custom>Twice``, and other processes do not know them.
+    """
+    named = dict(custom_objects)
+    for package in ("keras", "tf_keras"):
+        saving: Any = getattr(sys.modules.get(package), "saving", None)
+        if saving is not None:
+            names = {
+                saving.get_registered_name(one): one for one in custom_objects.values() if hasattr(one, "__name__")
+            }
+            named |= {name: one for name, one in names.items() if ">" in name}
+    return named
+
+
 def content_of(model: Any) -> bytes:
     """Return a Keras model as the content of a ``.keras`` file."""
     with tempfile.TemporaryDirectory() as folder:

@@ -385,7 +385,7 @@ class Cluster:
         node : str, optional
             Such as ``"worker:0"``; by default the one that leads.
         seconds : float
-            How long.
+            How long; at most 600.
         trace : bool, optional
             Whether to take a trace with TensorFlow's own profiler, too. By default only of a node that is alone in its
             cluster: TensorFlow 2.21 may crash when the trace of a node ends that works with others, and the run fails.
@@ -398,6 +398,8 @@ class Cluster:
 
         Raises
         ------
+        ConfigError
+            If the time is none, or too long.
         KeyError
             If there is no such node.
         ProfileFailed

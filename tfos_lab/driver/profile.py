@@ -17,13 +17,14 @@ from tfos_lab.core.markup import Html, h, join
 from tfos_lab.core.paths import split_scheme
 from tfos_lab.driver.files.fetcher import path_below
 from tfos_lab.driver.stacks import ask_for_stacks
-from tfos_lab.errors import ProfileFailed
+from tfos_lab.errors import ConfigError, ProfileFailed
 from tfos_lab.node.profile import profile_folder
 
 if TYPE_CHECKING:
     from tfos_lab.driver.head import Head
     from tfos_lab.driver.state.events import NodeView
 
+_LONGEST_S = 600.0
 # A process that does not answer is not profiled.
 _DEAF_S = 3.0
 # TensorFlow's profiler takes some seconds to begin, and to write its trace.
@@ -90,9 +91,13 @@ def profile_node(head: Head, view: NodeView, rank: int, seconds: float, *, no_tr
 
     Raises
     ------
+    ConfigError
+        For what is no time, or too long a one.
     ProfileFailed
         If the node has no profile, or does not answer.
     """
+    if not isinstance(seconds, int | float) or not 0 < seconds <= _LONGEST_S:
+        raise ConfigError([f"seconds={seconds!r}: give more than 0 and at most {_LONGEST_S:g}"])
     deaf = ask_for_stacks(head, {rank}, _DEAF_S).get(rank)
     if deaf is not None and deaf.condition.is_deaf:
         raise ProfileFailed(node=view.name, reason=deaf.text.partition("\n")[0])

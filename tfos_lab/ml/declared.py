@@ -87,7 +87,7 @@ COLUMNS = (
     Declaration(
         name="customObjects",
         doc="Classes and functions that a Keras model was made with and Keras does not know, by name",
-        convert=v.arguments,
+        convert=v.custom_objects,
         default={},
     ),
 )

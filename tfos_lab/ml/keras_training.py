@@ -54,6 +54,8 @@ class Training:
 
 def train(training: Training, ctx: NodeContext) -> dict[str, list[float]]:
     """Train a model with Keras' ``fit``, save it on the chief, and return its history."""
+    import tensorflow as tf
+
     args = training.args
     with ctx.strategy().scope():
         model = _make(training)
@@ -67,7 +69,7 @@ def train(training: Training, ctx: NodeContext) -> dict[str, list[float]]:
     )
     arrange = _arranger(model, training.inputs)
     fitted = model.fit(
-        rows.map(lambda x, y, w: (arrange(x), y, w)),
+        rows.map(tf.autograph.experimental.do_not_convert(lambda x, y, w: (arrange(x), y, w))),
         epochs=ctx.epochs,
         callbacks=ctx.callbacks(),
         verbose=2 if ctx.is_chief else 0,
@@ -91,8 +93,15 @@ def is_compiled(model: keras.Model) -> bool:
     return bool(getattr(model, "compiled", False) or getattr(model, "_is_compiled", False))
 
 
+def bound(function: Callable[..., Any], args: TrainArgs | None) -> inspect.BoundArguments:
+    """Return how a function that makes a model is called; TypeError for one of other parameters."""
+    signature = inspect.signature(function)
+    return signature.bind(args) if signature.parameters else signature.bind()
+
+
 def _call(function: Callable[..., Any], args: TrainArgs) -> Any:
-    return function(args) if inspect.signature(function).parameters else function()
+    given = bound(function, args)
+    return function(*given.args, **given.kwargs)
 
 
 def _load(file: ModelFile, custom_objects: Mapping[str, Any]) -> keras.Model:
@@ -161,6 +170,9 @@ def _fitted(values: tf.Tensor, tensor: Any) -> tf.Tensor:
 
     if tensor is None:
         return values
+    if (values.dtype == tf.string) != (tensor.dtype == "string"):
+        held = "text" if values.dtype == tf.string else "numbers"
+        raise ConfigError([f"the model's input '{name_of(tensor)}' is {tensor.dtype}, and the column has {held}"])
     if values.dtype != tf.string:
         values = tf.cast(values, tensor.dtype)
     wanted, given = tuple(tensor.shape)[1:], values.shape[1:]

@@ -14,6 +14,7 @@ from typing import Any
 
 from tfos_lab.compat.namespace import Namespace
 from tfos_lab.core.options import Option, OptionType
+from tfos_lab.data.model_files import with_registered_names
 from tfos_lab.errors import ParamError
 
 Convert = Callable[[str, Any], Any]
@@ -88,6 +89,11 @@ def arguments(name: str, value: Any) -> dict[str, Any]:
     if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return dict(value)
     raise ParamError([f"{name}={value!r:.60}: use a dict with texts as keys, or an argparse.Namespace"])
+
+
+def custom_objects(name: str, value: Any) -> dict[str, Any]:
+    """Take classes and functions of Keras' by name, and add the names under which Keras has registered them."""
+    return with_registered_names(arguments(name, value))
 
 
 def of_option(option: Option) -> Convert:

@@ -38,11 +38,12 @@ _PREDICTION = "prediction"
 
 def _fit_params(name: str, value: Any) -> list[dict[str, Any]]:
     """Take the dicts of a list, copied."""
-    if not isinstance(value, list | tuple) or not all(isinstance(one, Mapping) for one in value):
-        kind = type(value).__name__
-        raise ParamError(
-            [f"{name} is a {kind}: a list of dicts is needed, one for each model, as in [{{'epochs': 5}}]"]
-        )
+    wrong = [(name, value)]
+    if isinstance(value, list | tuple):
+        wrong = [(f"{name}[{index}]", one) for index, one in enumerate(value) if not isinstance(one, Mapping)]
+    if wrong:
+        needed = "a list of dicts is needed, one for each model, as in [{'epochs': 5}]"
+        raise ParamError([f"{where} is a {type(one).__name__}: {needed}" for where, one in wrong])
     if not value:
         raise ParamError([f"{name} is empty: give it a dict for each model, as in [{{'epochs': 5, 'batch_size': 32}}]"])
     if problems := [problem for index, one in enumerate(value) for problem in _problems(f"{name}[{index}]", one)]:

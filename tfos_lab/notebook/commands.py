@@ -45,7 +45,6 @@ from tfos_lab.texts import suggest
 _LOG_LINES = 200
 _STACKS_TIMEOUT_S = 5.0
 _PROFILE_S = 5.0
-_LONGEST_PROFILE_S = 600.0
 _FIRST_WORD = re.compile(r"\s*(\S*)")
 
 Arguments = Sequence[str]
@@ -323,9 +322,6 @@ def _profile(arguments: Arguments) -> Profile:
     if arguments and (given := _seconds(arguments[-1])) is not None:
         *arguments, _ = arguments
         seconds = given
-    if not 0 < seconds <= _LONGEST_PROFILE_S:
-        most = f"{_LONGEST_PROFILE_S:g}"
-        raise ConfigError([f"{_usage('profile')}: {seconds:g} seconds; give more than 0 and at most {most}"])
     cluster, node = _running_and_node(arguments, "profile")
     return cluster.profile(node, seconds, trace=trace)
 

@@ -113,7 +113,9 @@ def _pairs(
         return [(features[name], own.get(name, _unknown(name))) for name in wanted]
     columns = [features] if isinstance(features, str) else features
     if names and len(columns) != len(names):
-        raise ConfigError([f"features: the model takes {len(names)} inputs ({names_of(tensors)}), not {len(columns)}"])
+        raise ConfigError(
+            [f"features: the model takes {format_count(len(names), 'input')} ({names_of(tensors)}), not {len(columns)}"]
+        )
     if set(columns) == set(names):
         return [(tensor.name, tensor) for tensor in tensors]
     return list(zip(columns, tensors or [_unknown(column) for column in columns], strict=True))

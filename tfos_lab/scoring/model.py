@@ -10,6 +10,7 @@ import gc
 import os
 import socket
 import tempfile
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import prod
 from pathlib import Path
@@ -46,6 +47,8 @@ _OF_TENSORFLOW = ("gs",)
 
 # The user's name for the model's path → that for its signature.
 _SIGNATURE_OPTIONS = {"model": "signature", "modelPath": "signatureDefKey"}
+# And that for its classes and functions.
+_OBJECTS_OPTIONS = {"model": "custom_objects", "modelPath": "customObjects"}
 # The model that was loaded last, by its source and files: the worker that describes a model also scores with it.
 _loaded: dict[tuple[ModelSource, Stamp], Any] = {}
 
@@ -211,11 +214,19 @@ def load_once(source: ModelSource, custom_objects: Mapping[str, Any]) -> Any:
 
 
 def _load(source: ModelSource, custom_objects: Mapping[str, Any]) -> Any:
-    if source.data:
-        return _load_sent(source, custom_objects)
-    with local_path(source) as path:
-        is_keras = path.endswith(KERAS_SUFFIXES)
-        return _load_file(path, source, custom_objects) if is_keras else _load_saved(path, source)
+    try:
+        if source.data:
+            return _load_sent(source, custom_objects)
+        with local_path(source) as path:
+            is_keras = path.endswith(KERAS_SUFFIXES)
+            return _load_file(path, source, custom_objects) if is_keras else _load_saved(path, source)
+    except ConfigError:
+        raise
+    except Exception as error:
+        name = f"{source.option}='{source.path}'" if source.path else "the model"
+        objects = _OBJECTS_OPTIONS.get(source.option) if "Could not locate" in str(error) else None
+        advice = f"; give its classes and functions, as in {objects}={{'Name': Name}}" if objects else ""
+        raise ConfigError([f"{name} cannot be loaded{advice}: {type(error).__name__}: {error}"]) from error
 
 
 def _prepare_tensorflow() -> None:
@@ -252,7 +263,7 @@ def _load_sent(source: ModelSource, custom_objects: Mapping[str, Any]) -> Any:
     with tempfile.TemporaryDirectory(dir=spool_root()) as folder:
         path = Path(folder) / MODEL_FILE
         path.write_bytes(source.data)
-        return _load_file(str(path), source, custom_objects)
+        return _load_file(model_in(source, path), source, custom_objects)
 
 
 def _load_file(path: str, source: ModelSource, custom_objects: Mapping[str, Any]) -> Any:
@@ -336,6 +347,12 @@ def local_path(source: ModelSource) -> Iterator[str]:
 
 def model_in(source: ModelSource, path: Path) -> str:
     """Return the path of a SavedModel or a Keras file; for a folder that is no SavedModel, of the one file in it."""
+    if path.is_file() and path.suffix not in KERAS_SUFFIXES:
+        advice = "pass a .keras file, or the folder of a SavedModel"
+        raise ConfigError([f"{source.option}='{source.path}' is a file, but none of Keras' own: {advice}"])
+    if path.suffix == ".keras" and path.is_file() and not zipfile.is_zipfile(path):
+        problem = "is no file that Keras has written, which are zip archives; save the model anew, by model.save(path)"
+        raise ConfigError([f"{source.option}='{source.path}' {problem}"])
     if not path.is_dir() or any((path / name).is_file() for name in SAVED_MODEL):
         return str(path)
     keras = [file for file in path.iterdir() if file.suffix in KERAS_SUFFIXES]

@@ -7,16 +7,18 @@ column that does not fit. The notebook's kernel does not import TensorFlow for t
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.code_archive import make_finder, make_task
+from tfos_lab.core.options import whole
 from tfos_lab.core.paths import is_local, split_scheme
-from tfos_lab.data.frames import model_path
-from tfos_lab.data.model_files import content_of, package_of
+from tfos_lab.data.frames import model_path, require_frame
+from tfos_lab.data.model_files import content_of, package_of, with_registered_names
 from tfos_lab.data.prepare import map_batches, prepare, taken_names
 from tfos_lab.data.schema import column_specs
 from tfos_lab.data.spark_errors import raises_own_errors
@@ -96,12 +98,14 @@ def predict(
     --------
     >>> scored = predict(test_df, model, "image", output="digit")  # doctest: +SKIP
     """
-    if not hasattr(df, "mapInArrow"):
-        raise ConfigError([f"df={type(df).__name__}: a Spark DataFrame is needed (spark.createDataFrame)"])
-    if batch_size < 1:
-        raise ConfigError([f"batch_size={batch_size}: at least one row is needed"])
+    require_frame(df, "predict")
+    with contextlib.suppress(TypeError):  # what cannot be iterated is a problem, as is told below
+        features = features if isinstance(features, str | Mapping | None) else list(features)
+    problems = list(_problems(features, output, returns, batch_size, custom_objects))
+    if problems:
+        raise ConfigError(problems)
     use_right_python(df.sparkSession)
-    source, custom, described = _source(model, df.sparkSession, signature, dict(custom_objects or {}))
+    source, custom, described = _source(model, df.sparkSession, signature, with_registered_names(custom_objects or {}))
     if described is None:
         described = describe_remotely(df, source, custom)
     inputs = choose_inputs(df, features, described.inputs)
@@ -112,6 +116,23 @@ def predict(
             [f"column '{name}' is there already: choose another name with output=, or drop it" for name in taken]
         )
     return add_outputs(df, source, custom, inputs, outputs, batch_size=batch_size)
+
+
+def _problems(
+    features: object, output: object, returns: object, batch_size: object, custom_objects: object
+) -> Iterator[str]:
+    """Return what is wrong with what `predict` was given, whatever the model."""
+    names = list(features.values()) if isinstance(features, Mapping) else features
+    if names is not None and not (isinstance(names, str | list) and all(isinstance(name, str) for name in names)):
+        yield f"features={features!r:.60}: names of columns are needed, or a dict of inputs to names of columns"
+    if not isinstance(output, str) or not output:
+        yield f"output={output!r:.60}: a name for the new column is needed"
+    types = returns.values() if isinstance(returns, Mapping) else [returns]
+    if returns is not None and not all(isinstance(each, str) for each in types):
+        yield f"returns={returns!r:.60}: a type of Spark's is needed, such as 'float', or a dict of outputs to types"
+    yield from whole(1, needs="a whole number of rows, at least 1, is needed")("batch_size", batch_size)
+    if custom_objects is not None and not isinstance(custom_objects, Mapping):
+        yield f"custom_objects={custom_objects!r:.60}: a dict of names to classes and functions is needed"
 
 
 def add_outputs(

@@ -8,7 +8,7 @@ from pyarrow import types
 
 from tfos_lab.data.rows import Array
 from tfos_lab.data.tfrecords.byte_columns import byte_column, cut
-from tfos_lab.data.tfrecords.codecs import KIND_NAMES, FeatureKind, find_codec, kind_of
+from tfos_lab.data.tfrecords.codecs import INFERRED_TYPES, KIND_NAMES, FeatureKind, find_codec, kind_of
 from tfos_lab.data.tfrecords.framing import Frames
 from tfos_lab.data.tfrecords.parse import Regions, find_features
 from tfos_lab.data.tfrecords.varints import decode_varints, read_varints
@@ -48,8 +48,11 @@ def _column(frames: Frames, field: pa.Field, region: Regions) -> pa.Array:
     wrong = np.flatnonzero((region.kinds != kind) & (region.kinds != FeatureKind.NONE))
     if len(wrong):
         row = int(wrong[0])
-        held = KIND_NAMES[FeatureKind(int(region.kinds[row]))]
-        raise frames.refuse(row, f"its feature '{field.name}' holds {held}, which do not become {field.type}")
+        held = FeatureKind(int(region.kinds[row]))
+        advice = f"give a schema in which it is {INFERRED_TYPES[held]}, or an array of it"
+        raise frames.refuse(
+            row, f"its feature '{field.name}' holds {KIND_NAMES[held]}, which do not become {field.type} ({advice})"
+        )
     present = region.kinds != FeatureKind.NONE
     data = np.frombuffer(frames.data, np.uint8)
     values, counts = _values(data, region, kind)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from tfos_lab.core.code_archive import make_finder
-from tfos_lab.data.frames import default_fs, is_connect
+from tfos_lab.data.frames import default_fs, is_connect, require_session
 from tfos_lab.data.spark_python import use_right_python
 from tfos_lab.data.spark_versions import register_data_source, require_data_sources, writer_of_data_source
 
@@ -45,6 +45,7 @@ def register(spark: SparkSession) -> None:
         Classic or Spark Connect.
     """
     require_data_sources()
+    require_session(spark)
     source, python = _wanted(spark)
     register_data_source(spark, source)
     _registered[spark] = source, python

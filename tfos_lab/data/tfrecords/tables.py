@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.code_archive import make_finder
-from tfos_lab.data.frames import default_fs, is_connect, path_in_full, session_or_active
+from tfos_lab.data.frames import default_fs, is_connect, path_in_full, require_frame, session_or_active
 from tfos_lab.data.spark_errors import raises_own_errors
 from tfos_lab.data.spark_python import use_right_python
 from tfos_lab.data.spark_versions import has_data_sources, parsed_schema
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 def write_tfrecords(
     df: DataFrame,
-    path: str,
+    path: str | os.PathLike[str],
     *,
     mode: str = "error",
     partition_by: str | Iterable[str] = (),
@@ -42,7 +43,7 @@ def write_tfrecords(
     df : pyspark.sql.DataFrame
         Classic or Spark Connect. `tfos_lab.data.tfrecords.codecs` lists which feature each type becomes; a null becomes
         no feature.
-    path : str
+    path : str or Path
         The folder: on the file system that Spark writes to by default, or with a scheme that pyarrow or fsspec opens on
         the driver and the executors (file, hdfs, s3, gs, ...). Keys and addresses of stores are those of their
         environments (``AWS_...``, ``GOOGLE_APPLICATION_CREDENTIALS``, ``AZURE_STORAGE_CONNECTION_STRING`` where adlfs
@@ -66,6 +67,7 @@ def write_tfrecords(
     --------
     >>> write_tfrecords(df, "/data/train", mode="overwrite")  # doctest: +SKIP
     """
+    require_frame(df, "write_tfrecords")
     columns = [partition_by] if isinstance(partition_by, str) else list(partition_by)
     problems = []
     if mode not in MODES:
@@ -86,7 +88,7 @@ def write_tfrecords(
 
 def read_tfrecords(
     spark: SparkSession | None,
-    path: str | Iterable[str],
+    path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     schema: StructType | str | None = None,
     binary_features: Iterable[str] = (),
     *,
@@ -98,7 +100,7 @@ def read_tfrecords(
     ----------
     spark : pyspark.sql.SparkSession or None
         Classic or Spark Connect; None for the active session.
-    path : str or iterable of str
+    path : str or Path, or iterable of these
         Files, folders, or patterns such as ``/data/train-*``; see `write_tfrecords`.
     schema : pyspark.sql.types.StructType or str, optional
         The columns wanted, such as ``"image array<float>, label int"``; other features cost nothing. Inferred by
@@ -126,7 +128,10 @@ def read_tfrecords(
     >>> df = read_tfrecords(spark, "/data/train", "image array<float>, label int")  # doctest: +SKIP
     """
     session = session_or_active(spark)
-    paths = [path_in_full(one, session) for one in ([path] if isinstance(path, str) else path)]
+    given = [path] if isinstance(path, str | os.PathLike) or not isinstance(path, Iterable) else path
+    paths = [path_in_full(one, session) for one in given]
+    if not paths:
+        raise ConfigError(["path: one path at least is needed"])
     names = [binary_features] if isinstance(binary_features, str) else list(binary_features)
     options = {"binaryFeatures": json.dumps(names)} if names else {}
     if sample is not None:

@@ -67,7 +67,7 @@ class Inference:
             data = as_frame(self._cluster, data)
         is_frame = hasattr(data, "mapInArrow")
         if is_frame:
-            spark_session.require_alive(data.sparkSession)
+            spark_session.require_alive(data.sparkSession, for_rows=True)
         self._require_nodes()
         open_choice = not is_frame and objects is None and columns is None and schema is None
         if objects or (open_choice and self._nodes.want_objects(timeout_s)):
@@ -102,7 +102,7 @@ class Inference:
     def _frame(
         self, df: DataFrame, columns: list[str] | None, schema: Any, plan: InferencePlan
     ) -> tuple[DataFrame, list[str]]:
-        spark_session.require_alive(df.sparkSession)
+        spark_session.require_alive(df.sparkSession, for_rows=True)
         asked = prepare(df, columns)
         with self._lock:
             plan, wide = self._plan(df, columns, asked, plan)

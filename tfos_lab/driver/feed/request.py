@@ -118,7 +118,7 @@ def check_rows(data: Any, columns: list[str] | None, session: SparkSession | Non
 
         choose_fields(from_arrow_schema(table_of(data).schema).jsonValue()["fields"], columns)
     elif hasattr(data, "mapInArrow"):
-        spark_session.require_alive(data.sparkSession)
+        spark_session.require_alive(data.sparkSession, for_rows=True)
         if not objects:
             _while_answered(data, lambda: (prepare(data, columns), None))
     return data
@@ -187,7 +187,7 @@ def _forms(cluster: Cluster, data: Any, columns: list[str] | None, *, objects: b
     is_frame = hasattr(data, "mapInArrow")
     if objects:
         if is_frame:
-            spark_session.require_alive(data.sparkSession)
+            spark_session.require_alive(data.sparkSession, for_rows=True)
         return None, _as_objects(cluster, data.rdd if is_frame else data, _ASKED_FOR)
     try:
         frame = prepare(as_frame(cluster, data), columns)
@@ -223,7 +223,7 @@ def as_frame(cluster: Cluster, data: Any) -> DataFrame:
             return frame_of_arrays(session, data)
         _make_room(cluster)  # Spark computes the first row
         frame = frame_of_rdd(session, data)
-    spark_session.require_alive(frame.sparkSession)
+    spark_session.require_alive(frame.sparkSession, for_rows=True)
     return frame
 
 
@@ -243,7 +243,7 @@ def _require_session(own: SparkSession | None, data: Any) -> SparkSession:
     if session is None:
         reason = f"data is of type {type(data).__name__}, but there is no SparkSession to read it with"
         raise NoSession(reason=reason, for_rows=True)
-    spark_session.require_alive(session)
+    spark_session.require_alive(session, for_rows=True)
     return session
 
 

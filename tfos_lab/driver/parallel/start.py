@@ -75,6 +75,9 @@ def _checked_list(args_list: Iterable[Any]) -> list[Any]:
     if isinstance(args_list, str | bytes | Mapping) or not isinstance(args_list, Iterable):
         needed = "a list of arguments is needed, one for each run, such as [{'lr': 0.1}, {'lr': 0.01}] or range(10)"
         raise ConfigError([f"args_list is a {type(args_list).__name__}: {needed}"])
+    if hasattr(args_list, "columns"):  # a table, whose iterator gives the names of its columns
+        advice = "for a dict of each of its rows, as of a pandas table, write df.to_dict('records')"
+        raise ConfigError([f"args_list is a {type(args_list).__name__}: {advice}"])
     return list(args_list)
 
 

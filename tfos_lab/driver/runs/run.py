@@ -136,9 +136,12 @@ class Run:
         Raises
         ------
         ConfigError
-            If they cannot be written, as for a run that is kept at an address only.
+            For what is no word; if they cannot be written, as for a run that is kept at an address only.
         """
-        return self._write(_Notes(tuple(dict.fromkeys([*self.tags, *map(str, words)])), self.note_text))
+        wrong = [word for word in words if not isinstance(word, str) or not word]
+        if wrong:
+            raise ConfigError([f"tag({word!r:.60}): words are needed, as in tag('good', 'paper')" for word in wrong])
+        return self._write(_Notes(tuple(dict.fromkeys([*self.tags, *words])), self.note_text))
 
     def untag(self, *words: str) -> Run:
         """Take tags away again; raises what `tag` does."""
@@ -146,7 +149,9 @@ class Run:
 
     def note(self, text: str) -> Run:
         """Say something of the run, in place of what was said before; raises what `tag` does."""
-        return self._write(_Notes(self.tags, str(text)))
+        if not isinstance(text, str):
+            raise ConfigError([f"note({text!r:.60}): a text is needed; an empty one takes the note away"])
+        return self._write(_Notes(self.tags, text))
 
     def _write(self, notes: _Notes) -> Run:
         try:

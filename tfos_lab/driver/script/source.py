@@ -91,6 +91,8 @@ def _parsed(path: Path, data: bytes) -> ast.Module:
 
 
 def _require_function(path: Path, tree: ast.Module, function: str) -> None:
+    if not isinstance(function, str):
+        raise ConfigError([f"function={function!r:.60}: the name of a function in {path} is needed"])
     names = symtable.symtable(ast.unparse(tree), str(path), "exec").get_symbols()
     bound = {symbol.get_name() for symbol in names if symbol.is_assigned() or symbol.is_imported()}
     imports_all = any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in ast.walk(tree))

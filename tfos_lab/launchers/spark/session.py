@@ -24,7 +24,7 @@ from tfos_lab.core.crossing import own_error_in
 from tfos_lab.core.link import address_towards
 from tfos_lab.core.node_addresses import node_addresses
 from tfos_lab.core.threads import on_a_thread, uninterrupted
-from tfos_lab.data.frames import is_connect
+from tfos_lab.data.frames import is_connect, is_stopped, require_session
 from tfos_lab.data.spark_errors import killed_worker, unfit_python
 from tfos_lab.data.spark_python import is_local_master
 from tfos_lab.data.spark_versions import why_no_connect
@@ -132,11 +132,12 @@ def _stopped(spark: SparkSession) -> str:
     return "; ".join(filter(None, ["the SparkSession was stopped", lost_server(spark)]))
 
 
-def require_alive(spark: SparkSession) -> None:
-    """Raise `NoSession` if the session is dead, or of a kind that cannot be used."""
+def require_alive(spark: SparkSession, *, for_rows: bool = False) -> None:
+    """Raise `NoSession` if the session is dead, or of a kind that cannot be used; a ConfigError for what is none."""
+    require_session(spark)
     reason = why_unusable(spark)
     if reason is not None:
-        raise NoSession(reason=reason, advice=advice_for(spark))
+        raise NoSession(reason=reason, advice=advice_for(spark), for_rows=for_rows)
 
 
 def why_unusable(spark: SparkSession) -> str | None:
@@ -149,10 +150,13 @@ def advice_for(spark: SparkSession) -> str:
     if is_connect(spark) and why_no_connect():
         return "make a classic session, as in SparkSession.builder.master('spark://host:7077').getOrCreate()"
     # Of one that was not stopped, `getOrCreate` makes no other.
-    if is_connect(spark):
-        return "" if getattr(spark, "is_stopped", False) else ADVICE
-    ended = spark.sparkContext._jsc is None  # noqa: SLF001 - as above
-    return "" if ended else "end it with spark.stop(), and make another with SparkSession.builder.getOrCreate()"
+    if is_stopped(spark):
+        return ""
+    return (
+        ADVICE
+        if is_connect(spark)
+        else "end it with spark.stop(), and make another with SparkSession.builder.getOrCreate()"
+    )
 
 
 # ---- its servers ----------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tfos_lab.data.prepare import prepare
 from tfos_lab.data.schema import columns_of_label
@@ -17,12 +17,6 @@ if TYPE_CHECKING:
 
 # The params that say what the inputs are, the one that counts first.
 _INPUTS = ("inputMapping", "inputCols", "featuresCol")
-
-
-def require_frame(df: Any, method: str) -> None:
-    """Raise a ConfigError for what is no Spark DataFrame."""
-    if not hasattr(df, "sparkSession") or not hasattr(df, "mapInArrow"):
-        raise ConfigError([f"{method}({type(df).__name__}): a Spark DataFrame is needed (spark.createDataFrame)"])
 
 
 def input_param(stage: Stage) -> str | None:

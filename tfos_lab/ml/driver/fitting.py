@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 from tfos_lab.core.config import ClusterConfig, FeedConfig, FeedOptions, NodeOptions
 from tfos_lab.core.options import part_of
 from tfos_lab.core.thread_frames import frames_of_threads, outwards
-from tfos_lab.data.frames import path_in_full
+from tfos_lab.data.frames import path_in_full, require_frame
 from tfos_lab.data.model_files import content_of, package_of
 from tfos_lab.driver.start import choose_launcher, make_cluster
 from tfos_lab.errors import ClusterEnded, ClusterInterrupted, ConfigError, NotEnoughSlots
 from tfos_lab.launchers.spark.slots import slots_of
 from tfos_lab.ml import keras_training
 from tfos_lab.ml.declared import CLUSTER_OPTIONS
-from tfos_lab.ml.driver.columns import fed_columns, require_frame, training_inputs
+from tfos_lab.ml.driver.columns import fed_columns, training_inputs
 from tfos_lab.ml.driver.model_source import kept_model, stamp
 from tfos_lab.ml.param_values import TrainArgs
 from tfos_lab.notebook.display import Display
@@ -185,6 +185,11 @@ def _model_problems(model: Any) -> list[str]:
         return ["model= is not compiled; call model.compile(optimizer=..., loss=...) first"]
     if package_of(model) is None and not callable(model) and not isinstance(model, keras_training.ModelFile):
         return [f"model={type(model).__name__}: a compiled Keras model is needed, or a function that makes one"]
+    if package_of(model) is None and callable(model):
+        try:
+            keras_training.bound(model, None)
+        except (TypeError, ValueError) as error:
+            return [f"model={model!r:.60}: {error}; a function of no parameters, or of one, the args, is needed"]
     return []
 
 

@@ -155,7 +155,11 @@ def _load_stage(stage: Any, path: str, reader: MLReader[Any]) -> tuple[str, dict
     spark, kind = reader.sparkSession, type(stage).__name__
     target = path_in_full(path, spark)
     if not exists(f"{target}/{_METADATA}"):
-        raise ConfigError([f"path='{target}': there is no saved {kind}, as there is no folder {_METADATA} in it"])
+        is_model = kind == "TFModel" and holds_model(target)
+        advice = f"; a model itself is scored by TFModel(modelPath='{path}')" if is_model else ""
+        raise ConfigError(
+            [f"path='{target}': there is no saved {kind}, as there is no folder {_METADATA} in it{advice}"]
+        )
     metadata = DefaultParamsReader.loadMetadata(target, ml_context(spark))
     saved = metadata["class"].rpartition(".")[2]
     if saved != kind:

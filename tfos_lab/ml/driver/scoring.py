@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tfos_lab.data.frames import require_frame
 from tfos_lab.data.prepare import taken_names
 from tfos_lab.data.spark_python import use_right_python
 from tfos_lab.errors import ConfigError
-from tfos_lab.ml.driver.columns import input_param, inputs_of, require_columns, require_frame
+from tfos_lab.ml.driver.columns import input_param, inputs_of, require_columns
 from tfos_lab.ml.driver.model_source import source_of
 from tfos_lab.scoring.columns import Input, Output, choose_inputs, choose_outputs, pair_inputs, pick
 from tfos_lab.scoring.description import Tensor, names_of

@@ -15,7 +15,7 @@ from tfos_lab.core.code_archive import make_task
 from tfos_lab.core.config import FeedConfig, make_config
 from tfos_lab.core.paths import absolute
 from tfos_lab.core.roles import Role
-from tfos_lab.data.frames import is_connect
+from tfos_lab.data.frames import is_connect, require_frame
 from tfos_lab.data.prepare import prepare
 from tfos_lab.data.schema import select_columns
 from tfos_lab.driver.cluster import Cluster
@@ -125,8 +125,7 @@ def _read(dataset: DataFrame, feature: str, label: str | None) -> tuple[DataFram
     ConfigError
         For columns that are missing, for no rows, and for a first row that is no good.
     """
-    if not hasattr(dataset, "mapInArrow"):
-        raise ConfigError([f"fit: a Spark DataFrame is needed, not a {type(dataset).__name__}"])
+    require_frame(dataset, "fit")
     if is_connect(dataset.sparkSession):
         raise ConfigError(
             ["TFTextFileEstimator.fit needs a classic SparkSession: with Spark Connect, use tfos_lab.run or parallel"]
