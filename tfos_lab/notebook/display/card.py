@@ -20,7 +20,7 @@ from tfos_lab.core.paths import short_path
 from tfos_lab.core.plain_table import PlainTable
 from tfos_lab.core.states import Tone
 from tfos_lab.driver.state.events import ClusterView, FeedView, MetricsReported, NodeView
-from tfos_lab.driver.state.phases import Span, spans_of
+from tfos_lab.driver.state.phases import Span, told_spans
 from tfos_lab.notebook.display import WatchedCluster, summary
 from tfos_lab.notebook.display.assets import inline_script, read_asset, unique_id
 from tfos_lab.notebook.display.charts import hue_at, render_charts
@@ -178,7 +178,7 @@ def _verdict(view: ClusterView) -> Html | None:
 def _timeline(view: ClusterView, now_s: float) -> Html | None:
     if view.of_runs or not view.timings:
         return None
-    spans = spans_of(view, now_s)
+    spans = told_spans(view, now_s)
     whole_s = max(span.end_s for span in spans) or 1.0
     tracks = max(span.track for span in spans)
     bars = (_bar(span, whole_s) for span in spans)
