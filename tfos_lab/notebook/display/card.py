@@ -369,6 +369,7 @@ def make_bundle(
     stacks: Sequence[NodeStacks] = (),
     files: Path | None = None,
     asks: bool = True,
+    comes_back: bool = True,
 ) -> dict[str, str]:
     """Return the MIME bundle that replaces the live dashboard.
 
@@ -392,6 +393,8 @@ def make_bundle(
         Where the run's files are on this machine, if not in ``run_dir``.
     asks : bool
         Whether the picture of a run that goes on asks the Jupyter server for the current state.
+    comes_back : bool
+        Whether the picture stands for a live view, which comes back when the kernel is free.
 
     Returns
     -------
@@ -407,7 +410,7 @@ def make_bundle(
         f"<style>{read_asset('summary.css')}</style>",
         '<div class="tfos tfos-static">',
         head(view, now_s),
-        _seen(view, asks=asks),
+        _seen(view, asks=asks, comes_back=comes_back),
         course(shown, now_s),
         render_table(shown, view.places),
         render_stacks(stacks),
@@ -424,14 +427,14 @@ def make_bundle(
     }
 
 
-def _seen(view: ClusterView, *, asks: bool) -> str:
+def _seen(view: ClusterView, *, asks: bool, comes_back: bool) -> str:
     """Return when the picture of a run that goes on was taken, with a script that asks for the current state."""
     if view.state.ended:
         return ""
     if not asks:
         return h("div", _seen_text(), cls="tfos-seen")
     element = unique_id("seen")
-    script = inline_script("seen_note.js", {"element": element, "run": view.cluster_id})
+    script = inline_script("seen_note.js", {"element": element, "run": view.cluster_id, "comesBack": comes_back})
     return f'<div class="tfos-seen" id="{element}">{_seen_text()}</div>{script}'
 
 
