@@ -170,6 +170,8 @@ def test_the_figure_has_a_plot_for_each_metric_and_a_timeline(reported):
     assert [plot.get_title("left") for plot in plots][:2] == ["loss", "accuracy"]
     assert [line.get_label() for line in plots[0].lines] == ["chief:0", "worker:0"]
     assert plots[0].lines[0].get_ydata().tolist() == [2.0, 1.0]
+    assert [line.get_marker() for line in plots[0].lines] == ["None", "o"], "a line of one point is not seen"
+    assert repr(reported.nodes[0]).endswith(": running on fake, step 2, loss 1>")
     assert plots[0].get_xlabel() == "seconds", "one of the reports has no step"
     assert {"launch", "run"} <= {text.get_text().split()[0] for text in timeline.get_legend().texts}
 
