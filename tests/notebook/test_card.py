@@ -454,4 +454,5 @@ def test_a_chart_has_a_line_for_each_node_gaps_single_points_and_flat_lines():
     assert re.search(r'd="M[^ML]+L[^ML]+M[^ML]+L[^ML]+"', charts(1.0, 2.0, nan, 2.0, 1.0, nodes=("chief:0",)))
     assert "<circle" in charts(1.0)
     assert "not finite" in charts(nan, nan)
+    assert 'aria-label="loss: chief:0 not finite, worker:0 not finite"' in charts(1.0, nan), "as in the table"
     assert "L312 58" in charts(5.0, 5.0, nodes=("chief:0",))
