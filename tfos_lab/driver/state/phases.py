@@ -17,8 +17,8 @@ _SPANS = {
     "running": "start",
     "done": "run",
 }
-# A phase that has passed in less would read as "0.00 s", and say nothing.
-_SHORTEST_S = 0.005
+#: A phase that has passed in less would read as "0.00 s", and say nothing.
+SHORTEST_S = 0.005
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def spans_of(view: ClusterView, now_s: float | None = None) -> list[Span]:
 def told_spans(view: ClusterView, now_s: float | None = None) -> list[Span]:
     """Return the spans that are worth showing: without phases that have passed in no time, if others are left."""
     spans = spans_of(view, now_s)
-    told = [span for span in spans if span.open or span.track or span.end_s - span.start_s >= _SHORTEST_S]
+    told = [span for span in spans if span.open or span.track or span.end_s - span.start_s >= SHORTEST_S]
     return told or spans
 
 
