@@ -49,18 +49,6 @@ def without_keys(text: str) -> str:
     return _KEYS.sub("***@", text)
 
 
-def from_here(path: Path) -> str:
-    """Return a path as people read it: from the working directory, if it is below that.
-
-    Examples
-    --------
-    >>> from_here(Path.cwd() / "runs" / "mnist"), from_here(Path("/data/runs"))
-    ('runs/mnist', '/data/runs')
-    """
-    here = Path.cwd()
-    return str(path.relative_to(here) if path.is_relative_to(here) else path)
-
-
 def is_local(path: str) -> bool:
     """Whether a path is on this machine's file systems: without a scheme, or with ``file:``."""
     return split_scheme(path)[0] in ("", "file")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from IPython.core.getipython import get_ipython
 
 from tfos_lab.core.config import ClusterOptions
-from tfos_lab.core.paths import from_here
+from tfos_lab.core.paths import short_path
 from tfos_lab.core.plain_table import PlainTable
 from tfos_lab.driver.cluster import Cluster
 from tfos_lab.driver.doctor import examine
@@ -195,7 +195,7 @@ class StatusTable(PlainTable):
     def __init__(self, clusters: Sequence[Cluster]) -> None:
         views, now_s = [cluster.view() for cluster in clusters], time.time()
         rows = [
-            (view.name, *summary.status_row(view, now_s), from_here(cluster.run_dir))
+            (view.name, *summary.status_row(view, now_s), short_path(cluster.run_dir))
             for cluster, view in zip(clusters, views, strict=True)
         ]
         titles = ("name", *summary.STATUS, "logs")

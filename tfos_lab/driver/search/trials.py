@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-from tfos_lab.core.paths import from_here
+from tfos_lab.core.paths import short_path
 from tfos_lab.core.states import NodeState
 from tfos_lab.driver.metrics import EPOCH
 from tfos_lab.driver.search.space import Params
@@ -244,7 +244,7 @@ class SearchResults(Sequence[Trial]):
     def _repr_html_(self) -> str:
         table = self.table
         for column in ("run_dir", "model_path"):
-            table[column] = [from_here(Path(path)) if path else "" for path in table[column].fillna("")]
+            table[column] = [short_path(path) if path else "" for path in table[column].fillna("")]
         looks = {"metric": format_metric, "seconds": "{:.2f}".format}
         return str(table.to_html(index=False, formatters=looks))
 
