@@ -158,9 +158,14 @@ def what_is_told(view: ClusterView) -> Html:
     return join(
         h("div", view.reason, cls="tfos-reason", data_tone=view.state.look.tone) if view.reason else None,
         *map(_note, view.notes),
-        h("div", view.alarm, cls="tfos-alarm", role="alert") if view.alarm else None,
+        h("div", alarm, cls="tfos-alarm", role="alert") if (alarm := _alarm(view)) else None,
         _verdict(view),
     )
+
+
+def _alarm(view: ClusterView) -> str:
+    """Return that a metric is not a number, unless the run has ended for it and its reason says so."""
+    return "" if "is NaN" in view.reason else view.alarm
 
 
 def _note(note: str) -> Html:
@@ -242,7 +247,7 @@ def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
         f"{view.state.look.sign} {view.name}: {' · '.join(filter(None, facts))}",
         "" if view.state.ended else _seen_text(),
         view.reason,
-        view.alarm,
+        _alarm(view),
         view.verdict,
         summary.phase_line(view),
         *summary.feed_lines(view),
