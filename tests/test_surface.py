@@ -190,6 +190,12 @@ def test_results_go_by_the_names_of_nodes_and_a_script_s_run_is_shown_if_asked_f
     assert tfos_lab.runs()["shown"].run_dir == alike.run_dir
 
 
+def _table():
+    import pandas as pd
+
+    return pd.DataFrame({"a": range(50), "b": 0.5})
+
+
 def test_handles_and_tables_are_tables_in_a_notebook_and_nothing_in_them_is_markup(runs_folder):
     with running_clusters({"local": "processes", "cluster_size": 1}) as run:
         cluster = run(lambda: "<b>bold</b>", name="<i>named</i>")
@@ -201,4 +207,9 @@ def test_handles_and_tables_are_tables_in_a_notebook_and_nothing_in_them_is_mark
             assert "<i>" not in html
         assert "<td" in cluster._repr_html_()
         assert "&lt;b&gt;bold&lt;/b&gt;" in cluster.results._repr_html_()
+        tables = run(_table, name="tables")
+        tables.wait(timeout=60)
+        assert re.search(r"white-space: pre[^>]*> +a +b\n0 +0 +0\.5\n1 +1 +0\.5\n", tables.results._repr_html_())
+        assert repr(tables.results).startswith("chief:0:\n")
+        assert len(repr(tables.results).splitlines()) < 30
     assert "<table" in tfos_lab.runs()._repr_html_()

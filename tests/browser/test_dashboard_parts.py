@@ -174,7 +174,7 @@ def large(chromium: Browser) -> Iterator[Stage]:
 
 
 def test_the_timeline_shows_where_the_seconds_went(stage: Stage) -> None:
-    timings = {"launched": 0.5, "reserved": 2.0, "released": 2.1, "running": 5.0, "done": 10.0}
+    timings = {"launched": 0.5, "reserved": 2.0, "released": 2.1, "imported": 2.1, "running": 5.0, "done": 10.0}
     feeds = (FeedView(started_s=5.5, ended_s=7.0),)
     stage.alter(state="done", timings=timings, feeds=feeds, ended_s=stage.cluster.view().started_s + 10)
     said = ["launch 0.50 s", "reserve 1.50 s", "release 0.10 s", "start 2.90 s", "run 5.00 s", "feed 1.50 s"]

@@ -61,6 +61,7 @@ from tests.support.unix_http import write_events
 go = Path("go").absolute()""",
     "blocking": quick_cell("name=blocking", ENDLESS),
     "background": quick_cell("name=background background", ENDLESS),
+    "card": "background",
     "hello": quick_cell("name=hello", "print('hello')"),
     "late": f"%%tfos name=late tensorboard local=processes env=QUICK_ENV\n{WRITE_LATER}",
     "short": "%%tfos name=short tensorboard local=processes env=QUICK_ENV\nwrite_events(ctx.log_dir, loss=[0.5, 0.4])",
@@ -160,6 +161,12 @@ def test_the_saved_notebook_follows_a_run_that_goes_on(notebook: Notebook, rig: 
     assert kernels(rig)[0]["last_activity"] > before, "a server that culls idle kernels must leave it alone"
     notebook.in_state("running")  # the page itself shows the dashboard meanwhile
     expect(notebook.live).to_have_count(1)
+
+
+def test_the_card_of_a_run_that_goes_on_does_not_say_that_it_follows_it(notebook: Notebook) -> None:
+    notebook.run_cell("card")
+    said = notebook.picture("card").first.locator(".tfos-seen")
+    expect(said).to_contain_text("It runs on (running, 2/2 nodes running). This picture does not follow it. Seen at ")
 
 
 def test_a_page_that_is_loaded_again_gets_the_dashboard_of_a_run_in_the_background_back(

@@ -24,6 +24,7 @@ from tests.support.quick import QUICK_ENV
 from tests.support.recorded_runs import write_run
 from tfos_lab.core import messages as m
 from tfos_lab.driver.history import History
+from tfos_lab.driver.record.recorder import code_of
 from tfos_lab.driver.state.events import (
     FeedProgressed,
     FeedView,
@@ -31,6 +32,7 @@ from tfos_lab.driver.state.events import (
     NodeChanged,
     StateChanged,
 )
+from tfos_lab.node.interactive import run_cells
 
 pytestmark = pytest.mark.leaves_nothing
 
@@ -170,6 +172,8 @@ def test_the_figure_has_a_plot_for_each_metric_and_a_timeline(reported):
     assert [plot.get_title("left") for plot in plots][:2] == ["loss", "accuracy"]
     assert [line.get_label() for line in plots[0].lines] == ["chief:0", "worker:0"]
     assert plots[0].lines[0].get_ydata().tolist() == [2.0, 1.0]
+    assert [line.get_marker() for line in plots[0].lines] == ["None", "o"], "a line of one point is not seen"
+    assert repr(reported.nodes[0]).endswith(": running on fake, step 2, loss 1>")
     assert plots[0].get_xlabel() == "seconds", "one of the reports has no step"
     assert {"launch", "run"} <= {text.get_text().split()[0] for text in timeline.get_legend().texts}
 
@@ -238,6 +242,7 @@ def test_a_real_run_is_recorded_when_wait_returns(run):
     assert record.file_count == 1
     assert len(tfos_lab.runs()[path.parent].metrics) == 6
     assert record.code.source.startswith("def train(args, ctx):")
+    assert code_of(run_cells) is None, "an interactive cluster's function is not the user's"
 
 
 def test_it_is_json_of_a_version_that_people_can_read_and_later_fields_are_ignored(tmp_path):

@@ -287,6 +287,13 @@ def test_a_feed_says_how_far_spark_is_before_the_first_row_comes():
     assert "Spark has" not in told(partitions=1)
 
 
+def test_a_run_that_ended_for_a_nan_says_so_once():
+    reason = 'worker:0: FloatingPointError: loss is NaN since step 4, and on_nan="stop" ends the run'
+    for told, times in [("", 1), ("worker:0: KeyError: 'x'", 1), (reason, 0)]:
+        view = view_of("failed", "stopped", "failed", reason=told, alarm="loss of worker:0 is NaN since step 4")
+        assert make_bundle(view, lambda *_: "")["text/html"].count('role="alert"') == times
+
+
 def test_nodes_that_agree_have_one_row_which_unfolds_to_theirs():
     cluster = staged_cluster(COMPUTE)
 
@@ -454,4 +461,5 @@ def test_a_chart_has_a_line_for_each_node_gaps_single_points_and_flat_lines():
     assert re.search(r'd="M[^ML]+L[^ML]+M[^ML]+L[^ML]+"', charts(1.0, 2.0, nan, 2.0, 1.0, nodes=("chief:0",)))
     assert "<circle" in charts(1.0)
     assert "not finite" in charts(nan, nan)
+    assert 'aria-label="loss: chief:0 not finite, worker:0 not finite"' in charts(1.0, nan), "as in the table"
     assert "L312 58" in charts(5.0, 5.0, nodes=("chief:0",))

@@ -28,6 +28,12 @@ def test_names_stay_from_cell_to_cell(notebook):
     assert task == "worker:1: (5, 1)"
 
 
+def test_nodes_that_wait_for_cells_do_nothing(notebook):
+    known = "[node.name for node in cluster.nodes if node.activity is None or node.activity.is_known]"
+    waits = f"import time\nend_s = time.monotonic() + 60\nwhile {known} and time.monotonic() < end_s: time.sleep(0.1)"
+    assert notebook.run(f"{waits}\n{known}") == "[]"
+
+
 def test_what_a_cell_writes_stands_below_it_grouped_where_nodes_agree(notebook):
     assert notebook.run("%%tfos on=cluster\nprint('hello')") == "[all 3 nodes]\nhello\n"
     text = notebook.run("%%tfos on=cluster\nprint('leads' if ctx.is_chief else '10 %\\r20 %')")

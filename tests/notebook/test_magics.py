@@ -79,7 +79,8 @@ def test_warm_prints_where_and_doctor_ends_with_a_sentence(said):
     assert last.endswith(".")
 
 
-def test_status_lists_the_clusters(run, start, shell):
+def test_status_lists_the_clusters(run, start, shell, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     run("%%tfos name=ended local=inline\n1")
     start("other")
     table = run("%tfos")
@@ -87,7 +88,9 @@ def test_status_lists_the_clusters(run, start, shell):
     assert lines[0] == ["name", "state", "nodes", "progress", "on", "time", "logs"]
     assert lines[-2][:3] == ["ended", "✓", "done"]
     assert lines[-1][:4] == ["other", "●", "running", "2/2"]
-    assert "<td" in table._repr_html_()
+    html = table._repr_html_()
+    assert f'<td style="text-align: left">runs/{shell.user_ns["other"].id}</td>' in html
+    assert str(tmp_path) not in html
 
 
 def test_stop_stops_the_named_cluster_or_all_or_the_only_one(run, start, problem):
@@ -104,7 +107,7 @@ def test_stop_stops_the_named_cluster_or_all_or_the_only_one(run, start, problem
     assert "■ stopped" in repr(run("%tfos stop"))
 
 
-def test_logs_prints_what_nodes_wrote(run, start, said, problem):
+def test_logs_prints_what_nodes_wrote(run, start, said, problem, shell):
     start("a", "b")
     for line, first in [
         ("", "[chief:0] here chief:0"),
@@ -116,6 +119,8 @@ def test_logs_prints_what_nodes_wrote(run, start, said, problem):
         assert first in printed
         assert printed[-1].startswith("(the last 200 lines at most; all of them are in ")
     assert "did you mean" in problem("%tfos logs aa") or "there are" in problem("%tfos logs aa")
+    run("%%tfos name=silent local=processes\n1")
+    assert said("%tfos logs silent") == [f"nothing was written to {shell.user_ns['silent'].run_dir}"]
     assert problem("%tfos logs a ps:0").startswith("there is no node in the cluster 'a' called 'ps:0'; ")
 
 
@@ -137,6 +142,7 @@ def test_stacks_and_profile_mean_the_newest_cluster_that_runs_unless_another_is_
     profile = run("%tfos profile a worker:0 0.2s")
     assert (profile.node, profile.seconds) == ("worker:0", 0.2)
     assert "/a-" in str(profile.flame_graph)
+    assert "(Cell In[" in profile.flame_graph.read_text(), "not the made-up name of the cell's file"
     assert run("%tfos profile 0.1").node == "chief:0"
     for seconds in ("0", "-1", "601", "nan"):
         assert "give more than 0 and at most 600" in problem(f"%tfos profile {seconds}")

@@ -211,13 +211,14 @@ def configure(shell, run):
     run("%reload_ext tfos_lab")
 
 
-def test_a_line_says_more_than_the_notebook_and_that_more_than_the_administrator(configure, run):
+def test_a_line_says_more_than_the_notebook_and_that_more_than_the_administrator(configure, run, said):
     configure(cluster_size=2, epochs=3, grace=1.5)
     assert parse("").cluster.cluster_size == 2
     run("%tfos config cluster_size=4")
     options = parse("epochs=5")
     assert (options.cluster.cluster_size, options.feed.epochs, options.cluster.grace) == (4, 5, 1.5)
     assert options.given == {"epochs": 5}
+    assert not [line for line in said("%tfos config") if "`" in line], "it is no Markdown"
     run("%tfos config reset cluster_size")
     assert parse("").cluster.cluster_size == 2
     configure(epochs=2)

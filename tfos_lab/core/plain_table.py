@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tfos_lab.core.markup import Html, h, join
 
 _STYLE = "text-align: left"
+_LINES_STYLE = f"{_STYLE}; white-space: pre; font-family: var(--jp-code-font-family, monospace)"
 
 
 class PlainTable:
@@ -49,5 +50,10 @@ class PlainTable:
         if not self._rows:
             return join(self._empty)
         head = h("tr", *(h("th", name, scope="col", style=_STYLE) for name in self._columns))
-        rows = (h("tr", *(h("td", text, style=_STYLE) for text in row)) for row in self._rows)
+        rows = (h("tr", *map(_cell, row)) for row in self._rows)
         return h("table", h("thead", head), h("tbody", *rows))
+
+
+def _cell(text: str) -> Html:
+    """Return a cell; lines, such as those of a table, stay below one another."""
+    return h("td", text, style=_LINES_STYLE if "\n" in text else _STYLE)

@@ -16,7 +16,7 @@ from tfos_lab.core.messages import Outcome
 from tfos_lab.core.payload import pack
 from tfos_lab.driver.cells import RunningCell
 from tfos_lab.driver.cluster import Cluster
-from tfos_lab.driver.results import Results
+from tfos_lab.driver.results import Results, returned_text
 from tfos_lab.driver.start import choose_launcher, make_cluster
 from tfos_lab.driver.state.instructions import SendTo, SendToAll
 from tfos_lab.errors import CellFailed, CellInterrupted, ClusterEnded, ConfigError, PayloadError, WaitTimeout
@@ -243,7 +243,7 @@ class CellResults(Results):
 
     def __repr__(self) -> str:
         groups = grouped({node: repr(value) for node, value in self.items() if value is not None})
-        return "\n".join(f"{names_of(nodes, len(self))}: {text}" for text, nodes in groups.items())
+        return "\n".join(returned_text(names_of(nodes, len(self)), text) for text, nodes in groups.items())
 
 
 def grouped(texts: Mapping[str, str]) -> dict[str, list[str]]:

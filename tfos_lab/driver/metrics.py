@@ -136,7 +136,8 @@ def _draw_metric(
         positions = [report.step if by_step else report.time_s - started_s for report in points]
         values = [report.metrics[name] for report in points]
         if points:
-            axes.plot(positions, values, label=node, linewidth=1.2, **_line_of(number))
+            marker = "o" if len(points) == 1 else None  # no line goes through it
+            axes.plot(positions, values, label=node, linewidth=1.2, marker=marker, **_line_of(number))
     axes.set_title(name, fontsize="medium", loc="left")
     axes.set_xlabel("step" if by_step else "seconds")
     axes.grid(alpha=0.3)

@@ -56,7 +56,7 @@ class Results(Mapping[str, Any]):
         return sum(1 for _ in self)
 
     def __repr__(self) -> str:
-        return "\n".join(f"{node}: {text}" for node, text in self._shown()) or _NONE
+        return "\n".join(returned_text(node, text) for node, text in self._shown()) or _NONE
 
     def _repr_html_(self) -> str:
         return PlainTable(("node", "result"), self._shown(), empty=_NONE).html
@@ -66,11 +66,27 @@ class Results(Mapping[str, Any]):
         texts = {node: repr(self[node]) for node in self}
         if len(texts) >= LEAST_TOGETHER and len(texts) == len(self._outcomes()) and len(set(texts.values())) == 1:
             texts = {f"all {len(texts)} nodes": next(iter(texts.values()))}
-        return [(node, text if len(text) <= _WIDTH else text[:_WIDTH] + "…") for node, text in texts.items()]
+        return [(node, _shortened(text)) for node, text in texts.items()]
 
 
 _NONE = "no results"
 _WIDTH = 200
+# Of tables and arrays.
+_LINES = 24
+
+
+def returned_text(node: str, text: str) -> str:
+    """Return what a node has returned as a line, or as lines below its name."""
+    return f"{node}:\n{text}" if "\n" in text else f"{node}: {text}"
+
+
+def _shortened(text: str) -> str:
+    """Return a text of a line, or the first lines of a table, that fits beside those of other nodes."""
+    lines = text.split("\n")
+    shown = [line if len(line) <= _WIDTH else f"{line[:_WIDTH]}…" for line in lines[:_LINES]]
+    return "\n".join([*shown, *["…"][: len(lines) > _LINES]])
+
+
 #: So many nodes that agree have one row together, here and in the card.
 LEAST_TOGETHER = 3
 

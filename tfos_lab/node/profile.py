@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 from tfos_lab.core import messages as m
+from tfos_lab.core.sources import label
 from tfos_lab.core.thread_frames import frames_of_threads, outwards
 from tfos_lab.node.files.listed import read_piece
 from tfos_lab.node.stacks import Place, own_part
@@ -149,4 +150,6 @@ def _frames(frame: FrameType) -> list[str]:
 
 
 def _frame(place: Place) -> str:
-    return f"{place.package}\t{place.function} ({Path(place.file).name}:{place.line})"
+    cell = label(place.file)
+    where = f"{cell}, line {place.line}" if cell else f"{Path(place.file).name}:{place.line}"
+    return f"{place.package}\t{place.function} ({where})"

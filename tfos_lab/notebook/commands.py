@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from IPython.core.getipython import get_ipython
 
 from tfos_lab.core.config import ClusterOptions
+from tfos_lab.core.paths import short_path
 from tfos_lab.core.plain_table import PlainTable
 from tfos_lab.driver.cluster import Cluster
 from tfos_lab.driver.doctor import examine
@@ -193,7 +194,7 @@ class StatusTable(PlainTable):
     def __init__(self, clusters: Sequence[Cluster]) -> None:
         views, now_s = [cluster.view() for cluster in clusters], time.time()
         rows = [
-            (view.name, *summary.status_row(view, now_s), str(cluster.run_dir))
+            (view.name, *summary.status_row(view, now_s), short_path(cluster.run_dir))
             for cluster, view in zip(clusters, views, strict=True)
         ]
         titles = ("name", *summary.STATUS, "logs")
@@ -229,10 +230,11 @@ def _logs(arguments: Arguments) -> None:
             raise ConfigError([_no_such(arguments[0], "there", _names(known))])
         shown, node = _cluster_and_node(arguments, known)
     try:
-        text = shown.logs(node or None, tail=_LOG_LINES).rstrip() or "nothing was written"
+        text = shown.logs(node or None, tail=_LOG_LINES).rstrip()
     except KeyError as error:
         raise ConfigError([str(error.args[0])]) from error
-    print(f"{text}\n(the last {_LOG_LINES} lines at most; all of them are in {shown.run_dir})")  # noqa: T201
+    where = f"(the last {_LOG_LINES} lines at most; all of them are in {shown.run_dir})"
+    print(f"{text}\n{where}" if text else f"nothing was written to {shown.run_dir}")  # noqa: T201
 
 
 def _tensorboard(arguments: Arguments) -> TensorBoardView:
@@ -444,7 +446,8 @@ def _config(line: str) -> None:
     else:
         DEFAULTS.update(_read_defaults(line, shell.user_ns if shell else {}))
     rows = [(name, repr(DEFAULTS[name]), source_of(name)) for name in CONFIGURABLE if name in DEFAULTS]
-    rows += [(name, one.shown_default, "") for name, one in CONFIGURABLE.items() if name not in DEFAULTS]
+    others = ((name, one) for name, one in CONFIGURABLE.items() if name not in DEFAULTS)
+    rows += [(name, one.shown_default.replace("`", ""), "") for name, one in others]
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     for name, value, source in rows:
         print(f"{name:<{widths[0]}}  {value:<{widths[1]}}  {source}".rstrip())  # noqa: T201

@@ -41,7 +41,7 @@ class Diagnosis:
     seconds_left: float | None = None
 
     def __str__(self) -> str:
-        return self.verdict or "why training is as slow as it is cannot be told (yet)"
+        return self.verdict or "What limits training cannot be told from what the nodes have measured."
 
     def _repr_html_(self) -> str:
         return h("p", str(self))

@@ -197,11 +197,11 @@ def take_snapshot(run: Cluster | ParallelRuns) -> RunRecord:
 
 
 def code_of(function: Callable[..., Any]) -> CodeRecord | None:
-    """Return the source of a function; of a ``%%tfos`` cell, the whole cell. None where it is not known."""
+    """Return the source of a user's function; of a ``%%tfos`` cell, the whole cell. None where it is not known."""
     while isinstance(function, functools.partial):
         function = function.func
     code = getattr(function, "__code__", None)
-    if code is None:
+    if code is None or sources.package_of(code.co_filename) == "tfos_lab":
         return None
     label = sources.label(code.co_filename) or code.co_filename
     is_cell = code.co_name == "<module>"

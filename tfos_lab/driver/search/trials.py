@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+from tfos_lab.core.paths import short_path
 from tfos_lab.core.states import NodeState
 from tfos_lab.driver.metrics import EPOCH
 from tfos_lab.driver.search.space import Params
 from tfos_lab.driver.search.study import OptunaStudy
 from tfos_lab.errors import RunFailed
+from tfos_lab.texts import format_metric
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -240,7 +242,11 @@ class SearchResults(Sequence[Trial]):
         return "\n".join([*lines, *([f"… and {more} more"] if more else [])])
 
     def _repr_html_(self) -> str:
-        return str(self.table.to_html(index=False))
+        table = self.table
+        for column in ("run_dir", "model_path"):
+            table[column] = [short_path(path) if path else "" for path in table[column].fillna("")]
+        looks = {"metric": format_metric, "seconds": "{:.2f}".format}
+        return str(table.to_html(index=False, formatters=looks))
 
     @property
     def table(self) -> pd.DataFrame:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tfos_lab.core.messages import NodeActivity
 from tfos_lab.core.states import NodeState, RunState
+from tfos_lab.texts import format_metric
 
 _Value = TypeVar("_Value")
 
@@ -257,6 +258,12 @@ class NodeView:
         object.__setattr__(self, "state", NodeState(self.state))
         if None in self.metrics.values():
             object.__setattr__(self, "metrics", _read_back(self.metrics))
+
+    def __repr__(self) -> str:
+        step = "" if self.step is None else f"step {self.step}" + (f"/{self.total_steps}" if self.total_steps else "")
+        metrics = (f"{name} {format_metric(value)}" for name, value in self.metrics.items())
+        facts = [f"{self.state} on {self.host}" if self.host else self.state, step, *metrics]
+        return f"<Node {self.name!r}: {', '.join(filter(None, facts))}>"
 
 
 @dataclass(frozen=True, kw_only=True)

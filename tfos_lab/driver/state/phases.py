@@ -17,6 +17,8 @@ _SPANS = {
     "running": "start",
     "done": "run",
 }
+#: A phase that has passed in less would read as "0.00 s", and say nothing.
+SHORTEST_S = 0.005
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,13 @@ def spans_of(view: ClusterView, now_s: float | None = None) -> list[Span]:
         restart = Span("restart", "restart", start_s, until_s if end_s is None else end_s, open=end_s is None)
         spans = _put_between(restart, spans)
     return [*spans, *_feed_spans(view, until_s)]
+
+
+def told_spans(view: ClusterView, now_s: float | None = None) -> list[Span]:
+    """Return the spans that are worth showing: without phases that have passed in no time, if others are left."""
+    spans = spans_of(view, now_s)
+    told = [span for span in spans if span.open or span.track or span.end_s - span.start_s >= SHORTEST_S]
+    return told or spans
 
 
 def _main_spans(view: ClusterView, until_s: float) -> list[Span]:

@@ -101,7 +101,7 @@ class ActivitySampler:
         STEPS.fetch(FETCHES.taken)
         with frames_of_threads() as threads:
             frame = threads.pop(self._thread_id, None)
-            if frame is not None:
+            if frame is not None and not frame.f_code.co_filename.endswith(_WAITS_FOR_CELLS):
                 self._counts[-1][self._doing(frame, threads)] += 1
                 self._places[where(frame)] += 1
 
@@ -220,6 +220,8 @@ _OF_FILES = {
     "tensorflow/python/data/ops/iterator_ops.py": _Place.ITERATOR,
     "tensorflow/python/data/ops/multi_device_iterator_ops.py": _Place.ITERATOR,
 }
+# Between cells, an interactive node does nothing that would count.
+_WAITS_FOR_CELLS = "tfos_lab/node/interactive.py"
 _WAITS = {_Place.FEED: Doing.ROWS, _Place.LOCK_STEP: Doing.PEERS}
 
 

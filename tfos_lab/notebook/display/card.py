@@ -20,7 +20,7 @@ from tfos_lab.core.paths import short_path
 from tfos_lab.core.plain_table import PlainTable
 from tfos_lab.core.states import Tone
 from tfos_lab.driver.state.events import ClusterView, FeedView, MetricsReported, NodeView
-from tfos_lab.driver.state.phases import Span, spans_of
+from tfos_lab.driver.state.phases import Span, told_spans
 from tfos_lab.notebook.display import WatchedCluster, summary
 from tfos_lab.notebook.display.assets import inline_script, read_asset, unique_id
 from tfos_lab.notebook.display.charts import hue_at, render_charts
@@ -158,9 +158,14 @@ def what_is_told(view: ClusterView) -> Html:
     return join(
         h("div", view.reason, cls="tfos-reason", data_tone=view.state.look.tone) if view.reason else None,
         *map(_note, view.notes),
-        h("div", view.alarm, cls="tfos-alarm", role="alert") if view.alarm else None,
+        h("div", alarm, cls="tfos-alarm", role="alert") if (alarm := _alarm(view)) else None,
         _verdict(view),
     )
+
+
+def _alarm(view: ClusterView) -> str:
+    """Return that a metric is not a number, unless the run has ended for it and its reason says so."""
+    return "" if "is NaN" in view.reason else view.alarm
 
 
 def _note(note: str) -> Html:
@@ -178,7 +183,7 @@ def _verdict(view: ClusterView) -> Html | None:
 def _timeline(view: ClusterView, now_s: float) -> Html | None:
     if view.of_runs or not view.timings:
         return None
-    spans = spans_of(view, now_s)
+    spans = told_spans(view, now_s)
     whole_s = max(span.end_s for span in spans) or 1.0
     tracks = max(span.track for span in spans)
     bars = (_bar(span, whole_s) for span in spans)
@@ -242,7 +247,7 @@ def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
         f"{view.state.look.sign} {view.name}: {' · '.join(filter(None, facts))}",
         "" if view.state.ended else _seen_text(),
         view.reason,
-        view.alarm,
+        _alarm(view),
         view.verdict,
         summary.phase_line(view),
         *summary.feed_lines(view),
@@ -369,6 +374,7 @@ def make_bundle(
     stacks: Sequence[NodeStacks] = (),
     files: Path | None = None,
     asks: bool = True,
+    comes_back: bool = True,
 ) -> dict[str, str]:
     """Return the MIME bundle that replaces the live dashboard.
 
@@ -392,6 +398,8 @@ def make_bundle(
         Where the run's files are on this machine, if not in ``run_dir``.
     asks : bool
         Whether the picture of a run that goes on asks the Jupyter server for the current state.
+    comes_back : bool
+        Whether the picture stands for a live view, which comes back when the kernel is free.
 
     Returns
     -------
@@ -407,7 +415,7 @@ def make_bundle(
         f"<style>{read_asset('summary.css')}</style>",
         '<div class="tfos tfos-static">',
         head(view, now_s),
-        _seen(view, asks=asks),
+        _seen(view, asks=asks, comes_back=comes_back),
         course(shown, now_s),
         render_table(shown, view.places),
         render_stacks(stacks),
@@ -424,14 +432,14 @@ def make_bundle(
     }
 
 
-def _seen(view: ClusterView, *, asks: bool) -> str:
+def _seen(view: ClusterView, *, asks: bool, comes_back: bool) -> str:
     """Return when the picture of a run that goes on was taken, with a script that asks for the current state."""
     if view.state.ended:
         return ""
     if not asks:
         return h("div", _seen_text(), cls="tfos-seen")
     element = unique_id("seen")
-    script = inline_script("seen_note.js", {"element": element, "run": view.cluster_id})
+    script = inline_script("seen_note.js", {"element": element, "run": view.cluster_id, "comesBack": comes_back})
     return f'<div class="tfos-seen" id="{element}">{_seen_text()}</div>{script}'
 
 

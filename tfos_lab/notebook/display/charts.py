@@ -445,7 +445,7 @@ def _newest(lines: Mapping[str, Sequence[Point]], of_epochs: Mapping[str, Sequen
     for node, points in lines.items():
         means = of_epochs.get(node)
         ends = means if means is not None and means[-1][0] >= points[-1][0] else points
-        newest[node] = next((y for _, _, y in reversed(ends) if y is not None), None)
+        newest[node] = ends[-1][2]
     return newest
 
 
@@ -561,7 +561,8 @@ def _range_text(last: Sequence[float | None]) -> str:
     if not finite:
         return "not finite"
     low, high = _value(min(finite)), _value(max(finite))
-    return low if low == high else f"{low} – {high}"
+    told = low if low == high else f"{low} – {high}"
+    return told if len(finite) == len(last) else f"{told}, {_value(None)}"
 
 
 # ---- curves of several runs -----------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from tfos_lab.driver.runs.compare import code_diff, differences, last_metrics, p
 from tfos_lab.driver.runs.find import fitting
 from tfos_lab.driver.runs.read import Runs
 from tfos_lab.driver.runs.run import Run
+from tfos_lab.driver.state.phases import SHORTEST_S
 from tfos_lab.errors import ConfigError
 from tfos_lab.notebook.display import summary
 from tfos_lab.notebook.display.assets import inline_script, read_asset, unique_id
@@ -274,7 +275,8 @@ def _metric_column(name: str) -> _Column:
 
 
 def _phases_text(run: Run) -> str:
-    return ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in run.phases.items())
+    told = ((name, seconds) for name, seconds in run.phases.items() if seconds >= SHORTEST_S)
+    return ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in told)
 
 
 # ---- runs beside one another -----------------------------------------------------------------------------------------

@@ -63,6 +63,7 @@ class RunPage:
             run.reports,
             link_of=lambda node: link_to(run.log_path(node)) if folder else None,
             files=files,
+            comes_back=False,
         )
 
     def _more_text(self) -> list[str]:

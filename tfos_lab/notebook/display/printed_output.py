@@ -15,6 +15,8 @@ from tfos_lab.core.markup import Html, h, join
 from tfos_lab.driver.state.events import ClusterView, NodeView
 from tfos_lab.notebook.display.charts import hue_at
 from tfos_lab.notebook.display.log_text import Run, count_lines, html_text, last_lines, plain_text, render_log
+from tfos_lab.notebook.display.summary import several_text
+from tfos_lab.texts import format_count
 
 TailReader = Callable[[str, int], str]
 Linker = Callable[[str], "str | None"]
@@ -71,8 +73,7 @@ def render_printed(view: ClusterView, read_tail: TailReader, link_of: Linker = n
     shown, folded = _choose_shown([one for one in printed if one.whole and one.lines <= SHORT_LINES])
     parts = [_full(shown, named=len(view.nodes) > 1)] if shown else []
     if folded:
-        nodes = sum(one.nodes for one in folded)
-        more = f"{nodes} more {'node' if nodes == 1 else 'nodes'}"
+        more = format_count(sum(one.nodes for one in folded), "more run" if view.of_runs else "more node")
         parts.append(h("details", h("summary", more), _full(folded, named=True), cls="tfos-tail"))
     quick = {one.node.name for one in (*shown, *folded)}
     return [*parts, *(_tail(one) for one in printed if one.node.name not in quick)]
@@ -119,7 +120,7 @@ def _together(printed: Sequence[_Printed], of_all: int) -> Iterator[_Printed]:
         if len(several) == 1:
             yield first
             continue
-        by = f"{'all ' * (len(names) == of_all)}{len(names)} nodes"
+        by = several_text(names, of_all)
         differ = any(plain_text(one.runs) != plain_text(first.runs) for one in several)
         title = f"{', '.join(names)}{f'; times are those of {names[0]}' if differ else ''}"
         yield replace(first, by=by, hue="tfos-hue-all", nodes=len(names), title=title)

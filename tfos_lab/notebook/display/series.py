@@ -16,6 +16,7 @@ from tfos_lab.driver.metrics import EPOCH, Curves, on_curves
 from tfos_lab.driver.runs.compare import leading_reports
 from tfos_lab.driver.runs.find import previous_run
 from tfos_lab.driver.state.events import ClusterView, MetricsReported, NodeView
+from tfos_lab.notebook.display.summary import several_text
 
 # Seconds since the call, step (or None), value (None where it is not finite: JSON knows no nan).
 Point = tuple[float, int | None, float | None]
@@ -152,10 +153,10 @@ class SeriesBook:
 
 
 def _series_of(name: str, metric: _Metric) -> Iterator[SeriesPoints]:
-    agree = metric.agree
+    agree, names = metric.agree, [*metric.curves]
     for node in [metric.furthest] if agree else metric.curves:
         epochs = metric.epochs[node].all() if node in metric.epochs else []
-        whose = f"all {len(metric.curves)} nodes" if agree else node
+        whose = several_text(names, len(names)) if agree else node
         yield SeriesPoints(metric=name, node=whose, points=metric.curves[node].all(), epochs=epochs)
 
 

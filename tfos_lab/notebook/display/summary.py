@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tfos_lab.core.states import NodeState, RunState
@@ -60,6 +60,18 @@ def progress_text(view: ClusterView) -> str:
         return ""
     left = "" if view.seconds_left is None else f" · {format_left(view.seconds_left)}"
     return f"{view.progress * 100:.0f} %{left}"
+
+
+def several_text(names: Sequence[str], of_all: int) -> str:
+    """Return several nodes, independent runs or trials, by their names, in words.
+
+    Examples
+    --------
+    >>> several_text(["chief:0", "worker:0"], 3), several_text(["trial 0", "trial 1"], 2)
+    ('2 nodes', 'all 2 trials')
+    """
+    kind, _, number = names[0].partition(" ")
+    return f"{'all ' * (len(names) == of_all)}{len(names)} {f'{kind}s' if number else 'nodes'}"
 
 
 def hangs(node: NodeView) -> bool:

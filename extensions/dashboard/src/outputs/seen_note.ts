@@ -11,8 +11,8 @@ interface Cluster {
   readonly is: string;
 }
 
-/** The element to update, and the run to ask for. */
-declare const TFOS_OPTIONS: { element: string; run: string };
+/** The element to update, the run to ask for, and whether the picture stands for a live view. */
+declare const TFOS_OPTIONS: { element: string; run: string; comesBack: boolean };
 
 let seen: string | undefined;
 
@@ -28,9 +28,11 @@ async function showNow(box: HTMLElement, url: URL): Promise<number> {
   const { clusters } = (await answer.json()) as { clusters: Cluster[] };
   const cluster = clusters.find(({ id }) => id === TFOS_OPTIONS.run);
   if (cluster) {
-    box.textContent =
-      `It runs on (${cluster.is}). This page was loaded meanwhile: the live view comes back as soon as the kernel is ` +
-      `free; ■ stops a cell that still runs. ${seen}`;
+    const picture = TFOS_OPTIONS.comesBack
+      ? "This page was loaded meanwhile: the live view comes back as soon as the kernel is free; ■ stops a cell that " +
+        "still runs."
+      : "This picture does not follow it.";
+    box.textContent = `It runs on (${cluster.is}). ${picture} ${seen}`;
     return INTERVAL_MS;
   }
   box.textContent = `It is not followed any more: the run has ended since, or its kernel has. ${seen}`;
