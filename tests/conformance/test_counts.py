@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import signal
@@ -172,19 +173,30 @@ def asked(monkeypatch):
 
 
 @pytest.mark.back_ends("local-session")
-def test_a_start_asks_the_session_s_jvm_a_few_things_and_an_interrupt_waits_for_the_answer(run, asked):
-    """Py4j closes connections of other threads where it is interrupted, and their jobs begin anew."""
+def test_a_start_asks_the_session_s_jvm_a_few_things(run, asked):
     run(look_around, cluster_size=1, env=QUICK_ENV).wait(timeout=100)
     asked.begun.clear()
     run(look_around, cluster_size=1, env=QUICK_ENV).wait(timeout=100)
-    count = len(asked.begun)
-    assert count < 50, "not for each of all settings, for which py4j has iterators"
+    assert len(asked.begun) < 50, "not for each of all settings, for which py4j has iterators"
 
-    for asked.at in range(1, count + 1):
+
+@pytest.mark.back_ends("local-session")
+def test_an_interrupt_waits_for_what_the_jvm_is_asked(run, asked, frame):
+    """Py4j closes connections of other threads where it is interrupted, and their jobs begin anew."""
+    rows = frame(10, 10)
+
+    def feed():
+        run(read_all, cluster_size=1, env=QUICK_ENV).train(rows)
+
+    feed()
+    asked.begun.clear()
+    feed()
+    for number in range(1, len(asked.begun) + 1, 2):
+        asked.at = number
         asked.begun.clear()
         asked.answered.clear()
-        with pytest.raises(KeyboardInterrupt):
-            run(look_around, cluster_size=1, env=QUICK_ENV)
+        with contextlib.suppress(KeyboardInterrupt):  # none, where fewer things were asked meanwhile
+            feed()
         assert asked.begun == asked.answered
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.paths import absolute, hadoop_path, is_local, split_scheme
+from tfos_lab.core.threads import uninterrupted
 from tfos_lab.data.spark_versions import frame_of_table
 from tfos_lab.errors import ConfigError, NoSession
 
@@ -72,6 +73,12 @@ def is_stopped(spark: SparkSession) -> bool:
     if is_connect(spark):
         return bool(getattr(spark, "is_stopped", False))
     return spark.sparkContext._jsc is None  # noqa: SLF001 - there is no public way to ask
+
+
+@uninterrupted()
+def is_stream(data: Any) -> bool:
+    """Whether something is a streaming DataFrame."""
+    return bool(getattr(data, "isStreaming", False))
 
 
 def is_connect(spark: SparkSession) -> bool:

@@ -25,6 +25,7 @@ from tfos_lab.core.messages import INPUT_QUEUE, KEPT, LogRecord
 from tfos_lab.core.options import given_options, takes_options
 from tfos_lab.core.roles import NodeSpec
 from tfos_lab.core.states import RunState
+from tfos_lab.data.frames import is_stream
 from tfos_lab.data.session_stores import SessionStores
 from tfos_lab.driver.bus import Bus
 from tfos_lab.driver.cells import Cells
@@ -844,7 +845,7 @@ class Cluster:
         request = make_request(self, data, asked, queue)
         self._feed_splits(splits, asked)
         request = replace(request, source=feeding.next_source())
-        if getattr(request.frame, "isStreaming", False):
+        if is_stream(request.frame):
             folder = checkpoint or self.files.checkpoint(len(feeding.streams))
             stream: StreamFeed = feed_stream(self, feeding, replace(request, stream=True), checkpoint=folder)
             return stream

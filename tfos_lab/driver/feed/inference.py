@@ -16,6 +16,7 @@ from tfos_lab.core.code_archive import make_task
 from tfos_lab.core.config import FeedOptions
 from tfos_lab.core.options import problems_in
 from tfos_lab.core.states import RunState
+from tfos_lab.data.frames import is_stream
 from tfos_lab.data.prepare import map_batches, prepare, taken_names, widen
 from tfos_lab.data.spark_versions import parsed_schema
 from tfos_lab.driver.feed.answering import AnsweringNodes
@@ -139,7 +140,7 @@ class Inference:
         return pa.ipc.read_schema(pa.py_buffer(self._results))
 
     def _probe(self, wide: DataFrame, plan: InferencePlan) -> bytes:
-        if wide.isStreaming:
+        if is_stream(wide):
             raise ConfigError(["schema: a streaming DataFrame needs one, such as schema='prediction float'"])
         task = make_task("tfos_lab.node.feed.inference_task", "probe_task", msgspec.msgpack.encode(plan))
         tag = f"tfos-probe-{self._cluster.id}"

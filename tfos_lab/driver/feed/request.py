@@ -10,7 +10,7 @@ from tfos_lab.core.config import FeedConfig, FeedOptions
 from tfos_lab.core.messages import INPUT_QUEUE
 from tfos_lab.core.options import problems_in
 from tfos_lab.core.states import RunState
-from tfos_lab.data.frames import is_connect
+from tfos_lab.data.frames import is_connect, is_stream
 from tfos_lab.data.prepare import choose_fields, prepare
 from tfos_lab.driver.feed.arrays import frame_of_arrays, is_in_memory, table_of
 from tfos_lab.driver.feed.files.names import names_files
@@ -154,7 +154,7 @@ def check_feed(cluster: Cluster, data: Any, options: Mapping[str, Any], queue: s
 
 
 def _problems(data: Any, options: Mapping[str, Any], queue: Any) -> Iterator[str]:
-    if (getattr(data, "isStreaming", False) or is_dstream(data)) and options["epochs"] != 1:
+    if (is_stream(data) or is_dstream(data)) and options["epochs"] != 1:
         yield f"epochs={options['epochs']}: a stream is read once; it has no end to begin again from"
     yield from check_objects(data, options.get("columns"), options.get("objects"))
     yield from check_queue(queue)
@@ -164,13 +164,12 @@ def _problems(data: Any, options: Mapping[str, Any], queue: Any) -> Iterator[str
 
 def check_objects(data: Any, columns: Any, objects: Any) -> Iterator[str]:
     """Yield what is wrong with ``objects``, the form in which rows are to travel."""
-    is_stream = getattr(data, "isStreaming", False)
     if objects and are_files(data):
         yield "objects=True: rows of files come as columns; leave it out, and ctx.data_feed() gives them as tuples"
     if objects and columns is not None:
         yield f"columns={columns!r}: rows that are objects have none; leave columns out, or objects=True"
-    if objects and (is_stream or _is_connect(data)):
-        kind = "a stream's rows" if is_stream else "rows through Spark Connect"
+    if objects and (is_stream(data) or _is_connect(data)):
+        kind = "a stream's rows" if is_stream(data) else "rows through Spark Connect"
         yield f"objects=True: {kind} come as columns; leave it out, and ctx.data_feed() gives them as tuples"
 
 

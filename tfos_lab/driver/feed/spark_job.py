@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from tfos_lab.core.code_archive import make_task
+from tfos_lab.core.threads import uninterrupted
 from tfos_lab.data.prepare import map_batches
 from tfos_lab.launchers.spark import session as spark_session
 from tfos_lab.node.feed.object_rows import OBJECTS_SCHEMA
@@ -57,6 +58,7 @@ class FrameRows:
         return self.frame.sparkSession
 
     @property
+    @uninterrupted()
     def schema(self) -> str:
         """The DataFrame's own."""
         return str(self.frame.schema.json())

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfos_lab.core.messages import INPUT_QUEUE, TRAIN, VALIDATION
+from tfos_lab.data.frames import is_stream
 from tfos_lab.driver.feed.arrays import TUPLE_NAMES, is_in_memory
 from tfos_lab.driver.feed.request import are_files, check_rows, is_dstream, is_rows
 from tfos_lab.errors import ConfigError
@@ -125,7 +126,7 @@ def _problems(name: Any, one: Any) -> list[str]:
         return [f"validation[{name!r}]: these are the rows of data; give the split another name"]
     if _is_number(one):
         return [] if 0 < one < 1 else [f"validation={one!r}: a fraction is more than 0 and less than 1"]
-    if is_dstream(one) or getattr(one, "isStreaming", False):
+    if is_dstream(one) or is_stream(one):
         return ["validation: a stream has no end, and these rows are read as a whole; give a DataFrame of some rows"]
     if not is_rows(one) and not are_files(one):
         return [f"validation={_shown(one)}: {_NEEDED}"]
@@ -142,7 +143,7 @@ def _shown(one: Any) -> str:
 
 def _parted(data: Any, fractions: list[float]) -> list[Any]:
     """Return parts of the rows of ``data``, chosen at random, in these proportions."""
-    if getattr(data, "isStreaming", False) or is_dstream(data):
+    if is_stream(data) or is_dstream(data):
         raise ConfigError(["validation: a fraction of a stream is not known in advance; give rows of their own"])
     if hasattr(data, "randomSplit"):
         return list(data.randomSplit(fractions, seed=_SEED))

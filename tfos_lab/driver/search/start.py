@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 from tfos_lab.core.config import ClusterConfig, FeedConfig, FeedOptions, NodeOptions, RunOptions, train_keywords
 from tfos_lab.core.options import given_options, is_int, part_of, whole
 from tfos_lab.core.payload import LIMIT_BYTES, pack
+from tfos_lab.data.frames import is_stream
 from tfos_lab.data.prepare import prepare
 from tfos_lab.driver.feed.arrays import frame_of_arrays, is_in_memory
 from tfos_lab.driver.feed.request import is_dstream
@@ -210,7 +211,7 @@ def _make_feed(data: Any, session: SparkSession | None, config: FeedConfig) -> F
     """
     if data is None:
         return None
-    if getattr(data, "isStreaming", False) or is_dstream(data):
+    if is_stream(data) or is_dstream(data):
         raise ConfigError(["data is a stream, which can be read once only: trials need rows that they can all read"])
     if is_in_memory(data):
         if session is None:

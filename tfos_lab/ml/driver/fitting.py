@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tfos_lab.core.config import ClusterConfig, FeedConfig, FeedOptions, NodeOptions
 from tfos_lab.core.options import part_of
 from tfos_lab.core.thread_frames import frames_of_threads, outwards
-from tfos_lab.data.frames import path_in_full, require_frame
+from tfos_lab.data.frames import is_stream, path_in_full, require_frame
 from tfos_lab.data.model_files import content_of, package_of
 from tfos_lab.driver.start import choose_launcher, make_cluster
 from tfos_lab.errors import ClusterEnded, ClusterInterrupted, ConfigError, NotEnoughSlots
@@ -167,7 +167,7 @@ def _as_params(problem: str) -> str:
 
 def _problems(estimator: TFEstimator, df: DataFrame, values: Mapping[str, Any]) -> list[str]:
     problems = []
-    if getattr(df, "isStreaming", False):
+    if is_stream(df):
         problems.append("fit(a streaming DataFrame): a model is fitted to rows that end; see cluster.train for streams")
     if estimator.train_fn is None and estimator.model is None:
         problems.append("there is nothing to train: give TFEstimator a train_fn(args, ctx), or model=")

@@ -15,7 +15,7 @@ from tfos_lab.core.code_archive import make_task
 from tfos_lab.core.config import FeedConfig, make_config
 from tfos_lab.core.paths import absolute
 from tfos_lab.core.roles import Role
-from tfos_lab.data.frames import is_connect, require_frame
+from tfos_lab.data.frames import is_connect, is_stream, require_frame
 from tfos_lab.data.prepare import prepare
 from tfos_lab.data.schema import select_columns
 from tfos_lab.driver.cluster import Cluster
@@ -130,7 +130,7 @@ def _read(dataset: DataFrame, feature: str, label: str | None) -> tuple[DataFram
         raise ConfigError(
             ["TFTextFileEstimator.fit needs a classic SparkSession: with Spark Connect, use tfos_lab.run or parallel"]
         )
-    if dataset.isStreaming:
+    if is_stream(dataset):
         raise ConfigError(["TFTextFileEstimator.fit needs all rows, and a stream has no end: give it a batch of them"])
     wanted = [feature] if label is None else [feature, label]
     select_columns(dataset.columns, wanted)
