@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tfos_lab.core.threads import uninterrupted
 from tfos_lab.data.frames import is_connect
 from tfos_lab.data.spark_python import unchosen_text
 from tfos_lab.launchers.spark.session import (
@@ -54,6 +55,7 @@ class Slots:
     free: int
 
 
+@uninterrupted()
 def slots_of(spark: SparkSession) -> Slots | None:
     """Return how many tasks can run at once and how many more could start now; None if Spark does not tell.
 
@@ -102,7 +104,9 @@ def await_slots(
     if is_connect(spark) or allocates_dynamically(spark):
         return None
     called_s = changed_s = time.time()
-    awaited_until_s = max(spark.sparkContext.startTime / 1000 + _NEW_SESSION_S, called_s + patience_s)
+    with uninterrupted():
+        started_s = spark.sparkContext.startTime / 1000
+    awaited_until_s = max(started_s + _NEW_SESSION_S, called_s + patience_s)
     total = -1
     while True:
         slots = slots_of(spark)
