@@ -17,3 +17,4 @@ def test_names_stay_on_the_nodes_and_an_exception_ends_only_its_cell(back_end, s
         results = cluster.run_cell("print(x)\nx + args['a'], strategy.num_replicas_in_sync")
         assert dict(results) == {"chief:0": (1, 2), "worker:0": (2, 2)}
         assert results.output == {"chief:0": "0\n", "worker:0": "1\n"}
+    assert tfos_lab.runs()[cluster.run_dir].code == "", "its function is none of the user's"
