@@ -658,9 +658,9 @@ def limit_files(limits):
 
 
 elsewhere(
-    "several nodes on one host need more disk than it has | nothing: each takes its share of it, and waits until its rows were read |  | everything | tests/node/test_spool.py::test_nodes_on_one_small_disk_store_more_than_it_holds_without_filling_it",
+    "several nodes on one host need more disk than it has | nothing: each fills most of it, and waits until rows were read |  | everything | tests/node/test_spool.py::test_nodes_on_one_small_disk_store_more_than_it_holds_without_filling_it",
     "a row takes hundreds of megabytes | nothing: a task holds it two to three times, a node on another host some times more while it receives it |  | everything | tests/node/test_feed_wire.py::test_a_large_row_is_not_held_in_memory_many_times_over",
-    "rows that are read twice, or shuffled, exceed that share | the share, how many nodes divide the disk, and what to do |  | the session | tests/node/test_spool.py::test_a_node_alone_takes_most_of_the_disk_and_two_of_whichever_clusters_half_each",
+    "rows that are read twice, or shuffled, do not fit there | how much does, in which folder, and what to do |  | the session | tests/node/test_spool.py::test_without_a_limit_rows_take_most_of_what_the_disk_has_free",
     "a partition exceeds what the disk has left | the host, how much that is, and to cut the rows into more partitions |  | the session | tests/node/test_spool.py::test_a_partition_that_the_disk_cannot_hold_is_refused_before_it_is_full",
 )
 
