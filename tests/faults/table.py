@@ -488,8 +488,8 @@ def rows_are_ragged(scene):
     scene.feed(scene.spark.range(0, 40, 1, 4).selectExpr("if(id = 33, array(id), array(id, id)) as x"))
 
 
-# What Keras says then, and `tests/node/test_outcomes.py` has what is added to it.
-ONE_VALUE = "expected min_ndim=2, found ndim=1. Full shape received: (4,)"
+# What Keras says then, of batches whose rows are known or are not; `tests/node/test_outcomes.py` has what is added to it.
+ONE_VALUE = "expected min_ndim=2, found ndim=1. Full shape received: ({},)"
 
 
 def fit_without_label(args, ctx):
@@ -506,7 +506,7 @@ def fit_without_label(args, ctx):
 
     open_ended = keras.Sequential([keras.layers.Dense(1)])
     open_ended.compile("sgd", "mse")
-    with pytest.raises(ValueError, match=re.escape(ONE_VALUE)):
+    with pytest.raises(ValueError, match=re.escape(ONE_VALUE).replace(r"\{\}", "(None|4)")):
         open_ended.fit(ctx.dataset(4, features="y", label="y"), verbose=0)
 
     class Own(keras.Sequential):
