@@ -104,7 +104,6 @@ def _sessions() -> list[SparkSession]:
     return [session for session in found if session is not None]
 
 
-@uninterrupted()
 def death_of(spark: SparkSession) -> str | None:
     """Return why the session is dead, or None if it lives."""
     if is_connect(spark):
@@ -122,7 +121,8 @@ def death_of(spark: SparkSession) -> str | None:
     if java_context is None:
         return _stopped(spark)
     try:
-        stopped = java_context.sc().isStopped()
+        with uninterrupted():
+            stopped = java_context.sc().isStopped()
     except Exception as error:  # noqa: BLE001 - any error means that nobody answers
         return f"the SparkSession's JVM does not answer ({type(error).__name__})"
     return _stopped(spark) if stopped else None
