@@ -19,7 +19,7 @@ from tfos_lab.errors import FeedError
 
 # The part of the disk's free space, as a feed is opened, that rows fill before some have to be read. What is left over
 # is for partitions that have to be stored whole, and for what others write.
-SHARE_OF_FREE = 0.8
+_SHARE_OF_FREE = 0.8
 # Stays free: for the heads of record batches, the ends of blocks, and small files; the smaller of the two.
 _SPARE_BYTES = 32 << 20
 _SPARE_PART = 16
@@ -38,6 +38,11 @@ def free_bytes(folder: Path) -> int:
     """Return the free space of a folder's disk, in bytes, but for what is to stay free."""
     disk = shutil.disk_usage(folder)
     return max(0, disk.free - min(_SPARE_BYTES, disk.total // _SPARE_PART))
+
+
+def left_to_others(folder: Path, held_bytes: int = 0) -> int:
+    """Return how much of a folder's disk a feed that begins leaves to others, in bytes, where it holds some already."""
+    return int((1 - _SHARE_OF_FREE) * (free_bytes(folder) + held_bytes))
 
 
 def too_small(limit_bytes: int, folder: Path, why: str) -> str:
@@ -84,7 +89,7 @@ class Spool:
         self.folder.mkdir(mode=0o700, exist_ok=True)
         with self._changed:
             self._limit_bytes = limit_bytes
-            self._left_to_others = int((1 - SHARE_OF_FREE) * (free_bytes(self.folder) + self._size))
+            self._left_to_others = left_to_others(self.folder, self._size)
             self._keeps_all = f"are read {epochs} times" if epochs > 1 else ""
 
     def keep_all(self) -> None:

@@ -20,7 +20,7 @@ from tfos_lab.node.feed.files.read import read_piece, rows_at_once
 from tfos_lab.node.feed.node_feed import NodeFeed
 from tfos_lab.node.feed.segment_writer import SegmentWriter
 from tfos_lab.node.feed.segments import Segment
-from tfos_lab.node.feed.spool import SHARE_OF_FREE, disk_full, free_bytes, too_small
+from tfos_lab.node.feed.spool import disk_full, free_bytes, left_to_others, too_small
 
 T = TypeVar("T")
 _Read = Callable[[pa.RecordBatch], T]
@@ -85,18 +85,19 @@ def stored_files(feed: NodeFeed) -> Generator[None, None, list[Segment]]:
     if feed.stored is None:
         assert feed.files is not None
         folder = Path(feed.files.folder)
-        limit_bytes = feed.files.spool_bytes or int(SHARE_OF_FREE * free_bytes(folder))
-        feed.stored = yield from _store(feed, folder / f"{feed.number}-files.arrow", limit_bytes)
+        path = folder / f"{feed.number}-files.arrow"
+        feed.stored = yield from _store(feed, path, feed.files.spool_bytes, left_to_others(folder))
     return feed.stored
 
 
-def _store(feed: NodeFeed, path: Path, limit_bytes: int) -> Generator[None, None, list[Segment]]:
+def _store(feed: NodeFeed, path: Path, spool_bytes: int, left_bytes: int) -> Generator[None, None, list[Segment]]:
     """Store a feed's rows in one segment.
 
     Raises
     ------
     FeedError
-        If they take more than ``limit_bytes``, or than the disk has.
+        If they take more than ``spool_bytes``, or without that limit more than leaves ``left_bytes`` of the disk free;
+        and if the disk has no room for them.
     """
     rows, size_bytes = 0, 0
 
@@ -107,10 +108,12 @@ def _store(feed: NodeFeed, path: Path, limit_bytes: int) -> Generator[None, None
     with SegmentWriter(path) as writer:
         for batch in _ahead(feed, checked):
             if batch is not None:
+                free = free_bytes(path.parent)
+                limit_bytes = spool_bytes or size_bytes + max(0, free - left_bytes)
                 size_bytes += batch.nbytes
                 if size_bytes > limit_bytes:
                     raise FeedError(reason=too_small(limit_bytes, path.parent, "are shuffled"))
-                if batch.nbytes > (free := free_bytes(path.parent)):
+                if batch.nbytes > free:
                     raise FeedError(reason=disk_full(free, path.parent))
                 writer.write(batch)
                 rows += batch.num_rows
