@@ -12,6 +12,12 @@ from tfos_lab.data import read_tfrecords, register_tfrecords, write_tfrecords
 from tfos_lab.errors import ConfigError, FeedError
 
 
+def run_on(rows):
+    """Return how many rows a node has read."""
+    cluster = tfos_lab.run(lambda args, ctx: len(list(ctx.dataset(1))), None, cluster_size=1, data=rows)
+    return cluster.wait()["chief:0"]
+
+
 def test_records_are_written_with_this_python_unless_another_was_chosen(new_spark, monkeypatch, tmp_path):
     # What the first `python3` of the PATH often is: one without our packages.
     poor_python = str(make_bare_python(tmp_path / "poor", hidden={"numpy", "pyarrow"}))
@@ -22,7 +28,7 @@ def test_records_are_written_with_this_python_unless_another_was_chosen(new_spar
     lacks = "an executor lacks {}; executors run '" + poor_python + "': install what is missing there, or set"
     assert str(refused.value).startswith(lacks.format("numpy"))
     with pytest.raises(FeedError) as failed:
-        tfos_lab.run(lambda args, ctx: list(ctx.dataset(1)), None, cluster_size=1, data=rows).wait()
+        run_on(rows)
     assert str(failed.value).startswith(f"Spark's job failed: {lacks.format('pyarrow')}")
 
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)  # the cure, as it is told
@@ -35,3 +41,20 @@ def test_records_are_written_with_this_python_unless_another_was_chosen(new_spar
     spark.sparkContext.pythonExec = poor_python
     register_tfrecords(spark)
     assert spark.read.format("tfrecord").load(path).count() == 20
+
+
+def test_functions_that_were_made_while_spark_ran_another_python_are_made_again(new_spark, tmp_path):
+    spark = new_spark("local[1]")
+    spark.sparkContext.pythonExec = str(make_bare_python(tmp_path / "poor", hidden={"pyarrow"}))
+
+    def made():
+        return spark.range(10).mapInArrow(lambda batches: batches, "id long")
+
+    before, spark.sparkContext.pythonExec = made(), sys.executable  # which a first start chooses
+    with pytest.raises(FeedError) as failed:
+        run_on(before)
+    assert str(failed.value).startswith(
+        "Spark's job failed: a Python function of the DataFrame runs with another Python, which lacks pyarrow: Spark "
+        f"remembers the one of when the function was made. It is {sys.executable} now: make the DataFrame again"
+    )
+    assert run_on(made()) == 10

@@ -6,11 +6,12 @@ import contextlib
 import re
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from tfos_lab.core.crossing import own_error_in
 from tfos_lab.core.environments import this_platform
-from tfos_lab.data.spark_python import how_to_choose
+from tfos_lab.data.spark_python import how_to_choose, runs_this_python
 from tfos_lab.errors import ConfigError, PythonWorkerKilled, TfosError
 
 if TYPE_CHECKING:
@@ -60,7 +61,19 @@ def killed_worker(error: Exception) -> PythonWorkerKilled | None:
 def unfit_python(error: Exception, spark: SparkSession) -> str:
     """Return that the Python of Spark's executors is why a job has failed, and what helps; "" if it is not."""
     what = wrong_python(str(error))
+    if what and runs_this_python(spark) and _is_fit(str(error)):
+        return (
+            f"a Python function of the DataFrame runs with another Python, which {what}: Spark remembers the one of "
+            f"when the function was made. It is {sys.executable} now: make the DataFrame again"
+        )
     return f"an executor {what}; {how_to_choose(spark)}" if what else ""
+
+
+def _is_fit(text: str) -> bool:
+    """Whether this process' Python is not what an error of Spark's says of an executor's."""
+    if unimportable := _NO_MODULE.search(text):
+        return find_spec(unimportable[1].partition(".")[0]) is not None
+    return _WORKER_PYTHON.search(text) is not None
 
 
 def wrong_python(text: str) -> str:

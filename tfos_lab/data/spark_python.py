@@ -55,6 +55,12 @@ def _set_in(context: SparkContext) -> str | None:
     return context._conf.get(_SETTING)  # noqa: SLF001 - `getConf` asks the JVM for each of all settings
 
 
+def runs_this_python(spark: SparkSession) -> bool:
+    """Whether a session's tasks run on this machine, with this process' Python."""
+    is_local = not is_connect(spark) and is_local_master(spark.sparkContext.master or "")
+    return is_local and python_of(spark) == sys.executable
+
+
 def is_unchosen(spark: SparkSession) -> bool:
     """Whether the executors of a classic session run the first ``python3`` of their PATH, as nobody has chosen one."""
     return not is_connect(spark) and python_of(spark) == _SPARK_DEFAULT
