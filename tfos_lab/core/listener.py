@@ -15,6 +15,7 @@ import datetime as dt
 import errno
 import functools
 import os
+import queue
 import secrets
 import socket
 import ssl
@@ -90,8 +91,7 @@ class Listener:
 
     def __init__(self, bind_host: str = "127.0.0.1", public_host: str | None = None, nodes: int = 0) -> None:
         self._token = secrets.token_bytes(TOKEN_BYTES)
-        self._waiting: deque[object] = deque()
-        self._has_come = threading.Condition()
+        self._waiting: queue.SimpleQueue[object] = queue.SimpleQueue()
         self._connections: dict[int, _Connection] = {}
         # What is to be sent, and to whom; whether the loop has been asked to do it.
         self._outgoing: deque[tuple[list[int], bytes]] = deque()
@@ -113,23 +113,22 @@ class Listener:
 
     def post(self, item: object) -> None:
         """Have `poll` return ``item``, behind all that has come so far."""
-        with self._has_come:
-            self._waiting.append(item)
-            self._has_come.notify()
+        self._waiting.put(item)
 
     def poll(self, timeout_s: float) -> list[AgentData | object]:
         """Return what has come, in order, after waiting for the first for at most ``timeout_s`` seconds."""
-        with self._has_come:
-            if not self._waiting:
-                self._has_come.wait(timeout_s)
-            items = [self._waiting.popleft() for _ in range(min(len(self._waiting), _AT_ONCE))]
-            self.is_behind = bool(self._waiting)
+        items: list[AgentData | object] = []
+        with contextlib.suppress(queue.Empty):
+            items.append(self._waiting.get(timeout=timeout_s))
+            while len(items) < _AT_ONCE:
+                items.append(self._waiting.get_nowait())
+        self.is_behind = not self._waiting.empty()
         return items
 
     @property
     def is_full(self) -> bool:
         """Whether so much waits that connections are to be read later."""
-        return len(self._waiting) > _MOST_WAITING
+        return self._waiting.qsize() > _MOST_WAITING
 
     def join(self, number: int, connection: _Connection) -> bool:
         """Take an agent's connection that has shown the token; return whether it is not too late."""
