@@ -48,10 +48,12 @@ resource.setrlimit(resource.RLIMIT_NOFILE, (soft // 2, hard))
 """
 _RUNS = """
 cluster = run(lambda args, ctx: __import__("os").getppid())
-tell([servers(), dict(cluster.wait())["chief:0"]])
+parent = dict(cluster.wait())["chief:0"]
+tell([servers(), parent])
 """
 _WAITS = """
 cluster = run(lambda args, ctx: __import__("threading").Event().wait())
+cluster.wait_until_running()
 tell([servers(), [node.pid for node in cluster.nodes]])
 sys.stdin.read()
 """
