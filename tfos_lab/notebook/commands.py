@@ -25,7 +25,7 @@ from tfos_lab.driver.start import clusters
 from tfos_lab.driver.warm_servers import describe, end_warm_servers, warm, warm_servers
 from tfos_lab.errors import ConfigError, NoRun
 from tfos_lab.launchers.this_machine import outlives_kernels
-from tfos_lab.notebook.cell.export import NotebookCells, script, write
+from tfos_lab.notebook.cell.export import NotebookCells, write
 from tfos_lab.notebook.display import summary
 from tfos_lab.notebook.display.history import SHOWN, Comparison, HistoryTable, short_ids
 from tfos_lab.notebook.display.history_page import RunPage
@@ -401,12 +401,9 @@ def _export(arguments: Arguments, cells: NotebookCells) -> None:
         run = choose_run(names[0], found) if names else found.runs[0]
         print(f"wrote {run.report(target)}")  # noqa: T201
         return
-    if names:
-        path = write(target, cells.script(cells.numbers_of(names)))
-    elif cells.finished:
-        path = write(target, script(cells.finished[max(cells.finished)], cells.texts))
-    else:
+    if not names and not cells.finished:
         raise ConfigError(["there is nothing to export: run a %%tfos cell first"])
+    path = write(target, cells.script(cells.numbers_of(names) if names else [max(cells.finished)]))
     print(f"wrote {path}; run it with: spark-submit {path}")  # noqa: T201
 
 

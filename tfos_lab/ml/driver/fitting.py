@@ -24,7 +24,7 @@ from tfos_lab.ml.declared import CLUSTER_OPTIONS
 from tfos_lab.ml.driver.columns import fed_columns, training_inputs
 from tfos_lab.ml.driver.model_source import kept_model, stamp
 from tfos_lab.ml.param_values import TrainArgs
-from tfos_lab.notebook.display import Display
+from tfos_lab.notebook.display import Display, render_errors
 from tfos_lab.notebook.options import CellOptions
 from tfos_lab.notebook.run import run_cluster
 
@@ -120,7 +120,7 @@ def fit(estimator: TFEstimator, df: DataFrame, model: TFModel) -> TFModel:
     """
     __tracebackhide__ = True
     require_frame(df, "fit")
-    _show_errors()
+    render_errors()
     tuning = tuning_of_this_thread()
     values = _values(estimator, df, alone=tuning is None and not estimator.is_one_of_several)
     options = _options(estimator, df, values)
@@ -257,17 +257,6 @@ def _await_slots(options: CellOptions, tuning: Tuning) -> None:
         if slots is None or slots.free >= wanted or slots.total < wanted:
             return
         time.sleep(_SLOTS_STEP_S)
-
-
-def _show_errors() -> None:
-    """In a notebook, have our errors shown as those of cells are, also without ``%load_ext``."""
-    from tfos_lab.notebook.display.kernel import current_kernel
-
-    kernel = current_kernel()
-    if kernel is not None:
-        from tfos_lab.notebook.display import error_messages
-
-        error_messages.install(kernel.shell)
 
 
 # ---- the model ------------------------------------------------------------------------------------------------------
