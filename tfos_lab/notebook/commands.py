@@ -108,12 +108,7 @@ class _Command(NamedTuple):
 class Commands:
     """The commands of one notebook.
 
-    Parameters
-    ----------
-    cells : callable
-        Returns the cells that were run before.
-    start : callable
-        Starts an interactive cluster, given a line of options.
+    ``cells`` returns the cells that were run before; ``start`` starts an interactive cluster, given a line of options.
     """
 
     def __init__(self, cells: Callable[[], NotebookCells], start: Callable[[str], None]) -> None:
@@ -136,10 +131,7 @@ class Commands:
     def run(self, line: str) -> Any:
         """Run the command that follows ``%tfos``, and return what the cell shows; without one, list the clusters.
 
-        Raises
-        ------
-        ConfigError
-            For an unknown command, and for arguments that it does not take.
+        A `ConfigError` tells of an unknown command, and of arguments that it does not take.
         """
         first = _FIRST_WORD.match(line)
         assert first is not None
@@ -341,16 +333,9 @@ def _seconds(text: str) -> float | None:
 def show_history(arguments: Arguments) -> HistoryTable | RunPage | Comparison:
     """Show runs: all in a table, one as its cell did, several beside one another.
 
-    Parameters
-    ----------
-    arguments : sequence of str
-        ``[ADDRESS] [A [B ...]] [last=N|all] [folder=PATH]``. ``A`` may be a label, an identifier or a part of it, a
-        tag, or a pattern such as ``mnist*``; where several runs fit, they are a table.
-
-    Raises
-    ------
-    ConfigError
-        For a run, a folder or an argument that is not there.
+    The arguments are ``[ADDRESS] [A [B ...]] [last=N|all] [folder=PATH]``. ``A`` may be a label, an identifier or a
+    part of it, a tag, or a pattern such as ``mnist*``; where several runs fit, they are a table. A `ConfigError` names
+    what is not there.
     """
     names, given = [], {"last": str(SHOWN)}
     for argument in arguments:

@@ -36,12 +36,7 @@ _IDENTITY = "__tfos_lab_help__"
 def install(shell: Any, complete_command: Callable[[list[str]], Iterable[str]]) -> None:
     """Have the shell complete and explain what is ours; may be called twice.
 
-    Parameters
-    ----------
-    shell : InteractiveShell
-        Its names are completed.
-    complete_command : callable
-        Takes the finished arguments of ``%tfos``, returns what can follow.
+    ``complete_command`` takes the finished arguments of ``%tfos``, and returns what can follow.
     """
     remove(shell)
     shell.Completer.custom_matchers.append(_make_matcher(shell, complete_command))

@@ -136,14 +136,8 @@ class OfCells(TypedDict, total=False):
 class CellOptions(Settings):
     """What the line of a ``%%tfos`` cell asks for.
 
-    Attributes
-    ----------
-    cluster, feed : ClusterConfig, FeedConfig
-        What the driver is asked for.
-    given : mapping of str to object
-        The options that are on the line, by name, with their values as read.
-    defaults : mapping of str to object
-        Those that are not, and have another default here than the built-in one.
+    ``given`` are the options that are on the line, by name, with their values as read; ``defaults`` those that are not,
+    and have another default here than the built-in one.
     """
 
     if TYPE_CHECKING:
@@ -271,19 +265,8 @@ class UnreadableValue(ValueError):
 def read_value(option: Option, text: str, names: Mapping[str, Any]) -> Any:
     """Return the value that the text of an option stands for: a literal, an expression of the notebook, or a bare word.
 
-    Parameters
-    ----------
-    option : Option
-        Its type decides what may be a bare word.
-    text : str
-        As written on the line.
-    names : mapping
-        The notebook's names, which expressions refer to.
-
-    Raises
-    ------
-    UnreadableValue
-        If it is none of these. Whether the value fits the option is another question: `Option.problems`.
+    The option's type decides what may be a bare word; for what is none of these, raises `UnreadableValue`. Whether the
+    value fits the option is another question: `Option.problems`.
     """
     if option.optional and text == "None":
         return None
@@ -348,20 +331,7 @@ def _text_or_value(text: str, names: Mapping[str, Any]) -> Any:
 
 
 def parse_options(line: str, names: Mapping[str, Any]) -> CellOptions:
-    """Read the line of a ``%%tfos`` cell.
-
-    Parameters
-    ----------
-    line : str
-        What follows ``%%tfos``.
-    names : mapping
-        The notebook's names, which expressions refer to.
-
-    Raises
-    ------
-    ConfigError
-        With every problem found, and what is allowed.
-    """
+    """Read the line of a ``%%tfos`` cell; a `ConfigError` has every problem found, and what is allowed."""
     given, problems = read_line(line, names)
     defaults = {name: value for name, value in DEFAULTS.items() if name not in given}
     values = {**defaults, **given}

@@ -41,19 +41,10 @@ STOP_SHOWN_S = 1.0
 
 
 def run_cell(shell: Any, map_fun: FunctionType, options: CellOptions) -> Mapping[str, object] | None:
-    """Run ``map_fun`` with the given options.
+    """Run ``map_fun`` with the given options, and return what the nodes returned, if any of them returned something.
 
-    Returns
-    -------
-    Results or None
-        What the nodes returned, if any of them returned something; nothing for a cell in the background.
-
-    Raises
-    ------
-    ClusterInterrupted
-        If the user interrupted the cell, or stopped the cluster while the cell waited.
-    TfosError
-        For anything that goes wrong.
+    A cell in the background returns nothing. Raises `ClusterInterrupted` if the user interrupted the cell, or stopped
+    the cluster while the cell waited, and a `TfosError` for anything that goes wrong.
     """
     __tracebackhide__ = True
     try:
@@ -82,25 +73,10 @@ def run_cluster(
     quiet: Display | None = None,
     feed_rows: Feed | None = None,
 ) -> Mapping[str, object] | None:
-    """Launch a cluster that was made, show it, feed it, and wait for its end.
+    """Launch a cluster that was made, show it, feed it, and wait for its end; returns and raises what `run_cell` does.
 
-    Parameters
-    ----------
-    cluster : Cluster
-        Not launched yet.
-    map_fun : callable
-        Its function.
-    options : CellOptions
-        What it was made from, and what to feed it.
-    quiet : Display, optional
-        Is polled while the cluster runs, instead of the display that would show it.
-    feed_rows : callable, optional
-        Feeds the cluster once its nodes run, instead of feeding the ``data`` of the options.
-
-    Returns
-    -------
-    Results or None
-        As `run_cell`, with the same errors.
+    ``quiet`` is polled while the cluster runs, instead of the display that would show it. ``feed_rows`` feeds the
+    cluster once its nodes run, instead of feeding the ``data`` of the options.
     """
     __tracebackhide__ = True
     rows = feed_rows or partial(_feed_data, options=options)
@@ -130,10 +106,7 @@ def put_into(shell: Any, cluster: Cluster) -> None:
 def require_free_name(shell: Any, options: CellOptions) -> None:
     """Make sure that no cluster with the cell's name lives: stop the one that this very cell has started before.
 
-    Raises
-    ------
-    ConfigError
-        If another cell has started it.
+    A `ConfigError` tells of one that another cell has started.
     """
     for cluster in clusters():
         if cluster.name != options.cluster.name or cluster.ended:

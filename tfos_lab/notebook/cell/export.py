@@ -47,13 +47,7 @@ class FinishedCell(NamedTuple):
 
 
 def write(path: str, text: str) -> Path:
-    """Write a script, and return its path; an older export is replaced.
-
-    Raises
-    ------
-    ConfigError
-        If the file exists and was not written by an export.
-    """
+    """Write a script, and return its path; an older export is replaced, and no other file."""
     target = Path(path).expanduser()
     if target.exists() and not target.read_text(encoding="utf-8", errors="replace").startswith(_MARK):
         raise ConfigError([f"{target} exists and was not written by %tfos export: give another name, or remove it"])
@@ -227,15 +221,7 @@ def _written(keywords: Mapping[str, object]) -> list[str]:
 
 
 class NotebookCells(NamedTuple):
-    """The cells that have been run.
-
-    Attributes
-    ----------
-    texts : sequence of str
-        Their texts, by number; that of number 0 is empty.
-    finished : mapping of int to FinishedCell
-        Those with ``%%tfos``, by number.
-    """
+    """The cells that have been run: the texts of all by number (number 0 is empty), and those with ``%%tfos``."""
 
     texts: Sequence[str]
     finished: Mapping[int, FinishedCell]
@@ -243,10 +229,7 @@ class NotebookCells(NamedTuple):
     def numbers_of(self, words: Sequence[str]) -> list[int]:
         """Return the numbers of the cells that are asked for: by number, or by the ``name`` of their cluster.
 
-        Raises
-        ------
-        ConfigError
-            For each that is not there, or cannot be exported.
+        A `ConfigError` names each that is not there, or cannot be exported.
         """
         found = [self._number_of(word) for word in words]
         problems = [problem for problem in found if isinstance(problem, str)]

@@ -52,19 +52,7 @@ def traits(view: ClusterView, now_s: float, table: LiveTable, run_dir: str, log_
     """Return the values of the widget's traits that a view gives: parts of the live card by their names, and ``view``.
 
     ``view`` is what the page does not show, but goes by: ``View`` in ``extensions/dashboard/src/model.ts``.
-
-    Parameters
-    ----------
-    view : ClusterView
-        The cluster as it is.
-    now_s : float
-        The time, in seconds since the epoch.
-    table : LiveTable
-        Draws the nodes.
-    run_dir : str
-        Where the complete logs are.
-    log_of : callable
-        ``log_of(node)`` returns the path of a node's log at the Jupyter server, or None where that does not serve it.
+    ``log_of(node)`` returns the path of a node's log at the Jupyter server, or None where that does not serve it.
     """
     shown = summary.with_endings(view)
     places, nodes = shown.places, listed(shown).nodes
@@ -304,16 +292,8 @@ def bundle_of(
 ) -> dict[str, str]:
     """Return the MIME bundle of a cluster as it is now.
 
-    Parameters
-    ----------
-    cluster : WatchedCluster
-        The cluster to draw.
-    raises : bool
-        Whether the cell itself raises the error of a failed cluster; if not, the picture has it.
-    stacks : list of NodeStacks
-        Where the threads of nodes were when somebody asked.
-    asks : bool
-        Whether the picture of a run that goes on asks the Jupyter server for the current state.
+    It has the error of a failed cluster unless the cell itself ``raises`` it, and where the threads of nodes were when
+    somebody asked. With ``asks``, the picture of a run that goes on asks the Jupyter server for the current state.
     """
     reports, _ = cluster.reports_after(0)
     view = cluster.view()
@@ -330,13 +310,7 @@ def bundle_of(
 
 
 class Pace:
-    """Draws something again and again, no faster than time and the connection to a page allow.
-
-    Parameters
-    ----------
-    every_s : float
-        It is drawn at least so many seconds after the last time.
-    """
+    """Draws something again and again, no faster than time and the connection to a page allow."""
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s
@@ -376,36 +350,11 @@ def make_bundle(
     asks: bool = True,
     comes_back: bool = True,
 ) -> dict[str, str]:
-    """Return the MIME bundle that replaces the live dashboard.
+    """Return the MIME bundle of a run: ``text/html``, one self-contained ``<div>``, and ``text/plain``; never a widget.
 
-    Parameters
-    ----------
-    view : ClusterView
-        The cluster at its end, or now.
-    read_tail : callable
-        ``read_tail(node, lines)`` returns the last lines of a node's log as text.
-    run_dir : path, optional
-        Where the complete logs are; shown in the output.
-    reports : list of MetricsReported
-        What the nodes have reported; drawn as charts.
-    error : str
-        Why the cluster failed, as a traceback, unless the cell itself raises it.
-    link_of : callable, optional
-        ``link_of(node)`` returns a link to the node's log file, or None where it cannot be opened.
-    stacks : list of NodeStacks
-        Where the threads of nodes were when somebody asked.
-    files : pathlib.Path, optional
-        Where the run's files are on this machine, if not in ``run_dir``.
-    asks : bool
-        Whether the picture of a run that goes on asks the Jupyter server for the current state.
-    comes_back : bool
-        Whether the picture stands for a live view, which comes back when the kernel is free.
-
-    Returns
-    -------
-    dict
-        ``text/html``, one self-contained ``<div>``, and ``text/plain``; never a widget, which would be missing in a
-        reopened notebook.
+    ``read_tail(node, lines)`` returns the last lines of a node's log, ``link_of(node)`` a link to it. What nodes have
+    shown is read from the folder ``files``, by default ``run_dir``. A picture of a run that goes on tells whether the
+    live view ``comes_back`` when the kernel is free, and ``asks`` the Jupyter server for the current state.
     """
     view = summary.with_endings(view)
     shown, is_banded, now_s = only_notable(view), is_large(view), time.time()

@@ -241,18 +241,9 @@ def render_charts(
 ) -> Html:
     """Return one chart for each metric, or nothing where nothing was reported.
 
-    Parameters
-    ----------
-    series : list of SeriesPoints
-        What was reported; see `tfos_lab.notebook.display.series`.
-    nodes : list of str
-        All nodes of the cluster, in order: a node's position selects its colour.
-    with_values : bool
-        Whether the values of all points stand beside the lines, for a page that shows them.
-    before : list of SeriesPoints
-        The same of the previous run of this name, one for each metric, which is drawn behind the others.
-    in_table : collection of str
-        Metrics whose last values stand in a table that is drawn more often: they have one place only.
+    A node's position among ``nodes`` selects its colour. ``with_values``, the values of all points stand beside the
+    lines, for a page that shows them. ``before`` is the previous run of this name, which is drawn behind the others.
+    The last values of metrics that are ``in_table``, which is drawn more often, are told there only.
     """
     shown: dict[str, dict[str, Sequence[Point]]] = {}
     of_epochs: dict[str, dict[str, Sequence[Point]]] = {}
@@ -316,22 +307,9 @@ def _render_looks(*, has_epochs: bool) -> Html:
 class _Chart:
     """The chart of one metric, in each look that it has.
 
-    Parameters
-    ----------
-    name : str
-        The metric.
-    lines, of_epochs, validation : mapping of str to list of Point
-        Its points, the means of epochs where these are of parts of them, and validation's points of it; by node.
-    before : list of Point
-        Those of the previous run.
-    places : mapping of str to int
-        Where each node stands among all; what is of all nodes has no place.
-    epochs : mapping of int to int
-        The last step of each epoch.
-    budget : int
-        How many points of each line are drawn.
-    has_looks : bool
-        Whether readers can choose another look.
+    ``lines``, ``of_epochs`` and ``validation`` are its points by node: as reported, the means of epochs where these are
+    of parts of them, and validation's. ``epochs`` has the last step of each epoch, ``budget`` is how many points of a
+    line are drawn.
     """
 
     def __init__(
@@ -524,14 +502,8 @@ def _render_legend(
 ) -> Html | None:
     """Return what each line is, where there is more than one.
 
-    Parameters
-    ----------
-    nodes : list of (int, str)
-        The place and name of each node that has a line of its own.
-    together : str
-        What lines that nodes have in common are called, or "".
-    has_validation, has_earlier : bool
-        Whether there are lines of validation, and of the previous run.
+    ``nodes`` are those that have a line of their own, with their places; ``together`` is what the lines are called that
+    nodes have in common, or "".
     """
     items = [h("span", draw_sample(place), node, cls="tfos-legend-item") for place, node in nodes]
     if together:

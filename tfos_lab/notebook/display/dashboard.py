@@ -228,22 +228,7 @@ class Updates:
     """Sends to the widget what has changed: parts of the card, the view, log text, pictures.
 
     The dashboard's thread calls it, and for pages that have just loaded the threads that receive their messages.
-
-    Parameters
-    ----------
-    cluster : WatchedCluster
-        The cluster to watch.
-    table : LiveTable
-        Draws the nodes.
-    make_bundle : callable
-        Draws the picture for the document.
-    **fixed : str or bool
-        Traits of the widget that stay as they are.
-
-    Attributes
-    ----------
-    widget : DashboardWidget
-        Where the updates go; it is made with the first view.
+    ``make_bundle`` draws the picture for the document; ``fixed`` are traits of the widget that stay as they are.
     """
 
     def __init__(

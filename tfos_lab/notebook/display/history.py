@@ -126,21 +126,9 @@ class _Column:
 
 
 class HistoryTable:
-    """The history as the output of a cell.
+    """The history as the output of a cell: the newest runs that fit the names, or all.
 
-    Parameters
-    ----------
-    found : Runs
-        What was read.
-    names : sequence of str
-        Which runs to show: labels, identifiers, or patterns of them; all by default.
-    last : int, optional
-        At most so many, the newest.
-
-    Raises
-    ------
-    ConfigError
-        If no run fits a name.
+    Raises a `ConfigError` if no run fits a name.
     """
 
     def __init__(self, found: Runs, names: Sequence[str] = (), last: int | None = SHOWN) -> None:
@@ -294,17 +282,9 @@ class _Compared(NamedTuple):
 
 
 class Comparison:
-    """Two or more runs beside one another.
+    """Two or more runs beside one another, in the order of their letters.
 
-    Parameters
-    ----------
-    runs : sequence of Run
-        The runs, in the order of their letters.
-
-    Raises
-    ------
-    ConfigError
-        For one run, the same run twice, or more than twelve.
+    Raises a `ConfigError` for one run, the same run twice, or more than twelve.
     """
 
     def __init__(self, runs: Sequence[Run]) -> None:

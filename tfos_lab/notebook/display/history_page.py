@@ -27,13 +27,7 @@ _MAX_FILES = 50
 
 
 class RunPage:
-    """One run as the output of a cell.
-
-    Parameters
-    ----------
-    run : Run
-        The run.
-    """
+    """One run as the output of a cell."""
 
     def __init__(self, run: Run) -> None:
         self.run = run

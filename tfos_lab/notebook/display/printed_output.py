@@ -59,14 +59,8 @@ def no_link(_node: str) -> str | None:
 def render_printed(view: ClusterView, read_tail: TailReader, link_of: Linker = no_link) -> list[str]:
     """Return what each node has printed, broken nodes first, as HTML.
 
-    Parameters
-    ----------
-    view : ClusterView
-        The cluster.
-    read_tail : callable
-        ``read_tail(node, lines)`` returns the last lines of a node's log as text.
-    link_of : callable
-        ``link_of(node)`` returns a link to the node's log file, or None where it cannot be opened.
+    ``read_tail(node, lines)`` returns the last lines of a node's log as text, ``link_of(node)`` a link to its file, or
+    None where that cannot be opened.
     """
     every = [one for one in _read_all(view, read_tail, link_of) if one is not None]
     printed = list(_together(every, len(view.nodes)))
