@@ -20,25 +20,11 @@ from tfos_lab.errors import FeedError
 
 
 def to_numpy(batch: pa.RecordBatch, specs: Sequence[ColumnSpec] | None = None) -> Batch:
-    """Convert a record batch's columns to arrays.
+    """Convert a record batch's columns to arrays: all by the table of `tfos_lab.data.type_table`, or by specs.
 
-    Parameters
-    ----------
-    batch : pyarrow.RecordBatch
-        Whole or sliced.
-    specs : sequence of ColumnSpec, optional
-        Which columns, and what they become; all by default, by the table of `tfos_lab.data.type_table`.
-
-    Returns
-    -------
-    dict of str to numpy.ndarray
-        Column to ``(rows, *spec.shape)`` of ``spec.dtype``. Where no cast is needed, numbers are read-only views of the
-        batch's memory and keep it alive; strings are objects of ``bytes``.
-
-    Raises
-    ------
-    FeedError
-        For nulls, ragged rows and rows of another shape than announced; it names the column and the first such row.
+    Returns column to ``(rows, *spec.shape)`` of ``spec.dtype``. Where no cast is needed, numbers are read-only views of
+    the batch's memory and keep it alive; strings are objects of ``bytes``. A FeedError for nulls, ragged rows and rows
+    of another shape than announced names the column and the first such row.
 
     Examples
     --------
@@ -90,20 +76,9 @@ def resolve(specs: Iterable[ColumnSpec], batch: Mapping[str, Array]) -> tuple[Co
 def to_arrow(batch: Mapping[str, Array]) -> pa.RecordBatch:
     """Convert arrays, such as a model's results, to a record batch.
 
-    Parameters
-    ----------
-    batch : mapping of str to numpy.ndarray
-        Column to ``(rows, *shape)``: a scalar per row becomes a value, anything else a (nested) array. Objects and
-        NumPy strings become strings, or binary if the first is ``bytes``.
-
-    Returns
-    -------
-    pyarrow.RecordBatch
-
-    Raises
-    ------
-    FeedError
-        For arrays of unequal lengths, and values that become no column.
+    A scalar per row becomes a value, anything else a (nested) array. Objects and NumPy strings become strings, or
+    binary if the first is ``bytes``. A FeedError tells of arrays of unequal lengths, and of values that become no
+    column.
     """
     scalars = [name for name, values in batch.items() if np.ndim(values) == 0]
     if scalars:

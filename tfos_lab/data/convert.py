@@ -21,24 +21,11 @@ from tfos_lab.texts import format_count
 
 
 def convert_column(column: pa.Array, spec: ColumnSpec) -> Array:
-    """Convert one column of a batch.
+    """Convert one column of a batch, which may be a slice, to what its spec announces.
 
-    Parameters
-    ----------
-    column : pyarrow.Array
-        Of any type that the table has a rule for; may be a slice.
-    spec : ColumnSpec
-        What it is to become.
-
-    Returns
-    -------
-    numpy.ndarray
-        ``(rows, *shape)`` of ``spec.dtype``; a read-only view of the column's memory where that has the right layout.
-
-    Raises
-    ------
-    FeedError
-        For nulls, rows of unequal length, rows that do not have the spec's shape, and a column of another type.
+    Returns ``(rows, *shape)`` of ``spec.dtype``; a read-only view of the column's memory where that has the right
+    layout. A FeedError for nulls, rows of unequal length, rows that do not have the spec's shape, and a column of
+    another type.
     """
     flat, seen = _convert(column, spec)
     return _shaped(flat, seen, spec)

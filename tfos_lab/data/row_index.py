@@ -23,14 +23,8 @@ class RowIndex:
     """Many record batches as one sequence of rows, without copying them.
 
     Numbers are kept as views of the batches' memory (of a mapped file, say). Strings and vectors are converted when
-    they are taken, so that they are not all in memory at once.
-
-    Parameters
-    ----------
-    batches : iterable of pyarrow.RecordBatch
-        With the columns of the specs.
-    specs : sequence of ColumnSpec
-        With shapes that are fully known (`tfos_lab.data.batches.resolve`).
+    they are taken, so that they are not all in memory at once. The shapes of the specs are fully known
+    (`tfos_lab.data.batches.resolve`).
 
     Examples
     --------
@@ -54,18 +48,7 @@ class RowIndex:
         return int(self._starts[-1])
 
     def take(self, rows: Array) -> Batch:
-        """Copy rows.
-
-        Parameters
-        ----------
-        rows : numpy.ndarray
-            Their numbers from 0 to ``len(self) - 1``, int ``(n,)``, in any order.
-
-        Returns
-        -------
-        dict of str to numpy.ndarray
-            Column to ``(n, *spec.shape)`` of ``spec.dtype``, in the order of the numbers.
-        """
+        """Copy rows by their numbers, int ``(n,)``, in that order: ``(n, *spec.shape)`` for each column."""
         if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < len(self):
             raise IndexError(f"row numbers must be from 0 to {len(self) - 1}")
         taken = {

@@ -34,20 +34,11 @@ UNSET = Unset.UNSET
 
 @dataclass(frozen=True, kw_only=True)
 class Declaration:
-    """A param as declared.
+    """A param as declared, by a name in Spark ML's way, such as ``batchSize``.
 
-    Attributes
-    ----------
-    name : str
-        In Spark ML's way, such as ``batchSize``.
-    doc : str
-        What it is for.
-    convert : callable
-        Takes the name and a value; returns the value to keep, or raises a `ParamError`.
-    default : object
-        `UNSET` for a param that has no value until it is set.
-    optional : bool
-        Whether None is a value. For the others, setting None removes what was set.
+    ``convert`` takes the name and a value; it returns the value to keep, or raises a `ParamError`. The default is
+    `UNSET` for a param that has no value until it is set. For params that are not ``optional``, setting None removes
+    what was set.
     """
 
     name: str

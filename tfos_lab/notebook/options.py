@@ -49,7 +49,7 @@ def _check_rows(name: str, value: object) -> Iterable[str]:
     from tfos_lab.driver.feed.arrays import is_in_memory
     from tfos_lab.driver.feed.files.names import names_files
 
-    is_sparks = _class_names(value, "pyspark") & {"DataFrame", "RDD", "DStream"}
+    is_sparks = _names_in_pyspark(value) & {"DataFrame", "RDD", "DStream"}
     if value is None or is_sparks or is_in_memory(value) or names_files(value):
         return
     module = type(value).__module__
@@ -66,14 +66,14 @@ def _check_session(name: str, value: object) -> Iterable[str]:
 
 def is_session(value: object) -> bool:
     """Whether a value is a SparkSession, classic or Connect; imports nothing to find out."""
-    return "SparkSession" in _class_names(value, "pyspark")
+    return "SparkSession" in _names_in_pyspark(value)
 
 
-def _class_names(value: object, package: str) -> set[str]:
+def _names_in_pyspark(value: object) -> set[str]:
     return {
         base.__name__
         for base in type(value).__mro__
-        if (base.__module__ or "").partition(".")[0] == package and not base.__module__.startswith("pyspark.pandas")
+        if base.__module__.startswith("pyspark.") and not base.__module__.startswith("pyspark.pandas")
     }
 
 

@@ -28,17 +28,7 @@ _IGNORE_SSL = "tensorflow.spark.distributor.ignoreSsl"
 class Training:
     """Where a function trains, and how; see `MirroredStrategyRunner` for the first five.
 
-    Attributes
-    ----------
-    spark : SparkSession
-        The active session; one is made where there is none.
-    num_tasks : int
-        How many nodes train.
-
-    Raises
-    ------
-    ConfigError
-        For GPUs that Spark has not been configured for.
+    It trains by the active session, or a new one, on ``num_tasks`` nodes.
     """
 
     num_slots: int

@@ -128,17 +128,7 @@ def mnist(*, download: bool = True) -> ImageData:
 
 
 def image_table(images: np.ndarray, labels: np.ndarray, as_: Form = "array") -> pa.Table:
-    """Make an Arrow table of columns ``image`` and ``label`` (int64), without Python per row.
-
-    Parameters
-    ----------
-    images : numpy.ndarray
-        uint8 ``(n, height, width)``.
-    labels : numpy.ndarray
-        Integers ``(n,)``.
-    as_ : str
-        The form of ``image``, as `ImageData.train_df` has it.
-    """
+    """Make an Arrow table of columns ``image``, as `ImageData.train_df` has it, and ``label``; no Python per row."""
     import pyarrow as pa
 
     if as_ not in FORMS:

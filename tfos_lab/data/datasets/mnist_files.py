@@ -116,20 +116,7 @@ def keras_cache() -> Path:
 
 
 def scale_images(images: np.ndarray, size: int) -> np.ndarray:
-    """Scale square images by bilinear interpolation.
-
-    Parameters
-    ----------
-    images : numpy.ndarray
-        Floats ``(n, side, side)``.
-    size : int
-        The side wanted.
-
-    Returns
-    -------
-    numpy.ndarray
-        float64 ``(n, size, size)``, within the range of the images.
-    """
+    """Scale square images, floats ``(n, side, side)``, to another side by bilinear interpolation."""
     side = images.shape[1]
     at = np.clip((np.arange(size) + 0.5) * side / size - 0.5, 0, side - 1)
     low = np.minimum(at.astype(int), max(side - 2, 0))

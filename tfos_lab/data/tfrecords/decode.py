@@ -20,19 +20,9 @@ _DENSE = 1
 
 
 def decode(frames: Frames, schema: pa.Schema) -> pa.RecordBatch:
-    """Read records as rows of a schema.
+    """Read records as rows of a schema, of types that `codecs` knows. A record that lacks a column has a null there.
 
-    Parameters
-    ----------
-    frames : Frames
-        The records.
-    schema : pyarrow.Schema
-        The columns wanted, of types that `codecs` knows. A record that lacks one has a null there.
-
-    Raises
-    ------
-    RecordError
-        If a record does not fit the schema; names the feature, the file and the position in it.
+    A RecordError, if a record does not fit the schema, names the feature, the file and the position in it.
     """
     frames, regions = find_features(frames, set(schema.names))
     columns = [_column(frames, field, regions[field.name]) for field in schema]

@@ -30,18 +30,9 @@ PADDING = bytes(16)
 
 @dataclass(frozen=True)
 class Frames:
-    """Some records of a file.
+    """Some records of a file: its bytes from ``offset`` on, and where in them each record is, without its frame.
 
-    Parameters
-    ----------
-    path : str
-        The file, for errors.
-    data : bytes
-        Frames as they are in the file; at least the size of `PADDING` follows the last.
-    starts, ends : numpy.ndarray
-        Where each record begins and ends in the data, without its frame.
-    offset : int
-        Where the data begin in the file.
+    At least the size of `PADDING` follows the last frame.
     """
 
     path: str
@@ -83,10 +74,7 @@ def starts_with_frame(head: bytes) -> bool:
 def read_frames(stream: IO[bytes], path: str, chunk_bytes: int = _CHUNK_BYTES, *, offset: int = 0) -> Iterator[Frames]:
     """Read a file's frames, some megabytes of whole frames at a time; ``offset`` is where the stream is in the file.
 
-    Raises
-    ------
-    RecordError
-        If the file is cut off or damaged, with the byte at which the first bad frame begins.
+    A RecordError, if the file is cut off or damaged, has the byte at which the first bad frame begins.
     """
     rest = b""
     while True:

@@ -23,14 +23,9 @@ _FIRST, _SECOND = 0x0A, 0x12
 
 @dataclass
 class Regions:
-    """Where the values of one feature are in each record.
+    """Where the values of one feature are in each record: the packed numbers, or the strings with tags and lengths.
 
-    Parameters
-    ----------
-    kinds : numpy.ndarray
-        `FeatureKind` of each record's list; `FeatureKind.NONE` if it has no such feature.
-    starts, ends : numpy.ndarray
-        Of the list: of the packed numbers themselves, or of the strings with their tags and lengths.
+    ``kinds`` is the `FeatureKind` of each record's list; `FeatureKind.NONE` if it has no such feature.
     """
 
     kinds: Array
@@ -39,27 +34,11 @@ class Regions:
 
 
 def find_features(frames: Frames, wanted: Collection[str] | None = None) -> tuple[Frames, dict[str, Regions]]:
-    """Find the features of all records.
+    """Find the features of all records, or those that are wanted, which are always present in the result.
 
-    Parameters
-    ----------
-    frames : Frames
-        The records.
-    wanted : collection of str, optional
-        Names of features; all by default.
-
-    Returns
-    -------
-    frames : Frames
-        To which the regions refer: the same, or a copy with records rewritten if some used an encoding that is valid
-        but unusual.
-    regions : dict of str to Regions
-        By name; the wanted ones are always present.
-
-    Raises
-    ------
-    RecordError
-        If a record is not a tf.train.Example, with its position in the file.
+    Returns the frames to which the regions refer: the same, or a copy with records rewritten if some used an encoding
+    that is valid but unusual; and the regions by name. A RecordError names the position of a record that is no
+    tf.train.Example.
     """
     regions, odd = _walk(frames, wanted)
     if len(odd):

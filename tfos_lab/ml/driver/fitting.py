@@ -45,15 +45,7 @@ _METHOD, _MAPS = "_fit", "epm"
 
 
 class Tuning(Display):
-    """A call of Spark's tuning, watched by one of its fits; as a display, it shows nothing.
-
-    Parameters
-    ----------
-    thread_id : int
-        The thread that made the call.
-    frame : frame
-        That of the call.
-    """
+    """A call of Spark's tuning, by its thread and frame, watched by one of its fits; as a display, it shows nothing."""
 
     def __init__(self, thread_id: int, frame: FrameType) -> None:
         self._thread_id = thread_id
@@ -107,16 +99,8 @@ _SLOTS_STEP_S = 0.5
 def fit(estimator: TFEstimator, df: DataFrame, model: TFModel) -> TFModel:
     """Train on a cluster, and return the given model with what it needs to score; see `TFEstimator`.
 
-    Raises
-    ------
-    ConfigError, PayloadError, NotEnoughSlots, NotEnoughRoom, ExecutorMismatch
-        Before anything is started.
-    NodeFailed
-        With the remote traceback of the node that failed.
-    NoModel
-        If the training has ended and left no model.
-    ClusterInterrupted
-        If the user has interrupted it, or stopped the cluster; on a thread other than the main one a `ClusterEnded`.
+    If the user has interrupted it, or stopped the cluster, raises `ClusterInterrupted`; on a thread other than the main
+    one a `ClusterEnded`.
     """
     __tracebackhide__ = True
     require_frame(df, "fit")

@@ -143,13 +143,7 @@ def _write(path: str, data: bytes) -> None:
 
 
 def _load_stage(stage: Any, path: str, reader: MLReader[Any]) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    """Give a new stage the params that were saved; returns the folder, the metadata, and the objects.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such folder, or another kind of stage in it.
-    """
+    """Give a new stage the params that were saved; returns the folder, the metadata, and the objects."""
     from pyspark.ml.util import DefaultParamsReader
 
     spark, kind = reader.sparkSession, type(stage).__name__

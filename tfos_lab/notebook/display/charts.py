@@ -120,15 +120,15 @@ class Scale:
         return round(self._start + (value - self._low) * self._per_unit, 1)
 
 
-def round_ticks(low: float, high: float, wanted: int = 4) -> list[float]:
-    """Return about ``wanted`` round numbers between ``low`` and ``high``.
+def round_ticks(low: float, high: float) -> list[float]:
+    """Return some round numbers between ``low`` and ``high``.
 
     Examples
     --------
     >>> round_ticks(0.0, 1.0)
     [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
     """
-    rough = (high - low) / wanted
+    rough = (high - low) / 4
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * 0.75)
     digits = max(0, 1 - math.floor(math.log10(step)))
