@@ -67,7 +67,6 @@ def _flat(leaves: pa.Array, spec: ColumnSpec) -> Array:
 
 
 def _shaped(flat: Array, seen: tuple[int, ...], spec: ColumnSpec) -> Array:
-    """Give the values the dtype and shape that were announced."""
     if flat.dtype != spec.dtype:
         flat = flat.astype(spec.dtype)
     return flat.reshape(seen[0], *_row_shape(seen, spec))

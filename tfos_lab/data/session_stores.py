@@ -119,7 +119,6 @@ def _of_azure(session: SparkSession, setting: Callable[[str], str]) -> dict[str,
 
 
 def _of_s3(setting: Callable[[str], str]) -> dict[str, str]:
-    """Return the variables of the settings that are there."""
     keys = {variable: setting(name) for name, variable in _KEYS.items()}
     if not (keys["AWS_ACCESS_KEY_ID"] and keys["AWS_SECRET_ACCESS_KEY"]):
         keys = {}

@@ -194,7 +194,6 @@ def _complete_given(text: str, given: Mapping[str, Any]) -> tuple[str, list[Simp
 
 
 def _asked_cell(shell: Any) -> str:
-    """Return the cell that a front end asks about."""
     kernel = getattr(shell, "kernel", None)
     message = kernel.get_parent() if kernel is not None else {}
     if message.get("header", {}).get("msg_type") != "inspect_request":

@@ -208,7 +208,6 @@ def _stop_at_once(cluster: Cluster, options: CellOptions) -> None:
 
 
 def _feed_data(cluster: Cluster, options: CellOptions) -> None:
-    """Feed ``data``, if there is any."""
     if options.data is None:
         return
     with cluster.feeding.required():

@@ -103,7 +103,6 @@ class Training:
         return _options(cluster_size=1, local="processes", env={"CUDA_VISIBLE_DEVICES": ",".join(gpus)})
 
     def _driver_gpus(self) -> list[str]:
-        """Return the GPUs of the driver to train with."""
         name = self.gpu_resource_name
         resources = {} if is_connect(self.spark) else self.spark.sparkContext.resources
         if name not in resources:

@@ -50,7 +50,6 @@ def _library() -> Callable[[bytes], int] | None:
 
 
 def _fold_all(data: bytes, starts: Array, ends: Array) -> Array:
-    """Compute plain CRC32Cs with NumPy alone."""
     raw = np.frombuffer(data, np.uint8)
     sizes = ends - starts
     crcs = np.empty(len(starts), np.uint32)
@@ -121,7 +120,6 @@ def _byte_table() -> Array:
 
 
 def _short(data: bytes) -> int:
-    """Compute the CRC32C of a few bytes."""
     crc, table = _ALL_ONES, _byte_table()
     for byte in data:
         crc = int(table[(crc ^ byte) & 0xFF]) ^ (crc >> 8)

@@ -106,7 +106,6 @@ def _strings(data: Array, region: Regions) -> tuple[pa.Array, Array]:
 
 
 def _typed(values: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Convert values as they are in features to a column's type."""
     codec = find_codec(wanted)
     assert codec is not None
     return codec.from_feature(values, wanted)

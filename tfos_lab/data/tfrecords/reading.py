@@ -40,8 +40,6 @@ Group = list[tuple[str, str, dict[str, str | None]]]
 
 @dataclass
 class _Seen:
-    """What inference has found out about a feature."""
-
     kind: FeatureKind
     path: str
     is_list: bool = False

@@ -255,7 +255,6 @@ def _cell_text(column: Column, node: NodeView) -> str:
 
 
 def _seen_text() -> str:
-    """Return when the picture of a run that goes on was taken."""
     return f"Seen at {time.strftime('%H:%M:%S on %d %B %Y')}, while it went on."
 
 

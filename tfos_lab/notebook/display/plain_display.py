@@ -66,7 +66,6 @@ class RedrawnCard(Display):
                 self._no_bars.close()
 
     def _begin(self) -> None:
-        """Show the beginning."""
         display(self._bundle(), raw=True, display_id=self._id, metadata=self._metadata)  # type: ignore[no-untyped-call]
 
     def _run(self) -> None:
@@ -81,7 +80,6 @@ class RedrawnCard(Display):
         """Show what is left, once the thread has ended."""
 
     def _replace(self, bundle: dict[str, str]) -> None:
-        """Show a picture in the place of what is there."""
         update_display(bundle, raw=True, display_id=self._id, metadata=self._metadata)  # type: ignore[no-untyped-call]
 
     def _draw(self) -> int:

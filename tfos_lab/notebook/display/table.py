@@ -268,7 +268,6 @@ class _Drawing:
 
 
 def _more(label: str) -> Html:
-    """Return what unfolds the rows below."""
     return h("details", h("summary", aria_label=label), cls="tfos-more")
 
 
