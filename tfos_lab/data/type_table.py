@@ -23,7 +23,7 @@ interval year/month    refused
 a null, of any type    refused                    when a batch has one (`batches.to_numpy`)
 =====================  =========================  ====================================================================
 
-To support another type, add a `Rule`, and a converter for its kind to `tfos_lab.data.convert`.
+To support another type, add a `Rule`, and a converter for its kind to `tfos_lab.data.batches`.
 """
 
 from __future__ import annotations

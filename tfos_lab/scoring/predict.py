@@ -21,8 +21,7 @@ from tfos_lab.data.frames import model_path, require_frame
 from tfos_lab.data.model_files import content_of, package_of, with_registered_names
 from tfos_lab.data.prepare import map_batches, prepare, taken_names
 from tfos_lab.data.schema import column_specs
-from tfos_lab.data.spark_errors import raises_own_errors
-from tfos_lab.data.spark_python import use_right_python
+from tfos_lab.data.spark_python import raises_own_errors, use_right_python
 from tfos_lab.errors import ConfigError
 from tfos_lab.scoring.columns import (
     PYTHON_TYPES,
