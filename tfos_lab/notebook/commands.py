@@ -27,8 +27,7 @@ from tfos_lab.errors import ConfigError, NoRun
 from tfos_lab.launchers.this_machine import outlives_kernels
 from tfos_lab.notebook.cell.export import NotebookCells, write
 from tfos_lab.notebook.display import summary
-from tfos_lab.notebook.display.history import SHOWN, Comparison, HistoryTable, short_ids
-from tfos_lab.notebook.display.history_page import RunPage
+from tfos_lab.notebook.display.history import SHOWN, Comparison, HistoryTable, RunPage, short_ids
 from tfos_lab.notebook.display.tensorboard import TensorBoardView, view_cluster, view_folder
 from tfos_lab.notebook.options import (
     BY_NAME,

@@ -66,7 +66,7 @@ class Run:
         return f"<Run {self.id!r}: {self.state}>"
 
     def _repr_html_(self) -> str:
-        page: dict[str, str] = _drawing("history_page").RunPage(self)._repr_mimebundle_()
+        page: dict[str, str] = _drawing("history").RunPage(self)._repr_mimebundle_()
         return page["text/html"]
 
     @property
@@ -320,7 +320,7 @@ class Run:
         ConfigError
             If it cannot be written.
         """
-        written: Path = _drawing("history_page").write_report(self, path)
+        written: Path = _drawing("history").write_report(self, path)
         return written
 
 
