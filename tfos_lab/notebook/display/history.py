@@ -1,4 +1,4 @@
-"""The history as HTML and text: runs as a table (``%tfos history``), beside one another (``A B``), and one again (``A``).
+"""The history as HTML and text: runs as a table (``%tfos history``), beside one another (``A B``), or one (``A``).
 
 Each row of the table unfolds to the run's curves. A small script lets readers sort and filter, where scripts run. A run
 can also be written as a file to send to somebody, which needs no network, runs no scripts, and has no paths and no
