@@ -212,7 +212,7 @@ class Store:
         found = [""]
         parts = path.strip("/").split("/")
         for place, part in enumerate(parts):
-            if _has_magic(part):
+            if set("*?[") & set(part):
                 matches = re.compile(fnmatch.translate(part)).match
                 found = [
                     f"{folder}/{name}"
@@ -296,10 +296,6 @@ class Store:
                 make_folder(self.system, new + info.path[len(old) :])
             else:
                 move_file(self.system, info.path, new + info.path[len(old) :])
-
-
-def _has_magic(text: str) -> bool:
-    return any(sign in text for sign in "*?[")
 
 
 class _Reader:

@@ -214,10 +214,6 @@ def _strings(values: pa.Array) -> Array:
     return _numbers(values)
 
 
-def _dates(values: pa.Array) -> Array:
-    return _numbers(values.cast(pa.date32()).view(pa.int32()))
-
-
 def _ticks(values: pa.Array) -> Array:
     """Count microseconds: since 1970 for timestamps, since midnight for times."""
     if values.type.unit == "ns":
@@ -266,7 +262,7 @@ CONVERT: dict[str, Callable[[pa.Array], Array]] = {
     "decimal": _decimals,
     "string": _strings,
     "binary": _strings,
-    "date": _dates,
+    "date": lambda values: _numbers(values.cast(pa.date32()).view(pa.int32())),
     "timestamp": _ticks,
     "time": _ticks,
     "duration": _ticks,
@@ -376,7 +372,11 @@ class RowIndex:
         if unknown:
             raise ConfigError(unknown)
         self._specs = tuple(specs)
-        self._chunks = [self._open(batch) for batch in batches if batch.num_rows]
+        self._chunks = [
+            (batch.num_rows, {spec.name: _kept(batch.column(spec.name), spec) for spec in self._specs})
+            for batch in batches
+            if batch.num_rows
+        ]
         self._starts = np.cumsum([0, *(rows for rows, _ in self._chunks)])
 
     def __len__(self) -> int:
@@ -401,9 +401,6 @@ class RowIndex:
                 else:
                     taken[spec.name][there] = column[within]
         return taken
-
-    def _open(self, batch: pa.RecordBatch) -> tuple[int, dict[str, Array | pa.Array]]:
-        return batch.num_rows, {spec.name: _kept(batch.column(spec.name), spec) for spec in self._specs}
 
 
 def _kept(column: pa.Array, spec: ColumnSpec) -> Array | pa.Array:

@@ -7,7 +7,6 @@ on executors, too.
 from __future__ import annotations
 
 import difflib
-import functools
 import inspect
 import textwrap
 from collections.abc import Callable, Iterable
@@ -163,12 +162,8 @@ def _add(stage: type[Stage], declared: Declaration) -> None:
 
     _attach(stage, set_value, f"set{title}", f"Set ``{name}``, and return this stage. {declared.doc}.")
     _attach(stage, get_value, f"get{title}", f"Return ``{name}``, or its default. {declared.doc}.")
-    param = Param(Params._dummy(), name, declared.doc, functools.partial(_convert, declared))  # noqa: SLF001 - as Spark does
+    param = Param(Params._dummy(), name, declared.doc, declared.accept)  # noqa: SLF001 - as Spark does
     setattr(stage, name, param)
-
-
-def _convert(declared: Declaration, value: Any) -> Any:
-    return declared.accept(value)
 
 
 def _attach(stage: type[Stage], function: Callable[..., Any], name: str, doc: str) -> None:

@@ -87,12 +87,6 @@ def describe_commands() -> str:
     return "\n".join(f"%tfos {form}".rstrip() + f"\n{folded(meaning, 4, 4)}" for form, meaning in FORMS.items())
 
 
-def commands_markdown() -> str:
-    """Return all commands as a table in Markdown, for ``docs/options.md``."""
-    rows = [(f"%tfos {form}".rstrip().replace("|", "\\|"), meaning) for form, meaning in FORMS.items()]
-    return "\n".join(["| command | does |", "|---|---|", *(f"| `{form}` | {meaning} |" for form, meaning in rows)])
-
-
 class _Command(NamedTuple):
     """What a command does with its arguments, and what can follow those that are finished.
 
@@ -112,7 +106,11 @@ class Commands:
 
     def __init__(self, cells: Callable[[], NotebookCells], start: Callable[[str], None]) -> None:
         self._commands = {
-            "start": _Command(start, lambda _: _options_of_clusters(), takes_options=True),
+            "start": _Command(
+                start,
+                lambda _: [f"{one.name}=" for one in BY_NAME.values() if one.owner is ClusterOptions],
+                takes_options=True,
+            ),
             "stop": _Command(_stop, lambda finished: () if finished else [*_names(_running()), "all"]),
             "logs": _Command(_logs, lambda finished: _names_and_nodes(finished, clusters())),
             "tensorboard": _Command(_tensorboard, lambda finished: () if finished else _names_of_all()),
@@ -170,10 +168,6 @@ def _usage(command: str) -> str:
 def _expect(arguments: Arguments, command: str, *, at_most: int) -> None:
     if len(arguments) > at_most:
         raise ConfigError([f"too many arguments: the command is {_usage(command)}"])
-
-
-def _options_of_clusters() -> list[str]:
-    return [f"{name}=" for name in BY_NAME if BY_NAME[name].owner is ClusterOptions]
 
 
 # ---- clusters of this notebook --------------------------------------------------------------------------------------

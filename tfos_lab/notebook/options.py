@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
-import itertools
 import keyword
 import logging
 import os
@@ -458,24 +457,3 @@ def describe_options() -> str:
 def folded(text: str, first: int, rest: int) -> str:
     """Return a text in short lines, with so many spaces before them: pagers break longer ones within words."""
     return textwrap.fill(text, 88, initial_indent=" " * first, subsequent_indent=" " * rest, break_on_hyphens=False)
-
-
-def options_markdown() -> str:
-    """Return all options as tables in Markdown, one for each group, for ``docs/options.md``."""
-    groups = itertools.groupby(OPTIONS, key=lambda one: one.group)
-    return "\n\n".join("\n".join(_table(group, members)) for group, members in groups)
-
-
-def _table(group: OptionGroup, members: Iterable[Option]) -> list[str]:
-    rows = [f"| `{one.name}` | {_meaning(one)} | {_default(one)} |" for one in members]
-    return [f"### {group}", "", "| option | meaning | default |", "|---|---|---|", *rows]
-
-
-def _meaning(one: Option) -> str:
-    text = f"{one.meaning}. {one.details}" if one.details else one.meaning
-    return text.replace("``", "`").replace("|", "\\|")
-
-
-def _default(one: Option) -> str:
-    spoken = one.default_text or one.shown_default == "none"
-    return one.shown_default if spoken else f"`{one.shown_default}`"

@@ -244,7 +244,9 @@ def stopping_at_breakpoints() -> Iterator[None]:
 
     def stop(*args: Any, **named: Any) -> Any:
         kernel = current_kernel()
-        if _debugger_is_on() or kernel is None or not takes_input(kernel):
+        debugpy = sys.modules.get("debugpy")
+        is_attached = debugpy is not None and bool(debugpy.is_client_connected())
+        if is_attached or kernel is None or not takes_input(kernel):
             return before(*args, **named)
         from IPython.core.debugger import set_trace
 
@@ -255,8 +257,3 @@ def stopping_at_breakpoints() -> Iterator[None]:
         yield
     finally:
         sys.breakpointhook = before
-
-
-def _debugger_is_on() -> bool:
-    debugpy = sys.modules.get("debugpy")
-    return debugpy is not None and bool(debugpy.is_client_connected())

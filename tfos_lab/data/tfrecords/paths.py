@@ -97,15 +97,13 @@ def partition_folder(values: Mapping[str, str | None]) -> str:
     >>> partition_folder({"year": "2024", "city": "Sao/Paulo"})
     'year=2024/city=Sao%2FPaulo'
     """
-    return "/".join(f"{quote(name, _SAFE)}={_written(value)}" for name, value in values.items())
+    return "/".join(
+        f"{quote(name, _SAFE)}={quote(value, _SAFE) if value else NO_VALUE}" for name, value in values.items()
+    )
 
 
 # Letters of all alphabets stay unchanged; characters that Hive does not allow in folders are written as %XX.
 _SAFE = " !$&()+,-.;@_`|~<>"
-
-
-def _written(value: str | None) -> str:
-    return NO_VALUE if value is None or value == "" else quote(value, _SAFE)
 
 
 def partition_of(below: str) -> dict[str, str | None]:

@@ -186,15 +186,12 @@ def _timeline(view: ClusterView, now_s: float) -> Html | None:
     whole_s = max(span.end_s for span in spans) or 1.0
     tracks = max(span.track for span in spans)
     bars = (_bar(span, whole_s) for span in spans)
-    legend = (h("span", f"{span.name} {_span_text(span)}", data_span=span.kind) for span in spans)
+    texts = [f"{span.name} {'…' if span.open else format_seconds(span.end_s - span.start_s)}" for span in spans]
+    legend = (h("span", text, data_span=span.kind) for text, span in zip(texts, spans, strict=True))
     return join(
         h("div", *bars, cls="tfos-timeline", style=f"--tfos-tracks:{tracks}", aria_hidden="true"),
         h("div", *legend, cls="tfos-phases"),
     )
-
-
-def _span_text(span: Span) -> str:
-    return "…" if span.open else format_seconds(span.end_s - span.start_s)
 
 
 def _bar(span: Span, whole_s: float) -> Html:
