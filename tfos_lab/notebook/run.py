@@ -8,6 +8,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent import futures
+from concurrent.futures import Future
 from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
@@ -26,7 +28,7 @@ from tfos_lab.notebook.display import Display, open_display
 from tfos_lab.notebook.display.kernel import current_kernel, takes_input
 from tfos_lab.notebook.display.tensorboard import show_tensorboard
 from tfos_lab.notebook.options import CellOptions, is_session
-from tfos_lab.notebook.start import STEP_S, Task, begin_launch
+from tfos_lab.notebook.start import STEP_S, begin_launch, finish, in_thread
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,7 +88,7 @@ def run_cluster(
         if options.cluster.tensorboard and quiet is None:
             show_tensorboard(cluster)
         if options.background:
-            launch.finish(display)
+            finish(launch, display)
             _continue_in_background(cluster, options)
             return None
         with display:
@@ -140,7 +142,7 @@ def _wait(
     display: Display,
     map_fun: Callable[..., Any],
     *,
-    launch: Task,
+    launch: Future[None],
     feed_rows: Feed,
 ) -> Mapping[str, object] | None:
     __tracebackhide__ = True
@@ -149,15 +151,16 @@ def _wait(
         cluster.wait_until_running()
         feed_rows(cluster)
 
-    feeder = Task(f"tfos-cell-{cluster.id}", work)
+    feeder: Future[None] | None = None
     try:
-        launch.finish(display)
-        feeder.start()
-        feeder.finish(display)
+        finish(launch, display)
+        feeder = in_thread(f"tfos-cell-{cluster.id}", work)
+        finish(feeder, display)
         results = _wait_for_results(cluster, display, map_fun)
     except KeyboardInterrupt:
         _stop_at_once(cluster, options)
-        feeder.wait(INTERRUPT_GRACE_S)  # it cancels Spark's job
+        if feeder is not None:
+            futures.wait([feeder], INTERRUPT_GRACE_S)  # it cancels Spark's job
         raise ClusterInterrupted(cluster.name) from None
     except ClusterEnded as ended:
         state = RunState(ended.state)
