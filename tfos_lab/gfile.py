@@ -25,18 +25,19 @@ import errno
 import fnmatch
 import functools
 import os
-import queue
 import re
 import secrets
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
 
 from pyarrow import fs as arrow
 
 from tfos_lab.core.paths import OWN_MARK, default_host, split_scheme, without_keys
+from tfos_lab.core.threads import on_a_thread
 from tfos_lab.data.file_systems import answer_of, fsspec_of, known_schemes, make_folder, move_file, open_path
 from tfos_lab.errors import ConfigError
 
@@ -423,22 +424,10 @@ def _within(limit_s: float, function: Callable[..., Any], *args: Any) -> Any:
     """
     if _ENDING.is_set():
         return function(*args)
-    outcome: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
-
-    def call() -> None:
-        try:
-            outcome.put((True, function(*args)))
-        except BaseException as error:  # noqa: BLE001 - it is raised in the waiting thread
-            outcome.put((False, error))
-
-    threading.Thread(target=call, name="tfos-storage", daemon=True).start()
-    try:
-        returned, value = outcome.get(timeout=limit_s)
-    except queue.Empty:
-        raise TimeoutError(f"no answer for {limit_s:g} s") from None
-    if returned:
-        return value
-    raise value
+    call = on_a_thread(functools.partial(function, *args), name="tfos-storage")
+    if not wait([call], limit_s).done:
+        raise TimeoutError(f"no answer for {limit_s:g} s")
+    return call.result()
 
 
 # ---- what TensorFlow's C interface wants of it ----------------------------------------------------------------------

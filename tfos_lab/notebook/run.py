@@ -18,6 +18,7 @@ from weakref import WeakKeyDictionary
 from tfos_lab.core.config import train_keywords
 from tfos_lab.core.launchers import LAUNCHERS
 from tfos_lab.core.states import RunState
+from tfos_lab.core.threads import on_a_thread
 from tfos_lab.driver.cluster import Cluster
 from tfos_lab.driver.feed.splits import check_splits, session_of
 from tfos_lab.driver.parallel.tries import Feed
@@ -28,7 +29,7 @@ from tfos_lab.notebook.display import Display, open_display
 from tfos_lab.notebook.display.kernel import current_kernel, takes_input
 from tfos_lab.notebook.display.tensorboard import show_tensorboard
 from tfos_lab.notebook.options import CellOptions, is_session
-from tfos_lab.notebook.start import STEP_S, begin_launch, finish, in_thread
+from tfos_lab.notebook.start import STEP_S, begin_launch, finish
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -154,7 +155,7 @@ def _wait(
     feeder: Future[None] | None = None
     try:
         finish(launch, display)
-        feeder = in_thread(f"tfos-cell-{cluster.id}", work)
+        feeder = on_a_thread(work, name=f"tfos-cell-{cluster.id}")
         finish(feeder, display)
         results = _wait_for_results(cluster, display, map_fun)
     except KeyboardInterrupt:

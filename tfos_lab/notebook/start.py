@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from tfos_lab.core.config import ClusterOptions, FedClusterOptions, make_config, make_configs, train_keywords
 from tfos_lab.core.options import takes_options
+from tfos_lab.core.threads import on_a_thread
 from tfos_lab.driver.cluster import Cluster
 from tfos_lab.driver.feed.splits import check_splits, session_of
 from tfos_lab.driver.interactive import InteractiveCluster, make_interactive
@@ -155,7 +156,7 @@ def bring_up(cluster: Cluster, *, show: bool | None = None) -> None:
 def begin_launch(cluster: Cluster) -> Future[None]:
     """Begin to launch a cluster; an error that comes at once is raised here, before anything is shown."""
     __tracebackhide__ = True
-    launch = in_thread(f"tfos-launch-{cluster.id}", cluster.launch)
+    launch = on_a_thread(cluster.launch, name=f"tfos-launch-{cluster.id}")
     if futures.wait([launch], _UNSEEN_S).done:
         launch.result()
     return launch
@@ -182,22 +183,6 @@ def _write_lines(cluster: Cluster, display: Display) -> None:
         display.poll()
         time.sleep(STEP_S)
     display.close()
-
-
-def in_thread(name: str, work: Callable[[], None]) -> Future[None]:
-    """Begin slow work on a thread, so that the main thread can update the display and be interrupted."""
-    task: Future[None] = Future()
-
-    def call() -> None:
-        try:
-            work()
-        except BaseException as error:  # noqa: BLE001 - raised on the main thread
-            task.set_exception(error)
-        else:
-            task.set_result(None)
-
-    threading.Thread(target=call, name=name, daemon=True).start()
-    return task
 
 
 def finish(task: Future[None], display: Display) -> None:
