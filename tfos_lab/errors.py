@@ -80,7 +80,8 @@ class TfosError(Exception):
     def __init__(self, *in_order: Any, **fields: Any) -> None:
         super().__init__()
         fields |= dict(zip(self._fields, in_order, strict=False))
-        values = {name: _own(default) for name, default in self._fields.items()} | fields
+        defaults = self._fields.items()
+        values = {name: one.copy() if isinstance(one, list | dict) else one for name, one in defaults} | fields
         wrong = [*(fields.keys() - self._fields), *(name for name, value in values.items() if value is _REQUIRED)]
         if wrong:
             raise TypeError(
@@ -93,10 +94,6 @@ class TfosError(Exception):
 
     def __str__(self) -> str:
         return self.sentence.format_map(self.__dict__)
-
-
-def _own(default: Any) -> Any:
-    return default.copy() if isinstance(default, list | dict) else default
 
 
 def _rebuild(kind: type[TfosError], fields: dict[str, object]) -> TfosError:

@@ -25,18 +25,19 @@ import errno
 import fnmatch
 import functools
 import os
-import queue
 import re
 import secrets
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
 
 from pyarrow import fs as arrow
 
 from tfos_lab.core.paths import OWN_MARK, default_host, split_scheme, without_keys
+from tfos_lab.core.threads import on_a_thread
 from tfos_lab.data.file_systems import answer_of, fsspec_of, known_schemes, make_folder, move_file, open_path
 from tfos_lab.errors import ConfigError
 
@@ -45,7 +46,6 @@ __all__ = ["register"]
 # A store that has not answered a call after so long is gone; what copies files on the store's side has longer.
 _ANSWER_S = 60.0
 _WORK_S = 900.0
-_IDLE_S = 1.0
 # An unfinished file that is older was left by a process that was killed.
 _LEFT_S = 24 * 3600.0
 # Read at once where a file is read from its beginning to its end: the first and the largest block.
@@ -213,7 +213,7 @@ class Store:
         found = [""]
         parts = path.strip("/").split("/")
         for place, part in enumerate(parts):
-            if _has_magic(part):
+            if set("*?[") & set(part):
                 matches = re.compile(fnmatch.translate(part)).match
                 found = [
                     f"{folder}/{name}"
@@ -297,10 +297,6 @@ class Store:
                 make_folder(self.system, new + info.path[len(old) :])
             else:
                 move_file(self.system, info.path, new + info.path[len(old) :])
-
-
-def _has_magic(text: str) -> bool:
-    return any(sign in text for sign in "*?[")
 
 
 class _Reader:
@@ -416,67 +412,22 @@ def store_of(address: str) -> tuple[Store, str]:
 # ---- calls that end -------------------------------------------------------------------------------------------------
 
 
-class _Callers:
-    """Threads that call stores for others, who wait for so long and no longer: not every client has time-outs."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._idle: list[queue.SimpleQueue[Callable[[], None]]] = []
-        # No thread runs any more when Python ends; TensorFlow closes what is open after that.
-        self.have_ended = False
-        atexit.register(self.end)
-
-    def end(self) -> None:
-        self.have_ended = True
-
-    def call(self, limit_s: float, function: Callable[..., Any], *args: Any) -> Any:
-        """Return what a function returns, or raise what it raises; TimeoutError if it does neither in time."""
-        if self.have_ended:
-            return function(*args)
-        outcome: list[Any] = []
-        done = threading.Event()
-
-        def task() -> None:
-            try:
-                outcome.extend((True, function(*args)))
-            except BaseException as error:  # noqa: BLE001 - it is raised in the waiting thread
-                outcome.extend((False, error))
-            done.set()
-
-        self._caller().put(task)
-        if not done.wait(limit_s):
-            raise TimeoutError(f"no answer for {limit_s:g} s")
-        returned, value = outcome
-        if returned:
-            return value
-        raise value
-
-    def _caller(self) -> queue.SimpleQueue[Callable[[], None]]:
-        with self._lock:
-            if self._idle:
-                return self._idle.pop()
-        tasks: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        threading.Thread(target=self._work, args=(tasks,), name="tfos-storage", daemon=True).start()
-        return tasks
-
-    def _work(self, tasks: queue.SimpleQueue[Callable[[], None]]) -> None:
-        while True:
-            try:
-                task = tasks.get(timeout=_IDLE_S)
-            except queue.Empty:
-                with self._lock:
-                    if tasks in self._idle:
-                        self._idle.remove(tasks)
-                        return
-                continue  # somebody has just taken it
-            task()
-            with self._lock:
-                self._idle.append(tasks)
+# No thread runs any more when Python ends; TensorFlow closes what is open after that.
+_ENDING = threading.Event()
+atexit.register(_ENDING.set)
 
 
-@functools.lru_cache(maxsize=1)
-def _callers(_pid: int) -> _Callers:
-    return _Callers()
+def _within(limit_s: float, function: Callable[..., Any], *args: Any) -> Any:
+    """Return what a function returns, or raise what it raises; a TimeoutError if it does neither in time.
+
+    A thread of its own calls it: not every client has time-outs.
+    """
+    if _ENDING.is_set():
+        return function(*args)
+    call = on_a_thread(functools.partial(function, *args), name="tfos-storage")
+    if not wait([call], limit_s).done:
+        raise TimeoutError(f"no answer for {limit_s:g} s")
+    return call.result()
 
 
 # ---- what TensorFlow's C interface wants of it ----------------------------------------------------------------------
@@ -713,7 +664,7 @@ class _Callbacks:
     def _call(self, status: Any, address: str, function: Callable[..., Any], *args: Any, limit_s: float = 0.0) -> Any:
         """Return what a function returns; None and a status if it raises."""
         try:
-            return _callers(os.getpid()).call(limit_s or _ANSWER_S, function, *args)
+            return _within(limit_s or _ANSWER_S, function, *args)
         except KeyboardInterrupt:  # it cannot pass through C code
             self._set_status(status, _CANCELLED, b"interrupted")
         except BaseException as error:  # noqa: BLE001 - every one becomes a status
@@ -812,7 +763,7 @@ class _Callbacks:
         # As on a disk, a file that nobody has closed is closed with its handle; but not by a fork of the process.
         if file is not None and file.pid == os.getpid():
             with contextlib.suppress(BaseException):  # nobody can be told
-                _callers(file.pid).call(_ANSWER_S, file.close)
+                _within(_ANSWER_S, file.close)
 
     def _on_file(self, function: Callable[[Any], None]) -> Callable[..., None]:
         def callback(place: int, status: Any) -> None:

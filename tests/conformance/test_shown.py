@@ -18,7 +18,7 @@ NASTY = "<img src=x onerror=alert(1)>"
 
 @pytest.mark.one_spark
 def test_what_nodes_show_comes_home_and_is_in_the_run(run):
-    from tfos_lab.notebook.display.history_page import RunPage  # nodes need no notebook
+    from tfos_lab.notebook.display.history import RunPage  # nodes need no notebook
 
     def show_all(_args, ctx):
         is_known = "matplotlib" in sys.modules

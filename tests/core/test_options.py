@@ -42,7 +42,7 @@ def test_the_help_of_run_and_of_the_configuration_describes_each_option():
 
 # Declares one more option, in the declaration only, and prints where it is found.
 PROGRAM = """
-import inspect, sys, types
+import inspect, runpy, sys, types
 from pathlib import Path
 
 name = "tfos_lab.core.config"
@@ -55,7 +55,7 @@ exec(compile(f"{head}{docstring}    tree: {entry}\\n{rest}", str(path), "exec"),
 
 import tfos_lab
 from tfos_lab.notebook.completion import complete_options
-from tfos_lab.notebook.options import describe_options, options_markdown, parse_options
+from tfos_lab.notebook.options import describe_options, parse_options
 from tfos_lab.ml import TFEstimator
 
 calls = {one.__name__: one for one in (tfos_lab.run, tfos_lab.start, tfos_lab.parallel, tfos_lab.run_script)}
@@ -78,14 +78,17 @@ print("line", parse_options("tree=elm", {}).cluster.tree)
 print("completion", [one.text for one in complete_options("tr", {})[1] if one.text.startswith("tr")])
 print("completion", [one.text for one in complete_options("tree=", {})[1]])
 print("help", *(line for line in describe_options().splitlines() if line.startswith("tree ")))
-print("document", *(line for line in options_markdown().splitlines() if "`tree`" in line))
+documents = runpy.run_path(sys.argv[2])["options_markdown"]()
+print("document", *(line for line in documents.splitlines() if "`tree`" in line))
 print("param", TFEstimator(model=print).setTree("elm").getTree(), TFEstimator.tree.doc)
 """
 
 
 def test_an_option_is_declared_once_and_is_in_all_calls_cells_params_and_documents():
     declaration = Path(tfos_lab.__file__).parent / "core" / "config.py"
-    found = subprocess.run([sys.executable, "-c", PROGRAM, declaration], capture_output=True, text=True, check=False)
+    documents = Path(tfos_lab.__file__).parents[1] / ".ci" / "write_options.py"
+    command = [sys.executable, "-c", PROGRAM, declaration, documents]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)
     assert found.stdout.splitlines() == [
         *(f'{call} {{"oak", "elm"}} oak' for call in ("run", "start", "parallel", "run_script", "search")),
         "attribute elm",

@@ -33,7 +33,7 @@ from tfos_lab.driver.state.events import (
 )
 from tfos_lab.notebook.display.card import NodeStacks, make_bundle, traits
 from tfos_lab.notebook.display.charts import render_charts
-from tfos_lab.notebook.display.history_page import RunPage
+from tfos_lab.notebook.display.history import RunPage
 from tfos_lab.notebook.display.series import SeriesBook, SeriesPoints, all_series
 from tfos_lab.notebook.display.table import LiveTable, range_of, render_table
 

@@ -141,7 +141,6 @@ def _run_script(arguments: Sequence[str]) -> int:
 
 
 def _history(arguments: Sequence[str]) -> int:
-    """List the runs."""
     from tfos_lab.driver.runs.read import name_place, read_runs
     from tfos_lab.notebook.display.history import SHOWN, HistoryTable
 
@@ -165,7 +164,6 @@ def _history(arguments: Sequence[str]) -> int:
 
 
 def _pack(arguments: Sequence[str]) -> int:
-    """Pack, and print how to use the archive."""
     from tfos_lab.driver.pack import pack
 
     parser = argparse.ArgumentParser(

@@ -82,7 +82,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _given_options(given: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of the run that are on the command line."""
     from tfos_lab.notebook.options import UnreadableValue, read_value
 
     values = {}

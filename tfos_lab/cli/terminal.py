@@ -59,7 +59,6 @@ class StatusLine:
 
 
 def _fit(text: str, stream: TextIO) -> str:
-    """Return the text as the stream can show it."""
     if not stream.isatty() or os.environ.get("NO_COLOR"):
         text = without_colours(text)
     encoding = stream.encoding or "utf-8"

@@ -77,7 +77,6 @@ def _key(authkey: bytes | str) -> bytes:
 
 
 def _make_queues(names: list[str]) -> None:
-    """Prepare the manager's process."""
     _values.clear()
     _queues.clear()
     _queues.update((name, queue.Queue()) for name in names)

@@ -120,15 +120,7 @@ class RowQueue:
 
 
 class NodeManager:
-    """Values and queues of one node.
-
-    Parameters
-    ----------
-    context : NodeContext
-        The node's native context.
-    queues : sequence of str
-        The names that `TFCluster.run` was given.
-    """
+    """Values and queues of one node, over its native context and by the names that `TFCluster.run` was given."""
 
     def __init__(self, context: NodeContext, queues: Sequence[str]) -> None:
         self._context = context
@@ -179,14 +171,7 @@ class NodeManager:
 class QueueFeed:
     """Batches of rows from the queue of a `TFManager`: rows, markers between them, and None at the end.
 
-    Attributes
-    ----------
-    queue_in, queue_out : queue.Queue or proxy of one
-        Rows, and results.
-    train_mode : bool
-        Whether batches go on beyond the end of a partition.
-    tensors : sequence of str or None
-        Names for the values of a row, in their order.
+    ``tensors`` are names for the values of a row, in their order.
     """
 
     queue_in: Any

@@ -31,7 +31,12 @@ def export_saved_model(model: Any, export_dir: str, is_chief: bool = False) -> N
     is_chief : bool
         Whether this node's model is the one that counts.
     """
-    target = _plain(export_dir) if is_chief else str(_scratch() / "worker_model")
+    if is_chief:
+        # On this machine without its scheme, which Keras does not know.
+        target = split_scheme(export_dir)[2] if is_local(export_dir) else export_dir
+    else:
+        scratch = os.environ.get("TFOS_LAB_SCRATCH") or tempfile.mkdtemp(prefix="tfos-model-")
+        target = str(Path(scratch) / "worker_model")
     package = package_of(model)
     if package == "tf_keras":
         model.save(target, save_format="tf")
@@ -42,15 +47,6 @@ def export_saved_model(model: Any, export_dir: str, is_chief: bool = False) -> N
         import tensorflow as tf
 
         tf.saved_model.save(model, target)
-
-
-def _plain(path: str) -> str:
-    """Return a path on this machine without its scheme, which Keras does not know; others as they are."""
-    return split_scheme(path)[2] if is_local(path) else path
-
-
-def _scratch() -> Path:
-    return Path(os.environ.get("TFOS_LAB_SCRATCH") or tempfile.mkdtemp(prefix="tfos-model-"))
 
 
 def disable_auto_shard(options: tf.data.Options) -> None:

@@ -109,13 +109,7 @@ _BYTES = ("binary", "string")
 
 
 def _list_of(dtype: str) -> str:
-    """Return which list of a feature holds a column's values, by the column's type in ``df.dtypes``.
-
-    Raises
-    ------
-    ConfigError
-        For a type that no feature holds.
-    """
+    """Return which list of a feature holds a column's values, by the column's type in ``df.dtypes``."""
     leaf = dtype.removeprefix("array<").removesuffix(">")
     for name, leaves in (("float_list", _FLOATS), ("int64_list", _INTEGERS), ("bytes_list", _BYTES)):
         if leaf in leaves:
@@ -138,7 +132,6 @@ def to_examples(rows: Iterable[Row], dtypes: Sequence[tuple[str, str]]) -> list[
 
 
 def _maker(dtype: str) -> Callable[[Any], tf.train.Feature]:
-    """Return a function that makes a feature of a column's value."""
     import tensorflow as tf
 
     name = _list_of(dtype)

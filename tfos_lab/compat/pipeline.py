@@ -54,7 +54,10 @@ def _param(doc: str, converter: Callable[[Any], Any]) -> Param[Any]:
 
 
 class _Mixin(Params):
-    """Names the parameters that a class declares with `_param`, and gives it a setter and a getter for each."""
+    """Names the parameters that a class declares with `_param`, and gives it a setter and a getter for each.
+
+    Where the class has no docstring, it gets those of its parameters.
+    """
 
     if TYPE_CHECKING:
 
@@ -66,6 +69,7 @@ class _Mixin(Params):
             if isinstance(param, Param) and not param.name:
                 param.name = name
                 _add_methods(cls, name)
+                cls.__doc__ = cls.__doc__ or f"``{name}``: {param.doc}."
 
 
 def _add_methods(stage: type[_Mixin], name: str) -> None:
@@ -86,38 +90,26 @@ def _add_methods(stage: type[_Mixin], name: str) -> None:
 
 
 class HasBatchSize(_Mixin):
-    """``batch_size``: rows in a batch."""
-
     batch_size = _param("Number of rows in a batch", TypeConverters.toInt)
 
 
 class HasClusterSize(_Mixin):
-    """``cluster_size``: nodes in all."""
-
     cluster_size = _param("Number of nodes in the cluster", TypeConverters.toInt)
 
 
 class HasEpochs(_Mixin):
-    """``epochs``: how often the rows are fed."""
-
     epochs = _param("Number of times that all rows are fed", TypeConverters.toInt)
 
 
 class HasGraceSecs(_Mixin):
-    """``grace_secs``: seconds that nodes have after the last row, to export a model, say."""
-
     grace_secs = _param("Seconds that nodes have for their last work after feeding", TypeConverters.toInt)
 
 
 class HasInputMapping(_Mixin):
-    """``input_mapping``: column → tensor."""
-
     input_mapping = _param("Which column is which input tensor", TFTypeConverters.toDict)
 
 
 class HasInputMode(_Mixin):
-    """``input_mode``: how nodes get their rows; a pipeline's are those of a DataFrame, so there is one mode only."""
-
     input_mode = _param("How nodes get their rows (1: from Spark)", TypeConverters.toInt)
 
     def setInputMode(self, value: int) -> Self:
@@ -128,69 +120,47 @@ class HasInputMode(_Mixin):
 
 
 class HasMasterNode(_Mixin):
-    """``master_node``: what the leading worker's job is called."""
-
     master_node = _param("Job name of the leading worker", TypeConverters.toString)
 
 
 class HasModelDir(_Mixin):
-    """``model_dir``: where checkpoints are."""
-
     model_dir = _param("Folder of the model's checkpoints", TypeConverters.toString)
 
 
 class HasNumPS(_Mixin):
-    """``num_ps`` and ``driver_ps_nodes``: how many parameter servers there are, and whether on the driver's machine."""
-
     num_ps = _param("Number of parameter servers among the nodes", TypeConverters.toInt)
     driver_ps_nodes = _param("Run parameter servers on the driver", TypeConverters.toBoolean)
 
 
 class HasOutputMapping(_Mixin):
-    """``output_mapping``: tensor → column."""
-
     output_mapping = _param("Which output tensor is which column", TFTypeConverters.toDict)
 
 
 class HasProtocol(_Mixin):
-    """``protocol``: how TensorFlow's nodes talk to one another."""
-
     protocol = _param("TensorFlow's network protocol", TypeConverters.toString)
 
 
 class HasReaders(_Mixin):
-    """``readers``: threads that read, in programs that have them."""
-
     readers = _param("Number of reading threads", TypeConverters.toInt)
 
 
 class HasSteps(_Mixin):
-    """``steps``: the most steps to train."""
-
     steps = _param("Most steps to train", TypeConverters.toInt)
 
 
 class HasTensorboard(_Mixin):
-    """``tensorboard``: whether TensorBoard runs beside the training."""
-
     tensorboard = _param("Run TensorBoard", TypeConverters.toBoolean)
 
 
 class HasTFRecordDir(_Mixin):
-    """``tfrecord_dir``: where a program keeps rows as TFRecord files."""
-
     tfrecord_dir = _param("Folder for rows as TFRecord files", TypeConverters.toString)
 
 
 class HasExportDir(_Mixin):
-    """``export_dir``: where the exported model is."""
-
     export_dir = _param("Folder of the exported SavedModel", TypeConverters.toString)
 
 
 class HasSignatureDefKey(_Mixin):
-    """``signature_def_key``: which signature of a SavedModel to call."""
-
     signature_def_key = _param("Name of a SavedModel's signature", TypeConverters.toString)
 
     def __init__(self) -> None:
@@ -199,8 +169,6 @@ class HasSignatureDefKey(_Mixin):
 
 
 class HasTagSet(_Mixin):
-    """``tag_set``: which graph of a SavedModel to load."""
-
     tag_set = _param("Tags of a SavedModel's graph, separated by commas", TypeConverters.toString)
 
 

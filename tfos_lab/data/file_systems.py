@@ -84,10 +84,7 @@ def fsspec_of(system: fs.FileSystem) -> Any:
 def open_path(path: str) -> tuple[fs.FileSystem, str]:
     """Return the file system of a path, and the path within it.
 
-    Raises
-    ------
-    ConfigError
-        If this host cannot open it; says what to install, or what the file system answered.
+    A ConfigError, if this host cannot open it, says what to install, or what the file system answered.
     """
     if is_local(path):
         return fs.LocalFileSystem(), absolute(split_scheme(path)[2])
@@ -136,10 +133,7 @@ def move_file(system: fs.FileSystem, old: str, new: str) -> None:
 def require_folder(path: str) -> None:
     """Make a folder, with those above it, if it is not there, and see that files can be written to it.
 
-    Raises
-    ------
-    ConfigError
-        If they cannot: there is no such host or bucket, the key is wrong, or does not allow it.
+    A ConfigError tells if they cannot: there is no such host or bucket, the key is wrong, or does not allow it.
     """
     system, place = open_path(path)
     probe = f"{place.rstrip('/')}/{OWN_MARK}{secrets.token_hex(4)}"

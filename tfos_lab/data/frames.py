@@ -17,21 +17,10 @@ if TYPE_CHECKING:
 
 
 def to_dataframe(table: pa.Table, spark: SparkSession | None = None, partitions: int | None = None) -> DataFrame:
-    """Make a DataFrame of an Arrow table.
+    """Make a DataFrame of an Arrow table, by the active session unless another is given.
 
-    Parameters
-    ----------
-    table : pyarrow.Table
-        The rows keep their order unless ``partitions`` is given.
-    spark : pyspark.sql.SparkSession, optional
-        Classic or Spark Connect; the active session by default.
-    partitions : int, optional
-        Number of partitions to spread the rows over evenly; by default Spark decides.
-
-    Raises
-    ------
-    NoSession
-        If no session is given and none is active.
+    Its rows keep their order, unless so many ``partitions`` are wanted, over which they are spread evenly. Raises
+    `NoSession` if no session is given and none is active.
     """
     if partitions is not None and partitions < 1:
         raise ConfigError([f"partitions={partitions}: at least one is needed"])

@@ -22,26 +22,11 @@ if TYPE_CHECKING:
 
 @uninterrupted()
 def prepare(df: DataFrame, columns: Iterable[str] | None = None) -> DataFrame:
-    """Choose the columns to feed, and give them the form that is fastest to send.
+    """Choose the columns to feed, and give them the form that is fastest to send; the result is as lazy as ``df``.
 
-    Nothing is computed: the result is as lazy as ``df``.
-
-    Parameters
-    ----------
-    df : pyspark.sql.DataFrame
-        Classic or Spark Connect.
-    columns : iterable of str, optional
-        The columns wanted, in this order; ``"person.age"`` is a field of a struct. All by default.
-
-    Returns
-    -------
-    pyspark.sql.DataFrame
-        With exactly these columns, each of a type that `tfos_lab.data.type_table` has a rule for.
-
-    Raises
-    ------
-    ConfigError
-        With every column that is missing or cannot become a tensor, and what to do about it.
+    The columns come in the order that is wanted; ``"person.age"`` is a field of a struct. Each is of a type that
+    `tfos_lab.data.type_table` has a rule for: a ConfigError has every column that is missing or cannot become a tensor,
+    and what to do about it.
     """
     return df.select(*map(_expression, _chosen(df, columns)))
 
@@ -49,17 +34,7 @@ def prepare(df: DataFrame, columns: Iterable[str] | None = None) -> DataFrame:
 def widen(df: DataFrame, columns: Iterable[str] | None = None) -> tuple[DataFrame, list[int]]:
     """Add what `prepare` would make to the columns of ``df``, where it differs from them.
 
-    Parameters
-    ----------
-    df, columns
-        As for `prepare`.
-
-    Returns
-    -------
-    pyspark.sql.DataFrame
-        All columns of ``df``, in their order and first; as lazy as ``df``.
-    list of int
-        The positions in it of the columns that `prepare` would give.
+    Returns all columns of ``df``, in their order and first; and the positions of those that `prepare` would give.
     """
     own = [field.name for field in df.schema]
     positions: list[int] = []
@@ -82,11 +57,6 @@ def choose_fields(fields: Sequence[Mapping[str, Any]], columns: Iterable[str] | 
     """Return the fields of the columns wanted, as `prepare` chooses them, of those of a Spark schema in JSON.
 
     A field of a struct has the ``path`` to it.
-
-    Raises
-    ------
-    ConfigError
-        For columns that are missing or cannot become tensors.
     """
     wanted = None if columns is None else [columns] if isinstance(columns, str) else list(columns)
     known = [*map(dict, fields), *_struct_fields(fields, wanted or ())]
@@ -108,31 +78,18 @@ def map_batches(
     df: DataFrame,
     task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     schema: str | StructType,
-    *,
-    barrier: bool = False,
 ) -> DataFrame:
     """Do what ``df.mapInArrow`` does, for columns of any name.
 
     Spark looks columns up by their unquoted names there, so it finds none with dots or backticks, nor two of the same
     name. Here they are sent under numbers, and the batches that ``task`` gets have the real names again.
-
-    Parameters
-    ----------
-    df : pyspark.sql.DataFrame
-        Classic or Spark Connect.
-    task : callable
-        Maps an iterator of record batches to another, on the executors.
-    schema : str or pyspark.sql.types.StructType
-        Of the batches that it returns, such as ``"rows bigint"``.
-    barrier : bool
-        Whether all tasks run at once, as a barrier stage.
     """
     names = df.columns
 
     def named(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return task(batch.rename_columns(names) for batch in batches)
 
-    return df.toDF(*(f"c{i}" for i in range(len(names)))).mapInArrow(named, schema, barrier=barrier)
+    return df.toDF(*(f"c{i}" for i in range(len(names)))).mapInArrow(named, schema)
 
 
 def _struct_fields(fields: Sequence[Mapping[str, Any]], wanted: Iterable[str]) -> list[dict[str, Any]]:

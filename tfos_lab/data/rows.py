@@ -66,19 +66,9 @@ def fill_to(batch: Mapping[str, Array], rows: int) -> Batch:
 
 
 def zeros(specs: Iterable[ColumnSpec], rows: int) -> Batch:
-    """Make rows of zeros, for a node that needs filler rows and has none to copy.
+    """Make rows of zeros, for a node that needs filler rows and has none to copy; strings are empty.
 
-    Parameters
-    ----------
-    specs : iterable of ColumnSpec
-        With shapes that are fully known (`tfos_lab.data.batches.resolve`).
-    rows : int
-        How many.
-
-    Returns
-    -------
-    dict of str to numpy.ndarray
-        Column to ``(rows, *spec.shape)``: numbers are 0, strings empty.
+    The shapes of the specs are fully known (`tfos_lab.data.batches.resolve`).
     """
     specs = tuple(specs)
     unknown = [f"{spec}: the shape of a row has to be known to make empty ones" for spec in specs if not spec.is_fixed]

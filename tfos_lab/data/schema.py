@@ -25,20 +25,11 @@ WEIGHT_KEY = "sample_weight"
 
 @dataclass(frozen=True)
 class ColumnSpec:
-    """Which tensor a column becomes.
+    """Which tensor a column becomes. It has plain values only, so it can be sent as JSON, msgpack or pickle.
 
-    It has plain values only, so it can be sent as JSON, msgpack or pickle.
-
-    Parameters
-    ----------
-    name : str
-        The name of the column.
-    kind : str
-        The family of its values, which decides how they are converted.
-    dtype : str
-        NumPy's name for the tensor's dtype; ``"object"`` (of bytes) stands for TensorFlow's ``string``.
-    shape : tuple of int or None
-        The shape of one row; None for a length that only the data tell.
+    The ``kind`` of its values decides how they are converted. ``dtype`` is NumPy's name for the tensor's; ``"object"``
+    (of bytes) stands for TensorFlow's ``string``. ``shape`` is that of one row, with None for a length that only the
+    data tell.
 
     Examples
     --------
@@ -67,27 +58,12 @@ class ColumnSpec:
         return f"{self.name}: {self.tf_dtype} {shape_text(self.shape)}"
 
 
-def column_specs(
-    schema: pa.Schema | str | Mapping[str, Any], columns: Iterable[str] | None = None
-) -> tuple[ColumnSpec, ...]:
+def column_specs(schema: pa.Schema | str | Mapping[str, Any]) -> tuple[ColumnSpec, ...]:
     """Return which tensor each column becomes.
 
-    Parameters
-    ----------
-    schema : pyarrow.Schema, str or dict
-        That of a record batch; or a Spark schema, as ``df.schema.json()`` or ``df.schema.jsonValue()`` return it.
-    columns : iterable of str, optional
-        The columns wanted, in this order; all of them by default.
-
-    Returns
-    -------
-    tuple of ColumnSpec
-        One for each column. Lengths of arrays are None, as only rows tell them (`tfos_lab.data.batches.resolve`).
-
-    Raises
-    ------
-    ConfigError
-        With every column that is missing or cannot become a tensor, and what to do about it.
+    The schema is that of a record batch; or one of Spark, as ``df.schema.json()`` or ``df.schema.jsonValue()`` return
+    it. Lengths of arrays are None, as only rows tell them (`tfos_lab.data.batches.resolve`). A ConfigError has every
+    column that cannot become a tensor, and what to do about it.
 
     Examples
     --------
@@ -97,12 +73,13 @@ def column_specs(
     image: float32 (None,)
     label: int64 ()
     """
-    found = _columns(schema)
-    names = select_columns([name for name, _, _ in found], columns)
-    by_name = {name: (kind, label) for name, kind, label in found}
+    if isinstance(schema, pa.Schema):
+        found = [(field.name, field.type, str(field.type)) for field in schema]
+    else:
+        found = arrow_columns(schema)
+    select_columns([name for name, _, _ in found], None)
     specs, problems = [], []
-    for name in names:
-        kind, label = by_name[name]
+    for name, kind, label in found:
         rule, shape = find_rule(kind)
         if rule is None:
             problems.append(f"column '{name}' of type {label} cannot become a tensor: {find_advice(name, kind)}")
@@ -114,19 +91,9 @@ def column_specs(
 
 
 def select_columns(schema: pa.Schema | Sequence[str], columns: Iterable[str] | None) -> list[str]:
-    """Check the names of columns against a schema; None stands for all of them.
+    """Check the names of the columns wanted against those that exist; None stands for all of them.
 
-    Parameters
-    ----------
-    schema : pyarrow.Schema or sequence of str
-        The columns that exist.
-    columns : iterable of str or None
-        The columns wanted.
-
-    Raises
-    ------
-    ConfigError
-        With every name that is missing (and the nearest one that exists), and every name that occurs twice.
+    A ConfigError has every name that is missing (and the nearest one that exists), and every name that occurs twice.
 
     Examples
     --------
@@ -156,11 +123,6 @@ def select_columns(schema: pa.Schema | Sequence[str], columns: Iterable[str] | N
 def columns_of_label(label: str | Sequence[str] | Mapping[str, str]) -> list[str]:
     """Return the columns that a label names: a column, several, or those of a dict of a model's outputs to columns.
 
-    Raises
-    ------
-    ConfigError
-        For anything else.
-
     Examples
     --------
     >>> columns_of_label("y")
@@ -180,12 +142,6 @@ def columns_of_label(label: str | Sequence[str] | Mapping[str, str]) -> list[str
 def shape_text(shape: tuple[int | None, ...]) -> str:
     """Write a shape as Python does, and the one of a scalar as ``()``."""
     return str(tuple(shape))
-
-
-def _columns(schema: pa.Schema | str | Mapping[str, Any]) -> list[tuple[str, pa.DataType, str]]:
-    if isinstance(schema, pa.Schema):
-        return [(field.name, field.type, str(field.type)) for field in schema]
-    return arrow_columns(schema)
 
 
 def _missing(name: str, names: Sequence[str]) -> str:

@@ -46,14 +46,10 @@ _brought: dict[str, str] = {}
 class SessionStores:
     """Where a session's files are, and with which keys.
 
-    Parameters
-    ----------
-    default_fs : str
-        The file system of paths without a scheme, such as ``"hdfs://namenode:8020"``; empty without a session.
-    env : dict of str to str
-        The keys of S3, Google and Azure, the region and address of S3, and the addresses of emulators, as the variables
-        that their clients, or `tfos_lab.data.file_systems`, read; and the session's user. They are secrets: nodes get
-        them by their encrypted connection, and no log or record has them.
+    ``default_fs`` is the file system of paths without a scheme, such as ``"hdfs://namenode:8020"``; empty without a
+    session. ``env`` has the keys of S3, Google and Azure, the region and address of S3, and the addresses of emulators,
+    as the variables that their clients, or `tfos_lab.data.file_systems`, read; and the session's user. They are
+    secrets: nodes get them by their encrypted connection, and no log or record has them.
     """
 
     default_fs: str = ""
@@ -123,7 +119,6 @@ def _of_azure(session: SparkSession, setting: Callable[[str], str]) -> dict[str,
 
 
 def _of_s3(setting: Callable[[str], str]) -> dict[str, str]:
-    """Return the variables of the settings that are there."""
     keys = {variable: setting(name) for name, variable in _KEYS.items()}
     if not (keys["AWS_ACCESS_KEY_ID"] and keys["AWS_SECRET_ACCESS_KEY"]):
         keys = {}

@@ -127,10 +127,7 @@ def _as_bytes(table: pa.Table) -> bytes:
 def rows_of_batches(schema: str) -> Callable[[pa.RecordBatch], list[Any]]:
     """Return a function that makes of a record batch the rows that `DataFrame.collect` would return.
 
-    Parameters
-    ----------
-    schema : str
-        Spark's, in JSON.
+    The schema is Spark's, in JSON.
     """
     from pyspark.sql.types import StructType
 

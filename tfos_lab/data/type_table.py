@@ -23,7 +23,7 @@ interval year/month    refused
 a null, of any type    refused                    when a batch has one (`batches.to_numpy`)
 =====================  =========================  ====================================================================
 
-To support another type, add a `Rule`, and a converter for its kind to `tfos_lab.data.convert`.
+To support another type, add a `Rule`, and a converter for its kind to `tfos_lab.data.batches`.
 """
 
 from __future__ import annotations
@@ -120,12 +120,8 @@ _NO_RULE = "cast it to a number, a string or an array of numbers, or leave the c
 def find_rule(kind: pa.DataType) -> tuple[Rule | None, tuple[int | None, ...]]:
     """Return the rule for an Arrow type, and the shape that the arrays around its values give.
 
-    Returns
-    -------
-    rule : Rule or None
-        None if the type is not supported.
-    shape : tuple of int or None
-        One entry for each array, and one for a vector; None for a length that only the data tell.
+    The rule is None if the type is not supported. The shape has one entry for each array, and one for a vector; None
+    for a length that only the data tell.
     """
     shape: tuple[int | None, ...] = ()
     while is_array(kind):

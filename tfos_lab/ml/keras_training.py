@@ -34,16 +34,8 @@ class ModelFile:
 class Training:
     """What a node trains, and on which columns.
 
-    Attributes
-    ----------
-    model : ModelFile or callable
-        The model, or a function that makes it, of no parameters or of one, the arguments.
-    inputs : mapping of str to (str or None)
-        Column to the model's input; None where their names and their order decide.
-    args : TrainArgs
-        The arguments and params.
-    custom_objects : mapping of str to object
-        What the model was made with and Keras does not know.
+    The model may be made by a function of no parameters, or of one, the arguments. ``inputs`` is column to the model's
+    input; None where their names and their order decide.
     """
 
     model: ModelFile | Callable[..., Any]
@@ -141,13 +133,7 @@ def name_of(tensor: Any) -> str:
 
 
 def paired(inputs: Mapping[str, str | None], names: Sequence[str]) -> dict[str, str]:
-    """Return which column is which input: as the user says, by the same names, or by their order.
-
-    Raises
-    ------
-    ConfigError
-        If there are more inputs than columns, or the other way round, or an input is not there.
-    """
+    """Return which column is which input: as the user says, by the same names, or by their order."""
     said = [name for name in inputs.values() if name is not None]
     if not names:  # the model does not say what its inputs are called
         return {column: name or column for column, name in inputs.items()}

@@ -7,7 +7,6 @@ on executors, too.
 from __future__ import annotations
 
 import difflib
-import functools
 import inspect
 import textwrap
 from collections.abc import Callable, Iterable
@@ -34,20 +33,11 @@ UNSET = Unset.UNSET
 
 @dataclass(frozen=True, kw_only=True)
 class Declaration:
-    """A param as declared.
+    """A param as declared, by a name in Spark ML's way, such as ``batchSize``.
 
-    Attributes
-    ----------
-    name : str
-        In Spark ML's way, such as ``batchSize``.
-    doc : str
-        What it is for.
-    convert : callable
-        Takes the name and a value; returns the value to keep, or raises a `ParamError`.
-    default : object
-        `UNSET` for a param that has no value until it is set.
-    optional : bool
-        Whether None is a value. For the others, setting None removes what was set.
+    ``convert`` takes the name and a value; it returns the value to keep, or raises a `ParamError`. The default is
+    `UNSET` for a param that has no value until it is set. For params that are not ``optional``, setting None removes
+    what was set.
     """
 
     name: str
@@ -172,12 +162,8 @@ def _add(stage: type[Stage], declared: Declaration) -> None:
 
     _attach(stage, set_value, f"set{title}", f"Set ``{name}``, and return this stage. {declared.doc}.")
     _attach(stage, get_value, f"get{title}", f"Return ``{name}``, or its default. {declared.doc}.")
-    param = Param(Params._dummy(), name, declared.doc, functools.partial(_convert, declared))  # noqa: SLF001 - as Spark does
+    param = Param(Params._dummy(), name, declared.doc, declared.accept)  # noqa: SLF001 - as Spark does
     setattr(stage, name, param)
-
-
-def _convert(declared: Declaration, value: Any) -> Any:
-    return declared.accept(value)
 
 
 def _attach(stage: type[Stage], function: Callable[..., Any], name: str, doc: str) -> None:

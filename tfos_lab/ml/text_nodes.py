@@ -317,13 +317,7 @@ def problem_of(feature: Any, shape: tuple[int, ...], column: str) -> str:
 
 
 def checked(rows: Iterable[Any], column: str, shape: tuple[int, ...]) -> Iterator[Any]:
-    """Pass rows on, and raise at the first feature that does not fit the first row's; runs in Spark's tasks.
-
-    Raises
-    ------
-    FeedError
-        With the column, and what to do.
-    """
+    """Pass rows on, and raise at the first feature that does not fit the first row's; runs in Spark's tasks."""
     for row in rows:
         if problem := problem_of(row[column], shape, column):
             raise FeedError(reason=problem)

@@ -25,10 +25,9 @@ from tfos_lab.driver.start import clusters
 from tfos_lab.driver.warm_servers import describe, end_warm_servers, warm, warm_servers
 from tfos_lab.errors import ConfigError, NoRun
 from tfos_lab.launchers.this_machine import outlives_kernels
-from tfos_lab.notebook.cell.export import NotebookCells, script, write
+from tfos_lab.notebook.cell.export import NotebookCells, write
 from tfos_lab.notebook.display import summary
-from tfos_lab.notebook.display.history import SHOWN, Comparison, HistoryTable, short_ids
-from tfos_lab.notebook.display.history_page import RunPage
+from tfos_lab.notebook.display.history import SHOWN, Comparison, HistoryTable, RunPage, short_ids
 from tfos_lab.notebook.display.tensorboard import TensorBoardView, view_cluster, view_folder
 from tfos_lab.notebook.options import (
     BY_NAME,
@@ -88,12 +87,6 @@ def describe_commands() -> str:
     return "\n".join(f"%tfos {form}".rstrip() + f"\n{folded(meaning, 4, 4)}" for form, meaning in FORMS.items())
 
 
-def commands_markdown() -> str:
-    """Return all commands as a table in Markdown, for ``docs/options.md``."""
-    rows = [(f"%tfos {form}".rstrip().replace("|", "\\|"), meaning) for form, meaning in FORMS.items()]
-    return "\n".join(["| command | does |", "|---|---|", *(f"| `{form}` | {meaning} |" for form, meaning in rows)])
-
-
 class _Command(NamedTuple):
     """What a command does with its arguments, and what can follow those that are finished.
 
@@ -108,17 +101,16 @@ class _Command(NamedTuple):
 class Commands:
     """The commands of one notebook.
 
-    Parameters
-    ----------
-    cells : callable
-        Returns the cells that were run before.
-    start : callable
-        Starts an interactive cluster, given a line of options.
+    ``cells`` returns the cells that were run before; ``start`` starts an interactive cluster, given a line of options.
     """
 
     def __init__(self, cells: Callable[[], NotebookCells], start: Callable[[str], None]) -> None:
         self._commands = {
-            "start": _Command(start, lambda _: _options_of_clusters(), takes_options=True),
+            "start": _Command(
+                start,
+                lambda _: [f"{one.name}=" for one in BY_NAME.values() if one.owner is ClusterOptions],
+                takes_options=True,
+            ),
             "stop": _Command(_stop, lambda finished: () if finished else [*_names(_running()), "all"]),
             "logs": _Command(_logs, lambda finished: _names_and_nodes(finished, clusters())),
             "tensorboard": _Command(_tensorboard, lambda finished: () if finished else _names_of_all()),
@@ -136,10 +128,7 @@ class Commands:
     def run(self, line: str) -> Any:
         """Run the command that follows ``%tfos``, and return what the cell shows; without one, list the clusters.
 
-        Raises
-        ------
-        ConfigError
-            For an unknown command, and for arguments that it does not take.
+        A `ConfigError` tells of an unknown command, and of arguments that it does not take.
         """
         first = _FIRST_WORD.match(line)
         assert first is not None
@@ -179,10 +168,6 @@ def _usage(command: str) -> str:
 def _expect(arguments: Arguments, command: str, *, at_most: int) -> None:
     if len(arguments) > at_most:
         raise ConfigError([f"too many arguments: the command is {_usage(command)}"])
-
-
-def _options_of_clusters() -> list[str]:
-    return [f"{name}=" for name in BY_NAME if BY_NAME[name].owner is ClusterOptions]
 
 
 # ---- clusters of this notebook --------------------------------------------------------------------------------------
@@ -341,16 +326,9 @@ def _seconds(text: str) -> float | None:
 def show_history(arguments: Arguments) -> HistoryTable | RunPage | Comparison:
     """Show runs: all in a table, one as its cell did, several beside one another.
 
-    Parameters
-    ----------
-    arguments : sequence of str
-        ``[ADDRESS] [A [B ...]] [last=N|all] [folder=PATH]``. ``A`` may be a label, an identifier or a part of it, a
-        tag, or a pattern such as ``mnist*``; where several runs fit, they are a table.
-
-    Raises
-    ------
-    ConfigError
-        For a run, a folder or an argument that is not there.
+    The arguments are ``[ADDRESS] [A [B ...]] [last=N|all] [folder=PATH]``. ``A`` may be a label, an identifier or a
+    part of it, a tag, or a pattern such as ``mnist*``; where several runs fit, they are a table. A `ConfigError` names
+    what is not there.
     """
     names, given = [], {"last": str(SHOWN)}
     for argument in arguments:
@@ -401,12 +379,9 @@ def _export(arguments: Arguments, cells: NotebookCells) -> None:
         run = choose_run(names[0], found) if names else found.runs[0]
         print(f"wrote {run.report(target)}")  # noqa: T201
         return
-    if names:
-        path = write(target, cells.script(cells.numbers_of(names)))
-    elif cells.finished:
-        path = write(target, script(cells.finished[max(cells.finished)], cells.texts))
-    else:
+    if not names and not cells.finished:
         raise ConfigError(["there is nothing to export: run a %%tfos cell first"])
+    path = write(target, cells.script(cells.numbers_of(names) if names else [max(cells.finished)]))
     print(f"wrote {path}; run it with: spark-submit {path}")  # noqa: T201
 
 

@@ -36,12 +36,7 @@ _IDENTITY = "__tfos_lab_help__"
 def install(shell: Any, complete_command: Callable[[list[str]], Iterable[str]]) -> None:
     """Have the shell complete and explain what is ours; may be called twice.
 
-    Parameters
-    ----------
-    shell : InteractiveShell
-        Its names are completed.
-    complete_command : callable
-        Takes the finished arguments of ``%tfos``, returns what can follow.
+    ``complete_command`` takes the finished arguments of ``%tfos``, and returns what can follow.
     """
     remove(shell)
     shell.Completer.custom_matchers.append(_make_matcher(shell, complete_command))
@@ -199,7 +194,6 @@ def _complete_given(text: str, given: Mapping[str, Any]) -> tuple[str, list[Simp
 
 
 def _asked_cell(shell: Any) -> str:
-    """Return the cell that a front end asks about."""
     kernel = getattr(shell, "kernel", None)
     message = kernel.get_parent() if kernel is not None else {}
     if message.get("header", {}).get("msg_type") != "inspect_request":

@@ -41,17 +41,7 @@ _TEXT_STYLE = "margin:0 0 .5em;white-space:pre-wrap"
 
 
 def start_cluster(shell: Any, line: str) -> None:
-    """Start an interactive cluster; returns when all its nodes wait.
-
-    Raises
-    ------
-    ConfigError
-        For options that do not fit.
-    ClusterInterrupted
-        If the user interrupted the start: no node is left.
-    TfosError
-        If the nodes do not come up.
-    """
+    """Start an interactive cluster; returns when all its nodes wait. If the user interrupts it, no node is left."""
     __tracebackhide__ = True
     options = parse_options(line, shell.user_ns)
     _refuse_others(options)
@@ -88,19 +78,10 @@ def _refuse_others(options: CellOptions) -> None:
 
 
 def run_on_nodes(shell: Any, line: str, body: str) -> CellResults | None:
-    """Run a cell on the nodes of an interactive cluster.
+    """Run a cell on the nodes of an interactive cluster; returns the values of the last expression, if it has any.
 
-    Returns
-    -------
-    CellResults or None
-        The values of the last expression, if it has any.
-
-    Raises
-    ------
-    ConfigError, CellSyntaxError, PayloadError
-        Before anything is sent.
-    CellFailed, CellInterrupted
-        If the cell failed, or was interrupted; the nodes go on.
+    Raises `ConfigError`, `CellSyntaxError` or `PayloadError` before anything is sent, and `CellFailed` or
+    `CellInterrupted` if the cell failed, or was interrupted; the nodes go on.
     """
     __tracebackhide__ = True
     options = parse_options(line, shell.user_ns)
@@ -150,13 +131,7 @@ def _compiled(statements: list[ast.stmt], flags: int, cell: CellText) -> Compile
 
 
 class CellOutput:
-    """Shows a cell's text while it runs, in a kernel; elsewhere it is printed at the end.
-
-    Parameters
-    ----------
-    cell : RunningCell
-        The cell.
-    """
+    """Shows a cell's text while it runs, in a kernel; elsewhere it is printed at the end."""
 
     def __init__(self, cell: RunningCell) -> None:
         self._cell = cell

@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
-import itertools
 import keyword
 import logging
 import os
@@ -49,7 +48,7 @@ def _check_rows(name: str, value: object) -> Iterable[str]:
     from tfos_lab.driver.feed.arrays import is_in_memory
     from tfos_lab.driver.feed.files.names import names_files
 
-    is_sparks = _class_names(value, "pyspark") & {"DataFrame", "RDD", "DStream"}
+    is_sparks = _names_in_pyspark(value) & {"DataFrame", "RDD", "DStream"}
     if value is None or is_sparks or is_in_memory(value) or names_files(value):
         return
     module = type(value).__module__
@@ -66,14 +65,14 @@ def _check_session(name: str, value: object) -> Iterable[str]:
 
 def is_session(value: object) -> bool:
     """Whether a value is a SparkSession, classic or Connect; imports nothing to find out."""
-    return "SparkSession" in _class_names(value, "pyspark")
+    return "SparkSession" in _names_in_pyspark(value)
 
 
-def _class_names(value: object, package: str) -> set[str]:
+def _names_in_pyspark(value: object) -> set[str]:
     return {
         base.__name__
         for base in type(value).__mro__
-        if (base.__module__ or "").partition(".")[0] == package and not base.__module__.startswith("pyspark.pandas")
+        if base.__module__.startswith("pyspark.") and not base.__module__.startswith("pyspark.pandas")
     }
 
 
@@ -136,14 +135,8 @@ class OfCells(TypedDict, total=False):
 class CellOptions(Settings):
     """What the line of a ``%%tfos`` cell asks for.
 
-    Attributes
-    ----------
-    cluster, feed : ClusterConfig, FeedConfig
-        What the driver is asked for.
-    given : mapping of str to object
-        The options that are on the line, by name, with their values as read.
-    defaults : mapping of str to object
-        Those that are not, and have another default here than the built-in one.
+    ``given`` are the options that are on the line, by name, with their values as read; ``defaults`` those that are not,
+    and have another default here than the built-in one.
     """
 
     if TYPE_CHECKING:
@@ -271,19 +264,8 @@ class UnreadableValue(ValueError):
 def read_value(option: Option, text: str, names: Mapping[str, Any]) -> Any:
     """Return the value that the text of an option stands for: a literal, an expression of the notebook, or a bare word.
 
-    Parameters
-    ----------
-    option : Option
-        Its type decides what may be a bare word.
-    text : str
-        As written on the line.
-    names : mapping
-        The notebook's names, which expressions refer to.
-
-    Raises
-    ------
-    UnreadableValue
-        If it is none of these. Whether the value fits the option is another question: `Option.problems`.
+    The option's type decides what may be a bare word; for what is none of these, raises `UnreadableValue`. Whether the
+    value fits the option is another question: `Option.problems`.
     """
     if option.optional and text == "None":
         return None
@@ -348,20 +330,7 @@ def _text_or_value(text: str, names: Mapping[str, Any]) -> Any:
 
 
 def parse_options(line: str, names: Mapping[str, Any]) -> CellOptions:
-    """Read the line of a ``%%tfos`` cell.
-
-    Parameters
-    ----------
-    line : str
-        What follows ``%%tfos``.
-    names : mapping
-        The notebook's names, which expressions refer to.
-
-    Raises
-    ------
-    ConfigError
-        With every problem found, and what is allowed.
-    """
+    """Read the line of a ``%%tfos`` cell; a `ConfigError` has every problem found, and what is allowed."""
     given, problems = read_line(line, names)
     defaults = {name: value for name, value in DEFAULTS.items() if name not in given}
     values = {**defaults, **given}
@@ -488,24 +457,3 @@ def describe_options() -> str:
 def folded(text: str, first: int, rest: int) -> str:
     """Return a text in short lines, with so many spaces before them: pagers break longer ones within words."""
     return textwrap.fill(text, 88, initial_indent=" " * first, subsequent_indent=" " * rest, break_on_hyphens=False)
-
-
-def options_markdown() -> str:
-    """Return all options as tables in Markdown, one for each group, for ``docs/options.md``."""
-    groups = itertools.groupby(OPTIONS, key=lambda one: one.group)
-    return "\n\n".join("\n".join(_table(group, members)) for group, members in groups)
-
-
-def _table(group: OptionGroup, members: Iterable[Option]) -> list[str]:
-    rows = [f"| `{one.name}` | {_meaning(one)} | {_default(one)} |" for one in members]
-    return [f"### {group}", "", "| option | meaning | default |", "|---|---|---|", *rows]
-
-
-def _meaning(one: Option) -> str:
-    text = f"{one.meaning}. {one.details}" if one.details else one.meaning
-    return text.replace("``", "`").replace("|", "\\|")
-
-
-def _default(one: Option) -> str:
-    spoken = one.default_text or one.shown_default == "none"
-    return one.shown_default if spoken else f"`{one.shown_default}`"

@@ -8,6 +8,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent import futures
+from concurrent.futures import Future
 from functools import partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
@@ -16,6 +18,7 @@ from weakref import WeakKeyDictionary
 from tfos_lab.core.config import train_keywords
 from tfos_lab.core.launchers import LAUNCHERS
 from tfos_lab.core.states import RunState
+from tfos_lab.core.threads import on_a_thread
 from tfos_lab.driver.cluster import Cluster
 from tfos_lab.driver.feed.splits import check_splits, session_of
 from tfos_lab.driver.parallel.tries import Feed
@@ -26,7 +29,7 @@ from tfos_lab.notebook.display import Display, open_display
 from tfos_lab.notebook.display.kernel import current_kernel, takes_input
 from tfos_lab.notebook.display.tensorboard import show_tensorboard
 from tfos_lab.notebook.options import CellOptions, is_session
-from tfos_lab.notebook.start import STEP_S, Task, begin_launch
+from tfos_lab.notebook.start import STEP_S, begin_launch, finish
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,19 +44,10 @@ STOP_SHOWN_S = 1.0
 
 
 def run_cell(shell: Any, map_fun: FunctionType, options: CellOptions) -> Mapping[str, object] | None:
-    """Run ``map_fun`` with the given options.
+    """Run ``map_fun`` with the given options, and return what the nodes returned, if any of them returned something.
 
-    Returns
-    -------
-    Results or None
-        What the nodes returned, if any of them returned something; nothing for a cell in the background.
-
-    Raises
-    ------
-    ClusterInterrupted
-        If the user interrupted the cell, or stopped the cluster while the cell waited.
-    TfosError
-        For anything that goes wrong.
+    A cell in the background returns nothing. Raises `ClusterInterrupted` if the user interrupted the cell, or stopped
+    the cluster while the cell waited, and a `TfosError` for anything that goes wrong.
     """
     __tracebackhide__ = True
     try:
@@ -82,25 +76,10 @@ def run_cluster(
     quiet: Display | None = None,
     feed_rows: Feed | None = None,
 ) -> Mapping[str, object] | None:
-    """Launch a cluster that was made, show it, feed it, and wait for its end.
+    """Launch a cluster that was made, show it, feed it, and wait for its end; returns and raises what `run_cell` does.
 
-    Parameters
-    ----------
-    cluster : Cluster
-        Not launched yet.
-    map_fun : callable
-        Its function.
-    options : CellOptions
-        What it was made from, and what to feed it.
-    quiet : Display, optional
-        Is polled while the cluster runs, instead of the display that would show it.
-    feed_rows : callable, optional
-        Feeds the cluster once its nodes run, instead of feeding the ``data`` of the options.
-
-    Returns
-    -------
-    Results or None
-        As `run_cell`, with the same errors.
+    ``quiet`` is polled while the cluster runs, instead of the display that would show it. ``feed_rows`` feeds the
+    cluster once its nodes run, instead of feeding the ``data`` of the options.
     """
     __tracebackhide__ = True
     rows = feed_rows or partial(_feed_data, options=options)
@@ -110,7 +89,7 @@ def run_cluster(
         if options.cluster.tensorboard and quiet is None:
             show_tensorboard(cluster)
         if options.background:
-            launch.finish(display)
+            finish(launch, display)
             _continue_in_background(cluster, options)
             return None
         with display:
@@ -130,10 +109,7 @@ def put_into(shell: Any, cluster: Cluster) -> None:
 def require_free_name(shell: Any, options: CellOptions) -> None:
     """Make sure that no cluster with the cell's name lives: stop the one that this very cell has started before.
 
-    Raises
-    ------
-    ConfigError
-        If another cell has started it.
+    A `ConfigError` tells of one that another cell has started.
     """
     for cluster in clusters():
         if cluster.name != options.cluster.name or cluster.ended:
@@ -167,7 +143,7 @@ def _wait(
     display: Display,
     map_fun: Callable[..., Any],
     *,
-    launch: Task,
+    launch: Future[None],
     feed_rows: Feed,
 ) -> Mapping[str, object] | None:
     __tracebackhide__ = True
@@ -176,15 +152,16 @@ def _wait(
         cluster.wait_until_running()
         feed_rows(cluster)
 
-    feeder = Task(f"tfos-cell-{cluster.id}", work)
+    feeder: Future[None] | None = None
     try:
-        launch.finish(display)
-        feeder.start()
-        feeder.finish(display)
+        finish(launch, display)
+        feeder = on_a_thread(work, name=f"tfos-cell-{cluster.id}")
+        finish(feeder, display)
         results = _wait_for_results(cluster, display, map_fun)
     except KeyboardInterrupt:
         _stop_at_once(cluster, options)
-        feeder.wait(INTERRUPT_GRACE_S)  # it cancels Spark's job
+        if feeder is not None:
+            futures.wait([feeder], INTERRUPT_GRACE_S)  # it cancels Spark's job
         raise ClusterInterrupted(cluster.name) from None
     except ClusterEnded as ended:
         state = RunState(ended.state)
@@ -235,7 +212,6 @@ def _stop_at_once(cluster: Cluster, options: CellOptions) -> None:
 
 
 def _feed_data(cluster: Cluster, options: CellOptions) -> None:
-    """Feed ``data``, if there is any."""
     if options.data is None:
         return
     with cluster.feeding.required():
@@ -272,7 +248,9 @@ def stopping_at_breakpoints() -> Iterator[None]:
 
     def stop(*args: Any, **named: Any) -> Any:
         kernel = current_kernel()
-        if _debugger_is_on() or kernel is None or not takes_input(kernel):
+        debugpy = sys.modules.get("debugpy")
+        is_attached = debugpy is not None and bool(debugpy.is_client_connected())
+        if is_attached or kernel is None or not takes_input(kernel):
             return before(*args, **named)
         from IPython.core.debugger import set_trace
 
@@ -283,8 +261,3 @@ def stopping_at_breakpoints() -> Iterator[None]:
         yield
     finally:
         sys.breakpointhook = before
-
-
-def _debugger_is_on() -> bool:
-    debugpy = sys.modules.get("debugpy")
-    return debugpy is not None and bool(debugpy.is_client_connected())

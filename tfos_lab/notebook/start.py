@@ -6,10 +6,13 @@ import atexit
 import threading
 import time
 from collections.abc import Callable
+from concurrent import futures
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Unpack
 
 from tfos_lab.core.config import ClusterOptions, FedClusterOptions, make_config, make_configs, train_keywords
 from tfos_lab.core.options import takes_options
+from tfos_lab.core.threads import on_a_thread
 from tfos_lab.driver.cluster import Cluster
 from tfos_lab.driver.feed.splits import check_splits, session_of
 from tfos_lab.driver.interactive import InteractiveCluster, make_interactive
@@ -144,19 +147,18 @@ def bring_up(cluster: Cluster, *, show: bool | None = None) -> None:
     """Launch a cluster, and return when all its nodes run; show it from then on, if asked to."""
     __tracebackhide__ = True
     if is_shown(show=show):
-        begin_launch(cluster).finish(_shown(cluster))
+        finish(begin_launch(cluster), _shown(cluster))
     else:
         cluster.launch()
     cluster.wait_until_running()
 
 
-def begin_launch(cluster: Cluster) -> Task:
+def begin_launch(cluster: Cluster) -> Future[None]:
     """Begin to launch a cluster; an error that comes at once is raised here, before anything is shown."""
     __tracebackhide__ = True
-    launch = Task(f"tfos-launch-{cluster.id}", cluster.launch)
-    launch.start()
-    launch.wait(_UNSEEN_S)
-    launch.raise_error()
+    launch = on_a_thread(cluster.launch, name=f"tfos-launch-{cluster.id}")
+    if futures.wait([launch], _UNSEEN_S).done:
+        launch.result()
     return launch
 
 
@@ -183,40 +185,9 @@ def _write_lines(cluster: Cluster, display: Display) -> None:
     display.close()
 
 
-class Task(threading.Thread):
-    """Does slow work on a thread, so that the main thread can update the display and be interrupted."""
-
-    def __init__(self, name: str, work: Callable[[], None]) -> None:
-        super().__init__(name=name, daemon=True)
-        self._work = work
-        self._error: BaseException | None = None
-        self._over = threading.Event()
-
-    def run(self) -> None:
-        """Do the work; `raise_error` raises its error."""
-        try:
-            self._work()
-        except BaseException as error:  # noqa: BLE001 - raised on the main thread
-            self._error = error
-        finally:
-            self._over.set()
-
-    def wait(self, timeout_s: float) -> bool:
-        """Wait for the end, if it was started; return whether it has come.
-
-        After an interrupt of `Thread.join`, Python takes the thread for one that has ended.
-        """
-        return self.ident is not None and self._over.wait(timeout_s)
-
-    def finish(self, display: Display) -> None:
-        """Wait for the end, and raise the error, if there was one."""
-        __tracebackhide__ = True
-        while not self.wait(STEP_S):
-            display.poll()
-        self.raise_error()
-
-    def raise_error(self) -> None:
-        """Raise the error, if there was one so far."""
-        __tracebackhide__ = True
-        if self._error is not None:
-            raise self._error
+def finish(task: Future[None], display: Display) -> None:
+    """Wait for the end of work on a thread, and raise its error, if there was one."""
+    __tracebackhide__ = True
+    while not futures.wait([task], STEP_S).done:
+        display.poll()
+    task.result()

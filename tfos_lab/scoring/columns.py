@@ -211,7 +211,6 @@ def _may_have_nulls(spark_type: JsonType) -> bool:
 
 
 def _has_null(column: Column, leaf: str) -> Column:
-    """Whether an array contains a null."""
     from pyspark.sql import functions as F  # noqa: N812
 
     if leaf in ("float", "double"):

@@ -22,24 +22,12 @@ Names = dict[str, list[str]]
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSource:
-    """Where a model comes from.
+    """Where a model comes from: a ``.keras`` or ``.h5`` file, or the folder of a SavedModel.
 
-    Parameters
-    ----------
-    path : str
-        A ``.keras`` or ``.h5`` file, or the folder of a SavedModel.
-    data : bytes
-        The content of a ``.keras`` file, if it is sent to the executors.
-    package : str
-        ``keras`` or ``tf_keras``.
-    signature : str
-        Which signature of a SavedModel to call; if empty, ``serving_default`` or the only one.
-    tags : str
-        The tags of a SavedModel's graph, separated by commas; if empty, its only graph.
-    is_trusted : bool
-        Whether the model is an object of the notebook, so that the code in it is the user's own.
-    option : str
-        The user's name for the path, for errors.
+    ``data`` is the content of a ``.keras`` file that is sent to the executors, and ``package`` what wrote it: ``keras``
+    or ``tf_keras``. An empty ``signature`` means ``serving_default`` or the only one, empty ``tags`` the only graph. A
+    model ``is_trusted`` that is an object of the notebook, so that the code in it is the user's own. ``option`` is the
+    user's name for the path, for errors.
     """
 
     path: str = ""
@@ -53,18 +41,10 @@ class ModelSource:
 
 @dataclass(frozen=True)
 class Tensor:
-    """An input or output of a model.
+    """An input or output of a model, by the model's name for it, and others that it is known by.
 
-    Parameters
-    ----------
-    name : str
-        The model's name for it.
-    dtype : str
-        TensorFlow's name for its dtype.
-    shape : tuple of (int or None), or None
-        That of a row. None in it is a length that the model leaves open; None for all of it, the number of dimensions.
-    aliases : tuple of str
-        Other names that it is known by.
+    The shape is that of a row. None in it is a length that the model leaves open; None for all of it, the number of
+    dimensions.
     """
 
     name: str

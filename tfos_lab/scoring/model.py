@@ -74,13 +74,7 @@ def score_batches(
     outputs: Sequence[Wanted],
     batch_size: int,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield a batch of outputs for each ``batch_size`` rows of a partition.
-
-    Raises
-    ------
-    ConfigError, FeedError
-        For rows that do not fit the model.
-    """
+    """Yield a batch of outputs for each ``batch_size`` rows of a partition; raises for rows that do not fit."""
     score = None
     for batch in _of_size(batches, batch_size):
         if score is None:  # here, so that a partition without rows loads nothing
@@ -121,12 +115,7 @@ def make_scorer(
 ) -> Callable[[Sequence[Array]], Outputs]:
     """Load a model, and return the function that computes columns from an array for each input.
 
-    Parameters
-    ----------
-    source, custom_objects : mapping
-        Fields of a `ModelSource`; classes and functions that the model needs.
-    inputs, outputs : sequence
-        What the function gets, in this order; what it returns.
+    ``source`` has the fields of a `ModelSource`. The function gets ``inputs``, in this order, and returns ``outputs``.
     """
     model = load_once(ModelSource(**source), custom_objects)
     takes = {tensor.name: tensor for tensor in describe(model).inputs}
@@ -299,13 +288,7 @@ def _signature_name(names: Sequence[str], source: ModelSource) -> str:
 
 
 def stamp_of(source: ModelSource) -> Stamp:
-    """Return what differs when a model has been written anew: the sizes and times of its files.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such file or folder.
-    """
+    """Return what differs when a model has been written anew: the sizes and times of its files, which must be there."""
     if source.data or split_scheme(source.path)[0] in _OF_TENSORFLOW:
         return ()
     with readable_errors(source.path):

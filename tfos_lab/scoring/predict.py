@@ -21,8 +21,7 @@ from tfos_lab.data.frames import model_path, require_frame
 from tfos_lab.data.model_files import content_of, package_of, with_registered_names
 from tfos_lab.data.prepare import map_batches, prepare, taken_names
 from tfos_lab.data.schema import column_specs
-from tfos_lab.data.spark_errors import raises_own_errors
-from tfos_lab.data.spark_python import use_right_python
+from tfos_lab.data.spark_python import raises_own_errors, use_right_python
 from tfos_lab.errors import ConfigError
 from tfos_lab.scoring.columns import (
     PYTHON_TYPES,
@@ -222,31 +221,10 @@ def score_mapped(
 ) -> DataFrame:
     """Score by explicit names, as TensorFlowOnSpark's TFModel does; partitions and the order of rows stay.
 
-    The result has the outputs alone, as the types that Python's own values have in Spark: double, bigint, boolean and
-    binary, or arrays of them. `predict` is the function for new programs.
-
-    Parameters
-    ----------
-    df : pyspark.sql.DataFrame
-        Classic or Spark Connect.
-    source : ModelSource
-        The model, where all executors find it. It is loaded once for each of their Python workers.
-    inputs : mapping of str to str
-        Column to the model's input.
-    outputs : mapping of str to str
-        The model's output to column. The columns are ordered by the names of the outputs.
-    batch_size : int
-        Number of rows to score at once; the last batch of a partition may be shorter.
-
-    Returns
-    -------
-    pyspark.sql.DataFrame
-        The outputs, computed lazily. An output of shape ``(batch,)`` is a value, any other an array.
-
-    Raises
-    ------
-    ConfigError
-        If columns, inputs or outputs are missing or do not fit, or the model is missing; before any row is scored.
+    ``inputs`` is column to the model's input, ``outputs`` the model's output to column. The result has the outputs
+    alone, ordered by their names and computed lazily, as the types that Python's own values have in Spark: double,
+    bigint, boolean and binary; an output of shape ``(batch,)`` is a value, any other an array. A ConfigError, before
+    any row is scored, if columns, inputs or outputs are missing or do not fit, or the model is missing.
     """
     use_right_python(df.sparkSession)
     rows = prepare(df, sorted(inputs))

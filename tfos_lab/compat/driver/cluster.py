@@ -48,15 +48,7 @@ _GRACE_S = 5.0
 
 
 def session_of(sc: SparkContext) -> SparkSession:
-    """Return a session of a SparkContext; a session is accepted as well.
-
-    Raises
-    ------
-    ConfigError
-        For anything else.
-    NoSession
-        If the context was stopped.
-    """
+    """Return a session of a SparkContext; a session is accepted as well."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -144,12 +136,8 @@ def start_cluster(
 def feed(cluster: Cluster, data: Any, epochs: int, *, feed_timeout: float, queue: str) -> None:
     """Feed rows to the nodes, as Python objects; return when they have taken all, or want no more.
 
-    The rows of a stream are fed as they come: this returns at once.
-
-    Raises
-    ------
-    NodeFailed, FeedError
-        If a node fails, or if no node takes a row for too long: then all nodes are stopped.
+    The rows of a stream are fed as they come: this returns at once. If no node takes a row for too long, all are
+    stopped.
     """
     is_stream = hasattr(type(data), "foreachRDD")
     if not is_stream:
@@ -197,14 +185,8 @@ def end_cluster(cluster: Cluster, ssc: Any, *, is_asked: Callable[[], bool], gra
     """Wait until all nodes that train have returned, then end the others; the cluster is stopped in any case.
 
     Streams are ended first, once they are not wanted any more: ``is_asked`` tells whether somebody has asked for it. An
-    evaluator, which may loop forever, gets ``grace_s`` after the last node that trains.
-
-    Raises
-    ------
-    NodeFailed, FeedError
-        What went wrong, whenever it did.
-    ShutdownTimeout
-        If nodes still run after ``timeout_s``; 0 and less mean no limit.
+    evaluator, which may loop forever, gets ``grace_s`` after the last node that trains. Raises what went wrong,
+    whenever it did; and `ShutdownTimeout` if nodes still run after ``timeout_s``, where 0 and less mean no limit.
     """
     deadline_s = time.monotonic() + timeout_s if timeout_s > 0 else float("inf")
     try:

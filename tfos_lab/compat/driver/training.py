@@ -28,17 +28,7 @@ _IGNORE_SSL = "tensorflow.spark.distributor.ignoreSsl"
 class Training:
     """Where a function trains, and how; see `MirroredStrategyRunner` for the first five.
 
-    Attributes
-    ----------
-    spark : SparkSession
-        The active session; one is made where there is none.
-    num_tasks : int
-        How many nodes train.
-
-    Raises
-    ------
-    ConfigError
-        For GPUs that Spark has not been configured for.
+    It trains by the active session, or a new one, on ``num_tasks`` nodes.
     """
 
     num_slots: int
@@ -113,7 +103,6 @@ class Training:
         return _options(cluster_size=1, local="processes", env={"CUDA_VISIBLE_DEVICES": ",".join(gpus)})
 
     def _driver_gpus(self) -> list[str]:
-        """Return the GPUs of the driver to train with."""
         name = self.gpu_resource_name
         resources = {} if is_connect(self.spark) else self.spark.sparkContext.resources
         if name not in resources:

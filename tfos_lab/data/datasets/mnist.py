@@ -1,18 +1,27 @@
 """MNIST from wherever it is available, as arrays and as DataFrames.
 
-`mnist` tries the sources of `mnist_files` in turn and names the one that it used. `ImageData.train_df` makes
+`mnist` tries its sources in turn, and names the one that it used. None of them imports TensorFlow: they share Keras'
+cache by the name, address and checksum of its file. `ImageData.train_df` makes
 DataFrames through Arrow, which takes tenths of a second where a list of rows takes minutes.
 """
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import logging
+import os
+import struct
+import tempfile
+import time
+import zipfile
+import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from tfos_lab.data.datasets import mnist_files
 from tfos_lab.data.frames import to_dataframe
 from tfos_lab.errors import ConfigError
 
@@ -110,12 +119,7 @@ def mnist(*, download: bool = True) -> ImageData:
     >>> mnist()  # doctest: +SKIP
     <60,000 training and 10,000 test images of 28 × 28: MNIST, from /home/ann/.keras/datasets/mnist.npz>
     """
-    found = (
-        mnist_files.from_folder()
-        or mnist_files.from_keras_cache()
-        or (mnist_files.from_network() if download else None)
-        or mnist_files.from_scikit_learn()
-    )
+    found = from_folder() or from_keras_cache() or (from_network() if download else None) or from_scikit_learn()
     if found is None:
         problem = (
             "no digits to be had: put MNIST's files into the folder mnist of the one that TFOS_LAB_DATA names, "
@@ -128,17 +132,7 @@ def mnist(*, download: bool = True) -> ImageData:
 
 
 def image_table(images: np.ndarray, labels: np.ndarray, as_: Form = "array") -> pa.Table:
-    """Make an Arrow table of columns ``image`` and ``label`` (int64), without Python per row.
-
-    Parameters
-    ----------
-    images : numpy.ndarray
-        uint8 ``(n, height, width)``.
-    labels : numpy.ndarray
-        Integers ``(n,)``.
-    as_ : str
-        The form of ``image``, as `ImageData.train_df` has it.
-    """
+    """Make an Arrow table of columns ``image``, as `ImageData.train_df` has it, and ``label``; no Python per row."""
     import pyarrow as pa
 
     if as_ not in FORMS:
@@ -164,3 +158,181 @@ def _image_column(images: np.ndarray, as_: Form) -> pa.Array:
         case "image":
             values = images / np.float32(255)
     return to_arrow({"image": values}).column(0)
+
+
+# ---- where they come from --------------------------------------------------------------------------------------------
+
+
+# What keras.datasets.mnist downloads, so that each finds the other's file in the cache.
+URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz"
+SHA256 = "731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1"
+CONNECT_TIMEOUT_S = 5.0
+DOWNLOAD_TIMEOUT_S = 120.0
+
+Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+_NAMES = ("x_train", "y_train", "x_test", "y_test")
+
+
+class Found(NamedTuple):
+    """Images uint8 ``(n, 28, 28)`` and labels int64 ``(n,)``, for training and testing; and their source."""
+
+    arrays: Arrays
+    source: str
+
+
+def from_folder() -> Found | None:
+    """Read the folder ``mnist`` in the one that TFOS_LAB_DATA names; a ConfigError names a damaged file."""
+    root = os.environ.get("TFOS_LAB_DATA")
+    if not root:
+        return None
+    folder = Path(root).expanduser() / "mnist"
+    try:
+        if (folder / "mnist.npz").is_file():
+            return _read_npz(folder / "mnist.npz")
+        train, test = _read_pair(folder, "train"), _read_pair(folder, "t10k")
+    except (OSError, EOFError, ValueError, struct.error, zipfile.BadZipFile) as error:
+        raise ConfigError([f"TFOS_LAB_DATA: cannot read MNIST in {folder}: {error}"]) from error
+    if train and test:
+        return Found((*train, *test), source=f"MNIST, from {folder}")
+    only = train or test
+    if only is None:
+        logger.warning("TFOS_LAB_DATA: there are no MNIST files in %s", folder)
+        return None
+    which = f"{len(only[0]):,} {'training' if train else 'test'} images"
+    source = f"MNIST's {which} alone, from {folder}, every fifth of them for testing"
+    return Found(_hold_out_every_fifth(*only), source=source)
+
+
+def from_keras_cache() -> Found | None:
+    """Read the file in Keras' cache, unless it is not the one that Keras downloads."""
+    path = keras_cache() / "mnist.npz"
+    if not path.is_file():
+        return None
+    if hashlib.sha256(path.read_bytes()).hexdigest() != SHA256:
+        logger.warning("%s is damaged, or another file than keras.datasets downloads: passed over", path)
+        return None
+    return _read_npz(path)
+
+
+def from_network() -> Found | None:
+    """Download the file into Keras' cache, atomically and verified, and read it there."""
+    path = keras_cache() / "mnist.npz"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".mnist-") as folder:
+            part = Path(folder) / path.name
+            with part.open("wb") as target:
+                digest = _copy_url(URL, target)
+            if digest != SHA256:
+                logger.warning("%s has the checksum %s, not %s: passed over", URL, digest, SHA256)
+                return None
+            part.replace(path)
+    except OSError as error:
+        logger.info("could not download %s: %s", URL, error)
+        return None
+    return _read_npz(path)
+
+
+def from_scikit_learn() -> Found | None:
+    """Return scikit-learn's handwritten digits, if it is installed."""
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError:
+        return None
+    digits = load_digits()
+    images = (scale_images(digits.images / 16.0, 28) * 255).round().astype(np.uint8)
+    return Found(
+        _hold_out_every_fifth(images, digits.target.astype(np.int64)),
+        source=f"not MNIST but scikit-learn's {len(images):,} handwritten digits, scaled from 8 × 8 to 28 × 28, every "
+        "fifth of them for testing",
+    )
+
+
+def keras_cache() -> Path:
+    """Return the folder in which Keras keeps data sets."""
+    home = os.environ.get("KERAS_HOME")
+    return (Path(home) if home else Path.home() / ".keras") / "datasets"
+
+
+def scale_images(images: np.ndarray, size: int) -> np.ndarray:
+    """Scale square images, floats ``(n, side, side)``, to another side by bilinear interpolation."""
+    side = images.shape[1]
+    at = np.clip((np.arange(size) + 0.5) * side / size - 0.5, 0, side - 1)
+    low = np.minimum(at.astype(int), max(side - 2, 0))
+    weights = np.zeros((size, side))
+    weights[np.arange(size), low] += 1 - (at - low)
+    weights[np.arange(size), np.minimum(low + 1, side - 1)] += at - low
+    scaled: np.ndarray = np.einsum("ij,njk,lk->nil", weights, images, weights, optimize=True)
+    return scaled
+
+
+def _read_pair(folder: Path, name: str) -> tuple[np.ndarray, np.ndarray] | None:
+    """Read images and labels in the format of the original files; None if they do not exist."""
+    images, labels = (_find(folder, f"{name}-{what}") for what in ("images-idx3-ubyte", "labels-idx1-ubyte"))
+    if images is None or labels is None:
+        return None
+    x, y = _read_idx(images), _read_idx(labels)
+    if x.ndim != 3 or y.ndim != 1 or len(x) != len(y):
+        raise ValueError(f"{images.name} holds {x.shape} and {labels.name} {y.shape}: no images with their labels")
+    return x, y.astype(np.int64)
+
+
+def _find(folder: Path, name: str) -> Path | None:
+    return next((path for path in (folder / f"{name}.gz", folder / name) if path.is_file()), None)
+
+
+def _read_idx(path: Path) -> np.ndarray:
+    """Read an idx file: two zeros, the type (8 is uint8), the number of dimensions, their sizes, the values."""
+    content = path.read_bytes()
+    if path.suffix == ".gz":
+        try:
+            content = gzip.decompress(content)
+        except (OSError, EOFError, zlib.error) as error:
+            raise ValueError(f"{path.name}: {error}") from error
+    zeros, kind, dims = struct.unpack_from(">HBB", content)
+    if zeros != 0 or kind != 8:
+        raise ValueError(f"{path.name} is no idx file of bytes")
+    shape = struct.unpack_from(f">{dims}I", content, 4)
+    values = np.frombuffer(content, np.uint8, offset=4 + 4 * dims)
+    if len(values) != int(np.prod(shape)):
+        raise ValueError(f"{path.name} holds {len(values):,} values, and announces {shape}")
+    return values.reshape(shape)
+
+
+def _read_npz(path: Path) -> Found:
+    with np.load(path, allow_pickle=False) as file:
+        missing = [name for name in _NAMES if name not in file]
+        if missing:
+            raise ValueError(f"{path.name} lacks {', '.join(missing)}")
+        x_train, y_train, x_test, y_test = (file[name] for name in _NAMES)
+    arrays = (x_train, y_train.astype(np.int64), x_test, y_test.astype(np.int64))
+    return Found(arrays, source=f"MNIST, from {path}")
+
+
+def _copy_url(url: str, target: IO[bytes]) -> str:
+    """Copy what an address serves into a file; return its SHA-256."""
+    from http.client import HTTPException
+    from urllib.request import urlopen
+
+    deadline = time.monotonic() + DOWNLOAD_TIMEOUT_S
+    digest = hashlib.sha256()
+    try:
+        with urlopen(url, timeout=CONNECT_TIMEOUT_S) as response:  # noqa: S310 - the address is a constant
+            while chunk := response.read(1 << 16):
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"not complete after {DOWNLOAD_TIMEOUT_S:g} s")
+                digest.update(chunk)
+                target.write(chunk)
+    except HTTPException as error:
+        raise OSError(f"{type(error).__name__}: {error}") from error
+    return digest.hexdigest()
+
+
+def _hold_out_every_fifth(images: np.ndarray, labels: np.ndarray) -> Arrays:
+    """Hold out every fifth image, and mix the others, always in the same way.
+
+    MNIST's test set has the easier digits in its first half: in its order, the loss would jump with each epoch.
+    """
+    held_out = np.arange(len(images)) % 5 == 4
+    kept = np.random.default_rng(0).permutation(np.flatnonzero(~held_out))
+    return images[kept], labels[kept], images[held_out], labels[held_out]

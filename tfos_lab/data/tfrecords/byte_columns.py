@@ -39,12 +39,7 @@ def bytes_of(column: pa.LargeBinaryArray) -> pa.Buffer:
 def by_length(lengths: Array, make: Callable[[int], bytes]) -> tuple[pa.LargeBinaryArray | pa.Scalar, Array]:
     """Make bytes for each row that depend only on its length: ``make`` is called once for each distinct length.
 
-    Returns
-    -------
-    column : pyarrow.LargeBinaryArray or pyarrow.Scalar
-        A scalar if all rows have the same bytes.
-    sizes : numpy.ndarray
-        How many bytes each row has.
+    Returns a column, or a scalar if all rows have the same bytes; and how many bytes each row has.
     """
     if len(lengths) and lengths[0] == lengths.max() == lengths.min():
         made = make(int(lengths[0]))

@@ -59,16 +59,8 @@ INFERRED_TYPES = {FeatureKind.BYTES: "string", FeatureKind.FLOAT: "float", Featu
 class Codec:
     """How flat values of some Arrow types become those of a feature, and back.
 
-    Parameters
-    ----------
-    matches : callable
-        Whether a type is meant.
-    kind : FeatureKind
-        The list that holds the values.
-    to_feature : callable
-        Maps the values to integers, float32 or large_binary, as ``kind`` holds them.
-    from_feature : callable
-        Maps int64, float32 or large_binary values to those of the given type.
+    ``to_feature`` maps the values to integers, float32 or large_binary, as ``kind`` holds them; ``from_feature`` maps
+    int64, float32 or large_binary values to those of the given type.
     """
 
     matches: Callable[[pa.DataType], bool]

@@ -31,13 +31,7 @@ _EMPTY = pa.scalar(b"", pa.large_binary())
 
 
 def encode(batch: pa.RecordBatch) -> pa.LargeBinaryArray:
-    """Make a record of each row; its columns are of types that `codecs` knows.
-
-    Raises
-    ------
-    RecordError
-        For a null inside an array, naming the column.
-    """
+    """Make a record of each row, of types that `codecs` knows; a RecordError names one with nulls in its arrays."""
     sizes = np.zeros(batch.num_rows, np.int64)
     pieces: list[Any] = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):

@@ -18,16 +18,9 @@ SAMPLE = 100_000
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
-    """What to read.
+    """What to read: files, folders or patterns.
 
-    Parameters
-    ----------
-    paths : tuple of str
-        Files, folders or patterns.
-    binary_features : tuple of str
-        Features whose bytes are no text; used by inference only.
-    sample : int
-        How many records inference reads; 0 for all.
+    Inference takes the bytes of ``binary_features`` for no text, and reads so many records as a ``sample``; 0 for all.
     """
 
     paths: tuple[str, ...]
@@ -51,19 +44,7 @@ class ReadOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class WriteOptions:
-    """Where and how to write.
-
-    Parameters
-    ----------
-    path : str
-        The folder.
-    compression : str
-        One of `COMPRESSIONS`.
-    partition_by : tuple of str
-        Columns whose values become folders.
-    mode : str
-        One of `MODES`.
-    """
+    """Where and how to write; the values of columns of ``partition_by`` become folders."""
 
     path: str
     compression: str = "none"

@@ -27,17 +27,7 @@ _WILD = re.compile(r"[*?\[]")
 
 @dataclass(frozen=True)
 class Found:
-    """A file of records.
-
-    Parameters
-    ----------
-    path : str
-        The path within its file system, without a scheme.
-    size_bytes : int
-        Its size.
-    partition : mapping of str to (str or None)
-        The values of its folders, such as ``year=2024``.
-    """
+    """A file of records, by its path within its file system, with the values of its folders, such as ``year=2024``."""
 
     path: str
     size_bytes: int
@@ -107,15 +97,13 @@ def partition_folder(values: Mapping[str, str | None]) -> str:
     >>> partition_folder({"year": "2024", "city": "Sao/Paulo"})
     'year=2024/city=Sao%2FPaulo'
     """
-    return "/".join(f"{quote(name, _SAFE)}={_written(value)}" for name, value in values.items())
+    return "/".join(
+        f"{quote(name, _SAFE)}={quote(value, _SAFE) if value else NO_VALUE}" for name, value in values.items()
+    )
 
 
 # Letters of all alphabets stay unchanged; characters that Hive does not allow in folders are written as %XX.
 _SAFE = " !$&()+,-.;@_`|~<>"
-
-
-def _written(value: str | None) -> str:
-    return NO_VALUE if value is None or value == "" else quote(value, _SAFE)
 
 
 def partition_of(below: str) -> dict[str, str | None]:
@@ -133,22 +121,10 @@ def _is_hidden(below: str) -> bool:
 
 
 def list_files(path: str) -> list[str]:
-    """Return the files of a folder or pattern, sorted by name.
+    """Return the files of a folder or pattern, sorted by name; a ConfigError if there are none.
 
-    Parameters
-    ----------
-    path : str
-        With its scheme, such as ``"s3a://bucket/data/*.parquet"``; one without is on this machine.
-
-    Returns
-    -------
-    list of str
-        Plain paths of local files; others begin as ``path`` does, with its scheme and host.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such file, or if the file system cannot be opened.
+    A path without a scheme is on this machine, and so are its files; others begin as ``path`` does, with its scheme and
+    host.
     """
     found = [file.path for file in find_files(path)[1]]
     if not found:

@@ -15,10 +15,9 @@ from pyarrow import fs
 from tfos_lab.data.file_systems import open_path
 from tfos_lab.data.spark_versions import arrow_schema
 from tfos_lab.data.tfrecords.codecs import INFERRED_TYPES, KIND_NAMES, FeatureKind, check_columns
-from tfos_lab.data.tfrecords.decode import count_values, decode
+from tfos_lab.data.tfrecords.decode import count_values, decode, find_features
 from tfos_lab.data.tfrecords.framing import Frames, read_frames
 from tfos_lab.data.tfrecords.options import ReadOptions
-from tfos_lab.data.tfrecords.parse import find_features
 from tfos_lab.data.tfrecords.paths import Found, find_files, open_records
 from tfos_lab.errors import ConfigError, RecordError
 
@@ -40,8 +39,6 @@ Group = list[tuple[str, str, dict[str, str | None]]]
 
 @dataclass
 class _Seen:
-    """What inference has found out about a feature."""
-
     kind: FeatureKind
     path: str
     is_list: bool = False

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.code_archive import make_finder
 from tfos_lab.data.frames import default_fs, is_connect, path_in_full, require_frame, session_or_active
-from tfos_lab.data.spark_errors import raises_own_errors
-from tfos_lab.data.spark_python import use_right_python
+from tfos_lab.data.spark_python import raises_own_errors, use_right_python
 from tfos_lab.data.spark_versions import has_data_sources, parsed_schema
 from tfos_lab.data.tfrecords.options import COMPRESSIONS, MODES, with_whole_paths
 from tfos_lab.data.tfrecords.paths import find_files

@@ -28,21 +28,9 @@ def varint(value: int) -> bytes:
 
 
 def encode_varints(values: Array, borders: Array) -> tuple[Array, Array]:
-    """Encode numbers one after another.
+    """Encode integers of any width one after another, negative ones as int64.
 
-    Parameters
-    ----------
-    values : numpy.ndarray
-        Integers of any width; negative ones are encoded as int64.
-    borders : numpy.ndarray
-        Positions between them, ascending; int64.
-
-    Returns
-    -------
-    data : numpy.ndarray
-        Their bytes, uint8.
-    offsets : numpy.ndarray
-        The positions of the borders in the bytes; int64.
+    Returns their bytes, and where in these the ``borders`` are, ascending positions between the numbers.
     """
     if len(values) and values.min() < 0:
         values = values.astype(np.int64).view(np.uint64)
@@ -76,15 +64,7 @@ def _encode_block(values: Array, width: int) -> tuple[Array, Array]:
 
 
 def decode_varints(data: Array) -> tuple[Array, Array]:
-    """Decode all numbers in bytes (uint8) that end with a whole number.
-
-    Returns
-    -------
-    values : numpy.ndarray
-        int64.
-    ends : numpy.ndarray
-        Where each number's bytes end.
-    """
+    """Decode all numbers in bytes (uint8) that end with a whole number; also return where each number's bytes end."""
     if not len(data) or int(data.max()) < 0x80:
         return data.astype(np.int64), np.arange(1, len(data) + 1)
     ends = np.flatnonzero(data < 0x80) + 1
@@ -110,19 +90,9 @@ def _decode_block(data: Array, ends: Array) -> Array:
 
 
 def read_varints(data: Array, at: Array) -> tuple[Array, Array]:
-    """Decode one number at each of many positions.
+    """Decode one number at each of many positions; also return the positions after them.
 
-    Parameters
-    ----------
-    data : numpy.ndarray
-        uint8, with at least ten more bytes after the last position.
-    at : numpy.ndarray
-        The positions.
-
-    Returns
-    -------
-    values, after : numpy.ndarray
-        The numbers (int64), and the positions after them.
+    At least ten more bytes follow the last position.
     """
     values = data[at].astype(np.int64)
     after = at + 1

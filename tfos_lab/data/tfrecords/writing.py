@@ -249,7 +249,6 @@ def _unseen(job: WriteJob) -> RecordError:
 
 
 def _by_folder(batch: pa.RecordBatch, partition_by: Sequence[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Group rows by their folders."""
     if not partition_by or not batch.num_rows:
         yield from [("", batch)] if batch.num_rows else []
         return

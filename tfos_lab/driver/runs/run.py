@@ -66,7 +66,7 @@ class Run:
         return f"<Run {self.id!r}: {self.state}>"
 
     def _repr_html_(self) -> str:
-        page: dict[str, str] = _drawing("history_page").RunPage(self)._repr_mimebundle_()
+        page: dict[str, str] = _drawing().RunPage(self)._repr_mimebundle_()
         return page["text/html"]
 
     @property
@@ -320,13 +320,13 @@ class Run:
         ConfigError
             If it cannot be written.
         """
-        written: Path = _drawing("history_page").write_report(self, path)
+        written: Path = _drawing().write_report(self, path)
         return written
 
 
-def _drawing(module: str) -> ModuleType:
+def _drawing() -> ModuleType:
     """Return a module of the notebook's part: the driver draws nothing, and works without it."""
-    return importlib.import_module(f"tfos_lab.notebook.display.{module}")
+    return importlib.import_module("tfos_lab.notebook.display.history")
 
 
 def process_lives(process: ProcessRecord) -> bool | None:

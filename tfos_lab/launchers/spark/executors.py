@@ -20,8 +20,7 @@ import msgspec
 from tfos_lab.core.code_archive import make_task
 from tfos_lab.core.crossing import own_error_in
 from tfos_lab.data.frames import is_connect
-from tfos_lab.data.spark_errors import wrong_python
-from tfos_lab.data.spark_python import is_unchosen
+from tfos_lab.data.spark_python import is_unchosen, wrong_python
 from tfos_lab.errors import ExecutorMismatch
 from tfos_lab.launchers.spark import session as spark_session
 from tfos_lab.launchers.spark.session import TASKS_LOGGER, lost_connect_server, lost_server

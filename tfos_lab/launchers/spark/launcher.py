@@ -20,7 +20,7 @@ import msgspec
 from tfos_lab.core.code_archive import make_task
 from tfos_lab.core.crossing import own_error_in
 from tfos_lab.core.threads import on_a_thread
-from tfos_lab.data.spark_errors import killed_worker
+from tfos_lab.data.spark_python import killed_worker
 from tfos_lab.errors import FeedError, NodeFailed, NoSession, NotEnoughSlots, ReservationTimeout, TfosError
 from tfos_lab.launchers.base import Launcher
 from tfos_lab.launchers.gpus import check_assigned, wanted_of

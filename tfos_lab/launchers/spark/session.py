@@ -25,8 +25,7 @@ from tfos_lab.core.link import address_towards
 from tfos_lab.core.node_addresses import node_addresses
 from tfos_lab.core.threads import on_a_thread, uninterrupted
 from tfos_lab.data.frames import is_connect, is_stopped, require_session
-from tfos_lab.data.spark_errors import killed_worker, unfit_python
-from tfos_lab.data.spark_python import is_local_master
+from tfos_lab.data.spark_python import is_local_master, killed_worker, unfit_python
 from tfos_lab.data.spark_versions import why_no_connect
 from tfos_lab.errors import FeedError, NoSession, TfosError
 

@@ -24,7 +24,7 @@ from tfos_lab.ml.declared import CLUSTER_OPTIONS
 from tfos_lab.ml.driver.columns import fed_columns, training_inputs
 from tfos_lab.ml.driver.model_source import kept_model, stamp
 from tfos_lab.ml.param_values import TrainArgs
-from tfos_lab.notebook.display import Display
+from tfos_lab.notebook.display import Display, render_errors
 from tfos_lab.notebook.options import CellOptions
 from tfos_lab.notebook.run import run_cluster
 
@@ -45,15 +45,7 @@ _METHOD, _MAPS = "_fit", "epm"
 
 
 class Tuning(Display):
-    """A call of Spark's tuning, watched by one of its fits; as a display, it shows nothing.
-
-    Parameters
-    ----------
-    thread_id : int
-        The thread that made the call.
-    frame : frame
-        That of the call.
-    """
+    """A call of Spark's tuning, by its thread and frame, watched by one of its fits; as a display, it shows nothing."""
 
     def __init__(self, thread_id: int, frame: FrameType) -> None:
         self._thread_id = thread_id
@@ -107,20 +99,12 @@ _SLOTS_STEP_S = 0.5
 def fit(estimator: TFEstimator, df: DataFrame, model: TFModel) -> TFModel:
     """Train on a cluster, and return the given model with what it needs to score; see `TFEstimator`.
 
-    Raises
-    ------
-    ConfigError, PayloadError, NotEnoughSlots, NotEnoughRoom, ExecutorMismatch
-        Before anything is started.
-    NodeFailed
-        With the remote traceback of the node that failed.
-    NoModel
-        If the training has ended and left no model.
-    ClusterInterrupted
-        If the user has interrupted it, or stopped the cluster; on a thread other than the main one a `ClusterEnded`.
+    If the user has interrupted it, or stopped the cluster, raises `ClusterInterrupted`; on a thread other than the main
+    one a `ClusterEnded`.
     """
     __tracebackhide__ = True
     require_frame(df, "fit")
-    _show_errors()
+    render_errors()
     tuning = tuning_of_this_thread()
     values = _values(estimator, df, alone=tuning is None and not estimator.is_one_of_several)
     options = _options(estimator, df, values)
@@ -257,17 +241,6 @@ def _await_slots(options: CellOptions, tuning: Tuning) -> None:
         if slots is None or slots.free >= wanted or slots.total < wanted:
             return
         time.sleep(_SLOTS_STEP_S)
-
-
-def _show_errors() -> None:
-    """In a notebook, have our errors shown as those of cells are, also without ``%load_ext``."""
-    from tfos_lab.notebook.display.kernel import current_kernel
-
-    kernel = current_kernel()
-    if kernel is not None:
-        from tfos_lab.notebook.display import error_messages
-
-        error_messages.install(kernel.shell)
 
 
 # ---- the model ------------------------------------------------------------------------------------------------------

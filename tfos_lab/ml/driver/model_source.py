@@ -37,21 +37,8 @@ def stamp(folder: str) -> Stamp:
 def kept_model(cluster: Cluster, spark: SparkSession, export_dir: str | None, folders: Mapping[str, Stamp]) -> str:
     """Return the path of the model that a training has left, after putting it where it is to be.
 
-    Parameters
-    ----------
-    cluster : Cluster
-        Has ended.
-    spark : SparkSession
-        That of the training.
-    export_dir : str or None
-        Where a model is to be that the function has saved.
-    folders : mapping of str to Stamp
-        Where the function may have put one itself, with the `stamp` from before the training.
-
-    Raises
-    ------
-    NoModel
-        If there is none.
+    A model that the function has saved is copied to ``export_dir``. Of ``folders``, where the function may have put one
+    itself, the `stamp` is from before the training. Raises `NoModel` if there is none.
     """
     try:
         saved = cluster.model_path
@@ -124,12 +111,7 @@ def remove(path: str) -> None:
 def on_this_machine(path: str, *, outside: str | None = None) -> Iterator[Path]:
     """Yield a local path of a model: its own, or that of a copy for this block.
 
-    Parameters
-    ----------
-    path : str
-        The model's.
-    outside : str, optional
-        A folder that is going to be replaced: a model in it is copied, too.
+    A model in the folder ``outside``, which is going to be replaced, is copied, too.
     """
     plain = Path(split_scheme(path)[2])
     is_safe = outside is None or not is_local(outside) or not plain.is_relative_to(split_scheme(outside)[2])

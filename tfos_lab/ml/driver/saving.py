@@ -55,7 +55,8 @@ class _Writer(MLWriter):
         self._save(target)
 
     def _save(self, target: str) -> None:
-        objects = self._pack()
+        named = self._objects()
+        objects = pack(dict, named) if named else b""
         remove(target)
         try:
             extra = self._write_files(target)
@@ -70,10 +71,6 @@ class _Writer(MLWriter):
         """Return the stage's Python objects by name, those that there are."""
         named = {name: self._stage.value_of(name) for name in _OBJECTS if name in self._stage.declared}
         return {name: value for name, value in named.items() if value}
-
-    def _pack(self) -> bytes:
-        objects = self._objects()
-        return pack(dict, objects) if objects else b""
 
     def _write_files(self, _target: str) -> dict[str, Any]:
         """Write files beside metadata and objects; returns what metadata are to say of them."""
@@ -143,13 +140,7 @@ def _write(path: str, data: bytes) -> None:
 
 
 def _load_stage(stage: Any, path: str, reader: MLReader[Any]) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    """Give a new stage the params that were saved; returns the folder, the metadata, and the objects.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such folder, or another kind of stage in it.
-    """
+    """Give a new stage the params that were saved; returns the folder, the metadata, and the objects."""
     from pyspark.ml.util import DefaultParamsReader
 
     spark, kind = reader.sparkSession, type(stage).__name__

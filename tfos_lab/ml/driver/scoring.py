@@ -25,10 +25,8 @@ if TYPE_CHECKING:
 def transform(model: TFModel, df: DataFrame) -> DataFrame:
     """Return a DataFrame with the model's outputs as new columns; see `TFModel`.
 
-    Raises
-    ------
-    ConfigError
-        If columns, inputs or outputs are missing or do not fit, or the model is missing; before any row is scored.
+    A ConfigError, before any row is scored, if columns, inputs or outputs are missing or do not fit, or the model is
+    missing.
     """
     require_frame(df, "transform")
     use_right_python(df.sparkSession)
@@ -127,19 +125,8 @@ CLASS_SCORES = "tfos_lab_class_scores"
 def add_classes(scored: DataFrame, output: Output, probability: str, prediction: str) -> DataFrame:
     """Return the columns of a DataFrame with probabilities and classes instead of a classifier's output.
 
-    Parameters
-    ----------
-    scored : pyspark.sql.DataFrame
-        With the output as the column `CLASS_SCORES`.
-    output : Output
-        It: a probability for each class, or one value, that of the second of two classes.
-    probability, prediction : str
-        Names of the new columns: a vector of spark.ml, and a double, the number of the most probable class.
-
-    Raises
-    ------
-    ConfigError
-        If the output is not of floating-point numbers.
+    The column `CLASS_SCORES` has a probability for each class, or one value, that of the second of two classes. The new
+    columns are a vector of spark.ml, and a double, the number of the most probable class.
     """
     from pyspark.ml.functions import array_to_vector
     from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know

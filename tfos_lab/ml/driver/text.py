@@ -56,24 +56,11 @@ _MOST_LONG = 1 << 63
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """One model, and how its training went.
+    """One model, trained by one dict of `fitParam`, and how its training went.
 
-    Attributes
-    ----------
-    params : dict
-        Its dict of `fitParam`.
-    metrics : dict of str to float
-        What the function returned, and what it reported last.
-    model : str
-        The path where it was saved; "" if the function saved none, or did not say where.
-    state : str
-        ``"done"``, or how the training ended otherwise.
-    seconds : float
-        How long it took.
-    error : str
-        Why it failed, in a line.
-    run_dir : str
-        The folder with logs and output.
+    ``metrics`` are what the function returned, and what it reported last. ``model`` is the path where it was saved; ""
+    if the function saved none, or did not say where. ``state`` is ``"done"``, or how the training ended otherwise, and
+    ``error`` why it failed, in a line. ``run_dir`` has logs and output.
     """
 
     params: dict[str, Any]
@@ -120,10 +107,7 @@ def _check_models(fit_params: Sequence[dict[str, Any]], *, needed: bool) -> None
 def _read(dataset: DataFrame, feature: str, label: str | None) -> tuple[DataFrame, RDD[Any], dict[str, Any]]:
     """Check a DataFrame; return its rows as columns and as objects, and what the function gets to know of them.
 
-    Raises
-    ------
-    ConfigError
-        For columns that are missing, for no rows, and for a first row that is no good.
+    A ConfigError for columns that are missing, for no rows, and for a first row that is no good.
     """
     require_frame(dataset, "fit")
     if is_connect(dataset.sparkSession):

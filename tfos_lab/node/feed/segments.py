@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tfos_lab.data.batches import to_numpy
-from tfos_lab.data.row_index import RowIndex
+from tfos_lab.data.batches import RowIndex, to_numpy
 from tfos_lab.data.rows import Batch, count_rows, join_rows, slice_rows
 from tfos_lab.data.schema import ColumnSpec
 

@@ -7,7 +7,7 @@ import builtins
 import io
 import re
 import tokenize
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,7 +23,7 @@ from tfos_lab.texts import nearest
 _MARK = "# Written by `%tfos export` from a notebook."
 _INDENT = "    "
 # How each script begins.
-HEADER = (
+_HEADER = (
     f"{_MARK}\n# Run it with:  spark-submit THIS_FILE.py",
     "from pyspark.sql import SparkSession\n\nimport tfos_lab",
 )
@@ -47,13 +47,7 @@ class FinishedCell(NamedTuple):
 
 
 def write(path: str, text: str) -> Path:
-    """Write a script, and return its path; an older export is replaced.
-
-    Raises
-    ------
-    ConfigError
-        If the file exists and was not written by an export.
-    """
+    """Write a script, and return its path; an older export is replaced, and no other file."""
     target = Path(path).expanduser()
     if target.exists() and not target.read_text(encoding="utf-8", errors="replace").startswith(_MARK):
         raise ConfigError([f"{target} exists and was not written by %tfos export: give another name, or remove it"])
@@ -62,16 +56,7 @@ def write(path: str, text: str) -> Path:
     return target
 
 
-def script(cell: FinishedCell, earlier: Iterable[str]) -> str:
-    """Return the cell, and those of the ``earlier`` ones that it depends on, as the text of a script."""
-    read = ((number, EarlierCell.read(text)) for number, text in enumerate(earlier))
-    known = {number: one for number, one in read if one is not None}
-    numbers, missing = _needed(names_needed_by(cell), known)
-    sources = [known[number].source for number in numbers]
-    return "\n\n".join([*HEADER, *definitions_of(missing), *sources, *statements_of(cell)]) + "\n"
-
-
-def names_needed_by(cell: FinishedCell) -> set[str]:
+def _names_needed_by(cell: FinishedCell) -> set[str]:
     """Return the names that a ``%%tfos`` cell and its line take from earlier cells."""
     expressions = [text for name, text in _texts(cell).items() if name in _EXPRESSIONS]
     own = stored_names(ast.parse(cell.body).body) | {"args", "ctx"}
@@ -79,7 +64,7 @@ def names_needed_by(cell: FinishedCell) -> set[str]:
     return needed.union(*map(_used_names, expressions))
 
 
-def definitions_of(missing: set[str]) -> list[str]:
+def _definitions_of(missing: set[str]) -> list[str]:
     """Return a definition of ``spark``, and a comment about other names that no cell defines."""
     unknown = sorted(missing - {"spark"})
     return [
@@ -88,24 +73,17 @@ def definitions_of(missing: set[str]) -> list[str]:
     ]
 
 
-def statements_of(cell: FinishedCell, function: str = "map_fun") -> list[str]:
-    """Return a ``%%tfos`` cell as a function of this name, and what runs it."""
-    return [_function(cell, function), _main(cell.options, _texts(cell), function)]
-
-
 def _texts(cell: FinishedCell) -> dict[str, str]:
     return {item.key: item.value or "True" for item in split_line(cell.line).items}
 
 
-def _needed(
-    wanted: set[str], known: Mapping[int, EarlierCell], asked: Sequence[int] = ()
-) -> tuple[list[int], set[str]]:
-    """Return the cells that are asked for, and those that define or change what is wanted and what these need.
+def _needed(asked: Sequence[int], known: Mapping[int, EarlierCell]) -> tuple[list[int], set[str]]:
+    """Return the cells that are asked for, and those that define or change what these need.
 
     They come as numbers, in order, with the names that no cell defines.
     """
     chosen = set(asked)
-    wanted = wanted.union(*(known[number].takes for number in chosen))
+    wanted = {"spark"}.union(*(known[number].takes for number in chosen))
     # A function may use what a later cell defines.
     while more := {number for number, cell in known.items() if cell.gives & wanted} - chosen:
         chosen |= more
@@ -243,15 +221,7 @@ def _written(keywords: Mapping[str, object]) -> list[str]:
 
 
 class NotebookCells(NamedTuple):
-    """The cells that have been run.
-
-    Attributes
-    ----------
-    texts : sequence of str
-        Their texts, by number; that of number 0 is empty.
-    finished : mapping of int to FinishedCell
-        Those with ``%%tfos``, by number.
-    """
+    """The cells that have been run: the texts of all by number (number 0 is empty), and those with ``%%tfos``."""
 
     texts: Sequence[str]
     finished: Mapping[int, FinishedCell]
@@ -259,10 +229,7 @@ class NotebookCells(NamedTuple):
     def numbers_of(self, words: Sequence[str]) -> list[int]:
         """Return the numbers of the cells that are asked for: by number, or by the ``name`` of their cluster.
 
-        Raises
-        ------
-        ConfigError
-            For each that is not there, or cannot be exported.
+        A `ConfigError` names each that is not there, or cannot be exported.
         """
         found = [self._number_of(word) for word in words]
         problems = [problem for problem in found if isinstance(problem, str)]
@@ -295,13 +262,16 @@ class NotebookCells(NamedTuple):
     def script(self, numbers: Sequence[int]) -> str:
         """Return the cells with these numbers, and those that they depend on, as the text of a script."""
         known = self._known(numbers)
-        kept, missing = _needed({"spark"}, known, numbers)
+        kept, missing = _needed(numbers, known)
         runs = [number for number in kept if number in self.finished]
-        parts = [*HEADER, *definitions_of(missing)]
+        parts = [*_HEADER, *_definitions_of(missing)]
         for number in kept:
+            cell = self.finished.get(number)
+            if cell is None:
+                parts.append(known[number].source)
+                continue
             function = "map_fun" if len(runs) == 1 else f"map_fun_{number}"
-            is_run = number in self.finished
-            parts += statements_of(self.finished[number], function) if is_run else [known[number].source]
+            parts += [_function(cell, function), _main(cell.options, _texts(cell), function)]
         return "\n\n".join(parts) + "\n"
 
     def _known(self, numbers: Sequence[int]) -> dict[int, EarlierCell]:
@@ -316,5 +286,5 @@ class NotebookCells(NamedTuple):
                     known[number] = read
             elif number in numbers or number in latest.values():
                 gives = frozenset({cell.options.cluster.name})
-                known[number] = EarlierCell("", gives, frozenset(names_needed_by(cell)), only_defines=False)
+                known[number] = EarlierCell("", gives, frozenset(_names_needed_by(cell)), only_defines=False)
         return known

@@ -39,21 +39,10 @@ CellSyntaxError.__name__ = "SyntaxError"  # as users know it
 
 
 def make_map_fun(shell: Any, line: str, body: str) -> types.FunctionType:
-    """Return the body of the cell that runs now as a function.
+    """Return the body of the cell that runs now as a function, which captures names of the shell.
 
-    Parameters
-    ----------
-    shell : InteractiveShell
-        The notebook's shell; its names are captured.
-    line, body : str
-        What follows ``%%tfos``, and the lines below it.
-
-    Raises
-    ------
-    CellSyntaxError
-        At the cell's own line numbers.
-    ConfigError
-        If the body is empty, or contains what only notebooks understand (``%magic``, ``!command``).
+    Raises a `CellSyntaxError` at the cell's own line numbers, and a `ConfigError` if the body is empty, or contains
+    what only notebooks understand (``%magic``, ``!command``).
     """
     cell = register_cell(shell, line, body)
     statements, flags = parse_body(shell, cell)

@@ -49,22 +49,11 @@ class Display(ABC):
 
 
 def open_display(cluster: WatchedCluster, *, interactive: bool | None = None, blocking: bool = True) -> Display:
-    """Show ``cluster`` in the output of the current cell.
+    """Show ``cluster``, which may not be launched yet, in the output of the current cell.
 
-    Parameters
-    ----------
-    cluster : Cluster or ParallelRuns
-        What to watch; it may not be launched yet.
-    interactive : bool, optional
-        True for the live card, False for lines of text; by default, what fits (see `has_front_end`).
-    blocking : bool
-        Whether the cell waits for the cluster. If not (``background``), nobody polls: the dashboard closes itself when
-        the cluster has ended, and the text display only says where to look.
-
-    Returns
-    -------
-    Display
-        To be polled while waiting, and closed at the end.
+    ``interactive`` is True for the live card and False for lines of text; by default, what fits (see `has_front_end`).
+    If the cell does not wait (``blocking``), nobody polls: the dashboard closes itself when the cluster has ended, and
+    the text display only says where to look.
     """
     if has_front_end() if interactive is None else interactive:
         if may_use_widgets():

@@ -17,13 +17,7 @@ _numbers = itertools.count(1)
 
 @cache
 def read_asset(name: str) -> str:
-    """Return the text of a file of ``static/``.
-
-    Raises
-    ------
-    FileNotFoundError
-        If it has not been built.
-    """
+    """Return the text of a file of ``static/``; a FileNotFoundError if it has not been built."""
     path = resources.files("tfos_lab.notebook.display") / "static" / name
     try:
         return path.read_text("utf-8").strip()

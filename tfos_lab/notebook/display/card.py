@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,12 +29,17 @@ from tfos_lab.notebook.display.columns import Column, node_columns, text_togethe
 from tfos_lab.notebook.display.error_messages import render_error
 from tfos_lab.notebook.display.kernel import link_to
 from tfos_lab.notebook.display.listing import is_large, listed, only_notable
-from tfos_lab.notebook.display.log_text import html_text, plain_text, render_log
-from tfos_lab.notebook.display.printed_output import Linker, TailReader, no_link, render_printed, render_where
+from tfos_lab.notebook.display.log_text import Run, count_lines, html_text, last_lines, plain_text, render_log
 from tfos_lab.notebook.display.series import BANDS, all_series, bands_of, series_before
 from tfos_lab.notebook.display.shown import LIVE_BYTES, SAVED_BYTES, render_shown, shown_names
+from tfos_lab.notebook.display.summary import several_text
 from tfos_lab.notebook.display.table import LiveTable, agreeing, render_bar, render_state, render_table
-from tfos_lab.texts import format_seconds
+from tfos_lab.texts import format_count, format_seconds
+
+# Returns the last lines of a node's log.
+TailReader = Callable[[str, int], str]
+# Returns the link to a node's log, or None where it cannot be opened.
+Linker = Callable[[str], "str | None"]
 
 _MAX_LINE_CHARS = 1_000
 
@@ -48,23 +54,16 @@ PICTURE_EVERY_S = 3.0
 _OUTPUT = re.compile(r" in \S*?([^/\s]+)/output$")
 
 
+def no_link(_node: str) -> str | None:
+    """Return no link."""
+    return None
+
+
 def traits(view: ClusterView, now_s: float, table: LiveTable, run_dir: str, log_of: Linker = no_link) -> dict[str, Any]:
     """Return the values of the widget's traits that a view gives: parts of the live card by their names, and ``view``.
 
     ``view`` is what the page does not show, but goes by: ``View`` in ``extensions/dashboard/src/model.ts``.
-
-    Parameters
-    ----------
-    view : ClusterView
-        The cluster as it is.
-    now_s : float
-        The time, in seconds since the epoch.
-    table : LiveTable
-        Draws the nodes.
-    run_dir : str
-        Where the complete logs are.
-    log_of : callable
-        ``log_of(node)`` returns the path of a node's log at the Jupyter server, or None where that does not serve it.
+    ``log_of(node)`` returns the path of a node's log at the Jupyter server, or None where that does not serve it.
     """
     shown = summary.with_endings(view)
     places, nodes = shown.places, listed(shown).nodes
@@ -187,15 +186,12 @@ def _timeline(view: ClusterView, now_s: float) -> Html | None:
     whole_s = max(span.end_s for span in spans) or 1.0
     tracks = max(span.track for span in spans)
     bars = (_bar(span, whole_s) for span in spans)
-    legend = (h("span", f"{span.name} {_span_text(span)}", data_span=span.kind) for span in spans)
+    texts = [f"{span.name} {'…' if span.open else format_seconds(span.end_s - span.start_s)}" for span in spans]
+    legend = (h("span", text, data_span=span.kind) for text, span in zip(texts, spans, strict=True))
     return join(
         h("div", *bars, cls="tfos-timeline", style=f"--tfos-tracks:{tracks}", aria_hidden="true"),
         h("div", *legend, cls="tfos-phases"),
     )
-
-
-def _span_text(span: Span) -> str:
-    return "…" if span.open else format_seconds(span.end_s - span.start_s)
 
 
 def _bar(span: Span, whole_s: float) -> Html:
@@ -267,7 +263,6 @@ def _cell_text(column: Column, node: NodeView) -> str:
 
 
 def _seen_text() -> str:
-    """Return when the picture of a run that goes on was taken."""
     return f"Seen at {time.strftime('%H:%M:%S on %d %B %Y')}, while it went on."
 
 
@@ -304,16 +299,8 @@ def bundle_of(
 ) -> dict[str, str]:
     """Return the MIME bundle of a cluster as it is now.
 
-    Parameters
-    ----------
-    cluster : WatchedCluster
-        The cluster to draw.
-    raises : bool
-        Whether the cell itself raises the error of a failed cluster; if not, the picture has it.
-    stacks : list of NodeStacks
-        Where the threads of nodes were when somebody asked.
-    asks : bool
-        Whether the picture of a run that goes on asks the Jupyter server for the current state.
+    It has the error of a failed cluster unless the cell itself ``raises`` it, and where the threads of nodes were when
+    somebody asked. With ``asks``, the picture of a run that goes on asks the Jupyter server for the current state.
     """
     reports, _ = cluster.reports_after(0)
     view = cluster.view()
@@ -330,13 +317,7 @@ def bundle_of(
 
 
 class Pace:
-    """Draws something again and again, no faster than time and the connection to a page allow.
-
-    Parameters
-    ----------
-    every_s : float
-        It is drawn at least so many seconds after the last time.
-    """
+    """Draws something again and again, no faster than time and the connection to a page allow."""
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s
@@ -376,36 +357,11 @@ def make_bundle(
     asks: bool = True,
     comes_back: bool = True,
 ) -> dict[str, str]:
-    """Return the MIME bundle that replaces the live dashboard.
+    """Return the MIME bundle of a run: ``text/html``, one self-contained ``<div>``, and ``text/plain``; never a widget.
 
-    Parameters
-    ----------
-    view : ClusterView
-        The cluster at its end, or now.
-    read_tail : callable
-        ``read_tail(node, lines)`` returns the last lines of a node's log as text.
-    run_dir : path, optional
-        Where the complete logs are; shown in the output.
-    reports : list of MetricsReported
-        What the nodes have reported; drawn as charts.
-    error : str
-        Why the cluster failed, as a traceback, unless the cell itself raises it.
-    link_of : callable, optional
-        ``link_of(node)`` returns a link to the node's log file, or None where it cannot be opened.
-    stacks : list of NodeStacks
-        Where the threads of nodes were when somebody asked.
-    files : pathlib.Path, optional
-        Where the run's files are on this machine, if not in ``run_dir``.
-    asks : bool
-        Whether the picture of a run that goes on asks the Jupyter server for the current state.
-    comes_back : bool
-        Whether the picture stands for a live view, which comes back when the kernel is free.
-
-    Returns
-    -------
-    dict
-        ``text/html``, one self-contained ``<div>``, and ``text/plain``; never a widget, which would be missing in a
-        reopened notebook.
+    ``read_tail(node, lines)`` returns the last lines of a node's log, ``link_of(node)`` a link to it. What nodes have
+    shown is read from the folder ``files``, by default ``run_dir``. A picture of a run that goes on tells whether the
+    live view ``comes_back`` when the kernel is free, and ``asks`` the Jupyter server for the current state.
     """
     view = summary.with_endings(view)
     shown, is_banded, now_s = only_notable(view), is_large(view), time.time()
@@ -448,3 +404,132 @@ def _error(text: str) -> str:
         return ""
     log = h("pre", html_text(render_log(text, _MAX_LINE_CHARS)), cls="tfos-log")
     return h("details", h("summary", "Why it failed"), log, cls="tfos-tail", data_tone="bad", open=True)
+
+
+# ---- what nodes have printed -----------------------------------------------------------------------------------------
+
+# Short output in full, the last lines of long output folded. Every node that has printed something is listed, however
+# many there are; the lines per node are limited, so that a notebook does not grow with its clusters.
+
+# Output of up to this many lines is shown in full, up to this many lines of all nodes together.
+SHORT_LINES = 10
+OPEN_LINES = 60
+# Lines kept of longer logs: of each failed node, of each other node, and of all nodes together.
+FAILED_LINES = 60
+OTHER_LINES = 20
+ALL_LINES = 400
+_LEAST_LINES = 3
+# This many log files are linked by name; longer logs have a link of their own as well.
+_MAX_FILES = 12
+# What differs between nodes that do the same: how long steps take, and when TensorFlow has warned.
+_TIMES = re.compile(r"\b\d+(?:\.\d+)?(?:ms|us|µs|s)\b|\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?")
+
+
+@dataclass(frozen=True)
+class _Printed:
+    """The last lines of a node's log, or of several that printed alike; ``whole`` if there are no others."""
+
+    node: NodeView
+    by: str
+    hue: str
+    runs: list[Run]
+    lines: int
+    whole: bool
+    link: str | None
+    nodes: int = 1
+    title: str | None = None
+
+
+def render_printed(view: ClusterView, read_tail: TailReader, link_of: Linker = no_link) -> list[str]:
+    """Return what each node has printed, broken nodes first, as HTML."""
+    every = [one for one in _read_all(view, read_tail, link_of) if one is not None]
+    printed = list(_together(every, len(view.nodes)))
+    shown, folded = _choose_shown([one for one in printed if one.whole and one.lines <= SHORT_LINES])
+    parts = [_full(shown, named=len(view.nodes) > 1)] if shown else []
+    if folded:
+        more = format_count(sum(one.nodes for one in folded), "more run" if view.of_runs else "more node")
+        parts.append(h("details", h("summary", more), _full(folded, named=True), cls="tfos-tail"))
+    quick = {one.node.name for one in (*shown, *folded)}
+    return [*parts, *(_tail(one) for one in printed if one.node.name not in quick)]
+
+
+def render_where(view: ClusterView, run_dir: str | Path | None, link_of: Linker = no_link) -> str:
+    """Return where the logs are, with links to those that can be opened."""
+    if not run_dir:
+        return ""
+    names = [node.name for node in view.nodes[:_MAX_FILES]]
+    files = [(name, link) for name, link in zip(names, map(link_of, names), strict=True) if link]
+    links = [part for name, link in files for part in (" · ", h("a", name, href=link))]
+    name = str(run_dir).rstrip("/").rpartition("/")[2]
+    return h("div", "Logs: ", h("span", name, cls="tfos-path", title=run_dir), *links, cls="tfos-where")
+
+
+def _read_all(view: ClusterView, read_tail: TailReader, link_of: Linker) -> list[_Printed | None]:
+    hues = {node: f"tfos-hue{hue_at(place)}" for node, place in view.places.items()}
+    broken = [node for node in view.nodes if node.state.is_broken]
+    others = [node for node in view.nodes if not node.state.is_broken]
+    lines_per_other = max(_LEAST_LINES, min(OTHER_LINES, ALL_LINES // max(1, len(others))))
+    lines_per_failed = max(_LEAST_LINES, min(FAILED_LINES, ALL_LINES // max(1, len(broken))))
+    wanted = [*((node, lines_per_failed) for node in broken), *((node, lines_per_other) for node in others)]
+    return [_read(node, lines, hues[node.name], read_tail, link_of) for node, lines in wanted]
+
+
+def _read(node: NodeView, lines: int, hue: str, read_tail: TailReader, link_of: Linker) -> _Printed | None:
+    runs = render_log(read_tail(node.name, lines + 1), _MAX_LINE_CHARS)
+    count = count_lines(runs)
+    kept = last_lines(runs, lines)
+    if not plain_text(kept).strip():
+        return None
+    return _Printed(node, node.name, hue, kept, min(count, lines), whole=count <= lines, link=link_of(node.name))
+
+
+def _together(printed: Sequence[_Printed], of_all: int) -> Iterator[_Printed]:
+    """Yield once what several nodes have printed alike, but for times; nodes that broke stand by themselves."""
+    alike: dict[object, list[_Printed]] = {}
+    for one in printed:
+        key = one.node.name if one.node.state.is_broken else (_TIMES.sub("", plain_text(one.runs)), one.whole)
+        alike.setdefault(key, []).append(one)
+    for several in alike.values():
+        first, names = several[0], [one.node.name for one in several]
+        if len(several) == 1:
+            yield first
+            continue
+        by = several_text(names, of_all)
+        differ = any(plain_text(one.runs) != plain_text(first.runs) for one in several)
+        title = f"{', '.join(names)}{f'; times are those of {names[0]}' if differ else ''}"
+        yield replace(first, by=by, hue="tfos-hue-all", nodes=len(names), title=title)
+
+
+def _choose_shown(short: Sequence[_Printed]) -> tuple[list[_Printed], list[_Printed]]:
+    """Return the nodes whose output is shown, and those whose output does not fit."""
+    shown: list[_Printed] = []
+    lines_left = OPEN_LINES
+    for one in short:
+        if one.lines > lines_left:
+            break
+        lines_left -= one.lines
+        shown.append(one)
+    return shown, list(short[len(shown) :])
+
+
+def _full(printed: Sequence[_Printed], *, named: bool) -> Html:
+    rows = (
+        h(
+            "div",
+            h("span", one.by, cls="tfos-speaker", title=one.title) if named else None,
+            h("pre", html_text(one.runs), cls="tfos-log"),
+            cls=f"tfos-said {one.hue}",
+            data_tone=one.node.state.look.tone,
+        )
+        for one in printed
+    )
+    return h("div", *rows, cls="tfos-printed")
+
+
+def _tail(one: _Printed) -> Html:
+    label = f"last {one.lines} lines" if not one.whole else f"{one.lines} lines" if one.lines > 1 else "1 line"
+    whole = "whole log" if one.nodes == 1 else f"whole log of {one.node.name}"
+    link = join(" · ", h("a", whole, href=one.link)) if one.link and not one.whole else None
+    summary = h("summary", h("span", one.by, title=one.title), " ", h("span", label, link, cls="tfos-facts"))
+    log = h("pre", html_text(one.runs), cls="tfos-log")
+    return h("details", summary, log, cls="tfos-tail", data_tone=one.node.state.look.tone)

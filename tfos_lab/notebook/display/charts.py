@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from tfos_lab.core.markup import Html, h, join
@@ -120,15 +121,15 @@ class Scale:
         return round(self._start + (value - self._low) * self._per_unit, 1)
 
 
-def round_ticks(low: float, high: float, wanted: int = 4) -> list[float]:
-    """Return about ``wanted`` round numbers between ``low`` and ``high``.
+def round_ticks(low: float, high: float) -> list[float]:
+    """Return some round numbers between ``low`` and ``high``.
 
     Examples
     --------
     >>> round_ticks(0.0, 1.0)
     [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
     """
-    rough = (high - low) / wanted
+    rough = (high - low) / 4
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * 0.75)
     digits = max(0, 1 - math.floor(math.log10(step)))
@@ -241,18 +242,9 @@ def render_charts(
 ) -> Html:
     """Return one chart for each metric, or nothing where nothing was reported.
 
-    Parameters
-    ----------
-    series : list of SeriesPoints
-        What was reported; see `tfos_lab.notebook.display.series`.
-    nodes : list of str
-        All nodes of the cluster, in order: a node's position selects its colour.
-    with_values : bool
-        Whether the values of all points stand beside the lines, for a page that shows them.
-    before : list of SeriesPoints
-        The same of the previous run of this name, one for each metric, which is drawn behind the others.
-    in_table : collection of str
-        Metrics whose last values stand in a table that is drawn more often: they have one place only.
+    A node's position among ``nodes`` selects its colour. ``with_values``, the values of all points stand beside the
+    lines, for a page that shows them. ``before`` is the previous run of this name, which is drawn behind the others.
+    The last values of metrics that are ``in_table``, which is drawn more often, are told there only.
     """
     shown: dict[str, dict[str, Sequence[Point]]] = {}
     of_epochs: dict[str, dict[str, Sequence[Point]]] = {}
@@ -271,8 +263,8 @@ def render_charts(
     has_looks = count <= _MAX_ALIKE and not is_large
     charts = [
         _Chart(
-            name,
-            shown[name],
+            name=name,
+            lines=shown[name],
             of_epochs=of_epochs.get(name, {}),
             validation=shown.get(f"{VALIDATION}{name}", {}),
             before=earlier.get(name, ()),
@@ -280,18 +272,19 @@ def render_charts(
             epochs=epochs,
             budget=budget,
             has_looks=has_looks,
+            with_values=with_values,
         )
         for name in by_weight(shown)
         if not (name.startswith(VALIDATION) and name.removeprefix(VALIDATION) in shown)
     ]
-    drawn = [chart.render(with_values=with_values, in_table=in_table) for chart in charts]
+    drawn = [chart.render(in_table) for chart in charts]
     classes = ["tfos-charts"]
     classes += ["tfos-many-lines"] if any(len(own) >= _MANY_LINES for own in shown.values()) else []
     classes += ["tfos-many-charts"] if len(charts) >= _MANY_CHARTS else []
     legend = _render_legend(
         [(places[node], node) for node in nodes if any(node in own for own in shown.values())],
         together=next((name for own in shown.values() for name in own if name not in places), ""),
-        has_validation=any(chart.has_validation for chart in charts),
+        has_validation=any(chart.validation for chart in charts),
         has_earlier=bool(earlier.keys() & shown.keys()),
     )
     looks = _render_looks(has_epochs=bool(epochs)) if has_looks else None
@@ -313,130 +306,100 @@ def _render_looks(*, has_epochs: bool) -> Html:
     return h("div", *boxes, cls="tfos-looks", role="group", aria_label="Look of the charts", hidden=True)
 
 
+@dataclass(kw_only=True)
 class _Chart:
     """The chart of one metric, in each look that it has.
 
-    Parameters
-    ----------
-    name : str
-        The metric.
-    lines, of_epochs, validation : mapping of str to list of Point
-        Its points, the means of epochs where these are of parts of them, and validation's points of it; by node.
-    before : list of Point
-        Those of the previous run.
-    places : mapping of str to int
-        Where each node stands among all; what is of all nodes has no place.
-    epochs : mapping of int to int
-        The last step of each epoch.
-    budget : int
-        How many points of each line are drawn.
-    has_looks : bool
-        Whether readers can choose another look.
+    ``lines``, ``of_epochs`` and ``validation`` are its points by node: as reported, the means of epochs where these are
+    of parts of them, and validation's. ``epochs`` has the last step of each epoch, ``budget`` is how many points of a
+    line are drawn.
     """
 
-    def __init__(
-        self,
-        name: str,
-        lines: Mapping[str, Sequence[Point]],
-        *,
-        of_epochs: Mapping[str, Sequence[Point]],
-        validation: Mapping[str, Sequence[Point]],
-        before: Sequence[Point],
-        places: Mapping[str, int],
-        epochs: Mapping[int, int],
-        budget: int,
-        has_looks: bool,
-    ) -> None:
-        self._name, self._places, self._all, self._epochs = name, places, lines, epochs
-        self._all_validation = validation
-        self._all_of_epochs, self._has_looks = of_epochs, has_looks
-        self._of_epochs = {node: thin(points, _ALIKE_POINTS) for node, points in list(of_epochs.items())[:MAX_LINES]}
-        self._lines = {node: thin(points, budget) for node, points in list(lines.items())[:MAX_LINES]}
-        self._validation = {node: thin(points, budget) for node, points in list(validation.items())[:MAX_LINES]}
-        self._before = thin(before, _ALIKE_POINTS)
-        every = [*lines.values(), *of_epochs.values(), *validation.values(), before]
+    name: str
+    lines: Mapping[str, Sequence[Point]]
+    of_epochs: Mapping[str, Sequence[Point]]
+    validation: Mapping[str, Sequence[Point]]
+    before: Sequence[Point]
+    places: Mapping[str, int]
+    epochs: Mapping[int, int]
+    budget: int
+    has_looks: bool
+    with_values: bool
+
+    def __post_init__(self) -> None:
+        every = [*self.lines.values(), *self.of_epochs.values(), *self.validation.values(), self.before]
         self._has_steps = all(steps_go_on(step for _, step, _ in points) for points in every)
         self._is_positive = all(value is None or value > 0 for points in every for _, _, value in points)
+        smooth = {node: _smooth(line) for node, line in self.lines.items() if len(line) >= _LEAST_SMOOTHED}
+        self._smooth = smooth if self.has_looks else {}
+        self._validation = _thinned(self.validation, self.budget)
+        self._means = _thinned(self.of_epochs, _ALIKE_POINTS) if self.has_looks else {}
+        self._before = thin(self.before, _ALIKE_POINTS)
 
-    @property
-    def has_validation(self) -> bool:
-        """Whether lines of validation are drawn, too."""
-        return bool(self._validation)
+    def render(self, in_table: Collection[str]) -> Html:
+        facts = _facts(self.name, self.lines, self.of_epochs, with_last=self.name not in in_table)
+        if self.validation:
+            with_last = f"{VALIDATION}{self.name}" not in in_table
+            facts += [f"validation {fact}" for fact in _facts(self.name, self.validation, {}, with_last=with_last)]
+        caption = h("figcaption", h("b", self.name), " ", h("span", " · ".join(facts), cls="tfos-facts"))
+        lines = _thinned(self.lines, self.budget)
+        plain = self._draw("line", lines, by_step=self._has_steps, log=False)
+        looks = self._looks(_thinned(lines, _ALIKE_POINTS)) if self.has_looks else ()
+        return h("figure", caption, plain, *looks, cls="tfos-chart", data_key=self.name)
 
-    def render(self, *, with_values: bool, in_table: Collection[str]) -> Html:
-        facts = _facts(self._name, self._all, self._all_of_epochs, with_last=self._name not in in_table)
-        if self._validation:
-            with_last = f"{VALIDATION}{self._name}" not in in_table
-            of_validation = _facts(self._name, self._all_validation, {}, with_last=with_last)
-            facts += [f"validation {fact}" for fact in of_validation]
-        caption = h("figcaption", h("b", self._name), " ", h("span", " · ".join(facts), cls="tfos-facts"))
-        looks: Iterable[Html] = ()
-        smooth: dict[str, Sequence[Point]] = {}
-        if self._has_looks:
-            smooth = {node: _smooth(line) for node, line in self._all.items() if len(line) >= _LEAST_SMOOTHED}
-            looks = self._looks(smooth, with_values=with_values)
-        plain = self._draw(self._lines, smooth, by_step=self._has_steps, log=False, with_values=with_values)
-        return h("figure", caption, plain, *looks, cls="tfos-chart", data_key=self._name)
-
-    def _looks(self, smooth: Mapping[str, Sequence[Point]], *, with_values: bool) -> Iterator[Html]:
+    def _looks(self, lines: Mapping[str, Sequence[Point]]) -> Iterator[Html]:
         """Yield the chart over time and with a logarithmic axis, where these differ from the plain one.
 
         Values stand beside the lines that are not logarithmic: a page finds them there for those of the same x axis.
         """
-        few = {node: thin(points, _ALIKE_POINTS) for node, points in self._lines.items()}
         for over_time in [False, True] if self._has_steps else [False]:
             for log in [False, True] if self._is_positive else [False]:
                 if over_time or log:
                     look = " ".join(["time"] * over_time + ["log"] * log)
-                    by_step = self._has_steps and not over_time
-                    svg = self._draw(few, smooth, by_step=by_step, log=log, plain=False, with_values=with_values)
+                    svg = self._draw("line-again", lines, by_step=self._has_steps and not over_time, log=log)
                     yield h("div", svg, data_look=look, data_key=look, hidden=True)
 
-    def _draw(
-        self,
-        lines: Mapping[str, Sequence[Point]],
-        smooth: Mapping[str, Sequence[Point]],
-        *,
-        by_step: bool,
-        log: bool,
-        plain: bool = True,
-        with_values: bool = False,
-    ) -> Html:
-        drawn = {node: positions(points, by_step=by_step) for node, points in lines.items()}
-        validation = {node: positions(points, by_step=by_step) for node, points in self._validation.items()}
-        before = positions(self._before, by_step=by_step)
-        epochs = self._epochs if by_step else {}
-        of_epochs = self._of_epochs if epochs and self._has_looks else {}
-        means = {node: positions(points, by_step=True) for node, points in of_epochs.items()}
-        across, up = _OF_NODES.scales([*drawn.values(), *means.values(), *validation.values(), before], log=log)
-        last = _newest(self._all, self._all_of_epochs)
-        told = ", ".join(f"{node} {_value(last[node])}" for node in list(drawn)[:8])
-        has_points = with_values and not log
-        lines_of = {
-            "line" if plain else "line-again": drawn,
-            "epochs": means,
-            "validation": validation,
-            "smooth": {node: positions(points, by_step=by_step) for node, points in smooth.items()},
+    def _draw(self, kind: str, lines: Mapping[str, Sequence[Point]], *, by_step: bool, log: bool) -> Html:
+        epochs = self.epochs if by_step else {}
+        of_all = {
+            kind: lines,
+            "epochs": self._means if epochs else {},
+            "validation": self._validation,
+            "smooth": self._smooth,
         }
+        drawn = {
+            one: {node: positions(points, by_step=by_step) for node, points in some.items()}
+            for one, some in of_all.items()
+        }
+        before = positions(self._before, by_step=by_step)
+        scaled = [line for one in (kind, "epochs", "validation") for line in drawn[one].values()]
+        across, up = _OF_NODES.scales([*scaled, before], log=log)
+        last = _newest(self.lines, self.of_epochs)
+        told = ", ".join(f"{node} {_value(last[node])}" for node in list(lines)[:8])
+        has_points = self.with_values and not log
         behind = _path(before, across, up)
         look = {"fill": "none", "stroke": "currentColor", "opacity": ".3"}
         return h(
             "svg",
             *_OF_NODES.axes(across, up, by_step=by_step, epochs=epochs),
             h("path", d=behind, cls="tfos-before", **look) if behind else None,
-            _render_band(drawn, across, up),
+            _render_band(drawn[kind], across, up),
             *(
-                _render_line(kind, node, line, across, up, place=self._places.get(node), with_values=has_points)
-                for kind, some in lines_of.items()
+                _render_line(one, node, line, across, up, place=self.places.get(node), with_values=has_points)
+                for one, some in drawn.items()
                 for node, line in some.items()
             ),
             viewBox=f"0 0 {_OF_NODES.width} {_OF_NODES.height}",
             width=_OF_NODES.width,
             role="img",
-            aria_label=f"{self._name}: {told}",
-            data_unit=("step" if by_step else "s") if with_values else None,
-            data_across=across.told if with_values else None,
+            aria_label=f"{self.name}: {told}",
+            data_unit=("step" if by_step else "s") if self.with_values else None,
+            data_across=across.told if self.with_values else None,
         )
+
+
+def _thinned(lines: Mapping[str, Sequence[Point]], at_most: int) -> dict[str, Sequence[Point]]:
+    return {node: thin(points, at_most) for node, points in list(lines.items())[:MAX_LINES]}
 
 
 def _newest(lines: Mapping[str, Sequence[Point]], of_epochs: Mapping[str, Sequence[Point]]) -> dict[str, float | None]:
@@ -524,14 +487,8 @@ def _render_legend(
 ) -> Html | None:
     """Return what each line is, where there is more than one.
 
-    Parameters
-    ----------
-    nodes : list of (int, str)
-        The place and name of each node that has a line of its own.
-    together : str
-        What lines that nodes have in common are called, or "".
-    has_validation, has_earlier : bool
-        Whether there are lines of validation, and of the previous run.
+    ``nodes`` are those that have a line of their own, with their places; ``together`` is what the lines are called that
+    nodes have in common, or "".
     """
     items = [h("span", draw_sample(place), node, cls="tfos-legend-item") for place, node in nodes]
     if together:

@@ -27,6 +27,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, wait
 from typing import Any
 
 import anywidget
@@ -35,6 +36,7 @@ from IPython.display import display
 
 from tfos_lab.core import cluster_records
 from tfos_lab.core.states import RunState
+from tfos_lab.core.threads import on_a_thread
 from tfos_lab.driver.state.events import ClusterView, Event, LogText, ShownView
 from tfos_lab.notebook.display import WatchedCluster
 from tfos_lab.notebook.display.assets import read_asset
@@ -84,7 +86,6 @@ class Dashboard(RedrawnCard):
     def _begin(self) -> None:
         self._greeted = False
         self._end_bundle: dict[str, str] | None = None
-        self._stopper: threading.Thread | None = None
         self._busy = keep_busy(current_kernel())
         self._stacks = _Stacks(self._cluster)
         table = LiveTable(can_ask=self._stacks.can_ask, asked=self._stacks.asked)
@@ -98,8 +99,6 @@ class Dashboard(RedrawnCard):
         self._updates.send_last()
         self._updates.close()
         self._stacks.close()
-        if self._stopper is not None:
-            self._stopper.join(timeout=1.0)
 
     def _replace(self, bundle: dict[str, str]) -> None:
         """Replace the widget by the whole card, and have pages that come later do so."""
@@ -137,7 +136,8 @@ class Dashboard(RedrawnCard):
             case {"kind": "stacks", "node": str(node)}:
                 self._stacks.ask(node)
             case {"kind": "stop"}:
-                self._stop_cluster()
+                # It may take the nodes' whole grace period: not on the thread that reads messages.
+                on_a_thread(self._cluster.stop, name=f"tfos-stop-{self._cluster.id}")
 
     def _greet(self) -> None:
         self._greeted = True
@@ -146,19 +146,6 @@ class Dashboard(RedrawnCard):
             return
         self._updates.send_history()
         self._updates.send_picture()
-
-    def _stop_cluster(self) -> None:
-        # Stopping may take the nodes' whole grace period: not on the thread that reads messages.
-        if self._stopper is None or not self._stopper.is_alive():
-            name = f"tfos-stop-{self._cluster.id}"
-            self._stopper = threading.Thread(target=self._run_stop, name=name, daemon=True)
-            self._stopper.start()
-
-    def _run_stop(self) -> None:
-        try:
-            self._cluster.stop()
-        except Exception:
-            logger.exception("cluster %s could not be stopped", self._cluster.id)
 
 
 # ---- the widget -----------------------------------------------------------------------------------------------------
@@ -228,22 +215,7 @@ class Updates:
     """Sends to the widget what has changed: parts of the card, the view, log text, pictures.
 
     The dashboard's thread calls it, and for pages that have just loaded the threads that receive their messages.
-
-    Parameters
-    ----------
-    cluster : WatchedCluster
-        The cluster to watch.
-    table : LiveTable
-        Draws the nodes.
-    make_bundle : callable
-        Draws the picture for the document.
-    **fixed : str or bool
-        Traits of the widget that stay as they are.
-
-    Attributes
-    ----------
-    widget : DashboardWidget
-        Where the updates go; it is made with the first view.
+    ``make_bundle`` draws the picture for the document; ``fixed`` are traits of the widget that stay as they are.
     """
 
     def __init__(
@@ -426,7 +398,7 @@ class _Stacks:
         # Independent runs have none.
         self._read: Callable[..., dict[str, str]] | None = getattr(cluster, "stacks", None)
         self._answers: dict[str, NodeStacks] = {}
-        self._threads: list[threading.Thread] = []
+        self._pending: list[Future[None]] = []
         # The nodes that are asked just now.
         self.asked: set[str] = set()
 
@@ -445,14 +417,11 @@ class _Stacks:
         if self._read is None or node in self.asked:
             return
         self.asked.add(node)
-        thread = threading.Thread(target=self._ask, args=(node,), name="tfos-stacks", daemon=True)
-        self._threads.append(thread)
-        thread.start()
+        self._pending.append(on_a_thread(lambda: self._ask(node), name="tfos-stacks"))
 
     def close(self) -> None:
         """Wait for answers that are on their way, for a short time."""
-        for thread in self._threads:
-            thread.join(timeout=1.0)
+        wait(self._pending, timeout=1.0)
 
     def _ask(self, node: str) -> None:
         assert self._read is not None

@@ -147,13 +147,7 @@ _UNTRACKED = "comm_info_request"
 
 
 class BusyKernel:
-    """Corrects the announcements of a kernel.
-
-    Parameters
-    ----------
-    kernel : ipykernel.kernelbase.Kernel
-        The kernel; its ``_publish_status`` is replaced.
-    """
+    """Corrects the announcements of a kernel: its ``_publish_status`` is replaced."""
 
     def __init__(self, kernel: Any) -> None:
         self._kernel = kernel

@@ -23,20 +23,10 @@ MAX_MEMBERS = 12
 
 @dataclass(frozen=True)
 class Group:
-    """The nodes of one state.
+    """The nodes of one state, which is ``hangs`` for those that hang.
 
-    Attributes
-    ----------
-    state : str
-        The state; that of nodes that hang is ``hangs``.
-    count : int
-        How many there are.
-    troubled : int
-        How many of them need attention.
-    facts : str
-        How far they are: ``"2 stragglers · step 41 to 45"``.
-    nodes : list of NodeView
-        Those that have a row below it: the least far of those that have none on top.
+    ``troubled`` of them need attention; ``facts`` tell how far they are, as in ``"2 stragglers · step 41 to 45"``;
+    ``nodes`` have a row below it: the least far of those that have none on top.
     """
 
     state: str
@@ -48,16 +38,9 @@ class Group:
 
 @dataclass(frozen=True)
 class Listed:
-    """The nodes that have a row.
+    """The nodes that have a row: those on ``top``, and the rest in groups, if not all have a row on top.
 
-    Attributes
-    ----------
-    top : sequence of NodeView
-        Those on top.
-    groups : list of Group
-        The rest; none where all nodes have a row on top.
-    more : str
-        What needs attention and has no row, as a sentence; or "".
+    What needs attention and has no row is told by ``more``, in a sentence.
     """
 
     top: Sequence[NodeView]

@@ -150,11 +150,7 @@ class _Line:
 
     def runs(self) -> list[Run]:
         runs = [(text, classes) for text, classes in self._runs]
-        return [*runs, (_cut_note(self._cut), "")] if self._cut else runs
-
-
-def _cut_note(chars: int) -> str:
-    return f" … {chars:,} more characters"
+        return [*runs, (f" … {self._cut:,} more characters", "")] if self._cut else runs
 
 
 def render_log(text: str, max_line_chars: int = MAX_LINE_CHARS) -> list[Run]:

@@ -33,12 +33,7 @@ _numbers = itertools.count(1)
 class RedrawnCard(Display):
     """Shows a cluster by pictures, one in the place of the other, until it is closed; `Dashboard` shows more meanwhile.
 
-    Parameters
-    ----------
-    cluster : WatchedCluster
-        The cluster to watch.
-    blocking : bool
-        Whether the cell waits and will close the display; if not, it closes itself when the cluster has ended.
+    If the cell does not wait for it (``blocking``), it closes itself when the cluster has ended.
     """
 
     def __init__(self, cluster: WatchedCluster, *, blocking: bool = True) -> None:
@@ -71,7 +66,6 @@ class RedrawnCard(Display):
                 self._no_bars.close()
 
     def _begin(self) -> None:
-        """Show the beginning."""
         display(self._bundle(), raw=True, display_id=self._id, metadata=self._metadata)  # type: ignore[no-untyped-call]
 
     def _run(self) -> None:
@@ -86,7 +80,6 @@ class RedrawnCard(Display):
         """Show what is left, once the thread has ended."""
 
     def _replace(self, bundle: dict[str, str]) -> None:
-        """Show a picture in the place of what is there."""
         update_display(bundle, raw=True, display_id=self._id, metadata=self._metadata)  # type: ignore[no-untyped-call]
 
     def _draw(self) -> int:
@@ -119,15 +112,7 @@ _FIGURES = re.compile(r"[\d.,]+")
 
 
 class TextDisplay(Display):
-    """Writes lines while the cell waits, and the summary at the end.
-
-    Parameters
-    ----------
-    cluster : Cluster
-        The cluster to watch.
-    blocking : bool
-        Whether the cell waits; if not, only a first line and the summary are written.
-    """
+    """Writes lines while the cell waits for it, and the summary at the end; else a first line and the summary."""
 
     def __init__(self, cluster: WatchedCluster, *, blocking: bool = True) -> None:
         self._cluster = cluster

@@ -26,14 +26,7 @@ _LEAST_PIXELS = 112
 def render_shown(shown: Sequence[ShownView], folder: str | Path | None, at_most_bytes: int) -> Html:
     """Return everything that fits, the newest of each name large and earlier steps folded below it; or nothing.
 
-    Parameters
-    ----------
-    shown : sequence of ShownView
-        What there is; see `ClusterView.shown`.
-    folder : path or None
-        The run's folder on this machine.
-    at_most_bytes : int
-        How much HTML it may be; the newest of each name comes first.
+    ``folder`` is the run's on this machine. Of at most so many bytes of HTML, the newest of each name have the first.
     """
     if not shown or folder is None:
         return Html("")

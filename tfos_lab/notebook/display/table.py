@@ -43,14 +43,7 @@ _BAR, _SPACE = 64, 12
 class LiveTable:
     """What the table of a live page has beside that of a saved cell: buttons, heartbeats, groups, and a memory.
 
-    Attributes
-    ----------
-    throughput : Throughput
-        The rates of the last seconds.
-    can_ask : bool
-        Whether nodes can be asked for their stacks.
-    asked : collection of str
-        The nodes that are asked just now.
+    ``can_ask`` tells whether nodes can be asked for their stacks, and ``asked`` which are asked just now.
     """
 
     throughput: Throughput = field(default_factory=Throughput)
@@ -275,7 +268,6 @@ class _Drawing:
 
 
 def _more(label: str) -> Html:
-    """Return what unfolds the rows below."""
     return h("details", h("summary", aria_label=label), cls="tfos-more")
 
 

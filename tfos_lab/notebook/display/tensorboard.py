@@ -23,18 +23,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class TensorBoardView:
-    """The output of a cell that shows TensorBoard.
+    """The output of a cell that shows TensorBoard, of a run that the Jupyter server knows by its id, or of a folder.
 
-    Attributes
-    ----------
-    run_id : str
-        The id by which the Jupyter server knows the run.
-    name : str
-        Label for people.
-    folder : str
-        Folder of the event files.
-    link : str or None
-        An address for browsers on this machine, where no Jupyter server shows the run.
+    Where no Jupyter server shows it, ``link`` is an address for browsers on this machine.
     """
 
     run_id: str
@@ -92,13 +83,7 @@ def view_cluster(cluster: Cluster) -> TensorBoardView:
 
 
 def view_folder(folder: str, name: str = "") -> TensorBoardView:
-    """Return the TensorBoard of a folder.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such folder, or TensorBoard cannot be shown.
-    """
+    """Return the TensorBoard of a folder; a `ConfigError` if there is none, or TensorBoard cannot be shown."""
     if "://" not in folder:
         path = Path(folder).expanduser().absolute()
         if not path.is_dir():

@@ -11,12 +11,10 @@ from typing import Any
 
 
 def _jupyter_server_extension_points() -> list[dict[str, str]]:
-    """Name the extension's module; called by the Jupyter server."""
     return [{"module": "tfos_lab.notebook.server"}]
 
 
 def _load_jupyter_server_extension(server: Any) -> None:
-    """Add the routes; called by the Jupyter server at its start."""
     from tfos_lab.core import cluster_records
     from tfos_lab.notebook.server.cluster_handlers import ClustersHandler, RecordedRuns, StopHandler
     from tfos_lab.notebook.server.tensorboard_handlers import TensorBoardEntryHandler, TensorBoardHandler, Tickets

@@ -116,14 +116,9 @@ _RUNS = "runs"
 
 
 class OpenNotebooks:
-    """The notebooks of this server's kernels as they are now.
+    """The notebooks of this server's kernels as they are now, by its models of its sessions.
 
-    Parameters
-    ----------
-    sessions : list of dict
-        The server's models of its sessions.
-    root : str
-        The folder of the server's contents, or "" where they are no files.
+    ``root`` is the folder of its contents, or "" where they are no files.
     """
 
     def __init__(self, sessions: Sequence[dict[str, Any]], root: str) -> None:

@@ -29,17 +29,7 @@ _HOW = {
 
 @dataclass(frozen=True)
 class Listed:
-    """A run in the panel.
-
-    Attributes
-    ----------
-    run : Run
-        The run, which lives or has ended.
-    notebook : str
-        The notebook with its cell, as a path below the server's root; or "".
-    has_tensorboard : bool
-        Whether its TensorBoard can be opened.
-    """
+    """A run in the panel, and the notebook with its cell: a path below the server's root, or ""."""
 
     run: Run
     notebook: str = ""

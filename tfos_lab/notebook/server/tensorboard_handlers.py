@@ -92,29 +92,18 @@ class TensorBoardHandler(JupyterHandler):
         return None
 
     @allow_unauthenticated
-    async def get(self, *_: str) -> None:
-        """Fetch a page."""
-        await self._forward()
-
-    @allow_unauthenticated
-    async def head(self, *_: str) -> None:
-        """Ask about a page."""
-        await self._forward()
-
-    @allow_unauthenticated
-    async def post(self, *_: str) -> None:
-        """Fetch data; TensorBoard requests much of it this way."""
-        await self._forward()
-
-    @allow_unauthenticated
     async def options(self, *_: str) -> None:
         """Let the sandboxed page ask with TensorBoard's own headers."""
         send_cors_headers(self)
 
-    async def _forward(self) -> None:
+    @allow_unauthenticated
+    async def _forward(self, *_: str) -> None:
         # From the raw request, so that quoted characters stay quoted.
-        _, _, path = self.request.path.partition(f"/~{self.path_args[1]}")
+        path = self.request.path.partition(f"/~{self.path_args[1]}")[2]
         await send_page(self, self._socket, path)
+
+    # TensorBoard requests much of its data by POST.
+    get = head = post = _forward
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Answer with one sentence on what is wrong."""
