@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tfos_lab.data.batches import to_arrow
+from tfos_lab.data.batches import to_arrow, to_numpy
 from tfos_lab.data.rows import Batch, count_rows, slice_rows
 from tfos_lab.data.schema import ColumnSpec
 from tfos_lab.errors import FeedError
 from tfos_lab.node.feed.exchange_pool import ExchangePool, PendingExchange
 from tfos_lab.node.feed.results import result_columns
-from tfos_lab.node.feed.segments import read_in_order
 from tfos_lab.texts import format_count
 
 if TYPE_CHECKING:
@@ -103,9 +102,9 @@ class Answers:
         return exchange.take(min(exchange.count, most) // batch_size * batch_size)
 
     def _read_file(self, number: int, exchange: PendingExchange, specs: tuple[ColumnSpec, ...]) -> None:
-        for part in self._pool.read_file(number, exchange, lambda path: read_in_order(path, specs)):
-            exchange.rows.append(part)
-            exchange.count += count_rows(part)
+        for batch in self._pool.read_file(number, exchange):
+            exchange.rows.append(to_numpy(batch, specs))
+            exchange.count += batch.num_rows
 
     def put(self, values: Any) -> None:
         """Add the results of the oldest batch that has none; see `NodeContext.put_results`."""

@@ -6,11 +6,9 @@ the reader's business. Rows count as taken when they enter a batch, even if it h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from tfos_lab.errors import ConfigError, FeedError
 from tfos_lab.node.activity.steps import STEPS
@@ -19,8 +17,11 @@ from tfos_lab.node.feed.feed_queue import WAIT_STEP_S, FeedQueue
 from tfos_lab.node.feed.node_feed import NodeFeed
 from tfos_lab.node.feed.read_progress import ReadProgress
 from tfos_lab.node.feed.row_answers import Chunk, RowAnswers
-from tfos_lab.node.feed.segments import Segment, own_rows, shared_rows
+from tfos_lab.node.feed.segments import Segments
 from tfos_lab.texts import format_count
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _BATCH_ADVICE = "a whole number of rows, at least 1, is needed"
 
@@ -168,7 +169,7 @@ class RowReader:
         self._progress = progress
         self._served = served
         self._stop = stop
-        self._segments = RowSegments()
+        self._segments = Segments()
         self._epoch: _Epoch | None = None
         self._serves = False
         self.buffer = Buffer()
@@ -256,13 +257,13 @@ class _Epoch:
 
     Parameters
     ----------
-    feed, segments : NodeFeed, RowSegments
+    feed, segments : NodeFeed, Segments
         What is read.
     on_segment_read : callable
         Called with the path of a file that is not read again, once all its rows have been taken.
     """
 
-    def __init__(self, feed: NodeFeed, segments: RowSegments, on_segment_read: Callable[[str], None]) -> None:
+    def __init__(self, feed: NodeFeed, segments: Segments, on_segment_read: Callable[[str], None]) -> None:
         self.feed = feed
         self.has_ended = False
         self._segments = segments
@@ -281,9 +282,9 @@ class _Epoch:
         if self._batches is None:
             is_segment = self._next < len(segments)
             self._batches = (
-                self._segments.read(segments[self._next])
+                self._segments.batches(segments[self._next])
                 if is_segment
-                else self._segments.read_leftovers(segments, feed.leftovers)
+                else self._segments.leftovers(segments, feed.leftovers)
             )
         batch = next(self._batches, None)
         if batch is not None:
@@ -294,39 +295,3 @@ class _Epoch:
         self.has_ended = self._next >= len(segments)
         self._next += 1
         return Chunk([], ends_partition=True)
-
-
-class RowSegments:
-    """A node's segments; keeps copies of the leftover rows of those that it has read."""
-
-    def __init__(self) -> None:
-        self._leftovers: dict[str, list[pa.RecordBatch]] = {}
-
-    def read(self, segment: Segment) -> Iterator[pa.RecordBatch]:
-        """Yield the record batches of a segment that belong to this node for certain.
-
-        Raises
-        ------
-        FileNotFoundError
-            If the segment is gone.
-        """
-        batches = segment.batches()
-        if segment.leftover and segment.path not in self._leftovers:
-            shared = shared_rows(segment, batches)
-            self._leftovers[segment.path] = [rows.take(pa.array(range(rows.num_rows))) for rows in shared]
-        yield from own_rows(segment, batches)
-
-    def read_leftovers(self, segments: Sequence[Segment], part: tuple[int, int]) -> Iterator[pa.RecordBatch]:
-        """Yield a part of all leftover rows of segments that have been read, partition by partition."""
-        begin = 0
-        for segment in sorted(segments, key=lambda segment: segment.partition):
-            for batch in self._leftovers.get(segment.path, ()):
-                start, stop = max(part[0] - begin, 0), min(part[1] - begin, batch.num_rows)
-                if start < stop:
-                    yield batch.slice(start, stop - start)
-                begin += batch.num_rows
-
-    def forget(self, segments: Sequence[Segment]) -> None:
-        """Drop the copies of segments that are not read again."""
-        for segment in segments:
-            self._leftovers.pop(segment.path, None)

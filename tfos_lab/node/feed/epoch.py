@@ -19,7 +19,7 @@ from tfos_lab.errors import FeedError
 from tfos_lab.node.feed.files.segment import read_files, stored_files
 from tfos_lab.node.feed.node_feed import NodeFeed, Reading
 from tfos_lab.node.feed.schedule import Schedule, per_row
-from tfos_lab.node.feed.segments import Segments, read_shuffled
+from tfos_lab.node.feed.segments import Segments, shuffled
 
 # An iterator that waits for rows can be discarded after this time at the latest.
 IDLE_S = 0.2
@@ -205,7 +205,9 @@ class Epoch:
             segments = (yield from stored_files(feed)) if feed.files else feed.segments
             at_once = self._reading.rows_at_once(feed)
             rng = np.random.default_rng(self._seed)
-            yield from read_shuffled(segments, feed.leftovers, feed.specs, at_once, rng)
+            batches = [batch for segment in segments for batch in self._segments.batches(segment)]
+            batches += self._segments.leftovers(feed.segments, feed.leftovers)
+            yield from shuffled(batches, feed.specs, at_once, rng)
             return
         if feed.files:
             yield from read_files(feed)

@@ -9,17 +9,15 @@ from __future__ import annotations
 import io
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
 import pyarrow as pa
 
 from tfos_lab.core import messages as m
 from tfos_lab.data.rows import Batch, count_rows, join_rows, slice_rows
-
-T = TypeVar("T")
+from tfos_lab.node.feed.segments import open_segment
 
 
 @dataclass
@@ -102,16 +100,16 @@ class ExchangePool:
         """Let the other exchanges be served first, so that tasks share the node evenly."""
         self.exchanges[number] = self.exchanges.pop(number)
 
-    def read_file(self, number: int, exchange: PendingExchange, read: Callable[[str], Iterator[T]]) -> list[T]:
+    def read_file(self, number: int, exchange: PendingExchange) -> list[pa.RecordBatch]:
         """Read the next file of an exchange, and remove it; nothing if the exchange was dropped meanwhile."""
         with self.changed:
             if not exchange.files:
                 return []
             file = exchange.files.popleft()
-        parts = list(read(file.path))
+        batches = open_segment(file.path)
         Path(file.path).unlink(missing_ok=True)
         self._send(m.ExchangeTaken(exchange=number))
-        return parts
+        return batches
 
     def send_results(self, number: int, results: list[pa.RecordBatch]) -> None:
         """Return results of the same columns."""

@@ -251,7 +251,7 @@ class FeedReader:
         if (feed.number, file_format) in self._files:
             return list(self._files[feed.number, file_format])
         self._queue.wait_for(feed, lambda: feed.complete)
-        schema, batches = row_files.rows_of(feed, self._progress.report_segment_read)
+        schema, batches = row_files.rows_of(feed, self._segments, self._progress.report_segment_read)
         try:
             paths = row_files.write_files(schema, batches, folder / f"feed-{feed.number}", file_format)
         except FileNotFoundError:

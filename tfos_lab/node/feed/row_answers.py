@@ -18,7 +18,6 @@ from tfos_lab.errors import FeedError
 from tfos_lab.node.feed import object_rows, typed_rows
 from tfos_lab.node.feed.exchange_pool import ExchangePool
 from tfos_lab.node.feed.results import result_columns
-from tfos_lab.node.feed.segments import open_segment
 from tfos_lab.texts import format_count
 
 if TYPE_CHECKING:
@@ -123,8 +122,7 @@ class RowAnswers:
                 return _END_OF_BATCH
             self._pool.move_to_end(number)
         decode = object_rows.decode if exchange.objects else typed_rows.decoder(self._pool.schema)
-        parts = self._pool.read_file(number, exchange, lambda path: map(decode, open_segment(path)))
-        rows = [row for part in parts for row in part]
+        rows = [row for batch in self._pool.read_file(number, exchange) for row in decode(batch)]
         with self._changed:
             if rows:
                 self._taken.append([number, exchange.objects, len(rows)])

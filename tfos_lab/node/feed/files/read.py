@@ -17,6 +17,7 @@ from tfos_lab.errors import FeedError
 from tfos_lab.node.feed.files.columns import Columns, columns_of
 from tfos_lab.node.feed.files.lines import LineFile
 from tfos_lab.node.feed.files.opened import PARQUET, TFRECORD, open_random, open_stream, readable
+from tfos_lab.node.feed.segments import cut
 
 # Handing rows over to TensorFlow costs the same for few as for many; more than these fit into no cache.
 BATCH_BYTES = 4 << 20
@@ -40,12 +41,12 @@ def read_piece(format_: str, part: FilePart, piece: Piece, schema: str, batch_ro
     with readable(part.file):
         start, skip, left = piece
         if format_ == PARQUET:
-            batches = _cut(_row_group(part, start, columns, batch_rows), skip, left)
+            batches = cut(_row_group(part, start, columns, batch_rows), skip, left)
         elif format_ == TFRECORD:
             batches = _records(part, piece, columns)
         else:
             fields = columns.stored_fields(part.partition)
-            batches = _cut(LineFile(format_, part.file).batches(start, fields), skip, left)
+            batches = cut(LineFile(format_, part.file).batches(start, fields), skip, left)
         for batch in batches:
             left -= batch.num_rows
             yield columns.arrange(batch, part.partition)
@@ -70,20 +71,6 @@ def find_shapes(format_: str, parts: Iterable[FilePart], schema: str) -> dict[st
                 with readable(part.file):
                     return {spec.name: list(map(int, spec.shape)) for spec in measure(batch, column_specs(schema))}  # type: ignore[arg-type]
     return {}
-
-
-def _cut(batches: Iterable[pa.RecordBatch], skip: int, rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield ``rows`` rows after the first ``skip``."""
-    for batch in batches:
-        if skip >= batch.num_rows:
-            skip -= batch.num_rows
-            continue
-        taken = batch.slice(skip, rows)
-        skip, rows = 0, rows - taken.num_rows
-        if taken.num_rows:
-            yield taken
-        if not rows:
-            return
 
 
 def _row_group(part: FilePart, group: int, columns: Columns, batch_rows: int) -> Iterator[pa.RecordBatch]:
