@@ -18,7 +18,6 @@ from tfos_lab.core.frames import ConnectionClosed, FrameSocket, peer_of
 from tfos_lab.core.processes import adopt_orphans, set_process_name
 from tfos_lab.errors import PayloadError
 from tfos_lab.node import keyboard
-from tfos_lab.node.agent_watch import AgentWatch
 from tfos_lab.node.context.shown import show_figures_by
 from tfos_lab.node.files.working_folder import FOLDER, own_what_is_written
 from tfos_lab.node.stacks import register_dump
@@ -37,7 +36,7 @@ def run(_body: bytes, fds: list[int]) -> int:
         os.close(fd)
 
     from tfos_lab.node.files.result import NAME
-    from tfos_lab.node.session import NodeSession
+    from tfos_lab.node.session import AgentWatch, NodeSession
 
     control = FrameSocket(sock)
     try:

@@ -31,13 +31,14 @@ from tfos_lab.core.package_versions import compared_versions, misfits
 from tfos_lab.core.processes import adopt_orphans
 from tfos_lab.errors import ExecutorMismatch, LaunchFailed, NodeFailed
 from tfos_lab.node.gpus import visible_gpus
-from tfos_lab.node.resources import resource_environ
 
 REQUIRED = ("tensorflow", "pyarrow", "msgspec")
 # How often a fork server is looked at that does not say how its agent has ended.
 _POLL_S = 0.1
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the kernel's own folder, looked at only
 _CONNECT_TIMEOUT_S = 3.0
+# Tells a node the addresses of the resources that Spark has given to its task, by Spark's names for them.
+_RESOURCES = "TFOS_LAB_RESOURCES"
 # Prefixes of variables that Spark sets for its Python worker only.
 _WORKER_ONLY = ("PYTHON_WORKER_FACTORY", "SPARK_AUTH", "PYTHON_UNIX_DOMAIN", "SPARK_JOB_ARTIFACT", "PYSPARK_RUNTIME")
 
@@ -197,7 +198,7 @@ def hold(template: bytes, own: Mapping[str, object], resources: Mapping[str, lis
         owner=_owner_here(launch.owner),
         watched_pid=executor.pid,
         executor=executor.id,
-        environ={**executor_environ(), **resource_environ(resources)},
+        environ={**executor_environ(), _RESOURCES: json.dumps(resources)},
         cwd=os.getcwd(),  # noqa: PTH109 - the folder that Spark puts the job's files into
         sys_path=[str(Path(path).absolute()) for path in sys.path],
     )
@@ -208,6 +209,12 @@ def hold(template: bytes, own: Mapping[str, object], resources: Mapping[str, lis
             connection = fork_server.spawn("agent", msgspec.msgpack.encode(spec), [agent_socket.fileno()])
         with connection:
             return _wait_for_agent(connection, slot, spec.node, fork_server)
+
+
+def task_resources() -> dict[str, list[str]]:
+    """Return the addresses of this node's resources, by Spark's names for them; empty elsewhere than on Spark."""
+    found: dict[str, list[str]] = json.loads(os.environ.get(_RESOURCES, "{}"))
+    return found
 
 
 def _keep_in_container() -> None:

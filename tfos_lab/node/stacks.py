@@ -22,7 +22,7 @@ from typing import NamedTuple
 from tfos_lab.core import messages as m
 from tfos_lab.core import sources
 from tfos_lab.core.messages import Condition
-from tfos_lab.core.thread_frames import frames_of_threads, outwards
+from tfos_lab.core.threads import frames_of_threads, outwards
 
 _TENSORFLOW = ("tensorflow", "keras", "tf_keras")
 # Runs Python functions for TensorFlow, on threads of its own: generators, `tf.py_function`, `tf.numpy_function`.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.roles import tf_config
 from tfos_lab.errors import ConfigError
-from tfos_lab.node.resources import task_resources
+from tfos_lab.node.spark_task import task_resources
 
 if TYPE_CHECKING:
     from tfos_lab.node.context.context import NodeContext

@@ -18,7 +18,7 @@ from types import FrameType
 from tfos_lab.core import messages as m
 from tfos_lab.core import sources
 from tfos_lab.core.processes import stat_of
-from tfos_lab.core.thread_frames import frames_of_threads, outwards
+from tfos_lab.core.threads import frames_of_threads, outwards
 from tfos_lab.node.activity.fetches import FETCHES
 from tfos_lab.node.activity.steps import FITS, STEPS
 

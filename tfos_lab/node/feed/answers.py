@@ -17,8 +17,7 @@ from tfos_lab.data.batches import to_arrow, to_numpy
 from tfos_lab.data.rows import Batch, count_rows, slice_rows
 from tfos_lab.data.schema import ColumnSpec
 from tfos_lab.errors import FeedError
-from tfos_lab.node.feed.exchange_pool import ExchangePool, PendingExchange
-from tfos_lab.node.feed.results import result_columns
+from tfos_lab.node.feed.exchange_pool import ExchangePool, PendingExchange, result_columns
 from tfos_lab.texts import format_count
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tfos_lab.data.batches import to_arrow
 from tfos_lab.errors import FeedError
 from tfos_lab.node.feed import object_rows, typed_rows
-from tfos_lab.node.feed.exchange_pool import ExchangePool
-from tfos_lab.node.feed.results import result_columns
+from tfos_lab.node.feed.exchange_pool import ExchangePool, result_columns
 from tfos_lab.texts import format_count
 
 if TYPE_CHECKING:

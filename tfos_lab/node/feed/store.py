@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tfos_lab.core import messages as m
-from tfos_lab.node import failure_note
 from tfos_lab.node.feed.spool import Spool
 
 if TYPE_CHECKING:
@@ -217,9 +216,7 @@ class FeedStore:
     def fail(self, reason: str) -> None:
         """Tell tasks that wait for results why none will come, and leave a note for tasks that come later."""
         if reason and self._exchanges is not None:
-            text = reason.strip().partition("\n")[0][:_MAX_TEXT]
-            self._exchanges.fail(text)
-            failure_note.leave(self._scratch, failure_note.sentence(text))
+            self._exchanges.fail(reason.strip().partition("\n")[0][:_MAX_TEXT])
 
     def child_returned(self) -> None:
         """Tell tasks that wait for results that the node's function has returned."""

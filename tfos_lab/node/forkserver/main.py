@@ -1,13 +1,15 @@
-"""The entry point of a fork server, and of the processes that are forked from it."""
+"""The entry point of a fork server, what it imports before it forks, and the entry point of what it forks."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import fcntl
+import gc
 import importlib
 import os
 import socket
+import ssl
 import sys
 import time
 import traceback
@@ -20,12 +22,18 @@ from tfos_lab.node.forkserver.requests import SpawnRequest
 from tfos_lab.node.forkserver.server import IDLE_S, Endpoint, Forked, ForkServer, Lifetime
 
 # Named, not imported: these modules import the client of this server.
-_PRELOAD = "tfos_lab.node.preload"
 _TARGETS = {
     "agent": "tfos_lab.node.agent",
     "child": "tfos_lab.node.child",
     "tensorboard": "tfos_lab.node.tensorboard",
 }
+
+# What agents and children import themselves.
+_OF_AGENTS = ("node.agent", "node.child", "node.feed.files.search", "node.feed.endpoint", "node.tensorboard")
+_OF_CHILDREN = (
+    *("core.payload", "node.child", "node.feed.dataset", "node.files.payload", "node.files.result", "node.invoke"),
+    "node.session",
+)
 
 _LONG_LOG_BYTES = 1 << 20
 
@@ -116,11 +124,67 @@ def _shorten_log() -> None:
 def _preload(kind: str) -> str:
     """Import what forked processes need; return "" or the reason why it cannot be imported."""
     try:
-        importlib.import_module(_PRELOAD).preload(kind)
+        preload(kind)
     except Exception as error:  # noqa: BLE001 - reported to whoever asks for a process
         traceback.print_exc()
         return f"{type(error).__name__}: {error}"
     return ""
+
+
+def preload(kind: str) -> None:
+    """Import all that is slow and needed by processes of a fork server, but nothing that uses threads or devices."""
+    gc.disable()  # an import leaves little garbage; to look for it takes a quarter of the time
+    if kind == "tensorflow":
+        _preload_tensorflow()
+    else:
+        _preload_plain()
+    gc.collect()
+    gc.freeze()  # else a garbage collection in a forked process would copy the pages of these objects
+    gc.enable()
+
+
+def _preload_plain() -> None:
+    _import(_OF_AGENTS)
+    # What Python and OpenSSL load when they are first used takes an agent half of the time until it has reserved.
+    socket.getaddrinfo("127.0.0.1", 0)
+    ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+def _preload_tensorflow() -> None:
+    """Import TensorFlow, its Keras, and what reading a feed needs, without touching a device or running an op."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    import pyarrow as pa  # noqa: F401
+
+    from tfos_lab.core.lazy_imports import lazy_parts_of_keras
+
+    with lazy_parts_of_keras():
+        _import_tensorflow()
+    from tfos_lab.node.keras.workers import patch_keras
+
+    patch_keras()
+    from tfos_lab.node.remote_files import register_file_systems
+
+    register_file_systems()
+    _import(_OF_CHILDREN)
+
+
+def _import(modules: tuple[str, ...]) -> None:
+    for name in modules:
+        importlib.import_module(f"tfos_lab.{name}")
+
+
+def _import_tensorflow() -> None:
+    import tensorflow as tf
+
+    # TensorFlow loads these lazily: load them once, in the fork server.
+    for name in ("data", "distribute", "io", "nn", "optimizers", "summary", "train"):
+        getattr(tf, name, None)
+    legacy = os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true")
+    with contextlib.suppress(ImportError):  # Keras is optional
+        if legacy:
+            import tf_keras  # noqa: F401
+        else:
+            import keras  # noqa: F401
 
 
 def _run_target(request: SpawnRequest, fds: list[int], parent: int) -> int:
