@@ -36,10 +36,7 @@ def framed(data: bytes) -> bytes:
 class FrameBuffer:
     """Takes bytes as they come, and yields what is in the frames that are whole.
 
-    Parameters
-    ----------
-    max_bytes : int, optional
-        A frame that says it is larger is not waited for: `take` raises `FrameTooLarge`.
+    A frame that says it is larger than ``max_bytes`` is not waited for: `take` raises `FrameTooLarge`.
     """
 
     def __init__(self, max_bytes: int = _MOST_BYTES) -> None:
@@ -72,14 +69,8 @@ class FrameSocket:
     """One end of a unix stream socket that carries whole frames, and file descriptors beside them.
 
     `send` and `receive` block, for threads of their own. A poll loop must not block: `available` returns the frames
-    that are there, `post` sends what the socket takes at once, and `flush` the rest later.
-
-    Parameters
-    ----------
-    sock : socket.socket
-        The connected socket.
-    max_bytes : int, optional
-        A frame that says it is larger is not waited for: receiving raises `FrameTooLarge`.
+    that are there, `post` sends what the socket takes at once, and `flush` the rest later. A frame that says it is
+    larger than ``max_bytes`` is not waited for: receiving raises `FrameTooLarge`.
     """
 
     def __init__(self, sock: socket.socket, *, max_bytes: int = _MOST_BYTES) -> None:

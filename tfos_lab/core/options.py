@@ -172,10 +172,7 @@ def options_for(owner: type, call: str) -> tuple[Option, ...]:
 def given_options(owner: type, call: str, given: Mapping[str, object]) -> dict[str, Any]:
     """Return the options that a call was given, without those that are None for the default.
 
-    Raises
-    ------
-    TypeError
-        For one that the call does not take, as Python does.
+    Raises TypeError for one that the call does not take, as Python raises it.
     """
     known = {one.name: one for one in options_for(owner, call)}
     for name in given:

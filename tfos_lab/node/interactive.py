@@ -130,15 +130,7 @@ class InteractiveCell:
 
 
 class Namespace:
-    """One node's names: those that cells have made stay; any other is the notebook's, as it was when the cell was run.
-
-    Parameters
-    ----------
-    args : object
-        What the cluster was started with.
-    ctx : NodeContext
-        The node.
-    """
+    """One node's names: those that cells have made stay; any other is the notebook's, as when the cell was run."""
 
     def __init__(self, args: Any, ctx: NodeContext) -> None:
         self._args, self._ctx = args, ctx
@@ -177,13 +169,7 @@ class Namespace:
 
 
 class WrittenText:
-    """Gathers the text of one cell, and sends it in pieces.
-
-    Parameters
-    ----------
-    send : callable
-        Takes the name of the stream and the text.
-    """
+    """Gathers the text of one cell, and sends it in pieces, with the name of the stream."""
 
     def __init__(self, send: Callable[[str, str], None]) -> None:
         self._send = send

@@ -43,18 +43,8 @@ _LAST_MESSAGES_S = 5.0
 class NodeSession:
     """What a node's function needs: its context, its feed, and the connection to the driver.
 
-    Parameters
-    ----------
-    control : FrameSocket
-        The connection to the agent.
-    start : Start
-        What the driver says about this node.
-    scratch : Path
-        The node's own folder.
-    agent : AgentWatch, optional
-        The agent that this process ends with; None where it is part of this process.
-    port : socket.socket, optional
-        Holds the node's port for TensorFlow.
+    This process ends with its ``agent``, unless that is part of it (None). ``port`` holds the node's port for
+    TensorFlow.
     """
 
     def __init__(

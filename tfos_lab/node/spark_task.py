@@ -106,18 +106,9 @@ def inspect_task(
 ) -> Iterator[pa.RecordBatch]:
     """The body of the task that inspects and warms an executor; yields one record: its facts as a JSON object.
 
-    They are those of `tfos_lab.launchers.spark.executors.ExecutorFacts`.
-
-    Parameters
-    ----------
-    batches : iterable of pyarrow.RecordBatch
-        Spark's input, which says nothing.
-    owner : str
-        The owner of the executor's fork servers.
-    extra_env : dict of str to str
-        The user's variables, which choose the fork server to warm.
-    questions : mapping, optional
-        Those of the doctor: ``probe``, a file to look for, and ``driver``, an encoded address to connect to, or none.
+    They are those of `tfos_lab.launchers.spark.executors.ExecutorFacts`. ``owner`` is that of the executor's fork
+    servers, and ``extra_env``, the user's variables, choose the one to warm. The doctor's ``questions`` are ``probe``,
+    a file to look for, and ``driver``, an encoded address to connect to, or none.
     """
     import pyarrow as pa
 
@@ -167,21 +158,10 @@ def _nodes_that_share(context: TaskContext, wanted: list[int | None]) -> int:
 
 
 def hold(template: bytes, own: Mapping[str, object], resources: Mapping[str, list[str]]) -> str:
-    """Start a node's agent, and wait until it ends or the driver frees the slot.
+    """Start a node's agent, and wait until it ends or the driver frees the slot; return how, for Spark's record.
 
-    Parameters
-    ----------
-    template : bytes
-        Encoded `LaunchSpec`, to be completed with facts about this host.
-    own : mapping of str to object
-        Those of its fields that are this node's alone.
-    resources : mapping of str to list of str
-        All addresses that Spark gave to this task, by resource.
-
-    Returns
-    -------
-    str
-        How it ended, for Spark's record.
+    ``template`` is an encoded `LaunchSpec`, to be completed with ``own``, those of its fields that are this node's
+    alone, and with facts about this host. ``resources`` has all addresses that Spark gave to this task, by resource.
     """
     _keep_in_container()
     if problem := why_unfit():

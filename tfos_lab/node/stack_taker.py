@@ -45,17 +45,7 @@ class _Asked:
 
 
 class StackTaker:
-    """Answers the driver's requests for stacks, inside the agent's poll loop.
-
-    Parameters
-    ----------
-    scratch : pathlib.Path
-        The agent's own folder, where the child writes a dump.
-    child : ChildSupervisor
-        The child.
-    send : callable
-        Sends a message to the driver.
-    """
+    """Answers the driver's requests for stacks, inside the agent's poll loop."""
 
     def __init__(self, scratch: Path, child: ChildSupervisor, send: Callable[[m.FromAgent], None]) -> None:
         self._file = dump_path(scratch)

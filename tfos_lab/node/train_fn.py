@@ -72,10 +72,7 @@ def _own_gpus(settings: TrainFnSettings, index: int) -> list[str]:
 def checked_gpus(name: str, addresses: list[str]) -> list[str]:
     """Return a resource's addresses if they can stand in CUDA_VISIBLE_DEVICES.
 
-    Raises
-    ------
-    ConfigError
-        If they are not numbers, as a discovery script reports them.
+    Raises ConfigError if they are not numbers, as a discovery script reports them.
     """
     if all(address.isdecimal() and str(int(address)) == address for address in addresses):
         return addresses

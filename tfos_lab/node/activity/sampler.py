@@ -33,16 +33,8 @@ _random = random.Random()  # noqa: S311 - no secret
 class ActivitySampler:
     """Samples one thread (in a thread ``tfos-activity``) from `start` to `stop`, and sends what it sees.
 
-    Parameters
-    ----------
-    send : callable
-        Sends a message to the agent.
-    rows : callable
-        Returns how many rows of feeds have been taken.
-    in_lock_step : bool
-        Whether the node trains together with others.
-    counts_fetches : bool
-        Whether functions that are traced here run here: not on the chief of parameter servers.
+    ``rows`` returns how many rows of feeds have been taken. Fetches are counted where functions that are traced here
+    run here: not on the chief of parameter servers.
     """
 
     def __init__(

@@ -22,19 +22,9 @@ _HELD_S = 0.25
 
 
 class ReportRate:
-    """Sends one node's reports; safe to use from several threads.
+    """Sends the reports of one of so many nodes; safe to use from several threads.
 
-    Parameters
-    ----------
-    send : callable
-        Sends a message to the driver.
-    nodes : int
-        How many nodes there are in all.
-
-    Attributes
-    ----------
-    left_out : int
-        How many reports were not sent, as newer ones had come.
+    ``left_out`` counts those that were not sent, as newer ones had come.
     """
 
     def __init__(self, send: Callable[[Reported], None], nodes: int) -> None:

@@ -36,17 +36,7 @@ class Buffer:
 
 
 class DataFeed:
-    """The rows that are fed to this node, as Python values; made by ``ctx.data_feed``.
-
-    Parameters
-    ----------
-    source : RowReader
-        The rows.
-    train_mode : bool
-        Whether batches go on beyond the end of a partition.
-    input_mapping : mapping of str to str, optional
-        Column to name of the tensor.
-    """
+    """The rows that are fed to this node, as Python values; made by ``ctx.data_feed``."""
 
     def __init__(
         self, source: RowReader, *, train_mode: bool = True, input_mapping: Mapping[str, str] | None = None
@@ -147,18 +137,7 @@ class DataFeed:
 class RowReader:
     """The rows of one queue, across partitions, epochs and feeds; data feeds of one reader share its ``buffer``.
 
-    Parameters
-    ----------
-    name : str
-        The queue.
-    queue : FeedQueue
-        The node's feeds.
-    progress : ReadProgress
-        Is told what has been taken.
-    served : RowAnswers
-        Rows to be inferred.
-    stop : callable
-        Tells the driver that no more rows are wanted.
+    Rows to be inferred are ``served``; ``stop`` tells the driver that no more rows are wanted.
     """
 
     def __init__(
@@ -255,12 +234,7 @@ class RowReader:
 class _Epoch:
     """One pass over the rows of a feed, a record batch at a time.
 
-    Parameters
-    ----------
-    feed, segments : NodeFeed, Segments
-        What is read.
-    on_segment_read : callable
-        Called with the path of a file that is not read again, once all its rows have been taken.
+    ``on_segment_read`` is called with the path of a file that is not read again, once all its rows have been taken.
     """
 
     def __init__(self, feed: NodeFeed, segments: Segments, on_segment_read: Callable[[str], None]) -> None:

@@ -61,22 +61,8 @@ def any_port(bind: Callable[[int], socket.socket]) -> socket.socket:
 class Endpoint:
     """One node's listeners, and the threads (``tfos-rows``) that serve the tasks, one for each connection.
 
-    Parameters
-    ----------
-    host : str
-        The address at which other hosts reach the node.
-    path : Path
-        Where its unix socket is: in a folder that only the user can open.
-    spool : Spool
-        Stores the segments.
-    on_stored : callable
-        Called with ``(attempt, path)`` when an attempt's rows are stored on this node; on a thread of its own.
-    on_commit : callable
-        Called with the `AttemptStored`; on a thread of its own.
-    on_inference : callable
-        Called with ``(request, specs, wire)``; on a thread of its own, until all rows are answered.
-    take_port : callable
-        Chooses the port.
+    These call ``on_stored`` when an attempt's rows are stored on this node, ``on_commit`` with the `AttemptStored`, and
+    ``on_inference``, which returns when all rows are answered.
     """
 
     def __init__(
@@ -111,10 +97,7 @@ class Endpoint:
     def open(self, token: str, tls: m.TlsIdentity | None, *, lasting: bool = False) -> list[str]:
         """Admit tasks that hold ``token``: until the next token is given, or for good if it is ``lasting``.
 
-        Returns
-        -------
-        list of str
-            Locations for `tfos_lab.node.feed.wire.connect`, the nearest first.
+        Returns locations for `tfos_lab.node.feed.wire.connect`, the nearest first.
         """
         if lasting:
             self._lasting.add(token)

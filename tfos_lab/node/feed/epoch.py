@@ -57,18 +57,9 @@ class Piece:
 class Epoch:
     """Reads a node's rows once.
 
-    Parameters
-    ----------
-    feed, reading : NodeFeed, Reading
-        What to read, and how.
-    segments : Segments
-        The node's files.
-    holds : callable
-        Called with ``(feed, predicate, timeout_s)``: waits until the predicate holds, and returns whether it does.
-    on_segment_read : callable
-        Called with the path of a file that is not read again, once all its rows have been taken.
-    seed : list of int, optional
-        Seeds the permutation of shuffled rows.
+    ``holds(feed, predicate, timeout_s)`` waits until the predicate holds, and returns whether it does.
+    ``on_segment_read`` is called with the path of a file that is not read again, once all its rows have been taken.
+    ``seed`` seeds the permutation of shuffled rows.
     """
 
     def __init__(

@@ -49,21 +49,10 @@ class PendingExchange:
 
 
 class ExchangePool:
-    """The exchanges of one queue.
+    """The exchanges of one queue; ``changed`` guards them, and is notified after each message.
 
-    Parameters
-    ----------
-    send : callable
-        Sends a message to the agent.
-    changed : threading.Condition
-        Guards the exchanges; notified after each message.
-
-    Attributes
-    ----------
-    exchanges : dict of int to PendingExchange
-        Those that have rows, or may get more, by number: the one to be served next comes first.
-    schema : str
-        Spark's, in JSON, of rows that are no Python objects.
+    ``exchanges`` has those that have rows, or may get more, by number: the one to be served next comes first.
+    ``schema`` is Spark's, in JSON, of rows that are no Python objects.
     """
 
     def __init__(self, send: Callable[[m.FromAgent], None], changed: threading.Condition) -> None:

@@ -89,17 +89,7 @@ class Exchange:
 
 
 class Exchanges:
-    """All exchanges of a node. Tasks' threads call `serve`; the agent's loop calls the rest.
-
-    Parameters
-    ----------
-    spool : pathlib.Path
-        Folder for the files of rows.
-    post : callable
-        Has the agent's loop call a function.
-    send_to_child, send : callable
-        Send a message to the child, and to the driver; for the agent's loop only.
-    """
+    """All exchanges of a node. Tasks' threads call `serve`; the agent's loop calls the rest."""
 
     def __init__(
         self,

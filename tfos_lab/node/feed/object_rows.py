@@ -44,12 +44,9 @@ def encode(objects: Iterable[Any], *, what: str = "a row") -> pa.RecordBatch:
 
 
 def decode(batch: pa.RecordBatch, *, what: str = "a row", where: str = "on this node") -> list[Any]:
-    """Return the objects of a record batch; ``what`` they are and ``where`` is said where one cannot be unpickled.
+    """Return the objects of a record batch.
 
-    Raises
-    ------
-    FeedError
-        For an object that cannot be unpickled here, with the reason.
+    For one that cannot be unpickled, a FeedError says ``what`` it was, and ``where``.
     """
     # Much faster than `to_pylist`, which makes a scalar of Arrow's of each value first.
     pickled = batch.column(0).to_numpy(zero_copy_only=False).tolist()
@@ -65,13 +62,7 @@ def decode(batch: pa.RecordBatch, *, what: str = "a row", where: str = "on this 
 def encoded(
     rows: Iterable[Any], *, most_rows: int = ROWS_AT_ONCE, most_bytes: int = BYTES_AT_ONCE
 ) -> Iterator[pa.RecordBatch]:
-    """Yield objects as record batches of up to ``most_rows`` rows, which end with the row that fills ``most_bytes``.
-
-    Raises
-    ------
-    FeedError
-        For an object that cannot be pickled, with its type and the reason.
-    """
+    """Yield objects as record batches of up to ``most_rows`` rows, which end with the row that fills ``most_bytes``."""
     pickled: list[bytes] = []
     size = 0
     for row in rows:

@@ -13,15 +13,7 @@ _REPORT_INTERVAL_S = 0.25
 
 
 class ReadProgress:
-    """What this node has read so far, over all feeds and inferences; rows of splits do not count.
-
-    Parameters
-    ----------
-    feeds : sequence of NodeFeed
-        The node's feeds; others append to it.
-    send : callable
-        Sends a message to the driver.
-    """
+    """What this node has read so far, over all its feeds and inferences; rows of splits do not count."""
 
     def __init__(self, feeds: Sequence[NodeFeed], send: Callable[[m.FromAgent], None]) -> None:
         self._feeds = feeds

@@ -111,10 +111,7 @@ class FeedReader:
     def specs(self, queue: str = INPUT_QUEUE) -> tuple[ColumnSpec, ...]:
         """Return what the columns become, with their shapes; waits for the first rows.
 
-        Raises
-        ------
-        FeedError
-            If the rows are Python objects, with what to do instead.
+        Rows that are Python objects raise a FeedError that says what to do instead.
         """
         self._ask(objects=False)
         feed = self._next_feed(queue)
@@ -239,10 +236,7 @@ class FeedReader:
     def files(self, folder: Path, file_format: str) -> list[str]:
         """Write this node's rows of the next feed as files below a folder, and return their paths; waits for the feed.
 
-        Raises
-        ------
-        FeedError
-            If the rows are no columns, or have no end; or if there is no room for the files.
+        Raises FeedError if the rows are no columns or have no end, and if there is no room for the files.
         """
         self._ask(objects=False)
         feed = self._next_feed()

@@ -56,13 +56,7 @@ class _Given:
 
 
 class RowAnswers:
-    """The rows of a pool as Python values, and their results; a `RowReader` reads them when it has no rows to train on.
-
-    Parameters
-    ----------
-    pool : ExchangePool
-        Where the rows wait.
-    """
+    """The rows of a pool as Python values, and their results; read by a `RowReader` that has no rows to train on."""
 
     def __init__(self, pool: ExchangePool) -> None:
         self._pool = pool
@@ -161,13 +155,7 @@ class RowAnswers:
     # ---- results ----------------------------------------------------------------------------------------------------
 
     def check_answered(self) -> None:
-        """Begin another batch.
-
-        Raises
-        ------
-        FeedError
-            If this thread has answered the oldest batch in part.
-        """
+        """Begin another batch; a FeedError if this thread has answered the oldest one in part."""
         with self._changed:
             self._has_begun = False
             self._batch += 1
@@ -176,13 +164,7 @@ class RowAnswers:
             raise FeedError(reason=in_part[1])
 
     def put(self, results: list[Any]) -> None:
-        """Add one result for each of the oldest rows that have none.
-
-        Raises
-        ------
-        FeedError
-            If there are fewer such rows than results; if a result cannot be pickled.
-        """
+        """Add one result for each of the oldest rows that have none; a FeedError if there are fewer such rows."""
         with self._changed:
             parts = list(self._match(len(results)))
         start = 0

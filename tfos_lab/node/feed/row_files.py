@@ -55,24 +55,10 @@ def rows_of(
 
 
 def write_files(schema: pa.Schema, batches: Iterable[pa.RecordBatch], folder: Path, file_format: str) -> list[str]:
-    """Write rows as files of some 128 MB in memory; one without rows where there are none.
+    """Write rows in their order as files of some 128 MB in memory, one without rows where there are none.
 
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-        Of the batches.
-    batches : iterable of pyarrow.RecordBatch
-        The rows, read once.
-    folder : Path
-        Is created.
-    file_format : {"parquet", "json", "arrow"}
-        How they are written: Parquet in row groups of 16 MB in memory, Arrow's IPC files uncompressed and in batches of
-        that size, JSON with a line for each row.
-
-    Returns
-    -------
-    list of str
-        The files' paths; all rows are in them, in their order.
+    Parquet is written in row groups of 16 MB in memory, Arrow's IPC files uncompressed and in batches of that size,
+    JSON with a line for each row. Returns the files' paths.
     """
     folder.mkdir(parents=True, exist_ok=True)
     paths: list[str] = []

@@ -23,13 +23,7 @@ _STEP = 8
 
 
 class SegmentWriter:
-    """Takes the record batches of one segment.
-
-    Parameters
-    ----------
-    path : Path
-        The file; it is created at once.
-    """
+    """Takes the record batches of one segment, into a file that is created at once."""
 
     def __init__(self, path: Path) -> None:
         self._sink = pa.OSFile(str(path), "wb")

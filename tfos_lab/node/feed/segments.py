@@ -35,13 +35,7 @@ class Segment:
     leftover: int = 0
 
     def batches(self) -> Iterable[pa.RecordBatch]:
-        """Return its record batches, mapped anew.
-
-        Raises
-        ------
-        FileNotFoundError
-            If the segment is gone.
-        """
+        """Return its record batches, mapped anew; a FileNotFoundError if it is gone."""
         return open_segment(self.path)
 
 
@@ -52,13 +46,7 @@ class Segments:
         self._leftovers: dict[str, list[pa.RecordBatch]] = {}
 
     def batches(self, segment: Segment) -> Iterator[pa.RecordBatch]:
-        """Yield the record batches of a segment without its leftover rows.
-
-        Raises
-        ------
-        FileNotFoundError
-            If the segment is gone.
-        """
+        """Yield the record batches of a segment without its leftover rows; a FileNotFoundError if it is gone."""
         batches = segment.batches()
         self._keep_leftovers(segment, batches)
         yield from cut(batches, 0, segment.rows)
@@ -71,10 +59,7 @@ class Segments:
     def leftovers(self, segments: Sequence[Segment], part: tuple[int, int]) -> Iterator[pa.RecordBatch]:
         """Yield a part of all leftover rows, partition by partition; all nodes see them in the same order.
 
-        Raises
-        ------
-        FileNotFoundError
-            If a segment is gone that has not been read before.
+        Raises FileNotFoundError if a segment is gone that has not been read before.
         """
         begin = 0
         for segment in sorted(segments, key=lambda segment: segment.partition):

@@ -168,15 +168,7 @@ def _joined(rows: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
 
 
 class NodeWriter:
-    """Takes the rows of one attempt for one node.
-
-    Parameters
-    ----------
-    connection : Connection
-        To the node.
-    attempt : Attempt
-        Whose rows they are.
-    """
+    """Takes the rows of one attempt for one node."""
 
     def __init__(self, connection: Connection, attempt: Attempt) -> None:
         self._wire = connection.wire

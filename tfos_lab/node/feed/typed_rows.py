@@ -15,17 +15,9 @@ _PLAIN = ("byte", "short", "integer", "long", "float", "double", "boolean", "str
 
 
 def decoder(schema: str) -> Callable[[pa.RecordBatch], list[Any]]:
-    """Return a function that returns the rows of record batches.
+    """Return a function that returns the rows of record batches; ``schema`` is Spark's, in JSON.
 
-    Parameters
-    ----------
-    schema : str
-        Spark's, in JSON.
-
-    Returns
-    -------
-    callable
-        Its rows are pyspark's `Row` where pyspark can be imported, else tuples.
+    They are pyspark's `Row` where pyspark can be imported, else tuples.
     """
     fields = json.loads(schema)["fields"]
     try:

@@ -28,16 +28,8 @@ def payload_of(start: m.Start) -> bytes | mmap.mmap:
 class PayloadFile:
     """One node's payload; used in the agent's poll loop only.
 
-    Parameters
-    ----------
-    scratch : Path
-        The agent's own folder, which is removed with the agent.
-    send : callable
-        Sends a message to the driver.
-    on_ready : callable
-        Called with the start message when its payload is here.
-    on_problem : callable
-        Called with a sentence if it cannot be kept.
+    ``on_ready`` is called with the start message when its payload is here, ``on_problem`` with a sentence if it cannot
+    be kept.
     """
 
     def __init__(

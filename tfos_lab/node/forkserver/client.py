@@ -55,12 +55,7 @@ class ForkServerUnavailable(OSError):
 class ForkServerConnection:
     """A connection to a fork server: asks for at most one process, which is ended when the connection closes.
 
-    Attributes
-    ----------
-    server_pid : int
-        The fork server.
-    asked_s : float
-        When it was asked what it has not answered yet (``time.monotonic``); 0 if it has.
+    ``asked_s`` is when the fork server was asked what it has not answered yet (``time.monotonic``); 0 if it has.
     """
 
     def __init__(self, frames: FrameSocket, server_pid: int) -> None:
@@ -119,10 +114,7 @@ class ForkServerConnection:
     def replies(self, wait_s: float = 0.0) -> list[ForkServerReply]:
         """Return the replies that are here or arrive within ``wait_s`` seconds.
 
-        Raises
-        ------
-        ConnectionClosed
-            If the fork server has ended.
+        Raises ConnectionClosed if the fork server has ended.
         """
         replies = [_reply_decoder.decode(frame.data) for frame in self._frames.available(wait_s)]
         if replies:
@@ -207,12 +199,7 @@ class ForkServerSpec:
     def connect(self) -> ForkServerConnection:
         """Return a connection to the fork server, which may still be importing; start it first if need be.
 
-        One that is stopped is replaced.
-
-        Raises
-        ------
-        ForkServerUnavailable
-            If it cannot be started.
+        One that is stopped is replaced. Raises ForkServerUnavailable if it cannot be started.
         """
         path = self.socket_path
         status, deadline = 0, time.monotonic() + _START_TIMEOUT_S
@@ -274,12 +261,7 @@ class ForkServerSpec:
         """Ask for a process, and return the connection that holds it; see `SpawnRequest`.
 
         The process has the umask, limits and CPUs of the caller, and its folder and this specification's environment
-        unless others are given.
-
-        Raises
-        ------
-        ForkServerUnavailable
-            If the fork server cannot be started, or ends meanwhile.
+        unless others are given. Raises ForkServerUnavailable if the fork server cannot be started, or ends meanwhile.
         """
         connection = self.connect()
         state = ProcessState.of_this_process(self.environ if environ is None else environ, cwd)
@@ -298,10 +280,7 @@ class ForkServerSpec:
     def wait_until_warm(self) -> None:
         """Start the fork server, and wait until it has imported everything.
 
-        Raises
-        ------
-        ForkServerUnavailable
-            If it cannot be started, cannot import, or ends meanwhile.
+        Raises ForkServerUnavailable if it cannot be started, cannot import, or ends meanwhile.
         """
         with self.connect() as connection:
             connection.ask_if_warm()

@@ -74,20 +74,10 @@ ForkServerReply = SpawnedReply | FailedReply | ExitedReply | StatusReply
 
 
 class ProcessState(msgspec.Struct, frozen=True):
-    """The state of a process that its children inherit.
+    """The state of a process that its children inherit: its whole environment, folder, umask, limits and CPUs.
 
-    Attributes
-    ----------
-    environ : dict of str to str
-        The whole environment.
-    cwd : str
-        The working directory; "" if it has been removed.
-    umask : int
-        -1 if the system does not tell.
-    limits : dict of int to (int, int)
-        Soft and hard limit of each resource, by the number of ``resource.RLIMIT_*``.
-    cpus : list of int
-        The CPUs that it may run on.
+    The folder is "" if it has been removed, the umask -1 if the system does not tell. Limits are soft and hard ones, by
+    the number of ``resource.RLIMIT_*``.
     """
 
     environ: dict[str, str]

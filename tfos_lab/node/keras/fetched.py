@@ -35,15 +35,7 @@ class FetchedBatches:
 
 
 class StepOnFetched:
-    """Runs a step on a fetched batch; traced once for batches of any number of rows.
-
-    Parameters
-    ----------
-    model : keras.Model
-        The model.
-    step : callable
-        Its ``train_step`` or ``test_step``.
-    """
+    """Runs a model's own step on a fetched batch; traced once for batches of any number of rows."""
 
     def __init__(self, model: keras.Model, step: Callable[[Any], Any]) -> None:
         self._model = model

@@ -61,23 +61,12 @@ _own_files: set[bytes] = set()
 
 
 def mark_as_presharded(dataset: tf.data.Dataset, rows: Presharded | None = None) -> tf.data.Dataset:
-    """Mark a dataset as one that holds this worker's rows only, batched for this worker.
+    """Mark a dataset as one that holds this worker's rows only, in as many batches as every other worker has.
 
     Every strategy then takes each element as one batch of this worker; nothing is left out or split. Datasets that are
     derived from it (`map`, `take`, `prefetch`, …) are marked as well. On a node with several GPUs, each batch is
-    divided among them.
-
-    Parameters
-    ----------
-    dataset : tf.data.Dataset
-        Batches of this worker, as many as every other worker has, since they train in lock-step.
-    rows : Presharded, optional
-        What `ctx.dataset` knows about the rows; its weights make the numbers of all workers those of one process.
-
-    Returns
-    -------
-    tf.data.Dataset
-        The same elements, marked.
+    divided among them. ``rows`` is what `ctx.dataset` knows about them; its weights make the numbers of all workers
+    those of one process.
     """
     import tensorflow as tf
 

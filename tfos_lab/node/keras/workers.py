@@ -62,11 +62,8 @@ def patch_keras() -> bool:
     It runs no TensorFlow op and touches no device. Call it after importing `tensorflow` and `keras`. It also patches
     the strategy for the rows of a feed (`mark_as_presharded`), for every Keras and for custom loops.
 
-    Returns
-    -------
-    bool
-        Whether Keras 3 is patched now. False if it is not loaded, or has a backend other than TensorFlow, and if it
-        is not as expected (`versions.misfit`).
+    Returns whether Keras 3 is patched now: not if it is not loaded, or has a backend other than TensorFlow, and if it
+    is not as expected (`versions.misfit`).
     """
     patch_strategy()
     _patch_fits()

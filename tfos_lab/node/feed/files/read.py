@@ -39,10 +39,7 @@ Piece = tuple[int, int, int]
 def read_piece(format_: str, part: FilePart, piece: Piece, schema: str, batch_rows: int) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a piece in the columns of ``schema``, Spark's in JSON; about ``batch_rows`` at once.
 
-    Raises
-    ------
-    FeedError, RecordError
-        If the file cannot be read; names it, and says what to do.
+    Errors name the file, and say what to do.
     """
     columns = columns_of(schema)
     with readable(part.file):
@@ -139,13 +136,7 @@ class Columns:
         return _fields(tree)
 
     def arrange(self, batch: pa.RecordBatch, partition: Mapping[str, str | None]) -> pa.RecordBatch:
-        """Return the columns wanted of rows of a file.
-
-        Raises
-        ------
-        FeedError
-            If a column is missing or has another type.
-        """
+        """Return the columns wanted of rows of a file; a FeedError if one is missing or has another type."""
         columns = []
         for name, path, kind in self.fields:
             if path[0] in partition:

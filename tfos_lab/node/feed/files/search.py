@@ -24,15 +24,7 @@ _Blocks = list[tuple[int, int]]
 
 
 class FileSearch:
-    """Looks at the files of one feed, on threads of its own.
-
-    Parameters
-    ----------
-    asked : FilesAsked
-        Which files.
-    report : callable
-        Called with a `FilesFound` now and then, and at the end; on a thread of the search.
-    """
+    """Looks at the files of one feed, on threads of its own, which call ``report`` now and then, and at the end."""
 
     def __init__(self, asked: m.FilesAsked, report: Callable[[m.FilesFound], None]) -> None:
         self._asked = asked
@@ -96,13 +88,7 @@ _BLOCK_BYTES = 32 << 20
 
 
 def count_rows(format_: str, file: DataFile) -> list[tuple[int, int]]:
-    """Return a file's blocks of rows: where each begins, in bytes, and how many rows it has.
-
-    Raises
-    ------
-    FeedError, RecordError
-        If the file is cut off or damaged.
-    """
+    """Return a file's blocks of rows: where each begins, in bytes, and how many rows it has."""
     blocks: list[tuple[int, int]] = []
     begin, rows = 0, 0
     with readable(file), open_stream(file) as stream:

@@ -40,13 +40,7 @@ class FileSegment(Segment):
     batch_rows: int
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield its rows.
-
-        Raises
-        ------
-        FeedError, RecordError
-            If the file cannot be read.
-        """
+        """Yield its rows; raises as `read_piece` does."""
         for piece in self.part.pieces:
             yield from read_piece(self.format, self.part, piece, self.schema, self.batch_rows)
 
@@ -93,11 +87,7 @@ def stored_files(feed: NodeFeed) -> Generator[None, None, list[Segment]]:
 def _store(feed: NodeFeed, path: Path, spool_bytes: int, left_bytes: int) -> Generator[None, None, list[Segment]]:
     """Store a feed's rows in one segment.
 
-    Raises
-    ------
-    FeedError
-        If they take more than ``spool_bytes``, or without that limit more than leaves ``left_bytes`` of the disk free;
-        and if the disk has no room for them.
+    They may take ``spool_bytes``, or without that limit what leaves ``left_bytes`` of the disk free.
     """
     rows, size_bytes = 0, 0
 
