@@ -53,11 +53,6 @@ TakePort = Callable[[Callable[[int], socket.socket]], socket.socket]
 OnInference = Callable[[w.Inference, tuple[ColumnSpec, ...], w.Wire], None]
 
 
-def any_port(bind: Callable[[int], socket.socket]) -> socket.socket:
-    """Let the system choose the port."""
-    return bind(0)
-
-
 class Endpoint:
     """One node's listeners, and the threads (``tfos-rows``) that serve the tasks, one for each connection.
 
@@ -74,7 +69,7 @@ class Endpoint:
         on_stored: Callable[[w.Attempt, Path], None],
         on_commit: Callable[[m.AttemptStored], None],
         on_inference: OnInference,
-        take_port: TakePort = any_port,
+        take_port: TakePort,
     ) -> None:
         self._host = host
         self._path = path

@@ -41,7 +41,7 @@ class FeedStore:
         send: Callable[[m.FromAgent], None],
         send_to_child: Callable[[m.ToAgent], None],
         *,
-        take_port: TakePort | None = None,
+        take_port: TakePort = lambda bind: bind(0),
     ) -> None:
         self._scratch = scratch
         self._send = send
@@ -135,7 +135,7 @@ class FeedStore:
     def _open_endpoint(self) -> Endpoint:
         if self._endpoint is None:
             # Imported here: an agent whose fork server has not preloaded it pays for it only when rows come.
-            from tfos_lab.node.feed.endpoint import Endpoint, any_port
+            from tfos_lab.node.feed.endpoint import Endpoint
             from tfos_lab.node.feed.exchanges import Exchanges
 
             self._exchanges = Exchanges(self._spool.folder, self._post, self._send_to_child, self._send)
@@ -148,7 +148,7 @@ class FeedStore:
                 on_stored=lambda attempt, path: self._post(lambda: self._remember(attempt, path)),
                 on_commit=lambda stored: self._post(lambda: self._send(stored)),
                 on_inference=self._exchanges.serve,
-                take_port=self._take_port or any_port,
+                take_port=self._take_port,
             )
         return self._endpoint
 

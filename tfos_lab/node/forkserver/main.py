@@ -19,7 +19,7 @@ from pathlib import Path
 from tfos_lab.core.processes import adopt_orphans, die_with_parent
 from tfos_lab.node.forkserver.health import ServerRecord, lock_path
 from tfos_lab.node.forkserver.requests import SpawnRequest
-from tfos_lab.node.forkserver.server import IDLE_S, Endpoint, Forked, ForkServer, Lifetime
+from tfos_lab.node.forkserver.server import IDLE_S, Endpoint, Forked, ForkServer
 
 # Named, not imported: these modules import the client of this server.
 _TARGETS = {
@@ -57,7 +57,7 @@ def main() -> None:
         adopt_orphans()  # of children; agents start what is to stay: the other fork server
     failure = _preload(options.kind)
     ServerRecord(os.getpid(), began_s, time.monotonic() - began_s).write(endpoint.lock)
-    fork_server = ForkServer(endpoint, Lifetime(options.idle_s, options.outlives), failure=failure)
+    fork_server = ForkServer(endpoint, idle_s=options.idle_s, outlives=options.outlives, failure=failure)
     try:
         fork_server.serve()
         options.socket.unlink(missing_ok=True)

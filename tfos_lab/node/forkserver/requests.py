@@ -13,7 +13,7 @@ from typing import Self
 
 import msgspec
 
-from tfos_lab.core.processes import limits_to_inherit
+_LIMITS = sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")})
 
 
 class SpawnRequest(msgspec.Struct, tag=True, frozen=True):
@@ -93,7 +93,7 @@ class ProcessState(msgspec.Struct, frozen=True):
             environ=dict(environ),
             cwd=cwd or _cwd(),
             umask=_umask(),
-            limits=limits_to_inherit(),
+            limits={number: resource.getrlimit(number) for number in _LIMITS},
             cpus=sorted(os.sched_getaffinity(0)),
         )
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import selectors
 import signal
 import socket
@@ -76,19 +75,16 @@ class Endpoint(NamedTuple):
     lock: int
 
 
-class Lifetime(NamedTuple):
-    """How long a fork server lives: until it has been idle, and unless it outlives them, with those that use it."""
-
-    idle_s: float = IDLE_S
-    outlives: bool = False
-
-
 class ForkServer:
-    """Forks processes on request and reports when they end; single-threaded, so that forking is safe."""
+    """Forks processes on request and reports when they end; single-threaded, so that forking is safe.
 
-    def __init__(self, endpoint: Endpoint, lifetime: Lifetime, *, failure: str = "") -> None:
+    It lives until it has been idle for so long, and unless it outlives them, with those that use it. ``failure`` says
+    why it can fork nothing.
+    """
+
+    def __init__(self, endpoint: Endpoint, *, idle_s: float, outlives: bool, failure: str) -> None:
         self._listener, self._path, self._lock = endpoint
-        self._lifetime = lifetime
+        self._idle_s, self._outlives = idle_s, outlives
         self._failure = failure
         self._clients: set[_Client] = set()
         self._endings = Endings()
@@ -108,7 +104,7 @@ class ForkServer:
     def serve(self) -> None:
         """Serve until idle for too long, or until the last watched process has exited; raises `Forked` in forks."""
         try:
-            while not (self._is_over() and self._withdraw()):
+            while not self._is_over():
                 events = self._selector.select(timeout=self._endings.timeout_s)
                 for key, _ in events:
                     key.data(key.fileobj)
@@ -121,9 +117,9 @@ class ForkServer:
         self._end_all()
 
     def _is_over(self) -> bool:
-        if self._had_watched_pid and not self._watched_pids and not self._lifetime.outlives:
+        if self._had_watched_pid and not self._watched_pids and not self._outlives:
             return True
-        is_idle = time.monotonic() - self._last_use > self._lifetime.idle_s
+        is_idle = time.monotonic() - self._last_use > self._idle_s
         return bool(self._askers or is_idle) and not self._busy
 
     def _refuse_to_end(self) -> None:
@@ -134,17 +130,6 @@ class ForkServer:
     @property
     def _busy(self) -> list[_Client]:
         return [client for client in self._clients if client.pid]
-
-    def _withdraw(self) -> bool:
-        """Take the socket away, so that nobody connects any more; put it back if somebody has just done so."""
-        aside = self._path.with_suffix(".ended")
-        with contextlib.suppress(FileNotFoundError):
-            self._path.rename(aside)
-            if select.select([self._listener], [], [], 0)[0]:
-                aside.rename(self._path)
-                return False
-            aside.unlink()
-        return True
 
     def _end_all(self) -> None:
         for client in self._clients:
