@@ -62,56 +62,40 @@ class DriverAddress(msgspec.Struct, frozen=True):
 
 
 class LaunchSpec(msgspec.Struct, frozen=True):
-    """All that an agent needs to reserve its rank; everything else comes from the driver.
-
-    Attributes
-    ----------
-    owner
-        Whose fork servers to use.
-    watched_pid
-        The process with which the agent ends: the kernel, or the executor's JVM.
-    extra_env
-        The user's ``env``; chooses the fork server.
-    environ, cwd, sys_path
-        What the child starts with.
-    gpus
-        The GPUs of this node, if Spark has assigned some.
-    gpus_wanted
-        How many GPUs of its host the node takes, or of those that Spark has assigned; `EQUAL` for a share of the
-        host's, or all that are assigned; None leaves the choice to the environment.
-    gpus_among
-        Among how many nodes of the host its GPUs are divided; 0 if that is not known.
-    shared_dir
-        A folder that all nodes must see, or "".
-    stays
-        Whether the function works in ``cwd`` itself: the chief's does, in the folder of the notebook.
-    host
-        The name by which the other nodes reach this one; "" for its address on the route to the driver.
-    ports
-        The first and the last port on which the node may listen; None for any.
-    network
-        The network on which the nodes reach one another; "" if its address on the route to the driver is right.
-    """
+    """All that an agent needs to reserve its rank; everything else comes from the driver."""
 
     cluster_id: str
     rank: int
     node: str
     driver: DriverAddress
+    # Whose fork servers to use.
     owner: str
+    # The process with which the agent ends: the kernel, or the executor's JVM.
     watched_pid: int
     executor: str = ""
+    # The GPUs of this node, if Spark has assigned some.
     gpus: list[str] | None = None
+    # How many GPUs of its host the node takes, or of those that Spark has assigned; `EQUAL` for a share of the host's,
+    # or all that are assigned; None leaves the choice to the environment.
     gpus_wanted: int | None = None
+    # Among how many nodes of the host its GPUs are divided; 0 if that is not known.
     gpus_among: int = 0
+    # The user's ``env``; chooses the fork server.
     extra_env: dict[str, str] = {}
+    # What the child starts with.
     environ: dict[str, str] = {}
     cwd: str = "/"
     sys_path: list[str] = []
     driver_timeout_s: float = 600.0
+    # A folder that all nodes must see, or "".
     shared_dir: str = ""
+    # Whether the function works in ``cwd`` itself: the chief's does, in the folder of the notebook.
     stays: bool = False
+    # The name by which the other nodes reach this one; "" for its address on the route to the driver.
     host: str = ""
+    # The first and the last port on which the node may listen; None for any.
     ports: tuple[int, int] | None = None
+    # The network on which the nodes reach one another; "" if its address on the route to the driver is right.
     network: str = ""
 
 

@@ -60,42 +60,28 @@ class OptionGroup(StrEnum):
 
 @dataclass(frozen=True)
 class Option:
-    """One option as declared.
+    """One option as declared."""
 
-    Attributes
-    ----------
-    meaning, details : str
-        Half a sentence for tables; whole sentences for those who want to know more.
-    default : object
-        The value of an option that is not given.
-    group : OptionGroup
-        Under which heading documents list it.
-    calls : set of str
-        Which calls take it; all by default. What none takes, only a configuration has.
-    default_text : str
-        How documents show the default, if not by its value.
-    type, choices : OptionType, tuple of str
-        What values it takes; by default, what the annotation says.
-    check : callable
-        What else is wrong with a value; by default, that it is not of its type.
-    none_is_default : bool
-        Whether calls also accept None, for the default.
-    name, annotation, optional, owner
-        What the declaration says besides: the name, the type as in Python, whether None is a value, and the
-        `TypedDict`.
-    """
-
+    # Half a sentence for tables; whole sentences for those who want to know more.
     meaning: str
+    # The value of an option that is not given.
     default: Any = None
     _: dataclasses.KW_ONLY
+    # Under which heading documents list it.
     group: OptionGroup
     details: str = ""
+    # Which calls take it; all by default. What none takes, only a configuration has.
     calls: frozenset[str] = ALL_CALLS
+    # How documents show the default, if not by its value.
     default_text: str = ""
+    # What values it takes; by default, what the annotation says.
     type: OptionType = OptionType.ANYTHING
     choices: tuple[str, ...] = ()
+    # What else is wrong with a value; by default, that it is not of its type.
     check: Check | None = None
+    # Whether calls also accept None, for the default.
     none_is_default: bool = False
+    # What the declaration says besides: the name, the type as in Python, whether None is a value, and the `TypedDict`.
     name: str = ""
     annotation: str = ""
     optional: bool = False

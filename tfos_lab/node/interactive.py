@@ -111,21 +111,14 @@ INBOX = CellInbox()
 
 @dataclass(frozen=True, kw_only=True)
 class InteractiveCell:
-    """A cell as it travels.
+    """A cell as it travels."""
 
-    Attributes
-    ----------
-    body, last : code or None
-        Its statements, and its last expression, whose value is the cell's.
-    function : callable or None
-        To be called with ``(args, ctx)`` instead.
-    captured : mapping of str to object
-        The notebook's values of names that the cell uses.
-    """
-
+    # Its statements, and its last expression, whose value is the cell's.
     body: types.CodeType | None = None
     last: types.CodeType | None = None
+    # To be called with ``(args, ctx)`` instead.
     function: Callable[..., Any] | None = None
+    # The notebook's values of names that the cell uses.
     captured: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -31,26 +31,17 @@ ROWS_ARE_GONE = (
 
 @dataclass(frozen=True)
 class Piece:
-    """Some batches of an epoch.
+    """Some batches of an epoch."""
 
-    Attributes
-    ----------
-    columns : dict of str to numpy.ndarray
-        Column to ``(n, …)``. ``n`` is a multiple of the batch size, unless this is one ``short`` batch.
-    rows : int
-        How many of these rows, counted from the first, are real; the others are filler.
-    step : int
-        How many steps of the epoch have been taken, including these.
-    factor : float or numpy.ndarray
-        What the weights of the rows are multiplied by: float64 ``(n,)`` if they differ (`Schedule.factors`).
-    short : bool
-        Whether this is a batch of fewer rows than the batch size.
-    """
-
+    # Column to ``(n, …)``. ``n`` is a multiple of the batch size, unless this is one ``short`` batch.
     columns: Batch
+    # How many of these rows, counted from the first, are real; the others are filler.
     rows: int
+    # How many steps of the epoch have been taken, including these.
     step: int = 0
+    # What the weights of the rows are multiplied by: float64 ``(n,)`` if they differ (`Schedule.factors`).
     factor: float | np.ndarray = 1.0
+    # Whether this is a batch of fewer rows than the batch size.
     short: bool = False
 
 

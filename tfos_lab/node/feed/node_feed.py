@@ -21,60 +21,43 @@ _BATCHES_OF_STRINGS_AT_ONCE = 16
 
 @dataclass
 class NodeFeed:
-    """One feed, as far as it has arrived at this node.
-
-    Attributes
-    ----------
-    resolved : bool
-        Whether the shapes of `specs` are fully known.
-    rows : int or None
-        This node's rows; None while more may come.
-    leftovers : tuple of int
-        Which of the rows stored on every node are this node's: ``[start, stop)``.
-    plans : dict of int to EpochPlan
-        The agreed steps, by dataset.
-    unplanned, mixed_sizes : set of int
-        Datasets whose length was not known when they were opened; those whose batch size differs between nodes.
-    aborted : str or None
-        Why the feed has failed.
-    read_reported : bool
-        Whether the driver knows that this feed of a stream has been read.
-    serving : bool
-        Whether these are rows to be inferred.
-    objects : bool
-        Whether rows are pickled objects; ``advice`` then says what to do where columns are needed.
-    schema : str
-        Of the columns, as Spark writes it in JSON.
-    queue : str
-        The queue of rows to which they belong.
-    files : FilesDealt or None
-        This node's share, where the rows come from files; the segments are then of `FileSegment`.
-    stored : list of Segment or None
-        The rows of files, where they have been stored to be read in a random order.
-    """
+    """One feed, as far as it has arrived at this node."""
 
     number: int
     epochs: int
     remainder: str
     specs: tuple[ColumnSpec, ...]
     segments: list[Segment] = field(default_factory=list)
+    # Whether the shapes of `specs` are fully known.
     resolved: bool = False
+    # This node's rows; None while more may come.
     rows: int | None = None
+    # Which of the rows stored on every node are this node's: ``[start, stop)``.
     leftovers: tuple[int, int] = (0, 0)
+    # The agreed steps, by dataset.
     plans: dict[int, EpochPlan] = field(default_factory=dict)
+    # Datasets whose length was not known when they were opened; those whose batch size differs between nodes.
     unplanned: set[int] = field(default_factory=set)
     mixed_sizes: set[int] = field(default_factory=set)
+    # Why the feed has failed.
     aborted: str | None = None
     epochs_read: int = 0
     rows_taken: int = 0
     stream: bool = False
+    # Whether the driver knows that this feed of a stream has been read.
     read_reported: bool = False
+    # Whether these are rows to be inferred.
     serving: bool = False
+    # Whether rows are pickled objects; ``advice`` then says what to do where columns are needed.
     objects: bool = False
     advice: str = ""
+    # Of the columns, as Spark writes it in JSON.
     schema: str = ""
+    # The queue of rows to which they belong.
     queue: str = INPUT_QUEUE
+    # This node's share, where the rows come from files; the segments are then of `FileSegment`.
     files: FilesDealt | None = None
+    # The rows of files, where they have been stored to be read in a random order.
     stored: list[Segment] | None = None
     _come: tuple[int, int] = (0, 0)
 

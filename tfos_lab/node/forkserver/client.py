@@ -134,29 +134,19 @@ class ForkServerConnection:
 
 @dataclass(frozen=True)
 class ForkServerSpec:
-    """Which fork server to use, and all that it takes to start it.
+    """Which fork server to use, and all that it takes to start it."""
 
-    Attributes
-    ----------
-    owner : str
-        The notebook kernel or Spark application that it serves, or the user (beginning with ``USER_OWNER``).
-    kind : {"plain", "tensorflow"}
-        What it has imported.
-    environ : mapping of str to str
-        The environment of the processes that it forks; does not distinguish one fork server from another.
-    watched_pid : int
-        The process (the kernel, or the executor's JVM) that uses it, and without which it ends if it is not a user's.
-    import_environ : mapping of str to str
-        The variables that TensorFlow is imported with; they do distinguish fork servers.
-    tell : callable
-        Called with a sentence where a fork server is replaced.
-    """
-
+    # The notebook kernel or Spark application that it serves, or the user (beginning with ``USER_OWNER``).
     owner: str
+    # What it has imported.
     kind: Literal["plain", "tensorflow"]
+    # The environment of the processes that it forks; does not distinguish one fork server from another.
     environ: Mapping[str, str]
+    # The process (the kernel, or the executor's JVM) that uses it, and without which it ends if it is not a user's.
     watched_pid: int
+    # The variables that TensorFlow is imported with; they do distinguish fork servers.
     import_environ: Mapping[str, str] = field(default_factory=dict)
+    # Called with a sentence where a fork server is replaced.
     tell: Callable[[str], None] = field(default=logger.warning, compare=False)
 
     @classmethod

@@ -35,23 +35,15 @@ _KEEPING_WEIGHTS = _KEEPING_STEPS - {"_MapDataset", "_ParallelMapDataset"}
 
 @dataclass(frozen=True)
 class Presharded:
-    """What is known about a marked dataset.
+    """What is known about a marked dataset."""
 
-    Attributes
-    ----------
-    weighted : bool
-        Whether the user has given weights to rows.
-    padded : bool
-        Whether batches are filled up with filler rows.
-    weights_are_ours : bool
-        Whether the weights are still those that `ctx.dataset` has made.
-    has_weights : bool
-        Whether the weights say how rows are to be counted; Keras counts them by itself otherwise.
-    """
-
+    # Whether the user has given weights to rows.
     weighted: bool = False
+    # Whether batches are filled up with filler rows.
     padded: bool = False
+    # Whether the weights are still those that `ctx.dataset` has made.
     weights_are_ours: bool = True
+    # Whether the weights say how rows are to be counted; Keras counts them by itself otherwise.
     has_weights: bool = True
 
 
