@@ -90,7 +90,8 @@ def _tensor_dataset(feed: FeedReader, reading: Reading, layout: _Layout, request
     """Return the dataset, marked as this node's part of the rows."""
     import tensorflow as tf
 
-    from tfos_lab.node.keras.workers import Presharded, mark_as_presharded, patch_keras
+    from tfos_lab.node.keras.presharded import Presharded, mark_as_presharded
+    from tfos_lab.node.keras.workers import patch_keras
 
     patch_keras()  # the function may have imported Keras itself
     remainder = reading.remainder

@@ -277,7 +277,7 @@ class Endpoint:
                     if isinstance(rows, bytes):  # the size of what a task on this host writes itself
                         self._spool.reserve(path, int(rows))
                     else:
-                        segment = segment or closing.enter_context(SegmentWriter(path))
+                        segment = segment or closing.enter_context(contextlib.closing(SegmentWriter(path)))
                         self._spool.reserve(path, rows.nbytes)
                         segment.write(rows)
                     wire.send(_GRANTED)

@@ -7,7 +7,9 @@ as Python values.
 from __future__ import annotations
 
 import io
+import itertools
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +23,9 @@ from tfos_lab.core import messages as m
 from tfos_lab.data.rows import Array, Batch, count_rows, join_rows, slice_rows
 from tfos_lab.errors import FeedError
 from tfos_lab.node.feed.segments import open_segment
+
+# Results are held back no longer than this.
+_SEND_S = 0.25
 
 
 @dataclass
@@ -61,6 +66,9 @@ class ExchangePool:
         self.exchanges: dict[int, PendingExchange] = {}
         self.schema = ""
         self._dropped: set[int] = set()
+        self._sending = threading.Lock()
+        self._held: list[tuple[int, pa.RecordBatch]] = []
+        self._sent_s = 0.0
 
     def handle(self, message: m.ToAgent) -> None:
         """Apply a message; call it with the condition held."""
@@ -103,21 +111,39 @@ class ExchangePool:
         self._send(m.ExchangeTaken(exchange=number))
         return batches
 
-    def send_results(self, number: int, results: list[pa.RecordBatch]) -> None:
-        """Return results of the same columns."""
+    # ---- results ----------------------------------------------------------------------------------------------------
+
+    def hold(self, number: int, results: pa.RecordBatch) -> None:
+        """Take results of an exchange; they are held back for a moment, so that many go at once."""
+        with self._sending:
+            self._held.append((number, results))
+
+    @property
+    def held_rows(self) -> int:
+        """How many results are held back."""
+        return sum(results.num_rows for _, results in self._held)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether results have been held back for long enough."""
+        return time.monotonic() - self._sent_s > _SEND_S
+
+    def flush(self) -> None:
+        """Return the results that are held back: neighbours of the same exchange and the same columns together."""
+        with self._sending:
+            held, self._held = self._held, []
+            self._sent_s = time.monotonic()
+            for (number, schema), run in itertools.groupby(held, lambda one: (one[0], one[1].schema)):
+                self._send_results(number, pa.Table.from_batches([results for _, results in run], schema))
+
+    def _send_results(self, number: int, results: pa.Table) -> None:
         with self.changed:
             if number in self._dropped:
                 return
-        table = pa.Table.from_batches(results).combine_chunks()
-        data = _encode(table)
-        self._send(m.ExchangeResults(exchange=number, rows=table.num_rows, data=data))
-
-
-def _encode(table: pa.Table) -> bytes:
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
-    return sink.getvalue()
+        sink = io.BytesIO()
+        with pa.ipc.new_stream(sink, results.schema) as stream:
+            stream.write_table(results.combine_chunks())
+        self._send(m.ExchangeResults(exchange=number, rows=results.num_rows, data=sink.getvalue()))
 
 
 # ---- results as columns whose types Spark has ------------------------------------------------------------------------

@@ -272,8 +272,8 @@ class FeedReader:
 
     def flush(self) -> None:
         """Send the results that are held back, and how many rows have been taken, if there have been any feeds."""
-        for answers in self._row_answers.values():
-            answers.flush()
+        for pool in self._pools.values():
+            pool.flush()
         if self._queue.feeds or self._queue.serving:
             self._progress.flush()
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -52,14 +51,6 @@ class SegmentWriter:
                 self._file.close()
         finally:
             self._sink.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _without_offsets(column: pa.Array) -> pa.Array:

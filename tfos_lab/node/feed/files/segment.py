@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import os
@@ -95,7 +96,7 @@ def _store(feed: NodeFeed, path: Path, spool_bytes: int, left_bytes: int) -> Gen
         measure(batch, feed.specs)
         return batch
 
-    with SegmentWriter(path) as writer:
+    with contextlib.closing(SegmentWriter(path)) as writer:
         for batch in _ahead(feed, checked):
             if batch is not None:
                 free = free_bytes(path.parent)
