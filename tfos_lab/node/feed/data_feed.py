@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab.errors import ConfigError, FeedError
 from tfos_lab.node.activity.steps import STEPS
-from tfos_lab.node.feed import object_rows, typed_rows
+from tfos_lab.node.feed import python_rows
 from tfos_lab.node.feed.feed_queue import WAIT_STEP_S, FeedQueue
-from tfos_lab.node.feed.node_feed import NodeFeed
-from tfos_lab.node.feed.read_progress import ReadProgress
+from tfos_lab.node.feed.node_feed import NodeFeed, ReadProgress
 from tfos_lab.node.feed.row_answers import Chunk, RowAnswers
 from tfos_lab.node.feed.segments import Segments
 from tfos_lab.texts import format_count
@@ -242,7 +241,7 @@ class _Epoch:
         self.has_ended = False
         self._segments = segments
         self._on_segment_read = on_segment_read
-        self._decode = object_rows.decode if feed.objects else typed_rows.decoder(feed.schema)
+        self._decode = python_rows.decoder(feed.schema, objects=feed.objects)
         self._next = 0
         self._batches: Iterator[pa.RecordBatch] | None = None
 

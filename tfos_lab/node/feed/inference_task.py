@@ -17,7 +17,7 @@ from tfos_lab.core.crossing import own_error_in
 from tfos_lab.core.messages import INPUT_QUEUE, TlsIdentity
 from tfos_lab.errors import FeedError, NodeUnreachable
 from tfos_lab.node.feed.exchanges import note_of, write_rows
-from tfos_lab.node.feed.object_rows import decode, encoded
+from tfos_lab.node.feed.python_rows import decode, encoded
 from tfos_lab.node.feed.spool import not_written
 from tfos_lab.node.feed.wire import Inference, Wire, connect, is_here, socket_of
 

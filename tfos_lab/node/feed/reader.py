@@ -21,8 +21,7 @@ from tfos_lab.node.feed.data_feed import RowReader
 from tfos_lab.node.feed.epoch import IDLE_S, ROWS_ARE_GONE, Epoch, Piece
 from tfos_lab.node.feed.exchange_pool import ExchangePool
 from tfos_lab.node.feed.feed_queue import FeedQueue
-from tfos_lab.node.feed.node_feed import NodeFeed, Reading
-from tfos_lab.node.feed.read_progress import ReadProgress
+from tfos_lab.node.feed.node_feed import NodeFeed, Reading, ReadProgress
 from tfos_lab.node.feed.row_answers import RowAnswers
 from tfos_lab.node.feed.schedule import Schedule
 from tfos_lab.node.feed.segments import Segments

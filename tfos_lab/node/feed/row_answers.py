@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from tfos_lab.data.batches import to_arrow
 from tfos_lab.errors import FeedError
-from tfos_lab.node.feed import object_rows, typed_rows
+from tfos_lab.node.feed import python_rows
 from tfos_lab.node.feed.exchange_pool import ExchangePool, result_columns
 from tfos_lab.texts import format_count
 
@@ -106,7 +106,7 @@ class RowAnswers:
             if exchange is None:
                 return _END_OF_BATCH
             self._pool.move_to_end(number)
-        decode = object_rows.decode if exchange.objects else typed_rows.decoder(self._pool.schema)
+        decode = python_rows.decoder(self._pool.schema, objects=exchange.objects)
         rows = [row for batch in self._pool.read_file(number, exchange) for row in decode(batch)]
         with self._changed:
             if rows:
@@ -162,7 +162,7 @@ class RowAnswers:
         start = 0
         for number, objects, count in parts:
             part = results[start : start + count]
-            results_of_part = object_rows.encode(part, what="a result") if objects else to_arrow(result_columns(part))
+            results_of_part = python_rows.encode(part, what="a result") if objects else to_arrow(result_columns(part))
             self._pool.hold(number, results_of_part)
             start += count
         with self._changed:

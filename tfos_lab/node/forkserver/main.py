@@ -35,8 +35,6 @@ _OF_CHILDREN = (
     "node.session",
 )
 
-_LONG_LOG_BYTES = 1 << 20
-
 # What a forked process runs: (body of the request, the descriptors that came with it) -> exit code.
 Target = Callable[[bytes, list[int]], int]
 
@@ -94,7 +92,6 @@ def _bind(path: Path) -> Endpoint | None:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(str(path))
     path.chmod(0o600)
-    _shorten_log()
     return Endpoint(listener, path, lock)
 
 
@@ -112,13 +109,6 @@ def _take_lock(path: Path) -> int | None:
         except FileNotFoundError:
             pass
         os.close(lock)  # a fork server that has ended has removed it meanwhile
-
-
-def _shorten_log() -> None:
-    """Empty the log, which all fork servers with this socket append to, if it has grown long."""
-    log = sys.stderr.fileno()
-    if os.fstat(log).st_size > _LONG_LOG_BYTES:
-        os.ftruncate(log, 0)
 
 
 def _preload(kind: str) -> str:
