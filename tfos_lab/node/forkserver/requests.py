@@ -106,22 +106,12 @@ class ProcessState(msgspec.Struct, frozen=True):
         if self.umask >= 0:
             os.umask(self.umask)
         for number, limits in self.limits.items():
-            if resource.getrlimit(number) != limits:
-                _set_limit(number, *limits)
+            with contextlib.suppress(OSError, ValueError):  # a hard limit cannot be raised again
+                resource.setrlimit(number, limits)
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, self.cpus)
         with contextlib.suppress(OSError):
             os.chdir(self.cwd)
-
-
-def _set_limit(number: int, soft: int, hard: int) -> None:
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(number, (soft, hard))
-        return
-    with contextlib.suppress(OSError, ValueError):  # the hard limit cannot be raised again: as much as it allows
-        _, allowed = resource.getrlimit(number)
-        too_much = soft == resource.RLIM_INFINITY or soft > allowed
-        resource.setrlimit(number, (allowed if too_much else soft, allowed))
 
 
 def _cwd() -> str:

@@ -91,7 +91,6 @@ class ForkServer:
         self._packing = pack_memory()
         self._watched_pids: dict[int, int] = {}
         self._had_watched_pid = False
-        self._askers: list[_Client] = []
         self._last_use = time.monotonic()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
@@ -110,7 +109,6 @@ class ForkServer:
                     key.data(key.fileobj)
                 if not events and not self._busy:  # forked processes would keep the pages that they share
                     next(self._packing, None)
-                self._refuse_to_end()
                 self._endings.tick()
         except SystemExit:
             pass
@@ -119,13 +117,7 @@ class ForkServer:
     def _is_over(self) -> bool:
         if self._had_watched_pid and not self._watched_pids and not self._outlives:
             return True
-        is_idle = time.monotonic() - self._last_use > self._idle_s
-        return bool(self._askers or is_idle) and not self._busy
-
-    def _refuse_to_end(self) -> None:
-        """Answer those who have asked for the end, if processes run; what has come with their request is known now."""
-        while self._askers and (busy := len(self._busy)):
-            self._send(self._askers.pop(), FailedReply(reason=f"{busy} processes run that were forked from it"))
+        return time.monotonic() - self._last_use > self._idle_s and not self._busy
 
     @property
     def _busy(self) -> list[_Client]:
@@ -172,8 +164,10 @@ class ForkServer:
                 client.kept = True
             case StatusRequest():
                 self._send(client, StatusReply(processes=len(self._busy), users=sorted(self._watched_pids)))
+            case EndRequest() if busy := len(self._busy):
+                self._send(client, FailedReply(reason=f"{busy} processes run that were forked from it"))
             case EndRequest():
-                self._askers.append(client)
+                sys.exit(0)
             case SpawnRequest():
                 self._watch(request.watched_pid)
                 if self._failure:
