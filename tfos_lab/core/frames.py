@@ -20,11 +20,7 @@ _MAX_FDS = 8
 _MOST_BYTES = (1 << 32) - 1
 
 
-class ConnectionClosed(EOFError):
-    """The other end has closed the connection."""
-
-
-class FrameTooLarge(ConnectionClosed):
+class FrameTooLarge(ConnectionError):
     """The other end has announced more than this end takes: nothing that it sends can be understood any more."""
 
 
@@ -84,20 +80,17 @@ class FrameSocket:
         return self._sock.fileno()
 
     def send(self, data: bytes, fds: list[int] | None = None) -> None:
-        """Send one frame; raises `ConnectionClosed` if the other end is gone.
+        """Send one frame; raises ConnectionError if the other end is gone.
 
         Descriptors go with the last byte: a receiver that is a fork server would otherwise hold them while it waits for
         the rest, and a process that it forks for another client meanwhile would keep copies of them.
         """
         whole = framed(data)
-        try:
-            if fds:
-                self._sock.sendall(whole[:-1])
-                socket.send_fds(self._sock, [whole[-1:]], fds)
-            else:
-                self._sock.sendall(whole)
-        except (BrokenPipeError, ConnectionResetError) as error:
-            raise ConnectionClosed from error
+        if fds:
+            self._sock.sendall(whole[:-1])
+            socket.send_fds(self._sock, [whole[-1:]], fds)
+        else:
+            self._sock.sendall(whole)
 
     def post(self, data: bytes) -> None:
         """Queue one frame and send as much as the socket takes without blocking; raises as `send` does."""
@@ -119,9 +112,9 @@ class FrameSocket:
                     self._unsent.appendleft(data[sent:])
         except BlockingIOError:
             self._unsent.appendleft(data)
-        except (BrokenPipeError, ConnectionResetError) as error:
+        except ConnectionError:
             self._unsent.clear()
-            raise ConnectionClosed from error
+            raise
 
     def receive(self) -> Frame:
         """Wait for one whole frame."""
@@ -140,12 +133,9 @@ class FrameSocket:
         return frames
 
     def _read_some(self) -> None:
-        try:
-            data, fds, _flags, _address = socket.recv_fds(self._sock, 1 << 18, _MAX_FDS)
-        except ConnectionResetError as error:
-            raise ConnectionClosed from error
+        data, fds, _flags, _address = socket.recv_fds(self._sock, 1 << 18, _MAX_FDS)
         if not data:
-            raise ConnectionClosed
+            raise ConnectionError("the other end has closed the connection")
         for whole in self._frames.take(data):
             self._received.append(Frame(whole, []))
         if self._received:  # the kernel ends a read behind the byte that descriptors come with

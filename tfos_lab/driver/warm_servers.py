@@ -14,7 +14,6 @@ from pathlib import Path
 
 import msgspec
 
-from tfos_lab.core.frames import ConnectionClosed
 from tfos_lab.core.listener import driver_identity
 from tfos_lab.core.runtime_files import files_in, scratch_root
 from tfos_lab.launchers.local import local_fork_servers, warm_local
@@ -193,7 +192,7 @@ def _ask(path: Path) -> tuple[StatusReply | None, str]:
     connection, failure = ForkServerConnection.open(path), ""
     if connection is None:
         return None, ""  # it has just ended
-    with connection, contextlib.suppress(ConnectionClosed, OSError, msgspec.DecodeError):
+    with connection, contextlib.suppress(OSError, msgspec.DecodeError):
         connection.ask_if_warm()
         connection.ask_status()
         while replies := connection.replies(_ANSWER_S):
@@ -217,7 +216,7 @@ def _end(path: Path, record: ServerRecord) -> str:
         try:
             connection.end()
             replies = connection.replies(_END_S)
-        except (ConnectionClosed, OSError):
+        except OSError:
             return ""  # it ends, and first what nodes have left
     if refusals := [reply.reason for reply in replies if isinstance(reply, FailedReply)]:
         return refusals[0]

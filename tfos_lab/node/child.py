@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core import messages as m
-from tfos_lab.core.frames import ConnectionClosed, FrameSocket, peer_of
+from tfos_lab.core.frames import FrameSocket, peer_of
 from tfos_lab.core.processes import adopt_orphans, set_process_name
 from tfos_lab.errors import NoKeyboard, PayloadError
 from tfos_lab.node.context.shown import show_figures_by
@@ -40,7 +40,7 @@ def run(_body: bytes, fds: list[int]) -> int:
     control = FrameSocket(sock)
     try:
         start = m.decode_to_agent(control.receive().data)
-    except ConnectionClosed:
+    except ConnectionError:
         return 0  # its agent ended before all nodes had reserved
     assert isinstance(start, m.Start)
     os.environ.update(start.env)

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from tfos_lab.core import messages as m
-from tfos_lab.core.frames import ConnectionClosed, FrameSocket
+from tfos_lab.core.frames import FrameSocket
 from tfos_lab.core.paths import remember_default_fs
 from tfos_lab.core.processes import kill_below, state_of
 from tfos_lab.core.roles import Role
@@ -80,11 +80,11 @@ class NodeSession:
         with self._lock:
             try:
                 self._control.send(m.encode(message))
-            except (ConnectionClosed, OSError):
+            except OSError:
                 self._end_orphaned()  # in the kernel, the receiving thread first takes what had come
 
     def _receive(self) -> None:
-        with contextlib.suppress(ConnectionClosed, OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError):
             while True:
                 for frame in self._control.available(_CHECK_S):
                     self._handle(m.decode_to_agent(frame.data))

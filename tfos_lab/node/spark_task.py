@@ -251,13 +251,12 @@ def _wait_for_agent(
 
 def _how_it_ended(connection: ForkServerConnection, node: str) -> str:
     """Return that the agent has ended, or "" if it has not; raise if it could not be started, or has failed."""
-    from tfos_lab.core.frames import ConnectionClosed
     from tfos_lab.node.driver_link import how_ended
     from tfos_lab.node.forkserver.requests import ExitedReply, FailedReply
 
     try:
         replies = connection.replies()
-    except ConnectionClosed:
+    except ConnectionError:
         raise _lost(node, "the process that its agent was forked from has ended") from None
     for reply in replies:
         if isinstance(reply, FailedReply):

@@ -22,7 +22,7 @@ from typing import Literal, Self
 
 import msgspec
 
-from tfos_lab.core.frames import ConnectionClosed, FrameSocket, peer_of
+from tfos_lab.core.frames import FrameSocket, peer_of
 from tfos_lab.core.runtime_files import package_root, scratch_root, spool_root
 from tfos_lab.node.forkserver.health import SILENT, STOPPED, ServerRecord, is_stopped, kill
 from tfos_lab.node.forkserver.requests import (
@@ -114,7 +114,7 @@ class ForkServerConnection:
     def replies(self, wait_s: float = 0.0) -> list[ForkServerReply]:
         """Return the replies that are here or arrive within ``wait_s`` seconds.
 
-        Raises ConnectionClosed if the fork server has ended.
+        Raises ConnectionError if the fork server has ended.
         """
         replies = [_reply_decoder.decode(frame.data) for frame in self._frames.available(wait_s)]
         if replies:
@@ -257,14 +257,14 @@ class ForkServerSpec:
         state = ProcessState.of_this_process(self.environ if environ is None else environ, cwd)
         try:
             connection.spawn(target, body, fds, watched_pid=self.watched_pid, state=state)
-        except (ConnectionClosed, OSError) as error:
+        except OSError as error:
             connection.close()
             raise ForkServerUnavailable("the fork server ended before it could fork a process") from error
         return connection
 
     def warm(self) -> None:
         """Start the fork server and give it its watched process, without waiting for its imports."""
-        with self.connect() as connection, contextlib.suppress(ConnectionClosed):
+        with self.connect() as connection, contextlib.suppress(ConnectionError):
             connection.ask_if_warm(watched_pid=self.watched_pid)
 
     def wait_until_warm(self) -> None:
@@ -277,7 +277,7 @@ class ForkServerSpec:
             try:
                 while not (replies := connection.replies(wait_s=_REPLY_TURN_S)):
                     self.replace_if_stuck(connection)
-            except (ConnectionClosed, OSError) as error:
+            except OSError as error:
                 raise ForkServerUnavailable("the fork server ended before it was warm") from error
         if isinstance(replies[0], FailedReply):
             raise ForkServerUnavailable(f"the fork server cannot import what nodes need: {replies[0].reason}")

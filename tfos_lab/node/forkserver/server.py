@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tfos_lab.core.frames import ConnectionClosed, FrameSocket, close_all
+from tfos_lab.core.frames import FrameSocket, close_all
 from tfos_lab.core.processes import open_pidfd, pack_memory, reset_signals
 from tfos_lab.node.forkserver.endings import Endings
 from tfos_lab.node.forkserver.health import lock_path
@@ -155,7 +155,7 @@ class ForkServer:
         try:
             for data, fds in client.frames.available():
                 self._handle(client, _decoded(data, fds), fds)
-        except (ConnectionClosed, msgspec.DecodeError):
+        except (ConnectionError, msgspec.DecodeError):
             self._drop(client)
 
     def _handle(self, client: _Client, request: ForkServerRequest, fds: list[int]) -> None:
@@ -214,7 +214,7 @@ class ForkServer:
     def _send(self, client: _Client, reply: ForkServerReply) -> None:
         try:
             client.frames.send(msgspec.msgpack.encode(reply))
-        except (ConnectionClosed, OSError):
+        except OSError:
             self._drop(client)
 
     def _drop(self, client: _Client) -> None:
