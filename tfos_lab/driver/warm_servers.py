@@ -23,7 +23,7 @@ from tfos_lab.launchers.spark.slots import slots_of
 from tfos_lab.launchers.this_machine import kernel_environ
 from tfos_lab.node.forkserver.client import USER_OWNER, ForkServerConnection
 from tfos_lab.node.forkserver.health import SILENT, STOPPED, ServerRecord, is_stopped, kill
-from tfos_lab.node.forkserver.requests import FailedReply, StatusReply
+from tfos_lab.node.forkserver.requests import EndRequest, FailedReply, SpawnRequest, StatusReply, StatusRequest
 
 logger = logging.getLogger(__name__)
 
@@ -193,8 +193,8 @@ def _ask(path: Path) -> tuple[StatusReply | None, str]:
     if connection is None:
         return None, ""  # it has just ended
     with connection, contextlib.suppress(OSError, msgspec.DecodeError):
-        connection.ask_if_warm()
-        connection.ask_status()
+        connection.ask(SpawnRequest(""))
+        connection.ask(StatusRequest())
         while replies := connection.replies(_ANSWER_S):
             for reply in replies:
                 match reply:
@@ -214,7 +214,7 @@ def _end(path: Path, record: ServerRecord) -> str:
         return ""
     with connection:
         try:
-            connection.end()
+            connection.ask(EndRequest())
             replies = connection.replies(_END_S)
         except OSError:
             return ""  # it ends, and first what nodes have left

@@ -235,11 +235,13 @@ def _ignoring_hangups() -> Iterator[None]:
 def _wait_for_agent(
     connection: ForkServerConnection, slot: socket.socket, node: str, fork_server: ForkServerSpec
 ) -> str:
+    from tfos_lab.node.forkserver.requests import KeepRequest
+
     watched: list[ForkServerConnection | socket.socket] = [connection, slot]
     while True:
         ready, _, _ = select.select(watched, [], [], _POLL_S if connection.asked_s else None)
         if slot in ready and slot.recv(1):
-            connection.keep()
+            connection.ask(KeepRequest())
             return "slot given back; the node goes on"
         if slot in ready:
             watched.remove(slot)  # the agent has ended: its fork server says how

@@ -26,22 +26,16 @@ from tfos_lab.core.frames import FrameSocket, peer_of
 from tfos_lab.core.runtime_files import package_root, scratch_root, spool_root
 from tfos_lab.node.forkserver.health import SILENT, STOPPED, ServerRecord, is_stopped, kill
 from tfos_lab.node.forkserver.requests import (
-    EndRequest,
     FailedReply,
     ForkServerReply,
     ForkServerRequest,
-    KeepRequest,
     ProcessState,
     SpawnRequest,
-    StatusRequest,
 )
 
 # Owners that begin with this are a user's: their fork servers outlive kernels.
 USER_OWNER = "user-"
 _START_TIMEOUT_S = 20.0
-# A process that holds the lock listens within milliseconds, or is about to end.
-_LISTEN_TIMEOUT_S = 3.0
-_POLL_S = 0.005
 _REPLY_TURN_S = 1.0
 
 logger = logging.getLogger(__name__)
@@ -78,37 +72,9 @@ class ForkServerConnection:
         """Return the file descriptor, for poll loops."""
         return self._frames.fileno()
 
-    def spawn(
-        self,
-        target: str,
-        body: bytes,
-        fds: Sequence[int] = (),
-        *,
-        watched_pid: int = 0,
-        state: ProcessState | None = None,
-    ) -> None:
-        """Ask for a process; see `SpawnRequest`."""
-        self._send(SpawnRequest(target, body, watched_pid, state), fds)
-
-    def ask_if_warm(self, *, watched_pid: int = 0) -> None:
-        """Ask for a reply as soon as everything is imported, and add a watched process."""
-        self._send(SpawnRequest(target="", watched_pid=watched_pid))
-
-    def keep(self) -> None:
-        """Let the process outlive this connection."""
-        self._send(KeepRequest(), is_question=False)
-
-    def ask_status(self) -> None:
-        """Ask for a `StatusReply`."""
-        self._send(StatusRequest())
-
-    def end(self) -> None:
-        """Ask the fork server to end, if nothing runs that was forked from it; see `EndRequest`."""
-        self._send(EndRequest())
-
-    def _send(self, request: ForkServerRequest, fds: Sequence[int] = (), *, is_question: bool = True) -> None:
-        if is_question:
-            self.asked_s = time.monotonic()
+    def ask(self, request: ForkServerRequest, fds: Sequence[int] = ()) -> None:
+        """Send a request, and descriptors for the process that it asks for."""
+        self.asked_s = time.monotonic()
         self._frames.send(msgspec.msgpack.encode(request), list(fds))
 
     def replies(self, wait_s: float = 0.0) -> list[ForkServerReply]:
@@ -197,10 +163,9 @@ class ForkServerSpec:
             connection = ForkServerConnection.open(path)
             if connection is None:
                 status = self._start(path)
-                connection = None if status else self._wait_for_listener(path)
-            if connection is not None and not is_stopped(connection.server_pid):
+            elif not is_stopped(connection.server_pid):
                 return connection
-            if connection is not None:
+            else:
                 connection.close()
                 self._replace(connection.server_pid, STOPPED)
         log = self.log_path
@@ -217,21 +182,6 @@ class ForkServerSpec:
             self._replace(connection.server_pid, STOPPED)
         elif record is not None and record.hangs(connection.asked_s):
             self._replace(connection.server_pid, SILENT)
-
-    def _wait_for_listener(self, path: Path) -> ForkServerConnection | None:
-        """Connect to the one that has been started, or to the one of another process that won the race to start it.
-
-        One that holds the lock and does not listen has lost its socket: it is ended, and None returned.
-        """
-        until, holder = time.monotonic() + _LISTEN_TIMEOUT_S, ServerRecord.read(path)
-        while holder is not None and time.monotonic() < until:
-            if (connection := ForkServerConnection.open(path)) is not None:
-                return connection
-            time.sleep(_POLL_S)
-            holder = ServerRecord.read(path)  # None where it was about to end
-        if holder is not None:
-            self._replace(holder.pid, "had lost its socket")
-        return None
 
     def _replace(self, pid: int, symptom: str) -> None:
         """Kill a fork server that is of no use any more, and say so."""
@@ -256,7 +206,7 @@ class ForkServerSpec:
         connection = self.connect()
         state = ProcessState.of_this_process(self.environ if environ is None else environ, cwd)
         try:
-            connection.spawn(target, body, fds, watched_pid=self.watched_pid, state=state)
+            connection.ask(SpawnRequest(target, body, self.watched_pid, state), fds)
         except OSError as error:
             connection.close()
             raise ForkServerUnavailable("the fork server ended before it could fork a process") from error
@@ -265,7 +215,7 @@ class ForkServerSpec:
     def warm(self) -> None:
         """Start the fork server and give it its watched process, without waiting for its imports."""
         with self.connect() as connection, contextlib.suppress(ConnectionError):
-            connection.ask_if_warm(watched_pid=self.watched_pid)
+            connection.ask(SpawnRequest("", watched_pid=self.watched_pid))
 
     def wait_until_warm(self) -> None:
         """Start the fork server, and wait until it has imported everything.
@@ -273,7 +223,7 @@ class ForkServerSpec:
         Raises ForkServerUnavailable if it cannot be started, cannot import, or ends meanwhile.
         """
         with self.connect() as connection:
-            connection.ask_if_warm()
+            connection.ask(SpawnRequest(""))
             try:
                 while not (replies := connection.replies(wait_s=_REPLY_TURN_S)):
                     self.replace_if_stuck(connection)
@@ -283,7 +233,7 @@ class ForkServerSpec:
             raise ForkServerUnavailable(f"the fork server cannot import what nodes need: {replies[0].reason}")
 
     def _start(self, path: Path) -> int:
-        """Start the server process; returns 0 once it listens, or has found another one that does."""
+        """Start the server process; returns 0 once it listens, or has found another one that does, or is about to."""
         server = "from tfos_lab.node.forkserver.main import main; main()"
         code = f"import sys; sys.path.insert(0, {str(package_root())!r}); {server}"
         environ = {"PATH": self.environ.get("PATH", os.defpath)} if self.outlives else self.environ
