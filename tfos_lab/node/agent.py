@@ -309,9 +309,7 @@ class Agent:
         self._driver.close()
         if self._watched_pidfd is not None:
             os.close(self._watched_pidfd)
-        self._activity.close()
         self._gpus.close()
-        self._payload.close()
         self._scratch.remove()
 
 

@@ -97,10 +97,6 @@ class ActivityReporter:
             self._report(self._machine, time.monotonic())
             self._machine = None
 
-    def close(self) -> None:
-        """Let go of the GPUs."""
-        self._gpu.close()
-
 
 _LIBRARY = "libnvidia-ml.so.1"
 
@@ -136,12 +132,6 @@ class GpuUse:
             if self._library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) == 0:
                 used_bytes.append(int(memory.used))
         return (sum(uses) / len(uses) if uses else None), (sum(used_bytes) if used_bytes else None)
-
-    def close(self) -> None:
-        """Let go of the library."""
-        if self._handles and self._library is not None:
-            self._library.nvmlShutdown()
-        self._handles = []
 
 
 def _handle(library: ctypes.CDLL, gpu: str) -> ctypes.c_void_p | None:
