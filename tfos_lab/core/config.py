@@ -466,12 +466,7 @@ class ClusterConfig(Settings):
 def make_config(**options: Unpack[ClusterOptions]) -> ClusterConfig:
     """Return the configuration that `tfos_lab.run` is asked for.
 
-    Raises
-    ------
-    ConfigError
-        With every problem found, and what is allowed.
-    TypeError
-        For a keyword that is no option.
+    Raises ConfigError with every problem found, and what is allowed; TypeError for a keyword that is no option.
     """
     return ClusterConfig(**given_options(ClusterOptions, "run", options))
 

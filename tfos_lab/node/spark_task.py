@@ -278,11 +278,7 @@ def _lost(node: str, message: str) -> NodeFailed:
 def inspect_and_warm(owner: str, extra_env: dict[str, str]) -> dict[str, str]:
     """Return what this executor has, and start to warm its fork servers.
 
-    Returns
-    -------
-    dict of str to str
-        ``host``, ``executor``, ``python``, ``problem`` (see `why_unfit`), ``gpus`` (comma-separated, empty if none),
-        ``platform``, and ``environment``: the manifest of the archive that this Python is from, or "".
+    ``environment`` is the manifest of the archive that this Python is from, or "".
     """
     _keep_in_container()
     problem, packed = why_unfit(), unpacked_environment()

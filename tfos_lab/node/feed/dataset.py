@@ -246,10 +246,7 @@ class _Layout:
     def arrange(self, piece: Piece) -> Any:
         """Return the element of a piece's rows. Filler rows have the weight -0.0, which no other row has.
 
-        Raises
-        ------
-        FeedError
-            If the columns are not those that the dataset was made for.
+        Raises FeedError if the columns are not those that the dataset was made for.
         """
         columns = piece.columns
         for spec in self._by_name.values():

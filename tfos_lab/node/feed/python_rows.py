@@ -31,12 +31,7 @@ _MOST_BYTES = (1 << 31) - 1
 
 
 def encode(objects: Iterable[Any], *, what: str = "a row") -> pa.RecordBatch:
-    """Return a record batch of pickled objects; ``what`` they are is said where one cannot be pickled.
-
-    Raises
-    ------
-    FeedError
-        For an object that cannot be pickled, with its type and the reason.
+    """Return a record batch of pickled objects; for one that cannot be pickled, a FeedError says ``what`` it was.
 
     Examples
     --------

@@ -18,14 +18,9 @@ from tfos_lab.core.messages import Share
 
 
 def count_steps(shares: Iterable[tuple[int, int]], *, drop: bool) -> int:
-    """Return the steps of an epoch.
+    """Return the steps of an epoch, given the rows and the batch size of each node.
 
-    Parameters
-    ----------
-    shares : iterable of (int, int)
-        Rows and batch size of each node.
-    drop : bool
-        Whether the epoch ends with the last step that is full on all nodes; else with the last row.
+    With ``drop``, it ends with the last step that is full on all nodes; else with the last row.
 
     Examples
     --------
