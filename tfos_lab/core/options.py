@@ -223,16 +223,14 @@ def whole(at_least: int = 0, *, needs: str = "a whole number is needed", too_sma
     return check
 
 
-def seconds(name: str, value: object) -> Iterable[str]:
-    """Require a number of seconds."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-        yield f"{name}={value!r}: a number of seconds is needed"
+def must(fit: Callable[[Any], bool], needs: str) -> Check:
+    """Require a value that fits."""
 
+    def check(name: str, value: object) -> Iterable[str]:
+        if not fit(value):
+            yield f"{name}={value!r}: {needs}"
 
-def flag(name: str, value: object) -> Iterable[str]:
-    """Require True or False."""
-    if not isinstance(value, bool):
-        yield f"{name}={value!r}: True or False is needed"
+    return check
 
 
 def one_of(*choices: str, none: bool = False) -> Check:
@@ -252,16 +250,20 @@ def is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _check_names(name: str, value: object) -> Iterable[str]:
-    if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
-        yield f"{name}={value!r}: a list of names is needed"
+def is_number(value: object) -> bool:
+    """Whether a value is an int or a float, and no bool."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _are_names(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
 
 
 _CHECKS: Mapping[OptionType, Check] = {
-    OptionType.COLUMNS: _check_names,
+    OptionType.COLUMNS: must(_are_names, "a list of names is needed"),
     OptionType.WHOLE: whole(),
-    OptionType.SECONDS: seconds,
-    OptionType.FLAG: flag,
+    OptionType.SECONDS: must(lambda value: is_number(value) and value >= 0, "a number of seconds is needed"),
+    OptionType.FLAG: must(lambda value: isinstance(value, bool), "True or False is needed"),
 }
 
 

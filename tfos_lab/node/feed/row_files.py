@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 import msgspec
 import pyarrow as pa
@@ -21,12 +21,6 @@ _GROUP_BYTES = 16 << 20
 _FILE_BYTES = 128 << 20
 # Rows of numbers are small, and of nothing are empty.
 _GROUP_ROWS = 1 << 17
-
-
-class _Writer(Protocol):
-    def write_table(self, table: pa.Table) -> None: ...
-
-    def close(self) -> None: ...
 
 
 def check_format(file_format: object) -> None:
@@ -113,16 +107,10 @@ def _is_enough(batches: Sequence[pa.RecordBatch]) -> bool:
 # ---- formats --------------------------------------------------------------------------------------------------------
 
 
-def _parquet(path: str, schema: pa.Schema) -> _Writer:
+def _parquet(path: str, schema: pa.Schema) -> Any:
     from pyarrow import parquet
 
-    writer: _Writer = parquet.ParquetWriter(path, schema)
-    return writer
-
-
-def _arrow(path: str, schema: pa.Schema) -> _Writer:
-    writer: _Writer = pa.ipc.new_file(path, schema)
-    return writer
+    return parquet.ParquetWriter(path, schema)
 
 
 class _JsonLines:
@@ -161,4 +149,9 @@ def _with_names_of_numbers(value: Any) -> Any:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-_WRITERS: dict[Any, Callable[[str, pa.Schema], _Writer]] = {"parquet": _parquet, "json": _JsonLines, "arrow": _arrow}
+# What they return takes tables by `write_table`, and is closed.
+_WRITERS: dict[Any, Callable[[str, pa.Schema], Any]] = {
+    "parquet": _parquet,
+    "json": _JsonLines,
+    "arrow": pa.ipc.new_file,
+}
