@@ -82,6 +82,11 @@ def format_metric(value: float) -> str:
     return f"{value:.4g}"
 
 
+def shorten(text: str, limit: int) -> str:
+    """Return a text, or so many characters of it and how many there are more."""
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit:,} more characters)"
+
+
 def first_line(error: BaseException | str) -> str:
     r"""Return the first line of an error's message, to be quoted in a sentence: cut where very long, no full stop.
 

@@ -54,7 +54,7 @@ def test_a_kernel_that_has_imported_tensorflow_uses_the_same_fork_server(tmp_pat
 OURS = """
 import json, sys
 import tfos_lab.node.forkserver.main
-from tfos_lab.node.preload import preload
+from tfos_lab.node.forkserver.main import preload
 preload("tensorflow")
 print(json.dumps([name for name in sys.modules if name.startswith("tfos_lab")]))
 """
@@ -74,7 +74,7 @@ def test_a_node_imports_nothing_of_ours_that_its_fork_server_might_have_imported
 # Trains in a forked process, and then uses what Keras has for scikit-learn and matplotlib. Prints what is imported.
 EXTRAS = """
 import json, os, sys
-from tfos_lab.node.preload import preload
+from tfos_lab.node.forkserver.main import preload
 preload("tensorflow")
 def imported():
     return [name for name in ("pandas", "sklearn", "matplotlib") if name in sys.modules]

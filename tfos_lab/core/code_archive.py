@@ -106,12 +106,7 @@ def make_finder() -> Callable[[str, str], Callable[..., Any]]:
 def make_task(module: str, name: str, *arguments: Any) -> Callable[[Iterator[Any]], Any]:
     """Return a function for Spark's `mapInArrow` that calls a function of tfos_lab on the executor.
 
-    Parameters
-    ----------
-    module, name : str
-        The function. It is called as ``function(batches, *arguments)`` and yields Arrow record batches.
-    arguments : object
-        Anything that pickles.
+    It is called as ``function(batches, *arguments)`` and yields Arrow record batches.
     """
     find = make_finder()
 

@@ -20,6 +20,8 @@ from tfos_lab.core.options import (
     Settings,
     given_options,
     is_int,
+    is_number,
+    must,
     one_of,
     part_of,
     problems_in,
@@ -52,16 +54,6 @@ def _check_local(name: str, value: object) -> Iterable[str]:
     return one_of(*local_choices())(name, value)
 
 
-def _check_label(name: str, value: object) -> Iterable[str]:
-    if not isinstance(value, str) or not value:
-        yield f"{name}={value!r}: a label is needed"
-
-
-def _check_folder(name: str, value: object) -> Iterable[str]:
-    if not isinstance(value, str | os.PathLike) or not str(value):
-        yield f"{name}={value!r}: a folder is needed"
-
-
 def _check_store(name: str, value: object) -> Iterable[str]:
     if not isinstance(value, str) or (value and is_local(value)):
         yield (
@@ -81,14 +73,12 @@ def _check_environment(name: str, value: object) -> Iterable[str]:
             yield f"{name}[{key!r}]: is set by tfos_lab on every node"
 
 
-def _check_idle_time(name: str, value: object) -> Iterable[str]:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        yield f"{name}={value!r}: a number of seconds, more than 0, is needed"
-
-
-def _check_objects(name: str, value: object) -> Iterable[str]:
-    if not isinstance(value, bool):
-        yield f"{name}={value!r}: say True for rows as Python objects, False for columns, or leave it out"
+_check_folder = must(lambda value: isinstance(value, str | os.PathLike) and bool(str(value)), "a folder is needed")
+_check_label = must(lambda value: isinstance(value, str) and bool(value), "a label is needed")
+_check_idle_time = must(lambda value: is_number(value) and value > 0, "a number of seconds, more than 0, is needed")
+_check_objects = must(
+    lambda value: isinstance(value, bool), "say True for rows as Python objects, False for columns, or leave it out"
+)
 
 
 # ---- the declarations -----------------------------------------------------------------------------------------------
@@ -466,12 +456,7 @@ class ClusterConfig(Settings):
 def make_config(**options: Unpack[ClusterOptions]) -> ClusterConfig:
     """Return the configuration that `tfos_lab.run` is asked for.
 
-    Raises
-    ------
-    ConfigError
-        With every problem found, and what is allowed.
-    TypeError
-        For a keyword that is no option.
+    Raises ConfigError with every problem found, and what is allowed; TypeError for a keyword that is no option.
     """
     return ClusterConfig(**given_options(ClusterOptions, "run", options))
 

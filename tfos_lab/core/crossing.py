@@ -23,6 +23,7 @@ from typing import ParamSpec, TypeVar, cast
 
 from tfos_lab import errors
 from tfos_lab.errors import TfosError
+from tfos_lab.texts import shorten
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -36,7 +37,7 @@ _MAX_FIELDS_BYTES = 1 << 20
 
 def to_text(error: TfosError) -> str:
     """Return the error as one text: its type, its message (shortened if very long), and the token."""
-    return f"{type(error).__name__}: {_shorten(str(error))} {_token(error)}"
+    return f"{type(error).__name__}: {shorten(str(error), _MAX_TEXT)} {_token(error)}"
 
 
 def own_error_in(error: BaseException | str) -> TfosError | None:
@@ -103,13 +104,9 @@ def _decode(kind: str, token: str) -> TfosError | None:
 def _shortened(value: object) -> object:
     """Shorten the texts in a field, also those inside its lists and dicts."""
     if isinstance(value, str):
-        return _shorten(value)
+        return shorten(value, _MAX_TEXT)
     if isinstance(value, list | tuple):
         return [_shortened(item) for item in value]
     if isinstance(value, dict):
         return {key: _shortened(item) for key, item in value.items()}
     return value
-
-
-def _shorten(text: str) -> str:
-    return text if len(text) <= _MAX_TEXT else f"{text[:_MAX_TEXT]}… ({len(text) - _MAX_TEXT:,} more characters)"

@@ -17,18 +17,10 @@ MANIFEST = ".tfos_lab_environment.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Environment:
-    """What is in a Python environment.
+    """What is in a Python environment: the version of each distribution, without those that were left out.
 
-    Attributes
-    ----------
-    digest : str
-        The same for environments of the same packages.
-    python, platform : str
-        Such as ``3.11.7`` and ``linux-x86_64``.
-    packages : mapping of str to str
-        The version of each distribution.
-    exclude : sequence of str
-        Distributions that were left out.
+    ``digest`` is the same for environments of the same packages; ``python`` and ``platform`` are such as ``3.11.7`` and
+    ``linux-x86_64``.
     """
 
     digest: str

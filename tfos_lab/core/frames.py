@@ -20,11 +20,7 @@ _MAX_FDS = 8
 _MOST_BYTES = (1 << 32) - 1
 
 
-class ConnectionClosed(EOFError):
-    """The other end has closed the connection."""
-
-
-class FrameTooLarge(ConnectionClosed):
+class FrameTooLarge(ConnectionError):
     """The other end has announced more than this end takes: nothing that it sends can be understood any more."""
 
 
@@ -36,10 +32,7 @@ def framed(data: bytes) -> bytes:
 class FrameBuffer:
     """Takes bytes as they come, and yields what is in the frames that are whole.
 
-    Parameters
-    ----------
-    max_bytes : int, optional
-        A frame that says it is larger is not waited for: `take` raises `FrameTooLarge`.
+    A frame that says it is larger than ``max_bytes`` is not waited for: `take` raises `FrameTooLarge`.
     """
 
     def __init__(self, max_bytes: int = _MOST_BYTES) -> None:
@@ -72,14 +65,8 @@ class FrameSocket:
     """One end of a unix stream socket that carries whole frames, and file descriptors beside them.
 
     `send` and `receive` block, for threads of their own. A poll loop must not block: `available` returns the frames
-    that are there, `post` sends what the socket takes at once, and `flush` the rest later.
-
-    Parameters
-    ----------
-    sock : socket.socket
-        The connected socket.
-    max_bytes : int, optional
-        A frame that says it is larger is not waited for: receiving raises `FrameTooLarge`.
+    that are there, `post` sends what the socket takes at once, and `flush` the rest later. A frame that says it is
+    larger than ``max_bytes`` is not waited for: receiving raises `FrameTooLarge`.
     """
 
     def __init__(self, sock: socket.socket, *, max_bytes: int = _MOST_BYTES) -> None:
@@ -93,20 +80,17 @@ class FrameSocket:
         return self._sock.fileno()
 
     def send(self, data: bytes, fds: list[int] | None = None) -> None:
-        """Send one frame; raises `ConnectionClosed` if the other end is gone.
+        """Send one frame; raises ConnectionError if the other end is gone.
 
         Descriptors go with the last byte: a receiver that is a fork server would otherwise hold them while it waits for
         the rest, and a process that it forks for another client meanwhile would keep copies of them.
         """
         whole = framed(data)
-        try:
-            if fds:
-                self._sock.sendall(whole[:-1])
-                socket.send_fds(self._sock, [whole[-1:]], fds)
-            else:
-                self._sock.sendall(whole)
-        except (BrokenPipeError, ConnectionResetError) as error:
-            raise ConnectionClosed from error
+        if fds:
+            self._sock.sendall(whole[:-1])
+            socket.send_fds(self._sock, [whole[-1:]], fds)
+        else:
+            self._sock.sendall(whole)
 
     def post(self, data: bytes) -> None:
         """Queue one frame and send as much as the socket takes without blocking; raises as `send` does."""
@@ -128,9 +112,9 @@ class FrameSocket:
                     self._unsent.appendleft(data[sent:])
         except BlockingIOError:
             self._unsent.appendleft(data)
-        except (BrokenPipeError, ConnectionResetError) as error:
+        except ConnectionError:
             self._unsent.clear()
-            raise ConnectionClosed from error
+            raise
 
     def receive(self) -> Frame:
         """Wait for one whole frame."""
@@ -149,12 +133,9 @@ class FrameSocket:
         return frames
 
     def _read_some(self) -> None:
-        try:
-            data, fds, _flags, _address = socket.recv_fds(self._sock, 1 << 18, _MAX_FDS)
-        except ConnectionResetError as error:
-            raise ConnectionClosed from error
+        data, fds, _flags, _address = socket.recv_fds(self._sock, 1 << 18, _MAX_FDS)
         if not data:
-            raise ConnectionClosed
+            raise ConnectionError("the other end has closed the connection")
         for whole in self._frames.take(data):
             self._received.append(Frame(whole, []))
         if self._received:  # the kernel ends a read behind the byte that descriptors come with

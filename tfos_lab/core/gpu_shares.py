@@ -34,21 +34,9 @@ def check_gpus(name: str, value: object) -> Iterable[str]:
 
 
 def gpus_wanted(gpus: GpuOption, job: str, env: Mapping[str, str]) -> int | None:
-    """Return how many GPUs a node of a job wants.
+    """Return how many GPUs a node of a job wants: a number, `EQUAL`, or None where the environment decides.
 
-    Parameters
-    ----------
-    gpus : int, str, mapping or None
-        The option.
-    job : str
-        The node's job.
-    env : mapping of str to str
-        The user's variables for all nodes; CUDA_VISIBLE_DEVICES among them says which GPUs they see.
-
-    Returns
-    -------
-    int or None
-        A number, `EQUAL`, or None where the environment decides.
+    CUDA_VISIBLE_DEVICES in ``env``, the user's variables for all nodes, says which GPUs they see.
     """
     if gpus == ALL or (gpus is None and "CUDA_VISIBLE_DEVICES" in env):
         return None

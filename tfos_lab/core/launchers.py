@@ -16,36 +16,24 @@ THIS_MACHINE = "this machine"
 
 @dataclass(frozen=True, kw_only=True)
 class LauncherTraits:
-    """What the driver and the notebook have to know of a launcher before they use it.
+    """What the driver and the notebook have to know of a launcher before they use it."""
 
-    Attributes
-    ----------
-    name : str
-        As in `ClusterView.launcher`.
-    option : str
-        The value of the option ``local`` that asks for it.
-    factory : str
-        Its class, as ``"module:class"``; imported when it is first used, and called with the head of the nodes.
-    place : str
-        Where its nodes run, in words.
-    needs_session : bool
-        It cannot do without a SparkSession.
-    runs_inline : bool
-        The function runs in this process, on the thread that waits for it, which is the only node, whatever is asked
-        for. Nothing is pickled, no TensorBoard is started, and the cluster can neither be restarted nor answer rows.
-    spans_hosts : bool
-        Nodes may be on other hosts: the driver listens on an address that they can reach, and rows are encrypted.
-    checks_capacity : bool
-        Nodes share this machine, so their number is checked against its cores and memory.
-    """
-
+    # As in `ClusterView.launcher`.
     name: str
+    # The value of the option ``local`` that asks for it.
     option: str
+    # Its class, as ``"module:class"``; imported when it is first used, and called with the head of the nodes.
     factory: str
+    # Where its nodes run, in words.
     place: str
+    # It cannot do without a SparkSession.
     needs_session: bool = False
+    # The function runs in this process, on the thread that waits for it, which is the only node, whatever is asked for.
+    # Nothing is pickled, no TensorBoard is started, and the cluster can neither be restarted nor answer rows.
     runs_inline: bool = False
+    # Nodes may be on other hosts: the driver listens on an address that they can reach, and rows are encrypted.
     spans_hosts: bool = False
+    # Nodes share this machine, so their number is checked against its cores and memory.
     checks_capacity: bool = False
 
 

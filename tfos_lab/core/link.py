@@ -31,24 +31,9 @@ _READ_BYTES = 1 << 18
 
 
 class Link:
-    """An agent's end of the connection. Any thread may send; one receives.
+    """An agent's end of the connection, until that ``is_over``. Any thread may send; one receives.
 
-    Parameters
-    ----------
-    driver : DriverAddress
-        Where the driver listens, the certificate that it has to show, and the token that this end shows.
-    patience_s : float
-        For how long to try to connect.
-
-    Raises
-    ------
-    OSError
-        If the driver cannot be reached.
-
-    Attributes
-    ----------
-    is_over : bool
-        Whether the connection has ended.
+    It tries for ``patience_s`` to connect. Raises OSError if the driver cannot be reached.
     """
 
     def __init__(self, driver: DriverAddress, patience_s: float = UNREACHABLE_S) -> None:

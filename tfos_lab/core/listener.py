@@ -65,28 +65,10 @@ def listening_ports() -> list[int]:
 class Listener:
     """The connections of one start's nodes: receives from all of them, sends to each by its number.
 
-    Safe to use from any thread; one calls `poll`.
-
-    Parameters
-    ----------
-    bind_host : str
-        The one interface to listen on.
-    public_host : str
-        The host name or address that agents connect to.
-    nodes : int
-        How many agents will connect, perhaps all at once.
-
-    Raises
-    ------
-    ConfigError
-        If `PORT_VARIABLE` names no port, or none that is free.
-
-    Attributes
-    ----------
-    address : DriverAddress
-        Where agents connect to, and the token.
-    is_behind : bool
-        Whether more had come than the last `poll` has returned.
+    Safe to use from any thread; one calls `poll`. It listens on the interface ``bind_host``, and agents connect to
+    ``public_host``, all of the ``nodes`` perhaps at once: ``address`` tells them where, and the token. It ``is_behind``
+    if more had come than the last `poll` has returned. Raises ConfigError if `PORT_VARIABLE` names no port, or none
+    that is free.
     """
 
     def __init__(self, bind_host: str = "127.0.0.1", public_host: str | None = None, nodes: int = 0) -> None:
@@ -188,10 +170,7 @@ class Listener:
 class _Connection(asyncio.Protocol):
     """One agent's connection, from its TLS handshake on.
 
-    Attributes
-    ----------
-    is_shown : asyncio.Future
-        Done when it has shown the token; cancelled when it has ended before.
+    ``is_shown`` is done when it has shown the token, and cancelled when it has ended before.
     """
 
     def __init__(self, listener: Listener, number: int, is_shown: asyncio.Future[None]) -> None:

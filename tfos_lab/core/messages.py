@@ -62,56 +62,40 @@ class DriverAddress(msgspec.Struct, frozen=True):
 
 
 class LaunchSpec(msgspec.Struct, frozen=True):
-    """All that an agent needs to reserve its rank; everything else comes from the driver.
-
-    Attributes
-    ----------
-    owner
-        Whose fork servers to use.
-    watched_pid
-        The process with which the agent ends: the kernel, or the executor's JVM.
-    extra_env
-        The user's ``env``; chooses the fork server.
-    environ, cwd, sys_path
-        What the child starts with.
-    gpus
-        The GPUs of this node, if Spark has assigned some.
-    gpus_wanted
-        How many GPUs of its host the node takes, or of those that Spark has assigned; `EQUAL` for a share of the
-        host's, or all that are assigned; None leaves the choice to the environment.
-    gpus_among
-        Among how many nodes of the host its GPUs are divided; 0 if that is not known.
-    shared_dir
-        A folder that all nodes must see, or "".
-    stays
-        Whether the function works in ``cwd`` itself: the chief's does, in the folder of the notebook.
-    host
-        The name by which the other nodes reach this one; "" for its address on the route to the driver.
-    ports
-        The first and the last port on which the node may listen; None for any.
-    network
-        The network on which the nodes reach one another; "" if its address on the route to the driver is right.
-    """
+    """All that an agent needs to reserve its rank; everything else comes from the driver."""
 
     cluster_id: str
     rank: int
     node: str
     driver: DriverAddress
+    # Whose fork servers to use.
     owner: str
+    # The process with which the agent ends: the kernel, or the executor's JVM.
     watched_pid: int
     executor: str = ""
+    # The GPUs of this node, if Spark has assigned some.
     gpus: list[str] | None = None
+    # How many GPUs of its host the node takes, or of those that Spark has assigned; `EQUAL` for a share of the host's,
+    # or all that are assigned; None leaves the choice to the environment.
     gpus_wanted: int | None = None
+    # Among how many nodes of the host its GPUs are divided; 0 if that is not known.
     gpus_among: int = 0
+    # The user's ``env``; chooses the fork server.
     extra_env: dict[str, str] = {}
+    # What the child starts with.
     environ: dict[str, str] = {}
     cwd: str = "/"
     sys_path: list[str] = []
     driver_timeout_s: float = 600.0
+    # A folder that all nodes must see, or "".
     shared_dir: str = ""
+    # Whether the function works in ``cwd`` itself: the chief's does, in the folder of the notebook.
     stays: bool = False
+    # The name by which the other nodes reach this one; "" for its address on the route to the driver.
     host: str = ""
+    # The first and the last port on which the node may listen; None for any.
     ports: tuple[int, int] | None = None
+    # The network on which the nodes reach one another; "" if its address on the route to the driver is right.
     network: str = ""
 
 
@@ -333,66 +317,46 @@ class FreeSlot(ToAgent, frozen=True):
 
 @dataclass(frozen=True, kw_only=True)
 class NodeActivity:
-    """What one node has done in the last seconds; measured on the node, about once a second.
+    """What one node has done in the last seconds; measured on the node, about once a second."""
 
-    Attributes
-    ----------
-    step : int or None
-        Steps taken so far, as they were counted; `NodeView.step` is what the function has reported.
-    step_s : float or None
-        Seconds of a step of training: the mean in this epoch of Keras' `fit`, else the median of the last ones; None
-        before there are any.
-    waits_rows, waits_data, waits_peers, computes, python : float
-        Shares of the time, 0 to 1: waiting for fed rows, for the function's own ``tf.data``, for other nodes; in
-        TensorFlow, and in Python. All are 0 where nothing is known.
-    rows_s : float
-        Rows taken from feeds, per second.
-    where : str
-        What the function's thread does now.
-    has_gpu_peers : bool
-        Whether waiting for peers counts as computing, since that happens on GPUs.
-    cpu : float
-        Cores in use by the node's processes.
-    memory_bytes : int
-        Their resident memory.
-    host_cpu, host_memory : float
-        Share of the host's CPU and memory in use, 0 to 1.
-    host_cores : int
-        The host's cores; 0 where not known.
-    gpu : float or None
-        Use of the node's GPUs, 0 to 1; None without one.
-    gpu_memory_bytes : int or None
-        Memory in use on them.
-    trains_alone : bool
-        Whether an optimizer of Keras trains a model that no strategy shares with other nodes.
-    idle_s : float
-        Seconds since the last sign.
-    last_sign : str
-        That sign, such as ``"step 41"``.
-    slower : float or None
-        How many times slower than its peers it is, where it holds them up; else None.
-    """
-
+    # Steps taken so far, as they were counted; `NodeView.step` is what the function has reported.
     step: int | None = None
+    # Seconds of a step of training: the mean in this epoch of Keras' `fit`, else the median of the last ones; None
+    # before there are any.
     step_s: Amount | None = None
+    # Shares of the time, 0 to 1: waiting for fed rows, for the function's own ``tf.data``, for other nodes; in
+    # TensorFlow, and in Python. All are 0 where nothing is known.
     waits_rows: Amount = 0.0
     waits_data: Amount = 0.0
     waits_peers: Amount = 0.0
     computes: Amount = 0.0
     python: Amount = 0.0
+    # Rows taken from feeds, per second.
     rows_s: Amount = 0.0
+    # What the function's thread does now.
     where: str = ""
+    # Whether waiting for peers counts as computing, since that happens on GPUs.
     has_gpu_peers: bool = False
+    # Cores in use by the node's processes.
     cpu: Amount = 0.0
+    # Their resident memory.
     memory_bytes: Count = 0
+    # Share of the host's CPU and memory in use, 0 to 1.
     host_cpu: Amount = 0.0
     host_memory: Amount = 0.0
+    # The host's cores; 0 where not known.
     host_cores: Count = 0
+    # Use of the node's GPUs, 0 to 1; None without one.
     gpu: Amount | None = None
+    # Memory in use on them.
     gpu_memory_bytes: Count | None = None
+    # Whether an optimizer of Keras trains a model that no strategy shares with other nodes.
     trains_alone: bool = False
+    # Seconds since the last sign.
     idle_s: Amount = 0.0
+    # That sign, such as ``"step 41"``.
     last_sign: str = ""
+    # How many times slower than its peers it is, where it holds them up; else None.
     slower: Amount | None = None
 
     @property

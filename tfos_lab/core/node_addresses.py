@@ -26,10 +26,7 @@ _LAST_PORT = 65_535
 def ports_in(variable: str, example: str) -> range:
     """Return the ports that an environment variable names: one, or a range; an empty range if it is not set.
 
-    Raises
-    ------
-    ConfigError
-        If its value is neither.
+    Raises ConfigError if its value is neither.
     """
     text = os.environ.get(variable, "").strip()
     match = _PORTS.fullmatch(text)
@@ -45,10 +42,7 @@ def ports_in(variable: str, example: str) -> range:
 def node_addresses() -> tuple[tuple[int, int] | None, str]:
     """Return the first and the last port for nodes, or None for any; and their network, or "" for any.
 
-    Raises
-    ------
-    ConfigError
-        With everything that is wrong with the two variables.
+    Raises ConfigError with everything that is wrong with the two variables.
     """
     ports = ports_in(NODE_PORTS_VARIABLE, "20000-20099")
     problems = list(_problems(ports))

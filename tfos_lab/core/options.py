@@ -60,42 +60,28 @@ class OptionGroup(StrEnum):
 
 @dataclass(frozen=True)
 class Option:
-    """One option as declared.
+    """One option as declared."""
 
-    Attributes
-    ----------
-    meaning, details : str
-        Half a sentence for tables; whole sentences for those who want to know more.
-    default : object
-        The value of an option that is not given.
-    group : OptionGroup
-        Under which heading documents list it.
-    calls : set of str
-        Which calls take it; all by default. What none takes, only a configuration has.
-    default_text : str
-        How documents show the default, if not by its value.
-    type, choices : OptionType, tuple of str
-        What values it takes; by default, what the annotation says.
-    check : callable
-        What else is wrong with a value; by default, that it is not of its type.
-    none_is_default : bool
-        Whether calls also accept None, for the default.
-    name, annotation, optional, owner
-        What the declaration says besides: the name, the type as in Python, whether None is a value, and the
-        `TypedDict`.
-    """
-
+    # Half a sentence for tables; whole sentences for those who want to know more.
     meaning: str
+    # The value of an option that is not given.
     default: Any = None
     _: dataclasses.KW_ONLY
+    # Under which heading documents list it.
     group: OptionGroup
     details: str = ""
+    # Which calls take it; all by default. What none takes, only a configuration has.
     calls: frozenset[str] = ALL_CALLS
+    # How documents show the default, if not by its value.
     default_text: str = ""
+    # What values it takes; by default, what the annotation says.
     type: OptionType = OptionType.ANYTHING
     choices: tuple[str, ...] = ()
+    # What else is wrong with a value; by default, that it is not of its type.
     check: Check | None = None
+    # Whether calls also accept None, for the default.
     none_is_default: bool = False
+    # What the declaration says besides: the name, the type as in Python, whether None is a value, and the `TypedDict`.
     name: str = ""
     annotation: str = ""
     optional: bool = False
@@ -172,10 +158,7 @@ def options_for(owner: type, call: str) -> tuple[Option, ...]:
 def given_options(owner: type, call: str, given: Mapping[str, object]) -> dict[str, Any]:
     """Return the options that a call was given, without those that are None for the default.
 
-    Raises
-    ------
-    TypeError
-        For one that the call does not take, as Python does.
+    Raises TypeError for one that the call does not take, as Python raises it.
     """
     known = {one.name: one for one in options_for(owner, call)}
     for name in given:
@@ -240,16 +223,14 @@ def whole(at_least: int = 0, *, needs: str = "a whole number is needed", too_sma
     return check
 
 
-def seconds(name: str, value: object) -> Iterable[str]:
-    """Require a number of seconds."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-        yield f"{name}={value!r}: a number of seconds is needed"
+def must(fit: Callable[[Any], bool], needs: str) -> Check:
+    """Require a value that fits."""
 
+    def check(name: str, value: object) -> Iterable[str]:
+        if not fit(value):
+            yield f"{name}={value!r}: {needs}"
 
-def flag(name: str, value: object) -> Iterable[str]:
-    """Require True or False."""
-    if not isinstance(value, bool):
-        yield f"{name}={value!r}: True or False is needed"
+    return check
 
 
 def one_of(*choices: str, none: bool = False) -> Check:
@@ -269,16 +250,20 @@ def is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _check_names(name: str, value: object) -> Iterable[str]:
-    if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
-        yield f"{name}={value!r}: a list of names is needed"
+def is_number(value: object) -> bool:
+    """Whether a value is an int or a float, and no bool."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _are_names(value: object) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
 
 
 _CHECKS: Mapping[OptionType, Check] = {
-    OptionType.COLUMNS: _check_names,
+    OptionType.COLUMNS: must(_are_names, "a list of names is needed"),
     OptionType.WHOLE: whole(),
-    OptionType.SECONDS: seconds,
-    OptionType.FLAG: flag,
+    OptionType.SECONDS: must(lambda value: is_number(value) and value >= 0, "a number of seconds is needed"),
+    OptionType.FLAG: must(lambda value: isinstance(value, bool), "True or False is needed"),
 }
 
 

@@ -93,12 +93,8 @@ def differing(theirs: Mapping[str, str], mine: Mapping[str, str]) -> list[str]:
 def misfits(versions: Mapping[str, str] | None = None) -> list[str]:
     """Return a sentence for each installed version that cannot work, with the one to install.
 
-    What is newer than what was tried is no misfit: it may well work, and the doctor tells.
-
-    Parameters
-    ----------
-    versions : mapping of str to str, optional
-        By package; those of this Python by default.
+    What is newer than what was tried is no misfit: it may well work, and the doctor tells. ``versions`` are those of
+    this Python by default.
 
     Examples
     --------

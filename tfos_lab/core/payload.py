@@ -52,23 +52,10 @@ def prepare_nodes(function: Callable[[], object]) -> None:
 def pack(
     map_fun: Callable[..., Any], args: Any, *, limit_bytes: int = LIMIT_BYTES, with_modules: bool = False
 ) -> bytes:
-    """Return ``map_fun`` and ``args`` as bytes for `unpack`.
+    """Return ``map_fun``, called on each node as ``map_fun(args, ctx)``, and ``args`` as bytes for `unpack`.
 
-    Parameters
-    ----------
-    map_fun : callable
-        Called on each node as ``map_fun(args, ctx)``.
-    args : object
-        Anything that pickles.
-    limit_bytes : int
-        Larger payloads are refused.
-    with_modules : bool
-        Whether the user's own modules travel along, as they are on disk now.
-
-    Raises
-    ------
-    PayloadError
-        If something cannot be pickled: with its name, the reason, and what to do.
+    ``with_modules``, the user's own modules travel along, as they are on disk now. Raises PayloadError if something
+    cannot be pickled, or all of it is larger than ``limit_bytes``: with its name, the reason, and what to do.
     """
     if not callable(map_fun):
         raise PayloadError(
@@ -118,10 +105,7 @@ def _needed_beyond_two(function: Callable[..., Any]) -> list[str]:
 def unpack(data: bytes | mmap.mmap) -> tuple[Callable[..., Any], Any]:
     """Return the function and arguments that `pack` packed, and register their sources in this process.
 
-    Raises
-    ------
-    PayloadError
-        If this process cannot rebuild them: it runs another version of Python, or lacks a module.
+    Raises PayloadError if this process cannot rebuild them: it runs another version of Python, or lacks a module.
     """
     if data[: len(_HEADER)] != _HEADER:
         raise _foreign(data[: len(_HEADER)])

@@ -11,18 +11,9 @@ _LINES_STYLE = f"{_STYLE}; white-space: pre; font-family: var(--jp-code-font-fam
 
 
 class PlainTable:
-    """Rows of texts below their titles.
+    """Rows of texts below their titles; ``empty`` is shown where there are none.
 
-    Parameters
-    ----------
-    columns : sequence of str
-        The titles.
-    rows : sequence of sequences of str
-        The texts, one for each title.
-    empty : str
-        What is shown where there are no rows.
-    numeric : sequence of bool
-        For each title, whether its texts are numbers, whose lines end below one another; by default none are.
+    Texts in columns that are ``numeric`` end below one another; by default none are.
     """
 
     def __init__(

@@ -2,57 +2,41 @@
 
 from __future__ import annotations
 
-import select
+import selectors
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-
-class HasFileno(Protocol):
-    """Anything with a file descriptor, such as a `FrameSocket`."""
-
-    def fileno(self) -> int:
-        """Return the file descriptor."""
-
-
-Pollable = int | HasFileno
+if TYPE_CHECKING:
+    from _typeshed import FileDescriptorLike
 
 
 class PollLoop:
     """Callbacks by source; for one thread."""
 
     def __init__(self) -> None:
-        self._poller = select.poll()
-        self._callbacks: dict[int, Callable[[], None]] = {}
+        self._selector = selectors.PollSelector()
 
-    def watch(self, source: Pollable, callback: Callable[[], None]) -> None:
+    def watch(self, source: FileDescriptorLike, callback: Callable[[], None]) -> None:
         """Call ``callback`` whenever the source can be read."""
-        fd = _fd_of(source)
-        self._callbacks[fd] = callback
-        self._poller.register(fd, select.POLLIN)
+        self._selector.register(source, selectors.EVENT_READ, callback)
 
-    def watch_writing(self, source: Pollable, *, wanted: bool) -> None:
+    def watch_writing(self, source: FileDescriptorLike, *, wanted: bool) -> None:
         """Start or stop calling back also when a watched source can be written."""
-        fd = _fd_of(source)
-        if fd in self._callbacks:
-            self._poller.modify(fd, select.POLLIN | (select.POLLOUT if wanted else 0))
+        if self.is_watched(source):
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if wanted else 0)
+            self._selector.modify(source, events, self._selector.get_key(source).data)
 
-    def is_watched(self, source: Pollable) -> bool:
+    def is_watched(self, source: FileDescriptorLike) -> bool:
         """Whether the source is watched."""
-        return _fd_of(source) in self._callbacks
+        return source in self._selector.get_map()
 
-    def unwatch(self, source: Pollable) -> None:
+    def unwatch(self, source: FileDescriptorLike) -> None:
         """Stop calling back; does nothing if the source is not watched."""
-        fd = _fd_of(source)
-        if self._callbacks.pop(fd, None) is not None:
-            self._poller.unregister(fd)
+        if self.is_watched(source):
+            self._selector.unregister(source)
 
     def turn(self, timeout_ms: int) -> None:
         """Wait for at most ``timeout_ms``, and call back for every source that is ready."""
-        for fd, _ in self._poller.poll(timeout_ms):
-            callback = self._callbacks.get(fd)
-            if callback is not None:
-                callback()
-
-
-def _fd_of(source: Pollable) -> int:
-    return source if isinstance(source, int) else source.fileno()
+        for key, _ in self._selector.select(timeout_ms / 1000):
+            if self.is_watched(key.fd):
+                key.data()

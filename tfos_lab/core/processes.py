@@ -24,26 +24,15 @@ _PIECE_BYTES = 32 << 20
 _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (rw-p 0+ 00:00 0 *(?:\[heap\])?$)?")
 # Whatever starts processes faster than they are killed is left alone after so long.
 _KILLING_S = 2.0
-_LIMITS = sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")})
-
-
-_descriptors_before: list[tuple[int, int]] = []
 
 
 def allow_descriptors(wanted: int) -> None:
-    """Let this process open so many descriptors, or as many as it may; nothing that it asks to fork inherits that."""
-    soft, hard = limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    """Let this process open so many descriptors, or as many as it may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < most:
-        _descriptors_before[:] = _descriptors_before or [limits]
         with contextlib.suppress(ValueError, OSError):  # a system may allow less than its hard limit says
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-
-
-def limits_to_inherit() -> dict[int, tuple[int, int]]:
-    """Return the soft and hard limit of each resource, as they were before `allow_descriptors`."""
-    limits = {number: resource.getrlimit(number) for number in _LIMITS}
-    return {**limits, resource.RLIMIT_NOFILE: [*_descriptors_before, limits[resource.RLIMIT_NOFILE]][0]}
 
 
 def die_with_parent(parent: int) -> None:

@@ -48,10 +48,7 @@ def _own_folder(base: Path) -> Path:
 def lock_folder(folder: Path) -> int:
     """Keep a folder from being removed, also by processes of other containers, until what this returns is closed.
 
-    Raises
-    ------
-    OSError
-        If another process has locked it, or it is gone.
+    Raises OSError if another process has locked it, or it is gone.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -147,15 +147,7 @@ def imported_names(code: types.CodeType, package: str = "") -> set[str]:
 def collect_modules(names: Iterable[str]) -> list[OwnModule]:
     """Return those of the named modules that are the user's own, and what they import, sorted by name.
 
-    Parameters
-    ----------
-    names : iterable of str
-        Full names of modules; of a package, all Python files are taken.
-
-    Raises
-    ------
-    PayloadError
-        If a module is not valid Python as it is on disk now.
+    Of a package, all Python files are taken. Raises PayloadError if a module is not valid Python as it is on disk now.
     """
     found: dict[str, OwnModule] = {}
     waiting, seen = sorted(set(names)), set[str]()

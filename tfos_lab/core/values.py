@@ -128,22 +128,10 @@ def encode_value(
 ) -> bytes:
     """Return ``value`` as bytes for `decode_value`.
 
-    Parameters
-    ----------
-    value : object
-        What the user's function returned.
-    limit_bytes : int
-        Larger results are refused.
-    implicit : bool
-        Whether it is the value of a cell's last line, which may not be meant as a result: objects that are not plain
-        data are then sent as text only, and nothing is refused.
-    stored : list, optional
-        Takes the contents of large arrays, tables and byte strings, which are then not among the bytes.
-
-    Raises
-    ------
-    ResultNotSendable, ResultTooLarge
-        With the part of the result that is to blame, its type, and what to do instead.
+    It is ``implicit`` if it is the value of a cell's last line, which may not be meant as a result: objects that are
+    not plain data are then sent as text only, and nothing is refused. ``stored`` takes the contents of large arrays,
+    tables and byte strings, which are then not among the bytes. A ResultNotSendable or ResultTooLarge names the part of
+    the result that is to blame, its type, and what to do instead.
     """
     try:
         return _to_msgpack(_Encoder(limit_bytes, pickle_objects=not implicit, stored=stored).encode(value))
@@ -156,19 +144,10 @@ def encode_value(
 
 
 def encode_result(value: Any, path: Path, *, limit_bytes: int, implicit: bool) -> tuple[bytes, int]:
-    """Encode a value: as bytes if it is small, else into a file, which is replaced; see `encode_value`.
+    """Encode a value: as bytes if it is small, else into a file, which is replaced; raises as `encode_value` does.
 
-    Returns
-    -------
-    tuple of bytes and int
-        The encoded value and 0, or ``b""`` and the size of the file.
-
-    Raises
-    ------
-    ResultNotSendable, ResultTooLarge
-        As `encode_value` does.
-    ResultNotStored
-        If the file cannot be written.
+    Returns the encoded value and 0, or ``b""`` and the size of the file. Raises ResultNotStored if the file cannot be
+    written.
     """
     stored: list[memoryview] = []
     head = encode_value(value, limit_bytes=limit_bytes, implicit=implicit, stored=stored)
@@ -312,17 +291,8 @@ def _number_of(kind: type) -> int:
 def decode_value(data: bytes | memoryview, *, stored: memoryview | None = None) -> Any:
     """Return the value that `encode_value` encoded; objects that are not plain data arrive as `RemoteObject`.
 
-    Parameters
-    ----------
-    data : bytes
-        The encoded value.
-    stored : memoryview, optional
-        The contents of its large parts; arrays use this memory, if it can be written to, and no copy.
-
-    Raises
-    ------
-    ResultUnreadable
-        If the bytes are anything else. Nothing in them is ever executed.
+    ``stored`` are the contents of its large parts; arrays use this memory, if it can be written to, and no copy. A
+    ResultUnreadable if the bytes are anything else. Nothing in them is ever executed.
     """
     try:
         return _build(_from_msgpack(data), 0, stored)
@@ -335,10 +305,7 @@ def decode_value(data: bytes | memoryview, *, stored: memoryview | None = None) 
 def load_stored(path: Path, size_bytes: int) -> Any:
     """Return the value in a file, which is removed: the disk is free again when nothing refers to the value any more.
 
-    Raises
-    ------
-    ResultUnreadable
-        If there is no such file, or it is not what a node writes.
+    Raises ResultUnreadable if there is no such file, or it is not what a node writes.
     """
     try:
         with path.open("rb") as file:

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import msgspec
 
-from tfos_lab.core.frames import ConnectionClosed
 from tfos_lab.core.listener import driver_identity
 from tfos_lab.core.runtime_files import files_in, scratch_root
 from tfos_lab.launchers.local import local_fork_servers, warm_local
@@ -24,7 +23,7 @@ from tfos_lab.launchers.spark.slots import slots_of
 from tfos_lab.launchers.this_machine import kernel_environ
 from tfos_lab.node.forkserver.client import USER_OWNER, ForkServerConnection
 from tfos_lab.node.forkserver.health import SILENT, STOPPED, ServerRecord, is_stopped, kill
-from tfos_lab.node.forkserver.requests import FailedReply, StatusReply
+from tfos_lab.node.forkserver.requests import EndRequest, FailedReply, SpawnRequest, StatusReply, StatusRequest
 
 logger = logging.getLogger(__name__)
 
@@ -193,9 +192,9 @@ def _ask(path: Path) -> tuple[StatusReply | None, str]:
     connection, failure = ForkServerConnection.open(path), ""
     if connection is None:
         return None, ""  # it has just ended
-    with connection, contextlib.suppress(ConnectionClosed, OSError, msgspec.DecodeError):
-        connection.ask_if_warm()
-        connection.ask_status()
+    with connection, contextlib.suppress(OSError, msgspec.DecodeError):
+        connection.ask(SpawnRequest(""))
+        connection.ask(StatusRequest())
         while replies := connection.replies(_ANSWER_S):
             for reply in replies:
                 match reply:
@@ -215,9 +214,9 @@ def _end(path: Path, record: ServerRecord) -> str:
         return ""
     with connection:
         try:
-            connection.end()
+            connection.ask(EndRequest())
             replies = connection.replies(_END_S)
-        except (ConnectionClosed, OSError):
+        except OSError:
             return ""  # it ends, and first what nodes have left
     if refusals := [reply.reason for reply in replies if isinstance(reply, FailedReply)]:
         return refusals[0]

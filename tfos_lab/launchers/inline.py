@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfos_lab.core import messages as m
-from tfos_lab.core.frames import ConnectionClosed, FrameSocket, frame_pair
+from tfos_lab.core.frames import FrameSocket, frame_pair
 from tfos_lab.core.poll_loop import PollLoop
 from tfos_lab.errors import LaunchFailed
 from tfos_lab.launchers.base import Launcher
@@ -172,7 +172,7 @@ class _InlineAgent:
         try:
             for data, _ in self._control.available():
                 self._take(m.decode_from_agent(data))
-        except (ConnectionClosed, OSError):
+        except OSError:
             loop.unwatch(self._control)
 
     def _take(self, message: m.FromAgent) -> None:
@@ -185,7 +185,7 @@ class _InlineAgent:
     def _send_to_session(self, message: m.ToAgent) -> None:
         try:
             self._control.send(m.encode(message))
-        except (ConnectionClosed, OSError):
+        except OSError:
             return
 
     def close(self) -> None:

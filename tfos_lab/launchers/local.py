@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tfos_lab.core.frames import ConnectionClosed
 from tfos_lab.core.gpu_shares import EQUAL
 from tfos_lab.core.launchers import THIS_MACHINE
 from tfos_lab.core.roles import NodeSpec, chief_of
@@ -108,7 +107,7 @@ class LocalLauncher(Launcher):
     def _receive(self, rank: int, frames: ForkServerConnection) -> None:
         try:
             replies = frames.replies()
-        except (ConnectionClosed, OSError):
+        except OSError:
             self._selector.unregister(frames)
             self._head.lose(rank, "the process that its agent was forked from has ended")
             return

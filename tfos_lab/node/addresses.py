@@ -19,14 +19,8 @@ _IPV6 = 6
 class NodePlace:
     """Where other hosts reach one node.
 
-    Attributes
-    ----------
-    host : str
-        Its address, or a name that the driver knows for it.
-    ports : NodePorts
-        The ports on which it may listen.
-    problem : str
-        Why it cannot be reached as was asked for; "" if it can.
+    Its ``host`` is an address, or a name that the driver knows for it. ``problem`` says why it cannot be reached as was
+    asked for; "" if it can.
     """
 
     def __init__(self, spec: m.LaunchSpec, towards_driver: str) -> None:
@@ -65,13 +59,7 @@ def _no_address(spec: m.LaunchSpec, towards_driver: str) -> str:
 
 
 class NodePorts:
-    """The ports of one node: any free ones, or some of a range, which no other node of the host has.
-
-    Parameters
-    ----------
-    limits : tuple of int, optional
-        The first and the last port of the range; None means any.
-    """
+    """The ports of one node: any free ones, or some between the ``limits``, which no other node of the host has."""
 
     def __init__(self, limits: tuple[int, int] | None) -> None:
         self._limits = limits
@@ -97,10 +85,7 @@ class NodePorts:
     def take(self, bind: Callable[[int], T]) -> T:
         """Return what ``bind(port)`` returns for a port of this node; ``bind(0)`` if any will do.
 
-        Raises
-        ------
-        OSError
-            If ``bind`` refuses all of them: programs of others listen there.
+        Raises what ``bind`` raises if it refuses all of them: programs of others listen there.
         """
         if self._limits is None:
             return bind(0)

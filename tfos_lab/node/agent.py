@@ -69,14 +69,7 @@ def run(body: bytes, fds: list[int]) -> int:
 class Agent:
     """One poll loop over the driver, the child, its pipes and its fork server.
 
-    Parameters
-    ----------
-    spec : LaunchSpec
-        The node, and how to reach the driver.
-    driver : DriverLink
-        The connection to the driver.
-    task_socket : socket.socket or None
-        Connected to the Spark task that occupies the node's slot.
+    ``task_socket`` is connected to the Spark task that occupies the node's slot.
     """
 
     def __init__(self, spec: m.LaunchSpec, driver: DriverLink, task_socket: socket.socket | None) -> None:
@@ -316,9 +309,7 @@ class Agent:
         self._driver.close()
         if self._watched_pidfd is not None:
             os.close(self._watched_pidfd)
-        self._activity.close()
         self._gpus.close()
-        self._payload.close()
         self._scratch.remove()
 
 

@@ -11,14 +11,12 @@ import socket
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core import messages as m
-from tfos_lab.core.frames import ConnectionClosed, FrameSocket, peer_of
+from tfos_lab.core.frames import FrameSocket, peer_of
 from tfos_lab.core.processes import adopt_orphans, set_process_name
-from tfos_lab.errors import PayloadError
-from tfos_lab.node import keyboard
-from tfos_lab.node.agent_watch import AgentWatch
+from tfos_lab.errors import NoKeyboard, PayloadError
 from tfos_lab.node.context.shown import show_figures_by
 from tfos_lab.node.files.working_folder import FOLDER, own_what_is_written
 from tfos_lab.node.stacks import register_dump
@@ -37,12 +35,12 @@ def run(_body: bytes, fds: list[int]) -> int:
         os.close(fd)
 
     from tfos_lab.node.files.result import NAME
-    from tfos_lab.node.session import NodeSession
+    from tfos_lab.node.session import AgentWatch, NodeSession
 
     control = FrameSocket(sock)
     try:
         start = m.decode_to_agent(control.receive().data)
-    except ConnectionClosed:
+    except ConnectionError:
         return 0  # its agent ended before all nodes had reserved
     assert isinstance(start, m.Start)
     os.environ.update(start.env)
@@ -82,7 +80,31 @@ def _redirect_output(stdout: int, stderr: int) -> None:
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
     faulthandler.enable(file=2, all_threads=False)  # a crash in C++ code leaves its Python stack in the log
-    keyboard.disable()
+    _disable_keyboard()
+
+
+class _NoInput(io.TextIOWrapper):
+    """Standard input that refuses to be read by lines, as `input` does; reading it whole returns nothing, as usual."""
+
+    def readline(self, size: int | None = -1, /) -> str:  # type: ignore[override]  # noqa: ARG002 - as in Python
+        """Refuse: an empty line would surface as an EOFError without an explanation."""
+        raise NoKeyboard(asked="input()")
+
+    def __next__(self) -> str:  # type: ignore[override]  # as TextIOWrapper itself does
+        raise StopIteration
+
+
+def _disable_keyboard() -> None:
+    """Make ``input()`` and ``breakpoint()`` raise an error that says what to do instead: a node has no keyboard."""
+    sys.stdin = _NoInput(io.FileIO(0, "r", closefd=False), encoding="utf-8")
+    original_hook = sys.breakpointhook
+
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        if os.environ.get("PYTHONBREAKPOINT"):
+            return original_hook(*args, **kwargs)  # a remote debugger, or none at all
+        raise NoKeyboard(asked="breakpoint()")
+
+    sys.breakpointhook = refuse
 
 
 def _flush() -> None:

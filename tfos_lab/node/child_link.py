@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from tfos_lab.core import messages as m
-from tfos_lab.core.frames import ConnectionClosed, FrameSocket, frame_pair
+from tfos_lab.core.frames import FrameSocket, frame_pair
 from tfos_lab.core.processes import kill_below, signal_group
 from tfos_lab.core.roles import tf_config
 from tfos_lab.node.forkserver.client import ForkServerConnection, ForkServerSpec
@@ -71,19 +71,19 @@ class ChildLink:
 
     def send(self, message: m.ToAgent) -> None:
         """Send a message without blocking; the child may be busy, stopped, or not forked yet."""
-        with contextlib.suppress(ConnectionClosed, OSError):  # it has ended
+        with contextlib.suppress(OSError):  # it has ended
             self.control.post(m.encode(message))
 
     def flush(self) -> None:
         """Send more of what the child has not taken yet."""
-        with contextlib.suppress(ConnectionClosed, OSError):
+        with contextlib.suppress(OSError):
             self.control.flush()
 
     def receive(self) -> list[m.FromAgent] | None:
         """Return the messages that have arrived, or None if the child has closed its end."""
         try:
             frames = self.control.available()
-        except (ConnectionClosed, OSError):
+        except OSError:
             return None
         messages: list[m.FromAgent] = []
         for frame in frames:
@@ -95,7 +95,7 @@ class ChildLink:
         """Handle the fork server's replies; return how the child ended, once it has."""
         try:
             replies = self.fork_server.replies()
-        except (ConnectionClosed, OSError):
+        except OSError:
             self._ended_at = time.monotonic()
             self._kill_all()
             message = "the process it was forked from has ended"

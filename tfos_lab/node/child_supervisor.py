@@ -27,29 +27,8 @@ PS_PATIENCE_S = 1.0
 class ChildSupervisor:
     """The life of one child, inside the agent's poll loop.
 
-    Parameters
-    ----------
-    spec : LaunchSpec
-        The node.
-    scratch : pathlib.Path
-        The agent's own folder.
-    loop : PollLoop
-        The agent's poll loop.
-    logs : LogSpool
-        Receives the child's output.
-    on_progress : callable
-        Called with each step of the child's start.
-    on_message : callable
-        Called with each message of the child, except for its `Ended`.
-    on_ended : callable
-        Called once, with how the user's function ended.
-
-    Attributes
-    ----------
-    ended : bool
-        Whether the function's end has been reported.
-    exited : bool
-        Whether there is no child process now.
+    ``on_message`` takes its messages except for its `Ended`; ``on_ended`` takes, once, how the user's function ended.
+    The child has ``ended`` when that has been reported, and ``exited`` while it has no process.
     """
 
     def __init__(

@@ -27,24 +27,9 @@ NO_WAY = 77
 class DriverLink:
     """One node's connection to the driver; used in the agent's poll loop only.
 
-    Parameters
-    ----------
-    address : DriverAddress
-        Where the driver listens.
-    hung_after_s : float
-        This process ends when `go_on` was not called for so long.
-
-    Raises
-    ------
-    OSError
-        If the driver cannot be reached.
-
-    Attributes
-    ----------
-    host : str
-        This host's address on the route to the driver.
-    spooled_bytes : int
-        How much of the node's rows waits; sent with each sign of life.
+    ``host`` is this host's address on the route to the driver. ``spooled_bytes``, how much of the node's rows waits, is
+    sent with each sign of life. This process ends when `go_on` was not called for ``hung_after_s``. Raises OSError if
+    the driver cannot be reached.
     """
 
     def __init__(self, address: m.DriverAddress, *, hung_after_s: float = HUNG_AFTER_S) -> None:

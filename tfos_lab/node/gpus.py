@@ -80,13 +80,7 @@ def _ids(environ: Mapping[str, str]) -> dict[str, str] | None:
 
 
 class GpuLocks:
-    """The GPUs that this process holds.
-
-    Parameters
-    ----------
-    environ : mapping of str to str
-        The environment of the node.
-    """
+    """The GPUs that this process holds; the environment is that of its node."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._folder = Path(environ.get(LOCKS_VARIABLE) or "/tmp/tfos_lab-gpus")  # noqa: S108 - of all users of a host
@@ -96,10 +90,7 @@ class GpuLocks:
     def claim(self, wanted: int, gpus: Sequence[str]) -> list[str]:
         """Take GPUs that nobody holds, as many as are wanted if there are so many; waits a moment for those that leave.
 
-        Returns
-        -------
-        list of str
-            Those that were taken, in order; fewer than are wanted if others hold the rest.
+        Returns those that were taken, in order; fewer than are wanted if others hold the rest.
         """
         deadline = time.monotonic() + _LEAVING_S
         while True:
@@ -165,19 +156,8 @@ def free_gpus(gpus: Sequence[str], *, or_shared: bool = False) -> list[str]:
 class NodeGpus:
     """The GPUs of a node, which its agent holds.
 
-    Parameters
-    ----------
-    spec : LaunchSpec
-        Which are assigned to it, or how many it wants.
-    environ : mapping of str to str
-        Its environment.
-
-    Attributes
-    ----------
-    own : list of str or None
-        Its GPUs, which no other node gets; None where the environment decides.
-    count : int
-        How many there are on its host for all nodes.
+    ``own`` are those that no other node gets; None where the environment decides. ``count`` is how many there are on
+    its host for all nodes.
     """
 
     def __init__(self, spec: LaunchSpec, environ: Mapping[str, str]) -> None:

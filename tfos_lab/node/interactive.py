@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import itertools
 import signal
 import sys
 import threading
@@ -33,9 +34,8 @@ LIMIT_CHARS = 200_000
 
 def run_cells(args: Any, ctx: NodeContext) -> None:
     """Run each cell that comes, in this process' main thread; an exception of a cell ends only that cell."""
-    namespace, output = Namespace(args, ctx), CopiedOutput()
+    namespace, output = Namespace(args, ctx), CellOutput()
     send = ctx._send  # noqa: SLF001 - users see no such method
-    output.install()
     while True:
         message = INBOX.take()
         try:
@@ -46,17 +46,16 @@ def run_cells(args: Any, ctx: NodeContext) -> None:
 
 
 def _run(
-    message: m.RunCell, namespace: Namespace, output: CopiedOutput, send: Callable[[m.FromAgent], None]
+    message: m.RunCell, namespace: Namespace, output: CellOutput, send: Callable[[m.FromAgent], None]
 ) -> m.Outcome:
-    written = WrittenText(lambda stream, text: send(m.CellWrote(cell=message.cell, stream=stream, text=text)))
-
     def run() -> Any:
         cell = unpack(message.payload)[1]
         assert isinstance(cell, InteractiveCell)
         return namespace.run(cell)
 
     run.__dict__["__tfos_implicit__"] = True  # if the last value cannot be sent, its text is
-    with output.to(written), INBOX.running(message.cell):
+    written = output.sent(lambda stream, text: send(m.CellWrote(cell=message.cell, stream=stream, text=text)))
+    with written, INBOX.running(message.cell):
         return outcome_of(run, None, None)
 
 
@@ -111,34 +110,19 @@ INBOX = CellInbox()
 
 @dataclass(frozen=True, kw_only=True)
 class InteractiveCell:
-    """A cell as it travels.
+    """A cell as it travels."""
 
-    Attributes
-    ----------
-    body, last : code or None
-        Its statements, and its last expression, whose value is the cell's.
-    function : callable or None
-        To be called with ``(args, ctx)`` instead.
-    captured : mapping of str to object
-        The notebook's values of names that the cell uses.
-    """
-
+    # Its statements, and its last expression, whose value is the cell's.
     body: types.CodeType | None = None
     last: types.CodeType | None = None
+    # To be called with ``(args, ctx)`` instead.
     function: Callable[..., Any] | None = None
+    # The notebook's values of names that the cell uses.
     captured: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Namespace:
-    """One node's names: those that cells have made stay; any other is the notebook's, as it was when the cell was run.
-
-    Parameters
-    ----------
-    args : object
-        What the cluster was started with.
-    ctx : NodeContext
-        The node.
-    """
+    """One node's names: those that cells have made stay; any other is the notebook's, as when the cell was run."""
 
     def __init__(self, args: Any, ctx: NodeContext) -> None:
         self._args, self._ctx = args, ctx
@@ -176,35 +160,40 @@ class Namespace:
         )
 
 
-class WrittenText:
-    """Gathers the text of one cell, and sends it in pieces.
+class CellOutput:
+    """Copies what this process writes to stdout and stderr while a cell runs, in pieces.
 
-    Parameters
-    ----------
-    send : callable
-        Takes the name of the stream and the text.
+    The streams are put in place once: a logger that one cell has set up shows its lines below later ones, too.
     """
 
-    def __init__(self, send: Callable[[str, str], None]) -> None:
-        self._send = send
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._pieces: list[tuple[str, str]] = []
-        self._left = LIMIT_CHARS
-        self._ended = threading.Event()
+        self._left = 0
+        sys.stdout = cast("TextIO", _Copied(sys.stdout, "stdout", self._add))
+        sys.stderr = cast("TextIO", _Copied(sys.stderr, "stderr", self._add))
 
     @contextlib.contextmanager
-    def sending(self) -> Iterator[None]:
-        """Send what is added in the block; at its end, all has been sent."""
-        sender = threading.Thread(target=self._send_often, name="tfos-cell-output", daemon=True)
+    def sent(self, send: Callable[[str, str], None]) -> Iterator[None]:
+        """Send what is written in the block, with the name of the stream; at its end, all has been sent."""
+        ended = threading.Event()
+
+        def send_often() -> None:
+            while not ended.wait(_GATHER_S):
+                self._send_pieces(send)
+
+        sender = threading.Thread(target=send_often, name="tfos-cell-output", daemon=True)
         sender.start()
+        self._left = LIMIT_CHARS
         try:
             yield
         finally:
-            self._ended.set()
+            self._left = 0
+            ended.set()
             sender.join()
-            self._send_pieces()
+            self._send_pieces(send)
 
-    def add(self, stream: str, text: str) -> None:
+    def _add(self, stream: str, text: str) -> None:
         """Add text; what exceeds the limit is left out, with a note."""
         with self._lock:
             if self._left > 0 and text:
@@ -212,51 +201,11 @@ class WrittenText:
                 self._pieces.append((stream, text[: self._left] + rest))
                 self._left -= len(text)
 
-    def _send_often(self) -> None:
-        while not self._ended.wait(_GATHER_S):
-            self._send_pieces()
-
-    def _send_pieces(self) -> None:
+    def _send_pieces(self, send: Callable[[str, str], None]) -> None:
         with self._lock:
             pieces, self._pieces = self._pieces, []
-        joined: list[tuple[str, str]] = []
-        for stream, text in pieces:
-            if joined and joined[-1][0] == stream:
-                joined[-1] = (stream, joined[-1][1] + text)
-            else:
-                joined.append((stream, text))
-        for stream, text in joined:
-            self._send(stream, text)
-
-
-class CopiedOutput:
-    """Copies what this process writes to stdout and stderr to the text of the cell that runs.
-
-    The streams are put in place once: a logger that one cell has set up shows its lines below later ones, too.
-    """
-
-    def __init__(self) -> None:
-        self._current: WrittenText | None = None
-
-    def install(self) -> None:
-        """Put the copying streams in place."""
-        sys.stdout = cast("TextIO", _Copied(sys.stdout, "stdout", self.add))
-        sys.stderr = cast("TextIO", _Copied(sys.stderr, "stderr", self.add))
-
-    def add(self, stream: str, text: str) -> None:
-        """Add text to the cell that runs, if one does."""
-        if self._current is not None:
-            self._current.add(stream, text)
-
-    @contextlib.contextmanager
-    def to(self, written: WrittenText) -> Iterator[None]:
-        """Copy what is written in the block, and send it."""
-        with written.sending():
-            self._current = written
-            try:
-                yield
-            finally:
-                self._current = None
+        for stream, run in itertools.groupby(pieces, lambda piece: piece[0]):
+            send(stream, "".join(text for _, text in run))
 
 
 class _Copied:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bdb
 import inspect
 import linecache
 import re
@@ -13,8 +14,7 @@ from typing import Any
 from tfos_lab.core.crossing import own_error_in
 from tfos_lab.core.messages import Outcome
 from tfos_lab.core.values import LIMIT_BYTES, encode_result, encode_value
-from tfos_lab.errors import ResultNotStored
-from tfos_lab.node.keyboard import explained
+from tfos_lab.errors import NoKeyboard, ResultNotStored
 from tfos_lab.node.traceback_text import format_remote, informing_part
 
 # What a result that comes home as a file may take, and those of all nodes of a cluster together.
@@ -81,7 +81,9 @@ def outcome_of(map_fun: Callable[..., Any], args: Any, context: Any, *, result_f
         text = "" if isinstance(leave.code, int) else str(leave.code)
         return Outcome(kind="exited", exit_code=code, message=text)
     except BaseException as error:  # noqa: BLE001 - whatever the function raised is the outcome
-        name, message, text = format_remote(_unwrapped(error) or explained(error))
+        if isinstance(error, bdb.BdbQuit):  # it quits for want of a keyboard
+            error = NoKeyboard(asked="the debugger").with_traceback(error.__traceback__)
+        name, message, text = format_remote(_unwrapped(error) or error)
         told, consequence = informing_part(message), is_consequence(name, message)
         return Outcome(kind="raised", error=name, message=told, traceback=text, consequence=consequence)
     cluster_spec = getattr(context, "cluster_spec", {})

@@ -41,12 +41,7 @@ class _Pass:
 class StepCount:
     """How far this process has read the dataset that it read last; counted by what `node.keras` patches.
 
-    Attributes
-    ----------
-    steps : int
-        Elements taken, -1 before the first.
-    ended : bool
-        Whether it has ended.
+    It has taken ``steps`` elements, -1 before the first.
     """
 
     def __init__(self) -> None:
@@ -72,20 +67,7 @@ STEP_COUNT = StepCount()
 
 
 class LockStep:
-    """What this node knows of the steps of all.
-
-    Parameters
-    ----------
-    start : Start
-        What the driver says about this node.
-    send : callable
-        Sends a message to the driver.
-
-    Attributes
-    ----------
-    nodes : int
-        How many take part: 1 where this node waits for no other.
-    """
+    """What this node knows of the steps of all ``nodes`` that take part: 1 where this node waits for no other."""
 
     def __init__(self, start: m.Start, send: Callable[[m.FromAgent], None]) -> None:
         alone = Role.PS in start.cluster_spec or not Role(start.job_name).trains
@@ -142,18 +124,10 @@ class LockStep:
             self._announce(dataset_id, passage, this, drop=drop)
 
     def factor(self, dataset_id: int, passage: int, step: int, timeout_s: float, *, drop: bool) -> float | None:
-        """Return what the weights of this node's rows of a step are multiplied by.
+        """Return what the weights of this node's rows of a step are multiplied by: R·b/G as in `Schedule.factors`.
 
-        Returns
-        -------
-        float or None
-            R·b/G as in `Schedule.factors`; 0 for a node without rows, -1 after the last step. None if it is not known
-            within this time.
-
-        Raises
-        ------
-        FeedError
-            If the nodes cannot agree on it, as another has left the pass.
+        That is 0 for a node without rows, -1 after the last step, and None if it is not known within this time. A
+        FeedError if the nodes cannot agree on it, as another has left the pass.
         """
         with self._changed:
             this = self._pass(dataset_id, passage)

@@ -190,15 +190,7 @@ _INTERVAL_S = 0.02
 
 
 class LogSender:
-    """Sends one node's log; used in the agent's poll loop only.
-
-    Parameters
-    ----------
-    spool : LogSpool
-        The log.
-    send : callable
-        Sends a message to the driver.
-    """
+    """Sends one node's log; used in the agent's poll loop only."""
 
     def __init__(self, spool: LogSpool, send: Callable[[m.FromAgent], None]) -> None:
         self._spool = spool

@@ -13,7 +13,7 @@ from types import FrameType
 
 from tfos_lab.core import messages as m
 from tfos_lab.core.sources import label
-from tfos_lab.core.thread_frames import frames_of_threads, outwards
+from tfos_lab.core.threads import frames_of_threads, outwards
 from tfos_lab.node.files.listed import read_piece
 from tfos_lab.node.stacks import Place, own_part
 

@@ -31,20 +31,10 @@ _SWEEP_S = 0.2
 
 
 class Scratch:
-    """One agent's folder; what killed processes have left is removed first.
+    """One agent's folder, which only the user can open; what killed processes have left is removed first.
 
     All such folders of a user on a host are side by side, and their paths short enough for a socket. In a container of
     YARN, what is there is a link to a folder on the container's own disks.
-
-    Parameters
-    ----------
-    cluster_id, rank : str, int
-        The node.
-
-    Attributes
-    ----------
-    path : Path
-        The folder; only the user can open it.
     """
 
     def __init__(self, cluster_id: str, rank: int) -> None:

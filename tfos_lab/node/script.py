@@ -27,29 +27,19 @@ _FOLDER = "script"
 
 @dataclass(frozen=True, kw_only=True)
 class SentScript:
-    """A script as it travels to the nodes.
+    """A script as it travels to the nodes."""
 
-    Attributes
-    ----------
-    home : str
-        The folder of the script on the driver's machine.
-    name : str
-        Its file.
-    files : mapping of str to bytes
-        The script and what it imports from its folder, by the path within that folder.
-    params : sequence of dict
-        Each node's parameters, by rank.
-    function : str or None
-        Which function to call; None to run the file as the main program.
-    data_format : str
-        How the node's share of the data is written for the placeholder ``{data_dir}``.
-    """
-
+    # The folder of the script on the driver's machine.
     home: str
+    # Its file.
     name: str
+    # The script and what it imports from its folder, by the path within that folder.
     files: Mapping[str, bytes]
+    # Each node's parameters, by rank.
     params: tuple[dict[str, Any], ...]
+    # Which function to call; None to run the file as the main program.
     function: str | None = None
+    # How the node's share of the data is written for the placeholder ``{data_dir}``.
     data_format: str = "parquet"
 
 

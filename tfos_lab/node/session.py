@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import threading
+import time
 from pathlib import Path
 
 import msgspec
 
 from tfos_lab.core import messages as m
-from tfos_lab.core.frames import ConnectionClosed, FrameSocket
+from tfos_lab.core.frames import FrameSocket
 from tfos_lab.core.paths import remember_default_fs
-from tfos_lab.core.processes import kill_below
+from tfos_lab.core.processes import kill_below, state_of
 from tfos_lab.core.roles import Role
 from tfos_lab.core.states import NodeState
 from tfos_lab.node.activity.sampler import ActivitySampler
 from tfos_lab.node.activity.steps import FITS
-from tfos_lab.node.agent_watch import CHECK_S, AgentWatch
 from tfos_lab.node.context.context import NodeContext
 from tfos_lab.node.feed.reader import FeedReader
 from tfos_lab.node.interactive import INBOX
@@ -30,6 +31,9 @@ from tfos_lab.node.lock_step import STEP_COUNT, LockStep
 from tfos_lab.node.profile import start_profile
 from tfos_lab.node.stacks import take_stacks
 
+# How often a child looks at its agent, and how long that may be stopped: the driver has called the node lost by then.
+_CHECK_S = 1.0
+_STOPPED_S = 6.0
 # Exit code of a child whose agent has ended.
 _ORPHANED = 113
 # How long the last messages may take that a session in the kernel is sent.
@@ -39,18 +43,8 @@ _LAST_MESSAGES_S = 5.0
 class NodeSession:
     """What a node's function needs: its context, its feed, and the connection to the driver.
 
-    Parameters
-    ----------
-    control : FrameSocket
-        The connection to the agent.
-    start : Start
-        What the driver says about this node.
-    scratch : Path
-        The node's own folder.
-    agent : AgentWatch, optional
-        The agent that this process ends with; None where it is part of this process.
-    port : socket.socket, optional
-        Holds the node's port for TensorFlow.
+    This process ends with its ``agent``, unless that is part of it (None). ``port`` holds the node's port for
+    TensorFlow.
     """
 
     def __init__(
@@ -86,13 +80,13 @@ class NodeSession:
         with self._lock:
             try:
                 self._control.send(m.encode(message))
-            except (ConnectionClosed, OSError):
+            except OSError:
                 self._end_orphaned()  # in the kernel, the receiving thread first takes what had come
 
     def _receive(self) -> None:
-        with contextlib.suppress(ConnectionClosed, OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError):
             while True:
-                for frame in self._control.available(CHECK_S):
+                for frame in self._control.available(_CHECK_S):
                     self._handle(m.decode_to_agent(frame.data))
                 self._look_after_agent()
         self._end_orphaned()
@@ -152,3 +146,36 @@ class NodeSession:
         self._control.end_receiving()
         self._receiver.join(_LAST_MESSAGES_S)
         self._control.close()
+
+
+class AgentWatch:
+    """Watches an agent; for one thread, which asks at least once a second.
+
+    A pause in which this process did not run counts for two seconds at most: a host that sleeps, a container that is
+    frozen or a function that holds the interpreter's lock says nothing about the agent. Neither does a debugger that
+    holds the agent at a breakpoint.
+
+    ``pid`` is 0 if the agent is not known.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._checked_at = time.monotonic()
+        self._stopped_s = 0.0
+
+    def agent_is_gone(self) -> bool:
+        """Whether the agent has ended, or has been stopped for too long."""
+        now = time.monotonic()
+        passed_s = now - self._checked_at
+        if passed_s < _CHECK_S or not self._pid:
+            return False
+        self._checked_at = now
+        state = state_of(self._pid)
+        self._stopped_s = self._stopped_s + min(passed_s, 2 * _CHECK_S) if state == "T" else 0.0
+        return state in ("", "Z", "X") or self._stopped_s >= _STOPPED_S
+
+    def end_agent(self) -> None:
+        """Have an agent that is stopped go on and end: it sends its node's output first."""
+        with contextlib.suppress(OSError):
+            os.kill(self._pid, signal.SIGTERM)
+            os.kill(self._pid, signal.SIGCONT)

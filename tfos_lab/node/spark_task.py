@@ -31,13 +31,14 @@ from tfos_lab.core.package_versions import compared_versions, misfits
 from tfos_lab.core.processes import adopt_orphans
 from tfos_lab.errors import ExecutorMismatch, LaunchFailed, NodeFailed
 from tfos_lab.node.gpus import visible_gpus
-from tfos_lab.node.resources import resource_environ
 
 REQUIRED = ("tensorflow", "pyarrow", "msgspec")
 # How often a fork server is looked at that does not say how its agent has ended.
 _POLL_S = 0.1
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the kernel's own folder, looked at only
 _CONNECT_TIMEOUT_S = 3.0
+# Tells a node the addresses of the resources that Spark has given to its task, by Spark's names for them.
+_RESOURCES = "TFOS_LAB_RESOURCES"
 # Prefixes of variables that Spark sets for its Python worker only.
 _WORKER_ONLY = ("PYTHON_WORKER_FACTORY", "SPARK_AUTH", "PYTHON_UNIX_DOMAIN", "SPARK_JOB_ARTIFACT", "PYSPARK_RUNTIME")
 
@@ -105,18 +106,9 @@ def inspect_task(
 ) -> Iterator[pa.RecordBatch]:
     """The body of the task that inspects and warms an executor; yields one record: its facts as a JSON object.
 
-    They are those of `tfos_lab.launchers.spark.executors.ExecutorFacts`.
-
-    Parameters
-    ----------
-    batches : iterable of pyarrow.RecordBatch
-        Spark's input, which says nothing.
-    owner : str
-        The owner of the executor's fork servers.
-    extra_env : dict of str to str
-        The user's variables, which choose the fork server to warm.
-    questions : mapping, optional
-        Those of the doctor: ``probe``, a file to look for, and ``driver``, an encoded address to connect to, or none.
+    They are those of `tfos_lab.launchers.spark.executors.ExecutorFacts`. ``owner`` is that of the executor's fork
+    servers, and ``extra_env``, the user's variables, choose the one to warm. The doctor's ``questions`` are ``probe``,
+    a file to look for, and ``driver``, an encoded address to connect to, or none.
     """
     import pyarrow as pa
 
@@ -166,21 +158,10 @@ def _nodes_that_share(context: TaskContext, wanted: list[int | None]) -> int:
 
 
 def hold(template: bytes, own: Mapping[str, object], resources: Mapping[str, list[str]]) -> str:
-    """Start a node's agent, and wait until it ends or the driver frees the slot.
+    """Start a node's agent, and wait until it ends or the driver frees the slot; return how, for Spark's record.
 
-    Parameters
-    ----------
-    template : bytes
-        Encoded `LaunchSpec`, to be completed with facts about this host.
-    own : mapping of str to object
-        Those of its fields that are this node's alone.
-    resources : mapping of str to list of str
-        All addresses that Spark gave to this task, by resource.
-
-    Returns
-    -------
-    str
-        How it ended, for Spark's record.
+    ``template`` is an encoded `LaunchSpec`, to be completed with ``own``, those of its fields that are this node's
+    alone, and with facts about this host. ``resources`` has all addresses that Spark gave to this task, by resource.
     """
     _keep_in_container()
     if problem := why_unfit():
@@ -197,7 +178,7 @@ def hold(template: bytes, own: Mapping[str, object], resources: Mapping[str, lis
         owner=_owner_here(launch.owner),
         watched_pid=executor.pid,
         executor=executor.id,
-        environ={**executor_environ(), **resource_environ(resources)},
+        environ={**executor_environ(), _RESOURCES: json.dumps(resources)},
         cwd=os.getcwd(),  # noqa: PTH109 - the folder that Spark puts the job's files into
         sys_path=[str(Path(path).absolute()) for path in sys.path],
     )
@@ -208,6 +189,12 @@ def hold(template: bytes, own: Mapping[str, object], resources: Mapping[str, lis
             connection = fork_server.spawn("agent", msgspec.msgpack.encode(spec), [agent_socket.fileno()])
         with connection:
             return _wait_for_agent(connection, slot, spec.node, fork_server)
+
+
+def task_resources() -> dict[str, list[str]]:
+    """Return the addresses of this node's resources, by Spark's names for them; empty elsewhere than on Spark."""
+    found: dict[str, list[str]] = json.loads(os.environ.get(_RESOURCES, "{}"))
+    return found
 
 
 def _keep_in_container() -> None:
@@ -248,11 +235,13 @@ def _ignoring_hangups() -> Iterator[None]:
 def _wait_for_agent(
     connection: ForkServerConnection, slot: socket.socket, node: str, fork_server: ForkServerSpec
 ) -> str:
+    from tfos_lab.node.forkserver.requests import KeepRequest
+
     watched: list[ForkServerConnection | socket.socket] = [connection, slot]
     while True:
         ready, _, _ = select.select(watched, [], [], _POLL_S if connection.asked_s else None)
         if slot in ready and slot.recv(1):
-            connection.keep()
+            connection.ask(KeepRequest())
             return "slot given back; the node goes on"
         if slot in ready:
             watched.remove(slot)  # the agent has ended: its fork server says how
@@ -264,13 +253,12 @@ def _wait_for_agent(
 
 def _how_it_ended(connection: ForkServerConnection, node: str) -> str:
     """Return that the agent has ended, or "" if it has not; raise if it could not be started, or has failed."""
-    from tfos_lab.core.frames import ConnectionClosed
     from tfos_lab.node.driver_link import how_ended
     from tfos_lab.node.forkserver.requests import ExitedReply, FailedReply
 
     try:
         replies = connection.replies()
-    except ConnectionClosed:
+    except ConnectionError:
         raise _lost(node, "the process that its agent was forked from has ended") from None
     for reply in replies:
         if isinstance(reply, FailedReply):
@@ -290,11 +278,7 @@ def _lost(node: str, message: str) -> NodeFailed:
 def inspect_and_warm(owner: str, extra_env: dict[str, str]) -> dict[str, str]:
     """Return what this executor has, and start to warm its fork servers.
 
-    Returns
-    -------
-    dict of str to str
-        ``host``, ``executor``, ``python``, ``problem`` (see `why_unfit`), ``gpus`` (comma-separated, empty if none),
-        ``platform``, and ``environment``: the manifest of the archive that this Python is from, or "".
+    ``environment`` is the manifest of the archive that this Python is from, or "".
     """
     _keep_in_container()
     problem, packed = why_unfit(), unpacked_environment()

@@ -24,38 +24,21 @@ from tfos_lab.node.stacks import (
     stack_in,
 )
 
-# A dump has been written when it ends as a whole one does and its file has not grown for so long: a module that is just
-# imported is a `<module>`, too. At most so long is waited for it; those who ask for stacks wait little longer.
-_SETTLED_S = 0.05
-_DUMP_S = 1.0
-# The outermost frame of the main thread, or of another; or the mark of Python 3.11 and 3.12 for frames left out.
-_ENDS = (" in <module>\n", " in _bootstrap\n", "\n  ...\n")
-_MOST_FRAMES = 100
+# A dump is written within milliseconds, but for a busy host. Those who ask for stacks wait little longer.
+_DUMP_S = 0.5
 
 
 @dataclass
 class _Asked:
-    """A request that the child has not answered: ``dump_by`` once it has been asked with a signal."""
+    """A request that the child has not answered, and when to do more about it: first to ask with a signal."""
 
     patience_s: float
-    ask_again_at: float
-    dump_by: float | None = None
-    size: int = 0
-    grown_at: float = 0.0
+    due_at: float
+    has_signal: bool = False
 
 
 class StackTaker:
-    """Answers the driver's requests for stacks, inside the agent's poll loop.
-
-    Parameters
-    ----------
-    scratch : pathlib.Path
-        The agent's own folder, where the child writes a dump.
-    child : ChildSupervisor
-        The child.
-    send : callable
-        Sends a message to the driver.
-    """
+    """Answers the driver's requests for stacks, inside the agent's poll loop."""
 
     def __init__(self, scratch: Path, child: ChildSupervisor, send: Callable[[m.FromAgent], None]) -> None:
         self._file = dump_path(scratch)
@@ -86,11 +69,11 @@ class StackTaker:
     def tick(self, now: float) -> None:
         """Find out about a child that does not answer; called often."""
         for request, asked in list(self._asked.items()):
-            if self._tell_if_stopped(request):
+            if self._tell_if_stopped(request) or now < asked.due_at:
                 continue
-            if asked.dump_by is not None:
-                self._read_dump(request, asked, now)
-            elif now >= asked.ask_again_at:
+            if asked.has_signal:
+                self._tell_dump(request, asked)
+            else:
                 self._ask_with_signal(request, asked, now)
 
     def _tell_if_stopped(self, request: int) -> bool:
@@ -110,20 +93,10 @@ class StackTaker:
         else:
             os.truncate(self._file, 0)
             os.kill(pid, SIGNAL)
-            asked.dump_by, asked.grown_at = now + _DUMP_S, now
+            asked.has_signal, asked.due_at = True, now + _DUMP_S
 
-    def _read_dump(self, request: int, asked: _Asked, now: float) -> None:
-        size = self._file.stat().st_size
-        if size != asked.size:
-            asked.size, asked.grown_at = size, now
-        is_late = now > (asked.dump_by or 0.0)
-        if is_late or (size > 0 and now - asked.grown_at > _SETTLED_S):
-            dump = self._file.read_text(errors="replace")
-            if is_late or _is_whole(dump):
-                self._tell_dump(request, asked, dump)
-
-    def _tell_dump(self, request: int, asked: _Asked, dump: str) -> None:
-        stack = stack_in(dump)
+    def _tell_dump(self, request: int, asked: _Asked) -> None:
+        stack = stack_in(self._file.read_text(errors="replace"))
         if not stack:
             self._tell(request, m.Condition.LOCKED, f"{_silent(asked)}, and does not take signals either")
             return
@@ -135,11 +108,6 @@ class StackTaker:
         self._asked.pop(request, None)
         place, call = place_of(stack or []), call_of(stack or [])
         self._send(m.Stacks(request, condition, text, place=place, call=call))
-
-
-def _is_whole(dump: str) -> bool:
-    """Whether a dump is complete, as far as its end tells: its process may be interrupted while it writes."""
-    return dump.endswith(_ENDS) or (dump.endswith("\n") and len(stack_in(dump)) >= _MOST_FRAMES)
 
 
 def _silent(asked: _Asked) -> str:

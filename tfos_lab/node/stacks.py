@@ -22,7 +22,7 @@ from typing import NamedTuple
 from tfos_lab.core import messages as m
 from tfos_lab.core import sources
 from tfos_lab.core.messages import Condition
-from tfos_lab.core.thread_frames import frames_of_threads, outwards
+from tfos_lab.core.threads import frames_of_threads, outwards
 
 _TENSORFLOW = ("tensorflow", "keras", "tf_keras")
 # Runs Python functions for TensorFlow, on threads of its own: generators, `tf.py_function`, `tf.numpy_function`.
@@ -69,14 +69,9 @@ def own_part(stack: Sequence[Place]) -> list[Place]:
 
 
 def condition_of(main: Sequence[Place], others: Sequence[Sequence[Place]] = ()) -> tuple[Condition, Sequence[Place]]:
-    """Return what a node is at, and the stack that shows it: the main one's, or that of a function of `tf.data`.
+    """Return what a node is at, and the stack that shows it: the main thread's, or that of a function of `tf.data`.
 
-    Parameters
-    ----------
-    main : sequence of Place
-        The stack of the main thread, outermost first.
-    others : sequence of sequences of Place
-        Those of the other threads.
+    Stacks have the outermost frame first.
     """
     condition = _condition(own_part(main))
     if condition is not Condition.IN_TENSORFLOW:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from tfos_lab.core import sources
+from tfos_lab.texts import shorten
 
 MAX_LINES = 200
 MAX_CHARACTERS = 100_000
@@ -56,7 +57,7 @@ def format_remote(error: BaseException) -> tuple[str, str, str]:
         message = f"<the message could not be made: {type(failure).__name__}>"
     lines = _render(traceback.TracebackException.from_exception(error, compact=True))
     text = "\n".join(line for block in lines for line in block.rstrip("\n").split("\n"))
-    return name, _with_labels(_shorten(message, MAX_MESSAGE)), _limit(_with_labels(text))
+    return name, _with_labels(shorten(message, MAX_MESSAGE)), _limit(_with_labels(text))
 
 
 def informing_part(message: str) -> str:
@@ -72,7 +73,7 @@ def informing_part(message: str) -> str:
             told = [found[1] for line in lines if (found := _ONE_OF_SEVERAL.match(line))]
     elif lines[0].startswith("Exception encountered when calling"):
         told = [line for line in lines[1:] if line.strip()]
-        details = [_shorten(line, _MAX_DETAIL) for line in told[1:3] if line.startswith(("Expected: ", "Received: "))]
+        details = [shorten(line, _MAX_DETAIL) for line in told[1:3] if line.startswith(("Expected: ", "Received: "))]
         told = [" ".join([*told[:1], *details])] if details else told
     elif lines[0] == "in user code:":
         told = [found[1] for line in reversed(lines) if (found := _OF_USER_CODE.match(line))]
@@ -181,13 +182,9 @@ def _with_labels(text: str) -> str:
     return text
 
 
-def _shorten(text: str, limit: int) -> str:
-    return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit:,} more characters)"
-
-
 def _limit(text: str) -> str:
     """Shorten text to the limits: a third from its beginning, two thirds from its end."""
-    lines = [_shorten(line, MAX_CHARACTERS // 20) for line in text.split("\n")]
+    lines = [shorten(line, MAX_CHARACTERS // 20) for line in text.split("\n")]
     if len(lines) > MAX_LINES:
         first = MAX_LINES // 3
         last = MAX_LINES - first - 1

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.roles import tf_config
 from tfos_lab.errors import ConfigError
-from tfos_lab.node.resources import task_resources
+from tfos_lab.node.spark_task import task_resources
 
 if TYPE_CHECKING:
     from tfos_lab.node.context.context import NodeContext
@@ -17,24 +17,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainFnSettings:
-    """How a node runs the function.
+    """How a node runs the function."""
 
-    Attributes
-    ----------
-    num_slots, num_tasks : int, int
-        How many GPUs, or workers without any, train; and how many nodes there are for them.
-    gpu_resource : str
-        Spark's name of the GPUs that each task has got; "" to leave CUDA_VISIBLE_DEVICES as it is.
-    makes_strategy : bool
-        Whether the function runs in the scope of a strategy that is made for it.
-    sets_tf_config : bool
-        Whether the node is a worker of a cluster, also of one worker.
-    """
-
+    # How many GPUs, or workers without any, train; and how many nodes there are for them.
     num_slots: int
     num_tasks: int
+    # Spark's name of the GPUs that each task has got; "" to leave CUDA_VISIBLE_DEVICES as it is.
     gpu_resource: str = ""
+    # Whether the function runs in the scope of a strategy that is made for it.
     makes_strategy: bool = True
+    # Whether the node is a worker of a cluster, also of one worker.
     sets_tf_config: bool = True
 
 
@@ -72,10 +64,7 @@ def _own_gpus(settings: TrainFnSettings, index: int) -> list[str]:
 def checked_gpus(name: str, addresses: list[str]) -> list[str]:
     """Return a resource's addresses if they can stand in CUDA_VISIBLE_DEVICES.
 
-    Raises
-    ------
-    ConfigError
-        If they are not numbers, as a discovery script reports them.
+    Raises ConfigError if they are not numbers, as a discovery script reports them.
     """
     if all(address.isdecimal() and str(int(address)) == address for address in addresses):
         return addresses

@@ -238,7 +238,7 @@ def _prepare_tensorflow() -> None:
 
 def _import_tensorflow() -> Any:
     collects = gc.isenabled()
-    gc.disable()  # as `tfos_lab.node.preload` does
+    gc.disable()  # as fork servers do
     try:
         with lazy_parts_of_keras():
             import tensorflow as tf

@@ -25,7 +25,7 @@ from tfos_lab.driver.feed.request import as_frame, check_objects, check_queue, i
 from tfos_lab.errors import ClusterEnded, ConfigError
 from tfos_lab.launchers.spark import session as spark_session
 from tfos_lab.node.feed.inference_task import InferencePlan
-from tfos_lab.node.feed.object_rows import COLUMN, OBJECTS_SCHEMA
+from tfos_lab.node.feed.python_rows import COLUMN, OBJECTS_SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -14,7 +14,7 @@ from tfos_lab.core.code_archive import make_task
 from tfos_lab.core.threads import uninterrupted
 from tfos_lab.data.prepare import map_batches
 from tfos_lab.launchers.spark import session as spark_session
-from tfos_lab.node.feed.object_rows import OBJECTS_SCHEMA
+from tfos_lab.node.feed.python_rows import OBJECTS_SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

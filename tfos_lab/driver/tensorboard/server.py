@@ -25,7 +25,7 @@ import msgspec
 
 from tfos_lab.core import cluster_records
 from tfos_lab.core.event_loop import join_loop, leave_loop
-from tfos_lab.core.frames import ConnectionClosed, FrameSocket, frame_pair
+from tfos_lab.core.frames import FrameSocket, frame_pair
 from tfos_lab.core.runtime_files import scratch_root
 from tfos_lab.driver.tensorboard.message_page import NO_DATA_YET, message_page
 from tfos_lab.launchers.this_machine import kernel_environ, kernel_owner
@@ -288,13 +288,13 @@ class LocalTensorBoard:
 
 def _failure_to_start(report: FrameSocket, process: ForkServerConnection) -> str:
     """Wait until a process serves; return "", or the reason why it cannot, which its fork server may know."""
-    with contextlib.suppress(ConnectionClosed, OSError):
+    with contextlib.suppress(OSError):
         return report.receive().data.decode(errors="replace")
     until = time.monotonic() + _EXIT_REASON_S
     while (left := until - time.monotonic()) > 0:
         try:
             replies = process.replies(left)
-        except (ConnectionClosed, OSError):
+        except OSError:
             return "the process that it was forked from has ended"
         for reply in replies:
             match reply:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.config import ClusterConfig, FeedConfig, FeedOptions, NodeOptions
 from tfos_lab.core.options import part_of
-from tfos_lab.core.thread_frames import frames_of_threads, outwards
+from tfos_lab.core.threads import frames_of_threads, outwards
 from tfos_lab.data.frames import is_stream, path_in_full, require_frame
 from tfos_lab.data.model_files import content_of, package_of
 from tfos_lab.driver.start import choose_launcher, make_cluster

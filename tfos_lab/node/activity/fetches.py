@@ -24,15 +24,7 @@ _ITERATORS = (
 
 
 class Fetches:
-    """The counters of this process.
-
-    Attributes
-    ----------
-    taken : int
-        How many batches have been fetched, as `look` saw it.
-    in_flight : bool
-        Whether a step waited for its batch then.
-    """
+    """The counters of this process: the batches ``taken``, and whether one was ``in_flight``, at the last `look`."""
 
     def __init__(self) -> None:
         self.start(enabled=False)

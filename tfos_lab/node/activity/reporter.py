@@ -21,16 +21,8 @@ PERIOD_S = 1.0
 class ActivityReporter:
     """Joins what the child says of its steps with the figures of its processes and host; used by one thread.
 
-    Parameters
-    ----------
-    send : callable
-        Sends a message to the driver.
-    gpus : sequence of str
-        The node's GPUs.
-    output_at : callable
-        Returns when the function last printed, by ``time.monotonic()``; 0 before.
-    group : bool
-        Whether the child leads a process group of its own.
+    ``output_at`` returns when the function last printed, by ``time.monotonic()``; ``group`` says whether the child
+    leads a process group of its own.
     """
 
     def __init__(
@@ -105,10 +97,6 @@ class ActivityReporter:
             self._report(self._machine, time.monotonic())
             self._machine = None
 
-    def close(self) -> None:
-        """Let go of the GPUs."""
-        self._gpu.close()
-
 
 _LIBRARY = "libnvidia-ml.so.1"
 
@@ -122,13 +110,7 @@ class _Memory(ctypes.Structure):
 
 
 class GpuUse:
-    """Reads the use of some GPUs.
-
-    Parameters
-    ----------
-    gpus : sequence of str
-        Their numbers or UUIDs, as in CUDA_VISIBLE_DEVICES; none of them, and no library is loaded.
-    """
+    """Reads the use of some GPUs, given as in CUDA_VISIBLE_DEVICES; of none, no library is loaded."""
 
     def __init__(self, gpus: Sequence[str]) -> None:
         self._library: ctypes.CDLL | None = None
@@ -151,12 +133,6 @@ class GpuUse:
                 used_bytes.append(int(memory.used))
         return (sum(uses) / len(uses) if uses else None), (sum(used_bytes) if used_bytes else None)
 
-    def close(self) -> None:
-        """Let go of the library."""
-        if self._handles and self._library is not None:
-            self._library.nvmlShutdown()
-        self._handles = []
-
 
 def _handle(library: ctypes.CDLL, gpu: str) -> ctypes.c_void_p | None:
     handle = ctypes.c_void_p()
@@ -175,15 +151,7 @@ _LOOK_FOR_PROCESSES_S = 10.0
 
 
 class Machine:
-    """Reads the figures of a process, with its group, and of the host; rates are since the reading before.
-
-    Parameters
-    ----------
-    pid : int
-        The process; it leads the group.
-    group : bool
-        Whether the processes of its group count, too.
-    """
+    """Reads the figures of a process, or of its ``group``, and of the host; rates are since the reading before."""
 
     def __init__(self, pid: int, *, group: bool = True) -> None:
         self._pid = pid

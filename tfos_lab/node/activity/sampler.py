@@ -18,7 +18,7 @@ from types import FrameType
 from tfos_lab.core import messages as m
 from tfos_lab.core import sources
 from tfos_lab.core.processes import stat_of
-from tfos_lab.core.thread_frames import frames_of_threads, outwards
+from tfos_lab.core.threads import frames_of_threads, outwards
 from tfos_lab.node.activity.fetches import FETCHES
 from tfos_lab.node.activity.steps import FITS, STEPS
 
@@ -33,16 +33,8 @@ _random = random.Random()  # noqa: S311 - no secret
 class ActivitySampler:
     """Samples one thread (in a thread ``tfos-activity``) from `start` to `stop`, and sends what it sees.
 
-    Parameters
-    ----------
-    send : callable
-        Sends a message to the agent.
-    rows : callable
-        Returns how many rows of feeds have been taken.
-    in_lock_step : bool
-        Whether the node trains together with others.
-    counts_fetches : bool
-        Whether functions that are traced here run here: not on the chief of parameter servers.
+    ``rows`` returns how many rows of feeds have been taken. Fetches are counted where functions that are traced here
+    run here: not on the chief of parameter servers.
     """
 
     def __init__(

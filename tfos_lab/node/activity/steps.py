@@ -132,12 +132,9 @@ STEPS = StepClock()
 class Fits:
     """What training with Keras has told last; noted by what `node.keras` patches, and read by other threads.
 
-    Attributes
-    ----------
-    is_alone : bool
-        Whether the model trains without the other nodes, by `fit` or in a loop of the user's own.
-    stopped_after : int
-        The epoch after which `fit` was stopped before the last one (``model.stop_training``); 0 if it was not.
+    A model ``is_alone`` if it trains without the other nodes, by `fit` or in a loop of the user's own.
+    ``stopped_after`` is the epoch after which `fit` was stopped before the last one (``model.stop_training``); 0 if it
+    was not.
     """
 
     def __init__(self) -> None:

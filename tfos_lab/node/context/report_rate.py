@@ -22,20 +22,7 @@ _HELD_S = 0.25
 
 
 class ReportRate:
-    """Sends one node's reports; safe to use from several threads.
-
-    Parameters
-    ----------
-    send : callable
-        Sends a message to the driver.
-    nodes : int
-        How many nodes there are in all.
-
-    Attributes
-    ----------
-    left_out : int
-        How many reports were not sent, as newer ones had come.
-    """
+    """Sends the reports of one of so many nodes; safe to use from several threads."""
 
     def __init__(self, send: Callable[[Reported], None], nodes: int) -> None:
         self._send = send
@@ -45,7 +32,7 @@ class ReportRate:
         self._filled_at = time.monotonic()
         self._held: Reported | None = None
         self._timer: threading.Timer | None = None
-        self.left_out = 0
+        self._has_told = False
 
     def take(self, report: Reported) -> None:
         """Send a report, or hold it back: it is sent later, or a newer one is."""
@@ -65,12 +52,12 @@ class ReportRate:
         if self._held is None:
             return
         self._held = None
-        if not self.left_out:
+        if not self._has_told:
+            self._has_told = True
             sys.stderr.write(
                 f"tfos_lab: ctx.report is called more than {self._per_s:,.0f} times a second on this node: the "
                 "notebook gets so many of them, the newest at each time. Report every n-th step to choose which.\n"
             )
-        self.left_out += 1
 
     def _hold(self, report: Reported) -> None:
         self._held = report

@@ -181,10 +181,7 @@ def _is_sequence(value: Any) -> bool:
 def _shard_dataset(dataset: tf.data.Dataset, rank: int | None, nodes: int) -> tf.data.Dataset:
     """Return the elements of a node, marked as presharded; all of them without a rank.
 
-    Raises
-    ------
-    ConfigError
-        If each node would shuffle the dataset in an order of its own before it is divided.
+    Raises ConfigError if each node would shuffle the dataset in an order of its own before it is divided.
     """
     from tfos_lab.node.keras.presharded import mark_as_presharded, sources_of
     from tfos_lab.node.keras.workers import patch_keras

@@ -7,27 +7,19 @@ order: the first results that are put belong to the first rows that were taken.
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from tfos_lab.data.batches import to_arrow
+from tfos_lab.data.batches import to_arrow, to_numpy
 from tfos_lab.data.rows import Batch, count_rows, slice_rows
 from tfos_lab.data.schema import ColumnSpec
 from tfos_lab.errors import FeedError
-from tfos_lab.node.feed.exchange_pool import ExchangePool, PendingExchange
-from tfos_lab.node.feed.results import result_columns
-from tfos_lab.node.feed.segments import read_in_order
+from tfos_lab.node.feed.exchange_pool import ExchangePool, PendingExchange, result_columns
 from tfos_lab.texts import format_count
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 _IDLE_S = 0.2
-# Results are held back no longer than this.
-_SEND_S = 0.25
 
 
 @dataclass(frozen=True)
@@ -47,8 +39,6 @@ class Answers:
         self._pool = pool
         self._changed = pool.changed
         self._unanswered: deque[_Unanswered] = deque()
-        self._results: list[pa.RecordBatch] = []
-        self._sent_s = 0.0
 
     def pieces(
         self, specs: tuple[ColumnSpec, ...], batch_size: int, most: int, is_over: Callable[[], bool]
@@ -103,9 +93,9 @@ class Answers:
         return exchange.take(min(exchange.count, most) // batch_size * batch_size)
 
     def _read_file(self, number: int, exchange: PendingExchange, specs: tuple[ColumnSpec, ...]) -> None:
-        for part in self._pool.read_file(number, exchange, lambda path: read_in_order(path, specs)):
-            exchange.rows.append(part)
-            exchange.count += count_rows(part)
+        for batch in self._pool.read_file(number, exchange):
+            exchange.rows.append(to_numpy(batch, specs))
+            exchange.count += batch.num_rows
 
     def put(self, values: Any) -> None:
         """Add the results of the oldest batch that has none; see `NodeContext.put_results`."""
@@ -124,15 +114,6 @@ class Answers:
                     "put one result per row, once per batch"
                 )
             self._unanswered.popleft()
-        results = to_arrow(slice_rows(columns, 0, batch.rows))
-        if self._results and results.schema != self._results[0].schema:
-            self._send_results(batch.exchange)
-        self._results.append(results)
-        if batch.last or time.monotonic() - self._sent_s > _SEND_S:
-            self._send_results(batch.exchange)
-
-    def _send_results(self, exchange: int) -> None:
-        """Return the results that are held back."""
-        results, self._results = self._results, []
-        self._sent_s = time.monotonic()
-        self._pool.send_results(exchange, results)
+        self._pool.hold(batch.exchange, to_arrow(slice_rows(columns, 0, batch.rows)))
+        if batch.last or self._pool.is_due:
+            self._pool.flush()

@@ -6,21 +6,21 @@ the reader's business. Rows count as taken when they enter a batch, even if it h
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
-
-import pyarrow as pa
+from typing import TYPE_CHECKING, Any
 
 from tfos_lab.errors import ConfigError, FeedError
 from tfos_lab.node.activity.steps import STEPS
-from tfos_lab.node.feed import object_rows, typed_rows
+from tfos_lab.node.feed import python_rows
 from tfos_lab.node.feed.feed_queue import WAIT_STEP_S, FeedQueue
-from tfos_lab.node.feed.node_feed import NodeFeed
-from tfos_lab.node.feed.read_progress import ReadProgress
+from tfos_lab.node.feed.node_feed import NodeFeed, ReadProgress
 from tfos_lab.node.feed.row_answers import Chunk, RowAnswers
-from tfos_lab.node.feed.segments import Segment, own_rows, shared_rows
+from tfos_lab.node.feed.segments import Segments
 from tfos_lab.texts import format_count
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _BATCH_ADVICE = "a whole number of rows, at least 1, is needed"
 
@@ -35,17 +35,7 @@ class Buffer:
 
 
 class DataFeed:
-    """The rows that are fed to this node, as Python values; made by ``ctx.data_feed``.
-
-    Parameters
-    ----------
-    source : RowReader
-        The rows.
-    train_mode : bool
-        Whether batches go on beyond the end of a partition.
-    input_mapping : mapping of str to str, optional
-        Column to name of the tensor.
-    """
+    """The rows that are fed to this node, as Python values; made by ``ctx.data_feed``."""
 
     def __init__(
         self, source: RowReader, *, train_mode: bool = True, input_mapping: Mapping[str, str] | None = None
@@ -146,18 +136,7 @@ class DataFeed:
 class RowReader:
     """The rows of one queue, across partitions, epochs and feeds; data feeds of one reader share its ``buffer``.
 
-    Parameters
-    ----------
-    name : str
-        The queue.
-    queue : FeedQueue
-        The node's feeds.
-    progress : ReadProgress
-        Is told what has been taken.
-    served : RowAnswers
-        Rows to be inferred.
-    stop : callable
-        Tells the driver that no more rows are wanted.
+    Rows to be inferred are ``served``; ``stop`` tells the driver that no more rows are wanted.
     """
 
     def __init__(
@@ -168,7 +147,7 @@ class RowReader:
         self._progress = progress
         self._served = served
         self._stop = stop
-        self._segments = RowSegments()
+        self._segments = Segments()
         self._epoch: _Epoch | None = None
         self._serves = False
         self.buffer = Buffer()
@@ -254,20 +233,15 @@ class RowReader:
 class _Epoch:
     """One pass over the rows of a feed, a record batch at a time.
 
-    Parameters
-    ----------
-    feed, segments : NodeFeed, RowSegments
-        What is read.
-    on_segment_read : callable
-        Called with the path of a file that is not read again, once all its rows have been taken.
+    ``on_segment_read`` is called with the path of a file that is not read again, once all its rows have been taken.
     """
 
-    def __init__(self, feed: NodeFeed, segments: RowSegments, on_segment_read: Callable[[str], None]) -> None:
+    def __init__(self, feed: NodeFeed, segments: Segments, on_segment_read: Callable[[str], None]) -> None:
         self.feed = feed
         self.has_ended = False
         self._segments = segments
         self._on_segment_read = on_segment_read
-        self._decode = object_rows.decode if feed.objects else typed_rows.decoder(feed.schema)
+        self._decode = python_rows.decoder(feed.schema, objects=feed.objects)
         self._next = 0
         self._batches: Iterator[pa.RecordBatch] | None = None
 
@@ -281,9 +255,9 @@ class _Epoch:
         if self._batches is None:
             is_segment = self._next < len(segments)
             self._batches = (
-                self._segments.read(segments[self._next])
+                self._segments.batches(segments[self._next])
                 if is_segment
-                else self._segments.read_leftovers(segments, feed.leftovers)
+                else self._segments.leftovers(segments, feed.leftovers)
             )
         batch = next(self._batches, None)
         if batch is not None:
@@ -294,39 +268,3 @@ class _Epoch:
         self.has_ended = self._next >= len(segments)
         self._next += 1
         return Chunk([], ends_partition=True)
-
-
-class RowSegments:
-    """A node's segments; keeps copies of the leftover rows of those that it has read."""
-
-    def __init__(self) -> None:
-        self._leftovers: dict[str, list[pa.RecordBatch]] = {}
-
-    def read(self, segment: Segment) -> Iterator[pa.RecordBatch]:
-        """Yield the record batches of a segment that belong to this node for certain.
-
-        Raises
-        ------
-        FileNotFoundError
-            If the segment is gone.
-        """
-        batches = segment.batches()
-        if segment.leftover and segment.path not in self._leftovers:
-            shared = shared_rows(segment, batches)
-            self._leftovers[segment.path] = [rows.take(pa.array(range(rows.num_rows))) for rows in shared]
-        yield from own_rows(segment, batches)
-
-    def read_leftovers(self, segments: Sequence[Segment], part: tuple[int, int]) -> Iterator[pa.RecordBatch]:
-        """Yield a part of all leftover rows of segments that have been read, partition by partition."""
-        begin = 0
-        for segment in sorted(segments, key=lambda segment: segment.partition):
-            for batch in self._leftovers.get(segment.path, ()):
-                start, stop = max(part[0] - begin, 0), min(part[1] - begin, batch.num_rows)
-                if start < stop:
-                    yield batch.slice(start, stop - start)
-                begin += batch.num_rows
-
-    def forget(self, segments: Sequence[Segment]) -> None:
-        """Drop the copies of segments that are not read again."""
-        for segment in segments:
-            self._leftovers.pop(segment.path, None)

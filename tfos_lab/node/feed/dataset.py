@@ -71,9 +71,10 @@ def make_dataset(feed: FeedReader, request: DatasetRequest) -> tf.data.Dataset |
     remainder = request.remainder or feed.remainder_of(queue)
     reading = feed.open(request.batch_size, remainder, shuffle=request.shuffle, seed=request.seed, queue=queue)
     batches = NumpyBatches(functools.partial(_numpy_epoch, feed, reading, layout))
-    if not can_add_ops():
-        return batches
-    return with_numpy_batches(_tensor_dataset(feed, reading, layout, request), batches)
+    graph = _plain_graph()
+    if graph is not None and graph.finalized:
+        return batches  # nothing can be added to it
+    return _with_numpy_batches(_tensor_dataset(feed, reading, layout, request), batches)
 
 
 def _numpy_epoch(feed: FeedReader, reading: Reading, layout: _Layout) -> Iterator[Any]:
@@ -89,7 +90,8 @@ def _tensor_dataset(feed: FeedReader, reading: Reading, layout: _Layout, request
     """Return the dataset, marked as this node's part of the rows."""
     import tensorflow as tf
 
-    from tfos_lab.node.keras.workers import Presharded, mark_as_presharded, patch_keras
+    from tfos_lab.node.keras.presharded import Presharded, mark_as_presharded
+    from tfos_lab.node.keras.workers import patch_keras
 
     patch_keras()  # the function may have imported Keras itself
     remainder = reading.remainder
@@ -244,10 +246,7 @@ class _Layout:
     def arrange(self, piece: Piece) -> Any:
         """Return the element of a piece's rows. Filler rows have the weight -0.0, which no other row has.
 
-        Raises
-        ------
-        FeedError
-            If the columns are not those that the dataset was made for.
+        Raises FeedError if the columns are not those that the dataset was made for.
         """
         columns = piece.columns
         for spec in self._by_name.values():
@@ -298,13 +297,7 @@ def _specs_text(specs: Iterable[ColumnSpec]) -> str:
 
 
 class NumpyBatches:
-    """The batches of a dataset as (nested) NumPy arrays; each iteration is one epoch.
-
-    Parameters
-    ----------
-    epoch : callable
-        Returns an iterator over the batches of the next epoch.
-    """
+    """The batches of a dataset as (nested) NumPy arrays; each iteration is one epoch."""
 
     def __init__(self, epoch: Callable[[], Iterator[Any]]) -> None:
         self._epoch = epoch
@@ -313,26 +306,19 @@ class NumpyBatches:
         return self._epoch()
 
 
-def in_plain_graph() -> bool:
-    """Whether the default graph is one of TensorFlow 1, and not that of a ``tf.function``."""
+def _plain_graph() -> tf.Graph | None:
+    """Return the default graph if it is one of TensorFlow 1, and not that of a ``tf.function``."""
     import tensorflow as tf
 
-    return not tf.compat.v1.executing_eagerly_outside_functions()
+    return None if tf.compat.v1.executing_eagerly_outside_functions() else tf.compat.v1.get_default_graph()
 
 
-def can_add_ops() -> bool:
-    """Whether a dataset can be made here: not in a finalized graph."""
-    import tensorflow as tf
-
-    return not (in_plain_graph() and tf.compat.v1.get_default_graph().finalized)
-
-
-def with_numpy_batches(dataset: tf.data.Dataset, batches: NumpyBatches) -> tf.data.Dataset:
+def _with_numpy_batches(dataset: tf.data.Dataset, batches: NumpyBatches) -> tf.data.Dataset:
     """Return the dataset, over which Python can iterate in a plain graph, too: there it yields ``batches``."""
     kind = type(dataset)
 
     def iterate(dataset: tf.data.Dataset) -> Iterator[Any]:
-        return iter(batches) if in_plain_graph() else kind.__iter__(dataset)
+        return kind.__iter__(dataset) if _plain_graph() is None else iter(batches)
 
     # TensorFlow and Keras know transformations by the names of their classes.
     dataset.__class__ = type(kind.__name__, (kind,), {"__iter__": iterate})

@@ -53,30 +53,11 @@ TakePort = Callable[[Callable[[int], socket.socket]], socket.socket]
 OnInference = Callable[[w.Inference, tuple[ColumnSpec, ...], w.Wire], None]
 
 
-def any_port(bind: Callable[[int], socket.socket]) -> socket.socket:
-    """Let the system choose the port."""
-    return bind(0)
-
-
 class Endpoint:
     """One node's listeners, and the threads (``tfos-rows``) that serve the tasks, one for each connection.
 
-    Parameters
-    ----------
-    host : str
-        The address at which other hosts reach the node.
-    path : Path
-        Where its unix socket is: in a folder that only the user can open.
-    spool : Spool
-        Stores the segments.
-    on_stored : callable
-        Called with ``(attempt, path)`` when an attempt's rows are stored on this node; on a thread of its own.
-    on_commit : callable
-        Called with the `AttemptStored`; on a thread of its own.
-    on_inference : callable
-        Called with ``(request, specs, wire)``; on a thread of its own, until all rows are answered.
-    take_port : callable
-        Chooses the port.
+    These call ``on_stored`` when an attempt's rows are stored on this node, ``on_commit`` with the `AttemptStored`, and
+    ``on_inference``, which returns when all rows are answered.
     """
 
     def __init__(
@@ -88,7 +69,7 @@ class Endpoint:
         on_stored: Callable[[w.Attempt, Path], None],
         on_commit: Callable[[m.AttemptStored], None],
         on_inference: OnInference,
-        take_port: TakePort = any_port,
+        take_port: TakePort,
     ) -> None:
         self._host = host
         self._path = path
@@ -111,10 +92,7 @@ class Endpoint:
     def open(self, token: str, tls: m.TlsIdentity | None, *, lasting: bool = False) -> list[str]:
         """Admit tasks that hold ``token``: until the next token is given, or for good if it is ``lasting``.
 
-        Returns
-        -------
-        list of str
-            Locations for `tfos_lab.node.feed.wire.connect`, the nearest first.
+        Returns locations for `tfos_lab.node.feed.wire.connect`, the nearest first.
         """
         if lasting:
             self._lasting.add(token)
@@ -299,7 +277,7 @@ class Endpoint:
                     if isinstance(rows, bytes):  # the size of what a task on this host writes itself
                         self._spool.reserve(path, int(rows))
                     else:
-                        segment = segment or closing.enter_context(SegmentWriter(path))
+                        segment = segment or closing.enter_context(contextlib.closing(SegmentWriter(path)))
                         self._spool.reserve(path, rows.nbytes)
                         segment.write(rows)
                     wire.send(_GRANTED)

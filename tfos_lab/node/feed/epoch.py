@@ -19,7 +19,7 @@ from tfos_lab.errors import FeedError
 from tfos_lab.node.feed.files.segment import read_files, stored_files
 from tfos_lab.node.feed.node_feed import NodeFeed, Reading
 from tfos_lab.node.feed.schedule import Schedule, per_row
-from tfos_lab.node.feed.segments import Segments, read_shuffled
+from tfos_lab.node.feed.segments import Segments, shuffled
 
 # An iterator that waits for rows can be discarded after this time at the latest.
 IDLE_S = 0.2
@@ -31,44 +31,26 @@ ROWS_ARE_GONE = (
 
 @dataclass(frozen=True)
 class Piece:
-    """Some batches of an epoch.
+    """Some batches of an epoch."""
 
-    Attributes
-    ----------
-    columns : dict of str to numpy.ndarray
-        Column to ``(n, …)``. ``n`` is a multiple of the batch size, unless this is one ``short`` batch.
-    rows : int
-        How many of these rows, counted from the first, are real; the others are filler.
-    step : int
-        How many steps of the epoch have been taken, including these.
-    factor : float or numpy.ndarray
-        What the weights of the rows are multiplied by: float64 ``(n,)`` if they differ (`Schedule.factors`).
-    short : bool
-        Whether this is a batch of fewer rows than the batch size.
-    """
-
+    # Column to ``(n, …)``. ``n`` is a multiple of the batch size, unless this is one ``short`` batch.
     columns: Batch
+    # How many of these rows, counted from the first, are real; the others are filler.
     rows: int
+    # How many steps of the epoch have been taken, including these.
     step: int = 0
+    # What the weights of the rows are multiplied by: float64 ``(n,)`` if they differ (`Schedule.factors`).
     factor: float | np.ndarray = 1.0
+    # Whether this is a batch of fewer rows than the batch size.
     short: bool = False
 
 
 class Epoch:
     """Reads a node's rows once.
 
-    Parameters
-    ----------
-    feed, reading : NodeFeed, Reading
-        What to read, and how.
-    segments : Segments
-        The node's files.
-    holds : callable
-        Called with ``(feed, predicate, timeout_s)``: waits until the predicate holds, and returns whether it does.
-    on_segment_read : callable
-        Called with the path of a file that is not read again, once all its rows have been taken.
-    seed : list of int, optional
-        Seeds the permutation of shuffled rows.
+    ``holds(feed, predicate, timeout_s)`` waits until the predicate holds, and returns whether it does.
+    ``on_segment_read`` is called with the path of a file that is not read again, once all its rows have been taken.
+    ``seed`` seeds the permutation of shuffled rows.
     """
 
     def __init__(
@@ -205,7 +187,9 @@ class Epoch:
             segments = (yield from stored_files(feed)) if feed.files else feed.segments
             at_once = self._reading.rows_at_once(feed)
             rng = np.random.default_rng(self._seed)
-            yield from read_shuffled(segments, feed.leftovers, feed.specs, at_once, rng)
+            batches = [batch for segment in segments for batch in self._segments.batches(segment)]
+            batches += self._segments.leftovers(feed.segments, feed.leftovers)
+            yield from shuffled(batches, feed.specs, at_once, rng)
             return
         if feed.files:
             yield from read_files(feed)

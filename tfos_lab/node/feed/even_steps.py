@@ -32,13 +32,7 @@ _BATCHES_AHEAD = 8
 
 
 def even_dataset(dataset: tf.data.Dataset, lock_step: LockStep | None, remainder: str) -> tf.data.Dataset:
-    """Return the batches of a node such that all nodes have equally many; see `NodeContext.even`.
-
-    Raises
-    ------
-    ConfigError
-        For a dataset that is endless, or whose elements are no batches.
-    """
+    """Return the batches of a node such that all nodes have equally many; see `NodeContext.even`."""
     import tensorflow as tf
 
     patch_keras()  # the function may have imported Keras itself

@@ -7,19 +7,25 @@ as Python values.
 from __future__ import annotations
 
 import io
+import itertools
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from tfos_lab.core import messages as m
-from tfos_lab.data.rows import Batch, count_rows, join_rows, slice_rows
+from tfos_lab.data.rows import Array, Batch, count_rows, join_rows, slice_rows
+from tfos_lab.errors import FeedError
+from tfos_lab.node.feed.segments import open_segment
 
-T = TypeVar("T")
+# Results are held back no longer than this.
+_SEND_S = 0.25
 
 
 @dataclass
@@ -48,21 +54,10 @@ class PendingExchange:
 
 
 class ExchangePool:
-    """The exchanges of one queue.
+    """The exchanges of one queue; ``changed`` guards them, and is notified after each message.
 
-    Parameters
-    ----------
-    send : callable
-        Sends a message to the agent.
-    changed : threading.Condition
-        Guards the exchanges; notified after each message.
-
-    Attributes
-    ----------
-    exchanges : dict of int to PendingExchange
-        Those that have rows, or may get more, by number: the one to be served next comes first.
-    schema : str
-        Spark's, in JSON, of rows that are no Python objects.
+    ``exchanges`` has those that have rows, or may get more, by number: the one to be served next comes first.
+    ``schema`` is Spark's, in JSON, of rows that are no Python objects.
     """
 
     def __init__(self, send: Callable[[m.FromAgent], None], changed: threading.Condition) -> None:
@@ -71,6 +66,9 @@ class ExchangePool:
         self.exchanges: dict[int, PendingExchange] = {}
         self.schema = ""
         self._dropped: set[int] = set()
+        self._sending = threading.Lock()
+        self._held: list[tuple[int, pa.RecordBatch]] = []
+        self._sent_s = 0.0
 
     def handle(self, message: m.ToAgent) -> None:
         """Apply a message; call it with the condition held."""
@@ -102,29 +100,106 @@ class ExchangePool:
         """Let the other exchanges be served first, so that tasks share the node evenly."""
         self.exchanges[number] = self.exchanges.pop(number)
 
-    def read_file(self, number: int, exchange: PendingExchange, read: Callable[[str], Iterator[T]]) -> list[T]:
+    def read_file(self, number: int, exchange: PendingExchange) -> list[pa.RecordBatch]:
         """Read the next file of an exchange, and remove it; nothing if the exchange was dropped meanwhile."""
         with self.changed:
             if not exchange.files:
                 return []
             file = exchange.files.popleft()
-        parts = list(read(file.path))
+        batches = open_segment(file.path)
         Path(file.path).unlink(missing_ok=True)
         self._send(m.ExchangeTaken(exchange=number))
-        return parts
+        return batches
 
-    def send_results(self, number: int, results: list[pa.RecordBatch]) -> None:
-        """Return results of the same columns."""
+    # ---- results ----------------------------------------------------------------------------------------------------
+
+    def hold(self, number: int, results: pa.RecordBatch) -> None:
+        """Take results of an exchange; they are held back for a moment, so that many go at once."""
+        with self._sending:
+            self._held.append((number, results))
+
+    @property
+    def held_rows(self) -> int:
+        """How many results are held back."""
+        return sum(results.num_rows for _, results in self._held)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether results have been held back for long enough."""
+        return time.monotonic() - self._sent_s > _SEND_S
+
+    def flush(self) -> None:
+        """Return the results that are held back: neighbours of the same exchange and the same columns together."""
+        with self._sending:
+            held, self._held = self._held, []
+            self._sent_s = time.monotonic()
+            for (number, schema), run in itertools.groupby(held, lambda one: (one[0], one[1].schema)):
+                self._send_results(number, pa.Table.from_batches([results for _, results in run], schema))
+
+    def _send_results(self, number: int, results: pa.Table) -> None:
         with self.changed:
             if number in self._dropped:
                 return
-        table = pa.Table.from_batches(results).combine_chunks()
-        data = _encode(table)
-        self._send(m.ExchangeResults(exchange=number, rows=table.num_rows, data=data))
+        sink = io.BytesIO()
+        with pa.ipc.new_stream(sink, results.schema) as stream:
+            stream.write_table(results.combine_chunks())
+        self._send(m.ExchangeResults(exchange=number, rows=results.num_rows, data=sink.getvalue()))
 
 
-def _encode(table: pa.Table) -> bytes:
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
-    return sink.getvalue()
+# ---- results as columns whose types Spark has ------------------------------------------------------------------------
+
+# The column of results that were put without a name.
+RESULT_COLUMN = "prediction"
+
+
+def result_columns(values: Any) -> Batch:
+    """Return results as columns: a dict as it is, and anything else as the one column `RESULT_COLUMN`."""
+    if isinstance(values, Mapping):
+        return {str(name): as_array(name, column) for name, column in values.items()}
+    return {RESULT_COLUMN: as_array(RESULT_COLUMN, values)}
+
+
+# Types that Spark lacks, and the next wider type that it has; mixed precision yields bfloat16 and float16.
+_WIDER = {"bfloat16": "float32", "float16": "float32", "uint8": "int16", "uint16": "int32", "uint32": "int64"}
+
+
+def as_array(name: Any, values: Any) -> Array:
+    """Return a column as an array of a type that Spark has; a FeedError if that would lose types or values."""
+    listed = values.tolist() if isinstance(values, np.ndarray) and values.dtype == object else values
+    if isinstance(listed, list | tuple) and len(_kinds_in(listed)) > 1:
+        raise FeedError(reason=_mixed(name, listed))
+    array = np.asarray(values)
+    if array.ndim == 0:
+        raise FeedError(reason=f"put_results needs one result per row, but '{name}' is a single value: {values!r:.80}")
+    if array.dtype == np.uint64:
+        if array.size and array.max() > np.iinfo(np.int64).max:
+            raise FeedError(reason=f"put_results: '{name}' has {array.max()}, which no integer of Spark holds")
+        return array.astype(np.int64)
+    return array.astype(_WIDER.get(array.dtype.name, array.dtype), copy=False)
+
+
+# NumPy silently converts values of two of these kinds to one kind.
+_KINDS: dict[str, tuple[type, ...]] = {
+    "true and false": (bool, np.bool_),
+    "text": (str,),
+    "bytes": (bytes, bytearray),
+    "numbers": (int, float, np.number),
+}
+
+
+def _kinds_in(values: list[Any] | tuple[Any, ...]) -> set[str]:
+    """Return which of the kinds a list holds, including the lists and tuples within it."""
+    found = set(map(type, values))
+    kinds = {next((kind for kind, types in _KINDS.items() if issubclass(one, types)), "") for one in found} - {""}
+    if any(issubclass(one, list | tuple) for one in found):
+        kinds = kinds.union(*(_kinds_in(value) for value in values if isinstance(value, list | tuple)))
+    return kinds
+
+
+def _mixed(name: Any, values: list[Any] | tuple[Any, ...]) -> str:
+    row = next((value for value in values if isinstance(value, list | tuple) and len(_kinds_in(value)) > 1), values)
+    kinds = " and ".join(sorted(_kinds_in(row)))
+    return (
+        f"put_results: '{name}' mixes {kinds} ({row!r:.60}), and a column of Spark holds values of one type; give each "
+        "type a column of its own, as in ctx.put_results({'label': ['a', 'b'], 'score': [0.1, 0.9]})"
+    )

@@ -7,6 +7,7 @@ however large a partition is.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import queue
 import threading
@@ -18,10 +19,10 @@ import pyarrow as pa
 
 from tfos_lab.core import messages as m
 from tfos_lab.core.messages import INPUT_QUEUE
+from tfos_lab.core.runtime_files import kept_for_a_day
 from tfos_lab.data.batches import measure
 from tfos_lab.data.schema import ColumnSpec
 from tfos_lab.errors import FeedError, FeedTimeout, NodeUnreachable
-from tfos_lab.node import failure_note
 from tfos_lab.node.feed.endpoint import explained
 from tfos_lab.node.feed.wire import Inference, Wire
 
@@ -88,17 +89,7 @@ class Exchange:
 
 
 class Exchanges:
-    """All exchanges of a node. Tasks' threads call `serve`; the agent's loop calls the rest.
-
-    Parameters
-    ----------
-    spool : pathlib.Path
-        Folder for the files of rows.
-    post : callable
-        Has the agent's loop call a function.
-    send_to_child, send : callable
-        Send a message to the child, and to the driver; for the agent's loop only.
-    """
+    """All exchanges of a node. Tasks' threads call `serve`; the agent's loop calls the rest."""
 
     def __init__(
         self,
@@ -240,7 +231,9 @@ class Exchanges:
     def fail(self, reason: str) -> None:
         """End every exchange with this reason, and those to come; only the first reason counts."""
         if self._failure is None:
-            self._failure = FeedError(reason=failure_note.sentence(reason))
+            text = f"the cluster has failed: {reason} (cluster.wait() raises it with its traceback)"
+            _leave_note(self._spool.parent, text)
+            self._failure = FeedError(reason=text)
             for exchange in self._open.values():
                 self._end(exchange, self._failure)
 
@@ -261,14 +254,35 @@ class Exchanges:
         if self._no_reader is None:
             self._no_reader = FeedError(reason=reason)
             if self._open:
-                # Spark tries their tasks again, when this node has ended.
-                failure_note.leave(self._spool.parent, reason)
+                _leave_note(self._spool.parent, reason)
             for exchange in self._open.values():
                 exchange.messages.put(self._no_reader)
 
     def close(self) -> None:
         """End every exchange with an error."""
         self._closed = True
+
+
+# ---- notes of why a node gives no more results, for tasks that come when it has ended --------------------------------
+
+# Spark computes an inference when its results are used, and retries a failed task. The last try, whose error is the one
+# that users see, finds no node any more. Notes stay for a day: for as long as Spark may still compute.
+_NOTES = "failed"
+
+
+def _leave_note(scratch: Path, reason: str) -> None:
+    """Write a note, one sentence, on the node with this folder; the first one counts."""
+    with contextlib.suppress(OSError):
+        path = kept_for_a_day(scratch.parent, _NOTES) / scratch.name
+        with path.open("x", encoding="utf-8") as file:
+            file.write(reason)
+
+
+def note_of(scratch: Path) -> str | None:
+    """Return the note that the node with this folder has left, if any."""
+    with contextlib.suppress(OSError):
+        return (scratch.parent / _NOTES / scratch.name).read_text(encoding="utf-8")
+    return None
 
 
 def _has_gone() -> NodeUnreachable:

@@ -25,16 +25,9 @@ _SERVED_OBJECTS = (
 class FeedQueue:
     """All feeds of this node. The session's thread calls `handle`; tf.data's threads wait for what it changes.
 
-    Attributes
-    ----------
-    changed : threading.Condition
-        Guards the feeds. Notified by `FeedReader` after each message.
-    feeds : list of NodeFeed
-        In the order in which the driver opened them.
-    serving : dict of str to NodeFeed
-        By queue, the endless feed of rows to be inferred, once the driver has opened it.
-    ended : bool
-        Whether no further feed will be opened.
+    ``changed`` guards the feeds, and is notified by `FeedReader` after each message. ``serving`` has, by queue, the
+    endless feed of rows to be inferred, once the driver has opened it. When it has ``ended``, no further feed will be
+    opened.
     """
 
     def __init__(self) -> None:

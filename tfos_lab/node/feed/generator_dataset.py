@@ -20,15 +20,10 @@ if TYPE_CHECKING:
 
 
 def generator_dataset(generate: Callable[[], Iterator[Any]], signature: Any) -> tf.data.Dataset:
-    """Return a dataset that calls ``generate`` whenever it is iterated over.
+    """Return a dataset of such a ``signature`` that calls ``generate`` whenever it is iterated over.
 
-    Parameters
-    ----------
-    generate : callable
-        Returns an iterator over (nested) elements of NumPy arrays. Arrays whose memory is aligned to 64 bytes become
-        tensors without a copy, others by one. An iterator that is discarded before its end is closed.
-    signature : nested structure of tf.TensorSpec
-        What the elements are.
+    That returns an iterator over (nested) elements of NumPy arrays. Arrays whose memory is aligned to 64 bytes become
+    tensors without a copy, others by one. An iterator that is discarded before its end is closed.
     """
     import tensorflow as tf
 

@@ -16,9 +16,8 @@ import pyarrow as pa
 from tfos_lab.core.crossing import own_error_in
 from tfos_lab.core.messages import INPUT_QUEUE, TlsIdentity
 from tfos_lab.errors import FeedError, NodeUnreachable
-from tfos_lab.node import failure_note
-from tfos_lab.node.feed.exchanges import write_rows
-from tfos_lab.node.feed.object_rows import decode, encoded
+from tfos_lab.node.feed.exchanges import note_of, write_rows
+from tfos_lab.node.feed.python_rows import decode, encoded
 from tfos_lab.node.feed.spool import not_written
 from tfos_lab.node.feed.wire import Inference, Wire, connect, is_here, socket_of
 
@@ -217,18 +216,14 @@ class _TaskExchange:
         own = own_error_in(error)
         if own is not None and not isinstance(own, NodeUnreachable):
             return own
-        if words := self._failure_note():
+        sockets = (socket_of(locations[0]) for locations in self._plan.locations.values())
+        if words := next(filter(None, (note_of(socket.parent) for socket in sockets)), None):
             return FeedError(reason=words)
         return FeedError(
             reason=f"no node of cluster '{self._plan.cluster}' answers: results of cluster.inference(...) are computed "
             f"when they are used (collect, write), and the cluster has to live until then; if it has failed, "
             f"cluster.wait() says why ({type(error).__name__})"
         )
-
-    def _failure_note(self) -> str | None:
-        """Return the note that a node on this host has left."""
-        sockets = (socket_of(locations[0]) for locations in self._plan.locations.values())
-        return next((text for socket in sockets if (text := failure_note.recall(socket.parent))), None)
 
 
 def _as_wanted(results: pa.RecordBatch, wanted: pa.Schema) -> list[pa.Array]:

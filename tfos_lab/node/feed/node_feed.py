@@ -1,11 +1,15 @@
-"""A feed as one node knows it, and how a dataset reads it."""
+"""A feed as one node knows it, how a dataset reads it, and what the node has read of all its feeds."""
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from tfos_lab.core import messages as m
 from tfos_lab.core.messages import INPUT_QUEUE, KEPT, EpochPlan, FilesDealt
 from tfos_lab.data.rows import row_bytes
 from tfos_lab.data.schema import ColumnSpec
@@ -18,63 +22,48 @@ _BATCHES_AT_ONCE = 64
 # Strings are copied one by one: fewer of them stay in the processor's caches (60,000 of 784 bytes: 42 ms, not 50-77).
 _BATCHES_OF_STRINGS_AT_ONCE = 16
 
+_REPORT_INTERVAL_S = 0.25
+
 
 @dataclass
 class NodeFeed:
-    """One feed, as far as it has arrived at this node.
-
-    Attributes
-    ----------
-    resolved : bool
-        Whether the shapes of `specs` are fully known.
-    rows : int or None
-        This node's rows; None while more may come.
-    leftovers : tuple of int
-        Which of the rows stored on every node are this node's: ``[start, stop)``.
-    plans : dict of int to EpochPlan
-        The agreed steps, by dataset.
-    unplanned, mixed_sizes : set of int
-        Datasets whose length was not known when they were opened; those whose batch size differs between nodes.
-    aborted : str or None
-        Why the feed has failed.
-    read_reported : bool
-        Whether the driver knows that this feed of a stream has been read.
-    serving : bool
-        Whether these are rows to be inferred.
-    objects : bool
-        Whether rows are pickled objects; ``advice`` then says what to do where columns are needed.
-    schema : str
-        Of the columns, as Spark writes it in JSON.
-    queue : str
-        The queue of rows to which they belong.
-    files : FilesDealt or None
-        This node's share, where the rows come from files; the segments are then of `FileSegment`.
-    stored : list of Segment or None
-        The rows of files, where they have been stored to be read in a random order.
-    """
+    """One feed, as far as it has arrived at this node."""
 
     number: int
     epochs: int
     remainder: str
     specs: tuple[ColumnSpec, ...]
     segments: list[Segment] = field(default_factory=list)
+    # Whether the shapes of `specs` are fully known.
     resolved: bool = False
+    # This node's rows; None while more may come.
     rows: int | None = None
+    # Which of the rows stored on every node are this node's: ``[start, stop)``.
     leftovers: tuple[int, int] = (0, 0)
+    # The agreed steps, by dataset.
     plans: dict[int, EpochPlan] = field(default_factory=dict)
+    # Datasets whose length was not known when they were opened; those whose batch size differs between nodes.
     unplanned: set[int] = field(default_factory=set)
     mixed_sizes: set[int] = field(default_factory=set)
+    # Why the feed has failed.
     aborted: str | None = None
     epochs_read: int = 0
     rows_taken: int = 0
     stream: bool = False
+    # Whether the driver knows that this feed of a stream has been read.
     read_reported: bool = False
+    # Whether these are rows to be inferred.
     serving: bool = False
+    # Whether rows are pickled objects; ``advice`` then says what to do where columns are needed.
     objects: bool = False
     advice: str = ""
+    # Of the columns, as Spark writes it in JSON.
     schema: str = ""
+    # The queue of rows to which they belong.
     queue: str = INPUT_QUEUE
+    # This node's share, where the rows come from files; the segments are then of `FileSegment`.
     files: FilesDealt | None = None
+    # The rows of files, where they have been stored to be read in a random order.
     stored: list[Segment] | None = None
     _come: tuple[int, int] = (0, 0)
 
@@ -142,3 +131,45 @@ class Reading:
         most = _BATCHES_OF_STRINGS_AT_ONCE if has_strings else _BATCHES_AT_ONCE
         batches = _BYTES_AT_ONCE // (row_bytes(feed.specs) * self.batch_size)
         return self.batch_size * min(max(batches, 1), most)
+
+
+class ReadProgress:
+    """What this node has read so far, over all its feeds and inferences; rows of splits do not count."""
+
+    def __init__(self, feeds: Sequence[NodeFeed], send: Callable[[m.FromAgent], None]) -> None:
+        self._feeds = feeds
+        self._send = send
+        self._lock = threading.Lock()
+        self._rows_taken = 0
+        self._reported_s = 0.0
+
+    @property
+    def rows(self) -> int:
+        """How many rows have been taken."""
+        return self._rows_taken
+
+    def count(self, rows: int, *, report: bool = False) -> None:
+        """Add rows; report them at once if asked to, else a few times per second."""
+        with self._lock:
+            self._rows_taken += rows
+        if report or time.monotonic() - self._reported_s > _REPORT_INTERVAL_S:
+            self.flush()
+
+    def flush(self) -> None:
+        """Report the rows taken so far."""
+        self._reported_s = time.monotonic()
+        trained = [feed for feed in self._feeds if not feed.kept]
+        epoch = max((feed.epochs_read for feed in trained), default=0)
+        feeds = {feed.number: (feed.epochs_read, feed.rows_taken) for feed in trained if not feed.stream}
+        self._send(m.RowsTaken(rows=self._rows_taken, epoch=epoch, feeds=feeds))
+
+    def report_stream_read(self) -> None:
+        """Report the feeds of a stream that have been read: a function that asks for more has finished them."""
+        for feed in self._feeds:
+            if feed.stream and feed.epochs_read and not feed.read_reported:
+                feed.read_reported = True
+                self._send(m.FeedRead(feed=feed.number))
+
+    def report_segment_read(self, path: str) -> None:
+        """Report that all rows of a file have been taken."""
+        self._send(m.SegmentRead(path=path))

@@ -21,8 +21,7 @@ from tfos_lab.node.feed.data_feed import RowReader
 from tfos_lab.node.feed.epoch import IDLE_S, ROWS_ARE_GONE, Epoch, Piece
 from tfos_lab.node.feed.exchange_pool import ExchangePool
 from tfos_lab.node.feed.feed_queue import FeedQueue
-from tfos_lab.node.feed.node_feed import NodeFeed, Reading
-from tfos_lab.node.feed.read_progress import ReadProgress
+from tfos_lab.node.feed.node_feed import NodeFeed, Reading, ReadProgress
 from tfos_lab.node.feed.row_answers import RowAnswers
 from tfos_lab.node.feed.schedule import Schedule
 from tfos_lab.node.feed.segments import Segments
@@ -111,10 +110,7 @@ class FeedReader:
     def specs(self, queue: str = INPUT_QUEUE) -> tuple[ColumnSpec, ...]:
         """Return what the columns become, with their shapes; waits for the first rows.
 
-        Raises
-        ------
-        FeedError
-            If the rows are Python objects, with what to do instead.
+        Rows that are Python objects raise a FeedError that says what to do instead.
         """
         self._ask(objects=False)
         feed = self._next_feed(queue)
@@ -239,10 +235,7 @@ class FeedReader:
     def files(self, folder: Path, file_format: str) -> list[str]:
         """Write this node's rows of the next feed as files below a folder, and return their paths; waits for the feed.
 
-        Raises
-        ------
-        FeedError
-            If the rows are no columns, or have no end; or if there is no room for the files.
+        Raises FeedError if the rows are no columns or have no end, and if there is no room for the files.
         """
         self._ask(objects=False)
         feed = self._next_feed()
@@ -251,7 +244,7 @@ class FeedReader:
         if (feed.number, file_format) in self._files:
             return list(self._files[feed.number, file_format])
         self._queue.wait_for(feed, lambda: feed.complete)
-        schema, batches = row_files.rows_of(feed, self._progress.report_segment_read)
+        schema, batches = row_files.rows_of(feed, self._segments, self._progress.report_segment_read)
         try:
             paths = row_files.write_files(schema, batches, folder / f"feed-{feed.number}", file_format)
         except FileNotFoundError:
@@ -278,8 +271,8 @@ class FeedReader:
 
     def flush(self) -> None:
         """Send the results that are held back, and how many rows have been taken, if there have been any feeds."""
-        for answers in self._row_answers.values():
-            answers.flush()
+        for pool in self._pools.values():
+            pool.flush()
         if self._queue.feeds or self._queue.serving:
             self._progress.flush()
 

@@ -7,28 +7,21 @@ at once.
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from tfos_lab.data.batches import to_arrow
 from tfos_lab.errors import FeedError
-from tfos_lab.node.feed import object_rows, typed_rows
-from tfos_lab.node.feed.exchange_pool import ExchangePool
-from tfos_lab.node.feed.results import result_columns
-from tfos_lab.node.feed.segments import open_segment
+from tfos_lab.node.feed import python_rows
+from tfos_lab.node.feed.exchange_pool import ExchangePool, result_columns
 from tfos_lab.texts import format_count
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 # A batch that has begun waits so long for the rest of its task's rows while other tasks have some: these may be what
 # the rest is computed from.
 _PATIENCE_S = 0.5
-# Results are held back no longer than this, nor more of them.
-_SEND_S = 0.25
+# No more results are held back than this.
 _MOST_HELD = 4096
 
 
@@ -58,13 +51,7 @@ class _Given:
 
 
 class RowAnswers:
-    """The rows of a pool as Python values, and their results; a `RowReader` reads them when it has no rows to train on.
-
-    Parameters
-    ----------
-    pool : ExchangePool
-        Where the rows wait.
-    """
+    """The rows of a pool as Python values, and their results; read by a `RowReader` that has no rows to train on."""
 
     def __init__(self, pool: ExchangePool) -> None:
         self._pool = pool
@@ -76,9 +63,6 @@ class RowAnswers:
         self._given: deque[_Given] = deque()
         self._counts: dict[int, list[int]] = {}
         self._answering_in_part: tuple[int, str] | None = None
-        self._sending = threading.Lock()
-        self._held: list[tuple[int, pa.RecordBatch]] = []
-        self._sent_s = 0.0
 
     # ---- rows -------------------------------------------------------------------------------------------------------
 
@@ -87,7 +71,7 @@ class RowAnswers:
         with self._changed:
             number = self._choose()
         if number is None:
-            self.flush()  # the function waits, and so may somebody for its results
+            self._pool.flush()  # the function waits, and so may somebody for its results
             with self._changed:
                 self._changed.wait_for(lambda: self._choose() is not None, min(timeout_s, _PATIENCE_S))
                 number = self._choose()
@@ -122,9 +106,8 @@ class RowAnswers:
             if exchange is None:
                 return _END_OF_BATCH
             self._pool.move_to_end(number)
-        decode = object_rows.decode if exchange.objects else typed_rows.decoder(self._pool.schema)
-        parts = self._pool.read_file(number, exchange, lambda path: map(decode, open_segment(path)))
-        rows = [row for part in parts for row in part]
+        decode = python_rows.decoder(self._pool.schema, objects=exchange.objects)
+        rows = [row for batch in self._pool.read_file(number, exchange) for row in decode(batch)]
         with self._changed:
             if rows:
                 self._taken.append([number, exchange.objects, len(rows)])
@@ -155,7 +138,7 @@ class RowAnswers:
 
     def stop(self) -> None:
         """Take no more rows; those that have been taken get no results any more."""
-        self.flush()
+        self._pool.flush()
         self._pool.drop_all()
         with self._changed:
             self._taken.clear()
@@ -164,13 +147,7 @@ class RowAnswers:
     # ---- results ----------------------------------------------------------------------------------------------------
 
     def check_answered(self) -> None:
-        """Begin another batch.
-
-        Raises
-        ------
-        FeedError
-            If this thread has answered the oldest batch in part.
-        """
+        """Begin another batch; a FeedError if this thread has answered the oldest one in part."""
         with self._changed:
             self._has_begun = False
             self._batch += 1
@@ -179,25 +156,19 @@ class RowAnswers:
             raise FeedError(reason=in_part[1])
 
     def put(self, results: list[Any]) -> None:
-        """Add one result for each of the oldest rows that have none.
-
-        Raises
-        ------
-        FeedError
-            If there are fewer such rows than results; if a result cannot be pickled.
-        """
+        """Add one result for each of the oldest rows that have none; a FeedError if there are fewer such rows."""
         with self._changed:
             parts = list(self._match(len(results)))
         start = 0
         for number, objects, count in parts:
             part = results[start : start + count]
-            self._hold(number, _encoded_objects(part) if objects else to_arrow(result_columns(part)))
+            results_of_part = python_rows.encode(part, what="a result") if objects else to_arrow(result_columns(part))
+            self._pool.hold(number, results_of_part)
             start += count
         with self._changed:
             is_all = not self._given and not self._taken
-        held = sum(batch.num_rows for _, batch in self._held)
-        if is_all or held >= _MOST_HELD or time.monotonic() - self._sent_s > _SEND_S:
-            self.flush()
+        if is_all or self._pool.is_due or self._pool.held_rows >= _MOST_HELD:
+            self._pool.flush()
 
     def _match(self, count: int) -> Iterator[tuple[int, bool, int]]:
         """Yield exchanges, and how many of the next results belong to each."""
@@ -235,33 +206,3 @@ class RowAnswers:
             self._answering_in_part = threading.get_ident(), text
         for batch in [batch for batch in self._counts if oldest is None or batch < oldest]:
             del self._counts[batch]
-
-    def _hold(self, number: int, batch: pa.RecordBatch) -> None:
-        with self._sending:
-            self._held.append((number, batch))
-
-    def flush(self) -> None:
-        """Return the results that are held back."""
-        with self._sending:
-            held, self._held = self._held, []
-            self._sent_s = time.monotonic()
-            for number, batches in _runs_of(held):
-                self._pool.send_results(number, batches)
-
-
-def _encoded_objects(results: Sequence[Any]) -> pa.RecordBatch:
-    return object_rows.encode(results, what="a result")
-
-
-def _runs_of(held: list[tuple[int, pa.RecordBatch]]) -> Iterator[tuple[int, list[pa.RecordBatch]]]:
-    """Yield neighbours of the same exchange and the same columns together."""
-    run: list[pa.RecordBatch] = []
-    of = -1
-    for number, batch in held:
-        if run and (number != of or batch.schema != run[0].schema):
-            yield of, run
-            run = []
-        of = number
-        run.append(batch)
-    if run:
-        yield of, run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 import msgspec
 import pyarrow as pa
@@ -14,7 +14,7 @@ from pyarrow import types
 from tfos_lab.data.spark_types import arrow_columns
 from tfos_lab.errors import ConfigError
 from tfos_lab.node.feed.node_feed import NodeFeed
-from tfos_lab.node.feed.segments import own_rows, part_of_leftovers
+from tfos_lab.node.feed.segments import Segments
 
 # Large enough for readers to be quick, small enough for several to share out the files and to hold a group in memory.
 _GROUP_BYTES = 16 << 20
@@ -23,28 +23,24 @@ _FILE_BYTES = 128 << 20
 _GROUP_ROWS = 1 << 17
 
 
-class _Writer(Protocol):
-    def write_table(self, table: pa.Table) -> None: ...
-
-    def close(self) -> None: ...
-
-
 def check_format(file_format: object) -> None:
     """Raise a ConfigError for a format that is none of those that can be written."""
     if file_format not in list(_WRITERS):
         raise ConfigError([f"format={file_format!r}: use 'parquet', 'json' or 'arrow'"])
 
 
-def rows_of(feed: NodeFeed, on_segment_read: Callable[[str], None]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+def rows_of(
+    feed: NodeFeed, segments: Segments, on_segment_read: Callable[[str], None]
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """Return the schema and the rows of a feed that is complete, this node's part of the leftover rows included."""
     # In the spool, arrays have a fixed length.
     schema = pa.schema([(name, kind) for name, kind, _ in arrow_columns(feed.schema)])
 
     def batches() -> Iterator[pa.RecordBatch]:
         for segment in feed.segments:
-            for batch in own_rows(segment, segment.batches()):
+            for batch in segments.batches(segment):
                 yield batch.cast(schema)
-        for batch in part_of_leftovers(feed.segments, feed.leftovers):
+        for batch in segments.leftovers(feed.segments, feed.leftovers):
             yield batch.cast(schema)
         for segment in feed.segments:
             on_segment_read(segment.path)
@@ -53,24 +49,10 @@ def rows_of(feed: NodeFeed, on_segment_read: Callable[[str], None]) -> tuple[pa.
 
 
 def write_files(schema: pa.Schema, batches: Iterable[pa.RecordBatch], folder: Path, file_format: str) -> list[str]:
-    """Write rows as files of some 128 MB in memory; one without rows where there are none.
+    """Write rows in their order as files of some 128 MB in memory, one without rows where there are none.
 
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-        Of the batches.
-    batches : iterable of pyarrow.RecordBatch
-        The rows, read once.
-    folder : Path
-        Is created.
-    file_format : {"parquet", "json", "arrow"}
-        How they are written: Parquet in row groups of 16 MB in memory, Arrow's IPC files uncompressed and in batches of
-        that size, JSON with a line for each row.
-
-    Returns
-    -------
-    list of str
-        The files' paths; all rows are in them, in their order.
+    Parquet is written in row groups of 16 MB in memory, Arrow's IPC files uncompressed and in batches of that size,
+    JSON with a line for each row. Returns the files' paths.
     """
     folder.mkdir(parents=True, exist_ok=True)
     paths: list[str] = []
@@ -125,16 +107,10 @@ def _is_enough(batches: Sequence[pa.RecordBatch]) -> bool:
 # ---- formats --------------------------------------------------------------------------------------------------------
 
 
-def _parquet(path: str, schema: pa.Schema) -> _Writer:
+def _parquet(path: str, schema: pa.Schema) -> Any:
     from pyarrow import parquet
 
-    writer: _Writer = parquet.ParquetWriter(path, schema)
-    return writer
-
-
-def _arrow(path: str, schema: pa.Schema) -> _Writer:
-    writer: _Writer = pa.ipc.new_file(path, schema)
-    return writer
+    return parquet.ParquetWriter(path, schema)
 
 
 class _JsonLines:
@@ -173,4 +149,9 @@ def _with_names_of_numbers(value: Any) -> Any:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-_WRITERS: dict[Any, Callable[[str, pa.Schema], _Writer]] = {"parquet": _parquet, "json": _JsonLines, "arrow": _arrow}
+# What they return takes tables by `write_table`, and is closed.
+_WRITERS: dict[Any, Callable[[str, pa.Schema], Any]] = {
+    "parquet": _parquet,
+    "json": _JsonLines,
+    "arrow": pa.ipc.new_file,
+}

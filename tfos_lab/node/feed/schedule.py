@@ -18,14 +18,9 @@ from tfos_lab.core.messages import Share
 
 
 def count_steps(shares: Iterable[tuple[int, int]], *, drop: bool) -> int:
-    """Return the steps of an epoch.
+    """Return the steps of an epoch, given the rows and the batch size of each node.
 
-    Parameters
-    ----------
-    shares : iterable of (int, int)
-        Rows and batch size of each node.
-    drop : bool
-        Whether the epoch ends with the last step that is full on all nodes; else with the last row.
+    With ``drop``, it ends with the last step that is full on all nodes; else with the last row.
 
     Examples
     --------
@@ -69,16 +64,9 @@ def grouped(shares: Iterable[tuple[int, int]]) -> list[Share]:
 
 @dataclass(frozen=True)
 class Schedule:
-    """One node's epoch among those of all nodes.
+    """One node's epoch of so many steps: its ``rows`` and ``batch_size``, among the shares of all nodes.
 
-    Attributes
-    ----------
-    steps : int
-        Steps of the epoch.
-    rows, batch_size : int
-        This node's.
-    peers : sequence of Share
-        The distinct shares of all nodes, including this node's (`grouped`).
+    ``peers`` are the distinct shares of all nodes, including this node's (`grouped`).
     """
 
     steps: int
@@ -114,14 +102,8 @@ class Schedule:
         """Return what each step's weights are multiplied by, so that the mean over nodes is the mean over all rows.
 
         That is R·b/G for R nodes, b rows in this node's batch and G rows of the step on all of them: the mean over the
-        nodes of (1/b)·Σ w·loss is then (1/G)·Σ loss.
-
-        Parameters
-        ----------
-        start, stop : int
-            Which steps.
-        padded : bool
-            Whether every batch has ``batch_size`` rows, some of which are filler.
+        nodes of (1/b)·Σ w·loss is then (1/G)·Σ loss. If ``padded``, every batch has ``batch_size`` rows, some of which
+        are filler.
         """
         nodes = sum(count for _, _, count in self.peers)
         even = nodes * self.batch_size / sum(size * count for _, size, count in self.peers)

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,13 +22,7 @@ _STEP = 8
 
 
 class SegmentWriter:
-    """Takes the record batches of one segment.
-
-    Parameters
-    ----------
-    path : Path
-        The file; it is created at once.
-    """
+    """Takes the record batches of one segment, into a file that is created at once."""
 
     def __init__(self, path: Path) -> None:
         self._sink = pa.OSFile(str(path), "wb")
@@ -58,14 +51,6 @@ class SegmentWriter:
                 self._file.close()
         finally:
             self._sink.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, _kind: type[BaseException] | None, _error: BaseException | None, _traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _without_offsets(column: pa.Array) -> pa.Array:

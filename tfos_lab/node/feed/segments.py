@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from tfos_lab.data.batches import RowIndex, to_numpy
-from tfos_lab.data.rows import Batch, count_rows, join_rows, slice_rows
+from tfos_lab.data.rows import Batch, join_rows
 from tfos_lab.data.schema import ColumnSpec
 
 if TYPE_CHECKING:
@@ -34,13 +34,7 @@ class Segment:
     leftover: int = 0
 
     def batches(self) -> Iterable[pa.RecordBatch]:
-        """Return its record batches, mapped anew.
-
-        Raises
-        ------
-        FileNotFoundError
-            If the segment is gone.
-        """
+        """Return its record batches, mapped anew; a FileNotFoundError if it is gone."""
         return open_segment(self.path)
 
 
@@ -48,106 +42,77 @@ class Segments:
     """A node's segments, mapped again for each read: TensorFlow may have written into the memory that it was given."""
 
     def __init__(self) -> None:
-        self._leftovers: dict[str, Batch] = {}
+        self._leftovers: dict[str, list[pa.RecordBatch]] = {}
+
+    def batches(self, segment: Segment) -> Iterator[pa.RecordBatch]:
+        """Yield the record batches of a segment without its leftover rows; a FileNotFoundError if it is gone."""
+        batches = segment.batches()
+        self._keep_leftovers(segment, batches)
+        yield from cut(batches, 0, segment.rows)
 
     def read(self, segment: Segment, specs: Sequence[ColumnSpec]) -> Iterator[Batch]:
-        """Yield a segment's record batches as columns of shape ``(rows, …)``; numbers are views of the mapped file.
-
-        Raises
-        ------
-        FileNotFoundError
-            If the segment is gone.
-        """
-        batches = segment.batches()
-        if segment.leftover and segment.path not in self._leftovers:
-            # Copied now: a file that has been read may be removed.
-            self._leftovers[segment.path] = _leftovers(segment, batches, specs)
-        for batch in own_rows(segment, batches):
+        """Yield them as columns of shape ``(rows, …)``; numbers are views of the mapped file."""
+        for batch in self.batches(segment):
             yield to_numpy(batch, specs)
 
-    def read_leftovers(self, segments: Sequence[Segment], part: tuple[int, int], specs: Sequence[ColumnSpec]) -> Batch:
-        """Return a part of all leftover rows, partition by partition; all nodes see them in the same order.
+    def leftovers(self, segments: Sequence[Segment], part: tuple[int, int]) -> Iterator[pa.RecordBatch]:
+        """Yield a part of all leftover rows, partition by partition; all nodes see them in the same order.
 
-        Raises
-        ------
-        FileNotFoundError
-            If a segment is gone that has not been read before.
+        Raises FileNotFoundError if a segment is gone that has not been read before.
         """
-        parts, begin = [], 0
+        begin = 0
         for segment in sorted(segments, key=lambda segment: segment.partition):
             start, stop = max(part[0] - begin, 0), min(part[1] - begin, segment.leftover)
             begin += segment.leftover
             if start < stop:
                 if segment.path not in self._leftovers:
-                    self._leftovers[segment.path] = _leftovers(segment, segment.batches(), specs)
-                parts.append(slice_rows(self._leftovers[segment.path], start, stop))
+                    self._keep_leftovers(segment, segment.batches())
+                yield from cut(self._leftovers[segment.path], start, stop - start)
+
+    def read_leftovers(self, segments: Sequence[Segment], part: tuple[int, int], specs: Sequence[ColumnSpec]) -> Batch:
+        """Return them as columns of their own memory."""
+        parts = [to_numpy(batch, specs) for batch in self.leftovers(segments, part)]
         return {name: values.copy() for name, values in join_rows(parts).items()} if parts else {}
 
+    def _keep_leftovers(self, segment: Segment, batches: Iterable[pa.RecordBatch]) -> None:
+        """Copy the leftover rows: a file that has been read may be removed."""
+        if segment.leftover and segment.path not in self._leftovers:
+            shared = cut(batches, segment.rows, segment.leftover)
+            self._leftovers[segment.path] = [rows.take(pa.array(range(rows.num_rows))) for rows in shared]
 
-def read_in_order(path: str, specs: Sequence[ColumnSpec]) -> Iterator[Batch]:
-    """Yield all record batches of a file that is read once, as `Segments.read` does."""
-    for batch in open_segment(path):
-        yield to_numpy(batch, specs)
+    def forget(self, segments: Sequence[Segment]) -> None:
+        """Drop the copies of segments that are not read again."""
+        for segment in segments:
+            self._leftovers.pop(segment.path, None)
 
 
-def read_shuffled(
-    segments: Sequence[Segment],
-    part: tuple[int, int],
-    specs: Sequence[ColumnSpec],
-    batch_size: int,
-    rng: np.random.Generator,
+def cut(batches: Iterable[pa.RecordBatch], skip: int, rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield ``rows`` rows after the first ``skip``."""
+    for batch in batches:
+        if skip >= batch.num_rows:
+            skip -= batch.num_rows
+            continue
+        taken = batch.slice(skip, rows)
+        skip, rows = 0, rows - taken.num_rows
+        if taken.num_rows:
+            yield taken
+        if not rows:
+            return
+
+
+def shuffled(
+    batches: list[pa.RecordBatch], specs: Sequence[ColumnSpec], batch_size: int, rng: np.random.Generator
 ) -> Iterator[Batch]:
-    """Yield all rows of this node once, in a random order, as columns of up to ``batch_size`` rows.
+    """Yield all rows once, in a random order, as columns of up to ``batch_size`` rows.
 
-    Rows are gathered from the mapped files, so memory holds one batch at a time. ``part`` is this node's part of the
-    leftover rows.
+    Rows are gathered from the mapped files, so memory holds one batch at a time.
     """
-    batches = [batch for segment in segments for batch in own_rows(segment, segment.batches())]
-    batches += part_of_leftovers(segments, part)
     if not batches:
         return
     rows = RowIndex(batches, specs)
     order = rng.permutation(len(rows))
     for start in range(0, len(order), batch_size):
         yield rows.take(order[start : start + batch_size])
-
-
-def own_rows(segment: Segment, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the record batches without the leftover rows."""
-    missing = segment.rows
-    for batch in batches:
-        if missing <= 0:
-            return
-        yield batch if batch.num_rows <= missing else batch.slice(0, missing)
-        missing -= batch.num_rows
-
-
-def shared_rows(segment: Segment, batches: Iterable[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Return the record batches of the leftover rows."""
-    shared, skip = [], segment.rows
-    for batch in batches:
-        if skip < batch.num_rows:
-            shared.append(batch.slice(skip))
-        skip = max(0, skip - batch.num_rows)
-    return shared
-
-
-def _leftovers(segment: Segment, batches: Iterable[pa.RecordBatch], specs: Sequence[ColumnSpec]) -> Batch:
-    columns = join_rows([to_numpy(batch, specs) for batch in shared_rows(segment, batches)])
-    assert count_rows(columns) == segment.leftover
-    return {name: values.copy() for name, values in columns.items()}
-
-
-def part_of_leftovers(segments: Sequence[Segment], part: tuple[int, int]) -> list[pa.RecordBatch]:
-    """Return a part of all leftover rows as record batches, partition by partition."""
-    parts, begin = [], 0
-    for segment in sorted(segments, key=lambda segment: segment.partition):
-        for batch in shared_rows(segment, segment.batches()) if segment.leftover else ():
-            start, stop = max(part[0] - begin, 0), min(part[1] - begin, batch.num_rows)
-            if start < stop:
-                parts.append(batch.slice(start, stop - start))
-            begin += batch.num_rows
-    return parts
 
 
 def open_segment(path: str) -> list[pa.RecordBatch]:

@@ -101,10 +101,7 @@ class Spool:
     def reserve(self, path: Path, size_bytes: int) -> None:
         """Wait until there is space for more bytes in a file; call it before they are written, and after all others.
 
-        Raises
-        ------
-        FeedError
-            If there is no space, and waiting would not free any.
+        Raises FeedError if there is no space, and waiting would not free any.
         """
         with self._changed:
             self._in_flight.pop(path, None)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tfos_lab.core import messages as m
-from tfos_lab.node import failure_note
 from tfos_lab.node.feed.spool import Spool
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ class FeedStore:
         send: Callable[[m.FromAgent], None],
         send_to_child: Callable[[m.ToAgent], None],
         *,
-        take_port: TakePort | None = None,
+        take_port: TakePort = lambda bind: bind(0),
     ) -> None:
         self._scratch = scratch
         self._send = send
@@ -136,7 +135,7 @@ class FeedStore:
     def _open_endpoint(self) -> Endpoint:
         if self._endpoint is None:
             # Imported here: an agent whose fork server has not preloaded it pays for it only when rows come.
-            from tfos_lab.node.feed.endpoint import Endpoint, any_port
+            from tfos_lab.node.feed.endpoint import Endpoint
             from tfos_lab.node.feed.exchanges import Exchanges
 
             self._exchanges = Exchanges(self._spool.folder, self._post, self._send_to_child, self._send)
@@ -149,7 +148,7 @@ class FeedStore:
                 on_stored=lambda attempt, path: self._post(lambda: self._remember(attempt, path)),
                 on_commit=lambda stored: self._post(lambda: self._send(stored)),
                 on_inference=self._exchanges.serve,
-                take_port=self._take_port or any_port,
+                take_port=self._take_port,
             )
         return self._endpoint
 
@@ -217,9 +216,7 @@ class FeedStore:
     def fail(self, reason: str) -> None:
         """Tell tasks that wait for results why none will come, and leave a note for tasks that come later."""
         if reason and self._exchanges is not None:
-            text = reason.strip().partition("\n")[0][:_MAX_TEXT]
-            self._exchanges.fail(text)
-            failure_note.leave(self._scratch, failure_note.sentence(text))
+            self._exchanges.fail(reason.strip().partition("\n")[0][:_MAX_TEXT])
 
     def child_returned(self) -> None:
         """Tell tasks that wait for results that the node's function has returned."""

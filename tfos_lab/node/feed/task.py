@@ -19,7 +19,7 @@ import pyarrow as pa
 from tfos_lab.core.messages import AttemptStored
 from tfos_lab.data.batches import measure
 from tfos_lab.data.schema import column_specs
-from tfos_lab.node.feed.object_rows import encoded
+from tfos_lab.node.feed.python_rows import encoded
 from tfos_lab.node.feed.segment_writer import SegmentWriter
 from tfos_lab.node.feed.spool import not_written
 from tfos_lab.node.feed.wire import Attempt, Commit, Connection, FeedPlan, connect
@@ -168,15 +168,7 @@ def _joined(rows: pa.RecordBatch | pa.Table) -> list[pa.RecordBatch]:
 
 
 class NodeWriter:
-    """Takes the rows of one attempt for one node.
-
-    Parameters
-    ----------
-    connection : Connection
-        To the node.
-    attempt : Attempt
-        Whose rows they are.
-    """
+    """Takes the rows of one attempt for one node."""
 
     def __init__(self, connection: Connection, attempt: Attempt) -> None:
         self._wire = connection.wire

@@ -298,12 +298,8 @@ def socket_of(location: str) -> Path:
 def connect(locations: list[str], token: str, tls: TlsIdentity | None) -> Connection:
     """Connect to the first of a node's locations that this host can reach.
 
-    Raises
-    ------
-    NodeUnreachable
-        If it does not answer, or shows no certificate of the cluster.
-    FeedError
-        If it knows no such token.
+    Raises NodeUnreachable if it does not answer, or shows no certificate of the cluster; FeedError if it knows no such
+    token.
     """
     for location in locations:
         if is_here(location):

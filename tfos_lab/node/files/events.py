@@ -30,13 +30,7 @@ _CLOCK_SKEW_S = 5.0
 
 
 class NodeEventFiles:
-    """The event files that this node's function writes; none unless a folder is given.
-
-    Parameters
-    ----------
-    send : callable
-        Sends a message to the driver.
-    """
+    """The event files that this node's function writes; none unless a folder is given."""
 
     def __init__(self, send: Callable[[m.FromAgent], None]) -> None:
         self._listed = ListedFolder("events", send)

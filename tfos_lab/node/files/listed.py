@@ -20,21 +20,8 @@ from tfos_lab.core.paths import OWN_MARK
 class ListedFolder:
     """The files of one folder, as the driver knows them.
 
-    Parameters
-    ----------
-    folder : str
-        The folder's name in messages.
-    send : callable
-        Sends a message to the driver.
-
-    Attributes
-    ----------
-    files : dict of str to FoundFile
-        Those that were listed last, by name.
-    is_answered : bool
-        Whether the driver has what it wants of them.
-    heard_at : float
-        When the driver last said something about them, by `time.monotonic`.
+    ``files`` are those that were listed last, by name. Their list ``is_answered`` when the driver has what it wants of
+    them; at ``heard_at`` (`time.monotonic`) it last said something about them.
     """
 
     def __init__(self, folder: str, send: Callable[[m.FromAgent], None]) -> None:

@@ -28,22 +28,7 @@ _REST = 4.0
 
 
 class NodeOutput:
-    """One node's output folder and working folder.
-
-    Parameters
-    ----------
-    node : str
-        The node.
-    scratch : pathlib.Path
-        The agent's own folder, which is removed with it.
-    send : callable
-        Sends a message to the driver.
-
-    Attributes
-    ----------
-    working_folder : WorkingFolder
-        The folder in which the function starts.
-    """
+    """One node's output folder, and its ``working_folder``, in which the function starts."""
 
     def __init__(self, node: str, scratch: Path, send: Callable[[m.FromAgent], None]) -> None:
         self.working_folder = WorkingFolder(scratch)

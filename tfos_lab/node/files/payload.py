@@ -28,16 +28,8 @@ def payload_of(start: m.Start) -> bytes | mmap.mmap:
 class PayloadFile:
     """One node's payload; used in the agent's poll loop only.
 
-    Parameters
-    ----------
-    scratch : Path
-        The agent's own folder, which is removed with the agent.
-    send : callable
-        Sends a message to the driver.
-    on_ready : callable
-        Called with the start message when its payload is here.
-    on_problem : callable
-        Called with a sentence if it cannot be kept.
+    ``on_ready`` is called with the start message when its payload is here, ``on_problem`` with a sentence if it cannot
+    be kept.
     """
 
     def __init__(
@@ -101,17 +93,12 @@ class PayloadFile:
 
     def _fail(self, start: m.Start, error: OSError) -> None:
         self._start = None
-        self.close()
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # what is not written yet has no room
             self._path.unlink(missing_ok=True)
+            if self._file is not None:
+                self._file.close()
         self._on_problem(
             f"the function and its arguments ({start.payload_bytes / 1e6:,.0f} MB) cannot be kept in "
             f"{self._path.parent.parent}: {error.strerror or error}; capture less, feed the rows with data=..., or "
             "free space there"
         )
-
-    def close(self) -> None:
-        """Close the file; may be called twice."""
-        if self._file is not None:
-            with contextlib.suppress(OSError):  # what is not written yet has no room
-                self._file.close()

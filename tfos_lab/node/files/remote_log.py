@@ -29,15 +29,7 @@ _REPORT_S = 2.0
 
 
 class RemoteLog:
-    """One node's event files; nothing if ``log_dir`` is a folder of this host.
-
-    Parameters
-    ----------
-    scratch : pathlib.Path
-        The agent's own folder: files are written there if this host does not see the run's.
-    send : callable
-        Sends a message to the driver.
-    """
+    """One node's event files; nothing if ``log_dir`` is a folder of this host."""
 
     def __init__(self, scratch: Path, send: Callable[[m.FromAgent], None]) -> None:
         self._scratch = scratch

@@ -21,15 +21,7 @@ NAME = "result"
 
 
 class NodeResult:
-    """One node's result.
-
-    Parameters
-    ----------
-    scratch : Path
-        The agent's own folder, where the child has written the file.
-    send : callable
-        Sends a message to the driver.
-    """
+    """One node's result; if it is large, the child has written it to a file of the agent's own folder."""
 
     def __init__(self, scratch: Path, send: Callable[[m.FromAgent], None]) -> None:
         self._path = scratch / NAME

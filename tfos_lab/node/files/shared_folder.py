@@ -18,15 +18,7 @@ _ADVICE = "give log_dir=..., a folder on a file system that all nodes share"
 
 
 class SharedFolder:
-    """One node's view of a folder.
-
-    Parameters
-    ----------
-    folder : str
-        The folder; with a scheme other than ``file``, it is shared by nature.
-    cluster_id, node : str
-        The node whose mark it is.
-    """
+    """One node's view of a folder, which with a scheme other than ``file`` is shared by nature."""
 
     def __init__(self, folder: str, cluster_id: str, node: str) -> None:
         self._folder = folder
@@ -77,17 +69,7 @@ class SharedFolder:
 
 
 class SavedPaths:
-    """The folders that one node's function saves to; each is reported once.
-
-    Parameters
-    ----------
-    spec : LaunchSpec
-        The node.
-    working_folder : pathlib.Path
-        The node's own: what is saved there is sent to the driver.
-    send : callable
-        Sends a message to the driver.
-    """
+    """The folders that one node's function saves to, but for its working folder; each is reported once."""
 
     def __init__(self, spec: m.LaunchSpec, working_folder: Path, send: Callable[[m.FromAgent], None]) -> None:
         self._spec = spec

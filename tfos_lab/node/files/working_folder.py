@@ -35,18 +35,7 @@ _MOST_LINKS = 64
 
 
 class WorkingFolder:
-    """One node's own working folder.
-
-    Parameters
-    ----------
-    scratch : pathlib.Path
-        The agent's own folder, which is removed with it.
-
-    Attributes
-    ----------
-    path : pathlib.Path
-        The folder, if `make` has made it.
-    """
+    """One node's own working folder: ``path``, if `make` has made it."""
 
     def __init__(self, scratch: Path) -> None:
         self.path = scratch / FOLDER

@@ -22,26 +22,20 @@ from typing import Literal, Self
 
 import msgspec
 
-from tfos_lab.core.frames import ConnectionClosed, FrameSocket, peer_of
+from tfos_lab.core.frames import FrameSocket, peer_of
 from tfos_lab.core.runtime_files import package_root, scratch_root, spool_root
 from tfos_lab.node.forkserver.health import SILENT, STOPPED, ServerRecord, is_stopped, kill
 from tfos_lab.node.forkserver.requests import (
-    EndRequest,
     FailedReply,
     ForkServerReply,
     ForkServerRequest,
-    KeepRequest,
     ProcessState,
     SpawnRequest,
-    StatusRequest,
 )
 
 # Owners that begin with this are a user's: their fork servers outlive kernels.
 USER_OWNER = "user-"
 _START_TIMEOUT_S = 20.0
-# A process that holds the lock listens within milliseconds, or is about to end.
-_LISTEN_TIMEOUT_S = 3.0
-_POLL_S = 0.005
 _REPLY_TURN_S = 1.0
 
 logger = logging.getLogger(__name__)
@@ -55,12 +49,7 @@ class ForkServerUnavailable(OSError):
 class ForkServerConnection:
     """A connection to a fork server: asks for at most one process, which is ended when the connection closes.
 
-    Attributes
-    ----------
-    server_pid : int
-        The fork server.
-    asked_s : float
-        When it was asked what it has not answered yet (``time.monotonic``); 0 if it has.
+    ``asked_s`` is when the fork server was asked what it has not answered yet (``time.monotonic``); 0 if it has.
     """
 
     def __init__(self, frames: FrameSocket, server_pid: int) -> None:
@@ -83,46 +72,15 @@ class ForkServerConnection:
         """Return the file descriptor, for poll loops."""
         return self._frames.fileno()
 
-    def spawn(
-        self,
-        target: str,
-        body: bytes,
-        fds: Sequence[int] = (),
-        *,
-        watched_pid: int = 0,
-        state: ProcessState | None = None,
-    ) -> None:
-        """Ask for a process; see `SpawnRequest`."""
-        self._send(SpawnRequest(target, body, watched_pid, state), fds)
-
-    def ask_if_warm(self, *, watched_pid: int = 0) -> None:
-        """Ask for a reply as soon as everything is imported, and add a watched process."""
-        self._send(SpawnRequest(target="", watched_pid=watched_pid))
-
-    def keep(self) -> None:
-        """Let the process outlive this connection."""
-        self._send(KeepRequest(), is_question=False)
-
-    def ask_status(self) -> None:
-        """Ask for a `StatusReply`."""
-        self._send(StatusRequest())
-
-    def end(self) -> None:
-        """Ask the fork server to end, if nothing runs that was forked from it; see `EndRequest`."""
-        self._send(EndRequest())
-
-    def _send(self, request: ForkServerRequest, fds: Sequence[int] = (), *, is_question: bool = True) -> None:
-        if is_question:
-            self.asked_s = time.monotonic()
+    def ask(self, request: ForkServerRequest, fds: Sequence[int] = ()) -> None:
+        """Send a request, and descriptors for the process that it asks for."""
+        self.asked_s = time.monotonic()
         self._frames.send(msgspec.msgpack.encode(request), list(fds))
 
     def replies(self, wait_s: float = 0.0) -> list[ForkServerReply]:
         """Return the replies that are here or arrive within ``wait_s`` seconds.
 
-        Raises
-        ------
-        ConnectionClosed
-            If the fork server has ended.
+        Raises ConnectionError if the fork server has ended.
         """
         replies = [_reply_decoder.decode(frame.data) for frame in self._frames.available(wait_s)]
         if replies:
@@ -142,29 +100,19 @@ class ForkServerConnection:
 
 @dataclass(frozen=True)
 class ForkServerSpec:
-    """Which fork server to use, and all that it takes to start it.
+    """Which fork server to use, and all that it takes to start it."""
 
-    Attributes
-    ----------
-    owner : str
-        The notebook kernel or Spark application that it serves, or the user (beginning with ``USER_OWNER``).
-    kind : {"plain", "tensorflow"}
-        What it has imported.
-    environ : mapping of str to str
-        The environment of the processes that it forks; does not distinguish one fork server from another.
-    watched_pid : int
-        The process (the kernel, or the executor's JVM) that uses it, and without which it ends if it is not a user's.
-    import_environ : mapping of str to str
-        The variables that TensorFlow is imported with; they do distinguish fork servers.
-    tell : callable
-        Called with a sentence where a fork server is replaced.
-    """
-
+    # The notebook kernel or Spark application that it serves, or the user (beginning with ``USER_OWNER``).
     owner: str
+    # What it has imported.
     kind: Literal["plain", "tensorflow"]
+    # The environment of the processes that it forks; does not distinguish one fork server from another.
     environ: Mapping[str, str]
+    # The process (the kernel, or the executor's JVM) that uses it, and without which it ends if it is not a user's.
     watched_pid: int
+    # The variables that TensorFlow is imported with; they do distinguish fork servers.
     import_environ: Mapping[str, str] = field(default_factory=dict)
+    # Called with a sentence where a fork server is replaced.
     tell: Callable[[str], None] = field(default=logger.warning, compare=False)
 
     @classmethod
@@ -207,12 +155,7 @@ class ForkServerSpec:
     def connect(self) -> ForkServerConnection:
         """Return a connection to the fork server, which may still be importing; start it first if need be.
 
-        One that is stopped is replaced.
-
-        Raises
-        ------
-        ForkServerUnavailable
-            If it cannot be started.
+        One that is stopped is replaced. Raises ForkServerUnavailable if it cannot be started.
         """
         path = self.socket_path
         status, deadline = 0, time.monotonic() + _START_TIMEOUT_S
@@ -220,10 +163,9 @@ class ForkServerSpec:
             connection = ForkServerConnection.open(path)
             if connection is None:
                 status = self._start(path)
-                connection = None if status else self._wait_for_listener(path)
-            if connection is not None and not is_stopped(connection.server_pid):
+            elif not is_stopped(connection.server_pid):
                 return connection
-            if connection is not None:
+            else:
                 connection.close()
                 self._replace(connection.server_pid, STOPPED)
         log = self.log_path
@@ -240,21 +182,6 @@ class ForkServerSpec:
             self._replace(connection.server_pid, STOPPED)
         elif record is not None and record.hangs(connection.asked_s):
             self._replace(connection.server_pid, SILENT)
-
-    def _wait_for_listener(self, path: Path) -> ForkServerConnection | None:
-        """Connect to the one that has been started, or to the one of another process that won the race to start it.
-
-        One that holds the lock and does not listen has lost its socket: it is ended, and None returned.
-        """
-        until, holder = time.monotonic() + _LISTEN_TIMEOUT_S, ServerRecord.read(path)
-        while holder is not None and time.monotonic() < until:
-            if (connection := ForkServerConnection.open(path)) is not None:
-                return connection
-            time.sleep(_POLL_S)
-            holder = ServerRecord.read(path)  # None where it was about to end
-        if holder is not None:
-            self._replace(holder.pid, "had lost its socket")
-        return None
 
     def _replace(self, pid: int, symptom: str) -> None:
         """Kill a fork server that is of no use any more, and say so."""
@@ -274,47 +201,39 @@ class ForkServerSpec:
         """Ask for a process, and return the connection that holds it; see `SpawnRequest`.
 
         The process has the umask, limits and CPUs of the caller, and its folder and this specification's environment
-        unless others are given.
-
-        Raises
-        ------
-        ForkServerUnavailable
-            If the fork server cannot be started, or ends meanwhile.
+        unless others are given. Raises ForkServerUnavailable if the fork server cannot be started, or ends meanwhile.
         """
         connection = self.connect()
         state = ProcessState.of_this_process(self.environ if environ is None else environ, cwd)
         try:
-            connection.spawn(target, body, fds, watched_pid=self.watched_pid, state=state)
-        except (ConnectionClosed, OSError) as error:
+            connection.ask(SpawnRequest(target, body, self.watched_pid, state), fds)
+        except OSError as error:
             connection.close()
             raise ForkServerUnavailable("the fork server ended before it could fork a process") from error
         return connection
 
     def warm(self) -> None:
         """Start the fork server and give it its watched process, without waiting for its imports."""
-        with self.connect() as connection, contextlib.suppress(ConnectionClosed):
-            connection.ask_if_warm(watched_pid=self.watched_pid)
+        with self.connect() as connection, contextlib.suppress(ConnectionError):
+            connection.ask(SpawnRequest("", watched_pid=self.watched_pid))
 
     def wait_until_warm(self) -> None:
         """Start the fork server, and wait until it has imported everything.
 
-        Raises
-        ------
-        ForkServerUnavailable
-            If it cannot be started, cannot import, or ends meanwhile.
+        Raises ForkServerUnavailable if it cannot be started, cannot import, or ends meanwhile.
         """
         with self.connect() as connection:
-            connection.ask_if_warm()
+            connection.ask(SpawnRequest(""))
             try:
                 while not (replies := connection.replies(wait_s=_REPLY_TURN_S)):
                     self.replace_if_stuck(connection)
-            except (ConnectionClosed, OSError) as error:
+            except OSError as error:
                 raise ForkServerUnavailable("the fork server ended before it was warm") from error
         if isinstance(replies[0], FailedReply):
             raise ForkServerUnavailable(f"the fork server cannot import what nodes need: {replies[0].reason}")
 
     def _start(self, path: Path) -> int:
-        """Start the server process; returns 0 once it listens, or has found another one that does."""
+        """Start the server process; returns 0 once it listens, or has found another one that does, or is about to."""
         server = "from tfos_lab.node.forkserver.main import main; main()"
         code = f"import sys; sys.path.insert(0, {str(package_root())!r}); {server}"
         environ = {"PATH": self.environ.get("PATH", os.defpath)} if self.outlives else self.environ

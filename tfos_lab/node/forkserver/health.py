@@ -30,14 +30,7 @@ SILENT = "did not answer"
 class ServerRecord(NamedTuple):
     """A fork server, as it has written of itself.
 
-    Attributes
-    ----------
-    pid : int
-        The process.
-    began_s : float
-        When it began (``time.monotonic``).
-    warm_s : float
-        How many seconds its imports took; 0 while it imports.
+    It began at that time (``time.monotonic``), and its imports took so many seconds; 0 while it imports.
     """
 
     pid: int

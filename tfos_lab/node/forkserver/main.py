@@ -1,13 +1,15 @@
-"""The entry point of a fork server, and of the processes that are forked from it."""
+"""The entry point of a fork server, what it imports before it forks, and the entry point of what it forks."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import fcntl
+import gc
 import importlib
 import os
 import socket
+import ssl
 import sys
 import time
 import traceback
@@ -17,17 +19,21 @@ from pathlib import Path
 from tfos_lab.core.processes import adopt_orphans, die_with_parent
 from tfos_lab.node.forkserver.health import ServerRecord, lock_path
 from tfos_lab.node.forkserver.requests import SpawnRequest
-from tfos_lab.node.forkserver.server import IDLE_S, Endpoint, Forked, ForkServer, Lifetime
+from tfos_lab.node.forkserver.server import IDLE_S, Endpoint, Forked, ForkServer
 
 # Named, not imported: these modules import the client of this server.
-_PRELOAD = "tfos_lab.node.preload"
 _TARGETS = {
     "agent": "tfos_lab.node.agent",
     "child": "tfos_lab.node.child",
     "tensorboard": "tfos_lab.node.tensorboard",
 }
 
-_LONG_LOG_BYTES = 1 << 20
+# What agents and children import themselves.
+_OF_AGENTS = ("node.agent", "node.child", "node.feed.files.search", "node.feed.endpoint", "node.tensorboard")
+_OF_CHILDREN = (
+    *("core.payload", "node.child", "node.feed.dataset", "node.files.payload", "node.files.result", "node.invoke"),
+    "node.session",
+)
 
 # What a forked process runs: (body of the request, the descriptors that came with it) -> exit code.
 Target = Callable[[bytes, list[int]], int]
@@ -49,7 +55,7 @@ def main() -> None:
         adopt_orphans()  # of children; agents start what is to stay: the other fork server
     failure = _preload(options.kind)
     ServerRecord(os.getpid(), began_s, time.monotonic() - began_s).write(endpoint.lock)
-    fork_server = ForkServer(endpoint, Lifetime(options.idle_s, options.outlives), failure=failure)
+    fork_server = ForkServer(endpoint, idle_s=options.idle_s, outlives=options.outlives, failure=failure)
     try:
         fork_server.serve()
         options.socket.unlink(missing_ok=True)
@@ -86,7 +92,6 @@ def _bind(path: Path) -> Endpoint | None:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(str(path))
     path.chmod(0o600)
-    _shorten_log()
     return Endpoint(listener, path, lock)
 
 
@@ -106,21 +111,70 @@ def _take_lock(path: Path) -> int | None:
         os.close(lock)  # a fork server that has ended has removed it meanwhile
 
 
-def _shorten_log() -> None:
-    """Empty the log, which all fork servers with this socket append to, if it has grown long."""
-    log = sys.stderr.fileno()
-    if os.fstat(log).st_size > _LONG_LOG_BYTES:
-        os.ftruncate(log, 0)
-
-
 def _preload(kind: str) -> str:
     """Import what forked processes need; return "" or the reason why it cannot be imported."""
     try:
-        importlib.import_module(_PRELOAD).preload(kind)
+        preload(kind)
     except Exception as error:  # noqa: BLE001 - reported to whoever asks for a process
         traceback.print_exc()
         return f"{type(error).__name__}: {error}"
     return ""
+
+
+def preload(kind: str) -> None:
+    """Import all that is slow and needed by processes of a fork server, but nothing that uses threads or devices."""
+    gc.disable()  # an import leaves little garbage; to look for it takes a quarter of the time
+    if kind == "tensorflow":
+        _preload_tensorflow()
+    else:
+        _preload_plain()
+    gc.collect()
+    gc.freeze()  # else a garbage collection in a forked process would copy the pages of these objects
+    gc.enable()
+
+
+def _preload_plain() -> None:
+    _import(_OF_AGENTS)
+    # What Python and OpenSSL load when they are first used takes an agent half of the time until it has reserved.
+    socket.getaddrinfo("127.0.0.1", 0)
+    ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+def _preload_tensorflow() -> None:
+    """Import TensorFlow, its Keras, and what reading a feed needs, without touching a device or running an op."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
+    import pyarrow as pa  # noqa: F401
+
+    from tfos_lab.core.lazy_imports import lazy_parts_of_keras
+
+    with lazy_parts_of_keras():
+        _import_tensorflow()
+    from tfos_lab.node.keras.workers import patch_keras
+
+    patch_keras()
+    from tfos_lab.node.remote_files import register_file_systems
+
+    register_file_systems()
+    _import(_OF_CHILDREN)
+
+
+def _import(modules: tuple[str, ...]) -> None:
+    for name in modules:
+        importlib.import_module(f"tfos_lab.{name}")
+
+
+def _import_tensorflow() -> None:
+    import tensorflow as tf
+
+    # TensorFlow loads these lazily: load them once, in the fork server.
+    for name in ("data", "distribute", "io", "nn", "optimizers", "summary", "train"):
+        getattr(tf, name, None)
+    legacy = os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true")
+    with contextlib.suppress(ImportError):  # Keras is optional
+        if legacy:
+            import tf_keras  # noqa: F401
+        else:
+            import keras  # noqa: F401
 
 
 def _run_target(request: SpawnRequest, fds: list[int], parent: int) -> int:

@@ -13,7 +13,7 @@ from typing import Self
 
 import msgspec
 
-from tfos_lab.core.processes import limits_to_inherit
+_LIMITS = sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")})
 
 
 class SpawnRequest(msgspec.Struct, tag=True, frozen=True):
@@ -74,20 +74,10 @@ ForkServerReply = SpawnedReply | FailedReply | ExitedReply | StatusReply
 
 
 class ProcessState(msgspec.Struct, frozen=True):
-    """The state of a process that its children inherit.
+    """The state of a process that its children inherit: its whole environment, folder, umask, limits and CPUs.
 
-    Attributes
-    ----------
-    environ : dict of str to str
-        The whole environment.
-    cwd : str
-        The working directory; "" if it has been removed.
-    umask : int
-        -1 if the system does not tell.
-    limits : dict of int to (int, int)
-        Soft and hard limit of each resource, by the number of ``resource.RLIMIT_*``.
-    cpus : list of int
-        The CPUs that it may run on.
+    The folder is "" if it has been removed, the umask -1 if the system does not tell. Limits are soft and hard ones, by
+    the number of ``resource.RLIMIT_*``.
     """
 
     environ: dict[str, str]
@@ -103,7 +93,7 @@ class ProcessState(msgspec.Struct, frozen=True):
             environ=dict(environ),
             cwd=cwd or _cwd(),
             umask=_umask(),
-            limits=limits_to_inherit(),
+            limits={number: resource.getrlimit(number) for number in _LIMITS},
             cpus=sorted(os.sched_getaffinity(0)),
         )
 
@@ -116,22 +106,12 @@ class ProcessState(msgspec.Struct, frozen=True):
         if self.umask >= 0:
             os.umask(self.umask)
         for number, limits in self.limits.items():
-            if resource.getrlimit(number) != limits:
-                _set_limit(number, *limits)
+            with contextlib.suppress(OSError, ValueError):  # a hard limit cannot be raised again
+                resource.setrlimit(number, limits)
         with contextlib.suppress(OSError):
             os.sched_setaffinity(0, self.cpus)
         with contextlib.suppress(OSError):
             os.chdir(self.cwd)
-
-
-def _set_limit(number: int, soft: int, hard: int) -> None:
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(number, (soft, hard))
-        return
-    with contextlib.suppress(OSError, ValueError):  # the hard limit cannot be raised again: as much as it allows
-        _, allowed = resource.getrlimit(number)
-        too_much = soft == resource.RLIM_INFINITY or soft > allowed
-        resource.setrlimit(number, (allowed if too_much else soft, allowed))
 
 
 def _cwd() -> str:

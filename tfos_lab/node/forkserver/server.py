@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import selectors
 import signal
 import socket
@@ -26,7 +25,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tfos_lab.core.frames import ConnectionClosed, FrameSocket, close_all
+from tfos_lab.core.frames import FrameSocket, close_all
 from tfos_lab.core.processes import open_pidfd, pack_memory, reset_signals
 from tfos_lab.node.forkserver.endings import Endings
 from tfos_lab.node.forkserver.health import lock_path
@@ -76,26 +75,22 @@ class Endpoint(NamedTuple):
     lock: int
 
 
-class Lifetime(NamedTuple):
-    """How long a fork server lives: until it has been idle, and unless it outlives them, with those that use it."""
-
-    idle_s: float = IDLE_S
-    outlives: bool = False
-
-
 class ForkServer:
-    """Forks processes on request and reports when they end; single-threaded, so that forking is safe."""
+    """Forks processes on request and reports when they end; single-threaded, so that forking is safe.
 
-    def __init__(self, endpoint: Endpoint, lifetime: Lifetime, *, failure: str = "") -> None:
+    It lives until it has been idle for so long, and unless it outlives them, with those that use it. ``failure`` says
+    why it can fork nothing.
+    """
+
+    def __init__(self, endpoint: Endpoint, *, idle_s: float, outlives: bool, failure: str) -> None:
         self._listener, self._path, self._lock = endpoint
-        self._lifetime = lifetime
+        self._idle_s, self._outlives = idle_s, outlives
         self._failure = failure
         self._clients: set[_Client] = set()
         self._endings = Endings()
         self._packing = pack_memory()
         self._watched_pids: dict[int, int] = {}
         self._had_watched_pid = False
-        self._askers: list[_Client] = []
         self._last_use = time.monotonic()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
@@ -108,43 +103,25 @@ class ForkServer:
     def serve(self) -> None:
         """Serve until idle for too long, or until the last watched process has exited; raises `Forked` in forks."""
         try:
-            while not (self._is_over() and self._withdraw()):
+            while not self._is_over():
                 events = self._selector.select(timeout=self._endings.timeout_s)
                 for key, _ in events:
                     key.data(key.fileobj)
                 if not events and not self._busy:  # forked processes would keep the pages that they share
                     next(self._packing, None)
-                self._refuse_to_end()
                 self._endings.tick()
         except SystemExit:
             pass
         self._end_all()
 
     def _is_over(self) -> bool:
-        if self._had_watched_pid and not self._watched_pids and not self._lifetime.outlives:
+        if self._had_watched_pid and not self._watched_pids and not self._outlives:
             return True
-        is_idle = time.monotonic() - self._last_use > self._lifetime.idle_s
-        return bool(self._askers or is_idle) and not self._busy
-
-    def _refuse_to_end(self) -> None:
-        """Answer those who have asked for the end, if processes run; what has come with their request is known now."""
-        while self._askers and (busy := len(self._busy)):
-            self._send(self._askers.pop(), FailedReply(reason=f"{busy} processes run that were forked from it"))
+        return time.monotonic() - self._last_use > self._idle_s and not self._busy
 
     @property
     def _busy(self) -> list[_Client]:
         return [client for client in self._clients if client.pid]
-
-    def _withdraw(self) -> bool:
-        """Take the socket away, so that nobody connects any more; put it back if somebody has just done so."""
-        aside = self._path.with_suffix(".ended")
-        with contextlib.suppress(FileNotFoundError):
-            self._path.rename(aside)
-            if select.select([self._listener], [], [], 0)[0]:
-                aside.rename(self._path)
-                return False
-            aside.unlink()
-        return True
 
     def _end_all(self) -> None:
         for client in self._clients:
@@ -177,8 +154,8 @@ class ForkServer:
         self._last_use = time.monotonic()
         try:
             for data, fds in client.frames.available():
-                self._handle(client, _decoded(data, fds), fds)
-        except (ConnectionClosed, msgspec.DecodeError):
+                self._handle(client, _decoder.decode(data), fds)
+        except (ConnectionError, msgspec.DecodeError):
             self._drop(client)
 
     def _handle(self, client: _Client, request: ForkServerRequest, fds: list[int]) -> None:
@@ -187,8 +164,10 @@ class ForkServer:
                 client.kept = True
             case StatusRequest():
                 self._send(client, StatusReply(processes=len(self._busy), users=sorted(self._watched_pids)))
+            case EndRequest() if busy := len(self._busy):
+                self._send(client, FailedReply(reason=f"{busy} processes run that were forked from it"))
             case EndRequest():
-                self._askers.append(client)
+                sys.exit(0)
             case SpawnRequest():
                 self._watch(request.watched_pid)
                 if self._failure:
@@ -235,7 +214,7 @@ class ForkServer:
     def _send(self, client: _Client, reply: ForkServerReply) -> None:
         try:
             client.frames.send(msgspec.msgpack.encode(reply))
-        except (ConnectionClosed, OSError):
+        except OSError:
             self._drop(client)
 
     def _drop(self, client: _Client) -> None:
@@ -287,13 +266,3 @@ class ForkServer:
         reset_signals()
         os.close(self._wake_read)
         os.close(self._wake_write)
-
-
-def _decoded(data: bytes, fds: list[int]) -> ForkServerRequest:
-    """Return a request; raises ``msgspec.DecodeError`` for anything else, and closes what came with it."""
-    try:
-        request: ForkServerRequest = _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        close_all(fds)
-        raise msgspec.DecodeError(str(error)) from None
-    return request

@@ -28,16 +28,8 @@ def make_callbacks(
 ) -> list[keras.callbacks.Callback]:
     """Return callbacks for ``model.fit``, for the Keras that is in use.
 
-    Parameters
-    ----------
-    report : callable
-        `NodeContext.report`.
-    event_dir : str or None
-        Folder for this node's event files, if it writes any.
-    backup_dir : str
-        Folder for the state that a restart resumes from; empty without restarts.
-    is_chief : bool
-        Whether this node writes the backup.
+    ``event_dir`` is None on a node that writes no event files, ``backup_dir`` empty without restarts; the chief writes
+    the backup.
     """
     keras_module = _keras_module()
     callbacks = [progress_callback(keras_module, report)]
@@ -183,14 +175,7 @@ class Window:
 
     Means since the start of an epoch lag behind, and fall off a cliff where the next one begins. Metrics that are no
     means, such as AUC, have no value of some steps. What a user's own ``train_step`` returns beside metrics is that of
-    the last batch.
-
-    Parameters
-    ----------
-    model : keras.Model
-        The model, which has the metrics.
-    mean : type
-        ``keras.metrics.Mean`` of the Keras in use.
+    the last batch. ``mean`` is ``keras.metrics.Mean`` of the Keras in use.
     """
 
     def __init__(self, model: Any, mean: type) -> None:

@@ -35,23 +35,15 @@ _KEEPING_WEIGHTS = _KEEPING_STEPS - {"_MapDataset", "_ParallelMapDataset"}
 
 @dataclass(frozen=True)
 class Presharded:
-    """What is known about a marked dataset.
+    """What is known about a marked dataset."""
 
-    Attributes
-    ----------
-    weighted : bool
-        Whether the user has given weights to rows.
-    padded : bool
-        Whether batches are filled up with filler rows.
-    weights_are_ours : bool
-        Whether the weights are still those that `ctx.dataset` has made.
-    has_weights : bool
-        Whether the weights say how rows are to be counted; Keras counts them by itself otherwise.
-    """
-
+    # Whether the user has given weights to rows.
     weighted: bool = False
+    # Whether batches are filled up with filler rows.
     padded: bool = False
+    # Whether the weights are still those that `ctx.dataset` has made.
     weights_are_ours: bool = True
+    # Whether the weights say how rows are to be counted; Keras counts them by itself otherwise.
     has_weights: bool = True
 
 
@@ -61,23 +53,12 @@ _own_files: set[bytes] = set()
 
 
 def mark_as_presharded(dataset: tf.data.Dataset, rows: Presharded | None = None) -> tf.data.Dataset:
-    """Mark a dataset as one that holds this worker's rows only, batched for this worker.
+    """Mark a dataset as one that holds this worker's rows only, in as many batches as every other worker has.
 
     Every strategy then takes each element as one batch of this worker; nothing is left out or split. Datasets that are
     derived from it (`map`, `take`, `prefetch`, …) are marked as well. On a node with several GPUs, each batch is
-    divided among them.
-
-    Parameters
-    ----------
-    dataset : tf.data.Dataset
-        Batches of this worker, as many as every other worker has, since they train in lock-step.
-    rows : Presharded, optional
-        What `ctx.dataset` knows about the rows; its weights make the numbers of all workers those of one process.
-
-    Returns
-    -------
-    tf.data.Dataset
-        The same elements, marked.
+    divided among them. ``rows`` is what `ctx.dataset` knows about them; its weights make the numbers of all workers
+    those of one process.
     """
     import tensorflow as tf
 

@@ -51,30 +51,20 @@ def mode_of(dataset: tf.data.Dataset, strategy: tf.distribute.Strategy | None) -
 
 @dataclass(frozen=True)
 class StepRows:
-    """A replica's rows of one step.
+    """A replica's rows of one step."""
 
-    Attributes
-    ----------
-    weights, filler : tf.Tensor
-        Floats and bools ``(rows,)``: the rows' weights, and which rows are fillers.
-    count : tf.Tensor
-        float32 scalar, like the following ones: the number of rows that are not fillers.
-    factor : tf.Tensor
-        What the user's weights were multiplied by.
-    share : tf.Tensor
-        What the mean of the losses over the batch was multiplied by, fillers included.
-    absent : tf.Tensor
-        The fraction of the replicas that have no row of this step, from 0 to 1.
-    activities : list of tf.Tensor
-        The losses of activity regularizers so far.
-    """
-
+    # Floats and bools ``(rows,)``: the rows' weights, and which rows are fillers.
     weights: tf.Tensor
     filler: tf.Tensor
+    # float32 scalar, like the following ones: the number of rows that are not fillers.
     count: tf.Tensor
+    # What the user's weights were multiplied by.
     factor: tf.Tensor
+    # What the mean of the losses over the batch was multiplied by, fillers included.
     share: tf.Tensor
+    # The fraction of the replicas that have no row of this step, from 0 to 1.
     absent: tf.Tensor
+    # The losses of activity regularizers so far.
     activities: list[tf.Tensor] = field(default_factory=list)
 
 

@@ -61,10 +61,7 @@ def keras_3_trainer() -> ModuleType | None:
 
 
 def misfit(package: str) -> str:
-    """Return what keeps a loaded Keras from being patched, ``"keras"`` or ``"tf_keras"``, as a sentence; "" if nothing.
-
-    Keras 3 before 3.10 has all that is replaced, and cannot train on several workers all the same.
-    """
+    """Return what keeps a loaded ``"keras"`` or ``"tf_keras"`` from being patched, as a sentence; "" for nothing."""
     version = str(getattr(sys.modules.get(package), "__version__", ""))
     lacking = [
         f"{module.rpartition('.')[2]}.{name}"
@@ -72,13 +69,11 @@ def misfit(package: str) -> str:
         for name, parameters in names.items()
         if not _takes(sys.modules.get(module), name, parameters)
     ]
-    is_old = package == "keras" and numbers_of(version) < FITTING["keras"].first
-    if not lacking and not is_old:
+    if not lacking:
         return ""
-    why = f"its {lacking[0]} is another than expected" if lacking else "it is too old"
     return (
-        f"{package} {version} does not train on several nodes as one process would ({why}): what `fit` reports may "
-        f"differ, or it may fail. Use {FITTING[package].wanted} on the executors"
+        f"{package} {version} does not train on several nodes as one process would (its {lacking[0]} is another than "
+        f"expected): what `fit` reports may differ, or it may fail. Use {FITTING[package].wanted} on the executors"
     )
 
 

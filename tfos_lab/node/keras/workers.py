@@ -5,7 +5,7 @@ over the workers to find its shapes; after each step it averages the metrics alo
 `patch_keras()` replaces both functions.
 
 The first replacement also prepares the end of an epoch whose length is not known yet: each batch is fetched before its
-step begins (`fetched`). `keras_3` and `tf_keras` make N nodes report the numbers that one process would.
+step begins (`FetchedBatches`). `keras_3` and `tf_keras` make N nodes report the numbers that one process would.
 
 The fork server patches once, before it forks.
 """
@@ -30,13 +30,10 @@ from tfos_lab.node.keras.distribute import (
     why_fit_would_hang,
     without_jit,
 )
-from tfos_lab.node.keras.fetched import FetchedBatches
-from tfos_lab.node.keras.keras_3 import count_rows, metrics_over_replicas, patch_keras_3
+from tfos_lab.node.keras.keras_3 import FetchedBatches, count_rows, metrics_over_replicas, patch_keras_3
 from tfos_lab.node.keras.presharded import (
-    Presharded,
     is_presharded,
     is_statically_shaped,
-    mark_as_presharded,
     presharded_of,
 )
 from tfos_lab.node.keras.row_counts import mode_of
@@ -47,8 +44,6 @@ if TYPE_CHECKING:
     import keras
     import tensorflow as tf
 
-__all__ = ["Presharded", "mark_as_presharded", "patch_keras"]
-
 logger = logging.getLogger(__name__)
 
 _PATCHED = "_tfos_lab_patched"
@@ -56,24 +51,18 @@ _NOTED = "_tfos_lab_noted"
 _CALLBACKS = ("keras.src.callbacks.callback_list", "tf_keras.src.callbacks")
 
 
-def patch_keras() -> bool:
+def patch_keras() -> None:
     """Make the loaded Keras 3 train on several workers; safe to call twice, and before a fork.
 
     It runs no TensorFlow op and touches no device. Call it after importing `tensorflow` and `keras`. It also patches
     the strategy for the rows of a feed (`mark_as_presharded`), for every Keras and for custom loops.
-
-    Returns
-    -------
-    bool
-        Whether Keras 3 is patched now. False if it is not loaded, or has a backend other than TensorFlow, and if it
-        is not as expected (`versions.misfit`).
     """
     patch_strategy()
     _patch_fits()
     patch_tf_keras()
     trainer: Any = keras_3_trainer()
     if trainer is None or misfit("keras"):
-        return False
+        return
     model = trainer.TensorFlowTrainer
     if not hasattr(model._maybe_symbolic_build, _PATCHED):
         model._maybe_symbolic_build = _build_from_specs(model._maybe_symbolic_build)
@@ -82,7 +71,6 @@ def patch_keras() -> bool:
         base: Any = sys.modules["keras.src.trainers.trainer"].Trainer
         base.compile = without_jit(base.compile)
         patch_keras_3(trainer)
-    return True
 
 
 # ---- before the first step ------------------------------------------------------------------------------------------

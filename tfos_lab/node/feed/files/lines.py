@@ -29,10 +29,7 @@ _SPARK = "have Spark read the files, and feed the DataFrame"
 class LineFile:
     """A CSV file with a header, or lines that are objects of JSON; either may be compressed by gzip.
 
-    Raises
-    ------
-    FeedError
-        For a row that cannot be read, or has other types than were asked for; says which, by its number.
+    Of a row that cannot be read, or has other types than were asked for, a FeedError gives the number.
     """
 
     def __init__(self, format_: str, file: DataFile) -> None:
@@ -196,10 +193,7 @@ def _end_of_records(data: bytes) -> int:
 def unify(format_: str, schemas: Sequence[pa.Schema]) -> dict[str, pa.DataType]:
     """Return the types of all columns, which take the first values of all files, and which Spark has, too.
 
-    Raises
-    ------
-    FeedError
-        For values of JSON that no type takes.
+    Raises FeedError for values of JSON that no type takes.
     """
     kinds: dict[str, pa.DataType] = {}
     for name, found in ((field.name, field.type) for schema in schemas for field in schema):

@@ -1,12 +1,18 @@
-"""The rows of one file as a segment: read from the file itself, as often as they are needed."""
+"""The rows of one file as a segment: read from the file itself, as often as they are needed, ahead and in order."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Generator, Iterator
+import itertools
+import os
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import pyarrow as pa
 
@@ -14,9 +20,8 @@ from tfos_lab.core.messages import FilePart, FilesDealt
 from tfos_lab.data.batches import measure, to_numpy
 from tfos_lab.data.rows import Batch
 from tfos_lab.errors import FeedError
-from tfos_lab.node.feed.files.ahead import default_threads, read_ahead
 from tfos_lab.node.feed.files.opened import readable
-from tfos_lab.node.feed.files.read import read_piece, rows_at_once
+from tfos_lab.node.feed.files.read import Piece, read_piece, rows_at_once
 from tfos_lab.node.feed.node_feed import NodeFeed
 from tfos_lab.node.feed.segment_writer import SegmentWriter
 from tfos_lab.node.feed.segments import Segment
@@ -36,22 +41,12 @@ class FileSegment(Segment):
     batch_rows: int
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield its rows.
-
-        Raises
-        ------
-        FeedError, RecordError
-            If the file cannot be read.
-        """
+        """Yield its rows; raises as `read_piece` does."""
         for piece in self.part.pieces:
             yield from read_piece(self.format, self.part, piece, self.schema, self.batch_rows)
 
-    def readers(self, convert: _Read[T]) -> Iterator[Callable[[], Iterator[T]]]:
-        """Yield a function for each of its pieces, which reads it; errors of ``convert`` name the file, too."""
-        for piece in self.part.pieces:
-            yield functools.partial(self._read, piece, convert)
-
-    def _read(self, piece: tuple[int, int, int], convert: _Read[T]) -> Iterator[T]:
+    def read(self, piece: Piece, convert: _Read[T]) -> Iterator[T]:
+        """Yield the rows of a piece; errors of ``convert`` name the file, too."""
         for batch in read_piece(self.format, self.part, piece, self.schema, self.batch_rows):
             with readable(self.part.file):
                 converted = convert(batch)
@@ -93,11 +88,7 @@ def stored_files(feed: NodeFeed) -> Generator[None, None, list[Segment]]:
 def _store(feed: NodeFeed, path: Path, spool_bytes: int, left_bytes: int) -> Generator[None, None, list[Segment]]:
     """Store a feed's rows in one segment.
 
-    Raises
-    ------
-    FeedError
-        If they take more than ``spool_bytes``, or without that limit more than leaves ``left_bytes`` of the disk free;
-        and if the disk has no room for them.
+    They may take ``spool_bytes``, or without that limit what leaves ``left_bytes`` of the disk free.
     """
     rows, size_bytes = 0, 0
 
@@ -105,7 +96,7 @@ def _store(feed: NodeFeed, path: Path, spool_bytes: int, left_bytes: int) -> Gen
         measure(batch, feed.specs)
         return batch
 
-    with SegmentWriter(path) as writer:
+    with contextlib.closing(SegmentWriter(path)) as writer:
         for batch in _ahead(feed, checked):
             if batch is not None:
                 free = free_bytes(path.parent)
@@ -123,5 +114,85 @@ def _store(feed: NodeFeed, path: Path, spool_bytes: int, left_bytes: int) -> Gen
 
 def _ahead(feed: NodeFeed, convert: _Read[T]) -> Iterator[T | None]:
     segments = (segment for segment in feed.segments if isinstance(segment, FileSegment))
-    readers = (reader for segment in segments for reader in segment.readers(convert))
-    return read_ahead(readers, default_threads())
+    return _read_ahead(functools.partial(one.read, piece, convert) for one in segments for piece in one.part.pieces)
+
+
+# ---- threads that read ahead -----------------------------------------------------------------------------------------
+
+# A node shares its host's cores with training, and with other nodes.
+_THREADS = max(1, min(4, (os.cpu_count() or 1) // 2))
+# How many items a thread may be ahead.
+_MOST_AHEAD = 8
+_STEP_S = 0.2
+_numbers = itertools.count()
+
+
+def _read_ahead(sources: Iterable[Callable[[], Iterator[T]]]) -> Iterator[T | None]:
+    """Yield all items of all sources, in order, each read by a thread; None now and then while there is nothing."""
+    waiting = iter(sources)
+    running: deque[_Source[T]] = deque()
+    try:
+        while True:
+            while sum(not source.has_ended for source in running) < _THREADS and len(running) <= _THREADS:
+                following = next(waiting, None)
+                if following is None:
+                    break
+                running.append(_Source(following))
+            if not running:
+                return
+            yield from running[0].items()
+            running.popleft().stop()
+    finally:
+        for source in running:
+            source.stop()
+
+
+class _Source(Generic[T]):
+    """One source, and the thread that reads it."""
+
+    def __init__(self, read: Callable[[], Iterator[T]]) -> None:
+        self._read = read
+        self._items: queue.Queue[T | BaseException | None] = queue.Queue(_MOST_AHEAD)
+        self._stopped = threading.Event()
+        self.has_ended = False
+        self._thread = threading.Thread(target=self._run, name=f"tfos-files-{next(_numbers)}", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        error: BaseException | None = None
+        try:
+            for item in self._read():
+                if not self._put(item):
+                    return
+        except BaseException as raised:  # noqa: BLE001 - raised again where the items are wanted
+            error = raised
+        finally:
+            self.has_ended = True
+            self._put(error)
+
+    def _put(self, item: T | BaseException | None) -> bool:
+        while not self._stopped.is_set():
+            try:
+                self._items.put(item, timeout=_STEP_S)
+            except queue.Full:
+                continue
+            return True
+        return False
+
+    def items(self) -> Iterator[T | None]:
+        """Yield its items; None now and then while there is none."""
+        while True:
+            try:
+                item = self._items.get(timeout=_STEP_S)
+            except queue.Empty:
+                yield None
+                continue
+            if isinstance(item, BaseException):
+                raise item
+            if item is None:
+                return
+            yield item
+
+    def stop(self) -> None:
+        """Have the thread end with the item that it reads."""
+        self._stopped.set()

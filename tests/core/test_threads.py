@@ -1,4 +1,4 @@
-"""`tfos_lab.core.thread_frames`: nothing collects garbage while frames of other threads are looked at."""
+"""`tfos_lab.core.threads`: nothing collects garbage while frames of other threads are looked at."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import gc
 
 import pytest
 
-from tfos_lab.core.thread_frames import frames_of_threads
+from tfos_lab.core.threads import frames_of_threads
 
 
 @pytest.mark.parametrize("collects", [True, False])

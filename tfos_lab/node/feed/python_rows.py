@@ -1,17 +1,20 @@
-"""Rows that are Python objects: each is pickled by itself, into one binary column of Arrow record batches.
+"""Rows as Python values: those of typed columns, and those that are Python objects.
 
-They are pickled and unpickled in Spark's Python workers and in the nodes' processes only. Everything between these
-(tasks, spool, exchanges) passes on bytes.
+Each object is pickled by itself, into one binary column of Arrow record batches. They are pickled and unpickled in
+Spark's Python workers and in the nodes' processes only. Everything between these (tasks, spool, exchanges) passes on
+bytes.
 """
 
 from __future__ import annotations
 
+import json
 import pickle
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
 
+from tfos_lab.data.spark_versions import rows_of_batches
 from tfos_lab.errors import FeedError
 from tfos_lab.texts import first_line
 
@@ -21,19 +24,14 @@ COLUMN = "object"
 _SCHEMA = pa.schema([pa.field(COLUMN, pa.binary(), nullable=False)])
 _PROTOCOL = 5
 # Limits of one record batch. Small rows are cheaper the more of them go at once; large ones must not fill the memory.
-ROWS_AT_ONCE = 4096
-BYTES_AT_ONCE = 4 << 20
+_ROWS_AT_ONCE = 4096
+_BYTES_AT_ONCE = 4 << 20
 # Arrow's offsets are int32.
 _MOST_BYTES = (1 << 31) - 1
 
 
 def encode(objects: Iterable[Any], *, what: str = "a row") -> pa.RecordBatch:
-    """Return a record batch of pickled objects; ``what`` they are is said where one cannot be pickled.
-
-    Raises
-    ------
-    FeedError
-        For an object that cannot be pickled, with its type and the reason.
+    """Return a record batch of pickled objects; for one that cannot be pickled, a FeedError says ``what`` it was.
 
     Examples
     --------
@@ -44,12 +42,9 @@ def encode(objects: Iterable[Any], *, what: str = "a row") -> pa.RecordBatch:
 
 
 def decode(batch: pa.RecordBatch, *, what: str = "a row", where: str = "on this node") -> list[Any]:
-    """Return the objects of a record batch; ``what`` they are and ``where`` is said where one cannot be unpickled.
+    """Return the objects of a record batch.
 
-    Raises
-    ------
-    FeedError
-        For an object that cannot be unpickled here, with the reason.
+    For one that cannot be unpickled, a FeedError says ``what`` it was, and ``where``.
     """
     # Much faster than `to_pylist`, which makes a scalar of Arrow's of each value first.
     pickled = batch.column(0).to_numpy(zero_copy_only=False).tolist()
@@ -62,16 +57,8 @@ def decode(batch: pa.RecordBatch, *, what: str = "a row", where: str = "on this 
         ) from error
 
 
-def encoded(
-    rows: Iterable[Any], *, most_rows: int = ROWS_AT_ONCE, most_bytes: int = BYTES_AT_ONCE
-) -> Iterator[pa.RecordBatch]:
-    """Yield objects as record batches of up to ``most_rows`` rows, which end with the row that fills ``most_bytes``.
-
-    Raises
-    ------
-    FeedError
-        For an object that cannot be pickled, with its type and the reason.
-    """
+def encoded(rows: Iterable[Any]) -> Iterator[pa.RecordBatch]:
+    """Yield objects as record batches."""
     pickled: list[bytes] = []
     size = 0
     for row in rows:
@@ -81,7 +68,7 @@ def encoded(
             pickled, size = [], 0
         pickled.append(data)
         size += len(data)
-        if size >= most_bytes or len(pickled) >= most_rows:
+        if size >= _BYTES_AT_ONCE or len(pickled) >= _ROWS_AT_ONCE:
             yield _batch(pickled)
             pickled, size = [], 0
     if pickled:
@@ -120,3 +107,55 @@ def _refusal(what: str, row: Any, reason: str, advice: str) -> FeedError:
     kind = type(row)
     package = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
     return FeedError(reason=f"{what} of type {package}{kind.__qualname__} cannot be pickled ({reason}): {advice}")
+
+
+# ---- rows of typed columns -------------------------------------------------------------------------------------------
+
+# Spark's types whose values Arrow gives as Spark does, also within arrays.
+_PLAIN = ("byte", "short", "integer", "long", "float", "double", "boolean", "string", "date")
+
+
+def decoder(schema: str, *, objects: bool) -> Callable[[pa.RecordBatch], list[Any]]:
+    """Return a function that returns the rows of record batches: of ``objects``, or of Spark's ``schema`` in JSON.
+
+    The latter are what `DataFrame.collect` would give: pyspark's `Row` where pyspark can be imported, else tuples.
+    """
+    if objects:
+        return decode
+    fields = json.loads(schema)["fields"]
+    try:
+        import pyspark.sql  # noqa: F401 - only whether there is one
+    except ImportError:
+        return _tuples
+    if all(_is_plain(field["type"]) for field in fields):
+        return _rows_of([field["name"] for field in fields])
+    # Times, user-defined types and Spark's own settings are left to Spark.
+    return rows_of_batches(schema)
+
+
+def _is_plain(kind: Any) -> bool:
+    while isinstance(kind, dict) and kind["type"] == "array":
+        kind = kind["elementType"]
+    return kind in _PLAIN or (isinstance(kind, str) and kind.startswith("decimal"))
+
+
+def _tuples(batch: pa.RecordBatch) -> list[Any]:
+    return list(zip(*(_values(column) for column in batch.columns), strict=True))
+
+
+def _rows_of(names: list[str]) -> Callable[[pa.RecordBatch], list[Any]]:
+    from pyspark.sql import Row
+
+    make = Row(*names)
+    return lambda batch: [make(*values) for values in _tuples(batch)]
+
+
+def _values(column: pa.Array) -> list[Any]:
+    if not column.null_count and (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        return list(column.to_numpy().tolist())  # much faster than `to_pylist`
+    if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+        return list(column.to_numpy(zero_copy_only=False).tolist())
+    if not column.null_count and pa.types.is_fixed_size_list(column.type):
+        flat, size = _values(column.flatten()), column.type.list_size
+        return [flat[start : start + size] for start in range(0, len(flat), size)]
+    return list(column.to_pylist())
