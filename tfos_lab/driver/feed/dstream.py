@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.states import RunState
-from tfos_lab.driver.feed.answering import AnsweringNodes
-from tfos_lab.driver.feed.micro_batches import STEP_S, MicroBatches
+from tfos_lab.driver.feed.inference import AnsweringNodes
 from tfos_lab.driver.feed.request import check_feed, make_request
+from tfos_lab.driver.feed.stream import STEP_S, MicroBatches
 from tfos_lab.driver.state.instructions import Failure
 from tfos_lab.errors import ClusterEnded
 from tfos_lab.launchers.spark import session as spark_session

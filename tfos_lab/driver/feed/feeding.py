@@ -8,7 +8,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from tfos_lab.driver.state.instructions import Failure
 from tfos_lab.driver.state.readers import returned_unread
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tfos_lab.driver.cluster import Cluster
     from tfos_lab.driver.feed.certificates import Identities
     from tfos_lab.driver.feed.request import FeedRequest
+    from tfos_lab.driver.feed.stream import MicroBatches
     from tfos_lab.driver.head import Head
     from tfos_lab.driver.state.driver_feed import DriverFeed
 
@@ -27,18 +28,6 @@ logger = logging.getLogger(__name__)
 UNFED = (ConfigError, FeedError, NoSession, RecordError)
 # A stream ends at once, unless Spark is in trouble.
 _SETTLE_S = 10.0
-
-
-class Stream(Protocol):
-    """A stream that has begun."""
-
-    @property
-    def is_over(self) -> bool:
-        """Whether no more rows will come."""
-        ...
-
-    def join(self, timeout_s: float) -> None:
-        """Wait for its end."""
 
 
 class DeferredFeed(threading.Thread):
@@ -71,8 +60,8 @@ class Feeding:
     ----------
     lock : threading.Lock
         Held while a feed is under way.
-    streams : list of Stream
-        Streams that have begun.
+    streams : list of MicroBatches or DeferredFeed
+        Streams that have begun, and feeds that wait for the function to ask.
     splits : set of str
         The splits that have been fed, beside the rows to train on.
     """
@@ -84,7 +73,7 @@ class Feeding:
         self._ended = self._is_required = False
         self._identities: Identities | None = None
         self.lock = threading.Lock()
-        self.streams: list[Stream] = []
+        self.streams: list[MicroBatches | DeferredFeed] = []
         self.splits: set[str] = set()
         self._deferred: list[DeferredFeed] = []
 
@@ -146,8 +135,7 @@ class Feeding:
 
     def run_job(self, head: Head, request: FeedRequest) -> DriverFeed:
         """Run one feed; call it with `lock` held."""
-        from tfos_lab.driver.feed.file_job import FileJob
-        from tfos_lab.driver.feed.job import FeedJob
+        from tfos_lab.driver.feed.job import FeedJob, FileJob
 
         if request.files is not None:
             return FileJob(self._cluster, head, request, None).run()

@@ -6,7 +6,7 @@ import secrets
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -26,24 +26,6 @@ _SCHEMA = "partition long, attempt string, rows long"
 _ASK_INTERVAL_S = 0.5
 _CANCEL_TIMEOUT_S = 5.0
 _CANCEL_AGAIN_S = 0.5
-
-
-class SparkRows(Protocol):
-    """Rows that Spark can send to the nodes."""
-
-    @property
-    def session(self) -> SparkSession:
-        """Whose job sends them."""
-        ...
-
-    @property
-    def schema(self) -> str:
-        """Of the columns in which they travel, as Spark writes it in JSON."""
-        ...
-
-    def send(self, plan: bytes) -> list[int]:
-        """Run the job; return the number of rows of each partition."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -87,6 +69,9 @@ class ObjectRows:
         return list(self.rdd.mapPartitions(make_task("tfos_lab.node.feed.task", "object_task", plan)).collect())
 
 
+SparkRows = FrameRows | ObjectRows
+
+
 @dataclass(frozen=True)
 class Tasks:
     """How far Spark is: the partitions that it will produce, if it says so, and the tasks that have ended, of all."""
@@ -94,14 +79,6 @@ class Tasks:
     partitions: int | None = None
     ended: int = 0
     total: int = 0
-
-
-@dataclass(frozen=True)
-class Produced:
-    """What Spark's job has produced."""
-
-    rows: int
-    partitions: int
 
 
 class SparkJob:
@@ -122,8 +99,8 @@ class SparkJob:
     ----------
     error : Exception or None
         Why it failed.
-    produced : Produced
-        Known when the job has ended without an error.
+    rows_sent : list of int
+        The number of rows of each partition, once the job has ended without an error.
     """
 
     def __init__(self, rows: SparkRows, plan: FeedPlan, *, label: str, description: str) -> None:
@@ -135,7 +112,7 @@ class SparkJob:
         self._cancelled = False
         self._ask_s = 0.0
         self.error: Exception | None = None
-        self.produced = Produced(0, 0)
+        self.rows_sent: list[int] = []
         self._thread = threading.Thread(target=self._run, name=label, daemon=True)
         self._thread.start()
 
@@ -175,7 +152,6 @@ class SparkJob:
             ):
                 if self._cancelled:
                     return
-                rows = self._rows.send(msgspec.msgpack.encode(self._plan))
-            self.produced = Produced(sum(rows), len(rows))
+                self.rows_sent = self._rows.send(msgspec.msgpack.encode(self._plan))
         except Exception as error:  # noqa: BLE001 - the thread that waits for this one raises it
             self.error = error

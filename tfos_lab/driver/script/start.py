@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tfos_lab.core.config import ClusterConfig, FeedConfig, FeedOptions, NodeOptions, RunOptions
 from tfos_lab.core.launchers import launcher_for
 from tfos_lab.core.options import given_options, part_of
-from tfos_lab.driver.feed.files.names import is_table, text_of
+from tfos_lab.driver.feed.files.source import is_table, text_of
 from tfos_lab.driver.feed.request import check_rows
 from tfos_lab.driver.script.nodes import ONE_WORKER, NodeCounts, NodePlan, plan_nodes
 from tfos_lab.driver.script.run import ScriptRun
