@@ -36,7 +36,7 @@ from tfos_lab.driver.files.events import EventFileReceiver
 from tfos_lab.driver.files.output import OutputReceiver
 from tfos_lab.driver.head import LAST_ERRORS_S, Head
 from tfos_lab.driver.history import History
-from tfos_lab.driver.logs.writer import LogWriter, read_log, read_logs
+from tfos_lab.driver.logs import LogWriter, read_log, read_logs
 from tfos_lab.driver.metrics import draw_cluster, metrics_frame
 from tfos_lab.driver.profile import NO_TRACE, profile_node
 from tfos_lab.driver.publisher import make_publisher

@@ -23,7 +23,7 @@ from tfos_lab.core import messages as m
 from tfos_lab.core.launchers import THIS_MACHINE
 from tfos_lab.core.states import RunState
 from tfos_lab.driver.files.output import saving_note
-from tfos_lab.driver.logs.writer import read_log
+from tfos_lab.driver.logs import read_log
 from tfos_lab.driver.state.cluster_state import ClusterState
 from tfos_lab.driver.state.feed_state import FeedState
 from tfos_lab.driver.state.hangs import Hangs, UnreadWatch

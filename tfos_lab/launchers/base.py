@@ -13,7 +13,7 @@ from tfos_lab.core.roles import NodeSpec
 if TYPE_CHECKING:
     from tfos_lab.driver.head import Head
 
-_WITH_DRIVER_PS = "tfos_lab.launchers.driver_ps:DriverPsLauncher"
+_WITH_DRIVER_PS = "tfos_lab.launchers.spark.launcher:DriverPsLauncher"
 
 
 class Launcher(ABC):

@@ -25,7 +25,7 @@ from tfos_lab.data.session_stores import stores_of
 from tfos_lab.driver.bus import Bus
 from tfos_lab.driver.cluster import Cluster
 from tfos_lab.driver.history import History
-from tfos_lab.driver.logs.writer import read_log, read_logs
+from tfos_lab.driver.logs import read_log, read_logs
 from tfos_lab.driver.parallel.slots import Slots
 from tfos_lab.driver.parallel.state import Ending, ParallelResults, ParallelState, RunEntry, short
 from tfos_lab.driver.parallel.tries import Feed, RunTry

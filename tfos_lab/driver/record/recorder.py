@@ -154,7 +154,7 @@ class RunRecorder:
         if record.view == self._written and not is_last:
             return
         try:
-            self._run_dir.write_record(encode(record))
+            self._run_dir.replace(self._run_dir.record, encode(record))
             self._written = record.view
             self._rest_s = min(LONGEST_S, (time.monotonic() - began_s) / WRITING_SHARE)
         except OSError as error:

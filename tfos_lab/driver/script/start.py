@@ -14,9 +14,8 @@ from tfos_lab.core.options import given_options, part_of
 from tfos_lab.driver.feed.files.source import is_table, text_of
 from tfos_lab.driver.feed.request import check_rows
 from tfos_lab.driver.script.nodes import ONE_WORKER, NodeCounts, NodePlan, plan_nodes
-from tfos_lab.driver.script.run import ScriptRun
+from tfos_lab.driver.script.run import ScriptRun, Versions
 from tfos_lab.driver.script.source import ScriptSource, read_script
-from tfos_lab.driver.script.versions import Versions
 from tfos_lab.driver.start import make_cluster
 from tfos_lab.errors import ConfigError, NoSession
 from tfos_lab.launchers.spark.session import active_session
