@@ -70,10 +70,7 @@ def _chars_of(event: Event) -> int:
 class Bus:
     """Hands each event to every subscription, in the order of publishing.
 
-    Parameters
-    ----------
-    tap : callable, optional
-        Called with the events first, by the thread that publishes them: at once with those published together.
+    ``tap`` gets them first, from the thread that publishes them: at once those that are published together.
     """
 
     def __init__(self, tap: Callable[..., None] | None = None) -> None:

@@ -66,31 +66,20 @@ _FIGURES = frozenset({m.Reported, m.Activity, m.Logs})
 class Head:
     """The nodes of one start. Safe to use from any thread: read the states under `lock`, change them with `request`.
 
-    Parameters
-    ----------
-    cluster : Cluster
-        Whose nodes they are.
-    number : int
-        0 for the first start, and one more for each restart.
-
     Attributes
     ----------
     state, feed_state : ClusterState, FeedState
         The nodes, and the rows that they were fed.
-    lock : threading.RLock
-        Held while they change.
+    number : int
+        0 for the first start, and one more for each restart.
     over : threading.Event
         Set when these nodes will send nothing more.
-    launcher : Launcher
-        What starts the nodes.
     address : DriverAddress
         Where they reach the driver, and the keys.
     launch_error : TfosError or None
         The first error with which the launcher gave up.
-    feeds : int
-        How many of the cluster's feeds these nodes have been given.
-    caught_up : bool
-        Whether they have been given all that the nodes before them had.
+    feeds, caught_up : int, bool
+        How many of the cluster's feeds these nodes have been given, and whether that is all that those before them had.
     """
 
     def __init__(self, cluster: Cluster, number: int) -> None:

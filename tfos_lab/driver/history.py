@@ -31,13 +31,7 @@ _MAX_METRICS = 200_000
 
 
 class History:
-    """Records every event of one cluster's bus; safe to read from any thread.
-
-    Parameters
-    ----------
-    called_s : float
-        When the cluster was asked for, in seconds since the epoch: phases count from there.
-    """
+    """Records every event of one cluster's bus; safe to read from any thread. Phases count from ``called_s``."""
 
     def __init__(self, called_s: float) -> None:
         self._called_s = called_s

@@ -30,12 +30,7 @@ _TAIL_BYTES = 1 << 20
 class LogWriter:
     """One file per node; bytes are kept as they came, events carry them as text.
 
-    Parameters
-    ----------
-    run_dir : RunDir
-        Where the files are.
-    notify : callable
-        Called once with a sentence if they cannot be written.
+    ``notify`` is called once with a sentence if files cannot be written.
     """
 
     def __init__(self, run_dir: RunDir, notify: Callable[[str], None]) -> None:
@@ -190,13 +185,7 @@ _END_BYTES = 1 << 16
 
 
 class LogFile:
-    """Appends to one file; never raises.
-
-    Parameters
-    ----------
-    path : Path
-        The file; opened with the first bytes.
-    """
+    """Appends to one file, which is opened with the first bytes; never raises."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -89,12 +89,8 @@ class Profile:
 def profile_node(head: Head, view: NodeView, rank: int, seconds: float, *, no_trace: str = "") -> Profile:
     """Profile a node; without a trace if there is a reason.
 
-    Raises
-    ------
-    ConfigError
-        For what is no time, or too long a one.
-    ProfileFailed
-        If the node has no profile, or does not answer.
+    Raises ConfigError for what is no time, or too long a one, and ProfileFailed if the node has no profile, or does not
+    answer.
     """
     if not isinstance(seconds, int | float) or not 0 < seconds <= _LONGEST_S:
         raise ConfigError([f"seconds={seconds!r}: give more than 0 and at most {_LONGEST_S:g}"])

@@ -22,14 +22,7 @@ _warned = False
 class Publisher:
     """Shows a run, or a folder of event files, to other processes, from `publish` to `close`.
 
-    Parameters
-    ----------
-    id : str
-        The identifier by which it is found.
-    folder : path
-        What is shown: a run's folder, whose ``run.json`` says all of it, or event files.
-    tensorboard : TensorBoardServer or None
-        Its TensorBoard, if it has one.
+    It is found by its ``id``; ``folder`` is that of a run, whose ``run.json`` says all of it, or of event files.
     """
 
     def __init__(self, id: str, folder: str | Path, tensorboard: TensorBoardServer | None) -> None:  # noqa: A002

@@ -144,13 +144,7 @@ class RunDir:
 
 
 def run_bases() -> list[Path]:
-    """Return where runs are made, the first choice first: ``runs/`` here, and the user's cache.
-
-    Raises
-    ------
-    ConfigError
-        If the working folder is gone.
-    """
+    """Return where runs are made, the first choice first: ``runs/`` here, and the user's cache."""
     try:
         here = Path(os.environ.get("TFOS_LAB_RUNS", "runs")).absolute()
     except FileNotFoundError:

@@ -26,13 +26,7 @@ def ask_for_stacks(head: Head, ranks: AbstractSet[int], timeout_s: float) -> dic
 
 
 def stacks_of(head: Head, views: Sequence[NodeView], node: str | None, timeout_s: float) -> dict[str, str]:
-    """Return the stacks of a node, or of all, as text by name; or why there are none.
-
-    Raises
-    ------
-    KeyError
-        If there is no such node.
-    """
+    """Return the stacks of a node, or of all, as text by name, or why there are none; KeyError for no such node."""
     chosen = [rank_of(views, node)] if node is not None else list(range(len(views)))
     asked_s = time.monotonic()
     answers = ask_for_stacks(head, {rank for rank in chosen if _has_process(views[rank])}, timeout_s)

@@ -17,16 +17,9 @@ _WITH_DRIVER_PS = "tfos_lab.launchers.spark.launcher:DriverPsLauncher"
 
 
 class Launcher(ABC):
-    """Starts the agents of one head's nodes somewhere, and ends them; tells the head what happens to them.
+    """Starts the agents of one head's nodes, or of some of them, and ends them; tells the head what happens to them.
 
     Derived classes define `launch`, `cancel` and `close`. The other methods do nothing unless they are overridden.
-
-    Parameters
-    ----------
-    head : Head
-        Whose nodes to start.
-    node_specs : list of NodeSpec, optional
-        Which of them; all by default.
     """
 
     def __init__(self, head: Head, node_specs: list[NodeSpec] | None = None) -> None:

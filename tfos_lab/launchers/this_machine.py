@@ -29,13 +29,7 @@ _NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
 
 
 def outlives_kernels() -> bool:
-    """Whether fork servers on this machine outlive the kernel; ``TFOS_LAB_FORK_SERVER`` says so.
-
-    Raises
-    ------
-    ConfigError
-        If the variable has another value than ``user`` or ``kernel``.
-    """
+    """Whether fork servers on this machine outlive the kernel, as ``TFOS_LAB_FORK_SERVER`` says."""
     chosen = os.environ.get(FORK_SERVER) or "user"
     if chosen not in ("user", "kernel"):
         raise ConfigError(

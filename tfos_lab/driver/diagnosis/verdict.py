@@ -263,17 +263,7 @@ BUSY_HOST = 0.9
 
 @dataclass(frozen=True)
 class Figures:
-    """What is known of the nodes that train, all of which have figures.
-
-    Attributes
-    ----------
-    nodes : tuple of NodeView
-        Those nodes.
-    feeds : tuple of FeedView
-        The calls of `Cluster.train` and `Cluster.inference` so far.
-    helpers : int
-        How many nodes there are that do not train.
-    """
+    """What is known of the nodes that train, all of which have figures; ``helpers`` is how many others there are."""
 
     nodes: tuple[NodeView, ...]
     feeds: tuple[FeedView, ...] = ()

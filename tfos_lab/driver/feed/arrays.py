@@ -48,10 +48,7 @@ def is_in_memory(data: Any) -> bool:
 def frame_of_arrays(session: SparkSession, data: Any) -> DataFrame:
     """Make a DataFrame from a pandas DataFrame, a NumPy array, or a dict or tuple of arrays.
 
-    Raises
-    ------
-    ConfigError
-        With every column that Spark cannot hold; for columns of different lengths, and for no rows.
+    Raises ConfigError with every column that Spark cannot hold; for columns of different lengths, and for no rows.
     """
     from pyspark.sql.pandas.types import from_arrow_schema
 

@@ -132,15 +132,7 @@ class DStreamFeed(MicroBatches):
 def feed_dstream(
     cluster: Cluster, feeding: Feeding, stream: Any, options: Mapping[str, Any], queue: str
 ) -> DStreamFeed:
-    """Feed a DStream from the start of its context on; ``options`` are those of `Cluster.train`.
-
-    Raises
-    ------
-    ConfigError
-        For options that make no sense.
-    ClusterEnded
-        If no rows can be fed any more.
-    """
+    """Feed a DStream from the start of its context on; options and errors are those of `Cluster.train`."""
     feed = DStreamFeed(cluster, feeding, stream, check_feed(cluster, stream, options, queue), queue)
     feeding.streams.append(feed)
     return feed

@@ -56,14 +56,8 @@ class DeferredFeed(threading.Thread):
 class Feeding:
     """The feeds of one cluster; safe to use from any thread.
 
-    Attributes
-    ----------
-    lock : threading.Lock
-        Held while a feed is under way.
-    streams : list of MicroBatches or DeferredFeed
-        Streams that have begun, and feeds that wait for the function to ask.
-    splits : set of str
-        The splits that have been fed, beside the rows to train on.
+    `lock` is held while a feed is under way. `streams` are those that have begun, and feeds that wait until the
+    function asks; `splits` names what has been fed beside the rows to train on.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -118,13 +112,7 @@ class Feeding:
         deferred.start()
 
     def catch_up(self, head: Head) -> None:
-        """Give nodes all feeds that they have not been given yet.
-
-        Raises
-        ------
-        HeadLost
-            If a node is lost meanwhile, and all of them are started again.
-        """
+        """Give nodes all feeds that they have not been given yet; raises `HeadLost` if they start again meanwhile."""
         with self.lock:
             while head.feeds < len(self._requests):
                 request = self._requests[head.feeds]
@@ -155,10 +143,7 @@ class Feeding:
     def settle(self) -> None:
         """Wait until the streams have ended; they end with the cluster.
 
-        Raises
-        ------
-        FeedError
-            Why rows could not be fed, where that has not been raised before.
+        Raises FeedError where rows could not be fed and that has not been raised before.
         """
         for stream in self.streams:
             stream.join(_SETTLE_S)

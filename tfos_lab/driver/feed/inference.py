@@ -60,12 +60,7 @@ class AnsweringNodes:
     def want_objects(self, timeout_s: float) -> bool:
         """Return whether the nodes read rows as Python objects; wait until one of them has asked for rows.
 
-        Raises
-        ------
-        FeedTimeout
-            If none has asked within ``timeout_s``.
-        ClusterEnded, NodeFailed
-            If the cluster has ended meanwhile.
+        Raises FeedTimeout if none has within ``timeout_s``, and what has ended the cluster meanwhile.
         """
         feed_state = self._cluster.head.feed_state
         deadline = time.monotonic() + timeout_s
@@ -77,14 +72,8 @@ class AnsweringNodes:
     def open(self, plan: InferencePlan) -> InferencePlan:
         """Open the nodes' endpoints for rows as in the plan; return it with where the nodes are.
 
-        Raises
-        ------
-        FeedTimeout
-            If they do not open.
-        FeedError
-            If no node reads rows.
-        ClusterEnded, NodeFailed
-            If the cluster has ended meanwhile.
+        Raises FeedTimeout if they do not open, FeedError if no node reads rows, and what has ended the cluster
+        meanwhile.
         """
         head = self._cluster.head
         identities = self._feeding.identities()

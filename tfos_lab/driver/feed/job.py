@@ -52,14 +52,7 @@ class HeadLost(Exception):
 class FeedJob:
     """One feed to the nodes of one start, from the opening of their endpoints to its end.
 
-    Parameters
-    ----------
-    cluster, head : Cluster, Head
-        Whose nodes are fed.
-    request : FeedRequest
-        What they are fed.
-    identities : Identities or None
-        The certificates of the nodes and of Spark's tasks, where nodes are on other hosts.
+    The identities are those of the nodes and of Spark's tasks, where nodes are on other hosts.
     """
 
     def __init__(self, cluster: Cluster, head: Head, request: FeedRequest, identities: Identities | None) -> None:
@@ -421,13 +414,7 @@ class FileJob(FeedJob):
         }
 
     def _wait_for_search(self, feed: DriverFeed) -> bool:
-        """Wait until all nodes have found their files; return whether rows are still wanted then.
-
-        Raises
-        ------
-        FeedError
-            If a node has not found one, or cannot read it.
-        """
+        """Wait until all nodes have found their files; return whether rows are still wanted then."""
         moves, moved_s = self._feed_state.moves, time.monotonic()
         while len(feed.problems) < len(feed.ranks) and not any(feed.problems.values()):
             self._check_cluster()

@@ -72,16 +72,8 @@ class FeedRequest:
 def make_request(cluster: Cluster, data: Any, options: Mapping[str, Any], queue: str = INPUT_QUEUE) -> FeedRequest:
     """Refuse what cannot be fed, before anything is started.
 
-    Raises
-    ------
-    ConfigError
-        With every problem found.
-    ClusterEnded
-        If no rows can be fed any more.
-    NodeFailed
-        Why, if the cluster has failed.
-    NoSession
-        If there is no session, or a dead one.
+    Raises ConfigError with every problem found, NoSession if there is no session or a dead one, and if no rows can be
+    fed any more, ClusterEnded or why the cluster has failed.
     """
     config = check_feed(cluster, data, options, queue)
     if are_files(data):
@@ -94,12 +86,8 @@ def make_request(cluster: Cluster, data: Any, options: Mapping[str, Any], queue:
 def check_rows(data: Any, columns: list[str] | None, session: SparkSession | None, *, objects: bool | None) -> Any:
     """Refuse what is known before nodes start of rows that cannot be fed; raises as `make_request` does.
 
-    What Spark has to compute first, such as an RDD's first row, is looked at when the nodes run.
-
-    Returns
-    -------
-    object
-        The data, in which names of files have become what was found, so that nobody looks for them again.
+    What Spark has to compute first, such as an RDD's first row, is looked at when the nodes run. Returns the data, in
+    which names of files have become what was found, so that nobody looks for them again.
     """
     if data is None or is_dstream(data):
         return data
@@ -204,12 +192,7 @@ def _as_objects(cluster: Cluster, rdd: Any, advice: str) -> ObjectRows:
 def as_frame(cluster: Cluster, data: Any) -> DataFrame:
     """Return a DataFrame unchanged; an RDD, pandas' DataFrames and NumPy's arrays as a DataFrame.
 
-    Raises
-    ------
-    ConfigError
-        For anything else.
-    NoSession
-        If there is no session, or a dead one.
+    Raises ConfigError for anything else, and NoSession if there is no session, or a dead one.
     """
     if not is_rows(data):
         raise ConfigError([no_rows(data)])
@@ -282,12 +265,8 @@ _GIVE_TYPES = "give columns and types yourself, as in spark.createDataFrame(rdd,
 def frame_of_rdd(session: SparkSession, rdd: Any) -> DataFrame:
     """Make a DataFrame from an RDD, as lazy as the RDD except for its first row, whose types all others must have.
 
-    Raises
-    ------
-    ConfigError
-        For an RDD without rows, or whose first row Spark cannot turn into columns; says what to do.
-    FeedError
-        If the first row cannot be computed.
+    Raises ConfigError for an RDD without rows, or whose first row Spark cannot turn into columns, with what to do; and
+    FeedError if that row cannot be computed.
     """
     from pyspark.errors import PySparkTypeError, PySparkValueError
 

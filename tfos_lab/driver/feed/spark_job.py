@@ -84,23 +84,8 @@ class Tasks:
 class SparkJob:
     """One job, on a thread of its own, so that an interrupt or a failing node can cancel it.
 
-    Parameters
-    ----------
-    rows : SparkRows
-        What is sent.
-    plan : FeedPlan
-        Where the tasks send them.
-    label : str
-        Names the thread, and tags Spark's jobs.
-    description : str
-        Shown in Spark's own UI.
-
-    Attributes
-    ----------
-    error : Exception or None
-        Why it failed.
-    rows_sent : list of int
-        The number of rows of each partition, once the job has ended without an error.
+    ``label`` names the thread and tags Spark's jobs, and ``description`` is shown in Spark's own UI. `error` is why it
+    has failed; without one, `rows_sent` is the number of rows of each partition when it has ended.
     """
 
     def __init__(self, rows: SparkRows, plan: FeedPlan, *, label: str, description: str) -> None:

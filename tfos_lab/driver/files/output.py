@@ -61,25 +61,10 @@ class _Transfer:
 
 
 class OutputReceiver:
-    """Stores the output of one cluster's nodes.
+    """Stores the output of one cluster's nodes: of all, or of the chief only.
 
-    Parameters
-    ----------
-    run_dir : RunDir
-        Where to store it; its folder ``output`` is made with the first file.
-    of_all : bool
-        Whether the output of all nodes is fetched, and not the chief's only.
-
-    Attributes
-    ----------
-    probe : pathlib.Path
-        The file by which nodes find out that they see the run's folder.
-    notes : tuple of str
-        Sentences on what was received and what is missing.
-    moved_at : float
-        When something was received last, by `time.monotonic`.
-    results : ResultReceiver
-        Stores what functions return, if it is large.
+    `probe` is the file by which nodes find out that they see the run's folder, and `notes` are sentences on what was
+    received and what is missing. `moved_at` is when something was received last, by `time.monotonic`.
     """
 
     def __init__(self, run_dir: RunDir, *, of_all: bool) -> None:
@@ -288,10 +273,7 @@ class _Coming:
 class ResultReceiver:
     """Stores the large results of one cluster's nodes; those of a later start take the place of earlier ones.
 
-    Parameters
-    ----------
-    run_dir : RunDir
-        Where to store them; nodes that see this folder move their results there themselves.
+    Nodes that see the run's folder move their results there themselves.
     """
 
     def __init__(self, run_dir: RunDir) -> None:

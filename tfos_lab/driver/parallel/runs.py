@@ -70,37 +70,9 @@ class ParallelRuns:
     thread (``tfos-runs-…``) begins them, and the calling one only waits: an interrupt that meets a call to Spark may be
     lost, as py4j turns it into another error, or Python forgets what is raised while it frees an object.
 
-    Parameters
-    ----------
-    map_fun : callable
-        The user's function.
-    args : sequence
-        What each run gets.
-    config : ClusterConfig
-        What each run's cluster is asked for.
-    launcher : LauncherTraits
-        Who starts the nodes.
-    session : SparkSession or None
-        Whose executors to use.
-    slots : Slots
-        Where the runs find a slot.
-    retries : int
-        How often a run that failed is tried again.
-    timeout_s : float or None
-        How long a try may run.
-    feed : callable or None
-        Feeds the nodes of each run their rows, once they run.
-    common : object
-        Arguments that all runs have in common, to be recorded.
-
-    Attributes
-    ----------
-    noun : str
-        What one of them is called.
-    state : ParallelState
-        Which of them wait, go on and have ended.
-    lock : threading.RLock
-        Held while the state changes.
+    ``args`` has what each run gets, and ``common`` what all have in common, to be recorded; ``feed`` feeds the nodes of
+    each run their rows, once they run. `noun` is what one run is called. `state`, which changes under `lock`, tells
+    which of them wait, go on and have ended.
     """
 
     noun = "run"
@@ -204,12 +176,8 @@ class ParallelRuns:
     def run(self, on_step: Callable[[], None] = lambda: None) -> Any:
         """Run all to their ends, and return the results; ``on_step`` is called often on this thread.
 
-        Raises
-        ------
-        ParallelInterrupted
-            If the user interrupted or stopped them: all are stopped.
-        TfosError
-            If no run can succeed, as executors lack a package or the session is dead: all are stopped.
+        Raises ParallelInterrupted if the user interrupted or stopped them, and a TfosError if no run can succeed, as
+        executors lack a package or the session is dead: all are stopped.
         """
         interrupted = False
         try:

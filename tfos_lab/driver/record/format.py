@@ -103,13 +103,7 @@ def encode(record: RunRecord) -> bytes:
 
 
 def decode(data: bytes) -> RunRecord:
-    """Return the record that ``run.json`` holds.
-
-    Raises
-    ------
-    ValueError
-        If the file is damaged, or of another version of the format.
-    """
+    """Return the record that ``run.json`` holds; raises ValueError if it is damaged, or of another version."""
     return _decode(data, RunRecord)
 
 

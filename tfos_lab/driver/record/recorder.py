@@ -57,12 +57,7 @@ LISTEN_S = 0.25
 class RunRecorder:
     """Writes ``run.json`` of one run, from `start` to `finish` (thread ``tfos-record-<cluster>``).
 
-    Parameters
-    ----------
-    run : Cluster or ParallelRuns
-        What to write about, and where.
-    on_end : callable, optional
-        Called on the thread once the last record has been written; raises nothing.
+    ``on_end`` is called on the thread once the last record has been written, and raises nothing.
     """
 
     def __init__(self, run: Cluster | ParallelRuns, on_end: Callable[[], None] = lambda: None) -> None:

@@ -27,17 +27,9 @@ _LOOKED_AT = 5
 def choose_run(name: str, found: Runs) -> Run:
     """Return the run that ``name`` means among these.
 
-    Parameters
-    ----------
-    name : str
-        The run's identifier, its label (then the newest run of that label is meant), the beginning or end of an
-        identifier, at least four characters such as ``"1f2e"``, or the run's folder or address. ``"1f2e.3"`` is
-        one of the independent runs of a search.
-
-    Raises
-    ------
-    NoRun
-        If there is no such run, or several could be meant.
+    That is its identifier, its label (then the newest run of that label is meant), the beginning or end of an
+    identifier, at least four characters such as ``"1f2e"``, or the run's folder or address. ``"1f2e.3"`` is one of the
+    independent runs of a search. Raises NoRun if there is no such run, or several could be meant.
     """
     meant = _meant(name, found)
     if len(meant) > 1:
@@ -78,15 +70,7 @@ def _listed_ones(name: str, found: Runs) -> list[Run]:
 
 
 def previous_run(folder: Path, name: str) -> Run | None:
-    """Return the run of this label that had ended before another one began; None if there is none.
-
-    Parameters
-    ----------
-    folder : pathlib.Path
-        The folder of that other one.
-    name : str
-        The label of both.
-    """
+    """Return the run of this label that had ended before the one in ``folder`` began; None if there is none."""
     label, _, _ = folder.name.rpartition("-")
     start = _STAMP.sub("", label)
     if start == label:  # no folder of a run that has begun by itself
@@ -102,10 +86,7 @@ def previous_run(folder: Path, name: str) -> Run | None:
 def fitting(patterns: Sequence[str], runs: Sequence[Run]) -> list[Run]:
     """Return the runs whose label, identifier or tag fits one of the patterns, such as ``"mnist-2026*"``; all of none.
 
-    Raises
-    ------
-    NoRun
-        If no run fits a pattern.
+    Raises NoRun if no run fits a pattern.
     """
     by_pattern = {pattern: [run for run in runs if _fits(pattern, run)] for pattern in patterns}
     for pattern, chosen in by_pattern.items():

@@ -54,16 +54,8 @@ class Runs:
 def read_runs(folder: str | os.PathLike[str] | None = None) -> Runs:
     """Read all runs; the independent runs of one call are one run, if a record tells of all of them.
 
-    Parameters
-    ----------
-    folder : path, optional
-        Where the runs are, such as ``"elsewhere/runs"`` or the address of a ``run_store``; by default where this
-        process would make new ones.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such folder, or the address cannot be read.
+    They are in ``folder``, which may be the address of a ``run_store``; by default where this process would make new
+    ones. Raises ConfigError if there is no such folder, or the address cannot be read.
     """
     if folder is not None and not is_local(os.fspath(folder)):
         return _read_store(os.fspath(folder).rstrip("/"))

@@ -31,15 +31,7 @@ class NodeCounts(TypedDict):
 
 @dataclass(frozen=True)
 class NodePlan:
-    """The nodes, as the driver knows them.
-
-    Attributes
-    ----------
-    options : NodeCounts
-        Those of a cluster of these nodes.
-    params : tuple of dict
-        Each node's parameters, by rank.
-    """
+    """The nodes, as the driver knows them: the options of a cluster of these, and each node's parameters, by rank."""
 
     options: NodeCounts
     params: tuple[dict[str, Any], ...]
@@ -53,10 +45,7 @@ class NodePlan:
 def plan_nodes(nodes: Sequence[Mapping[str, Any]] = ONE_WORKER) -> NodePlan:
     """Return the nodes of ``[{"job_name": "worker", "params": {"lr": 0.1}}, …]``.
 
-    Raises
-    ------
-    ConfigError
-        With every problem found, and what is allowed.
+    Raises ConfigError with every problem found, and what is allowed.
     """
     if isinstance(nodes, str | bytes | Mapping) or not isinstance(nodes, Sequence) or not nodes:
         raise ConfigError(

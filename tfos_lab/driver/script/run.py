@@ -244,19 +244,9 @@ _NAME = re.compile(r"version-(\d{4,})")
 
 
 class Versions:
-    """A folder of versions; several processes may add to it.
+    """A folder of versions, of which the ``keep`` newest stay, or all; several processes may add to it.
 
-    Parameters
-    ----------
-    folder : path
-        The folder, which is made if need be.
-    keep : int, optional
-        How many of the newest to keep; all by default.
-
-    Raises
-    ------
-    ConfigError
-        If the folder cannot be made here, or ``keep`` is no number of versions.
+    Raises ConfigError if the folder cannot be made here, or ``keep`` is no number of versions.
     """
 
     def __init__(self, folder: str | os.PathLike[str], keep: int | None = None) -> None:
@@ -274,10 +264,7 @@ class Versions:
     def add(self, output: Path) -> Path:
         """Move a folder here as the next version, and remove those that are too old; a link stays in its place.
 
-        Raises
-        ------
-        OSError
-            If it cannot be moved; what was there is still there.
+        Raises OSError if it cannot be moved; what was there is still there.
         """
         with self._locked():
             there = {

@@ -18,15 +18,7 @@ LIMIT_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class ScriptSource:
-    """A script, with the files of its folder that nodes need.
-
-    Attributes
-    ----------
-    path : pathlib.Path
-        The file, in full.
-    files : dict of str to bytes
-        The script and what it imports, by the path within its folder.
-    """
+    """A script, with it and the files of its folder that nodes need, by their paths within that folder."""
 
     path: Path
     files: dict[str, bytes]
@@ -37,19 +29,8 @@ def read_script(
 ) -> ScriptSource:
     """Read a script and the modules of its folder that it imports, and those imported by them.
 
-    Parameters
-    ----------
-    path : str or path-like
-        The file.
-    function : str, optional
-        A function that it has to have.
-    files : sequence of str
-        Patterns of further files, within the script's folder.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such file or function, a file cannot be parsed, or all of them are too large.
+    It has to have ``function``, if one is named; ``files`` are patterns of further files, within the script's folder.
+    Raises ConfigError if there is no such file or function, a file cannot be parsed, or all of them are too large.
     """
     script = _existing(path)
     data = script.read_bytes()

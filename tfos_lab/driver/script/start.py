@@ -46,13 +46,7 @@ def make_script_run(
     name: str | None = None,
     options: RunOptions,
 ) -> ScriptRun:
-    """Check what `tfos_lab.run_script` is asked for, and return a run that is not started yet.
-
-    Raises
-    ------
-    ConfigError, NoSession, PayloadError, NotEnoughRoom
-        For what cannot work.
-    """
+    """Check what `tfos_lab.run_script` is asked for, and return a run that is not started yet."""
     source = read_script(path, function=function, files=files)
     plan = plan_nodes(nodes)
     problems = [*_problems_of(options), *_problems_with(plan, data, data_format)]

@@ -120,22 +120,13 @@ _TOLD_FOR_S = 10.0
 
 
 class Silence:
-    """For how long each node has been silent, in time in which the driver would have heard it.
+    """For how long each node has been silent, in time in which the driver would have heard it: `attended_s` so far.
 
     A driver that does not run hears nobody: the notebook's machine sleeps, its kernel is stopped, a cell holds the
     interpreter's lock, or the machine is so busy that the driver's turn comes late. What the nodes have sent meanwhile
     is read afterwards. Such pauses say nothing about the nodes and do not count. Nor does it matter when a clock is
     set. While more has come than the driver has read yet, time counts less: what a node has sent may be among that.
-
-    Parameters
-    ----------
-    nodes : int
-        How many there are; each counts from its first message on.
-
-    Attributes
-    ----------
-    attended_s : float
-        Seconds so far in which the driver would have heard a node.
+    Each node counts from its first message on.
     """
 
     def __init__(self, nodes: int) -> None:

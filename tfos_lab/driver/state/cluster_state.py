@@ -51,11 +51,6 @@ class RestartBudget:
     """The option ``restarts``, shared by all starts of a cluster's nodes.
 
     A restart of all nodes counts as one, and so does that of a single worker.
-
-    Attributes
-    ----------
-    total, used : int
-        How many there may be, and how many there have been.
     """
 
     total: int = 0
@@ -75,27 +70,13 @@ class RestartBudget:
 class ClusterState:
     """The state of one cluster, and the rules by which it changes.
 
-    Parameters
-    ----------
-    node_specs : list of NodeSpec
-        The nodes, in rank order.
-    grace_s : float
-        Seconds between SIGTERM and SIGKILL when nodes are ended.
-    needs_evaluator : bool
-        Whether the failure of an evaluator is that of the cluster.
-    restarts : RestartBudget, optional
-        How often nodes may be started again: a worker that serves others alone, or all of them.
-    starts_when_asked : bool
-        Whether a node that is to start does so only when somebody waits for it: then it is never overdue.
+    The specs are in rank order, and ``grace_s`` is between SIGTERM and SIGKILL when nodes are ended. With
+    ``needs_evaluator``, the failure of an evaluator is that of the cluster. The restarts are of a worker that serves
+    others alone, or of all nodes. With ``starts_when_asked``, a node that is to start does so only when somebody waits
+    for it: then it is never overdue.
 
-    Attributes
-    ----------
-    state : RunState
-        That of the cluster as a whole; changed here only.
-    reason : str
-        One sentence on why the cluster is in this state, or empty.
-    causes : Causes
-        What has failed.
+    `state` is that of the cluster as a whole, and `reason` one sentence on why it is in this state, or empty; both
+    change here only.
     """
 
     def __init__(

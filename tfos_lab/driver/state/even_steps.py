@@ -55,13 +55,7 @@ class _Pass:
 
 
 class EvenSteps:
-    """All passes of all datasets of the nodes of one start.
-
-    Parameters
-    ----------
-    names : dict of int to str
-        The nodes that train in lock-step, by rank.
-    """
+    """All passes of all datasets of the nodes of one start that train in lock-step, whose ``names`` are by rank."""
 
     def __init__(self, names: Mapping[int, str]) -> None:
         self._names = names

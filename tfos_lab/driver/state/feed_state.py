@@ -38,27 +38,14 @@ class Untouched:
 class FeedState:
     """All feeds of one cluster, one open at a time.
 
-    Parameters
-    ----------
-    names : dict of int to str
-        The nodes that train, by rank: those that are fed, unless they only serve others.
-    lock_step : bool
-        Whether they must all take the same number of steps (not under parameter servers).
-    resumes : bool
-        Whether these nodes were started again: their functions may continue after epochs that earlier nodes have read.
+    ``names`` are the nodes that train, by rank: those that are fed, unless they only serve others. In ``lock_step``, as
+    without parameter servers, they all take the same number of steps. Nodes that were started again ``resume``: their
+    functions may continue after epochs that earlier nodes have read.
 
-    Attributes
-    ----------
-    moves : int
-        Grows whenever rows arrive at a node, are committed, or are taken.
-    stopped_by : str or None
-        The node that wants no more rows.
-    answering : dict of int to list of str
-        Locations of the nodes that answer inferences, by rank.
-    ended : bool
-        Whether no further feed will come.
-    caller_waits : bool
-        Whether the one who feeds waits until the rows are taken, and fails the run where they are not.
+    `moves` grows whenever rows arrive at a node, are committed, or are taken. `stopped_by` is the node that wants no
+    more rows, and `answering` has the locations of those that answer inferences, by rank. When it has `ended`, no
+    further feed will come. If the `caller_waits`, the one who feeds waits until the rows are taken, and fails the run
+    where they are not.
     """
 
     def __init__(self, names: dict[int, str], *, lock_step: bool, resumes: bool = False) -> None:
@@ -380,15 +367,7 @@ def _commit(stored: m.AttemptStored) -> m.Commit:
 
 
 class EpochPlanner:
-    """The datasets that nodes have opened, and the plans for them.
-
-    Parameters
-    ----------
-    readers : Readers
-        The nodes that read.
-    lock_step : bool
-        Whether all nodes must take the same number of steps (not under parameter servers).
-    """
+    """The datasets that nodes have opened, and the plans for them, which are the same for all in ``lock_step``."""
 
     def __init__(self, readers: Readers, *, lock_step: bool) -> None:
         self._readers = readers

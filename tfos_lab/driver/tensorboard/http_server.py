@@ -28,19 +28,9 @@ _MAX_BODY_BYTES = 1 << 20
 
 
 class TensorBoardHttpServer:
-    """Serves a run's TensorBoard at `url`, from its construction until it is closed.
+    """Serves a run's TensorBoard at `url`, from its construction until it is closed, on another thread's loop.
 
-    Parameters
-    ----------
-    loop : asyncio.AbstractEventLoop
-        The loop of another thread, which serves.
-    socket_path : str
-        The run's unix socket.
-
-    Raises
-    ------
-    OSError
-        If no port can be opened, or the address does not work.
+    Raises OSError if no port can be opened, or the address does not work.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, socket_path: str) -> None:

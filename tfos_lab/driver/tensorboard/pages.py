@@ -201,13 +201,7 @@ class _UnixResolver(Resolver):
 
 
 async def forward(request: HTTPServerRequest, socket_path: str, path: str) -> Response:
-    """Send the request to ``path`` at the socket.
-
-    Raises
-    ------
-    OSError
-        If nobody listens there, or there is no response in time.
-    """
+    """Send the request to ``path`` at the socket; raises OSError if nobody there answers in time."""
     headers = HTTPHeaders({name: request.headers[name] for name in _FORWARDED_HEADERS if name in request.headers})
     if path.endswith(("/", ".html")):
         headers["Accept-Encoding"] = "identity"  # so that a script can be inserted

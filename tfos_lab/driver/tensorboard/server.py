@@ -47,15 +47,7 @@ _END_OF_REQUEST = b"\r\n\r\n"
 
 
 class TensorBoardServer:
-    """Serves the socket to a run's TensorBoard.
-
-    Parameters
-    ----------
-    find_log_dir : callable
-        Returns the folder with the event files, as of now.
-    cluster_ended : callable
-        Whether the cluster has ended.
-    """
+    """Serves the socket to a run's TensorBoard; ``find_log_dir`` returns the folder with the event files, as of now."""
 
     def __init__(
         self,
@@ -245,13 +237,7 @@ class LocalTensorBoard:
         self._count = 0
 
     def socket(self, log_dir: str, *, restart: bool = False) -> str:
-        """Return the socket of a TensorBoard that serves ``log_dir``; start one if need be.
-
-        Raises
-        ------
-        OSError
-            With the reason, if it cannot be started.
-        """
+        """Return the socket of a TensorBoard that serves ``log_dir``; start one if need be, or raise OSError."""
         with self._lock:
             if restart or log_dir != self._log_dir:
                 self._stop()

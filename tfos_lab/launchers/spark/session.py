@@ -245,23 +245,10 @@ def refusals_at(url: str, timeout_s: float) -> dict[str, OSError]:
 
 
 def while_server_answers(spark: SparkSession, ask: Callable[[], T], *, name: str) -> T:
-    """Ask Spark something; with Spark Connect on a thread of its own, which is left alone if the server is lost.
+    """Ask Spark something; with Spark Connect on a thread of that name, which is left alone if the server is lost.
 
-    A server that is silent is waited for: it may go on.
-
-    Parameters
-    ----------
-    spark : SparkSession
-        Whose server it is.
-    ask : callable
-        What is done; its result is returned, or its error raised.
-    name : str
-        For the thread.
-
-    Raises
-    ------
-    NoSession
-        If the server has refused two connections, a second apart.
+    A server that is silent is waited for: it may go on. Raises NoSession if it has refused two connections, a second
+    apart.
     """
     if not is_connect(spark):
         return ask()

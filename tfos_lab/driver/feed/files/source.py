@@ -46,18 +46,8 @@ _THREADS = 16
 class FileRows:
     """Rows of files; kept, so that the nodes of a further start need not count them again.
 
-    Attributes
-    ----------
-    what : str
-        How messages call the data.
-    format : str
-        That of all files.
-    schema : str
-        Of the columns wanted, as Spark writes it in JSON; fields may have a ``path`` through structs.
-    files : list of FoundFile
-        In the order of their rows.
-    shapes : dict of str to list of int
-        The lengths of array columns; empty while they are not known.
+    ``what`` is how messages call the data, and ``schema`` that of the columns wanted, as Spark writes it in JSON;
+    fields may have a ``path`` through structs. ``shapes`` has the lengths of array columns, once they are known.
     """
 
     what: str
@@ -92,25 +82,10 @@ class FileRows:
 def find_rows(
     data: Any, columns: Sequence[str] | None, session: SparkSession | None, before_spark: Callable[[], None]
 ) -> FileRows:
-    """Return the rows of the files that ``data`` names.
+    """Return the rows of the files that ``data`` names: files, folders, patterns, or a table.
 
-    Parameters
-    ----------
-    data : str, os.PathLike or list of them
-        Files, folders, patterns, or a table's name.
-    columns : sequence of str, optional
-        Which columns; all by default.
-    session : pyspark.sql.SparkSession, optional
-        Knows tables, and the file system of paths without a scheme.
-    before_spark : callable
-        Called before Spark works.
-
-    Raises
-    ------
-    ConfigError
-        If there are no such files, or they cannot be fed; names each problem.
-    NoSession
-        For the name of a table, where there is no session.
+    The session knows tables, and the file system of paths without a scheme; ``before_spark`` is called before Spark
+    works. Raises ConfigError, which names each problem, and NoSession for a table's name where there is no session.
     """
     if is_table(data):
         if session is None:
@@ -223,10 +198,7 @@ _DETAILS = "# Detailed Table Information"
 def table_files(session: SparkSession, name: str) -> tuple[list[FoundFile], list[SparkField]]:
     """Return the files of a table, and its columns as Spark writes them in JSON.
 
-    Raises
-    ------
-    ConfigError
-        If there is no such table, or it is no plain table of Parquet files.
+    Raises ConfigError if there is no such table, or it is no plain table of Parquet files.
     """
     details = _details(session, name)
     is_parquet = details.get("provider") == "parquet" or "parquet" in details.get("serde library", "")
@@ -314,13 +286,7 @@ _NAMES = {PARQUET: "Parquet", TFRECORD: "TFRecords", CSV: "CSV", JSON: "JSON"}
 
 
 def list_files(what: str, paths: Sequence[str], session: SparkSession | None) -> list[FoundFile]:
-    """Return the files of some paths, folders and patterns; each path's are sorted by name.
-
-    Raises
-    ------
-    ConfigError
-        For a path without files.
-    """
+    """Return the files of some paths, folders and patterns; each path's are sorted by name, and each has some."""
     found, empty = [], []
     for path in paths:
         whole = path if session is None else path_in_full(path, session)
@@ -342,10 +308,7 @@ def list_files(what: str, paths: Sequence[str], session: SparkSession | None) ->
 def find_format(what: str, files: Sequence[FoundFile]) -> str:
     """Return the one format that all files have, by their names or, where these do not say, their first bytes.
 
-    Raises
-    ------
-    ConfigError
-        For files of several formats, or of one that nodes do not read.
+    Raises ConfigError for files of several formats, or of one that nodes do not read.
     """
     formats = _of_each(files, _format_of)
     if None in formats:
@@ -389,13 +352,7 @@ class Footer:
 
 
 def read_footers(files: Sequence[FoundFile]) -> list[Footer]:
-    """Read the footers of all files.
-
-    Raises
-    ------
-    FeedError
-        If a file cannot be read, or is no Parquet file.
-    """
+    """Read the footers of all files; raises FeedError for what cannot be read, or is no Parquet file."""
     return _of_each(files, _read_footer)
 
 
@@ -412,10 +369,7 @@ def _read_footer(file: DataFile) -> Footer:
 def fields_of(what: str, files: Sequence[FoundFile], schemas: Sequence[pa.Schema]) -> list[SparkField]:
     """Return the columns of all files, those of the folders' names last, as Spark does.
 
-    Raises
-    ------
-    ConfigError
-        If files differ in their columns, or in the depth of their folders.
+    Raises ConfigError if files differ in their columns, or in the depth of their folders.
     """
     first, schema = files[0], schemas[0]
     for file, other in zip(files[1:], schemas[1:], strict=True):
