@@ -121,11 +121,6 @@ class Head:
             self._listener.close()
             raise
 
-    @property
-    def shared_dir(self) -> str:
-        """A folder that nodes on several hosts must all see, or ""."""
-        return self.cluster.files.backup_home if self.cluster.config.restarts else ""
-
     # ---- for other threads ------------------------------------------------------------------------------------------
 
     def listen(self) -> None:

@@ -109,10 +109,6 @@ class InteractiveCluster(Cluster):
             raise ConfigError([f"nodes={missing[0]!r}: the cluster '{self.name}' has {names}"])
         return chosen
 
-    def own_names(self, nodes: Mapping[int, str]) -> frozenset[str]:
-        """Return the names that cells have made on each of these nodes."""
-        return self.cells.own_names(nodes)
-
     def begin_cell(self, cell: InteractiveCell, nodes: Mapping[int, str]) -> RunningCell:
         """Send a cell to nodes; raises as `run_cell` does before anything is sent."""
         if self.ended:

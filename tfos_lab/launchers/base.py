@@ -28,14 +28,15 @@ class Launcher(ABC):
 
     def _launch_spec(self, **own: Any) -> LaunchSpec:
         """Return what the agent of a node needs; ``own`` are the fields that only this launcher knows."""
-        cluster, head = self._cluster, self._head
+        cluster = self._cluster
         spans_hosts = cluster.launcher.spans_hosts
         ports, network = node_addresses() if spans_hosts else (None, "")
         return LaunchSpec(
             cluster_id=cluster.id,
-            driver=head.address,
+            driver=self._head.address,
             extra_env=dict(cluster.config.env),
-            shared_dir=head.shared_dir if spans_hosts else "",
+            # Nodes on several hosts must all see it.
+            shared_dir=cluster.files.backup_home if spans_hosts and cluster.config.restarts else "",
             ports=ports,
             network=network,
             **own,

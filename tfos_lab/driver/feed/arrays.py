@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from tfos_lab.data.spark_versions import frame_of_table
+from tfos_lab.data.type_table import is_array
 from tfos_lab.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -181,7 +182,7 @@ def _cast(column: pa.Array | pa.ChunkedArray) -> Any:
 
 
 def _spark_type(kind: pa.DataType) -> pa.DataType:
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+    if is_array(kind):
         return pa.list_(_spark_type(kind.value_type))
     if types.is_dictionary(kind):
         return _spark_type(kind.value_type)

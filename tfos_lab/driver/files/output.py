@@ -8,7 +8,6 @@ disk. The head's thread calls; `OutputReceiver.notes` may be read from any.
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import socket
 import time
@@ -24,6 +23,7 @@ from tfos_lab.driver.run_dir import RunDir
 from tfos_lab.driver.state.events import Event, NodeView, OutputProgressed
 from tfos_lab.driver.state.instructions import Instruction, Publish, SendTo
 from tfos_lab.errors import ResultNotStored
+from tfos_lab.node.files.listed import files_in as listed_in
 from tfos_lab.node.invoke import RESULT_BYTES
 from tfos_lab.texts import format_count
 
@@ -239,12 +239,7 @@ def saving_note(saving: m.SavesTo, chief: NodeView) -> str:
 
 
 def _sizes_below(folder: Path) -> list[int]:
-    sizes = []
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(OSError):
-                sizes.append((Path(parent) / name).lstat().st_size)
-    return sizes
+    return [file.size for file in listed_in(folder)[0].values()]
 
 
 def _files(count: int, size_bytes: int) -> str:

@@ -56,9 +56,6 @@ _INTERRUPT_GRACE_S = 1.0
 _JOIN_S = 5.0
 # After a run that found no slot, Spark is asked again so much later.
 _NO_SLOT_S = 0.5
-# Up to so many runs, each change is told at once; of more, what has changed in so many seconds.
-_FEW_RUNS = 12
-_TELL_EVERY_S = 2.0
 # How long the last record may take to be written; a disk that does not answer must not hold up the results.
 _RECORD_TIMEOUT_S = 2.0
 
@@ -110,7 +107,6 @@ class ParallelRuns:
         self.id = self.files.id
         self._called_s = time.time()
         self._ended_s: float | None = None
-        self._told_s = 0.0
         self.history = History(self._called_s)
         self.bus = Bus(self._on_events)
         self._publisher = make_publisher(
@@ -295,7 +291,7 @@ class ParallelRuns:
             name = f"{entry.index}.{entry.tries}" if entry.tries > 1 else str(entry.index)
             entry.part = self.files.make_part(name)
             one = self.state.going[entry.index] = RunTry(self, entry)
-        self._tell(at_once=False)
+        self._tell()
         if self.launcher.runs_inline:
             self._execute(one)
         else:
@@ -372,7 +368,7 @@ class ParallelRuns:
             if entry.state.ended:
                 self._refute(self._has_ended(entry))
             self._changed.notify_all()
-        self._tell(at_once=False)
+        self._tell()
 
     def _refute(self, error: TfosError | None) -> None:
         """Let no run begin any more, if there is a proof that none can succeed."""
@@ -493,15 +489,11 @@ class ParallelRuns:
         """Return the metrics reported after the first ``count`` ones, and how many there have been in all."""
         return self.history.metrics_after(count)
 
-    def _tell(self, *, at_once: bool = True) -> None:
-        """Tell subscribers that something has changed; unless ``at_once``, not too often for many runs."""
-        now_s = time.time()
-        if not at_once and len(self.state.entries) > _FEW_RUNS and now_s - self._told_s < _TELL_EVERY_S:
-            return
-        self._told_s = now_s
+    def _tell(self) -> None:
+        """Tell subscribers that something has changed."""
         with self.lock:
             state, reason = self._state(), self._reason()
-        self.bus.publish(StateChanged(time_s=now_s, state=state, reason=reason))
+        self.bus.publish(StateChanged(time_s=time.time(), state=state, reason=reason))
 
     def _on_events(self, *events: Event) -> None:
         self.history.record(*events)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import glob
 import re
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from tfos_lab.driver.run_dir import RunDir
 from tfos_lab.driver.runs.read import Runs, Unreadable, read_part, read_run, read_runs
 from tfos_lab.driver.runs.run import Run
 from tfos_lab.errors import NoRun
+from tfos_lab.texts import nearest
 
 _NAMED = 6
 # A part of an identifier has at least so many characters, as its last group has; a mistyped name is not taken for one.
@@ -114,8 +114,8 @@ def _no_such(name: str, found: Runs) -> str:
         where = " or ".join(map(str, found.places))
         return f"there is no run {name!r}: no run has been recorded" + (f" in {where}" if where else " here")
     names = list(dict.fromkeys(run.name for run in found.runs))
-    close = difflib.get_close_matches(name, [*names, *(run.id for run in found.runs)], n=1, cutoff=0.55)
-    hint = f"did you mean {close[0]}?" if close else f"there are {_listed(names)}"
+    close = nearest(name, [*names, *(run.id for run in found.runs)])
+    hint = f"did you mean {close}?" if close else f"there are {_listed(names)}"
     return f"there is no run {name!r}; {hint}"
 
 

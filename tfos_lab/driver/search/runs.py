@@ -6,7 +6,6 @@ import copy
 import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from tfos_lab.core.config import ClusterConfig
@@ -185,7 +184,7 @@ class SearchRuns(ParallelRuns):
             value=entry.value,
             error=entry.failure,
             run_dir=part.path if part is not None else None,
-            model_path=_model_in(part.output) if part is not None else None,
+            model_path=find_model(part.output) if part is not None else None,
         )
 
     def _count_failed(self) -> int:
@@ -244,7 +243,3 @@ def _judged(map_fun: Callable[..., Any], is_cut: Callable[[MetricsReported], boo
 
     run.__tfos_implicit__ = getattr(map_fun, "__tfos_implicit__", False)  # type: ignore[attr-defined]
     return run
-
-
-def _model_in(output: Path) -> Path | None:
-    return find_model(output) if output.is_dir() else None

@@ -229,16 +229,22 @@ class FeedState:
 
     # ---- messages ---------------------------------------------------------------------------------------------------
 
-    def handle(self, message: m.FromAgent, now_s: float) -> list[Instruction]:
+    def handle(  # noqa: C901 - one case for each kind
+        self, message: m.FromAgent, now_s: float
+    ) -> list[Instruction]:
         """Handle one agent's message; return what must now be done."""
         self._readers.handle(message)
         match message:
-            case m.FeedReady() | m.FeedRead() | m.InferenceReady():
-                self._record_node(message)
-            case m.AttemptStored() | m.FilesFound():
-                return (
-                    self._store(message, now_s) if isinstance(message, m.AttemptStored) else self._find(message, now_s)
-                )
+            case m.FeedReady(rank=rank, feed=number, locations=locations):
+                self._feeds[number].locations[rank] = locations
+            case m.FeedRead(rank=rank, feed=number):
+                self._feeds[number].read_by.add(rank)
+            case m.InferenceReady(rank=rank, locations=locations):
+                self.answering[rank] = locations
+            case m.AttemptStored():
+                return self._store(message, now_s)
+            case m.FilesFound():
+                return self._find(message, now_s)
             case m.RowsAnswered(rank=rank) if rank in self._names:
                 return self._count_answer(message, now_s)
             case m.Heartbeat(rank=rank, spooled_bytes=amount) | m.RowsTaken(rank=rank, rows=amount):
@@ -254,16 +260,6 @@ class FeedState:
             case m.Ended(outcome=m.Outcome(kind="returned")) | m.Progressed(state="serving"):
                 return self._leave(message, now_s) if message.rank in self._names else []
         return []
-
-    def _record_node(self, message: m.FeedReady | m.FeedRead | m.InferenceReady) -> None:
-        """Record that a node is ready for rows, or has read them."""
-        match message:
-            case m.FeedReady(rank=rank, feed=number, locations=locations):
-                self._feeds[number].locations[rank] = locations
-            case m.FeedRead(rank=rank, feed=number):
-                self._feeds[number].read_by.add(rank)
-            case m.InferenceReady(rank=rank, locations=locations):
-                self.answering[rank] = locations
 
     def _count_answer(self, message: m.RowsAnswered, now_s: float) -> list[Instruction]:
         """Count what a node has answered; return what is shown."""
