@@ -1,6 +1,6 @@
 """Sends a run's TensorBoard pages to browsers: sandboxed, and never blank.
 
-Used by the handlers of the Jupyter server, and by those of `http_server`.
+Used by the handlers of the Jupyter server, and by those of the kernel (`server`), which it asks.
 """
 
 from __future__ import annotations
@@ -15,18 +15,23 @@ from tornado.httputil import HTTPHeaders, HTTPServerRequest
 from tornado.netutil import Resolver
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
-from tfos_lab.driver.tensorboard.message_page import NO_DATA_YET, message_page
+from tfos_lab.core.markup import h
 
 if TYPE_CHECKING:
     from tornado import web
 
 
+NO_DATA_YET = (
+    "TensorBoard waits for the first event files. Keras' TensorBoard callback writes them, which is one of "
+    "ctx.callbacks(), and so does tf.summary below ctx.event_dir."
+)
 NO_ANSWER = "TensorBoard does not answer. It may still be starting: try again in a moment."
 
 _FIRST_PAGE = "/"
 # TensorBoard's list of its dashboards, with whether each has something to show.
 _LISTING = "/data/plugins_listing"
-_UNAVAILABLE = 503
+UNAVAILABLE = 503
+_RETRY_S = 2
 
 _POLICY = (
     "sandbox allow-scripts allow-downloads allow-modals; default-src 'self' data: blob: 'unsafe-inline' 'unsafe-eval'; "
@@ -106,11 +111,11 @@ async def send_page(handler: web.RequestHandler, socket_path: str, path: str) ->
     try:
         if path == _FIRST_PAGE:
             listing = await fetch(socket_path, _LISTING)
-            if listing.status == _UNAVAILABLE:
+            if listing.status == UNAVAILABLE:
                 _send(handler, listing)
                 return
             if _is_empty(listing):
-                send_message(handler, _UNAVAILABLE, NO_DATA_YET, retry=True)
+                send_message(handler, UNAVAILABLE, NO_DATA_YET, retry=True)
                 return
         _send(handler, await forward(handler.request, socket_path, path))
     except OSError:
@@ -159,7 +164,11 @@ def send_message(handler: web.RequestHandler, status: int, sentence: str, *, ret
     handler.set_header("Cache-Control", "no-store")
     for name, value in SAFE_HEADERS.items():
         handler.set_header(name, value)
-    handler.finish(message_page(sentence, retry=retry))
+    refresh = f'<meta http-equiv="refresh" content="{_RETRY_S}">' if retry else ""
+    handler.finish(
+        f'<!doctype html><html><head><meta charset="utf-8"><title>TensorBoard</title>{refresh}</head>'
+        f"{h('body', sentence, style='font: 14px/1.5 system-ui, sans-serif; margin: 2em')}</html>"
+    )
 
 
 def protect(response: Response) -> Response:
@@ -176,7 +185,12 @@ def protect(response: Response) -> Response:
 
 
 def _adapt_page(page: bytes) -> bytes:
-    """Return TensorBoard's page with the shim before its scripts, and with fonts that are found below any path."""
+    """Return TensorBoard's page with the shim before its scripts, and with fonts that are found below any path.
+
+    One that the kernel has adapted stays as it is for the Jupyter server.
+    """
+    if _SHIM in page:
+        return page
     return page.replace(b"<head>", b"<head>" + _SHIM, 1).replace(b"url(/font-roboto/", b"url(font-roboto/")
 
 
