@@ -253,7 +253,6 @@ class FeedViews:
 
 
 def _progressed(before: FeedView, event: FeedProgressed, at_s: float) -> FeedView:
-    """Return the view, updated by the event."""
     return replace(
         before,
         rows=event.rows,

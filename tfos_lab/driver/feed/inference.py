@@ -254,7 +254,6 @@ class Inference:
 def _check(
     data: Any, columns: list[str] | None, schema: Any, *, objects: bool | None, queue: str, timeout_s: float
 ) -> None:
-    """Refuse what cannot be answered."""
     problems = problems_in(FeedOptions, {"objects": objects})
     problems += [*check_objects(data, columns, objects), *check_queue(queue)]
     if objects and schema is not None:

@@ -17,7 +17,6 @@ from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.driver.feed.files.shares import deal_files
 from tfos_lab.driver.feed.spark_job import FrameRows, ObjectRows, SparkJob, Tasks
 from tfos_lab.driver.feed.splits import as_given
-from tfos_lab.driver.stacks import ask_for_stacks
 from tfos_lab.driver.state.cluster_state import LOST_AFTER_S
 from tfos_lab.driver.state.hangs import Suspicion, doing, find_hung
 from tfos_lab.driver.state.instructions import Failure
@@ -96,7 +95,6 @@ class FeedJob:
     # ---- opening the nodes' endpoints -------------------------------------------------------------------------------
 
     def _open(self) -> DriverFeed:
-        """Open every node's endpoint and wait for all of them."""
         feed_state, request = self._feed_state, self._request
         before = feed_state.current
         self._wait_for_readers()
@@ -311,7 +309,7 @@ def find_stuck(head: Head) -> Stuck:
     with head.lock:
         views, with_rows = list(head.state.views), head.feed_state.with_rows
     ranks = {rank for rank, view in enumerate(views) if view.state is NodeState.RUNNING}
-    answers = ask_for_stacks(head, ranks, _STACKS_S) if with_rows else {}
+    answers = head.ask_for_stacks(ranks, _STACKS_S) if with_rows else {}
     suspicions = {
         rank: Suspicion(
             views[rank],

@@ -304,7 +304,6 @@ def _schema_of(session: SparkSession, rdd: Any, rows: list[Any]) -> Any:
 
 
 def _advice(row: Any, reason: str) -> str:
-    """Return advice on how to make columns from rows like this one."""
     if "CANNOT_DETERMINE_TYPE" in reason:
         return f"a column has nothing but None in the first {_MAX_SAMPLED} rows: {_GIVE_TYPES}"
     if _is_numpy(row):

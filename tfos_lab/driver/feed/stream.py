@@ -156,7 +156,6 @@ class StreamFeed(MicroBatches):
     # ---- Spark's thread ---------------------------------------------------------------------------------------------
 
     def _feed(self, rows: DataFrame, batch: int) -> None:
-        """Feed one micro-batch and wait until the nodes have read it."""
         self._begin()
         try:
             if batch > self._done_batch:

@@ -153,7 +153,6 @@ class ParallelRuns:
         """No run begins or goes on any more."""
 
     def _in_order(self) -> Sequence[RunEntry]:
-        """Return the runs in the order of the table."""
         return self.state.entries
 
     def _facts_of(self, entry: RunEntry) -> dict[str, Any]:  # noqa: ARG002 - a hook
@@ -255,7 +254,6 @@ class ParallelRuns:
     # ---- begin ------------------------------------------------------------------------------------------------------
 
     def _begin_some(self) -> bool:
-        """Begin as many runs as there are slots; return whether any has begun."""
         free, begun = self._free_slots(), False
         while free > 0 and (entry := self._begin_next(free)) is not None:
             begun = True
@@ -490,7 +488,6 @@ class ParallelRuns:
         return self.history.metrics_after(count)
 
     def _tell(self) -> None:
-        """Tell subscribers that something has changed."""
         with self.lock:
             state, reason = self._state(), self._reason()
         self.bus.publish(StateChanged(time_s=time.time(), state=state, reason=reason))

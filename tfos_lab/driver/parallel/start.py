@@ -78,7 +78,6 @@ def _checked_list(args_list: Iterable[Any]) -> list[Any]:
 
 
 def _require_slots(slots: Slots, wanted: int, session: SparkSession | None) -> None:
-    """Raise `NotAllAtOnce` if so many runs cannot go on at once."""
     if session is not None:
         await_slots(session, wanted)
     free = slots.free(0, 0)

@@ -262,7 +262,6 @@ class FeedState:
         return []
 
     def _count_answer(self, message: m.RowsAnswered, now_s: float) -> list[Instruction]:
-        """Count what a node has answered; return what is shown."""
         inference = message.inference
         self._answered[inference, message.rank] += message.rows
         self._partitions_answered[inference] += message.last

@@ -123,7 +123,6 @@ async def send_page(handler: web.RequestHandler, socket_path: str, path: str) ->
 
 
 def _send(handler: web.RequestHandler, response: Response) -> None:
-    """Send TensorBoard's response, made safe."""
     response = protect(response)
     handler.set_status(response.status)
     for name, value in response.headers.get_all():
@@ -143,7 +142,6 @@ def send_cors_headers(handler: web.RequestHandler) -> None:
 
 
 def _is_empty(listing: Response) -> bool:
-    """Whether none of TensorBoard's dashboards has anything to show."""
     if listing.status != 200:
         return False
     try:

@@ -201,7 +201,6 @@ def _try(port: int, token: str) -> None:
 
 
 def _remove_sockets_of_dead_processes() -> None:
-    """Remove sockets whose processes were killed."""
     for kind in ("unix_server", "tensorboard"):
         for path in scratch_root().glob(f"{kind}-*.sock"):
             pid = path.name.split("-")[1]

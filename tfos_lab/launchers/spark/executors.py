@@ -242,7 +242,6 @@ class ExecutorWatch(threading.Thread):
             self._wake.clear()
 
     def _gone(self) -> set[str]:
-        """Return executors that have gone and have not been reported yet."""
         gone = set()
         while self._reports:
             gone.add(self._reports.popleft())

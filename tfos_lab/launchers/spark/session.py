@@ -539,7 +539,6 @@ def oversized(error: Exception, schema: str = "") -> FeedError | None:
 
 
 def _columns(schema: str) -> str:
-    """Name the columns whose values may be large."""
     fields = json.loads(schema)["fields"] if schema else []
     large = [f"'{field['name']}'" for field in fields if field["type"] in ("string", "binary") or _is_nested(field)]
     if not large:

@@ -132,7 +132,6 @@ def _tasks_leave(spark: SparkSession, waited_s: float) -> bool:
 
 
 def _jobs_of(spark: SparkSession, tag: str) -> set[int]:
-    """Return the ids of a tag's jobs, also of those that have ended."""
     scala = spark.sparkContext._jsc.sc()  # noqa: SLF001 - tags have no Python name
     return set(scala.statusTracker().getJobIdsForTag(tag))
 
