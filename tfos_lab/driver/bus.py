@@ -73,7 +73,7 @@ class Bus:
     ``tap`` gets them first, from the thread that publishes them: at once those that are published together.
     """
 
-    def __init__(self, tap: Callable[..., None] | None = None) -> None:
+    def __init__(self, tap: Callable[..., None]) -> None:
         self._tap = tap
         self._lock = threading.Lock()
         self._subscriptions: list[Subscription] = []
@@ -89,8 +89,7 @@ class Bus:
         """Offer events to every subscription; never blocks."""
         if not events:
             return
-        if self._tap is not None:
-            self._tap(*events)
+        self._tap(*events)
         with self._lock:
             for subscription in self._subscriptions:
                 subscription.offer(events)

@@ -57,7 +57,8 @@ class Feeding:
         from tfos_lab.driver.feed.job import HeadLost
 
         request = replace(request, required=self._is_required)
-        if (request.is_open_choice and self._runs_inline) or not all(each.done() for each in self._deferred):
+        waits_for_function = request.is_open_choice and self._cluster.launcher.runs_inline
+        if waits_for_function or not all(each.done() for each in self._deferred):
             self._feed_later(request)
             return
         is_kept = False
@@ -74,10 +75,6 @@ class Feeding:
                 return
             except HeadLost:
                 self._cluster.wait_for_head(head.number + 1)
-
-    @property
-    def _runs_inline(self) -> bool:
-        return self._cluster.launcher.runs_inline
 
     def _feed_later(self, request: FeedRequest) -> None:
         """Feed when the function asks for rows: it runs on this very thread, once nothing more is fed."""

@@ -421,14 +421,12 @@ class FileJob(FeedJob):
             if self._feed_state.moves != moves:
                 moves, moved_s = self._feed_state.moves, time.monotonic()
             if time.monotonic() - moved_s > self._timeout_s:
+                searching = [name for rank, name in feed.names.items() if rank not in feed.problems]
                 raise FeedTimeout(
-                    reason=f"{', '.join(self._searching(feed))} found no file for {self._timeout_s:g} s: see whether "
+                    reason=f"{', '.join(searching)} found no file for {self._timeout_s:g} s: see whether "
                     "the file system answers, or raise feed_timeout (timeout of cluster.train)"
                 )
             time.sleep(_OPEN_STEP_S)
         if problem := next(filter(None, feed.problems.values()), ""):
             raise FeedError(reason=problem)
         return True
-
-    def _searching(self, feed: DriverFeed) -> list[str]:
-        return [name for rank, name in feed.names.items() if rank not in feed.problems]

@@ -85,11 +85,8 @@ def script_runs() -> list[ScriptRun]:
 def _free_name(stem: str) -> str:
     """Return the script's name, with a number where another run of it goes on."""
     taken = {run.name for run in script_runs() if not run.ended}
-    return next(name for number in range(1, len(taken) + 2) if (name := _numbered(stem, number)) not in taken)
-
-
-def _numbered(stem: str, number: int) -> str:
-    return stem if number == 1 else f"{stem}-{number}"
+    names = (stem, *(f"{stem}-{number}" for number in range(2, len(taken) + 2)))
+    return next(name for name in names if name not in taken)
 
 
 def _problems_of(options: RunOptions) -> Iterator[str]:

@@ -540,12 +540,9 @@ def oversized(error: Exception, schema: str = "") -> FeedError | None:
 
 def _columns(schema: str) -> str:
     fields = json.loads(schema)["fields"] if schema else []
-    large = [f"'{field['name']}'" for field in fields if field["type"] in ("string", "binary") or _is_nested(field)]
+    texts = ("string", "binary")
+    large = [f"'{one['name']}'" for one in fields if one["type"] in texts or not isinstance(one["type"], str)]
     if not large:
         return "a column"
     shown = ", ".join(large[:_MOST_NAMED]) + (f" and {len(large) - _MOST_NAMED} more" if large[_MOST_NAMED:] else "")
     return f"column {shown}" if len(large) == 1 else f"one of the columns {shown}"
-
-
-def _is_nested(field: dict[str, object]) -> bool:
-    return not isinstance(field["type"], str)

@@ -128,12 +128,8 @@ def _tasks_leave(spark: SparkSession, waited_s: float) -> bool:
     if waited_s > _CANCELLED_S:
         return False
     jobs = set(spark.sparkContext.statusTracker().getActiveJobsIds())
-    return not jobs or jobs <= _jobs_of(spark, INSPECTION)
-
-
-def _jobs_of(spark: SparkSession, tag: str) -> set[int]:
-    scala = spark.sparkContext._jsc.sc()  # noqa: SLF001 - tags have no Python name
-    return set(scala.statusTracker().getJobIdsForTag(tag))
+    tracker = spark.sparkContext._jsc.sc().statusTracker()  # noqa: SLF001 - tags have no Python name
+    return jobs <= set(tracker.getJobIdsForTag(INSPECTION))
 
 
 def executors_asked(spark: SparkSession) -> int:
