@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from tfos_lab.driver.metrics import by_weight
-from tfos_lab.driver.runs.find import choose_run
-from tfos_lab.driver.runs.read import read_runs
+from tfos_lab.driver.runs.read import choose_run, read_runs
 from tfos_lab.driver.runs.run import Run
 
 
