@@ -219,6 +219,11 @@ class Head:
         """Have the nodes fail if they do not run within so many seconds from now."""
         self.request(lambda _now_s: self.state.await_start(limit_s))
 
+    def _on_overdue(self, waited_s: float) -> None:
+        # Spark is asked for a hint, which may take a while.
+        name = f"tfos-overdue-{self.cluster.id}"
+        threading.Thread(target=self._fail_overdue, args=(waited_s,), name=name, daemon=True).start()
+
     def _fail_overdue(self, waited_s: float) -> None:
         hint = self.launcher.hint()
         with self.lock:
@@ -451,9 +456,7 @@ class Head:
                 case Publish(event=event):
                     self.cluster.bus.publish(event)
                 case Overdue(waited_s=waited_s):
-                    # Spark is asked for a hint, which may take a while.
-                    name = f"tfos-overdue-{self.cluster.id}"
-                    threading.Thread(target=self._fail_overdue, args=(waited_s,), name=name, daemon=True).start()
+                    self._on_overdue(waited_s)
                 case Finished():
                     is_last = self.state.state is not RunState.RESTARTING
                     if is_last:
