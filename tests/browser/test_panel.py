@@ -50,7 +50,8 @@ class Wide:
 
     def publish(self) -> None:
         record = RunRecord(written_s=time.time(), process=this_process(), view=self.cluster.view())
-        RunDir(self.cluster.run_dir).write_record(encode(record))
+        files = RunDir(self.cluster.run_dir)
+        files.replace(files.record, encode(record))
 
     def wait_for_stop(self) -> None:
         mark = cluster_records.stop_mark(self.cluster.id)

@@ -25,7 +25,7 @@ from tfos_lab.driver.cells import Cells
 from tfos_lab.driver.files.events import EventFileReceiver
 from tfos_lab.driver.files.output import OutputReceiver
 from tfos_lab.driver.history import History
-from tfos_lab.driver.logs.writer import LogWriter
+from tfos_lab.driver.logs import LogWriter
 from tfos_lab.driver.run_dir import RunDir
 from tfos_lab.driver.state.cluster_state import RestartBudget
 from tfos_lab.driver.state.events import Event, NodeView

@@ -54,7 +54,7 @@ def write_run(place: Path, run_id: str = "mnist-20260101-120000-1f2e", *, ago_s:
     files = RunDir(place / run_id)
     files.path.mkdir(parents=True)
     files.log("chief:0").write_text(log)
-    files.write_record(encode(make_record(run_id, time.time() - ago_s, reports, **fields)))
+    files.replace(files.record, encode(make_record(run_id, time.time() - ago_s, reports, **fields)))
     return files.path
 
 

@@ -17,7 +17,7 @@ SparkType = str | Mapping[str, Any]
 # Stands for a type without a known counterpart; no rule matches it.
 UNKNOWN = pa.sparse_union([])
 
-_ATOMS = {
+ATOMS = {
     "boolean": pa.bool_(),
     "byte": pa.int8(),
     "short": pa.int16(),
@@ -100,8 +100,8 @@ def udt_name(spark_type: SparkType) -> str | None:
 
 
 def _arrow_atom(name: str) -> pa.DataType:
-    if name in _ATOMS:
-        return _ATOMS[name]
+    if name in ATOMS:
+        return ATOMS[name]
     if name == "decimal":
         return pa.decimal128(10, 0)
     if decimal := _DECIMAL.fullmatch(name):

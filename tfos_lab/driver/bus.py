@@ -70,13 +70,10 @@ def _chars_of(event: Event) -> int:
 class Bus:
     """Hands each event to every subscription, in the order of publishing.
 
-    Parameters
-    ----------
-    tap : callable, optional
-        Called with the events first, by the thread that publishes them: at once with those published together.
+    ``tap`` gets them first, from the thread that publishes them: at once those that are published together.
     """
 
-    def __init__(self, tap: Callable[..., None] | None = None) -> None:
+    def __init__(self, tap: Callable[..., None]) -> None:
         self._tap = tap
         self._lock = threading.Lock()
         self._subscriptions: list[Subscription] = []
@@ -92,8 +89,7 @@ class Bus:
         """Offer events to every subscription; never blocks."""
         if not events:
             return
-        if self._tap is not None:
-            self._tap(*events)
+        self._tap(*events)
         with self._lock:
             for subscription in self._subscriptions:
                 subscription.offer(events)

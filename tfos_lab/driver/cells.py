@@ -11,21 +11,10 @@ from tfos_lab.errors import ConfigError
 
 
 class RunningCell:
-    """One cell on its nodes.
+    """One cell on its nodes, which are names by rank; ``number`` counts the cells of the cluster from 1.
 
-    Parameters
-    ----------
-    number : int
-        Counts the cells of the cluster from 1.
-    nodes : mapping of int to str
-        The nodes that run it: names by rank.
-
-    Attributes
-    ----------
-    outcomes : dict of str to Outcome
-        How it has ended, by node; only where it has.
-    written : dict of str to list of (str, str)
-        What it has written so far, by node: stream and text.
+    ``outcomes`` says how it has ended, by node, only where it has; ``written`` what it has written so far there, as
+    pairs of stream and text.
     """
 
     def __init__(self, number: int, nodes: Mapping[int, str]) -> None:
@@ -54,13 +43,7 @@ class Cells:
         self._names: dict[str, frozenset[str]] = {}
 
     def begin(self, nodes: Mapping[int, str]) -> RunningCell:
-        """Record that nodes are sent a cell, and return it.
-
-        Raises
-        ------
-        ConfigError
-            If one of them still runs another.
-        """
+        """Record that nodes are sent a cell, and return it; raises ConfigError if one of them still runs another."""
         with self._changed:
             for cell in self._cells.values():
                 both = [node for node in cell.busy if node in nodes.values()]

@@ -36,7 +36,7 @@ from tfos_lab.driver.files.events import EventFileReceiver
 from tfos_lab.driver.files.output import OutputReceiver
 from tfos_lab.driver.head import LAST_ERRORS_S, Head
 from tfos_lab.driver.history import History
-from tfos_lab.driver.logs.writer import LogWriter, read_log, read_logs
+from tfos_lab.driver.logs import LogWriter, read_log, read_logs
 from tfos_lab.driver.metrics import draw_cluster, metrics_frame
 from tfos_lab.driver.profile import NO_TRACE, profile_node
 from tfos_lab.driver.publisher import make_publisher
@@ -48,7 +48,6 @@ from tfos_lab.driver.run_dir import RunDir
 from tfos_lab.driver.runs.keep import keep_newest
 from tfos_lab.driver.runs.run import Run
 from tfos_lab.driver.shown import ShownFiles
-from tfos_lab.driver.stacks import stacks_of
 from tfos_lab.driver.state.cluster_state import RestartBudget
 from tfos_lab.driver.state.events import (
     ClusterView,
@@ -373,10 +372,7 @@ class Cluster:
         KeyError
             If there is no such node.
         """
-        head = self.head
-        with head.lock:
-            views = head.state.views
-        return stacks_of(head, views, node, timeout)
+        return self.head.stacks_of(node, timeout)
 
     def profile(self, node: str | None = None, seconds: float = 5.0, *, trace: bool | None = None) -> Profile:
         """Find out what a node spends its time on, while it goes on.

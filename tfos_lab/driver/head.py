@@ -21,10 +21,11 @@ import msgspec
 
 from tfos_lab.core import messages as m
 from tfos_lab.core.launchers import THIS_MACHINE
-from tfos_lab.core.states import RunState
+from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.driver.files.output import saving_note
-from tfos_lab.driver.logs.writer import read_log
+from tfos_lab.driver.logs import read_log
 from tfos_lab.driver.state.cluster_state import ClusterState
+from tfos_lab.driver.state.events import NodeView, rank_of
 from tfos_lab.driver.state.feed_state import FeedState
 from tfos_lab.driver.state.hangs import Hangs, UnreadWatch
 from tfos_lab.driver.state.instructions import (
@@ -59,6 +60,9 @@ _MAX_TEXT = 300
 _LOG_TAIL_LINES = 20
 # How long a node that is gone is waited for: for the rest of what it has sent, and for whoever says why.
 _REASON_S = 0.5
+# A child answers for its stacks at once, or its agent asks it with a signal after this share of the time.
+_SIGNAL_AFTER = 0.4
+_LONGEST_PATIENCE_S = 2.0
 # What each node sends several times a second does not concern the feed state.
 _FIGURES = frozenset({m.Reported, m.Activity, m.Logs})
 
@@ -66,31 +70,20 @@ _FIGURES = frozenset({m.Reported, m.Activity, m.Logs})
 class Head:
     """The nodes of one start. Safe to use from any thread: read the states under `lock`, change them with `request`.
 
-    Parameters
-    ----------
-    cluster : Cluster
-        Whose nodes they are.
-    number : int
-        0 for the first start, and one more for each restart.
-
     Attributes
     ----------
     state, feed_state : ClusterState, FeedState
         The nodes, and the rows that they were fed.
-    lock : threading.RLock
-        Held while they change.
+    number : int
+        0 for the first start, and one more for each restart.
     over : threading.Event
         Set when these nodes will send nothing more.
-    launcher : Launcher
-        What starts the nodes.
     address : DriverAddress
         Where they reach the driver, and the keys.
     launch_error : TfosError or None
         The first error with which the launcher gave up.
-    feeds : int
-        How many of the cluster's feeds these nodes have been given.
-    caught_up : bool
-        Whether they have been given all that the nodes before them had.
+    feeds, caught_up : int, bool
+        How many of the cluster's feeds these nodes have been given, and whether that is all that those before them had.
     """
 
     def __init__(self, cluster: Cluster, number: int) -> None:
@@ -132,11 +125,6 @@ class Head:
             self._listener.close()
             raise
 
-    @property
-    def shared_dir(self) -> str:
-        """A folder that nodes on several hosts must all see, or ""."""
-        return self.cluster.files.backup_home if self.cluster.config.restarts else ""
-
     # ---- for other threads ------------------------------------------------------------------------------------------
 
     def listen(self) -> None:
@@ -165,6 +153,21 @@ class Head:
             with contextlib.suppress(queue.Empty):
                 return told.get(timeout=TICK_S)
         return {}
+
+    def ask_for_stacks(self, ranks: AbstractSet[int], timeout_s: float) -> dict[int, m.Stacks]:
+        """Ask nodes where their threads are; the agent of a child that does not answer asks it with a signal."""
+        patience_s = min(_LONGEST_PATIENCE_S, timeout_s * _SIGNAL_AFTER)
+        return self.ask(ranks, m.StacksWanted(request=0, patience_s=patience_s), timeout_s)
+
+    def stacks_of(self, node: str | None, timeout_s: float) -> dict[str, str]:
+        """Return the stacks of a node, or of all, as text by name, or why there are none; KeyError for no such node."""
+        with self.lock:
+            views = self.state.views
+        chosen = [rank_of(views, node)] if node is not None else list(range(len(views)))
+        asked_s = time.monotonic()
+        answers = self.ask_for_stacks({rank for rank in chosen if _has_process(views[rank])}, timeout_s)
+        waited_s = time.monotonic() - asked_s
+        return {views[rank].name: _stacks_text(views[rank], answers.get(rank), waited_s) for rank in chosen}
 
     def join(self, timeout_s: float) -> None:
         """Wait for the thread's end."""
@@ -398,7 +401,6 @@ class Head:
     def _handle(  # noqa: C901 - one case for each kind
         self, connection: int, message: m.FromAgent, now_s: float
     ) -> None:
-        """Hand a message to whatever it concerns."""
         cluster, view = self.cluster, self.state.view_of(message.rank)
         match message:
             case m.Logs():
@@ -436,7 +438,6 @@ class Head:
                 self._do(cluster.output.results.handle(message, view.name))
 
     def _write_logs(self, connection: int, logs: m.Logs) -> None:
-        """Store a part of a node's log, and give credit for it."""
         node = self.state.view_of(logs.rank).name
         self.cluster.bus.publish(*self.cluster.log_writer.write(node, logs.records))
         self._listener.send(connection, m.encode(m.LogCredit()))
@@ -487,7 +488,6 @@ class Head:
             self._send_to_all(self._connections, m.FeedsEnded())
 
     def _start_of(self, rank: int, cluster_spec: dict[str, list[str]]) -> m.Start:
-        """Return the start message of a node."""
         cluster, config, files = self.cluster, self.cluster.config, self.cluster.files
         spec = cluster.node_specs[rank]
         is_chief = self.state.view_of(rank).is_chief
@@ -514,3 +514,15 @@ class Head:
         if len(cluster.payload) > INLINE_BYTES:
             return msgspec.structs.replace(start, payload_bytes=len(cluster.payload))
         return msgspec.structs.replace(start, payload=cluster.payload)
+
+
+def _has_process(view: NodeView) -> bool:
+    return not view.state.ended and view.state is not NodeState.WAITING
+
+
+def _stacks_text(view: NodeView, answer: m.Stacks | None, waited_s: float) -> str:
+    if answer is not None:
+        return answer.text
+    if not _has_process(view):
+        return f"it has no process: its state is {view.state}"
+    return f"its agent has not answered within {waited_s:.1f} s"

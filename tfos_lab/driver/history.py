@@ -7,6 +7,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 
 from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.driver.state.events import (
@@ -22,7 +23,6 @@ from tfos_lab.driver.state.events import (
     NodeStartedAgain,
     StateChanged,
 )
-from tfos_lab.driver.state.feed_views import FeedViews
 
 # The cluster's states, and the phase that each one completes.
 _PHASES = {RunState.RESERVING: "launched", RunState.STARTING: "reserved", RunState.RUNNING: "running"}
@@ -31,13 +31,7 @@ _MAX_METRICS = 200_000
 
 
 class History:
-    """Records every event of one cluster's bus; safe to read from any thread.
-
-    Parameters
-    ----------
-    called_s : float
-        When the cluster was asked for, in seconds since the epoch: phases count from there.
-    """
+    """Records every event of one cluster's bus; safe to read from any thread. Phases count from ``called_s``."""
 
     def __init__(self, called_s: float) -> None:
         self._called_s = called_s
@@ -205,3 +199,68 @@ def _line_of(event: Event) -> str:
             return f"{node} has failed, and training goes on: {kind}: {message}"
         case _:
             return ""
+
+
+class FeedViews:
+    """The progress of a cluster's rows: one view for each call of `train` and of `inference`, as they began.
+
+    A table is one feed; after a restart it is fed again, and its view starts again. A stream has a feed for each
+    micro-batch, and its view adds them up.
+    """
+
+    def __init__(self, called_s: float) -> None:
+        self._called_s = called_s
+        self._views: dict[tuple[str, int], FeedView] = {}
+        self._finished: dict[int, FeedView] = {}
+
+    @property
+    def views(self) -> tuple[FeedView, ...]:
+        """All of them."""
+        return tuple(self._views.values())
+
+    def record(self, event: FeedProgressed | InferenceProgressed) -> None:
+        """Update the view of the event's feed."""
+        at_s = max(0.0, event.time_s - self._called_s)
+        if isinstance(event, InferenceProgressed):
+            before = self._begun("inference", event.inference, at_s)
+            view = replace(before, rows=event.rows, partitions=event.partitions, ended_s=at_s)
+            self._views["inference", event.inference] = view
+        elif event.stream:
+            self._record_micro_batch(event, at_s)
+        else:
+            before = self._begun("table", event.source, at_s)
+            self._views["table", event.source] = _progressed(before, event, at_s)
+
+    def _begun(self, kind: str, source: int, at_s: float) -> FeedView:
+        number = sum(known == kind for known, _ in self._views)
+        return self._views.get((kind, source)) or FeedView(kind=kind, number=number, started_s=at_s)
+
+    def _record_micro_batch(self, event: FeedProgressed, at_s: float) -> None:
+        before = self._begun("stream", event.source, at_s)
+        # A micro-batch that was not completed is fed again; its rows do not count twice.
+        if before.complete and not event.complete:
+            self._finished[event.source] = before
+        finished = self._finished.get(event.source, FeedView(kind="stream", number=before.number))
+        view = _progressed(before, event, at_s)
+        self._views["stream", event.source] = replace(
+            view,
+            rows={node: rows + finished.rows.get(node, 0) for node, rows in event.rows.items()},
+            partitions=view.partitions + finished.partitions,
+            total_partitions=None,
+            size_bytes=view.size_bytes + finished.size_bytes,
+            micro_batches=finished.micro_batches + event.complete,
+        )
+
+
+def _progressed(before: FeedView, event: FeedProgressed, at_s: float) -> FeedView:
+    return replace(
+        before,
+        rows=event.rows,
+        partitions=event.partitions,
+        total_partitions=event.total_partitions,
+        tasks=event.tasks,
+        size_bytes=event.size_bytes,
+        complete=event.complete,
+        epochs=event.epochs,
+        ended_s=(before.ended_s if before.complete else at_s) if event.complete else None,
+    )

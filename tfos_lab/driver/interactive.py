@@ -109,10 +109,6 @@ class InteractiveCluster(Cluster):
             raise ConfigError([f"nodes={missing[0]!r}: the cluster '{self.name}' has {names}"])
         return chosen
 
-    def own_names(self, nodes: Mapping[int, str]) -> frozenset[str]:
-        """Return the names that cells have made on each of these nodes."""
-        return self.cells.own_names(nodes)
-
     def begin_cell(self, cell: InteractiveCell, nodes: Mapping[int, str]) -> RunningCell:
         """Send a cell to nodes; raises as `run_cell` does before anything is sent."""
         if self.ended:
@@ -136,7 +132,8 @@ class InteractiveCluster(Cluster):
         try:
             while not self.cells.wait(cell, _STEP_S):
                 on_step()
-                self._require_alive()
+                if self.ended:
+                    super().wait(_INTERRUPT_S)  # it raises what has ended the nodes
                 if deadline is not None and time.monotonic() > deadline:
                     raise WaitTimeout(waited_s=float(timeout or 0), still_running=cell.busy)
         except KeyboardInterrupt:
@@ -145,10 +142,6 @@ class InteractiveCluster(Cluster):
         if (failure := failure_of_cell(cell)) is not None:
             raise failure
         return CellResults(cell)
-
-    def _require_alive(self) -> None:
-        if self.ended:
-            super().wait(_INTERRUPT_S)  # it raises what has ended the nodes
 
     def _interrupt(self, cell: RunningCell) -> CellInterrupted:
         message = m.InterruptCell(cell=cell.number)
@@ -265,7 +258,8 @@ def failure_of_cell(cell: RunningCell) -> CellFailed | None:
     if not failed:
         return None
     first, outcome = next(iter(failed.items()))
-    also = [node for node, other in failed.items() if node != first and _same(other, outcome)]
+    what = _kind(outcome), outcome.message
+    also = [node for node, other in failed.items() if node != first and (_kind(other), other.message) == what]
     others = [f"{node}: {_sentence(other)}" for node, other in failed.items() if node != first and node not in also]
     last = outcome.traceback or _sentence(outcome)
     return CellFailed(
@@ -275,10 +269,6 @@ def failure_of_cell(cell: RunningCell) -> CellFailed | None:
         traceback="\n".join([*others, "", last] if others else [last]),
         also=also,
     )
-
-
-def _same(one: Outcome, other: Outcome) -> bool:
-    return (_kind(one), one.message) == (_kind(other), other.message)
 
 
 def _kind(outcome: Outcome) -> str:

@@ -55,14 +55,7 @@ _LEVEL = 1
 class Inventory:
     """What is in the environment of this process, or of another interpreter's folder.
 
-    Parameters
-    ----------
-    prefix : path
-        The environment's folder.
-    site_packages : path
-        Where its packages are.
-    exclude : collection of str
-        Distributions to leave out, by name; ``*`` stands for anything.
+    ``exclude`` names distributions to leave out; ``*`` stands for anything.
     """
 
     prefix: Path
@@ -334,15 +327,7 @@ def _write_conda(target: Path, inventory: Inventory, environment: Environment) -
 
 
 def read_manifest(archive: Path) -> Environment:
-    """Return what an archive holds, without unpacking it.
-
-    Raises
-    ------
-    OSError
-        If it cannot be opened.
-    ValueError
-        If it is no archive of ours.
-    """
+    """Return what an archive holds, without unpacking it; raises ValueError if it is none of ours."""
     try:
         with tarfile.open(archive, "r:*") as opened:
             member = opened.next()

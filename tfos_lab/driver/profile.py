@@ -16,7 +16,6 @@ from tfos_lab.core import messages as m
 from tfos_lab.core.markup import Html, h, join
 from tfos_lab.core.paths import split_scheme
 from tfos_lab.driver.files.fetcher import path_below
-from tfos_lab.driver.stacks import ask_for_stacks
 from tfos_lab.errors import ConfigError, ProfileFailed
 from tfos_lab.node.profile import profile_folder
 
@@ -89,16 +88,12 @@ class Profile:
 def profile_node(head: Head, view: NodeView, rank: int, seconds: float, *, no_trace: str = "") -> Profile:
     """Profile a node; without a trace if there is a reason.
 
-    Raises
-    ------
-    ConfigError
-        For what is no time, or too long a one.
-    ProfileFailed
-        If the node has no profile, or does not answer.
+    Raises ConfigError for what is no time, or too long a one, and ProfileFailed if the node has no profile, or does not
+    answer.
     """
     if not isinstance(seconds, int | float) or not 0 < seconds <= _LONGEST_S:
         raise ConfigError([f"seconds={seconds!r}: give more than 0 and at most {_LONGEST_S:g}"])
-    deaf = ask_for_stacks(head, {rank}, _DEAF_S).get(rank)
+    deaf = head.ask_for_stacks({rank}, _DEAF_S).get(rank)
     if deaf is not None and deaf.condition.is_deaf:
         raise ProfileFailed(node=view.name, reason=deaf.text.partition("\n")[0])
     waited_s = seconds + _EXTRA_S

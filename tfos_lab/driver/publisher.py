@@ -9,27 +9,21 @@ import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tfos_lab.core import cluster_records
 from tfos_lab.driver.run_dir import RunDir
-from tfos_lab.driver.tensorboard.server import TensorBoardServer
+
+if TYPE_CHECKING:
+    from tfos_lab.driver.tensorboard.server import TensorBoardServer
 
 logger = logging.getLogger(__name__)
-
-_warned = False
 
 
 class Publisher:
     """Shows a run, or a folder of event files, to other processes, from `publish` to `close`.
 
-    Parameters
-    ----------
-    id : str
-        The identifier by which it is found.
-    folder : path
-        What is shown: a run's folder, whose ``run.json`` says all of it, or event files.
-    tensorboard : TensorBoardServer or None
-        Its TensorBoard, if it has one.
+    It is found by its ``id``; ``folder`` is that of a run, whose ``run.json`` says all of it, or of event files.
     """
 
     def __init__(self, id: str, folder: str | Path, tensorboard: TensorBoardServer | None) -> None:  # noqa: A002
@@ -70,7 +64,7 @@ class Publisher:
             cluster_records.publish(record)
             self._is_published = True
         except (OSError, ImportError) as error:
-            _warn_once(error)
+            _warn_once(str(error))
 
     def end(self) -> None:
         """Show no more than TensorBoard, if there is one: the cluster has ended."""
@@ -88,6 +82,8 @@ class Publisher:
 @functools.cache
 def show_folder(log_dir: str) -> Publisher:
     """Return what shows a folder of event files, once for each folder; raises OSError where no socket can be made."""
+    from tfos_lab.driver.tensorboard.server import TensorBoardServer
+
     name = f"folder-{hashlib.sha256(log_dir.encode()).hexdigest()[:12]}-{os.getpid()}"
     publisher = Publisher(name, log_dir, TensorBoardServer(lambda: log_dir))
     publisher.publish()
@@ -103,15 +99,16 @@ def make_publisher(
     Where no socket can be made for that, the run goes on without.
     """
     server = None
-    try:
-        server = TensorBoardServer(find_log_dir, cluster_ended) if tensorboard else None
-    except (OSError, TimeoutError) as error:
-        logger.warning("TensorBoard cannot be shown: %s", error)
+    if tensorboard:
+        from tfos_lab.driver.tensorboard.server import TensorBoardServer
+
+        try:
+            server = TensorBoardServer(find_log_dir, cluster_ended)
+        except OSError as error:
+            logger.warning("TensorBoard cannot be shown: %s", error)
     return Publisher(run_dir.id, run_dir.path, server)
 
 
-def _warn_once(error: Exception) -> None:
-    global _warned  # noqa: PLW0603 - once in the life of a process is enough
-    if not _warned:
-        _warned = True
-        logger.warning("clusters of this kernel are not listed in JupyterLab's panel: %s", error)
+@functools.cache
+def _warn_once(why: str) -> None:
+    logger.warning("clusters of this kernel are not listed in JupyterLab's panel: %s", why)

@@ -134,21 +134,8 @@ class RunDir:
         """The folder in which the nodes keep what a restart continues from."""
         return f"{self.backup_home.rstrip('/')}/backup-{self.id}"
 
-    def write_record(self, data: bytes) -> None:
-        """Replace ``run.json``, readable by the user only; a reader sees the old file or the new one.
-
-        Raises
-        ------
-        OSError
-            If it cannot be written.
-        """
-        self._replace(self.record, data)
-
-    def write_notes(self, data: bytes) -> None:
-        """Replace ``notes.json`` in the same way; raises the same errors."""
-        self._replace(self.notes, data)
-
-    def _replace(self, file: Path, data: bytes) -> None:
+    def replace(self, file: Path, data: bytes) -> None:
+        """Replace `record` or `notes`, readable by the user only; a reader sees the old file or the new one."""
         partial = self.path / f".{file.name}.part"
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         with os.fdopen(os.open(partial, flags, 0o600), "wb") as opened:
@@ -157,13 +144,7 @@ class RunDir:
 
 
 def run_bases() -> list[Path]:
-    """Return where runs are made, the first choice first: ``runs/`` here, and the user's cache.
-
-    Raises
-    ------
-    ConfigError
-        If the working folder is gone.
-    """
+    """Return where runs are made, the first choice first: ``runs/`` here, and the user's cache."""
     try:
         here = Path(os.environ.get("TFOS_LAB_RUNS", "runs")).absolute()
     except FileNotFoundError:

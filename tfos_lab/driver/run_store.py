@@ -57,12 +57,8 @@ def with_store(config: ClusterConfig, session: SparkSession | None) -> ClusterCo
     """Return the configuration with the address, in full, at which its run is to be kept, if any.
 
     That is ``run_store``, or else what `RUN_STORE` says. Without either, it is on the session's default file system
-    where the driver is in a container of the cluster, whose disk goes with it.
-
-    Raises
-    ------
-    ConfigError
-        If no files can be written where the user wants them.
+    where the driver is in a container of the cluster, whose disk goes with it. Raises ConfigError if no files can be
+    written where the user wants them.
     """
     asked = config.run_store if config.run_store is not None else os.environ.get(RUN_STORE)
     in_container = _in_container(session)
@@ -99,16 +95,9 @@ def _in_container(session: SparkSession | None) -> bool:
 
 
 class KeptRun:
-    """Copies a run's folder to a store, from `start` to `finish` (thread ``tfos-store-<run>``).
+    """Copies a run's folder to a store, an address that holds the folders of runs, from `start` to `finish`.
 
-    Parameters
-    ----------
-    run_dir : RunDir
-        The folder.
-    store : str
-        The address that holds the folders of runs.
-    note : callable
-        Takes a sentence that the cell shows.
+    Its thread is ``tfos-store-<run>``; ``note`` takes a sentence that the cell shows.
     """
 
     def __init__(self, run_dir: RunDir, store: str, note: Callable[[str], None]) -> None:
@@ -190,18 +179,10 @@ _copying = threading.Lock()
 
 
 def fetch_records(address: str) -> tuple[Path, dict[str, float]]:
-    """Copy the records of all runs that are kept at an address.
+    """Copy the records of all runs that are kept at an address; raises ConfigError if that cannot be read.
 
-    Returns
-    -------
-    (pathlib.Path, dict of str to float)
-        A folder of this machine that holds the runs' folders, with nothing but their records so far; and when each
-        record was last written to the store, in seconds since the epoch, by the folder's name.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such folder, or it cannot be read.
+    Returns a folder of this machine that holds the runs' folders, with nothing but their records so far; and when each
+    record was last written to the store, in seconds since the epoch, by the folder's name.
     """
     from tfos_lab.data.file_systems import readable_errors
     from tfos_lab.gfile import store_of
@@ -226,13 +207,7 @@ def fetch_records(address: str) -> tuple[Path, dict[str, float]]:
 
 
 def fetch(address: str, place: Path) -> None:
-    """Copy a file or a folder of a kept run to this machine, as far as it is not there; nothing if there is none.
-
-    Raises
-    ------
-    ConfigError
-        If it cannot be read.
-    """
+    """Copy a file or a folder of a kept run to this machine, as far as it is not there; nothing if there is none."""
     from tfos_lab.data.file_systems import readable_errors
     from tfos_lab.gfile import store_of
 

@@ -22,13 +22,7 @@ Content = m.Picture | m.Table | m.Matrix | m.Unshown
 
 
 class ShownFiles:
-    """Keeps what is shown; one thread hands it over, and any may ask for the `views`.
-
-    Parameters
-    ----------
-    folder : pathlib.Path
-        The run's folder.
-    """
+    """Keeps what is shown in a run's folder; one thread hands it over, and any may ask for the `views`."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -104,12 +104,8 @@ def driver_hosts(session: SparkSession | None, launcher: LauncherTraits) -> tupl
 def choose_launcher(config: ClusterConfig, spark: SparkSession | None) -> tuple[SparkSession | None, LauncherTraits]:
     """Return the session to use, if any, and the launcher; Spark will run the session's tasks with the right Python.
 
-    Raises
-    ------
-    ConfigError
-        If versions of what is installed cannot work, or nodes of this machine lack TensorFlow.
-    NoSession
-        If Spark is insisted on and there is no session, or the one that was given is dead.
+    Raises ConfigError if versions of what is installed cannot work, or nodes of this machine lack TensorFlow; and
+    NoSession if Spark is insisted on and there is no session, or the one that was given is dead.
     """
     require_fitting()
     session = spark if spark is not None else spark_session.active_session()

@@ -38,12 +38,8 @@ _END_S = 20.0
 def warm() -> str:
     """Start the fork servers where a cell would run now; returns a name for that place.
 
-    Returns at once for this machine. On a Spark cluster it waits for one small job that checks the executors.
-
-    Raises
-    ------
-    ExecutorMismatch
-        If executors lack a package or run another Python.
+    Returns at once for this machine. On a Spark cluster it waits for one small job that checks the executors, and
+    raises ExecutorMismatch if they lack a package or run another Python.
     """
     session = spark_session.active_session()
     if session is None or spark_session.is_local(session):
@@ -57,10 +53,7 @@ def warm() -> str:
 def wait_until_warm() -> None:
     """Start this machine's fork servers, and wait until they have imported everything.
 
-    Raises
-    ------
-    ForkServerUnavailable
-        If one cannot start, cannot import TensorFlow, or ends meanwhile.
+    Raises ForkServerUnavailable if one cannot start, cannot import TensorFlow, or ends meanwhile.
     """
     warm_local(kernel_environ(), {})  # both import at the same time
     for fork_server in local_fork_servers(kernel_environ(), {}):
@@ -92,26 +85,11 @@ def _warm_quietly() -> None:
 
 @dataclass(frozen=True)
 class WarmServer:
-    """One fork server.
+    """One fork server, which is ``plain`` or has imported ``tensorflow``.
 
-    Attributes
-    ----------
-    kind : str
-        ``"plain"`` or ``"tensorflow"``.
-    pid : int
-        Its process.
-    age_s : float
-        How long ago it was started.
-    warm_s : float
-        How long its imports took; 0 while it imports.
-    memory_bytes : int
-        What it takes of the machine's memory; what it shares with other processes counts in part.
-    processes : int
-        How many processes run that were forked from it.
-    users : tuple of int
-        The processes of the kernels that have used it and are still there.
-    symptom : str
-        What is wrong with it: it is stopped, does not answer, or cannot import something; "" if nothing is.
+    Its imports took ``warm_s``, which is 0 while it imports. Of the memory that it shares with others a part counts.
+    Its users are the kernels that have used it and are still there, by their processes. The symptom is what is wrong
+    with it, such as that it is stopped, does not answer, or cannot import something; "" if nothing is.
     """
 
     kind: str

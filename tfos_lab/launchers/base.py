@@ -13,20 +13,13 @@ from tfos_lab.core.roles import NodeSpec
 if TYPE_CHECKING:
     from tfos_lab.driver.head import Head
 
-_WITH_DRIVER_PS = "tfos_lab.launchers.driver_ps:DriverPsLauncher"
+_WITH_DRIVER_PS = "tfos_lab.launchers.spark.launcher:DriverPsLauncher"
 
 
 class Launcher(ABC):
-    """Starts the agents of one head's nodes somewhere, and ends them; tells the head what happens to them.
+    """Starts the agents of one head's nodes, or of some of them, and ends them; tells the head what happens to them.
 
     Derived classes define `launch`, `cancel` and `close`. The other methods do nothing unless they are overridden.
-
-    Parameters
-    ----------
-    head : Head
-        Whose nodes to start.
-    node_specs : list of NodeSpec, optional
-        Which of them; all by default.
     """
 
     def __init__(self, head: Head, node_specs: list[NodeSpec] | None = None) -> None:
@@ -35,14 +28,15 @@ class Launcher(ABC):
 
     def _launch_spec(self, **own: Any) -> LaunchSpec:
         """Return what the agent of a node needs; ``own`` are the fields that only this launcher knows."""
-        cluster, head = self._cluster, self._head
+        cluster = self._cluster
         spans_hosts = cluster.launcher.spans_hosts
         ports, network = node_addresses() if spans_hosts else (None, "")
         return LaunchSpec(
             cluster_id=cluster.id,
-            driver=head.address,
+            driver=self._head.address,
             extra_env=dict(cluster.config.env),
-            shared_dir=head.shared_dir if spans_hosts else "",
+            # Nodes on several hosts must all see it.
+            shared_dir=cluster.files.backup_home if spans_hosts and cluster.config.restarts else "",
             ports=ports,
             network=network,
             **own,

@@ -13,7 +13,7 @@ import hashlib
 import os
 import resource
 import site
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -29,13 +29,7 @@ _NAMESPACES = ("cgroup", "ipc", "mnt", "net", "pid", "user", "uts")
 
 
 def outlives_kernels() -> bool:
-    """Whether fork servers on this machine outlive the kernel; ``TFOS_LAB_FORK_SERVER`` says so.
-
-    Raises
-    ------
-    ConfigError
-        If the variable has another value than ``user`` or ``kernel``.
-    """
+    """Whether fork servers on this machine outlive the kernel, as ``TFOS_LAB_FORK_SERVER`` says."""
     chosen = os.environ.get(FORK_SERVER) or "user"
     if chosen not in ("user", "kernel"):
         raise ConfigError(
@@ -63,14 +57,12 @@ def user_digest(environ: Mapping[str, str]) -> str:
 @functools.cache  # this process has imported the code as it was
 def _code(root: Path) -> list[tuple[str, int, int]]:
     """Return path, time and size of each module of tfos_lab."""
-    return sorted(_modules(root / "tfos_lab"))
-
-
-def _modules(folder: Path) -> Iterator[tuple[str, int, int]]:
-    for path in folder.rglob("*.py"):
+    found = []
+    for path in (root / "tfos_lab").rglob("*.py"):
         with contextlib.suppress(OSError):
             facts = path.stat()
-            yield str(path), facts.st_mtime_ns, facts.st_size
+            found.append((str(path), facts.st_mtime_ns, facts.st_size))
+    return sorted(found)
 
 
 @functools.cache

@@ -18,8 +18,7 @@ from tfos_lab.driver.cluster import Cluster
 from tfos_lab.driver.doctor import examine
 from tfos_lab.driver.doctor.checks import render_text
 from tfos_lab.driver.profile import Profile
-from tfos_lab.driver.runs.find import choose_run, fitting, may_mean
-from tfos_lab.driver.runs.read import name_place, read_runs
+from tfos_lab.driver.runs.read import choose_run, fitting, may_mean, name_place, read_runs
 from tfos_lab.driver.runs.run import Run
 from tfos_lab.driver.start import clusters
 from tfos_lab.driver.warm_servers import describe, end_warm_servers, warm, warm_servers

@@ -90,7 +90,7 @@ def run_on_nodes(shell: Any, line: str, body: str) -> CellResults | None:
     cell = register_cell(shell, line, body)
     statements, flags = parse_body(shell, cell)
     compiled = _compiled(statements, flags, cell)
-    there = cluster.own_names(nodes) | _GIVEN
+    there = cluster.cells.own_names(nodes) | _GIVEN
     names = {name: value for name, value in visible_names(shell).items() if name not in there}
     sent = InteractiveCell(body=compiled.body, last=compiled.last, captured=capture(statements, names))
     running = cluster.begin_cell(sent, nodes)

@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 def _check_rows(name: str, value: object) -> Iterable[str]:
     from tfos_lab.driver.feed.arrays import is_in_memory
-    from tfos_lab.driver.feed.files.names import names_files
+    from tfos_lab.driver.feed.files.source import names_files
 
     is_sparks = _names_in_pyspark(value) & {"DataFrame", "RDD", "DStream"}
     if value is None or is_sparks or is_in_memory(value) or names_files(value):

@@ -45,7 +45,8 @@ def publish(tmp_path):
         known = {"cluster_id": cluster_id, "name": "mnist", "state": "running", "launcher": "local", "started_s": 1.0}
         shown = ClusterView(**{"ended_s": None, "nodes": (), "timings": {}, **known, **view})
         record = RunRecord(written_s=9.0, process=process or this_process(), view=shown)
-        RunDir(run_dir).write_record(encode(record))
+        files = RunDir(run_dir)
+        files.replace(files.record, encode(record))
         cluster_records.publish(cluster_records.ClusterRecord.here(cluster_id, str(run_dir), tensorboard))
         published.append(cluster_id)
 

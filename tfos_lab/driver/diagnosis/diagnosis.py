@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from tfos_lab.core.markup import h
 from tfos_lab.core.messages import NodeActivity
-from tfos_lab.driver.diagnosis.figures import slower_nodes, trains
-from tfos_lab.driver.diagnosis.verdict import Kind, Verdict, judge
+from tfos_lab.driver.diagnosis.verdict import Kind, Verdict, judge, slower_nodes, trains
 from tfos_lab.driver.metrics import by_weight
 from tfos_lab.driver.state.events import ClusterView, FeedView, NodeView, changed
 

@@ -109,23 +109,7 @@ def java_version(text: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def check_pyspark() -> Finding:
-    """Check the version of pyspark, installed or a part of a Spark."""
-    return _check_package("pyspark", {"pyspark": FITTING["pyspark"]})
-
-
-def check_tensorflow(*, needed: bool = True) -> Finding:
-    """Check the version of TensorFlow; a notebook whose nodes all run on executors needs none."""
-    return _check_package("TensorFlow", dict.fromkeys(_TENSORFLOW_NAMES, FITTING["tensorflow"]), needed=needed)
-
-
-def check_keras(*, needed: bool = True) -> Finding:
-    """Check the version of Keras 3, or of Keras 2 where there is no other."""
-    packages = {"keras": FITTING["keras"], "tf-keras": FITTING["tf_keras"]}
-    return _check_package("Keras", packages, needed=needed)
-
-
-def _check_package(what: str, packages: Mapping[str, Range], *, needed: bool = True) -> Finding:
+def _check_package(what: str, packages: Mapping[str, Range], *, needed: bool) -> Finding:
     """Check the version of the first of some packages that is installed, without importing it."""
     for name, fitting in packages.items():
         version = installed_version(name)
@@ -443,13 +427,16 @@ def _read(path: Path) -> dict[str, object]:
 
 def machine_checks(*, nodes_run_here: bool) -> Sequence[Callable[[], Finding]]:
     """Return the checks of this machine, in the order in which problems are best fixed."""
+    tensorflow = dict.fromkeys(_TENSORFLOW_NAMES, FITTING["tensorflow"])
+    keras = {"keras": FITTING["keras"], "tf-keras": FITTING["tf_keras"]}
     return (
         check_python,
         lambda: check_java(os.environ),
-        check_pyspark,
+        lambda: _check_package("pyspark", {"pyspark": FITTING["pyspark"]}, needed=True),
         lambda: check_spark_python(os.environ),
-        lambda: check_tensorflow(needed=nodes_run_here),
-        lambda: check_keras(needed=nodes_run_here),
+        # A notebook whose nodes all run on executors needs neither of these.
+        lambda: _check_package("TensorFlow", tensorflow, needed=nodes_run_here),
+        lambda: _check_package("Keras", keras, needed=nodes_run_here),
         check_versions,
         check_gpus,
         check_scratch,

@@ -118,12 +118,8 @@ def _archive_for(archives: str, alias: str) -> str | None:
 def problem_with(archives: str, python: str, inventory: Inventory) -> str:
     """Return what is wrong with the archive from which executors get their Python, as half a sentence; "" if nothing.
 
-    Parameters
-    ----------
-    archives, python : str
-        Spark's settings: ``spark.archives``, and the path of the executors' Python.
-    inventory : Inventory
-        The environment that it is to be like: the notebook's.
+    ``archives`` and ``python`` are Spark's settings; ``inventory`` is the environment that it is to be like, the
+    notebook's.
     """
     alias = alias_of(python)
     place = _archive_for(archives, alias)
@@ -243,18 +239,11 @@ def probe_file() -> Iterator[str]:
 def judge(
     facts: Sequence[ExecutorFacts], called_s: float, answered_s: float, driver: DriverAddress | None, probe: str
 ) -> list[Finding]:
-    """Return the findings for the reports of all executors.
+    """Return the findings for the reports of all executors, one of each.
 
-    Parameters
-    ----------
-    facts : sequence of ExecutorFacts
-        One report of each executor.
-    called_s, answered_s : float
-        When they were asked and when all had answered, by this machine's clock.
-    driver : DriverAddress or None
-        Where they tried to reach this machine; None if nobody could listen here.
-    probe : str
-        The file in the run folder that they looked for; "" if none could be made.
+    They were asked at ``called_s``, and all had answered at ``answered_s``, by this machine's clock. ``driver`` is
+    where they tried to reach this machine, and ``probe`` the file in the run folder that they looked for, where there
+    are such.
     """
     return [
         *[judge_executor(fact) for fact in facts],

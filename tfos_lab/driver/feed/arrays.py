@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyarrow import types
 
 from tfos_lab.data.spark_versions import frame_of_table
+from tfos_lab.data.type_table import is_array
 from tfos_lab.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -48,10 +49,7 @@ def is_in_memory(data: Any) -> bool:
 def frame_of_arrays(session: SparkSession, data: Any) -> DataFrame:
     """Make a DataFrame from a pandas DataFrame, a NumPy array, or a dict or tuple of arrays.
 
-    Raises
-    ------
-    ConfigError
-        With every column that Spark cannot hold; for columns of different lengths, and for no rows.
+    Raises ConfigError with every column that Spark cannot hold; for columns of different lengths, and for no rows.
     """
     from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -184,7 +182,7 @@ def _cast(column: pa.Array | pa.ChunkedArray) -> Any:
 
 
 def _spark_type(kind: pa.DataType) -> pa.DataType:
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+    if is_array(kind):
         return pa.list_(_spark_type(kind.value_type))
     if types.is_dictionary(kind):
         return _spark_type(kind.value_type)

@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.states import RunState
-from tfos_lab.driver.feed.answering import AnsweringNodes
-from tfos_lab.driver.feed.micro_batches import STEP_S, MicroBatches
+from tfos_lab.driver.feed.inference import AnsweringNodes
 from tfos_lab.driver.feed.request import check_feed, make_request
+from tfos_lab.driver.feed.stream import STEP_S, MicroBatches
 from tfos_lab.driver.state.instructions import Failure
 from tfos_lab.errors import ClusterEnded
 from tfos_lab.launchers.spark import session as spark_session
@@ -132,15 +132,7 @@ class DStreamFeed(MicroBatches):
 def feed_dstream(
     cluster: Cluster, feeding: Feeding, stream: Any, options: Mapping[str, Any], queue: str
 ) -> DStreamFeed:
-    """Feed a DStream from the start of its context on; ``options`` are those of `Cluster.train`.
-
-    Raises
-    ------
-    ConfigError
-        For options that make no sense.
-    ClusterEnded
-        If no rows can be fed any more.
-    """
+    """Feed a DStream from the start of its context on; options and errors are those of `Cluster.train`."""
     feed = DStreamFeed(cluster, feeding, stream, check_feed(cluster, stream, options, queue), queue)
     feeding.streams.append(feed)
     return feed

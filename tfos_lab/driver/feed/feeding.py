@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from concurrent.futures import Future, wait
 from dataclasses import replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from tfos_lab.core.threads import on_a_thread
 from tfos_lab.driver.state.instructions import Failure
 from tfos_lab.driver.state.readers import returned_unread
 from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, NoSession, RecordError
@@ -18,10 +19,9 @@ if TYPE_CHECKING:
     from tfos_lab.driver.cluster import Cluster
     from tfos_lab.driver.feed.certificates import Identities
     from tfos_lab.driver.feed.request import FeedRequest
+    from tfos_lab.driver.feed.stream import MicroBatches
     from tfos_lab.driver.head import Head
     from tfos_lab.driver.state.driver_feed import DriverFeed
-
-logger = logging.getLogger(__name__)
 
 # How rows are refused.
 UNFED = (ConfigError, FeedError, NoSession, RecordError)
@@ -29,52 +29,11 @@ UNFED = (ConfigError, FeedError, NoSession, RecordError)
 _SETTLE_S = 10.0
 
 
-class Stream(Protocol):
-    """A stream that has begun."""
-
-    @property
-    def is_over(self) -> bool:
-        """Whether no more rows will come."""
-        ...
-
-    def join(self, timeout_s: float) -> None:
-        """Wait for its end."""
-
-
-class DeferredFeed(threading.Thread):
-    """A feed on a thread of its own; where it fails, it has failed the cluster."""
-
-    def __init__(self, work: Callable[[], None], on_over: Callable[[], None]) -> None:
-        super().__init__(name="tfos-feed-later", daemon=True)
-        self._work = work
-        self._on_over = on_over
-        self.is_over = False
-        self.error: FeedError | None = None
-
-    def run(self) -> None:
-        """Feed."""
-        try:
-            self._work()
-        except FeedError as error:
-            self.error = error
-        except Exception:
-            logger.debug("a feed has ended", exc_info=True)  # it has failed the cluster, or that has ended
-        finally:
-            self.is_over = True
-            self._on_over()
-
-
 class Feeding:
     """The feeds of one cluster; safe to use from any thread.
 
-    Attributes
-    ----------
-    lock : threading.Lock
-        Held while a feed is under way.
-    streams : list of Stream
-        Streams that have begun.
-    splits : set of str
-        The splits that have been fed, beside the rows to train on.
+    `lock` is held while a feed is under way. `streams` are those that have begun; `splits` names what has been
+    fed beside the rows to train on.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -84,9 +43,10 @@ class Feeding:
         self._ended = self._is_required = False
         self._identities: Identities | None = None
         self.lock = threading.Lock()
-        self.streams: list[Stream] = []
+        self.streams: list[MicroBatches] = []
         self.splits: set[str] = set()
-        self._deferred: list[DeferredFeed] = []
+        # Feeds on threads of their own; where one fails, it has failed the cluster.
+        self._deferred: list[Future[None]] = []
 
     def next_source(self) -> int:
         """Return the number of a new call of `Cluster.train`."""
@@ -97,7 +57,8 @@ class Feeding:
         from tfos_lab.driver.feed.job import HeadLost
 
         request = replace(request, required=self._is_required)
-        if (request.is_open_choice and self._runs_inline) or not all(each.is_over for each in self._deferred):
+        waits_for_function = request.is_open_choice and self._cluster.launcher.runs_inline
+        if waits_for_function or not all(each.done() for each in self._deferred):
             self._feed_later(request)
             return
         is_kept = False
@@ -115,27 +76,16 @@ class Feeding:
             except HeadLost:
                 self._cluster.wait_for_head(head.number + 1)
 
-    @property
-    def _runs_inline(self) -> bool:
-        return self._cluster.launcher.runs_inline
-
     def _feed_later(self, request: FeedRequest) -> None:
         """Feed when the function asks for rows: it runs on this very thread, once nothing more is fed."""
         self._requests.append(request)
         head = self._cluster.head
-        deferred = DeferredFeed(lambda: self.catch_up(head), lambda: self.pass_on_end(head))
+        deferred = on_a_thread(lambda: self.catch_up(head), name="tfos-feed-later")
         self._deferred.append(deferred)
-        self.streams.append(deferred)
-        deferred.start()
+        deferred.add_done_callback(lambda _: self.pass_on_end(head))
 
     def catch_up(self, head: Head) -> None:
-        """Give nodes all feeds that they have not been given yet.
-
-        Raises
-        ------
-        HeadLost
-            If a node is lost meanwhile, and all of them are started again.
-        """
+        """Give nodes all feeds that they have not been given yet; raises `HeadLost` if they start again meanwhile."""
         with self.lock:
             while head.feeds < len(self._requests):
                 request = self._requests[head.feeds]
@@ -146,8 +96,7 @@ class Feeding:
 
     def run_job(self, head: Head, request: FeedRequest) -> DriverFeed:
         """Run one feed; call it with `lock` held."""
-        from tfos_lab.driver.feed.file_job import FileJob
-        from tfos_lab.driver.feed.job import FeedJob
+        from tfos_lab.driver.feed.job import FeedJob, FileJob
 
         if request.files is not None:
             return FileJob(self._cluster, head, request, None).run()
@@ -160,23 +109,22 @@ class Feeding:
 
     def pass_on_end(self, head: Head) -> None:
         """Tell nodes that no more rows will come, once they have been fed all there are."""
-        if self._ended and head.caught_up and all(stream.is_over for stream in self.streams):
+        are_over = all(stream.is_over for stream in self.streams) and all(each.done() for each in self._deferred)
+        if self._ended and head.caught_up and are_over:
             with contextlib.suppress(OSError):
                 head.request(lambda _now_s: head.feed_state.end())
 
     def settle(self) -> None:
         """Wait until the streams have ended; they end with the cluster.
 
-        Raises
-        ------
-        FeedError
-            Why rows could not be fed, where that has not been raised before.
+        Raises FeedError where rows could not be fed and that has not been raised before.
         """
         for stream in self.streams:
             stream.join(_SETTLE_S)
+        wait(self._deferred, _SETTLE_S)
         for deferred in self._deferred:
-            if deferred.error is not None:
-                raise deferred.error
+            if deferred.done() and isinstance(error := deferred.exception(), FeedError):
+                raise error
 
     @contextlib.contextmanager
     def required(self) -> Iterator[None]:

@@ -1,4 +1,7 @@
-"""Feeds a DataFrame to the nodes: opens their endpoints, runs Spark's job, and checks that all rows have arrived."""
+"""Feeds rows to the nodes: opens their endpoints, runs Spark's job, and checks that all rows have arrived.
+
+Rows of files need no job of Spark's: the nodes look for the files, and get equal shares to read.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ from typing import TYPE_CHECKING
 from tfos_lab.core import messages as m
 from tfos_lab.core.messages import Condition
 from tfos_lab.core.states import NodeState, RunState
+from tfos_lab.driver.feed.files.shares import deal_files
 from tfos_lab.driver.feed.spark_job import FrameRows, ObjectRows, SparkJob, Tasks
 from tfos_lab.driver.feed.splits import as_given
-from tfos_lab.driver.stacks import ask_for_stacks
 from tfos_lab.driver.state.cluster_state import LOST_AFTER_S
 from tfos_lab.driver.state.hangs import Suspicion, doing, find_hung
 from tfos_lab.driver.state.instructions import Failure
@@ -25,12 +28,12 @@ from tfos_lab.node.feed.wire import FeedPlan
 if TYPE_CHECKING:
     from tfos_lab.driver.cluster import Cluster
     from tfos_lab.driver.feed.certificates import Identities
+    from tfos_lab.driver.feed.files.source import FileRows
     from tfos_lab.driver.feed.request import FeedRequest
     from tfos_lab.driver.head import Head
     from tfos_lab.driver.state.driver_feed import DriverFeed
     from tfos_lab.driver.state.events import NodeView
     from tfos_lab.driver.state.instructions import Instruction
-
 
 _STEP_S = 0.1
 _OPEN_TIMEOUT_S = 30.0
@@ -48,14 +51,7 @@ class HeadLost(Exception):
 class FeedJob:
     """One feed to the nodes of one start, from the opening of their endpoints to its end.
 
-    Parameters
-    ----------
-    cluster, head : Cluster, Head
-        Whose nodes are fed.
-    request : FeedRequest
-        What they are fed.
-    identities : Identities or None
-        The certificates of the nodes and of Spark's tasks, where nodes are on other hosts.
+    The identities are those of the nodes and of Spark's tasks, where nodes are on other hosts.
     """
 
     def __init__(self, cluster: Cluster, head: Head, request: FeedRequest, identities: Identities | None) -> None:
@@ -99,7 +95,6 @@ class FeedJob:
     # ---- opening the nodes' endpoints -------------------------------------------------------------------------------
 
     def _open(self) -> DriverFeed:
-        """Open every node's endpoint and wait for all of them."""
         feed_state, request = self._feed_state, self._request
         before = feed_state.current
         self._wait_for_readers()
@@ -184,7 +179,7 @@ class FeedJob:
         if job.error is not None:
             self._look_for_a_cause(job.error)
             raise spark_session.job_error(job.error, schema=job.schema)
-        rows, partitions = job.produced.rows, job.produced.partitions
+        rows, partitions = sum(job.rows_sent), len(job.rows_sent)
         is_required = (self._request.required or feed.kept) and not feed.stream
         if not rows and is_required and isinstance(self._rows, FrameRows):
             given = as_given(self._request.queue) if feed.kept else "data"
@@ -314,7 +309,7 @@ def find_stuck(head: Head) -> Stuck:
     with head.lock:
         views, with_rows = list(head.state.views), head.feed_state.with_rows
     ranks = {rank for rank, view in enumerate(views) if view.state is NodeState.RUNNING}
-    answers = ask_for_stacks(head, ranks, _STACKS_S) if with_rows else {}
+    answers = head.ask_for_stacks(ranks, _STACKS_S) if with_rows else {}
     suspicions = {
         rank: Suspicion(
             views[rank],
@@ -345,3 +340,93 @@ def unheard(views: Sequence[NodeView], now_s: float) -> str:
         if view.state.is_present and view.last_heartbeat_s is not None and now_s - view.last_heartbeat_s > _QUIET_S
     }
     return "; ".join(f"{node} has not been heard of for {silent_s:.0f} s" for node, silent_s in silent.items())
+
+
+# ---- rows of files ---------------------------------------------------------------------------------------------------
+
+
+class FileJob(FeedJob):
+    """One feed of files to the nodes of one start; it ends when they know what to read."""
+
+    @property
+    def _files(self) -> FileRows:
+        assert self._request.files is not None
+        return self._request.files
+
+    def _message(self) -> m.FeedOpen:
+        request = self._request
+        return m.FeedOpen(
+            feed=-1,
+            epochs=request.config.epochs,
+            remainder=request.config.remainder,
+            schema=self._files.schema,
+            token=self._token,
+            spool_bytes=request.config.spool_bytes or 0,
+            queue=request.queue,
+            files=True,
+        )
+
+    def _run_job(self, feed: DriverFeed) -> None:
+        feed_state, head = self._feed_state, self._head
+        asked = self._asked(feed)
+        head.request(lambda now_s: feed_state.foresee(feed.number, len(self._files.files), now_s))
+        head.request(lambda _now_s: feed_state.search(asked))
+        if not self._wait_for_search(feed):
+            head.request(lambda now_s: feed_state.cut(feed.number, now_s))
+            self._record_early_end(feed)
+            return
+        if not self._files.is_counted:
+            self._files.record(feed.blocks)
+        shares, size_bytes = self._shares(feed), self._files.size_bytes
+        head.request(lambda now_s: feed_state.deal(shares, size_bytes, now_s))
+
+    def _asked(self, feed: DriverFeed) -> dict[int, m.FilesAsked]:
+        """Return which files each node looks at: those that it will read, or those whose records it is to count."""
+        files = [found.file for found in self._files.files]
+        if self._files.is_counted:
+            parts = self._files.deal(len(feed.ranks))
+            return {
+                rank: m.FilesAsked(
+                    feed.number, [part.file for part in some], [part.number for part in some], count_as=""
+                )
+                for rank, some in zip(feed.ranks, parts, strict=True)
+            }
+        numbers = deal_files([file.size_bytes for file in files], len(feed.ranks))
+        return {
+            rank: m.FilesAsked(feed.number, [files[number] for number in some], some, self._files.format)
+            for rank, some in zip(feed.ranks, numbers, strict=True)
+        }
+
+    def _shares(self, feed: DriverFeed) -> dict[int, m.FilesDealt]:
+        files = self._files
+        return {
+            rank: m.FilesDealt(
+                feed=feed.number,
+                format=files.format,
+                parts=parts,
+                rows=sum(rows for part in parts for _, _, rows in part.pieces),
+                shapes=files.shapes,
+                spool_bytes=self._request.config.spool_bytes or 0,
+            )
+            for rank, parts in zip(feed.ranks, files.deal(len(feed.ranks)), strict=True)
+        }
+
+    def _wait_for_search(self, feed: DriverFeed) -> bool:
+        """Wait until all nodes have found their files; return whether rows are still wanted then."""
+        moves, moved_s = self._feed_state.moves, time.monotonic()
+        while len(feed.problems) < len(feed.ranks) and not any(feed.problems.values()):
+            self._check_cluster()
+            if self._is_unwanted():
+                return False
+            if self._feed_state.moves != moves:
+                moves, moved_s = self._feed_state.moves, time.monotonic()
+            if time.monotonic() - moved_s > self._timeout_s:
+                searching = [name for rank, name in feed.names.items() if rank not in feed.problems]
+                raise FeedTimeout(
+                    reason=f"{', '.join(searching)} found no file for {self._timeout_s:g} s: see whether "
+                    "the file system answers, or raise feed_timeout (timeout of cluster.train)"
+                )
+            time.sleep(_OPEN_STEP_S)
+        if problem := next(filter(None, feed.problems.values()), ""):
+            raise FeedError(reason=problem)
+        return True

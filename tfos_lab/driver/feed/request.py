@@ -1,4 +1,4 @@
-"""What a cluster can be fed: a DataFrame or an RDD, checked before anything starts."""
+"""What a cluster can be fed: a DataFrame or an RDD, arrays or files, checked before anything starts."""
 
 from __future__ import annotations
 
@@ -13,11 +13,9 @@ from tfos_lab.core.states import RunState
 from tfos_lab.data.frames import is_connect, is_stream
 from tfos_lab.data.prepare import choose_fields, prepare
 from tfos_lab.driver.feed.arrays import frame_of_arrays, is_in_memory, table_of
-from tfos_lab.driver.feed.files.names import names_files
-from tfos_lab.driver.feed.files.source import FileRows, find_rows
-from tfos_lab.driver.feed.rdd import frame_of_rdd
+from tfos_lab.driver.feed.files.source import FileRows, find_rows, names_files
 from tfos_lab.driver.feed.spark_job import FrameRows, ObjectRows, SparkRows
-from tfos_lab.errors import ClusterEnded, ConfigError, NoSession
+from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, NoSession
 from tfos_lab.launchers.spark import session as spark_session
 from tfos_lab.launchers.spark.session import while_server_answers
 
@@ -74,16 +72,8 @@ class FeedRequest:
 def make_request(cluster: Cluster, data: Any, options: Mapping[str, Any], queue: str = INPUT_QUEUE) -> FeedRequest:
     """Refuse what cannot be fed, before anything is started.
 
-    Raises
-    ------
-    ConfigError
-        With every problem found.
-    ClusterEnded
-        If no rows can be fed any more.
-    NodeFailed
-        Why, if the cluster has failed.
-    NoSession
-        If there is no session, or a dead one.
+    Raises ConfigError with every problem found, NoSession if there is no session or a dead one, and if no rows can be
+    fed any more, ClusterEnded or why the cluster has failed.
     """
     config = check_feed(cluster, data, options, queue)
     if are_files(data):
@@ -96,12 +86,8 @@ def make_request(cluster: Cluster, data: Any, options: Mapping[str, Any], queue:
 def check_rows(data: Any, columns: list[str] | None, session: SparkSession | None, *, objects: bool | None) -> Any:
     """Refuse what is known before nodes start of rows that cannot be fed; raises as `make_request` does.
 
-    What Spark has to compute first, such as an RDD's first row, is looked at when the nodes run.
-
-    Returns
-    -------
-    object
-        The data, in which names of files have become what was found, so that nobody looks for them again.
+    What Spark has to compute first, such as an RDD's first row, is looked at when the nodes run. Returns the data, in
+    which names of files have become what was found, so that nobody looks for them again.
     """
     if data is None or is_dstream(data):
         return data
@@ -206,12 +192,7 @@ def _as_objects(cluster: Cluster, rdd: Any, advice: str) -> ObjectRows:
 def as_frame(cluster: Cluster, data: Any) -> DataFrame:
     """Return a DataFrame unchanged; an RDD, pandas' DataFrames and NumPy's arrays as a DataFrame.
 
-    Raises
-    ------
-    ConfigError
-        For anything else.
-    NoSession
-        If there is no session, or a dead one.
+    Raises ConfigError for anything else, and NoSession if there is no session, or a dead one.
     """
     if not is_rows(data):
         raise ConfigError([no_rows(data)])
@@ -270,3 +251,70 @@ def is_dstream(data: Any) -> bool:
 def no_rows(data: Any) -> str:
     """Return why data of this type cannot be fed."""
     return _DSTREAM if is_dstream(data) else _NO_ROWS.format(type(data).__name__)
+
+
+# ---- RDDs as columns -------------------------------------------------------------------------------------------------
+
+
+# How many rows to read for the type of a column that is None in the first one; as many as Spark reads.
+_MAX_SAMPLED = 100
+_PLAIN = (bool, int, float, str, bytes, bytearray)
+_GIVE_TYPES = "give columns and types yourself, as in spark.createDataFrame(rdd, 'x double, label long')"
+
+
+def frame_of_rdd(session: SparkSession, rdd: Any) -> DataFrame:
+    """Make a DataFrame from an RDD, as lazy as the RDD except for its first row, whose types all others must have.
+
+    Raises ConfigError for an RDD without rows, or whose first row Spark cannot turn into columns, with what to do; and
+    FeedError if that row cannot be computed.
+    """
+    from pyspark.errors import PySparkTypeError, PySparkValueError
+
+    rows = _first_rows(rdd, 1)
+    if not rows:
+        raise ConfigError(
+            [f"data: this RDD is empty, and Spark learns columns from an RDD's first row; {_GIVE_TYPES}, or feed rows"]
+        )
+    try:
+        return session.createDataFrame(rdd, _schema_of(session, rdd, rows))
+    except (PySparkTypeError, PySparkValueError) as error:
+        reason = " ".join(str(error).split())
+        problem = f"data: Spark cannot make columns of what this RDD holds ({reason}); {_advice(rows[0], reason)}"
+        raise ConfigError([problem]) from error
+
+
+def _first_rows(rdd: Any, count: int) -> list[Any]:
+    try:
+        return list(rdd.take(count))
+    except Exception as error:
+        reason = spark_session.job_error(error)
+        raise FeedError(reason=f"the RDD's first row cannot be computed: {reason}") from error
+
+
+def _schema_of(session: SparkSession, rdd: Any, rows: list[Any]) -> Any:
+    """Have Spark infer the schema of the first row, or of the first ones, as it does for an RDD."""
+    from pyspark.errors import PySparkValueError
+
+    try:
+        return session.createDataFrame(rows).schema
+    except PySparkValueError as error:
+        if error.getCondition() != "CANNOT_DETERMINE_TYPE":
+            raise
+        return session.createDataFrame(_first_rows(rdd, _MAX_SAMPLED)).schema
+
+
+def _advice(row: Any, reason: str) -> str:
+    if "CANNOT_DETERMINE_TYPE" in reason:
+        return f"a column has nothing but None in the first {_MAX_SAMPLED} rows: {_GIVE_TYPES}"
+    if _is_numpy(row):
+        return "rows are NumPy's: make them Python's, as in rdd.map(lambda row: (row.tolist(),))"
+    values = row.values() if isinstance(row, Mapping) else row if isinstance(row, tuple | list) else ()
+    if any(map(_is_numpy, values)):
+        return "make NumPy's values Python's, as in rdd.map(lambda row: (row[0].tolist(), row[1]))"
+    if isinstance(row, _PLAIN):
+        return "make a tuple of each value: rdd.map(lambda x: (x,))"
+    return "map each element to a tuple, dict or Row of plain values and lists, as in rdd.map(lambda x: (x.a, x.b))"
+
+
+def _is_numpy(value: Any) -> bool:
+    return type(value).__module__.partition(".")[0] == "numpy"

@@ -6,7 +6,7 @@ import secrets
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -26,24 +26,6 @@ _SCHEMA = "partition long, attempt string, rows long"
 _ASK_INTERVAL_S = 0.5
 _CANCEL_TIMEOUT_S = 5.0
 _CANCEL_AGAIN_S = 0.5
-
-
-class SparkRows(Protocol):
-    """Rows that Spark can send to the nodes."""
-
-    @property
-    def session(self) -> SparkSession:
-        """Whose job sends them."""
-        ...
-
-    @property
-    def schema(self) -> str:
-        """Of the columns in which they travel, as Spark writes it in JSON."""
-        ...
-
-    def send(self, plan: bytes) -> list[int]:
-        """Run the job; return the number of rows of each partition."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -87,6 +69,9 @@ class ObjectRows:
         return list(self.rdd.mapPartitions(make_task("tfos_lab.node.feed.task", "object_task", plan)).collect())
 
 
+SparkRows = FrameRows | ObjectRows
+
+
 @dataclass(frozen=True)
 class Tasks:
     """How far Spark is: the partitions that it will produce, if it says so, and the tasks that have ended, of all."""
@@ -96,34 +81,11 @@ class Tasks:
     total: int = 0
 
 
-@dataclass(frozen=True)
-class Produced:
-    """What Spark's job has produced."""
-
-    rows: int
-    partitions: int
-
-
 class SparkJob:
     """One job, on a thread of its own, so that an interrupt or a failing node can cancel it.
 
-    Parameters
-    ----------
-    rows : SparkRows
-        What is sent.
-    plan : FeedPlan
-        Where the tasks send them.
-    label : str
-        Names the thread, and tags Spark's jobs.
-    description : str
-        Shown in Spark's own UI.
-
-    Attributes
-    ----------
-    error : Exception or None
-        Why it failed.
-    produced : Produced
-        Known when the job has ended without an error.
+    ``label`` names the thread and tags Spark's jobs, and ``description`` is shown in Spark's own UI. `error` is why it
+    has failed; without one, `rows_sent` is the number of rows of each partition when it has ended.
     """
 
     def __init__(self, rows: SparkRows, plan: FeedPlan, *, label: str, description: str) -> None:
@@ -135,7 +97,7 @@ class SparkJob:
         self._cancelled = False
         self._ask_s = 0.0
         self.error: Exception | None = None
-        self.produced = Produced(0, 0)
+        self.rows_sent: list[int] = []
         self._thread = threading.Thread(target=self._run, name=label, daemon=True)
         self._thread.start()
 
@@ -175,7 +137,6 @@ class SparkJob:
             ):
                 if self._cancelled:
                     return
-                rows = self._rows.send(msgspec.msgpack.encode(self._plan))
-            self.produced = Produced(sum(rows), len(rows))
+                self.rows_sent = self._rows.send(msgspec.msgpack.encode(self._plan))
         except Exception as error:  # noqa: BLE001 - the thread that waits for this one raises it
             self.error = error

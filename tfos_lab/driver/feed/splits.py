@@ -32,17 +32,8 @@ _NEEDED = "rows as for data, a fraction of data such as 0.1, or a dict of splits
 def split_rows(data: Any, validation: Any) -> tuple[Any, dict[str, Any]]:
     """Return the rows to train on, and those of each split.
 
-    Parameters
-    ----------
-    data : object
-        What `Cluster.train` takes.
-    validation : object
-        A source of rows, a fraction between 0 and 1, or a dict of either by the name of a split; None for none.
-
-    Raises
-    ------
-    ConfigError
-        For anything else, and where a fraction cannot be taken of ``data``.
+    ``validation`` is a source of rows, a fraction between 0 and 1, or a dict of either by the name of a split; None for
+    none. Raises ConfigError for anything else, and where a fraction cannot be taken of ``data``.
     """
     asked = _by_name(data, validation)
     problems = [problem for name, one in asked.items() for problem in _problems(name, one)]

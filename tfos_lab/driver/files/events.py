@@ -22,19 +22,8 @@ LIMIT_BYTES = 256 << 20
 class EventFileReceiver:
     """Fetches the event files of one cluster; used by the head's thread only.
 
-    Parameters
-    ----------
-    log_dir : str
-        Folder that the nodes write them to.
-    local_dir : pathlib.Path
-        Folder of this machine for files that are fetched.
-    notify : callable
-        Called with a sentence for the user about what was fetched.
-
-    Attributes
-    ----------
-    folder : str
-        Folder of this machine with the last chief's event files, as far as is known.
+    The nodes write them to ``log_dir``, and what is fetched comes into ``local_dir``; ``notify`` gets a sentence for
+    the user about it. `folder` is the folder of this machine with the last chief's event files, as far as is known.
     """
 
     def __init__(self, log_dir: str, local_dir: Path, notify: Callable[[str], None]) -> None:

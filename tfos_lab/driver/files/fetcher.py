@@ -39,22 +39,12 @@ class _Question(NamedTuple):
 class FileFetcher:
     """Fetches files of one folder of one node; pure but for the files that it writes.
 
-    Parameters
-    ----------
-    folder : str
-        The folder's name in messages.
-    home : pathlib.Path
-        Where files are stored; made with the first one.
-    part : pathlib.Path, optional
-        The file, on the same file system, that holds what has arrived of the next one: files appear when they are
-        complete. Without it, they grow in their places, and what is there of them is not fetched again.
+    ``folder`` is its name in messages, and ``home`` where files are stored, made with the first one. ``part`` is the
+    file, on the same file system, that holds what has arrived of the next one: files appear when they are complete.
+    Without it, they grow in their places, and what is there of them is not fetched again.
 
-    Attributes
-    ----------
-    held : dict of str to ListedFile
-        The files that are here, as they were on the node.
-    problems : dict of str to str
-        Why others are not, of those that were asked for last.
+    `held` are the files that are here, as they were on the node; `problems` is why others are not, of those that were
+    asked for last.
     """
 
     def __init__(self, folder: str, home: Path, part: Path | None = None) -> None:

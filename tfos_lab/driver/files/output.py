@@ -8,8 +8,8 @@ disk. The head's thread calls; `OutputReceiver.notes` may be read from any.
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
+import socket
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,11 +18,13 @@ from tfos_lab.core import messages as m
 from tfos_lab.core.paths import OWN_MARK
 from tfos_lab.core.runtime_files import files_in
 from tfos_lab.driver.files.fetcher import FileFetcher
-from tfos_lab.driver.files.results import ResultReceiver
-from tfos_lab.driver.logs.log_file import room_on_disk
+from tfos_lab.driver.logs import room_on_disk
 from tfos_lab.driver.run_dir import RunDir
 from tfos_lab.driver.state.events import Event, NodeView, OutputProgressed
 from tfos_lab.driver.state.instructions import Instruction, Publish, SendTo
+from tfos_lab.errors import ResultNotStored
+from tfos_lab.node.files.listed import files_in as listed_in
+from tfos_lab.node.invoke import RESULT_BYTES
 from tfos_lab.texts import format_count
 
 # Often enough for a progress bar.
@@ -59,25 +61,10 @@ class _Transfer:
 
 
 class OutputReceiver:
-    """Stores the output of one cluster's nodes.
+    """Stores the output of one cluster's nodes: of all, or of the chief only.
 
-    Parameters
-    ----------
-    run_dir : RunDir
-        Where to store it; its folder ``output`` is made with the first file.
-    of_all : bool
-        Whether the output of all nodes is fetched, and not the chief's only.
-
-    Attributes
-    ----------
-    probe : pathlib.Path
-        The file by which nodes find out that they see the run's folder.
-    notes : tuple of str
-        Sentences on what was received and what is missing.
-    moved_at : float
-        When something was received last, by `time.monotonic`.
-    results : ResultReceiver
-        Stores what functions return, if it is large.
+    `probe` is the file by which nodes find out that they see the run's folder, and `notes` are sentences on what was
+    received and what is missing. `moved_at` is when something was received last, by `time.monotonic`.
     """
 
     def __init__(self, run_dir: RunDir, *, of_all: bool) -> None:
@@ -252,12 +239,7 @@ def saving_note(saving: m.SavesTo, chief: NodeView) -> str:
 
 
 def _sizes_below(folder: Path) -> list[int]:
-    sizes = []
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            with contextlib.suppress(OSError):
-                sizes.append((Path(parent) / name).lstat().st_size)
-    return sizes
+    return [file.size for file in listed_in(folder)[0].values()]
 
 
 def _files(count: int, size_bytes: int) -> str:
@@ -268,3 +250,87 @@ def _size(size_bytes: int) -> str:
     if size_bytes >= 1e5:
         return f"{size_bytes / 1e6:,.1f} MB"
     return format_count(size_bytes, "byte")
+
+
+# ---- large results ---------------------------------------------------------------------------------------------------
+
+
+class _Coming:
+    """A result that is fetched."""
+
+    def __init__(self, offer: m.FilesListed, path: Path) -> None:
+        self.number = offer.number
+        [self.file] = offer.files
+        self.files = FileFetcher("result", path.parent, path.with_name(f".{path.name}.part"))
+        self.left_bytes = self.file.size_bytes
+
+
+class ResultReceiver:
+    """Stores the large results of one cluster's nodes; those of a later start take the place of earlier ones.
+
+    Nodes that see the run's folder move their results there themselves.
+    """
+
+    def __init__(self, run_dir: RunDir) -> None:
+        self._run_dir = run_dir
+        self._coming: dict[int, _Coming] = {}
+
+    def handle(self, message: m.FromAgent, node: str) -> list[Instruction]:
+        """Handle an agent's message; return what to do."""
+        match message:
+            case m.FilesListed(folder="result"):
+                return self._fetch(message, self._run_dir.result(node))
+            case m.FilePiece(rank=rank, folder="result") if rank in self._coming:
+                return self._take(message, self._coming[rank])
+            case m.Ended(rank=rank):
+                self._coming.pop(rank, None)
+        return []
+
+    def _fetch(self, offer: m.FilesListed, path: Path) -> list[Instruction]:
+        self._coming.pop(offer.rank, None)  # that of a node that was started again
+        if problem := self._refusal(offer, path):
+            return [SendTo(offer.rank, m.FilesTaken("result", offer.number, problem=problem))]
+        coming = self._coming[offer.rank] = _Coming(offer, path)
+        return coming.files.fetch(offer.rank, [coming.file])
+
+    def _refusal(self, offer: m.FilesListed, path: Path) -> str:
+        """Return why a result cannot be taken, or ""."""
+        if [file.name for file in offer.files] != [path.name]:
+            return "it was not to come"
+        return self._lacking(path.parent, offer.files[0].size_bytes)
+
+    def _lacking(self, folder: Path, size_bytes: int) -> str:
+        """Return why a result of this size cannot be stored in a folder, which is made; or ""."""
+        if size_bytes > RESULT_BYTES:  # no node of ours offers that
+            return f"a result may take {RESULT_BYTES / 1e6:,.1f} MB"
+        try:
+            folder.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            return str(ResultNotStored(place=_here(folder), reason=error.strerror or str(error)))
+        promised = sum(one.left_bytes for one in self._coming.values())
+        room = max(0.0, room_on_disk(folder) - promised)
+        if size_bytes <= room:
+            return ""
+        reason = f"it takes {size_bytes / 1e6:,.1f} MB, and the disk there has room for {room / 1e6:,.1f} MB"
+        return str(ResultNotStored(place=_here(folder), reason=reason))
+
+    def _take(self, piece: m.FilePiece, coming: _Coming) -> list[Instruction]:
+        coming.left_bytes = max(0, coming.left_bytes - len(piece.data))
+        questions = coming.files.take(piece)
+        if not coming.files.is_idle:
+            return questions
+        problem = "".join(coming.files.problems.values())
+        if problem:
+            size = f"{coming.file.size_bytes / 1e6:,.1f} MB"
+            problem = f"the result ({size}) could not be brought to the notebook: {problem}"
+        return [SendTo(piece.rank, m.FilesTaken("result", coming.number, problem=problem))]
+
+    def clear(self) -> None:
+        """Forget who was to send: the nodes have ended."""
+        for one in self._coming.values():
+            one.files.drop()
+        self._coming.clear()
+
+
+def _here(folder: Path) -> str:
+    return f"{folder} on {socket.gethostname()}"

@@ -25,7 +25,7 @@ from tfos_lab.data.session_stores import stores_of
 from tfos_lab.driver.bus import Bus
 from tfos_lab.driver.cluster import Cluster
 from tfos_lab.driver.history import History
-from tfos_lab.driver.logs.writer import read_log, read_logs
+from tfos_lab.driver.logs import read_log, read_logs
 from tfos_lab.driver.parallel.slots import Slots
 from tfos_lab.driver.parallel.state import Ending, ParallelResults, ParallelState, RunEntry, short
 from tfos_lab.driver.parallel.tries import Feed, RunTry
@@ -56,9 +56,6 @@ _INTERRUPT_GRACE_S = 1.0
 _JOIN_S = 5.0
 # After a run that found no slot, Spark is asked again so much later.
 _NO_SLOT_S = 0.5
-# Up to so many runs, each change is told at once; of more, what has changed in so many seconds.
-_FEW_RUNS = 12
-_TELL_EVERY_S = 2.0
 # How long the last record may take to be written; a disk that does not answer must not hold up the results.
 _RECORD_TIMEOUT_S = 2.0
 
@@ -70,37 +67,9 @@ class ParallelRuns:
     thread (``tfos-runs-…``) begins them, and the calling one only waits: an interrupt that meets a call to Spark may be
     lost, as py4j turns it into another error, or Python forgets what is raised while it frees an object.
 
-    Parameters
-    ----------
-    map_fun : callable
-        The user's function.
-    args : sequence
-        What each run gets.
-    config : ClusterConfig
-        What each run's cluster is asked for.
-    launcher : LauncherTraits
-        Who starts the nodes.
-    session : SparkSession or None
-        Whose executors to use.
-    slots : Slots
-        Where the runs find a slot.
-    retries : int
-        How often a run that failed is tried again.
-    timeout_s : float or None
-        How long a try may run.
-    feed : callable or None
-        Feeds the nodes of each run their rows, once they run.
-    common : object
-        Arguments that all runs have in common, to be recorded.
-
-    Attributes
-    ----------
-    noun : str
-        What one of them is called.
-    state : ParallelState
-        Which of them wait, go on and have ended.
-    lock : threading.RLock
-        Held while the state changes.
+    ``args`` has what each run gets, and ``common`` what all have in common, to be recorded; ``feed`` feeds the nodes of
+    each run their rows, once they run. `noun` is what one run is called. `state`, which changes under `lock`, tells
+    which of them wait, go on and have ended.
     """
 
     noun = "run"
@@ -138,7 +107,6 @@ class ParallelRuns:
         self.id = self.files.id
         self._called_s = time.time()
         self._ended_s: float | None = None
-        self._told_s = 0.0
         self.history = History(self._called_s)
         self.bus = Bus(self._on_events)
         self._publisher = make_publisher(
@@ -185,7 +153,6 @@ class ParallelRuns:
         """No run begins or goes on any more."""
 
     def _in_order(self) -> Sequence[RunEntry]:
-        """Return the runs in the order of the table."""
         return self.state.entries
 
     def _facts_of(self, entry: RunEntry) -> dict[str, Any]:  # noqa: ARG002 - a hook
@@ -204,12 +171,8 @@ class ParallelRuns:
     def run(self, on_step: Callable[[], None] = lambda: None) -> Any:
         """Run all to their ends, and return the results; ``on_step`` is called often on this thread.
 
-        Raises
-        ------
-        ParallelInterrupted
-            If the user interrupted or stopped them: all are stopped.
-        TfosError
-            If no run can succeed, as executors lack a package or the session is dead: all are stopped.
+        Raises ParallelInterrupted if the user interrupted or stopped them, and a TfosError if no run can succeed, as
+        executors lack a package or the session is dead: all are stopped.
         """
         interrupted = False
         try:
@@ -291,7 +254,6 @@ class ParallelRuns:
     # ---- begin ------------------------------------------------------------------------------------------------------
 
     def _begin_some(self) -> bool:
-        """Begin as many runs as there are slots; return whether any has begun."""
         free, begun = self._free_slots(), False
         while free > 0 and (entry := self._begin_next(free)) is not None:
             begun = True
@@ -327,7 +289,7 @@ class ParallelRuns:
             name = f"{entry.index}.{entry.tries}" if entry.tries > 1 else str(entry.index)
             entry.part = self.files.make_part(name)
             one = self.state.going[entry.index] = RunTry(self, entry)
-        self._tell(at_once=False)
+        self._tell()
         if self.launcher.runs_inline:
             self._execute(one)
         else:
@@ -404,7 +366,7 @@ class ParallelRuns:
             if entry.state.ended:
                 self._refute(self._has_ended(entry))
             self._changed.notify_all()
-        self._tell(at_once=False)
+        self._tell()
 
     def _refute(self, error: TfosError | None) -> None:
         """Let no run begin any more, if there is a proof that none can succeed."""
@@ -525,15 +487,10 @@ class ParallelRuns:
         """Return the metrics reported after the first ``count`` ones, and how many there have been in all."""
         return self.history.metrics_after(count)
 
-    def _tell(self, *, at_once: bool = True) -> None:
-        """Tell subscribers that something has changed; unless ``at_once``, not too often for many runs."""
-        now_s = time.time()
-        if not at_once and len(self.state.entries) > _FEW_RUNS and now_s - self._told_s < _TELL_EVERY_S:
-            return
-        self._told_s = now_s
+    def _tell(self) -> None:
         with self.lock:
             state, reason = self._state(), self._reason()
-        self.bus.publish(StateChanged(time_s=now_s, state=state, reason=reason))
+        self.bus.publish(StateChanged(time_s=time.time(), state=state, reason=reason))
 
     def _on_events(self, *events: Event) -> None:
         self.history.record(*events)

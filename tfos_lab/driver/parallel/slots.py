@@ -23,17 +23,8 @@ if TYPE_CHECKING:
 class Slots:
     """Where runs find a slot: of a number that stays, such as one in this very process, which runs one after the other.
 
-    Parameters
-    ----------
-    limit : int or None
-        The most runs at once; None for as many as there are slots.
-    total : int
-        The number of slots, as far as it is known.
-
-    Attributes
-    ----------
-    is_waiting : bool
-        Whether the last call of `free` found that others hold the slots.
+    ``limit`` is the most runs at once, None for as many as there are slots; ``total`` the number of slots, as far as it
+    is known. `is_waiting` says whether the last call of `free` found that others hold the slots.
     """
 
     def __init__(self, limit: int | None, total: int) -> None:
@@ -42,16 +33,9 @@ class Slots:
         self.total = total
 
     def free(self, taken: int, launching: int, wanted: int = 1) -> int:
-        """Return how many slots are free for runs that begin now.
+        """Return how many slots are free for runs that begin now, of which the next one needs ``wanted``.
 
-        Parameters
-        ----------
-        taken : int
-            How many slots the runs that go on take.
-        launching : int
-            How many of these they may not have taken yet.
-        wanted : int
-            How many the next run needs.
+        The runs that go on take ``taken`` slots, of which they may not have taken ``launching`` yet.
         """
         free = self._free(taken, launching, wanted)
         self.is_waiting = free < wanted and taken == 0
@@ -68,21 +52,9 @@ class Slots:
 class MachineSlots(Slots):
     """This machine: a slot for each core, or for each task slot of a local session; and GPUs, if each run has some.
 
-    Parameters
-    ----------
-    limit : int or None
-        The most runs at once.
-    default : int or None
-        The number of slots without a limit; the number of cores if None.
-    gpus : int or None
-        GPUs of each run, which no other has at the same time; None leaves all GPUs visible to each.
-    largest : int
-        The most nodes of a run: there are so many slots at least, as nodes may share cores.
-
-    Raises
-    ------
-    ConfigError
-        If the machine has no room for so many runs, or too few GPUs for one.
+    Without a limit there are ``default`` slots, or as many as cores, and at least as many as the ``largest`` run has
+    nodes, which may share cores. ``gpus`` are those that no other run has at the same time; None leaves all visible to
+    each. Raises ConfigError if the machine has no room for so many runs, or too few GPUs for one.
     """
 
     def __init__(
@@ -115,14 +87,7 @@ class MachineSlots(Slots):
 class SparkSlots(Slots):
     """The free task slots of a session; others may hold some, and under dynamic allocation their number changes.
 
-    Parameters
-    ----------
-    limit : int or None
-        The most runs at once.
-    spark : SparkSession
-        The session.
-    gpu_runs : int or None
-        For how many runs the executors' GPUs are enough; None where that does not matter.
+    The executors' GPUs are enough for ``gpu_runs`` runs; None where that does not matter.
     """
 
     def __init__(self, limit: int | None, spark: SparkSession, gpu_runs: int | None = None) -> None:

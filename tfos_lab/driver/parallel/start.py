@@ -35,12 +35,8 @@ def make_runs(
 ) -> ParallelRuns:
     """Return independent runs of ``map_fun(args, ctx)``, one for each argument; see `tfos_lab.parallel`.
 
-    With ``at_once``, all go on at once or none. ``feed`` feeds the nodes of each run their rows, once they run.
-
-    Raises
-    ------
-    ConfigError, NoSession, NotAllAtOnce, PayloadError
-        For what cannot work, before anything is started.
+    With ``at_once``, all go on at once or none. ``feed`` feeds the nodes of each run their rows, once they run. Raises
+    for what cannot work, before anything is started.
     """
     problems = list(problems_with(slots, retries, timeout))
     if problems:
@@ -82,7 +78,6 @@ def _checked_list(args_list: Iterable[Any]) -> list[Any]:
 
 
 def _require_slots(slots: Slots, wanted: int, session: SparkSession | None) -> None:
-    """Raise `NotAllAtOnce` if so many runs cannot go on at once."""
     if session is not None:
         await_slots(session, wanted)
     free = slots.free(0, 0)

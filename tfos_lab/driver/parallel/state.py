@@ -27,30 +27,11 @@ _SHOWN_CHARS = 60
 
 @dataclass
 class RunEntry:
-    """One run.
+    """One run: its place in ``args_list``, and its argument in short.
 
-    Attributes
-    ----------
-    index : int
-        Its place in ``args_list``.
-    args : str
-        Its argument in short.
-    state : NodeState
-        ``WAITING`` until its first try begins, then how far the node is that runs it.
-    tries : int
-        How many tries have begun.
-    value : object
-        What it returned.
-    failure : RunFailed or None
-        Why its last try failed.
-    began_s, ended_s : float or None
-        When the last try began and ended, in seconds since the epoch.
-    slots : int
-        How many slots it takes.
-    part : RunDir or None
-        The folder of its last try.
-    node : NodeView or None
-        Its nodes as they were seen last, as one, once that try has ended.
+    ``state`` is `NodeState.WAITING` until its first try begins, then how far the node is that runs it. The times, in
+    seconds since the epoch, the failure and the folder (``part``) are those of the last try; ``node`` has its nodes as
+    they were seen last, as one, once that try has ended.
     """
 
     index: int
@@ -89,23 +70,10 @@ class Ending:
 
 
 class ParallelState:
-    """All runs of one call.
+    """All runs of one call; one that fails is tried again ``retries`` times.
 
-    Parameters
-    ----------
-    args : sequence of str
-        Each run's argument in short.
-    retries : int
-        How often a run that failed is tried again.
-
-    Attributes
-    ----------
-    entries : list of RunEntry
-        The runs, in order.
-    going : dict of int to RunTry
-        The tries that go on, by the places of their runs.
-    stopping : bool
-        Whether no run begins any more.
+    `entries` are the runs, in order, and `going` the tries that go on, by the places of their runs. While it is
+    `stopping`, no run begins any more.
     """
 
     def __init__(self, args: Sequence[str], retries: int = 0) -> None:

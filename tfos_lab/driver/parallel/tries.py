@@ -59,15 +59,7 @@ class InlineCut(BaseException):
 
 
 class RunTry:
-    """One try of one run.
-
-    Parameters
-    ----------
-    runs : ParallelRuns
-        The runs that it is one of.
-    entry : RunEntry
-        Which of them.
-    """
+    """One try of one run."""
 
     def __init__(self, runs: ParallelRuns, entry: RunEntry) -> None:
         self.entry = entry

@@ -50,16 +50,9 @@ def make_logger(run: Cluster) -> MlflowLogger | None:
 
 
 class MlflowLogger:
-    """Logs one cluster, from `start` to `finish` (thread ``tfos-mlflow``).
+    """Logs one cluster to an MLflow run, from `start` to `finish` (thread ``tfos-mlflow``).
 
-    Parameters
-    ----------
-    mlflow : module
-        MLflow, as the user has imported it.
-    run_id : str
-        The MLflow run. Names of its second cluster begin with ``<cluster>-2/``, and so on: params cannot change.
-    run : Cluster
-        The cluster.
+    Names of the MLflow run's second cluster begin with ``<cluster>-2/``, and so on: params cannot change.
     """
 
     def __init__(self, mlflow: Any, run_id: str, run: Cluster) -> None:

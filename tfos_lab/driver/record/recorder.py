@@ -6,7 +6,6 @@ the Jupyter server, asks for the run's end.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import linecache
@@ -17,9 +16,8 @@ import platform
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -34,6 +32,7 @@ from tfos_lab.driver.record.format import CodeRecord, ErrorRecord, FileRecord, P
 from tfos_lab.driver.run_store import KeptRun
 from tfos_lab.driver.state.events import ClusterView, Event, NodeChanged, NodeHung, OutputProgressed, StateChanged
 from tfos_lab.errors import NodeFailed
+from tfos_lab.node.files.listed import files_in
 from tfos_lab.texts import first_line
 
 if TYPE_CHECKING:
@@ -57,12 +56,7 @@ LISTEN_S = 0.25
 class RunRecorder:
     """Writes ``run.json`` of one run, from `start` to `finish` (thread ``tfos-record-<cluster>``).
 
-    Parameters
-    ----------
-    run : Cluster or ParallelRuns
-        What to write about, and where.
-    on_end : callable, optional
-        Called on the thread once the last record has been written; raises nothing.
+    ``on_end`` is called on the thread once the last record has been written, and raises nothing.
     """
 
     def __init__(self, run: Cluster | ParallelRuns, on_end: Callable[[], None] = lambda: None) -> None:
@@ -154,7 +148,7 @@ class RunRecorder:
         if record.view == self._written and not is_last:
             return
         try:
-            self._run_dir.write_record(encode(record))
+            self._run_dir.replace(self._run_dir.record, encode(record))
             self._written = record.view
             self._rest_s = min(LONGEST_S, (time.monotonic() - began_s) / WRITING_SHARE)
         except OSError as error:
@@ -179,7 +173,7 @@ _PACKAGES = {
 def take_snapshot(run: Cluster | ParallelRuns) -> RunRecord:
     """Return the record of a run as of now."""
     view = run.view()
-    files = list(_files_below(run.files.output)) if view.state.ended else []
+    files = sorted(files_in(run.files.output)[0].values(), key=lambda file: file.name) if view.state.ended else []
     return RunRecord(
         written_s=time.time(),
         process=_this_process(),
@@ -191,7 +185,7 @@ def take_snapshot(run: Cluster | ParallelRuns) -> RunRecord:
         view=replace(view, tensorboard=False, spark_ui=""),
         error=_error(run.failure()) if view.state is RunState.FAILED else None,
         metrics=tuple(run.history.sample_metrics(MAX_METRICS)),
-        files=tuple(files[:MAX_FILES]),
+        files=tuple(FileRecord(path=file.name, size_bytes=file.size) for file in files[:MAX_FILES]),
         file_count=len(files),
     )
 
@@ -243,12 +237,3 @@ def _error(error: Exception) -> ErrorRecord:
     if isinstance(error, NodeFailed):
         return ErrorRecord(type="NodeFailed", message=first_line(error.message), node=error.node, kind=error.kind)
     return ErrorRecord(type=type(error).__name__, message=first_line(str(error)))
-
-
-def _files_below(folder: Path) -> Iterable[FileRecord]:
-    for parent, folders, names in os.walk(folder):
-        folders.sort()
-        for name in sorted(names):
-            path = Path(parent, name)
-            with contextlib.suppress(OSError):
-                yield FileRecord(path=str(path.relative_to(folder)), size_bytes=path.lstat().st_size)

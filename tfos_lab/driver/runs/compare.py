@@ -41,7 +41,6 @@ def differences(runs: Sequence[Run]) -> list[Difference]:
 
 
 def _fed(run: Run) -> str:
-    """Return the rows and epochs of all feeds."""
     return "; ".join(f"{sum(feed.rows.values()):,} rows × {feed.epochs}" for feed in run.record.view.feeds)
 
 

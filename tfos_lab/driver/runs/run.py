@@ -17,7 +17,7 @@ import msgspec
 from tfos_lab.core import cluster_records
 from tfos_lab.core.paths import is_local
 from tfos_lab.core.states import NodeState, RunState
-from tfos_lab.driver.logs.writer import read_log, read_logs
+from tfos_lab.driver.logs import read_log, read_logs
 from tfos_lab.driver.metrics import metrics_frame
 from tfos_lab.driver.record.format import ProcessRecord, RunHeader, RunRecord, decode
 from tfos_lab.driver.run_dir import RunDir
@@ -157,7 +157,8 @@ class Run:
         try:
             if self.address:
                 raise PermissionError(0, "what is kept at an address is read only")
-            RunDir(self.run_dir).write_notes(msgspec.json.encode(notes))
+            files = RunDir(self.run_dir)
+            files.replace(files.notes, msgspec.json.encode(notes))
         except OSError as error:
             raise ConfigError([f"tags and notes of {self.id} cannot be written: {error.strerror}"]) from error
         return self

@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from tfos_lab.driver.metrics import by_weight
-from tfos_lab.driver.runs.find import choose_run
-from tfos_lab.driver.runs.read import read_runs
+from tfos_lab.driver.runs.read import choose_run, read_runs
 from tfos_lab.driver.runs.run import Run
 
 
@@ -85,12 +84,14 @@ def runs_frame(found: Sequence[Run]) -> pd.DataFrame:
     zone = dt.datetime.now().astimezone().tzinfo
     started = pd.to_datetime([run.started_s for run in found], unit="s", utc=True).tz_convert(zone)
     ids = pd.Index([run.id for run in found], name="id", dtype="object")
+    seconds = [(run.ended_s or run.record.written_s) - run.started_s for run in found]
+    errors = ["" if run.record.error is None else str(run.record.error) for run in found]
     columns: dict[str, Any] = {
         "name": _column([run.name for run in found], ids, "string"),
         "kind": _column([run.kind for run in found], ids, "string"),
         "when": pd.Series(started, index=ids),
         "outcome": _column([run.state.value for run in found], ids, "string"),
-        "seconds": _column([_seconds(run) for run in found], ids, "float64"),
+        "seconds": _column(seconds, ids, "float64"),
         "launcher": _column([run.record.view.launcher for run in found], ids, "string"),
         "nodes": _column([len(run.record.view.nodes) for run in found], ids, "int64"),
         "rows": _column([run.rows for run in found], ids, "int64"),
@@ -100,7 +101,7 @@ def runs_frame(found: Sequence[Run]) -> pd.DataFrame:
         "metrics": _column([run.last_metrics for run in found], ids),
         "phases": _column([run.phases for run in found], ids),
         "code": _column([run.code for run in found], ids, "string"),
-        "error": _column([_error(run) for run in found], ids, "string"),
+        "error": _column(errors, ids, "string"),
         "verdict": _column([run.record.view.verdict for run in found], ids, "string"),
         "files": _column([[file.path for file in run.record.files] for run in found], ids),
         "tags": _column([list(run.tags) for run in found], ids),
@@ -123,11 +124,3 @@ def _spread(prefix: str, dicts: list[dict[str, float]], index: pd.Index) -> dict
     return {
         f"{prefix}.{name}": _column([one.get(name, float("nan")) for one in dicts], index, "float64") for name in names
     }
-
-
-def _seconds(run: Run) -> float:
-    return (run.ended_s or run.record.written_s) - run.started_s
-
-
-def _error(run: Run) -> str:
-    return "" if run.record.error is None else str(run.record.error)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,6 +13,7 @@ from tfos_lab.core.options import is_int
 from tfos_lab.core.roles import Role
 from tfos_lab.errors import ConfigError
 from tfos_lab.node.script import named_placeholders
+from tfos_lab.texts import nearest
 
 _KEYS = ("job_name", "task_index", "params")
 _NAME = re.compile(r"[A-Za-z_][\w.-]*")
@@ -31,15 +31,7 @@ class NodeCounts(TypedDict):
 
 @dataclass(frozen=True)
 class NodePlan:
-    """The nodes, as the driver knows them.
-
-    Attributes
-    ----------
-    options : NodeCounts
-        Those of a cluster of these nodes.
-    params : tuple of dict
-        Each node's parameters, by rank.
-    """
+    """The nodes, as the driver knows them: the options of a cluster of these, and each node's parameters, by rank."""
 
     options: NodeCounts
     params: tuple[dict[str, Any], ...]
@@ -53,10 +45,7 @@ class NodePlan:
 def plan_nodes(nodes: Sequence[Mapping[str, Any]] = ONE_WORKER) -> NodePlan:
     """Return the nodes of ``[{"job_name": "worker", "params": {"lr": 0.1}}, …]``.
 
-    Raises
-    ------
-    ConfigError
-        With every problem found, and what is allowed.
+    Raises ConfigError with every problem found, and what is allowed.
     """
     if isinstance(nodes, str | bytes | Mapping) or not isinstance(nodes, Sequence) or not nodes:
         raise ConfigError(
@@ -162,5 +151,5 @@ def _index_problems(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def _advice(word: object, candidates: Iterable[str]) -> str:
     known = list(candidates)
-    near = difflib.get_close_matches(str(word).lower(), known, n=1, cutoff=0.5)
-    return f"did you mean {near[0]!r}?" if near else f"use {', '.join(known[:-1])} or {known[-1]}"
+    near = nearest(str(word).lower(), known)
+    return f"did you mean {near!r}?" if near else f"use {', '.join(known[:-1])} or {known[-1]}"

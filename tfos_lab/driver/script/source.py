@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import os
 import symtable
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfos_lab.errors import ConfigError
+from tfos_lab.texts import nearest
 
 # Each node gets all of it within its start message.
 LIMIT_BYTES = 64 << 20
@@ -18,15 +18,7 @@ LIMIT_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class ScriptSource:
-    """A script, with the files of its folder that nodes need.
-
-    Attributes
-    ----------
-    path : pathlib.Path
-        The file, in full.
-    files : dict of str to bytes
-        The script and what it imports, by the path within its folder.
-    """
+    """A script, with it and the files of its folder that nodes need, by their paths within that folder."""
 
     path: Path
     files: dict[str, bytes]
@@ -37,19 +29,8 @@ def read_script(
 ) -> ScriptSource:
     """Read a script and the modules of its folder that it imports, and those imported by them.
 
-    Parameters
-    ----------
-    path : str or path-like
-        The file.
-    function : str, optional
-        A function that it has to have.
-    files : sequence of str
-        Patterns of further files, within the script's folder.
-
-    Raises
-    ------
-    ConfigError
-        If there is no such file or function, a file cannot be parsed, or all of them are too large.
+    It has to have ``function``, if one is named; ``files`` are patterns of further files, within the script's folder.
+    Raises ConfigError if there is no such file or function, a file cannot be parsed, or all of them are too large.
     """
     script = _existing(path)
     data = script.read_bytes()
@@ -72,8 +53,8 @@ def _existing(path: str | os.PathLike[str]) -> Path:
     if script.exists():
         raise ConfigError([f"{script} is no file: give the path of a Python file"])
     beside = [other.name for other in script.parent.glob("*.py")] if script.parent.is_dir() else []
-    near = difflib.get_close_matches(script.name, beside, n=1)
-    advice = f"did you mean {near[0]}?" if near else "give the path of a Python file"
+    near = nearest(script.name, beside)
+    advice = f"did you mean {near}?" if near else "give the path of a Python file"
     raise ConfigError([f"there is no script {script}; {advice}"])
 
 
@@ -99,9 +80,9 @@ def _require_function(path: Path, tree: ast.Module, function: str) -> None:
     if function in bound or imports_all:
         return
     functions = [symbol.get_name() for symbol in names if symbol.is_namespace()]
-    near = difflib.get_close_matches(function, functions, n=1, cutoff=0.7)
+    near = nearest(function, functions)
     there = f"it has {', '.join(functions)}" if functions else "it has none; leave function out to run the whole file"
-    advice = f"did you mean {near[0]!r}?" if near else there
+    advice = f"did you mean {near!r}?" if near else there
     raise ConfigError([f"{path} has no function {function!r}; {advice}"])
 
 

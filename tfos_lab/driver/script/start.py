@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 from tfos_lab.core.config import ClusterConfig, FeedConfig, FeedOptions, NodeOptions, RunOptions
 from tfos_lab.core.launchers import launcher_for
 from tfos_lab.core.options import given_options, part_of
-from tfos_lab.driver.feed.files.names import is_table, text_of
+from tfos_lab.driver.feed.files.source import is_table, text_of
 from tfos_lab.driver.feed.request import check_rows
 from tfos_lab.driver.script.nodes import ONE_WORKER, NodeCounts, NodePlan, plan_nodes
-from tfos_lab.driver.script.run import ScriptRun
+from tfos_lab.driver.script.run import ScriptRun, Versions
 from tfos_lab.driver.script.source import ScriptSource, read_script
-from tfos_lab.driver.script.versions import Versions
 from tfos_lab.driver.start import make_cluster
 from tfos_lab.errors import ConfigError, NoSession
 from tfos_lab.launchers.spark.session import active_session
@@ -47,13 +46,7 @@ def make_script_run(
     name: str | None = None,
     options: RunOptions,
 ) -> ScriptRun:
-    """Check what `tfos_lab.run_script` is asked for, and return a run that is not started yet.
-
-    Raises
-    ------
-    ConfigError, NoSession, PayloadError, NotEnoughRoom
-        For what cannot work.
-    """
+    """Check what `tfos_lab.run_script` is asked for, and return a run that is not started yet."""
     source = read_script(path, function=function, files=files)
     plan = plan_nodes(nodes)
     problems = [*_problems_of(options), *_problems_with(plan, data, data_format)]
@@ -92,11 +85,8 @@ def script_runs() -> list[ScriptRun]:
 def _free_name(stem: str) -> str:
     """Return the script's name, with a number where another run of it goes on."""
     taken = {run.name for run in script_runs() if not run.ended}
-    return next(name for number in range(1, len(taken) + 2) if (name := _numbered(stem, number)) not in taken)
-
-
-def _numbered(stem: str, number: int) -> str:
-    return stem if number == 1 else f"{stem}-{number}"
+    names = (stem, *(f"{stem}-{number}" for number in range(2, len(taken) + 2)))
+    return next(name for name in names if name not in taken)
 
 
 def _problems_of(options: RunOptions) -> Iterator[str]:

@@ -6,7 +6,6 @@ import copy
 import dataclasses
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from tfos_lab.core.config import ClusterConfig
@@ -30,17 +29,7 @@ ClusterSize = int | str | Callable[[Params], int]
 
 
 class Sizes:
-    """How large the cluster of a trial is.
-
-    Parameters
-    ----------
-    wanted : int, str or callable
-        What the user has asked for.
-    config : ClusterConfig
-        What each cluster is asked for, whatever its size.
-    launcher : LauncherTraits
-        Who starts the nodes.
-    """
+    """How large the cluster of a trial is: as the user ``wanted``, and else as in the configuration."""
 
     def __init__(self, wanted: ClusterSize, config: ClusterConfig, launcher: LauncherTraits) -> None:
         self._wanted = wanted
@@ -61,10 +50,7 @@ class Sizes:
     def config_for(self, params: Params) -> ClusterConfig:
         """Return the configuration of a trial's cluster.
 
-        Raises
-        ------
-        ConfigError
-            If its size is no whole number, or too small for the roles that were asked for.
+        Raises ConfigError if its size is no whole number, or too small for the roles that were asked for.
         """
         size = self._size_for(params)
         if not is_int(size) or size < 1:
@@ -107,22 +93,9 @@ def _whose(params: Params) -> str:
 
 
 class SearchRuns(ParallelRuns):
-    """The trials of one search.
+    """The trials of one search; all get ``args``, and ``how`` is as for `ParallelRuns`.
 
-    Parameters
-    ----------
-    map_fun : callable
-        The user's function.
-    args : object
-        The arguments that all trials get.
-    reports : Reports
-        What the trials have reported.
-    points : list of dict or None
-        The parameters of all trials; None where the study is asked for them when a trial begins.
-    sizes : Sizes
-        How large their clusters are.
-    **how
-        As for `ParallelRuns`.
+    ``points`` are the parameters of all trials; None where the study is asked for them when a trial begins.
     """
 
     noun = "trial"
@@ -211,7 +184,7 @@ class SearchRuns(ParallelRuns):
             value=entry.value,
             error=entry.failure,
             run_dir=part.path if part is not None else None,
-            model_path=_model_in(part.output) if part is not None else None,
+            model_path=find_model(part.output) if part is not None else None,
         )
 
     def _count_failed(self) -> int:
@@ -270,7 +243,3 @@ def _judged(map_fun: Callable[..., Any], is_cut: Callable[[MetricsReported], boo
 
     run.__tfos_implicit__ = getattr(map_fun, "__tfos_implicit__", False)  # type: ignore[attr-defined]
     return run
-
-
-def _model_in(output: Path) -> Path | None:
-    return find_model(output) if output.is_dir() else None

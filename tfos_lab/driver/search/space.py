@@ -116,19 +116,9 @@ def import_optuna(what: str) -> Any:
 class Space:
     """One or several sets of parameters with their values; the points of all belong to the space.
 
-    Parameters
-    ----------
-    parts : sequence of dict of str to sequence or optuna.distributions.BaseDistribution
-        The sets; each has a parameter at least.
-
-    Attributes
-    ----------
-    names : list of str
-        All parameters, in order.
-    endless : list of str
-        Those whose values are not listed.
-    size : int or None
-        How many points there are; None where values are not listed.
+    Each of the ``parts`` has a parameter at least, with a list, a range or a distribution of Optuna's. `names` are all
+    parameters, in order, and `endless` those whose values are not listed; `size` is how many points there are, None
+    where values are not listed.
     """
 
     def __init__(self, parts: Sequence[Mapping[str, Any]]) -> None:
@@ -163,18 +153,9 @@ def _point_of(part: Mapping[str, Any], number: int) -> Params:
 
 
 def make_space(given: Any) -> Space:
-    """Return the space that the user has written down.
+    """Return the space that the user has written down: names, each with values; of a list of such, all points.
 
-    Parameters
-    ----------
-    given : Mapping, or list of Mapping
-        Names, each with a list of values, a range, a distribution, or a single value. Of a list, all points are
-        searched.
-
-    Raises
-    ------
-    ConfigError
-        With every problem found.
+    Raises ConfigError with every problem found.
     """
     parts = [given] if isinstance(given, Mapping) else given
     if isinstance(parts, str | bytes) or not isinstance(parts, Sequence):

@@ -37,25 +37,7 @@ _MOST_POINTS = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class SearchPlan:
-    """How to search.
-
-    Attributes
-    ----------
-    strategy : str or object
-        One of four names, an Optuna sampler or study; None for the grid of a finite space, else random.
-    trials : int or None
-        The most trials; None for all points of a finite space.
-    metric : str or None
-        What is compared; None for the first metric that is reported.
-    mode : {"min", "max"}
-        Whether less or more is better.
-    reduction : int
-        With halving, one of so many trials goes on at each rung.
-    min_steps : int or None
-        With halving, the step of the first rung.
-    seed : int or None
-        Makes random points the same each time.
-    """
+    """How to search; what the fields mean is said of the arguments of `tfos_lab.search`."""
 
     strategy: Any = None
     trials: int | None = None
@@ -89,10 +71,8 @@ class SearchPlan:
     def count_for(self, space: Space) -> int:
         """Return how many trials there will be.
 
-        Raises
-        ------
-        ConfigError
-            For a space without an end, or a very large one, if it is not said how many trials there may be.
+        Raises ConfigError for a space without an end, or a very large one, if it is not said how many trials there may
+        be.
         """
         kind, endless = self.kind_for(space), " and ".join(space.endless)
         if kind == _GRID and endless:
@@ -148,13 +128,7 @@ def make_search(
     name: str,
     **options: Unpack[RunOptions],
 ) -> SearchRuns:
-    """Return the trials of a search; see `tfos_lab.search`.
-
-    Raises
-    ------
-    ConfigError, NoSession, PayloadError
-        For what cannot work, before anything is started.
-    """
+    """Return the trials of a search; see `tfos_lab.search`. Raises for what cannot work, before anything is started."""
     problems = [*plan.problems(), *problems_with(slots, retries, timeout)]
     if problems:
         raise ConfigError(problems)
@@ -202,13 +176,7 @@ def _base_config(name: str, size: ClusterSize, options: Mapping[str, Any]) -> Cl
 
 
 def _make_feed(data: Any, session: SparkSession | None, config: FeedConfig) -> Feed | None:
-    """Return what feeds a trial's nodes, or None without rows; arrays become a DataFrame once, for all trials.
-
-    Raises
-    ------
-    ConfigError, NoSession
-        For what cannot be fed.
-    """
+    """Return what feeds a trial's nodes, or None without rows; arrays become a DataFrame once, for all trials."""
     if data is None:
         return None
     if is_stream(data) or is_dstream(data):

@@ -33,21 +33,11 @@ def is_optuna(strategy: object) -> bool:
 
 
 def open_study(plan: SearchPlan, space: Mapping[str, Any], trials: int) -> OptunaStudy:
-    """Return the study for a search.
+    """Return the study for a search of so many trials.
 
-    Parameters
-    ----------
-    plan : SearchPlan
-        Its ``strategy`` is a study, whose pruner is used, too; a sampler; or a string for one of Optuna's.
-    space : dict
-        What the study draws from; empty where the points are known already.
-    trials : int
-        How many trials there will be.
-
-    Raises
-    ------
-    ConfigError
-        If Optuna is missing, or the study has another direction.
+    The plan's ``strategy`` is a study, whose pruner is used, too; a sampler; or a string for one of Optuna's. ``space``
+    is empty where the points are known already. Raises ConfigError if Optuna is missing, or the study has another
+    direction.
     """
     strategy = plan.strategy
     optuna = import_optuna(f"strategy={strategy!r}")
@@ -105,16 +95,10 @@ def _halving_progress(trials: int, reduction: int, min_steps: int | None) -> Pro
 
 
 class OptunaStudy:
-    """A study, and its trials by our numbers.
+    """A study, and its trials by our numbers; it draws from the lists, ranges and distributions of ``space``.
 
-    Parameters
-    ----------
-    study : optuna.Study
-        The study.
-    space : dict
-        What it draws from: lists, ranges and distributions.
-    progress : callable, optional
-        How far a trial is; by default the number of its reports, as steps may repeat, which Optuna's may not.
+    ``progress`` says how far a trial is; by default that is the number of its reports, as steps may repeat, which
+    Optuna's may not.
     """
 
     def __init__(self, study: optuna.Study, space: Mapping[str, Any], progress: Progress | None = None) -> None:

@@ -104,27 +104,11 @@ def best_of(ranking: Iterable[Trial]) -> Trial | None:
 
 
 class Reports:
-    """What all trials of one search have reported.
+    """What all trials of one search have reported; the study decides which of them are cut.
 
-    Parameters
-    ----------
-    count : int
-        How many trials there are.
-    metric : str or None
-        What is compared; None for the first that is reported.
-    mode : {"min", "max"}
-        Whether less or more is better.
-    study : OptunaStudy or None
-        Decides which trials are cut.
-
-    Attributes
-    ----------
-    metric : str or None
-        What is compared, once it is known.
-    trials : list of Trial
-        The trials, by their numbers, as far as they are known from reports.
-    histories : dict of int to list of (int, float)
-        The metric's finite values of each trial, with their steps.
+    `metric` is what is compared, once it is known: by default the first that is reported. `trials` are by their
+    numbers, as far as they are known from reports, and `histories` the metric's finite values of each, with their
+    steps.
     """
 
     def __init__(self, count: int, *, metric: str | None, mode: str, study: OptunaStudy | None) -> None:

@@ -31,14 +31,8 @@ _MISMATCH = "collective instance"
 class Causes:
     """The errors of the nodes of one start, sorted into cause and consequences.
 
-    Attributes
-    ----------
-    first : Failure or None
-        The cause, once it is known.
-    also : list of str
-        Other nodes that failed in the same way.
-    consequences : dict of str to str
-        What other nodes failed with, by node.
+    `first` is the cause, once it is known; `also` names other nodes that failed in the same way, and `consequences` has
+    what the rest failed with, by node.
     """
 
     def __init__(self) -> None:
@@ -125,14 +119,8 @@ def silent_nodes_in(message: str) -> list[str]:
 def in_terms_of_steps(failure: Failure, outcomes: Mapping[str, m.Outcome], steps: Mapping[str, int]) -> Failure:
     """Say what TensorFlow calls a mismatch of collectives in terms of the nodes' steps; return others unchanged.
 
-    Parameters
-    ----------
-    failure : Failure
-        Of a node that waited for others in a collective.
-    outcomes : mapping of str to Outcome
-        How nodes have ended so far; only those that have.
-    steps : mapping of str to int
-        The last step that each node that trains has reported; -1 for none.
+    ``outcomes`` has the nodes that have ended so far, and ``steps`` the last step that each node that trains has
+    reported; -1 for none.
     """
     if _MISMATCH not in failure.message.lower():
         return failure

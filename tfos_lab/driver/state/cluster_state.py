@@ -51,11 +51,6 @@ class RestartBudget:
     """The option ``restarts``, shared by all starts of a cluster's nodes.
 
     A restart of all nodes counts as one, and so does that of a single worker.
-
-    Attributes
-    ----------
-    total, used : int
-        How many there may be, and how many there have been.
     """
 
     total: int = 0
@@ -75,18 +70,13 @@ class RestartBudget:
 class ClusterState:
     """The state of one cluster, and the rules by which it changes.
 
-    Parameters
-    ----------
-    node_specs : list of NodeSpec
-        The nodes, in rank order.
-    grace_s : float
-        Seconds between SIGTERM and SIGKILL when nodes are ended.
-    needs_evaluator : bool
-        Whether the failure of an evaluator is that of the cluster.
-    restarts : RestartBudget, optional
-        How often nodes may be started again: a worker that serves others alone, or all of them.
-    starts_when_asked : bool
-        Whether a node that is to start does so only when somebody waits for it: then it is never overdue.
+    The specs are in rank order, and ``grace_s`` is between SIGTERM and SIGKILL when nodes are ended. With
+    ``needs_evaluator``, the failure of an evaluator is that of the cluster. The restarts are of a worker that serves
+    others alone, or of all nodes. With ``starts_when_asked``, a node that is to start does so only when somebody waits
+    for it: then it is never overdue.
+
+    `state` is that of the cluster as a whole, and `reason` one sentence on why it is in this state, or empty; both
+    change here only.
     """
 
     def __init__(
@@ -106,8 +96,8 @@ class ClusterState:
         self._starts_when_asked = starts_when_asked
         # When all nodes have to run, in attended seconds, and how long they were given.
         self._start_by: tuple[float, float] | None = None
-        self._state = RunState.LAUNCHING
-        self._reason = ""
+        self.state = RunState.LAUNCHING
+        self.reason = ""
         self.causes = Causes()
         self._earlier_loss: tuple[Failure, float] | None = None
         self._leaving_until_s = 0.0
@@ -118,16 +108,6 @@ class ClusterState:
         self._silence = Silence(len(node_specs))
 
     # ---- queries ----------------------------------------------------------------------------------------------------
-
-    @property
-    def state(self) -> RunState:
-        """The state of the cluster as a whole."""
-        return self._state
-
-    @property
-    def reason(self) -> str:
-        """One sentence on why the cluster is in this state, or empty."""
-        return self._reason
 
     @property
     def size(self) -> int:
@@ -154,7 +134,7 @@ class ClusterState:
 
     def may_replace(self, rank: int) -> bool:
         """Whether another process may still take a node's place: the others have not been told the address of this."""
-        is_told = self._state in (RunState.STARTING, RunState.RUNNING)
+        is_told = self.state in (RunState.STARTING, RunState.RUNNING)
         return self._nodes[rank].view.state.is_replaceable and not is_told
 
     @property
@@ -210,7 +190,7 @@ class ClusterState:
             gpu_count=message.gpu_count,
         )
         instructions = self._node_state(node, NodeState.RESERVED, now_s)
-        if self._state.is_ending:
+        if self.state.is_ending:
             return [*instructions, SendTo(message.rank, m.Stop(grace_s=0.0))]
         instructions += self._cluster_state(RunState.RESERVING, now_s)
         if any(one.view.state is NodeState.WAITING for one in self._nodes):
@@ -228,7 +208,7 @@ class ClusterState:
         return instructions + (self._when_all_returned(now_s) if state is NodeState.SERVING else [])
 
     def _when_all_started(self, now_s: float) -> list[Instruction]:
-        if self._state is not RunState.STARTING:
+        if self.state is not RunState.STARTING:
             return []
         are_up = all(node.view.state.is_up or node.view.state.ended for node in self._nodes)
         return self._cluster_state(RunState.RUNNING, now_s) if are_up else []
@@ -257,7 +237,7 @@ class ClusterState:
             return []
         if self._goes_on_without(node, outcome):
             return self._start_again(node, failure_from(node.spec.node, outcome), now_s)
-        if outcome.kind == "returned" and self._state in (RunState.LAUNCHING, RunState.RESERVING):
+        if outcome.kind == "returned" and self.state in (RunState.LAUNCHING, RunState.RESERVING):
             return []  # no node has been started
         node.outcome = outcome
         if outcome.kind == "returned":
@@ -265,7 +245,7 @@ class ClusterState:
             is_quick = not (node.view.state.is_replaceable or node.view.state.is_up)
             begun = self._progress(node, NodeState.RUNNING, 0, now_s) if is_quick else []
             return begun + self._node_state(node, NodeState.DONE, now_s) + self._when_all_returned(now_s)
-        if outcome.kind == "stopped" or self._state.stop_requested or self._finishing:
+        if outcome.kind == "stopped" or self.state.stop_requested or self._finishing:
             return self._node_state(node, NodeState.DONE if self._finishing else NodeState.STOPPED, now_s)
         failure = failure_from(node.spec.node, outcome)
         instructions = self._node_state(node, NodeState.FAILED, now_s, detail=summary(failure))
@@ -290,7 +270,7 @@ class ClusterState:
         """Whether a worker has failed that can be started again while training goes on."""
         if outcome.kind not in ("raised", "exited") or outcome.consequence or not self._restarts.has_left:
             return False
-        if self._state.is_ending or self._finishing or self.causes.has_unexplained:
+        if self.state.is_ending or self._finishing or self.causes.has_unexplained:
             return False
         return node.may_start_alone(failure_from(node.spec.node, outcome))
 
@@ -315,18 +295,18 @@ class ClusterState:
             node.spec.node: -1 if node.view.step is None else node.view.step for node in self._nodes if node.trains
         }
         failure = self.causes.first = in_terms_of_steps(failure, self.outcomes, steps)
-        self._reason = f"{failure.node}: {summary(failure)}"
+        self.reason = f"{failure.node}: {summary(failure)}"
         self._ended_s = now_s
         state = RunState.FAILED
         if failure.gone and self._restarts.has_left:
             self._restarts.spend()
             state = RunState.RESTARTING
-        reason = self._reason if state is RunState.FAILED else ""
+        reason = self.reason if state is RunState.FAILED else ""
         return [*self._cluster_state(state, now_s), *self._stop_nodes(self._grace_s, reason)]
 
     def _when_all_returned(self, now_s: float) -> list[Instruction]:
         """All training nodes have returned: parameter servers and the evaluator may end too."""
-        if self._finishing or self._state.is_ending:
+        if self._finishing or self.state.is_ending:
             return []
         awaited = [node for node in self._nodes if node.awaited]
         if not awaited or not all(node.has_returned for node in awaited):
@@ -345,7 +325,7 @@ class ClusterState:
             return []
         if self._finishing:
             return self._conclude(RunState.DONE, now_s)
-        return self._conclude(_final(self._state), now_s) if self._state.is_ending else []
+        return self._conclude(_final(self.state), now_s) if self.state.is_ending else []
 
     def _is_present(self, node: ClusterNode, now_s: float) -> bool:
         if node.view.state is NodeState.LOST and node.sends_output:
@@ -366,9 +346,9 @@ class ClusterState:
         grace_s = self._grace_s if grace_s is None else grace_s
         if self._over:
             return []
-        if self._state.ended or self._finishing:
+        if self.state.ended or self._finishing:
             return self._stop_nodes(grace_s)
-        self._reason = ""
+        self.reason = ""
         self._ended_s = now_s
         self._patience_s = max(self._patience_s, grace_s)
         instructions = [*self._cluster_state(RunState.STOPPING, now_s), *self._stop_nodes(grace_s)]
@@ -376,11 +356,11 @@ class ClusterState:
 
     def abandon(self, now_s: float, state: RunState = RunState.STOPPED) -> list[Instruction]:
         """Start nothing in the place of lost nodes: the user has stopped the cluster meanwhile, or nothing can be."""
-        return self._cluster_state(state, now_s) if self._state is RunState.RESTARTING else []
+        return self._cluster_state(state, now_s) if self.state is RunState.RESTARTING else []
 
     def fail(self, failure: Failure, now_s: float) -> list[Instruction]:
         """End the cluster for a cause that the launcher or a feed has found."""
-        if self._state.is_ending or self._over or self._finishing:
+        if self.state.is_ending or self._over or self._finishing:
             return []
         return [*self._fail(failure, now_s, consequence=False), *self._when_drained(now_s)]
 
@@ -393,8 +373,8 @@ class ClusterState:
         if self._start_by is None or self._silence.attended_s < self._start_by[0]:
             return []
         limit_s, self._start_by = self._start_by[1], None
-        waits = self._state is RunState.STARTING and not self._starts_when_asked
-        return [Overdue(limit_s)] if waits or self._state in (RunState.LAUNCHING, RunState.RESERVING) else []
+        waits = self.state is RunState.STARTING and not self._starts_when_asked
+        return [Overdue(limit_s)] if waits or self.state in (RunState.LAUNCHING, RunState.RESERVING) else []
 
     def tick(self, now_s: float, *, behind: bool = False) -> list[Instruction]:
         """Do what is due: lost nodes, errors without a better explanation, nodes that do not drain.
@@ -409,7 +389,7 @@ class ClusterState:
             if node.orphan is not None:
                 instructions += self._end(node, node.orphan[0], now_s)
                 instructions += self._when_drained(now_s)  # all may have drained while this one's end was not believed
-        is_due = not self._state.is_ending and not self._may_be_explained(now_s)
+        is_due = not self.state.is_ending and not self._may_be_explained(now_s)
         if is_due and (unexplained := self.causes.overdue(now_s)) is not None:
             instructions += self._fail_for(unexplained, now_s)
         instructions += self._when_overdue()
@@ -430,7 +410,7 @@ class ClusterState:
 
     def give_up(self, now_s: float) -> list[Instruction]:
         """Wait for no node any longer, whatever was still to come."""
-        return [] if self._over else self._conclude(RunState.DONE if self._finishing else _final(self._state), now_s)
+        return [] if self._over else self._conclude(RunState.DONE if self._finishing else _final(self.state), now_s)
 
     def expect_loss(self, now_s: float) -> None:
         """A node's executor has ended, which its loss will tell: nothing that follows from it becomes the cause."""
@@ -454,7 +434,7 @@ class ClusterState:
         instructions.append(SendTo(rank, m.Stop(grace_s=0.0)))
         if not node.sends_output:
             instructions.append(SendTo(rank, m.Shutdown()))
-        if not self._state.is_ending and not self._finishing:
+        if not self.state.is_ending and not self._finishing:
             place = f" on {node.view.host}" if node.view.host else ""
             executor = f" (executor {node.view.executor})" if node.view.executor else ""
             failure = Failure(node.spec.node, "Lost", f"the node{place}{executor} is gone: {why}", gone=True)
@@ -489,7 +469,7 @@ class ClusterState:
         if not had_ended:
             text = f"{node.spec.node} sent what no node sends: {what}; it was refused"
             instructions += self._node_state(node, NodeState.FAILED, now_s, detail=text)
-            if not self._state.is_ending:
+            if not self.state.is_ending:
                 instructions += self._fail(Failure(node.spec.node, "Refused", text), now_s, consequence=False)
         return instructions + self._when_drained(now_s)
 
@@ -513,10 +493,10 @@ class ClusterState:
         return [Publish(NodeChanged(time_s=now_s, node=node.spec.node, state=state, detail=detail))]
 
     def _cluster_state(self, state: RunState, now_s: float) -> list[Instruction]:
-        if state not in RUN_TRANSITIONS[self._state]:
+        if state not in RUN_TRANSITIONS[self.state]:
             return []
-        self._state = state
-        return [Publish(StateChanged(time_s=now_s, state=state, reason=self._reason))]
+        self.state = state
+        return [Publish(StateChanged(time_s=now_s, state=state, reason=self.reason))]
 
 
 def _told(failure: Failure, now_s: float) -> Publish:

@@ -55,13 +55,7 @@ class _Pass:
 
 
 class EvenSteps:
-    """All passes of all datasets of the nodes of one start.
-
-    Parameters
-    ----------
-    names : dict of int to str
-        The nodes that train in lock-step, by rank.
-    """
+    """All passes of all datasets of the nodes of one start that train in lock-step, whose ``names`` are by rank."""
 
     def __init__(self, names: Mapping[int, str]) -> None:
         self._names = names
@@ -76,10 +70,14 @@ class EvenSteps:
         if message.rank not in self._names or key in self._over:
             return []
         self._move(message.rank, *key)
-        this = self._passes[key] = self._passes.get(key) or self._begin(*key)
+        if key not in self._passes:
+            gone_on = {rank for rank in self._names if self._at.get((rank, key[0]), -1) > key[1]}
+            self._passes[key] = _Pass(self._names, gone_on | self._returned)
+        this = self._passes[key]
         this.add(message)
         totals = this.agree()
-        agreed = m.StepsAgreed(*key, _runs(totals), ended=this.over)
+        runs = [(len(list(run)), rows) for rows, run in groupby(totals)]
+        agreed = m.StepsAgreed(*key, runs, ended=this.over)
         instructions: list[Instruction] = []
         if totals or this.over:
             instructions.append(SendToAll(tuple(self._names), agreed))
@@ -104,13 +102,6 @@ class EvenSteps:
             if other_id == dataset_id and earlier < passage:
                 this.leave(rank)
 
-    def _begin(self, dataset_id: int, passage: int) -> _Pass:
-        left = {rank for rank in self._names if self._has_left(rank, dataset_id, passage)}
-        return _Pass(self._names, left)
-
-    def _has_left(self, rank: int, dataset_id: int, passage: int) -> bool:
-        return rank in self._returned or self._at.get((rank, dataset_id), -1) > passage
-
     def _tell_who_left(self) -> list[Instruction]:
         """Tell the nodes that are in a pass, once, which node has left it before its end."""
         instructions: list[Instruction] = []
@@ -123,7 +114,3 @@ class EvenSteps:
             if len(this.left) == len(self._names):
                 del self._passes[key]
         return instructions
-
-
-def _runs(totals: list[int]) -> list[tuple[int, int]]:
-    return [(len(list(run)), rows) for rows, run in groupby(totals)]

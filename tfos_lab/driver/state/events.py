@@ -322,13 +322,7 @@ class ClusterView:
 
 
 def rank_of(views: Sequence[NodeView], node: str) -> int:
-    """Return the rank of a node.
-
-    Raises
-    ------
-    KeyError
-        If there is no such node.
-    """
+    """Return the rank of a node; raises KeyError if there is none of that name."""
     names = [view.name for view in views]
     if node not in names:
         raise KeyError(f"no node {node!r} in this cluster; there are {', '.join(names)}")

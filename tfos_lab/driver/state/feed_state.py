@@ -15,12 +15,11 @@ import msgspec
 
 from tfos_lab.core import messages as m
 from tfos_lab.driver.state.driver_feed import DriverFeed
-from tfos_lab.driver.state.epoch_planner import EpochPlanner
 from tfos_lab.driver.state.even_steps import EvenSteps
 from tfos_lab.driver.state.events import InferenceProgressed, Noted
 from tfos_lab.driver.state.instructions import Instruction, Publish, SendTo, SendToAll
 from tfos_lab.driver.state.readers import NOTHING_READ, Readers, queue_unread
-from tfos_lab.node.feed.schedule import share_of
+from tfos_lab.node.feed.schedule import count_steps, grouped, share_of
 
 
 @dataclass(frozen=True)
@@ -39,27 +38,14 @@ class Untouched:
 class FeedState:
     """All feeds of one cluster, one open at a time.
 
-    Parameters
-    ----------
-    names : dict of int to str
-        The nodes that train, by rank: those that are fed, unless they only serve others.
-    lock_step : bool
-        Whether they must all take the same number of steps (not under parameter servers).
-    resumes : bool
-        Whether these nodes were started again: their functions may continue after epochs that earlier nodes have read.
+    ``names`` are the nodes that train, by rank: those that are fed, unless they only serve others. In ``lock_step``, as
+    without parameter servers, they all take the same number of steps. Nodes that were started again ``resume``: their
+    functions may continue after epochs that earlier nodes have read.
 
-    Attributes
-    ----------
-    moves : int
-        Grows whenever rows arrive at a node, are committed, or are taken.
-    stopped_by : str or None
-        The node that wants no more rows.
-    answering : dict of int to list of str
-        Locations of the nodes that answer inferences, by rank.
-    ended : bool
-        Whether no further feed will come.
-    caller_waits : bool
-        Whether the one who feeds waits until the rows are taken, and fails the run where they are not.
+    `moves` grows whenever rows arrive at a node, are committed, or are taken. `stopped_by` is the node that wants no
+    more rows, and `answering` has the locations of those that answer inferences, by rank. When it has `ended`, no
+    further feed will come. If the `caller_waits`, the one who feeds waits until the rows are taken, and fails the run
+    where they are not.
     """
 
     def __init__(self, names: dict[int, str], *, lock_step: bool, resumes: bool = False) -> None:
@@ -243,16 +229,22 @@ class FeedState:
 
     # ---- messages ---------------------------------------------------------------------------------------------------
 
-    def handle(self, message: m.FromAgent, now_s: float) -> list[Instruction]:
+    def handle(  # noqa: C901 - one case for each kind
+        self, message: m.FromAgent, now_s: float
+    ) -> list[Instruction]:
         """Handle one agent's message; return what must now be done."""
         self._readers.handle(message)
         match message:
-            case m.FeedReady() | m.FeedRead() | m.InferenceReady():
-                self._record_node(message)
-            case m.AttemptStored() | m.FilesFound():
-                return (
-                    self._store(message, now_s) if isinstance(message, m.AttemptStored) else self._find(message, now_s)
-                )
+            case m.FeedReady(rank=rank, feed=number, locations=locations):
+                self._feeds[number].locations[rank] = locations
+            case m.FeedRead(rank=rank, feed=number):
+                self._feeds[number].read_by.add(rank)
+            case m.InferenceReady(rank=rank, locations=locations):
+                self.answering[rank] = locations
+            case m.AttemptStored():
+                return self._store(message, now_s)
+            case m.FilesFound():
+                return self._find(message, now_s)
             case m.RowsAnswered(rank=rank) if rank in self._names:
                 return self._count_answer(message, now_s)
             case m.Heartbeat(rank=rank, spooled_bytes=amount) | m.RowsTaken(rank=rank, rows=amount):
@@ -269,18 +261,7 @@ class FeedState:
                 return self._leave(message, now_s) if message.rank in self._names else []
         return []
 
-    def _record_node(self, message: m.FeedReady | m.FeedRead | m.InferenceReady) -> None:
-        """Record that a node is ready for rows, or has read them."""
-        match message:
-            case m.FeedReady(rank=rank, feed=number, locations=locations):
-                self._feeds[number].locations[rank] = locations
-            case m.FeedRead(rank=rank, feed=number):
-                self._feeds[number].read_by.add(rank)
-            case m.InferenceReady(rank=rank, locations=locations):
-                self.answering[rank] = locations
-
     def _count_answer(self, message: m.RowsAnswered, now_s: float) -> list[Instruction]:
-        """Count what a node has answered; return what is shown."""
         inference = message.inference
         self._answered[inference, message.rank] += message.rows
         self._partitions_answered[inference] += message.last
@@ -375,3 +356,82 @@ def _commit(stored: m.AttemptStored) -> m.Commit:
         leftover=stored.leftover,
         shapes=stored.shapes,
     )
+
+
+# ---- the steps of an epoch -------------------------------------------------------------------------------------------
+
+
+class EpochPlanner:
+    """The datasets that nodes have opened, and the plans for them, which are the same for all in ``lock_step``."""
+
+    def __init__(self, readers: Readers, *, lock_step: bool) -> None:
+        self._readers = readers
+        self._lock_step = lock_step
+        self._opened: dict[int, dict[int, m.DatasetOpened]] = {}
+        self._put_off: set[tuple[int, int]] = set()
+
+    def add(self, message: m.DatasetOpened) -> None:
+        """Record that a node has opened a dataset."""
+        self._opened.setdefault(message.dataset_id, {})[message.rank] = message
+
+    def plan(self, feed: DriverFeed, now_s: float) -> list[Instruction]:
+        """Plan a complete feed, for each dataset that all nodes have opened."""
+        if self._lock_step:
+            return [i for dataset_id in self._opened for i in self._plan_together(feed, dataset_id, now_s)]
+        opened = [one for by_rank in self._opened.values() for one in by_rank.values() if one.queue == feed.queue]
+        return [i for message in opened for i in _plan_alone(feed, message)]
+
+    def _plan_together(self, feed: DriverFeed, dataset_id: int, now_s: float) -> list[Instruction]:
+        if dataset_id in feed.steps or not self._reads(dataset_id, feed) or not self._is_open_everywhere(dataset_id):
+            return []
+        opened, returned = self._opened[dataset_id], self._readers.returned
+        plan = _plan(feed, [message for rank, message in opened.items() if rank not in returned])
+        feed.steps[dataset_id] = plan.steps
+        return [SendToAll(feed.ranks, plan), *feed.progress(now_s)]
+
+    def answer(self, feed: DriverFeed, dataset_id: int, rank: int, now_s: float) -> list[Instruction]:
+        """Answer a node that has opened a dataset: its plan, or that its length is not known yet.
+
+        Nodes in lock-step wait for one another, so they all get the same answer.
+        """
+        if feed.state == "aborted" or not self._reads(dataset_id, feed):
+            return []
+        if not self._lock_step:
+            if feed.state == "complete":
+                return _plan_alone(feed, self._opened[dataset_id][rank])
+            return [SendTo(rank, m.PlanLater(feed=feed.number, dataset_id=dataset_id))]
+        if feed.state == "complete":
+            return self._plan_together(feed, dataset_id, now_s)
+        if (feed.number, dataset_id) in self._put_off or not self._is_open_everywhere(dataset_id):
+            return []
+        self._put_off.add((feed.number, dataset_id))
+        sizes = {message.batch_size for message in self._opened[dataset_id].values()}
+        later = m.PlanLater(feed=feed.number, dataset_id=dataset_id, alike=len(sizes) == 1)
+        return [SendToAll(feed.ranks, later)]
+
+    def without(self, rank: int, feeds: list[DriverFeed], now_s: float) -> list[Instruction]:
+        """Agree without a node that reads nothing more, on what the others were waiting for."""
+        if not self._lock_step:
+            return []
+        return [i for feed in feeds for dataset_id in self._opened for i in self.answer(feed, dataset_id, rank, now_s)]
+
+    def _reads(self, dataset_id: int, feed: DriverFeed) -> bool:
+        """Whether a dataset is of the rows of a feed's queue; nodes open the same datasets in the same order."""
+        return all(message.queue == feed.queue for message in self._opened[dataset_id].values())
+
+    def _is_open_everywhere(self, dataset_id: int) -> bool:
+        opened = self._opened[dataset_id]
+        reading = [rank for rank in self._readers.candidates if self._readers.is_reading(rank)]
+        return bool(reading) and all(rank in opened for rank in reading)
+
+
+def _plan_alone(feed: DriverFeed, opened: m.DatasetOpened) -> list[Instruction]:
+    """Plan for a node that does not wait for others: it reads its own rows to the end."""
+    return [SendTo(opened.rank, _plan(feed, [opened]))] if opened.rank in feed.names else []
+
+
+def _plan(feed: DriverFeed, opened: list[m.DatasetOpened]) -> m.EpochPlan:
+    """Return the plan of nodes that read together: those that have opened the same dataset."""
+    shares = [(feed.rows_of(message.rank), message.batch_size) for message in opened]
+    steps = count_steps(shares, drop=any((message.remainder or feed.remainder) == "drop" for message in opened))
+    return m.EpochPlan(feed=feed.number, dataset_id=opened[0].dataset_id, steps=steps, shares=grouped(shares))

@@ -42,18 +42,9 @@ class Suspicion:
 
 
 class Hangs:
-    """Watches the nodes of one start.
+    """Watches the nodes of one start: hung ones are marked, or fail the cluster (``fails``).
 
-    Parameters
-    ----------
-    cluster_state, feed_state : ClusterState, FeedState
-        The nodes and their rows; hung ones are marked, or fail the cluster.
-    questions : Questions
-        What they are asked.
-    timeout_s : float
-        How long a node may show no sign; 0 for ever.
-    fails : bool
-        Whether the cluster fails for a node that hangs.
+    A node may show no sign for ``timeout_s`` seconds; 0 for ever.
     """
 
     def __init__(
@@ -251,18 +242,8 @@ class UnreadWatch:
     """Finds nodes that never read: all rows of a feed have come, and a node that goes on takes none of its own.
 
     While rows do not fit the spool, such a node holds up the feed, which fails by its time-out. Here they fit, so that
-    nothing would ever say so. The node is warned of first; at the feed's time-out, the run fails if it shows no sign of
-    any other work.
-
-    Parameters
-    ----------
-    cluster_state, feed_state : ClusterState, FeedState
-        The nodes and their rows.
-    questions : Questions
-        What the nodes are asked.
-    warn_s : float
-        How long a node may take none of its rows before it is warned of, if the feed's time-out is not shorter still;
-        0 to watch none.
+    nothing would ever say so. The node is warned of after ``warn_s``, or half the feed's time-out where that is
+    shorter; at that time-out, the run fails if it shows no sign of any other work. With 0, none is watched.
     """
 
     def __init__(

@@ -6,7 +6,6 @@ import time
 from dataclasses import dataclass, replace
 
 from tfos_lab.driver.state.events import ClusterView, FeedView
-from tfos_lab.driver.state.feed_views import feed_name, recent_feeds
 
 # The span that each mark ends. Feeds are drawn below, each on its own track.
 _SPANS = {
@@ -97,3 +96,19 @@ def _feed_span(feed: FeedView, view: ClusterView, until_s: float) -> Span:
 def _sum_span(spans: list[Span]) -> Span:
     start_s, end_s = min(span.start_s for span in spans), max(span.end_s for span in spans)
     return Span(f"{len(spans)} earlier ones", "feed", start_s, end_s, open=any(span.open for span in spans))
+
+
+# So many are shown one by one; if there are more, the oldest are summed up.
+_MOST_SHOWN = 6
+
+
+def recent_feeds(feeds: tuple[FeedView, ...]) -> tuple[tuple[FeedView, ...], tuple[FeedView, ...]]:
+    """Return the earlier feeds, of which only a sum is shown, and those that are shown one by one."""
+    if len(feeds) <= _MOST_SHOWN:
+        return (), feeds
+    return feeds[: 1 - _MOST_SHOWN], feeds[1 - _MOST_SHOWN :]
+
+
+def feed_name(feed: FeedView) -> str:
+    """Return the name of a view among others: ``feed 2``, ``stream 1``, ``inference 1``."""
+    return f"{'feed' if feed.kind == 'table' else feed.kind} {feed.number + 1:,}"

@@ -58,23 +58,11 @@ def not_open(nodes: list[str], waited_s: float) -> str:
 
 
 class Readers:
-    """The nodes that are fed, and how far they have read.
+    """The nodes that are fed, by rank, and how far they have read; all of them read unless they serve (``all_read``).
 
-    Parameters
-    ----------
-    names : dict of int to str
-        The nodes that are fed, by rank.
-    all_read : bool
-        Whether all of them read unless they serve: not with parameter servers.
-
-    Attributes
-    ----------
-    candidates : tuple of int
-        All nodes that may be fed, whether or not they read.
-    returned : set of int
-        Those of them whose function has returned, so that they read nothing more.
-    objects : bool or None
-        Which kind of rows was asked for last: Python objects or columns; None if neither has been yet.
+    `candidates` are all that may be fed, whether or not they read, and `returned` those of them whose function has, so
+    that they read nothing more. `objects` says which kind of rows was asked for last: Python objects or columns; None
+    if neither has been yet.
     """
 
     def __init__(self, names: Mapping[int, str], *, all_read: bool) -> None:

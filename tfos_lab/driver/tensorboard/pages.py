@@ -1,6 +1,6 @@
 """Sends a run's TensorBoard pages to browsers: sandboxed, and never blank.
 
-Used by the handlers of the Jupyter server, and by those of `http_server`.
+Used by the handlers of the Jupyter server, and by those of the kernel (`server`), which it asks.
 """
 
 from __future__ import annotations
@@ -15,18 +15,23 @@ from tornado.httputil import HTTPHeaders, HTTPServerRequest
 from tornado.netutil import Resolver
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
-from tfos_lab.driver.tensorboard.message_page import NO_DATA_YET, message_page
+from tfos_lab.core.markup import h
 
 if TYPE_CHECKING:
     from tornado import web
 
 
+NO_DATA_YET = (
+    "TensorBoard waits for the first event files. Keras' TensorBoard callback writes them, which is one of "
+    "ctx.callbacks(), and so does tf.summary below ctx.event_dir."
+)
 NO_ANSWER = "TensorBoard does not answer. It may still be starting: try again in a moment."
 
 _FIRST_PAGE = "/"
 # TensorBoard's list of its dashboards, with whether each has something to show.
 _LISTING = "/data/plugins_listing"
-_UNAVAILABLE = 503
+UNAVAILABLE = 503
+_RETRY_S = 2
 
 _POLICY = (
     "sandbox allow-scripts allow-downloads allow-modals; default-src 'self' data: blob: 'unsafe-inline' 'unsafe-eval'; "
@@ -106,11 +111,11 @@ async def send_page(handler: web.RequestHandler, socket_path: str, path: str) ->
     try:
         if path == _FIRST_PAGE:
             listing = await fetch(socket_path, _LISTING)
-            if listing.status == _UNAVAILABLE:
+            if listing.status == UNAVAILABLE:
                 _send(handler, listing)
                 return
             if _is_empty(listing):
-                send_message(handler, _UNAVAILABLE, NO_DATA_YET, retry=True)
+                send_message(handler, UNAVAILABLE, NO_DATA_YET, retry=True)
                 return
         _send(handler, await forward(handler.request, socket_path, path))
     except OSError:
@@ -118,7 +123,6 @@ async def send_page(handler: web.RequestHandler, socket_path: str, path: str) ->
 
 
 def _send(handler: web.RequestHandler, response: Response) -> None:
-    """Send TensorBoard's response, made safe."""
     response = protect(response)
     handler.set_status(response.status)
     for name, value in response.headers.get_all():
@@ -138,7 +142,6 @@ def send_cors_headers(handler: web.RequestHandler) -> None:
 
 
 def _is_empty(listing: Response) -> bool:
-    """Whether none of TensorBoard's dashboards has anything to show."""
     if listing.status != 200:
         return False
     try:
@@ -159,7 +162,11 @@ def send_message(handler: web.RequestHandler, status: int, sentence: str, *, ret
     handler.set_header("Cache-Control", "no-store")
     for name, value in SAFE_HEADERS.items():
         handler.set_header(name, value)
-    handler.finish(message_page(sentence, retry=retry))
+    refresh = f'<meta http-equiv="refresh" content="{_RETRY_S}">' if retry else ""
+    handler.finish(
+        f'<!doctype html><html><head><meta charset="utf-8"><title>TensorBoard</title>{refresh}</head>'
+        f"{h('body', sentence, style='font: 14px/1.5 system-ui, sans-serif; margin: 2em')}</html>"
+    )
 
 
 def protect(response: Response) -> Response:
@@ -176,7 +183,12 @@ def protect(response: Response) -> Response:
 
 
 def _adapt_page(page: bytes) -> bytes:
-    """Return TensorBoard's page with the shim before its scripts, and with fonts that are found below any path."""
+    """Return TensorBoard's page with the shim before its scripts, and with fonts that are found below any path.
+
+    One that the kernel has adapted stays as it is for the Jupyter server.
+    """
+    if _SHIM in page:
+        return page
     return page.replace(b"<head>", b"<head>" + _SHIM, 1).replace(b"url(/font-roboto/", b"url(font-roboto/")
 
 
@@ -201,13 +213,7 @@ class _UnixResolver(Resolver):
 
 
 async def forward(request: HTTPServerRequest, socket_path: str, path: str) -> Response:
-    """Send the request to ``path`` at the socket.
-
-    Raises
-    ------
-    OSError
-        If nobody listens there, or there is no response in time.
-    """
+    """Send the request to ``path`` at the socket; raises OSError if nobody there answers in time."""
     headers = HTTPHeaders({name: request.headers[name] for name in _FORWARDED_HEADERS if name in request.headers})
     if path.endswith(("/", ".html")):
         headers["Accept-Encoding"] = "identity"  # so that a script can be inserted

@@ -1,84 +1,87 @@
-"""The unix socket to a run's TensorBoard, served for as long as this process lives.
+"""TensorBoard of a run, or of a folder of event files, for as long as this process lives.
 
-The socket is in a folder that only the user can open. It is served by the loop of all connections, so that pages come
-while the kernel's main thread is busy. Connections are relayed to a TensorBoard on this machine, which is started for
-the first of them and shows the run's event files: nodes write them to a folder that this machine sees, or what they
-write is brought here as it grows. If there is nothing to show, the response is a page with a sentence, never a blank
-one.
+The Jupyter server asks for pages at a unix socket, in a folder that only the user can open. Where no Jupyter server
+shows them, a browser on this machine asks at a port of 127.0.0.1. All users of the machine can reach a port, so the
+first part of the path is a random token there; requests without it get a 404 and nothing else. Both are served by the
+loop of all connections, so that pages come while the kernel's main thread is busy.
+
+TensorBoard itself is a process that is started for the first request and shows the event files: nodes write them to a
+folder that this machine sees, or what they write is brought here as it grows. If there is nothing to show, the response
+is a page with a sentence, never a blank one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import hmac
 import logging
 import os
 import secrets
+import socket
 import threading
 import time
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from collections.abc import Callable
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import msgspec
+from tornado import web
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets, bind_unix_socket
 
 from tfos_lab.core import cluster_records
 from tfos_lab.core.event_loop import join_loop, leave_loop
 from tfos_lab.core.frames import FrameSocket, frame_pair
 from tfos_lab.core.runtime_files import scratch_root
-from tfos_lab.driver.tensorboard.message_page import NO_DATA_YET, message_page
+from tfos_lab.driver.tensorboard.pages import NO_DATA_YET, UNAVAILABLE, send_cors_headers, send_message, send_page
 from tfos_lab.launchers.this_machine import kernel_environ, kernel_owner
 from tfos_lab.node.forkserver.client import ForkServerConnection, ForkServerSpec
 from tfos_lab.node.forkserver.requests import ExitedReply, FailedReply
 from tfos_lab.node.tensorboard import TensorBoardSpec
 
-if TYPE_CHECKING:
-    from tfos_lab.driver.tensorboard.http_server import TensorBoardHttpServer
-
 logger = logging.getLogger(__name__)
 
+HOST = "127.0.0.1"
 START_TIMEOUT_S = 30.0
-# A TensorBoard that nobody uses is ended after this time, and started again for the next client.
+# The first page may have to wait until a TensorBoard has been started on this machine.
+_TRY_TIMEOUT_S = 60.0
+# A TensorBoard that nobody asks is ended after this time, and started again for the next request.
 IDLE_S = 900.0
 _EXIT_REASON_S = 5.0
-_CHUNK_BYTES = 64 << 10
-_END_OF_REQUEST = b"\r\n\r\n"
+# Requests of TensorBoard's pages are small.
+_MAX_BODY_BYTES = 1 << 20
 
 
 class TensorBoardServer:
-    """Serves the socket to a run's TensorBoard.
+    """Serves TensorBoard at a unix socket; ``find_log_dir`` returns the folder with the event files, as of now."""
 
-    Parameters
-    ----------
-    find_log_dir : callable
-        Returns the folder with the event files, as of now.
-    cluster_ended : callable
-        Whether the cluster has ended.
-    """
-
-    def __init__(
-        self,
-        find_log_dir: Callable[[], str],
-        cluster_ended: Callable[[], bool] = lambda: True,
-    ) -> None:
+    def __init__(self, find_log_dir: Callable[[], str], cluster_ended: Callable[[], bool] = lambda: True) -> None:
         self._find_log_dir = find_log_dir
         self._cluster_ended = cluster_ended
         self._local = LocalTensorBoard()
-        self._local_clients = 0
-        self._local_visits = 0
-        self._http_server: TensorBoardHttpServer | None = None
-        self._http_lock = threading.Lock()
+        self._requests = 0
+        self._servers: list[HTTPServer] = []
+        self._link = ""
+        self._link_lock = threading.Lock()
         _remove_sockets_of_dead_processes()
         # Short, since the path of a unix socket has 108 bytes at most.
         self._path = scratch_root() / f"unix_server-{os.getpid()}-{secrets.token_hex(6)}.sock"
         self._events = join_loop(self)
         try:
-            self._server = self._events.wait_for(asyncio.start_unix_server(self._answer, self._path))
-            self._path.chmod(0o600)
+            self._events.wait_for(self._listen(bind_unix_socket(str(self._path)), ""))
         except BaseException:
             leave_loop(self)
             raise
+
+    async def _listen(self, sock: socket.socket, token: str) -> None:
+        handler = (r".*", _Handler, {"server": self, "token": token})
+        # Tornado's log lines of requests would show the token.
+        application = web.Application([handler], log_function=lambda _handler: None)
+        server = HTTPServer(application, max_body_size=_MAX_BODY_BYTES)
+        server.add_socket(sock)
+        self._servers.append(server)
 
     @property
     def socket(self) -> str:
@@ -90,90 +93,114 @@ class TensorBoardServer:
 
         Returns None, and logs a warning, if no port can be opened.
         """
-        from tfos_lab.driver.tensorboard.http_server import TensorBoardHttpServer
-
-        with self._http_lock:
-            if self._http_server is None:
+        with self._link_lock:
+            if not self._link:
+                token = secrets.token_hex(32)
                 try:
-                    self._http_server = TensorBoardHttpServer(self._events.loop, self.socket)
+                    [sock] = bind_sockets(0, HOST)
+                    port = sock.getsockname()[1]
+                    self._events.wait_for(self._listen(sock, token))
+                    _try(port, token)
                 except OSError as error:
                     logger.warning("there is no link to TensorBoard: %s", error)
                     return None
-            return self._http_server.url
+                self._link = f"http://{HOST}:{port}/{token}/"
+            return self._link
 
     def close(self) -> None:
         """Close socket and port, and end the TensorBoard on this machine; may be called twice."""
-        with self._http_lock:
-            if self._http_server is not None:
-                self._http_server.close()
-                self._http_server = None
         self._path.unlink(missing_ok=True)
         with contextlib.suppress(RuntimeError):  # the loop has ended
-            self._events.loop.call_soon_threadsafe(self._server.close)
+            for server in self._servers:
+                self._events.loop.call_soon_threadsafe(server.stop)
         leave_loop(self)
         self._local.close()
 
-    # ---- one connection ---------------------------------------------------------------------------------------------
-
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            await self._serve(Connection(reader, writer))
-        except (OSError, asyncio.IncompleteReadError):
-            pass  # the client has disconnected
-        except Exception:
-            logger.exception("a connection to %s could not be served", self._path)
-        finally:
-            writer.close()
-
-    async def _serve(self, connection: Connection) -> None:
-        """Relay the connection to TensorBoard, or respond with the reason why there is none."""
+    async def find(self, handler: web.RequestHandler) -> str | None:
+        """Return the socket of a TensorBoard that shows the event files; where there is none, respond why."""
         log_dir = self._find_log_dir()
-        if "://" in log_dir or _has_files(Path(log_dir)):
-            await self._relay(connection, log_dir)
-            return
-        await connection.skip_request()
-        if self._cluster_ended():
-            await connection.respond(f"There are no event files in {log_dir}.")
-        else:
-            await connection.respond(NO_DATA_YET, retry=True)
-
-    async def _relay(self, connection: Connection, log_dir: str) -> None:
-        """Relay to the TensorBoard on this machine, which is ended when no client has come for long."""
-        self._local_clients += 1
-        self._local_visits += 1
+        if "://" not in log_dir and not _has_files(Path(log_dir)):
+            if self._cluster_ended():
+                send_message(handler, UNAVAILABLE, f"There are no event files in {log_dir}.")
+            else:
+                send_message(handler, UNAVAILABLE, NO_DATA_YET, retry=True)
+            return None
+        self._requests += 1
+        asyncio.get_running_loop().call_later(IDLE_S, self._end_if_idle, self._requests)
         try:
-            upstream = await self._connect_to_local(log_dir)
+            return await asyncio.wait_for(asyncio.to_thread(self._local.socket, log_dir), START_TIMEOUT_S)
         except OSError as error:
             reason = str(error) or f"it did not serve within {START_TIMEOUT_S:g} s"
             logger.warning("no TensorBoard for %s: %s", log_dir, reason)
-            await connection.skip_request()
-            await connection.respond(f"TensorBoard could not be started on this machine: {reason}.")
-        else:
-            await connection.relay_to(*upstream)
-        finally:
-            self._local_clients -= 1
-            asyncio.get_running_loop().call_later(IDLE_S, self._end_idle_local, self._local_visits)
+            send_message(handler, UNAVAILABLE, f"TensorBoard could not be started on this machine: {reason}.")
+            return None
 
-    async def _connect_to_local(self, log_dir: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        path = await self._start_local(log_dir)
-        try:
-            return await asyncio.open_unix_connection(path)
-        except OSError:  # it has died since it was started
-            path = await self._start_local(log_dir, restart=True)
-            return await asyncio.open_unix_connection(path)
-
-    async def _start_local(self, log_dir: str, *, restart: bool = False) -> str:
-        starting = asyncio.to_thread(self._local.socket, log_dir, restart=restart)
-        return await asyncio.wait_for(starting, START_TIMEOUT_S)
-
-    def _end_idle_local(self, visits: int) -> None:
-        """End the TensorBoard on this machine if no client has come since."""
-        if self._local_clients == 0 and self._local_visits == visits:
+    def _end_if_idle(self, requests: int) -> None:
+        if self._requests == requests:
             self._local.close()
 
 
+class _Handler(web.RequestHandler):
+    """Responds with TensorBoard's pages; at the port, to those who know the token."""
+
+    def initialize(self, server: TensorBoardServer, token: str) -> None:
+        """Store what is served, and the token, which is "" at the unix socket."""
+        self._server, self._token = server, token
+
+    def prepare(self) -> None:
+        """Check the token before anything else."""
+        given = self.request.path.removeprefix("/").partition("/")[0]
+        if self._token and not hmac.compare_digest(given.encode(), self._token.encode()):
+            send_message(self, 404, "There is nothing here.")
+
+    def compute_etag(self) -> str | None:
+        """Return none: TensorBoard's own is passed on."""
+        return None
+
+    async def get(self) -> None:
+        """Request a page."""
+        await self._pass_on()
+
+    async def head(self) -> None:
+        """Request the headers of a page."""
+        await self._pass_on()
+
+    async def post(self) -> None:
+        """Request data; TensorBoard's pages use POST for much of it."""
+        await self._pass_on()
+
+    async def options(self) -> None:
+        """Allow the sandboxed page's requests."""
+        send_cors_headers(self)
+
+    async def _pass_on(self) -> None:
+        # The path as it was sent, still quoted.
+        path = self.request.path.removeprefix(f"/{self._token}") if self._token else self.request.path
+        if not path:
+            self.redirect(f"/{self._token}/")
+        elif (found := await self._server.find(self)) is not None:
+            await send_page(self, found, path)
+
+    def write_error(self, status_code: int, **_: Any) -> None:
+        """Send a page with one sentence."""
+        send_message(
+            self, status_code, "This cannot be asked here." if status_code < 500 else "Something went wrong here."
+        )
+
+
+def _try(port: int, token: str) -> None:
+    """Request the first page, as a browser will."""
+    connection = HTTPConnection(HOST, port, timeout=_TRY_TIMEOUT_S)
+    try:
+        connection.request("GET", f"/{token}/")
+        connection.getresponse()
+    except HTTPException as error:
+        raise ConnectionError(f"no answer at port {port}: {error}") from error
+    finally:
+        connection.close()
+
+
 def _remove_sockets_of_dead_processes() -> None:
-    """Remove sockets whose processes were killed."""
     for kind in ("unix_server", "tensorboard"):
         for path in scratch_root().glob(f"{kind}-*.sock"):
             pid = path.name.split("-")[1]
@@ -188,52 +215,6 @@ def _has_files(folder: Path) -> bool:
         return False
 
 
-@dataclass(frozen=True)
-class Connection:
-    """One client's connection to the run's socket."""
-
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-
-    async def relay_to(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Relay to another connection, and close that one."""
-        try:
-            await _until_one_ends(_copy(self.reader, writer), _copy(reader, self.writer))
-        finally:
-            writer.close()
-
-    async def skip_request(self) -> None:
-        """Read the request's headers: a client does not expect a response before it has sent them."""
-        await self.reader.readuntil(_END_OF_REQUEST)
-
-    async def respond(self, sentence: str, *, retry: bool = False) -> None:
-        """Respond with a page that holds one sentence."""
-        page = message_page(sentence, retry=retry).encode()
-        self.writer.write(
-            b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/html; charset=utf-8\r\nCache-Control: no-store\r\n"
-            b"Connection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(page), page)
-        )
-        await self.writer.drain()
-
-
-async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-    while data := await source.read(_CHUNK_BYTES):
-        target.write(data)
-        await target.drain()
-
-
-async def _until_one_ends(*directions: Coroutine[None, None, None]) -> None:
-    """Run both directions of a connection until one of them ends."""
-    tasks = [asyncio.ensure_future(direction) for direction in directions]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        with contextlib.suppress(OSError):
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-
 class LocalTensorBoard:
     """A TensorBoard process, forked when its socket is first asked for; it ends with the connection that asked."""
 
@@ -244,16 +225,10 @@ class LocalTensorBoard:
         self._path = Path()
         self._count = 0
 
-    def socket(self, log_dir: str, *, restart: bool = False) -> str:
-        """Return the socket of a TensorBoard that serves ``log_dir``; start one if need be.
-
-        Raises
-        ------
-        OSError
-            With the reason, if it cannot be started.
-        """
+    def socket(self, log_dir: str) -> str:
+        """Return the socket of a TensorBoard that serves ``log_dir``; start one if need be, or raise OSError."""
         with self._lock:
-            if restart or log_dir != self._log_dir:
+            if log_dir != self._log_dir or not _takes_connections(self._path):
                 self._stop()
             self._log_dir = log_dir
             if self._process is None:
@@ -284,6 +259,13 @@ class LocalTensorBoard:
         """End the process; may be called twice."""
         with self._lock:
             self._stop()
+
+
+def _takes_connections(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(OSError):
+        probe.connect(str(path))
+        return True
+    return False
 
 
 def _failure_to_start(report: FrameSocket, process: ForkServerConnection) -> str:

@@ -103,12 +103,8 @@ class ExecutorFacts(msgspec.Struct, frozen=True, kw_only=True):
 def check_executors(spark: SparkSession, nodes: int, extra_env: dict[str, str], *, tag: str = "") -> None:
     """Check the executors once per application and environment, and begin to warm them.
 
-    The Spark job for this can be cancelled by its ``tag``.
-
-    Raises
-    ------
-    ExecutorMismatch
-        If a host lacks a package, has one that is too old, or runs another Python minor version; names each host.
+    The Spark job for this can be cancelled by its ``tag``. Raises ExecutorMismatch if a host lacks a package, has one
+    that is too old, or runs another Python minor version; names each host.
     """
     key = (spark_session.owner_of(spark), repr(sorted(extra_env.items())))
     if key in _checked:
@@ -130,12 +126,8 @@ def inspect_executors(
 ) -> list[ExecutorFacts]:
     """Run a small task on (most likely) all executors, at least ``nodes`` times; returns what each of them reports.
 
-    ``questions`` are those of `tfos_lab.node.spark_task.inspect_task`.
-
-    Raises
-    ------
-    ExecutorMismatch
-        If Spark itself refuses an executor's Python.
+    ``questions`` are those of `tfos_lab.node.spark_task.inspect_task`. Raises ExecutorMismatch if Spark itself refuses
+    an executor's Python.
     """
     task = make_task("tfos_lab.node.spark_task", "inspect_task", spark_session.owner_of(spark), extra_env, questions)
     slots = slots_of(spark)
@@ -194,12 +186,7 @@ def _await_end(spark: SparkSession) -> None:
 def mismatch_in(error: Exception, failed_hosts: Callable[[], list[str]]) -> ExecutorMismatch | None:
     """Return what Spark's error says about an executor's Python, or None if it is about something else.
 
-    Parameters
-    ----------
-    error : Exception
-        The error of a job that runs one of our tasks.
-    failed_hosts : callable
-        Returns the hosts whose tasks failed; Spark's error does not always name them.
+    ``failed_hosts`` returns the hosts whose tasks failed; Spark's error does not always name them.
     """
     own = own_error_in(error)
     if isinstance(own, ExecutorMismatch):
@@ -219,14 +206,8 @@ def mismatch_in(error: Exception, failed_hosts: Callable[[], list[str]]) -> Exec
 class ExecutorWatch(threading.Thread):
     """Reports executors with nodes on them that have gone (``tfos-executors-<cluster>``).
 
-    Parameters
-    ----------
-    head : Head
-        Whose nodes they are.
-    spark : SparkSession
-        Whose executors they are. Spark Connect does not list them; there the nodes' own reports count.
-    lose_server : callable
-        Called with a clause before an executor is reported that has gone with Spark Connect's server.
+    Spark Connect does not list executors; there the nodes' own reports count. ``lose_server`` is called with a clause
+    before an executor is reported that has gone with Spark Connect's server.
     """
 
     def __init__(self, head: Head, spark: SparkSession, lose_server: Callable[[str], None]) -> None:
@@ -260,7 +241,6 @@ class ExecutorWatch(threading.Thread):
             self._wake.clear()
 
     def _gone(self) -> set[str]:
-        """Return executors that have gone and have not been reported yet."""
         gone = set()
         while self._reports:
             gone.add(self._reports.popleft())
@@ -322,14 +302,9 @@ def loss_reason(text: str) -> str:
 
 
 def _removal_text(reason: str, idle_timeout: str) -> str:
-    """Return a sentence on why Spark has removed an executor.
+    """Return a sentence on why Spark has removed an executor, from the reason as Spark gives it.
 
-    Parameters
-    ----------
-    reason : str
-        The reason as Spark gives it.
-    idle_timeout : str
-        After what time Spark removes idle executors that hold nodes; empty without dynamic allocation.
+    ``idle_timeout`` is after what time Spark removes idle executors that hold nodes; empty without dynamic allocation.
     """
     reason = loss_reason(reason)
     if _KILLED_BY_DRIVER not in reason:

@@ -23,7 +23,9 @@ from tfos_lab.core.threads import on_a_thread
 from tfos_lab.data.spark_python import killed_worker
 from tfos_lab.errors import FeedError, NodeFailed, NoSession, NotEnoughSlots, ReservationTimeout, TfosError
 from tfos_lab.launchers.base import Launcher
+from tfos_lab.launchers.capacity import require_room
 from tfos_lab.launchers.gpus import check_assigned, wanted_of
+from tfos_lab.launchers.local import LocalLauncher
 from tfos_lab.launchers.spark import session as spark_session
 from tfos_lab.launchers.spark.executors import ExecutorWatch, check_executors, loss_reason, mismatch_in
 from tfos_lab.launchers.spark.session import (
@@ -221,3 +223,45 @@ class SparkLauncher(Launcher):
                 cached.unpersist()
 
         wait([on_a_thread(unpersist, name=f"tfos-unpersist-{self._cluster.id}")], _UNPERSIST_TIMEOUT_S)
+
+
+# ---- parameter servers on the driver's machine -----------------------------------------------------------------------
+
+
+class DriverPsLauncher(Launcher):
+    """A `LocalLauncher` for the parameter servers, and a `SparkLauncher` for the rest."""
+
+    def __init__(self, head: Head) -> None:
+        super().__init__(head)
+        self._servers = [spec for spec in self._node_specs if spec.role.serves]
+        self._local = LocalLauncher(head, self._servers)
+        others = [spec for spec in self._node_specs if not spec.role.serves]
+        self._spark = SparkLauncher(head, others)
+
+    def launch(self) -> None:
+        """Launch the nodes on Spark, which may refuse them; then the parameter servers."""
+        require_room(len(self._servers), option="num_ps")
+        self._spark.launch()
+        self._local.launch()
+
+    def free_slots(self) -> None:
+        """Free Spark task slots; only nodes on executors hold some."""
+        self._spark.free_slots()
+
+    def on_executor_end(self, executor: str) -> None:
+        """Ask Spark why the executor has ended."""
+        self._spark.on_executor_end(executor)
+
+    def cancel(self) -> None:
+        """Stop launching what has not begun, on both sides."""
+        self._spark.cancel()
+        self._local.cancel()
+
+    def hint(self) -> str:
+        """Count Spark's task slots, and name the log of the parameter servers' parent process."""
+        return f"{self._spark.hint()}. {self._local.hint()}"
+
+    def close(self) -> None:
+        """Release everything; may be called twice."""
+        self._local.close()
+        self._spark.close()

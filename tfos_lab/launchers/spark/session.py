@@ -244,23 +244,10 @@ def refusals_at(url: str, timeout_s: float) -> dict[str, OSError]:
 
 
 def while_server_answers(spark: SparkSession, ask: Callable[[], T], *, name: str) -> T:
-    """Ask Spark something; with Spark Connect on a thread of its own, which is left alone if the server is lost.
+    """Ask Spark something; with Spark Connect on a thread of that name, which is left alone if the server is lost.
 
-    A server that is silent is waited for: it may go on.
-
-    Parameters
-    ----------
-    spark : SparkSession
-        Whose server it is.
-    ask : callable
-        What is done; its result is returned, or its error raised.
-    name : str
-        For the thread.
-
-    Raises
-    ------
-    NoSession
-        If the server has refused two connections, a second apart.
+    A server that is silent is waited for: it may go on. Raises NoSession if it has refused two connections, a second
+    apart.
     """
     if not is_connect(spark):
         return ask()
@@ -551,14 +538,10 @@ def oversized(error: Exception, schema: str = "") -> FeedError | None:
 
 
 def _columns(schema: str) -> str:
-    """Name the columns whose values may be large."""
     fields = json.loads(schema)["fields"] if schema else []
-    large = [f"'{field['name']}'" for field in fields if field["type"] in ("string", "binary") or _is_nested(field)]
+    texts = ("string", "binary")
+    large = [f"'{one['name']}'" for one in fields if one["type"] in texts or not isinstance(one["type"], str)]
     if not large:
         return "a column"
     shown = ", ".join(large[:_MOST_NAMED]) + (f" and {len(large) - _MOST_NAMED} more" if large[_MOST_NAMED:] else "")
     return f"column {shown}" if len(large) == 1 else f"one of the columns {shown}"
-
-
-def _is_nested(field: dict[str, object]) -> bool:
-    return not isinstance(field["type"], str)

@@ -59,10 +59,7 @@ class Slots:
 def slots_of(spark: SparkSession) -> Slots | None:
     """Return how many tasks can run at once and how many more could start now; None if Spark does not tell.
 
-    Raises
-    ------
-    NoSession
-        If the session is being stopped just now.
+    Raises NoSession if the session is being stopped just now.
     """
     if is_connect(spark):
         return None
@@ -131,13 +128,8 @@ def _tasks_leave(spark: SparkSession, waited_s: float) -> bool:
     if waited_s > _CANCELLED_S:
         return False
     jobs = set(spark.sparkContext.statusTracker().getActiveJobsIds())
-    return not jobs or jobs <= _jobs_of(spark, INSPECTION)
-
-
-def _jobs_of(spark: SparkSession, tag: str) -> set[int]:
-    """Return the ids of a tag's jobs, also of those that have ended."""
-    scala = spark.sparkContext._jsc.sc()  # noqa: SLF001 - tags have no Python name
-    return set(scala.statusTracker().getJobIdsForTag(tag))
+    tracker = spark.sparkContext._jsc.sc().statusTracker()  # noqa: SLF001 - tags have no Python name
+    return jobs <= set(tracker.getJobIdsForTag(INSPECTION))
 
 
 def executors_asked(spark: SparkSession) -> int:
@@ -151,10 +143,7 @@ def executors_asked(spark: SparkSession) -> int:
 def coming_slots(spark: SparkSession) -> int:
     """Return how many task slots the executors will have that Spark has asked for, and that have not come yet.
 
-    Raises
-    ------
-    NoSession
-        If the session is being stopped just now.
+    Raises NoSession if the session is being stopped just now.
     """
     asked = 0 if is_connect(spark) else executors_asked(spark)
     if not asked:
@@ -203,15 +192,7 @@ def _executors_here(spark: SparkSession) -> int:
 
 
 class Arrival:
-    """The wait for executors of a head's nodes; a note says what they wait for, once for each.
-
-    Parameters
-    ----------
-    head : Head
-        Whose nodes are waited for, from now on and for as long as a start may take.
-    spark : SparkSession
-        Whose executors they are.
-    """
+    """The wait for executors of a head's nodes, as long as a start may take; notes say what they wait for."""
 
     def __init__(self, head: Head, spark: SparkSession) -> None:
         self._head = head
@@ -245,15 +226,7 @@ class Arrival:
 
     @contextlib.contextmanager
     def watched(self, name: str, cancel: Callable[[], object]) -> Iterator[None]:
-        """While the block runs and nodes are missing, tell why; call ``cancel`` when the time is up.
-
-        Parameters
-        ----------
-        name : str
-            For the thread.
-        cancel : callable
-            Ends the block; may be called more than once.
-        """
+        """While the block runs and nodes are missing, tell why; call ``cancel`` to end it when the time is up."""
         done = threading.Event()
 
         def watch() -> None:

@@ -29,8 +29,7 @@ from tfos_lab.core.plain_table import PlainTable
 from tfos_lab.driver.metrics import EPOCH, by_weight
 from tfos_lab.driver.record.inputs import hide_secrets
 from tfos_lab.driver.runs.compare import code_diff, differences, last_metrics, phase_seconds
-from tfos_lab.driver.runs.find import fitting
-from tfos_lab.driver.runs.read import Runs
+from tfos_lab.driver.runs.read import Runs, fitting
 from tfos_lab.driver.runs.run import Run
 from tfos_lab.driver.state.phases import SHORTEST_S
 from tfos_lab.errors import ConfigError

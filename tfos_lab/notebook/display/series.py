@@ -14,7 +14,7 @@ from typing import NotRequired, TypedDict
 
 from tfos_lab.driver.metrics import EPOCH, Curves, on_curves
 from tfos_lab.driver.runs.compare import leading_reports
-from tfos_lab.driver.runs.find import previous_run
+from tfos_lab.driver.runs.read import previous_run
 from tfos_lab.driver.state.events import ClusterView, MetricsReported, NodeView
 from tfos_lab.notebook.display.summary import several_text
 

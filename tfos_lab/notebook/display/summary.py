@@ -14,7 +14,7 @@ from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.driver.metrics import by_weight
 from tfos_lab.driver.runs.run import Run
 from tfos_lab.driver.state.events import ClusterView, FeedView, NodeView, SearchFacts, changed
-from tfos_lab.driver.state.feed_views import feed_name, recent_feeds
+from tfos_lab.driver.state.phases import feed_name, recent_feeds
 from tfos_lab.texts import format_bytes, format_count, format_left, format_metric, format_rate, format_seconds
 
 # Stands beside "hangs", in place of the sign of a state.

@@ -3,39 +3,41 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote
 
 import pyarrow as pa
 
 from tfos_lab.core.messages import DataFile, FilePart
-from tfos_lab.core.paths import is_local
+from tfos_lab.core.paths import is_local, split_scheme
 from tfos_lab.data.file_systems import open_path
+from tfos_lab.data.frames import path_in_full
 from tfos_lab.data.prepare import choose_fields
 from tfos_lab.data.schema import column_specs
+from tfos_lab.data.tfrecords.framing import starts_with_frame
 from tfos_lab.data.tfrecords.options import ReadOptions
-from tfos_lab.data.tfrecords.paths import Found, partition_of
+from tfos_lab.data.tfrecords.paths import Found, find_files, partition_of
 from tfos_lab.data.tfrecords.reading import infer_fields
-from tfos_lab.driver.feed.files.listing import find_format, list_files
-from tfos_lab.driver.feed.files.names import is_table, paths_of, text_of
-from tfos_lab.driver.feed.files.parquet import fields_of, read_footers
 from tfos_lab.driver.feed.files.shares import Block, FoundFile, deal_rows
+from tfos_lab.driver.feed.files.spark_schema import SparkField, partition_field, spark_fields
 from tfos_lab.errors import ConfigError, FeedError, NoSession, RecordError
 from tfos_lab.launchers.spark import session as spark_session
 from tfos_lab.node.feed.files.lines import LineFile, unify
-from tfos_lab.node.feed.files.opened import JSON, PARQUET, TFRECORD, readable
+from tfos_lab.node.feed.files.opened import CSV, JSON, PARQUET, TFRECORD, open_random, open_stream, readable
 from tfos_lab.node.feed.files.read import find_shapes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tfos_lab.driver.feed.files.spark_schema import SparkField
+T = TypeVar("T")
 
-
-# How many records inference reads, spread over the files.
+# How many records inference reads, spread over the files; and how many files are looked at, at the same time.
 _SAMPLE = 10_000
 _THREADS = 16
 
@@ -44,18 +46,8 @@ _THREADS = 16
 class FileRows:
     """Rows of files; kept, so that the nodes of a further start need not count them again.
 
-    Attributes
-    ----------
-    what : str
-        How messages call the data.
-    format : str
-        That of all files.
-    schema : str
-        Of the columns wanted, as Spark writes it in JSON; fields may have a ``path`` through structs.
-    files : list of FoundFile
-        In the order of their rows.
-    shapes : dict of str to list of int
-        The lengths of array columns; empty while they are not known.
+    ``what`` is how messages call the data, and ``schema`` that of the columns wanted, as Spark writes it in JSON;
+    fields may have a ``path`` through structs. ``shapes`` has the lengths of array columns, once they are known.
     """
 
     what: str
@@ -90,25 +82,10 @@ class FileRows:
 def find_rows(
     data: Any, columns: Sequence[str] | None, session: SparkSession | None, before_spark: Callable[[], None]
 ) -> FileRows:
-    """Return the rows of the files that ``data`` names.
+    """Return the rows of the files that ``data`` names: files, folders, patterns, or a table.
 
-    Parameters
-    ----------
-    data : str, os.PathLike or list of them
-        Files, folders, patterns, or a table's name.
-    columns : sequence of str, optional
-        Which columns; all by default.
-    session : pyspark.sql.SparkSession, optional
-        Knows tables, and the file system of paths without a scheme.
-    before_spark : callable
-        Called before Spark works.
-
-    Raises
-    ------
-    ConfigError
-        If there are no such files, or they cannot be fed; names each problem.
-    NoSession
-        For the name of a table, where there is no session.
+    The session knows tables, and the file system of paths without a scheme; ``before_spark`` is called before Spark
+    works. Raises ConfigError, which names each problem, and NoSession for a table's name where there is no session.
     """
     if is_table(data):
         if session is None:
@@ -175,8 +152,7 @@ def _line_fields(what: str, format_: str, files: Sequence[FoundFile]) -> list[Sp
         with readable(file):
             return LineFile(format_, file).schema()
 
-    with ThreadPoolExecutor(_THREADS, "tfos-heads") as pool:
-        schemas = list(pool.map(schema_of, [file.file for file in files]))
+    schemas = _of_each(files, schema_of)
     there = [schema for schema in schemas if schema is not None]
     if not there:
         raise ConfigError([f"{what}: the files hold no rows, so there is nothing to feed"])
@@ -197,6 +173,11 @@ def _line_fields(what: str, format_: str, files: Sequence[FoundFile]) -> list[Sp
     return fields_of(what, files, own)
 
 
+def _of_each(files: Sequence[FoundFile], look: Callable[[DataFile], T]) -> list[T]:
+    with ThreadPoolExecutor(_THREADS, "tfos-files") as pool:
+        return list(pool.map(look, [file.file for file in files]))
+
+
 def _as_bytes(kind: Any) -> Any:
     if isinstance(kind, dict):
         return {**kind, "elementType": _as_bytes(kind["elementType"])}
@@ -208,16 +189,16 @@ def _schema(fields: Sequence[SparkField]) -> str:
     return json.dumps({"type": "struct", "fields": list(fields)})
 
 
+# ---- tables ---------------------------------------------------------------------------------------------------------
+
+
 _DETAILS = "# Detailed Table Information"
 
 
 def table_files(session: SparkSession, name: str) -> tuple[list[FoundFile], list[SparkField]]:
     """Return the files of a table, and its columns as Spark writes them in JSON.
 
-    Raises
-    ------
-    ConfigError
-        If there is no such table, or it is no plain table of Parquet files.
+    Raises ConfigError if there is no such table, or it is no plain table of Parquet files.
     """
     details = _details(session, name)
     is_parquet = details.get("provider") == "parquet" or "parquet" in details.get("serde library", "")
@@ -251,3 +232,185 @@ def _found(uri: str, columns: set[str]) -> FoundFile:
     size: Any = system.get_file_info(path).size
     partition = {name: value for name, value in partition_of(path).items() if name in columns}
     return FoundFile(DataFile("/" if is_local(uri) else uri, path, size or 0), None, partition)
+
+
+# ---- what `data` names ----------------------------------------------------------------------------------------------
+
+
+_WILD = re.compile(r"[*?\[]")
+
+
+def names_files(data: Any) -> bool:
+    """Whether these are names of files, folders or a table: a text, a path, or a list of them."""
+    if isinstance(data, list | tuple):
+        return bool(data) and all(isinstance(one, str | os.PathLike) for one in data)
+    return isinstance(data, str | os.PathLike)
+
+
+def paths_of(data: Any) -> list[str]:
+    """Return names of files as texts."""
+    return [os.fspath(one) for one in (data if isinstance(data, list | tuple) else [data])]
+
+
+def is_table(data: Any) -> bool:
+    """Whether a text is the name of a table: no ``/``, no wildcards, and no file of that name.
+
+    Examples
+    --------
+    >>> [is_table(name) for name in ("sales.orders", "/data/orders", "orders-*.parquet", "s3://bucket/orders")]
+    [True, False, False, False]
+    """
+    if not isinstance(data, str) or "/" in data or _WILD.search(data) or split_scheme(data)[0]:
+        return False
+    return not Path(data).expanduser().exists()
+
+
+def text_of(data: Any) -> str:
+    """Return how to name the data in messages."""
+    paths = paths_of(data)
+    return f"data={paths[0]!r}" if len(paths) == 1 else f"data={paths[:2]!r}" + (" and more" if len(paths) > 2 else "")
+
+
+# ---- their format ---------------------------------------------------------------------------------------------------
+
+
+_ENDINGS = {
+    **dict.fromkeys((".parquet", ".parq", ".pq"), PARQUET),
+    **dict.fromkeys((".tfrecord", ".tfrecords", ".tfrec"), TFRECORD),
+    ".csv": CSV,
+    **dict.fromkeys((".json", ".jsonl", ".ndjson"), JSON),
+}
+_PARQUET_MAGIC = b"PAR1"
+_HEAD_BYTES = 12
+_NAMES = {PARQUET: "Parquet", TFRECORD: "TFRecords", CSV: "CSV", JSON: "JSON"}
+
+
+def list_files(what: str, paths: Sequence[str], session: SparkSession | None) -> list[FoundFile]:
+    """Return the files of some paths, folders and patterns; each path's are sorted by name, and each has some."""
+    found, empty = [], []
+    for path in paths:
+        whole = path if session is None else path_in_full(path, session)
+        # A root is only there to find the file system by.
+        root = "/" if is_local(whole) else whole
+        try:
+            _, files = find_files(whole)
+        except ConfigError as error:
+            empty += [problem.replace("path=", "data=", 1) for problem in error.problems]
+            continue
+        if not files:
+            empty.append(f"data='{path}': there are no files in this folder")
+        found += [FoundFile(DataFile(root, file.path, file.size_bytes), None, file.partition) for file in files]
+    if empty or not found:
+        raise ConfigError(empty or [f"{what}: there are no files"])
+    return found
+
+
+def find_format(what: str, files: Sequence[FoundFile]) -> str:
+    """Return the one format that all files have, by their names or, where these do not say, their first bytes.
+
+    Raises ConfigError for files of several formats, or of one that nodes do not read.
+    """
+    formats = _of_each(files, _format_of)
+    if None in formats:
+        path = files[formats.index(None)].file.path
+        problem = f"{what}: {path} is neither Parquet nor TFRecords, and its name does not end in .csv or .json"
+        raise ConfigError([f"{problem}: name files of one of these, or feed a DataFrame of it"])
+    found = {str(format_): files[formats.index(format_)].file.path for format_ in formats}
+    if len(found) > 1:
+        told = " and ".join(f"{_NAMES[format_]} ({path})" for format_, path in sorted(found.items()))
+        raise ConfigError([f"{what}: there are both {told}: name files of one format, as in data='.../*.parquet'"])
+    return next(iter(found))
+
+
+def _format_of(file: DataFile) -> str | None:
+    by_name = _by_name(file.path)
+    if by_name is not None:
+        return by_name
+    with readable(file):
+        with open_random(file) as source:
+            if source.read(len(_PARQUET_MAGIC)) == _PARQUET_MAGIC:
+                return PARQUET
+        with open_stream(file) as stream:
+            head = stream.read(_HEAD_BYTES)
+    return TFRECORD if starts_with_frame(head) or not file.size_bytes else None
+
+
+def _by_name(path: str) -> str | None:
+    name = path.lower().removesuffix(".gz")
+    return next((format_ for ending, format_ in _ENDINGS.items() if name.endswith(ending)), None)
+
+
+# ---- Parquet --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Footer:
+    """What a file says of its rows."""
+
+    blocks: list[Block]
+    schema: pa.Schema
+
+
+def read_footers(files: Sequence[FoundFile]) -> list[Footer]:
+    """Read the footers of all files; raises FeedError for what cannot be read, or is no Parquet file."""
+    return _of_each(files, _read_footer)
+
+
+def _read_footer(file: DataFile) -> Footer:
+    from pyarrow import parquet
+
+    with readable(file), open_random(file) as source:
+        opened = parquet.ParquetFile(source)
+        metadata = opened.metadata
+        groups = ((number, metadata.row_group(number).num_rows) for number in range(metadata.num_row_groups))
+        return Footer([(number, rows) for number, rows in groups if rows], opened.schema_arrow)
+
+
+def fields_of(what: str, files: Sequence[FoundFile], schemas: Sequence[pa.Schema]) -> list[SparkField]:
+    """Return the columns of all files, those of the folders' names last, as Spark does.
+
+    Raises ConfigError if files differ in their columns, or in the depth of their folders.
+    """
+    first, schema = files[0], schemas[0]
+    for file, other in zip(files[1:], schemas[1:], strict=True):
+        if file.partition.keys() != first.partition.keys():
+            raise ConfigError([f"{what}: {_difference_of_folders(first, file)}"])
+        if not other.equals(schema) and (difference := _difference(schema, other)):
+            told = difference.format(first=first.file.path, other=file.file.path)
+            advice = "feed files of one schema, or have Spark read them (mergeSchema) and feed the DataFrame"
+            raise ConfigError([f"{what}: {told}; {advice}"])
+    values = {name: [file.partition[name] for file in files] for name in first.partition}
+    own = [field for field in spark_fields(schema) if field["name"] not in values]
+    return [*own, *(partition_field(name, some) for name, some in values.items())]
+
+
+def _difference(first: pa.Schema, other: pa.Schema) -> str:
+    """Return how schemas differ, in words; nothing if only the order of columns, or what may be null, differs."""
+    types, others = _types(first), _types(other)
+    for name in types:
+        if name not in others:
+            return f"column '{name}' is in {{first}} and not in {{other}}"
+        if types[name] != others[name]:
+            return (
+                f"column '{name}' is {_type_text(types[name])} in {{first}} and {_type_text(others[name])} in {{other}}"
+            )
+    extra = next((name for name in others if name not in types), None)
+    return "" if extra is None else f"column '{extra}' is in {{other}} and not in {{first}}"
+
+
+def _types(fields: Iterable[pa.Field]) -> dict[str, pa.DataType]:
+    return {field.name: field.type for field in fields}
+
+
+def _type_text(kind: pa.DataType) -> str:
+    return str(kind).replace("{", "{{").replace("}", "}}")
+
+
+def _difference_of_folders(first: FoundFile, other: FoundFile) -> str:
+    def names(file: FoundFile) -> str:
+        return ", ".join(f"{name}=" for name in file.partition) or "no columns"
+
+    return (
+        f"the folders of {first.file.path} name {names(first)}, and those of {other.file.path} {names(other)}: give "
+        "one partitioned folder, or name its files"
+    )

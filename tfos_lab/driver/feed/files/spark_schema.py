@@ -14,28 +14,24 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import types
 
+from tfos_lab.data.spark_types import ATOMS as SPARK_ATOMS
+from tfos_lab.data.type_table import is_array, is_bytes, is_text
+
 SparkField = dict[str, Any]
 
 _SPARK_KEY = b"org.apache.spark.sql.parquet.row.metadata"
-# Spark lacks unsigned and half-precision numbers, and reads them as the next wider ones.
 _ATOMS = {
-    pa.bool_(): "boolean",
-    pa.int8(): "byte",
-    pa.int16(): "short",
-    pa.int32(): "integer",
-    pa.int64(): "long",
+    **{kind: name for name, kind in SPARK_ATOMS.items()},
+    # Spark lacks unsigned and half-precision numbers, and reads them as the next wider ones.
     pa.uint8(): "short",
     pa.uint16(): "integer",
     pa.uint32(): "long",
     pa.uint64(): "decimal(20,0)",
     pa.float16(): "float",
-    pa.float32(): "float",
-    pa.float64(): "double",
-    pa.null(): "void",
 }
 _KINDS = (
-    (lambda kind: types.is_string(kind) or types.is_large_string(kind), "string"),
-    (lambda kind: types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind), "binary"),
+    (is_text, "string"),
+    (is_bytes, "binary"),
     (types.is_date, "date"),
     (types.is_time, "time(6)"),
     (types.is_duration, "interval day to second"),
@@ -80,7 +76,7 @@ def _spark_type(kind: pa.DataType) -> Any:
         return _ATOMS[kind]
     if types.is_dictionary(kind):
         return _spark_type(kind.value_type)
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+    if is_array(kind):
         return {"type": "array", "elementType": _spark_type(kind.value_type), "containsNull": True}
     if types.is_map(kind):
         key, value = _spark_type(kind.key_type), _spark_type(kind.item_type)

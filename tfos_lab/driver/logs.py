@@ -1,18 +1,23 @@
 """Writes the nodes' logs into the run's folder, whole, and passes them on as text without noise.
 
-A full disk costs log and nothing else: the nodes go on, their text is shown, and the file says how many bytes it lacks
-(`tfos_lab.driver.logs.log_file`).
+A full disk costs log and nothing else: the nodes go on, their text is shown, and the file says how many bytes it lacks.
+What comes later is counted. Its end is kept in memory and written when the file is closed: the last lines are those
+that say why a node has failed.
 """
 
 from __future__ import annotations
 
 import codecs
+import io
+import math
+import os
 import re
+import shutil
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from tfos_lab.core.messages import LogRecord
-from tfos_lab.driver.logs.log_file import LogFile
 from tfos_lab.driver.run_dir import RunDir
 from tfos_lab.driver.state.events import LogText
 
@@ -25,12 +30,7 @@ _TAIL_BYTES = 1 << 20
 class LogWriter:
     """One file per node; bytes are kept as they came, events carry them as text.
 
-    Parameters
-    ----------
-    run_dir : RunDir
-        Where the files are.
-    notify : callable
-        Called once with a sentence if they cannot be written.
+    ``notify`` is called once with a sentence if files cannot be written.
     """
 
     def __init__(self, run_dir: RunDir, notify: Callable[[str], None]) -> None:
@@ -38,18 +38,14 @@ class LogWriter:
         self._notify = notify
         self._notified = False
         self._files: dict[str, LogFile] = {}
-        self._streams: dict[tuple[str, str], _Stream] = {}
-
-    def path(self, node: str) -> Path:
-        """Return the node's log file."""
-        return self._run_dir.log(node)
+        self._streams: defaultdict[tuple[str, str], _Stream] = defaultdict(_Stream)
 
     def write(self, node: str, records: list[LogRecord]) -> list[LogText]:
         """Append the records to the node's file, and return them as text, one event for each run of the same stream."""
         self._append(node, b"".join(record.data for record in records))
         events: list[LogText] = []
         for record in records:
-            text = self._stream(node, record.stream).take(record.data)
+            text = self._streams[node, record.stream].take(record.data)
             if events and events[-1].stream == record.stream:
                 last = events.pop()
                 events.append(LogText(time_s=last.time_s, node=node, stream=record.stream, text=last.text + text))
@@ -58,24 +54,13 @@ class LogWriter:
         return events
 
     def _append(self, node: str, data: bytes) -> None:
-        file = self._files.get(node)
-        if file is None:
-            file = self._files[node] = LogFile(self.path(node))
-        if reason := file.write(data):
-            self._notify_once(node, reason)
-
-    def _notify_once(self, node: str, reason: str) -> None:
-        if not self._notified:
+        if node not in self._files:
+            self._files[node] = LogFile(self._run_dir.log(node))
+        reason = self._files[node].write(data)
+        if reason and not self._notified:
             self._notified = True
-            self._notify(
-                f"logs cannot be written to {self.path(node)} ({reason}): nodes go on, files say how much is missing"
-            )
-
-    def _stream(self, node: str, stream: str) -> _Stream:
-        key = (node, stream)
-        if key not in self._streams:
-            self._streams[key] = _Stream()
-        return self._streams[key]
+            path = self._run_dir.log(node)
+            self._notify(f"logs cannot be written to {path} ({reason}): nodes go on, files say how much is missing")
 
     def close(self) -> None:
         """Close the files; may be called twice."""
@@ -186,3 +171,90 @@ def _may_have_noise(text: str) -> bool:
 
 def _is_noise(line: str) -> bool:
     return any(word in line and pattern.search(line) for word, pattern in _NOISE)
+
+
+# ---- one node's file -------------------------------------------------------------------------------------------------
+
+
+# What logs and output leave free of the disk, so that notebooks can still be saved: this, or this part of a small disk.
+_FREE_BYTES = 1 << 30
+_FREE_PART = 20
+# How much is written until the disk is looked at again.
+_LOOK_BYTES = 1 << 24
+_END_BYTES = 1 << 16
+
+
+class LogFile:
+    """Appends to one file, which is opened with the first bytes; never raises."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: io.FileIO | None = None
+        self._size = self._missing = 0
+        self._tail: deque[bytes] = deque()
+        self._tail_bytes = 0
+        self._looks_at = 0
+        self._cut = ""
+
+    def write(self, data: bytes) -> str:
+        """Append bytes; return why some of them could not be written, or ''."""
+        self._cut = self._cut or self._bound(len(data))
+        if self._cut:
+            self._missing += len(data)
+            self._keep_end(data)
+            return self._cut
+        return self._append(data)
+
+    def _bound(self, size_bytes: int) -> str:
+        """Return why the file may not grow by so many bytes, or ''."""
+        if self._size + size_bytes < self._looks_at:
+            return ""
+        self._looks_at = self._size + size_bytes + _LOOK_BYTES
+        return (
+            ""
+            if self._size < _LOOK_BYTES or room_on_disk(self._path.parent) > _LOOK_BYTES
+            else "the disk is nearly full"
+        )
+
+    def _keep_end(self, data: bytes) -> None:
+        self._tail.append(data[-_END_BYTES:])
+        self._tail_bytes += len(self._tail[-1])
+        while self._tail_bytes - len(self._tail[0]) >= _END_BYTES:
+            self._tail_bytes -= len(self._tail.popleft())
+
+    def _append(self, data: bytes) -> str:
+        """Append bytes, after a line that says how many are missing before them."""
+        missing, self._missing = self._missing, 0
+        gap = f"\n… {missing:,} bytes are missing here …\n".encode() if missing else b""
+        try:
+            if self._file is None:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+                self._file = io.FileIO(os.open(self._path, flags, 0o600), "ab")
+            written = self._file.write(gap + data) - len(gap)
+            reason = "the disk is full"
+        except OSError as error:
+            written, reason = -len(gap), error.strerror or str(error)
+        self._size += max(0, written)
+        if written == len(data):
+            return ""
+        self._missing = len(data) - written if written >= 0 else missing + len(data)
+        return reason
+
+    def close(self) -> None:
+        """Write what was kept of the end, and close; may be called twice."""
+        if self._tail:
+            end, self._missing = b"".join(self._tail), self._missing - self._tail_bytes
+            self._tail.clear()
+            self._append(end)
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def room_on_disk(folder: Path) -> float:
+    """Return how many bytes may still be written to the disk of a folder."""
+    try:
+        disk = shutil.disk_usage(folder)
+    except OSError:  # writing says why
+        return math.inf
+    return disk.free - min(_FREE_BYTES, disk.total // _FREE_PART)

@@ -1,1 +1,0 @@
-"""The driver's end of the log stream: stores the nodes' logs, and filters them for display."""
