@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 
+import numpy as np
 import pytest
 
 import tfos_lab
@@ -116,6 +117,29 @@ def test_each_trial_is_fed_all_rows(search, spark):
     assert found[0].value == 80
     assert [trial.state for trial in found] == ["done", "done"]
     assert found[1].metric == 80 / sizes[7]
+
+
+@pytest.mark.back_ends("local")
+def test_all_trials_are_compared_by_the_same_rows_that_none_is_trained_on(search):
+    def split(args, ctx):
+        train, held_out = (
+            sorted(int(x) for batch in ctx.dataset(args["batch"], split=split) for x in batch["x"])
+            for split in ("train", "validation")
+        )
+        ctx.report(error=len(held_out) / args["batch"])
+        return train, held_out
+
+    rows = {"x": np.arange(40)}
+    found = search(split, {"batch": [4, 5]}, data=rows, validation=0.25, env={})
+    assert found.best.params == {"batch": 5}
+    train, held_out = found[0].value
+    assert sorted([*train, *held_out]) == list(range(40))
+    assert len(held_out) == 10
+    assert found[1].value == found[0].value
+    with pytest.raises(ConfigError, match="validation=2: a fraction is more than 0 and less than 1"):
+        search(split, {"batch": [4]}, data=rows, validation=2)
+    with pytest.raises(ConfigError, match="validation: there are no rows to train on beside these; give data"):
+        search(split, {"batch": [4]}, validation=rows)
 
 
 @pytest.mark.back_ends("local")

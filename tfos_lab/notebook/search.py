@@ -70,6 +70,7 @@ class Search:
         min_steps: int | None = None,
         args: Any = None,
         data: Any = None,
+        validation: Any = None,
         spark: SparkSession | None = None,
         name: str = "search",
         show: bool | None = None,
@@ -116,8 +117,9 @@ class Search:
             reported, else from the first step on.
         args : dict or argparse.Namespace, optional
             What all trials get in ``args`` beside their parameters.
-        data : object, optional
-            Rows that each trial is fed, as by `Cluster.train`.
+        data, validation : object, optional
+            Rows that each trial is fed, and those to compare trials by, as `Cluster.train` takes them; a fraction of
+            ``data`` holds out the same rows for all trials.
         spark : SparkSession, optional
             Whose executors to use; the active session by default.
         name : str
@@ -161,6 +163,7 @@ class Search:
             timeout=timeout,
             args=args,
             data=data,
+            validation=validation,
             spark=spark,
             name=name,
             **options,

@@ -10,9 +10,9 @@ from tfos_lab.core.config import ClusterConfig, FeedConfig, FeedOptions, NodeOpt
 from tfos_lab.core.options import given_options, is_int, part_of, whole
 from tfos_lab.core.payload import LIMIT_BYTES, pack
 from tfos_lab.data.frames import is_stream
-from tfos_lab.data.prepare import prepare
 from tfos_lab.driver.feed.arrays import frame_of_arrays, is_in_memory
 from tfos_lab.driver.feed.request import is_dstream
+from tfos_lab.driver.feed.splits import check_splits
 from tfos_lab.driver.parallel.slots import slots_for
 from tfos_lab.driver.parallel.start import problems_with
 from tfos_lab.driver.parallel.tries import Feed
@@ -22,7 +22,8 @@ from tfos_lab.driver.search.space import Params, Space, make_space
 from tfos_lab.driver.search.study import OptunaStudy, is_optuna, open_study
 from tfos_lab.driver.search.trials import Reports
 from tfos_lab.driver.start import choose_launcher
-from tfos_lab.errors import ConfigError, NoSession
+from tfos_lab.errors import ConfigError
+from tfos_lab.launchers.spark.session import active_session
 from tfos_lab.texts import nearest
 
 if TYPE_CHECKING:
@@ -124,6 +125,7 @@ def make_search(
     timeout: float | None,
     args: Any,
     data: Any,
+    validation: Any,
     spark: SparkSession | None,
     name: str,
     **options: Unpack[RunOptions],
@@ -144,7 +146,7 @@ def make_search(
     sizes.check(parameters)
     points, study = plan.points_of(parameters, count)
     config = with_store(config, session)
-    feed = _make_feed(data, session, FeedConfig(**part_of(FeedOptions, given)))
+    feed = _make_feed(data, validation, session, FeedConfig(**part_of(FeedOptions, given)))
     if not launcher.runs_inline:
         # Each trial is packed when it begins; what cannot be packed is refused now.
         pack(map_fun, [args, points], limit_bytes=LIMIT_BYTES * (count + 1))
@@ -175,17 +177,17 @@ def _base_config(name: str, size: ClusterSize, options: Mapping[str, Any]) -> Cl
     return ClusterConfig(name=name, cluster_size=cast("int", size), **options)
 
 
-def _make_feed(data: Any, session: SparkSession | None, config: FeedConfig) -> Feed | None:
+def _make_feed(data: Any, validation: Any, session: SparkSession | None, config: FeedConfig) -> Feed | None:
     """Return what feeds a trial's nodes, or None without rows; arrays become a DataFrame once, for all trials."""
-    if data is None:
-        return None
     if is_stream(data) or is_dstream(data):
         raise ConfigError(["data is a stream, which can be read once only: trials need rows that they can all read"])
-    if is_in_memory(data):
-        if session is None:
-            reason = f"data is of type {type(data).__name__}, but there is no SparkSession to read it with"
-            raise NoSession(reason=reason, for_rows=True)
-        data = frame_of_arrays(session, data)
-    if hasattr(data, "mapInArrow") and not config.objects:
-        prepare(data, config.columns)
-    return lambda cluster: cluster.train(data, **train_keywords(vars(config)))
+    data, splits = check_splits(data, validation, session, columns=config.columns, objects=config.objects)
+    if data is None:
+        return None
+    session = session or active_session()
+    data, *others = [
+        frame_of_arrays(session, rows) if session is not None and is_in_memory(rows) else rows
+        for rows in (data, *splits.values())
+    ]
+    keywords = {**train_keywords(vars(config)), "validation": dict(zip(splits, others, strict=True))}
+    return lambda cluster: cluster.train(data, **keywords)
