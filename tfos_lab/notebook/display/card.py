@@ -1,6 +1,6 @@
 """The card of a run, drawn once: named parts of HTML, the whole of it, and the same facts as lines of text.
 
-The live page morphs the parts that have changed into place (``extensions/dashboard/src/parts.ts``). Front ends without
+The live page morphs the parts that have changed into place (``extensions/dashboard/src/morph.ts``). Front ends without
 widgets show the whole card, and the saved cell keeps the last one: it needs neither a kernel nor a network. It is
 self-contained (escaped text, one ``<style>``), so that it survives saving, reopening, ``nbconvert`` and mail; where
 a front end strips the style, plain tables and ``<details>`` remain. The picture of a run that goes on shows when it was
