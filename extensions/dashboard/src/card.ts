@@ -5,7 +5,7 @@ import { element, formatClock, setAttribute, setText } from "./dom";
 import { Logs } from "./logs";
 import type { Model } from "./model";
 import { isDark, requestStop, serverUrl } from "./page";
-import { Part, asLost } from "./parts";
+import { Part, asLost } from "./morph";
 import type { Store } from "./store";
 import { Tips } from "./tips";
 

@@ -5,9 +5,8 @@
 
 import { element, plural, setAttribute, setText } from "./dom";
 import type { Model } from "./model";
-import { parseParts } from "./morph";
+import { Part, parseParts } from "./morph";
 import { serverUrl } from "./page";
-import { Part } from "./parts";
 import type { KeptChunk, Store } from "./store";
 
 /** The tab of all nodes. */

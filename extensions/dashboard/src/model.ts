@@ -63,20 +63,16 @@ export interface Model {
   on(name: "msg:custom", callback: (message: PageMessage) => void): void;
   off(name: "change", callback: () => void): void;
   off(name: "msg:custom", callback: (message: PageMessage) => void): void;
-  readonly widget_manager?: WidgetManager;
-}
-
-export interface WidgetManager {
-  readonly kernel?: { readonly id: string };
-  readonly context?: {
-    readonly sessionContext?: SessionContext;
-    readonly model?: { readonly cells?: Iterable<NotebookCell> };
+  readonly widget_manager?: {
+    readonly kernel?: { readonly id: string };
+    readonly context?: {
+      readonly sessionContext?: {
+        readonly statusChanged: Signal<string>;
+        readonly kernelChanged: Signal<KernelChange>;
+      };
+      readonly model?: { readonly cells?: Iterable<NotebookCell> };
+    };
   };
-}
-
-export interface SessionContext {
-  readonly statusChanged: Signal<string>;
-  readonly kernelChanged: Signal<KernelChange>;
 }
 
 export interface KernelChange {
@@ -92,15 +88,10 @@ export interface Signal<Value> {
 export interface NotebookCell {
   readonly outputs?: {
     readonly length: number;
-    get(index: number): NotebookOutput;
+    get(index: number): { readonly data?: Record<string, unknown>; readonly metadata?: Record<string, unknown> };
     set(index: number, output: object): void;
   };
   readonly sharedModel?: {
     updateOutputs?(start: number, end: number, outputs: object[], origin: string): void;
   };
-}
-
-export interface NotebookOutput {
-  readonly data?: Record<string, unknown>;
-  readonly metadata?: Record<string, unknown>;
 }

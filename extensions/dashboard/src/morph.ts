@@ -1,8 +1,7 @@
 // Puts HTML that Python has drawn, and escaped, into the page: what has changed is morphed, so that everything else stays
 // as it is: focus, selections, scroll positions, and what its reader has opened. JupyterLab's panel does it, too.
 
-/** Whatever Python draws, these stay as the reader or the page has set them. */
-const OF_THE_READER: Record<string, string[]> = { DETAILS: ["open"], svg: ["tabindex"] };
+import type { Model } from "./model";
 
 /** Makes the content of an element that of the HTML, which Python has escaped. */
 export function morphInto(target: Element, html: string): void {
@@ -61,12 +60,13 @@ function morphNode(target: Node, wanted: Node): void {
   }
   // Most cells of a table stay as they are, which the browser finds out quickest.
   if (target.isEqualNode(wanted)) return;
-  const kept = OF_THE_READER[target.tagName] ?? [];
+  // What its reader has opened stays so, whatever Python draws.
+  const isKept = (name: string) => target.tagName === "DETAILS" && name === "open";
   for (const { name, value } of wanted.attributes) {
-    if (!kept.includes(name) && target.getAttribute(name) !== value) target.setAttribute(name, value);
+    if (!isKept(name) && target.getAttribute(name) !== value) target.setAttribute(name, value);
   }
   for (const { name } of [...target.attributes]) {
-    if (!kept.includes(name) && !wanted.hasAttribute(name)) target.removeAttribute(name);
+    if (!isKept(name) && !wanted.hasAttribute(name)) target.removeAttribute(name);
   }
   morphChildren(target, wanted);
 }
@@ -78,4 +78,45 @@ function keyOf(node: Node): string {
 
 function kindOf(node: Node): string {
   return node instanceof Element ? `${node.nodeName}.${node.classList[0] ?? ""}` : node.nodeName;
+}
+
+// ---- parts of the card -----------------------------------------------------------------------------------------------
+
+type PartName = "head" | "course" | "nodes" | "charts" | "shown" | "stacks" | "tabs";
+
+/** One part, by the name of its trait. */
+export class Part {
+  private shown = "";
+
+  constructor(
+    private readonly model: Model,
+    private readonly name: PartName,
+    readonly el: HTMLElement,
+  ) {}
+
+  /** Returns whether it has changed. */
+  update(): boolean {
+    const html = this.model.get(this.name);
+    if (html === this.shown) return false;
+    this.shown = html;
+    this.redraw();
+    return true;
+  }
+
+  /** Makes it what Python has drawn, without what the page has changed in it. */
+  redraw(): void {
+    morphInto(this.el, this.shown);
+  }
+}
+
+/** Shows a card as that of a run that nobody follows any more. */
+export function asLost(card: Element): void {
+  for (const state of card.querySelectorAll("[data-going]")) {
+    state.setAttribute("data-state", "lost");
+    state.setAttribute("data-tone", "bad");
+    state.removeAttribute("data-going");
+    if (state.matches(".tfos-state")) state.textContent = "✗ lost";
+  }
+  card.querySelector(".tfos-header .tfos-facts")?.prepend("last seen with ");
+  for (const gone of card.querySelectorAll(".tfos-overall, [data-do=stop]")) gone.remove();
 }

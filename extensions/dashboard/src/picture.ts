@@ -6,8 +6,7 @@
 // the output by its metadata.
 
 import type { Bundle, Model, NotebookCell } from "./model";
-import { parseParts } from "./morph";
-import { asLost } from "./parts";
+import { asLost, parseParts } from "./morph";
 
 const WIDGET_VIEW = "application/vnd.jupyter.widget-view+json";
 /** Marks the change of the document as the dashboard's own: the page goes on showing the dashboard. */

@@ -45,7 +45,7 @@ export class Store {
     this.show(view);
   }
 
-  show(view: View): void {
+  private show(view: View): void {
     this.view = view;
     for (const card of this.cards) card.update();
   }

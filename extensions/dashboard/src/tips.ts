@@ -1,6 +1,6 @@
 // The values of a chart at the pointer, or where the arrow keys lead: they stand beside the lines that Python draws.
 
-import { element, setAttribute } from "./dom";
+import { element } from "./dom";
 
 /** A tip has no more lines. */
 const MAX_ROWS = 12;
@@ -20,7 +20,7 @@ export class Tips {
 
   /** `root` holds the charts; the tip stands beside it, in `el`. */
   constructor(
-    private readonly root: HTMLElement,
+    root: HTMLElement,
     readonly el: HTMLElement,
   ) {
     el.append(root, this.rule, this.tip);
@@ -32,7 +32,6 @@ export class Tips {
 
   /** The charts have been drawn anew. */
   update(): void {
-    for (const svg of this.root.querySelectorAll("svg[data-across]")) setAttribute(svg, "tabindex", "0");
     this.show(this.chart);
   }
 

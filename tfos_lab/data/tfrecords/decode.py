@@ -11,10 +11,9 @@ import pyarrow as pa
 from pyarrow import types
 
 from tfos_lab.data.rows import Array
-from tfos_lab.data.tfrecords.byte_columns import byte_column, cut
+from tfos_lab.data.tfrecords.byte_columns import byte_column, cut, decode_varints, read_varints
 from tfos_lab.data.tfrecords.codecs import INFERRED_TYPES, KIND_NAMES, FeatureKind, find_codec, kind_of
 from tfos_lab.data.tfrecords.framing import PADDING, Frames
-from tfos_lab.data.tfrecords.varints import decode_varints, read_varints
 from tfos_lab.data.type_table import is_array, is_vector
 from tfos_lab.errors import RecordError
 

@@ -17,9 +17,8 @@ from pyarrow import compute, types
 from tfos_lab.data.batches import to_numpy
 from tfos_lab.data.rows import Array
 from tfos_lab.data.schema import ColumnSpec
-from tfos_lab.data.tfrecords.byte_columns import by_length, byte_column, offsets_of
+from tfos_lab.data.tfrecords.byte_columns import by_length, byte_column, encode_varints, offsets_of, varint
 from tfos_lab.data.tfrecords.codecs import FeatureKind, find_codec, kind_of
-from tfos_lab.data.tfrecords.varints import encode_varints, varint
 from tfos_lab.data.type_table import is_array, is_vector
 from tfos_lab.errors import RecordError
 from tfos_lab.texts import format_count

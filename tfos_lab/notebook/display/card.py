@@ -1,6 +1,6 @@
 """The card of a run, drawn once: named parts of HTML, the whole of it, and the same facts as lines of text.
 
-The live page morphs the parts that have changed into place (``extensions/dashboard/src/parts.ts``). Front ends without
+The live page morphs the parts that have changed into place (``extensions/dashboard/src/morph.ts``). Front ends without
 widgets show the whole card, and the saved cell keeps the last one: it needs neither a kernel nor a network. It is
 self-contained (escaped text, one ``<style>``), so that it survives saving, reopening, ``nbconvert`` and mail; where
 a front end strips the style, plain tables and ``<details>`` remain. The picture of a run that goes on shows when it was
@@ -28,12 +28,20 @@ from tfos_lab.notebook.display.charts import hue_at, render_charts
 from tfos_lab.notebook.display.columns import Column, node_columns, text_together
 from tfos_lab.notebook.display.error_messages import render_error
 from tfos_lab.notebook.display.kernel import link_to
-from tfos_lab.notebook.display.listing import is_large, listed, only_notable
 from tfos_lab.notebook.display.log_text import Run, count_lines, html_text, last_lines, plain_text, render_log
 from tfos_lab.notebook.display.series import BANDS, all_series, bands_of, series_before
 from tfos_lab.notebook.display.shown import LIVE_BYTES, SAVED_BYTES, render_shown, shown_names
 from tfos_lab.notebook.display.summary import several_text
-from tfos_lab.notebook.display.table import LiveTable, agreeing, render_bar, render_state, render_table
+from tfos_lab.notebook.display.table import (
+    LiveTable,
+    agreeing,
+    is_large,
+    listed,
+    only_notable,
+    render_bar,
+    render_state,
+    render_table,
+)
 from tfos_lab.texts import format_count, format_seconds
 
 # Returns the last lines of a node's log.

@@ -395,6 +395,7 @@ class _Chart:
             aria_label=f"{self.name}: {told}",
             data_unit=("step" if by_step else "s") if self.with_values else None,
             data_across=across.told if self.with_values else None,
+            tabindex=0 if self.with_values else None,
         )
 
 

@@ -51,12 +51,11 @@ from tfos_lab.notebook.display.card import (
 from tfos_lab.notebook.display.charts import render_charts
 from tfos_lab.notebook.display.columns import shown_metrics
 from tfos_lab.notebook.display.kernel import current_kernel, keep_busy, served_path
-from tfos_lab.notebook.display.listing import is_large
 from tfos_lab.notebook.display.log_feed import LogFeed
 from tfos_lab.notebook.display.plain_display import RedrawnCard
 from tfos_lab.notebook.display.series import BANDS, SeriesBook, bands_now, series_before
 from tfos_lab.notebook.display.shown import LIVE_BYTES, render_shown
-from tfos_lab.notebook.display.table import LiveTable
+from tfos_lab.notebook.display.table import LiveTable, is_large
 
 logger = logging.getLogger(__name__)
 

@@ -14,9 +14,8 @@ from tfos_lab.driver.runs.run import Run
 from tfos_lab.driver.state.events import ClusterView
 from tfos_lab.notebook.display import summary
 from tfos_lab.notebook.display.card import head, what_is_told
-from tfos_lab.notebook.display.listing import MANY_NODES, only_notable
 from tfos_lab.notebook.display.summary import format_metrics
-from tfos_lab.notebook.display.table import render_table
+from tfos_lab.notebook.display.table import MANY_NODES, only_notable, render_table
 from tfos_lab.texts import format_metric
 
 _HOW = {
