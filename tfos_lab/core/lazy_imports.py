@@ -60,12 +60,20 @@ class _FollowedFinder:
         return spec
 
 
-class _FollowedLoader(Loader):
-    def __init__(self, loader: Loader, function: Callable[[], object]) -> None:
-        self._loader, self._function = loader, function
+class _Loader(Loader):
+    """Loads a module by another loader."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return self._loader.create_module(spec)
+
+
+class _FollowedLoader(_Loader):
+    def __init__(self, loader: Loader, function: Callable[[], object]) -> None:
+        super().__init__(loader)
+        self._function = function
 
     def exec_module(self, module: ModuleType) -> None:
         members = vars(module)
@@ -82,18 +90,12 @@ class _LazyFinder:
         return spec
 
 
-class _LazyLoader(Loader):
+class _LazyLoader(_Loader):
     """Leaves a module empty but for a ``__getattr__`` that executes it.
 
     The standard library's `LazyLoader` is not for threads before Python 3.12.3, and executes modules also for those
     who go through all modules and look at their files, as `inspect` does.
     """
-
-    def __init__(self, loader: Loader) -> None:
-        self._loader = loader
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
         loader, lock, members = self._loader, threading.RLock(), vars(module)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core import messages as m
 from tfos_lab.core.roles import count_training, rank_in_training
-from tfos_lab.node.context.report_rate import ReportRate
 from tfos_lab.node.lock_step import LockStep
 
 if TYPE_CHECKING:
@@ -40,7 +39,6 @@ class NodeFacts:
         self._lock_step: LockStep | None = lock_step or LockStep(start, send)
         self._send = send
         self._finish = finish
-        self._report_rate = ReportRate(send, sum(map(len, start.cluster_spec.values())))
         self._step = 0
         self._stop_on_nan = start.stop_on_nan
         self._port = port

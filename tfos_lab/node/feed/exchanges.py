@@ -263,28 +263,6 @@ class Exchanges:
         self._closed = True
 
 
-# ---- notes of why a node gives no more results, for tasks that come when it has ended --------------------------------
-
-# Spark computes an inference when its results are used, and retries a failed task. The last try, whose error is the one
-# that users see, finds no node any more. Notes stay for a day: for as long as Spark may still compute.
-_NOTES = "failed"
-
-
-def _leave_note(scratch: Path, reason: str) -> None:
-    """Write a note, one sentence, on the node with this folder; the first one counts."""
-    with contextlib.suppress(OSError):
-        path = kept_for_a_day(scratch.parent, _NOTES) / scratch.name
-        with path.open("x", encoding="utf-8") as file:
-            file.write(reason)
-
-
-def note_of(scratch: Path) -> str | None:
-    """Return the note that the node with this folder has left, if any."""
-    with contextlib.suppress(OSError):
-        return (scratch.parent / _NOTES / scratch.name).read_text(encoding="utf-8")
-    return None
-
-
 def _has_gone() -> NodeUnreachable:
     """Return what a task is told by a node that is leaving, as by one that has left."""
     return NodeUnreachable(reason="the node has ended before it gave all results")
@@ -321,3 +299,25 @@ def write_rows(path: Path, rows: pa.RecordBatch) -> None:
 def _read(path: Path) -> pa.RecordBatch:
     with pa.memory_map(str(path)) as file:
         return pa.ipc.open_file(file).get_batch(0)
+
+
+# ---- notes of why a node gives no more results, for tasks that come when it has ended --------------------------------
+
+# Spark computes an inference when its results are used, and retries a failed task. The last try, whose error is the one
+# that users see, finds no node any more. Notes stay for a day: for as long as Spark may still compute.
+_NOTES = "failed"
+
+
+def _leave_note(scratch: Path, reason: str) -> None:
+    """Write a note, one sentence, on the node with this folder; the first one counts."""
+    with contextlib.suppress(OSError):
+        path = kept_for_a_day(scratch.parent, _NOTES) / scratch.name
+        with path.open("x", encoding="utf-8") as file:
+            file.write(reason)
+
+
+def note_of(scratch: Path) -> str | None:
+    """Return the note that the node with this folder has left, if any."""
+    with contextlib.suppress(OSError):
+        return (scratch.parent / _NOTES / scratch.name).read_text(encoding="utf-8")
+    return None

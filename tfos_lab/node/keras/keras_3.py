@@ -221,13 +221,14 @@ def metrics_over_replicas(strategy: tf.distribute.Strategy, outputs: Any) -> dic
 
 # ---- steps on batches that are fetched before ------------------------------------------------------------------------
 
-# Keras notices the end of an epoch of unknown length when a step fails for want of a batch. By then the parts of the
-# step that need no batch have run: the metrics are divided by too many rows, and the optimizer has counted a step too
-# many.
-
 
 class FetchedBatches:
-    """An iterator over a dataset's batches, so that no step begins without one."""
+    """An iterator over a dataset's batches, so that no step begins without one.
+
+    Keras notices the end of an epoch of unknown length when a step fails for want of a batch. By then the parts of the
+    step that need no batch have run: the metrics are divided by too many rows, and the optimizer has counted a step too
+    many.
+    """
 
     def __init__(self, dataset: tf.data.Dataset) -> None:
         self._batches = iter(dataset)
