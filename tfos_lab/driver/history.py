@@ -1,4 +1,4 @@
-"""What has happened to a cluster so far: events, phases with their seconds, metrics and notes."""
+"""What has happened to a cluster so far: events, phases with their seconds, feeds, metrics and notes."""
 
 from __future__ import annotations
 

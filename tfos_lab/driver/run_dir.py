@@ -29,21 +29,14 @@ from tfos_lab.errors import ConfigError
 
 
 class RunDir:
-    """The folder of one run.
+    """The folder of one run, which exists; ``log_dir`` is where the user wants event files and backups.
 
-    Parameters
-    ----------
-    path : pathlib.Path
-        The folder, which exists.
-    log_dir : str, optional
-        Where the user wants event files and backups: another folder, or an address such as ``"gs://bucket/logs"``.
-    run_id : str, optional
-        Unique identifier of the run; the name of the folder by default.
+    That is another folder, or an address such as ``"gs://bucket/logs"``.
 
     Attributes
     ----------
     id : str
-        Unique identifier of the run.
+        Unique identifier of the run: the name of the folder by default.
     events, output, record, notes : pathlib.Path
         Event files, output of the nodes, ``run.json``, and what the user says of it.
     log_dir : str
@@ -70,12 +63,8 @@ class RunDir:
         """Make the folder of a new run.
 
         It is below ``$TFOS_LAB_RUNS``, by default ``runs/`` in the working directory, or in the user's cache where that
-        folder cannot be written. Only the user can open it: logs and records show code, data and paths.
-
-        Raises
-        ------
-        PermissionError
-            If neither can be written.
+        folder cannot be written, or PermissionError is raised. Only the user can open it: logs and records show code,
+        data and paths.
         """
         bases = run_bases()
         for base in bases:

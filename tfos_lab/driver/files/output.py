@@ -1,8 +1,11 @@
 """Fetches what nodes write to ``ctx.output_dir`` and stores it in the run's own folder, and nowhere else.
 
 Nodes that see this machine's folder write there themselves: they recognize it by a file whose name nobody can guess.
-All others list what they have written, also while they work, and are asked for the newest files that fit onto the
-disk. The head's thread calls; `OutputReceiver.notes` may be read from any.
+All others list what they have written, also while they work, and are asked for the newest files that fit onto the disk.
+The head's thread calls; `OutputReceiver.notes` may be read from any.
+
+Large results come into the run's folder, too, as files, before the ends of their nodes are reported. The driver's
+memory holds none of them: `tfos_lab.driver.results` maps a file when somebody looks at its value.
 """
 
 from __future__ import annotations

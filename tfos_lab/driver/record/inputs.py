@@ -50,10 +50,7 @@ def hide_secrets(text: str) -> str:
 def plain_inputs(map_fun: Callable[..., Any], args: Any) -> dict[str, Plain]:
     """Return the plain values that a call of ``map_fun`` depends on.
 
-    Returns
-    -------
-    dict
-        Names such as ``"args.lr"``, or ``"LR"`` for a name of the notebook; at most 200 of them.
+    Names are such as ``"args.lr"``, or ``"LR"`` for a name of the notebook; there are at most 200 of them.
 
     Examples
     --------

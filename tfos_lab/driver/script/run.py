@@ -1,4 +1,7 @@
-"""`ScriptRun`: a script on its nodes, as its user holds it; a thread follows it to its end."""
+"""`ScriptRun`: a script on its nodes, as its user holds it; a thread follows it to its end, and keeps its output.
+
+The kept output of runs is in one folder: ``version-0001``, ``version-0002``, … and ``latest``.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,9 @@ Classic sessions and Spark Connect share this path. Each task starts its node's 
 needs the slots, the tasks hand over to the agents and return; from then on the agents end with their executor's JVM, or
 when the driver stops sending heartbeats. Under dynamic allocation the tasks' results stay cached on the executors until
 the cluster ends, because Spark does not take back executors that hold cached data.
+
+With ``driver_ps``, parameter servers run on the driver's machine, and all other nodes here. Both report to the same
+head; ranks count all nodes.
 """
 
 from __future__ import annotations

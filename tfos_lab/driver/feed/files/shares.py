@@ -24,12 +24,7 @@ class FoundFile:
 def deal_rows(files: Sequence[FoundFile], nodes: int) -> list[list[FilePart]]:
     """Return what each node reads: a run of rows that follow one another, all equally many but for one row at most.
 
-    Parameters
-    ----------
-    files : sequence of FoundFile
-        All of them counted.
-    nodes : int
-        How many nodes.
+    All files are counted.
 
     Examples
     --------
