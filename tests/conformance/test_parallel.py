@@ -16,6 +16,9 @@ from tfos_lab.errors import ParallelFailed, ParallelInterrupted
 
 pytestmark = pytest.mark.leaves_nothing
 
+# Of the standalone cluster.
+SLOTS = 4
+
 
 @pytest.fixture
 def parallel(back_end, spark):
@@ -162,11 +165,11 @@ def test_what_cannot_be_sent_is_refused_before_anything_begins(parallel, tmp_pat
 @pytest.mark.back_ends("standalone")
 def test_runs_wait_for_slots_that_others_hold(parallel, spark, tmp_path):
     over = tmp_path / "over"
-    job = threading.Thread(target=_hold_slots, args=(spark, str(over)))
+    job = threading.Thread(target=_hold_slots, args=(spark, str(over), str(tmp_path)))
     job.start()
     end = threading.Timer(2.0, over.touch)
     try:
-        eventually(lambda: _free_slots(spark) == 0)
+        eventually(lambda: len(list(tmp_path.glob("held-*"))) == SLOTS)
         end.start()
         assert list(parallel(act, ["a", "b"])) == ["a", "b"]
     finally:
@@ -174,20 +177,15 @@ def test_runs_wait_for_slots_that_others_hold(parallel, spark, tmp_path):
         job.join()
 
 
-def _hold_slots(spark, over):
+def _hold_slots(spark, over, folder):
     """Hold all slots until there is a file."""
 
-    def wait(rows):
+    def wait(number, rows):
         from pathlib import Path
 
+        Path(folder, f"held-{number}").touch()
         while not Path(over).exists():
             time.sleep(0.05)
         return rows
 
-    spark.sparkContext.parallelize(range(4), 4).mapPartitions(wait).count()
-
-
-def _free_slots(spark):
-    from tfos_lab.launchers.spark.slots import slots_of
-
-    return slots_of(spark).free
+    spark.sparkContext.parallelize(range(SLOTS), SLOTS).mapPartitionsWithIndex(wait).count()

@@ -8,7 +8,6 @@ from tests.hosts.functions import told_to_end, work_until_told
 from tests.hosts.host import HostPlan
 from tests.support.eventually import eventually
 from tfos_lab.errors import NodeFailed
-from tfos_lab.launchers.spark.slots import slots_of
 
 pytestmark = [pytest.mark.minutes, pytest.mark.timeout(600)]
 
@@ -25,8 +24,9 @@ def _all_slots_are_free(session):
 
 
 def wait_for_all_slots(session):
-    # After a cut, what Spark's executor has to say comes when TCP tries again, which may take as long as the cut.
-    eventually(lambda: slots_of(session).free == 4, PATIENCE_S)
+    # After a cut, what Spark's executor has to say comes when TCP tries again, which may take as long as the cut. The
+    # tasks of a barrier stage start together, once there is a slot for each.
+    assert session.sparkContext.parallelize(range(4), 4).barrier().mapPartitions(lambda rows: rows).count() == 4
 
 
 def test_a_cut_of_more_than_a_few_seconds_is_told_with_the_lost_node_and_its_host(run, rig, session):

@@ -241,7 +241,7 @@ def test_a_task_of_spark_s_own_reads_hdfs_with_tensorflow_after_one_line(yarn_sp
 def test_nodes_are_in_containers_where_stop_ends_every_process_of_theirs_and_leaves_the_others(run, yarn, yarn_spark):
     """Also after Spark has replaced the parent of its Python workers."""
     # Here, as nodes import this module, and do not have that one.
-    from tfos_lab.driver.doctor.cluster import check_books
+    from tests.support.command_line import doctor_finds
 
     for daemon in [each for each in yarn.container_processes() if "tfos_lab.spark_daemon" in each.cmdline()]:
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -251,9 +251,7 @@ def test_nodes_are_in_containers_where_stop_ends_every_process_of_theirs_and_lea
     processes = [process for node in cluster.nodes for process in whole_tree(node.pid)]
     inside = yarn.container_processes()
     containers = [process for process in inside if process.name() == "java"]
-    assert [finding.found for finding in check_books(yarn_spark, "yarn")] == [
-        "YARN counts that of nodes as their containers'"
-    ]
+    assert doctor_finds()["memory"].found == "YARN counts that of nodes as their containers'"
     assert {node.pid for node in cluster.nodes} <= {process.pid for process in inside}
     cluster.stop()
     assert have_ended(processes)
