@@ -28,7 +28,7 @@ def prepare(df: DataFrame, columns: Iterable[str] | None = None) -> DataFrame:
     `tfos_lab.data.type_table` has a rule for: a ConfigError has every column that is missing or cannot become a tensor,
     and what to do about it.
     """
-    return df.select(*map(_expression, _chosen(df, columns)))
+    return df.select(*map(_expression, choose_fields(df.schema.jsonValue()["fields"], columns)))
 
 
 def widen(df: DataFrame, columns: Iterable[str] | None = None) -> tuple[DataFrame, list[int]]:
@@ -39,18 +39,13 @@ def widen(df: DataFrame, columns: Iterable[str] | None = None) -> tuple[DataFram
     own = [field.name for field in df.schema]
     positions: list[int] = []
     extra: list[Column] = []
-    for field in _chosen(df, columns):
+    for field in choose_fields(df.schema.jsonValue()["fields"], columns):
         if "path" not in field and udt_name(field["type"]) is None:
             positions.append(own.index(field["name"]))
         else:
             positions.append(len(own) + len(extra))
             extra.append(_expression(field).alias(f"tfos_lab_{len(extra)}"))
     return (df.select("*", *extra) if extra else df), positions
-
-
-def _chosen(df: DataFrame, columns: Iterable[str] | None) -> list[dict[str, Any]]:
-    """Return the fields of the columns wanted; a ConfigError for those that are missing or cannot become tensors."""
-    return choose_fields(df.schema.jsonValue()["fields"], columns)
 
 
 def choose_fields(fields: Sequence[Mapping[str, Any]], columns: Iterable[str] | None) -> list[dict[str, Any]]:

@@ -72,7 +72,11 @@ def train(training: Training, ctx: NodeContext) -> dict[str, list[float]]:
 
 def _make(training: Training) -> keras.Model:
     made = training.model
-    model = _load(made, training.custom_objects) if isinstance(made, ModelFile) else _call(made, training.args)
+    if isinstance(made, ModelFile):
+        model = _load(made, training.custom_objects)
+    else:
+        given = bound(made, training.args)
+        model = made(*given.args, **given.kwargs)
     if package_of(model) is None:
         raise ConfigError([f"model=: the function returned a {type(model).__name__}; a Keras model is needed"])
     if not is_compiled(model):
@@ -89,11 +93,6 @@ def bound(function: Callable[..., Any], args: TrainArgs | None) -> inspect.Bound
     """Return how a function that makes a model is called; TypeError for one of other parameters."""
     signature = inspect.signature(function)
     return signature.bind(args) if signature.parameters else signature.bind()
-
-
-def _call(function: Callable[..., Any], args: TrainArgs) -> Any:
-    given = bound(function, args)
-    return function(*given.args, **given.kwargs)
 
 
 def _load(file: ModelFile, custom_objects: Mapping[str, Any]) -> keras.Model:

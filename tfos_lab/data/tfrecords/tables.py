@@ -11,7 +11,7 @@ from tfos_lab.core.code_archive import make_finder
 from tfos_lab.data.frames import default_fs, is_connect, path_in_full, require_frame, session_or_active
 from tfos_lab.data.spark_python import raises_own_errors, use_right_python
 from tfos_lab.data.spark_versions import has_data_sources, parsed_schema
-from tfos_lab.data.tfrecords.options import COMPRESSIONS, MODES, with_whole_paths
+from tfos_lab.data.tfrecords.options import with_whole_paths
 from tfos_lab.data.tfrecords.paths import find_files
 from tfos_lab.data.tfrecords.reading import infer_schema, plan_read
 from tfos_lab.data.tfrecords.source import FORMAT, ensure_registered
@@ -68,13 +68,6 @@ def write_tfrecords(
     """
     require_frame(df, "write_tfrecords")
     columns = [partition_by] if isinstance(partition_by, str) else list(partition_by)
-    problems = []
-    if mode not in MODES:
-        problems.append(f"mode={mode!r}: use one of {', '.join(MODES)}")
-    if (compression or "none") not in COMPRESSIONS:
-        problems.append(f"compression={compression!r}: use one of {', '.join(COMPRESSIONS)}")
-    if problems:
-        raise ConfigError(problems)
     options = {"mode": mode, "compression": compression or "none", "partitionBy": json.dumps(columns)}
     full, overwrite = path_in_full(path, df.sparkSession), mode == "overwrite"
     with raises_own_errors(df.sparkSession):

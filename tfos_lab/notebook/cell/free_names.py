@@ -149,7 +149,14 @@ class _Reader(ast.NodeVisitor):
     # ---- expressions -------------------------------------------------------------------------------------------------
 
     def visit_Name(self, node: ast.Name) -> None:
-        self._read(node.id) if isinstance(node.ctx, ast.Load) else self._bind(node.id)
+        match node.ctx:
+            case ast.Store():
+                self._bind(node.id)
+            case ast.Load():
+                self._read(node.id)
+            case ast.Del():
+                self._read(node.id)
+                self._unbind(node.id)
 
     def visit_NamedExpr(self, node: ast.NamedExpr) -> None:
         self.visit_all([node.value, node.target])
@@ -186,14 +193,6 @@ class _Reader(ast.NodeVisitor):
         if isinstance(node.target, ast.Name):
             self._read(node.target.id)
         self.visit_all([node.value, node.target])
-
-    def visit_Delete(self, node: ast.Delete) -> None:
-        for target in node.targets:
-            if isinstance(target, ast.Name):
-                self._read(target.id)
-                self._unbind(target.id)
-            else:
-                self.visit(target)
 
     def _import(self, node: ast.Import | ast.ImportFrom) -> None:
         self._bind(*stored_names([node]))

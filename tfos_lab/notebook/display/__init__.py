@@ -14,11 +14,10 @@ output would appear below whichever cell runs. The others have a thread of their
 from __future__ import annotations
 
 import importlib
-import logging
-import threading
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Self, TypeAlias
 
+from tfos_lab.core.threads import on_a_thread
 from tfos_lab.notebook.display.kernel import current_kernel, has_front_end, may_use_widgets
 
 if TYPE_CHECKING:
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
 
 #: What displays show.
 WatchedCluster: TypeAlias = "Cluster | ParallelRuns"
-
-logger = logging.getLogger(__name__)
 
 
 class Display(ABC):
@@ -57,12 +54,9 @@ def open_display(cluster: WatchedCluster, *, interactive: bool | None = None, bl
     """
     if has_front_end() if interactive is None else interactive:
         if may_use_widgets():
-            try:
-                from tfos_lab.notebook.display.dashboard import Dashboard
+            from tfos_lab.notebook.display.dashboard import Dashboard
 
-                return Dashboard(cluster, blocking=blocking)
-            except ImportError as error:
-                logger.warning("no live dashboard (%s); pictures instead", error)
+            return Dashboard(cluster, blocking=blocking)
         from tfos_lab.notebook.display.plain_display import RedrawnCard
 
         return RedrawnCard(cluster, blocking=blocking)
@@ -88,12 +82,5 @@ def render_errors() -> None:
 def load_in_background() -> None:
     """In a kernel, import what its first cell needs: that would take longer than launching the nodes."""
     if current_kernel() is not None:
-        threading.Thread(target=_load, name="tfos-load", daemon=True).start()
-
-
-def _load() -> None:
-    for module in ("tfos_lab.driver.start", "tfos_lab.notebook.display.dashboard"):
-        try:
-            importlib.import_module(module)
-        except (ImportError, FileNotFoundError) as error:  # the cell that needs it will report it
-            logger.info("could not load %s: %s", module, error)
+        # The cell that needs it will report what is wrong.
+        on_a_thread(lambda: importlib.import_module("tfos_lab.notebook.display.dashboard"), name="tfos-load")

@@ -66,7 +66,11 @@ def _node_failed(error: NodeFailed) -> list[str]:
     else:
         lines[0] += f": {error.kind}: {error.message}" if error.message else f": {error.kind}"
         if error.log_tail:
-            lines += ["", f"last lines of {error.node}:", *_indented(error.log_tail)]
+            lines += [
+                "",
+                f"last lines of {error.node}:",
+                *(f"{_INDENT}{line}" for line in error.log_tail.rstrip().split("\n")),
+            ]
     if error.consequences:
         lines += ["", f"{_listed(sorted(error.consequences))} ended because {error.node} was gone."]
     return lines
@@ -92,10 +96,6 @@ def _coloured_end(line: str, kind: str) -> str:
     """Colour the exception's name where the traceback's last line begins with it."""
     found = re.match(rf"(?:[\w.]+\.)?{re.escape(kind)}(?=$|:)", line)
     return f"{_RED}{found[0]}{_PLAIN}{line[found.end() :]}" if found else line
-
-
-def _indented(text: str) -> list[str]:
-    return [f"{_INDENT}{line}" for line in text.rstrip().split("\n")]
 
 
 def _listed(names: list[str]) -> str:

@@ -166,7 +166,12 @@ class HistoryTable:
             _Column("Run", self._name_text, self._name_html),
             _Column("When", self._when_text, self._when_html, rank=lambda run: run.started_s),
             _Column("Outcome", outcome_text, lambda run: render_state(run.state)),
-            _Column("Time", self._took_text, None, "numeric", rank=self._seconds),
+            _Column(
+                "Time",
+                lambda run: summary.took_text(run.view(), self._now_s),
+                kind="numeric",
+                rank=lambda run: (run.ended_s or self._now_s) - run.started_s,
+            ),
             *(_metric_column(name) for name in common_metrics(self.runs, _MAX_METRICS)),
             _Column("Inputs", lambda run: inputs_text(run, varied), None, "wrapped", optional=True),
             _Column("Nodes", nodes_text, None, "numeric", optional=True),
@@ -193,12 +198,6 @@ class HistoryTable:
     def _when_html(self, run: Run) -> Html:
         exact = dt.datetime.fromtimestamp(run.started_s).astimezone().isoformat(timespec="seconds")
         return h("time", self._when_text(run), datetime=exact, title=exact)
-
-    def _took_text(self, run: Run) -> str:
-        return summary.took_text(run.view(), self._now_s)
-
-    def _seconds(self, run: Run) -> float:
-        return (run.ended_s or self._now_s) - run.started_s
 
     # ---- text -------------------------------------------------------------------------------------------------------
 

@@ -63,7 +63,7 @@ def takes_input(kernel: Any) -> bool:
     """Return whether somebody can type where the cell that runs now was started."""
     try:
         content = kernel.get_parent()["content"]
-    except (AttributeError, KeyError, LookupError, TypeError):
+    except (AttributeError, LookupError, TypeError):
         return True
     return bool(content.get("allow_stdin", True))
 
@@ -101,7 +101,7 @@ class NoProgressBars:
 def _cell_of(kernel: Any) -> str:
     try:
         return str(kernel.get_parent("shell")["header"]["msg_id"])
-    except (AttributeError, KeyError, LookupError, TypeError):
+    except (AttributeError, LookupError, TypeError):
         return ""
 
 

@@ -41,7 +41,8 @@ def render_panel(live: Sequence[Listed], ended: Sequence[Listed], now_s: float) 
     runs = h("ul", *(_ended(one, now_s) for one in ended), aria_label="Ended runs")
     title = h("summary", f"Ended runs ({len(ended)})")
     past = h("details", title, runs, cls="tfos-lab-ended", open=True) if ended else None
-    return join(None if live else _nothing(), cards, past)
+    hint = ("No cluster runs. A cell that begins with ", h("code", "%%tfos"), " starts one.")
+    return join(None if live else h("div", *hint, cls="tfos-lab-panel-note"), cards, past)
 
 
 def state_line(view: ClusterView) -> str:
@@ -56,11 +57,6 @@ def end_note(one: Listed, now_s: float) -> str:
     what = _metric_text(run) if run.state is RunState.DONE else _reason(run)
     how = f"{run.name} {_HOW.get(run.state, 'has ended')} after {summary.took_text(run.view(), now_s)}{where}"
     return f"{how}: {what}" if what else how
-
-
-def _nothing() -> Html:
-    cell = h("code", "%%tfos")
-    return h("div", "No cluster runs. A cell that begins with ", cell, " starts one.", cls="tfos-lab-panel-note")
 
 
 # ---- a run ----------------------------------------------------------------------------------------------------------
