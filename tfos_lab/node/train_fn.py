@@ -38,17 +38,14 @@ def run_train_fn(
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(_own_gpus(settings, ctx.task_index))
     if settings.sets_tf_config:
         os.environ["TF_CONFIG"] = tf_config(ctx.cluster_spec, ctx.job_name, ctx.task_index)
-    value = _call(train_fn, settings, kwargs)
+    if settings.makes_strategy:
+        import tensorflow as tf
+
+        with tf.distribute.MultiWorkerMirroredStrategy().scope():
+            value = train_fn(**kwargs)
+    else:
+        value = train_fn(**kwargs)
     return value if ctx.task_index == 0 else None
-
-
-def _call(train_fn: Callable[..., Any], settings: TrainFnSettings, kwargs: Mapping[str, Any]) -> Any:
-    if not settings.makes_strategy:
-        return train_fn(**kwargs)
-    import tensorflow as tf
-
-    with tf.distribute.MultiWorkerMirroredStrategy().scope():
-        return train_fn(**kwargs)
 
 
 def _own_gpus(settings: TrainFnSettings, index: int) -> list[str]:

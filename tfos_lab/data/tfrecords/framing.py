@@ -55,7 +55,7 @@ class Frames:
 
     def refuse(self, row: int, reason: str) -> RecordError:
         """Return an error about one record, which names its position in the file."""
-        return _broken(self.path, self.offset + int(self.starts[row]) - _HEADER.size, reason)
+        return broken_record(self.path, self.offset + int(self.starts[row]) - _HEADER.size, reason)
 
 
 def frame(records: pa.LargeBinaryArray) -> pa.Buffer:
@@ -90,7 +90,7 @@ def read_frames(stream: IO[bytes], path: str, chunk_bytes: int = _CHUNK_BYTES, *
     """
     rest = b""
     while True:
-        chunk = _read(stream, chunk_bytes, path, offset + len(rest))
+        chunk = read_chunk(stream, chunk_bytes, path, offset + len(rest))
         size = len(rest) + len(chunk)
         data = b"".join((rest, chunk, PADDING))
         starts, ends, used, error = _scan(data, size, path, offset)
@@ -104,21 +104,22 @@ def read_frames(stream: IO[bytes], path: str, chunk_bytes: int = _CHUNK_BYTES, *
         offset += used
         if not chunk:
             if rest:
-                raise _broken(path, offset, f"the file ends {len(rest)} bytes into it: it was cut off")
+                raise broken_record(path, offset, f"the file ends {len(rest)} bytes into it: it was cut off")
             return
         if len(rest) >= _HEADER.size:
             # A record that is larger than a chunk is read at once.
             chunk_bytes = max(chunk_bytes, _HEADER.size + _LENGTH.unpack_from(rest)[0] + _FOOTER_BYTES - len(rest))
 
 
-def _read(stream: IO[bytes], size: int, path: str, offset: int) -> bytes:
+def read_chunk(stream: IO[bytes], size: int, path: str, offset: int) -> bytes:
+    """Return the next bytes of a file; raises RecordError if it cannot be read on."""
     try:
         return bytes(stream.read(size))
     except EOFError:
         reason = "the compressed file ends in the middle: it was cut off"
     except Exception as error:  # noqa: BLE001 - each kind of stream has its own errors
         reason = f"it cannot be read on: {error}"
-    raise _broken(path, offset, reason)
+    raise broken_record(path, offset, reason)
 
 
 def _scan(data: bytes, size: int, path: str, offset: int) -> tuple[Array, Array, int, RecordError | None]:
@@ -129,7 +130,7 @@ def _scan(data: bytes, size: int, path: str, offset: int) -> tuple[Array, Array,
         (length,) = _LENGTH.unpack_from(data, at)
         start = at + _HEADER.size
         if data[at:start] != frame_header(length):
-            error = _broken(path, offset + at, "its length does not fit the length's CRC: the file is damaged")
+            error = broken_record(path, offset + at, "its length does not fit the length's CRC: the file is damaged")
             break
         end = start + length
         if end + _FOOTER_BYTES > size:
@@ -149,7 +150,8 @@ def _check(frames: Frames) -> None:
         raise frames.refuse(int(wrong[0]), "its bytes do not fit their CRC: the file is damaged")
 
 
-def _broken(path: str, offset: int, reason: str) -> RecordError:
+def broken_record(path: str, offset: int, reason: str) -> RecordError:
+    """Return the error about the record at an offset of a file."""
     return RecordError(
         reason=f"{path}: the record at byte {offset} cannot be read: {reason}. Write the file again, or leave it out"
     )

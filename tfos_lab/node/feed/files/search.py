@@ -12,9 +12,9 @@ from typing import IO
 
 from tfos_lab.core import messages as m
 from tfos_lab.core.messages import DataFile
-from tfos_lab.data.tfrecords.framing import starts_with_frame
+from tfos_lab.data.tfrecords.framing import broken_record, read_chunk, starts_with_frame
 from tfos_lab.data.tfrecords.paths import is_compressed
-from tfos_lab.errors import RecordError, TfosError
+from tfos_lab.errors import TfosError
 from tfos_lab.node.feed.files.lines import LineFile
 from tfos_lab.node.feed.files.opened import TFRECORD, check_file, open_stream, readable
 
@@ -108,19 +108,19 @@ def _runs(stream: IO[bytes], path: str) -> Iterator[tuple[int, int]]:
     at, rest = 0, b""
     size = _CHUNK_BYTES
     while True:
-        data = rest + _read(stream, size, path, at)
+        data = rest + read_chunk(stream, size, path, at)
         if len(data) == len(rest):
             break
         used, records, needed = _walk(data)
         if needed > _CHUNK_BYTES and not starts_with_frame(data[used : used + _HEADER_BYTES]):
-            raise _broken(path, at + used, "its length does not fit the length's CRC: the file is damaged")
+            raise broken_record(path, at + used, "its length does not fit the length's CRC: the file is damaged")
         rest = data[used:]
         at += used
         size = max(_CHUNK_BYTES, needed - len(rest))
         if records:
             yield at, records
     if rest:
-        raise _broken(path, at, f"the file ends {len(rest)} bytes into it: it was cut off")
+        raise broken_record(path, at, f"the file ends {len(rest)} bytes into it: it was cut off")
 
 
 def _walk(data: bytes) -> tuple[int, int, int]:
@@ -134,16 +134,3 @@ def _walk(data: bytes) -> tuple[int, int, int]:
         at = end
         records += 1
     return at, records, 0
-
-
-def _read(stream: IO[bytes], size: int, path: str, at: int) -> bytes:
-    try:
-        return stream.read(size)
-    except EOFError:
-        raise _broken(path, at, "the compressed file ends in the middle: it was cut off") from None
-
-
-def _broken(path: str, at: int, reason: str) -> RecordError:
-    return RecordError(
-        reason=f"{path}: the record at byte {at} cannot be read: {reason}. Write the file again, or leave it out"
-    )
