@@ -137,15 +137,21 @@ def _connect(driver: DriverAddress, until_s: float) -> ssl.SSLSocket:
 def _greet(driver: DriverAddress, context: ssl.SSLContext) -> ssl.SSLSocket:
     with contextlib.ExitStack() as closing:
         sock = closing.enter_context(socket.create_connection(_host_and_port(driver.endpoint), _CONNECT_S))
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(UNREACHABLE_S * 1000))
+        set_up(sock)
         sock.sendall(knock_of(driver.token))
         connection = context.wrap_socket(sock)
         connection.sendall(driver.token)
         connection.settimeout(0.0)
         closing.pop_all()
         return connection
+
+
+def set_up(sock: socket.socket) -> None:
+    """Send small messages at once, and find it out if the other end's host has gone."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(UNREACHABLE_S * 1000))
 
 
 def knock_of(token: bytes) -> bytes:

@@ -25,7 +25,7 @@ from pathlib import Path
 import msgspec
 
 from tfos_lab.core import messages as m
-from tfos_lab.core.link import KNOCK_BYTES, knock_of
+from tfos_lab.core.link import KNOCK_BYTES, knock_of, set_up
 from tfos_lab.core.processes import allow_descriptors
 from tfos_lab.data.schema import ColumnSpec, column_specs
 from tfos_lab.errors import FeedError, NodeUnreachable, TfosError
@@ -208,7 +208,7 @@ class Endpoint:
             until_s = math.inf
             if tls is not None:
                 sock.settimeout(w.GREETING_S)
-                w.set_up(sock)
+                set_up(sock)
                 sock = closing.enter_context(tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False))
                 self._keep_as_stranger(sock)
                 sock.do_handshake()

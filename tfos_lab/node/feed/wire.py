@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from tfos_lab.core.crossing import own_error_in, to_text
-from tfos_lab.core.link import UNREACHABLE_S, knock_of, show_certificate
+from tfos_lab.core.link import knock_of, set_up, show_certificate
 from tfos_lab.core.messages import INPUT_QUEUE, AttemptStored, TlsIdentity
 from tfos_lab.errors import FeedError, NodeUnreachable, TfosError
 
@@ -360,14 +360,6 @@ def _greeted(sock: socket.socket, location: str, token: str) -> Connection:
     spool = wire.receive_message().decode()
     wire.give_until(math.inf)
     return Connection(wire, Path(spool) if spool else None)
-
-
-def set_up(sock: socket.socket) -> None:
-    """Send small messages at once, and find it out if the other end's host has gone."""
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(UNREACHABLE_S * 1000))
 
 
 @functools.lru_cache(maxsize=8)
