@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from tfos_lab.data.batches import to_arrow
 from tfos_lab.errors import FeedError
 from tfos_lab.node.feed import python_rows
-from tfos_lab.node.feed.exchange_pool import ExchangePool, result_columns
+from tfos_lab.node.feed.answers import ExchangePool, result_columns
 from tfos_lab.texts import format_count
 
 # A batch that has begun waits so long for the rest of its task's rows while other tasks have some: these may be what
