@@ -16,10 +16,9 @@ from tfos_lab.data.rows import fill_to
 from tfos_lab.data.schema import ColumnSpec
 from tfos_lab.errors import FeedError
 from tfos_lab.node.feed import row_files
-from tfos_lab.node.feed.answers import Answers
+from tfos_lab.node.feed.answers import Answers, ExchangePool
 from tfos_lab.node.feed.data_feed import RowReader
 from tfos_lab.node.feed.epoch import IDLE_S, ROWS_ARE_GONE, Epoch, Piece
-from tfos_lab.node.feed.exchange_pool import ExchangePool
 from tfos_lab.node.feed.feed_queue import FeedQueue
 from tfos_lab.node.feed.node_feed import NodeFeed, Reading, ReadProgress
 from tfos_lab.node.feed.row_answers import RowAnswers

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from tfos_lab.data.batches import to_arrow
 from tfos_lab.errors import FeedError
 from tfos_lab.node.feed import python_rows
-from tfos_lab.node.feed.exchange_pool import ExchangePool, result_columns
+from tfos_lab.node.feed.answers import ExchangePool, result_columns
 from tfos_lab.texts import format_count
 
 # A batch that has begun waits so long for the rest of its task's rows while other tasks have some: these may be what
@@ -62,7 +62,8 @@ class RowAnswers:
         self._taken: deque[list[Any]] = deque()
         self._given: deque[_Given] = deque()
         self._counts: dict[int, list[int]] = {}
-        self._answering_in_part: tuple[int, str] | None = None
+        # Who has put the last results, and whether there were none although rows waited for some.
+        self._last_put = (0, False)
 
     # ---- rows -------------------------------------------------------------------------------------------------------
 
@@ -151,9 +152,13 @@ class RowAnswers:
         with self._changed:
             self._has_begun = False
             self._batch += 1
-            in_part = self._answering_in_part
-        if in_part is not None and in_part[0] == threading.get_ident():
-            raise FeedError(reason=in_part[1])
+            thread, was_empty = self._last_put
+            rows, answered = self._counts[self._given[0].batch] if self._given else (0, 0)
+        if rows and (answered or was_empty) and thread == threading.get_ident():
+            raise FeedError(
+                reason=f"batch_results got {format_count(answered, 'result')} for a batch of "
+                f"{format_count(rows, 'row')}: give one result per row, before the next batch is asked for"
+            )
 
     def put(self, results: list[Any]) -> None:
         """Add one result for each of the oldest rows that have none; a FeedError if there are fewer such rows."""
@@ -180,29 +185,17 @@ class RowAnswers:
                 reason=f"batch_results got more results ({count}) than there are rows of an inference that wait for "
                 f"one ({waiting}): give one result per row, after next_batch has returned it"
             )
-        missing, last = count, -1
+        self._last_put = threading.get_ident(), not count and bool(self._given)
+        missing = count
         while missing:
             given = self._given[0]
             part = min(missing, given.missing)
             missing -= part
             given.missing -= part
-            last = given.batch
-            self._counts[last][1] += part
+            self._counts[given.batch][1] += part
             if not given.missing:
                 self._given.popleft()
             yield given.exchange, given.objects, part
-        self._note_part(last, is_empty=not count)
-
-    def _note_part(self, last: int, *, is_empty: bool) -> None:
-        """Note whether a batch is answered in part, and forget those that are answered in full."""
         oldest = self._given[0].batch if self._given else None
-        self._answering_in_part = None
-        if oldest is not None and (oldest == last or is_empty):
-            rows, answered = self._counts[oldest]
-            text = (
-                f"batch_results got {format_count(answered, 'result')} for a batch of {format_count(rows, 'row')}: "
-                "give one result per row, before the next batch is asked for"
-            )
-            self._answering_in_part = threading.get_ident(), text
         for batch in [batch for batch in self._counts if oldest is None or batch < oldest]:
             del self._counts[batch]

@@ -8,16 +8,14 @@ what is more stays where it is.
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from stat import S_ISREG
 
 from tfos_lab.core import messages as m
 from tfos_lab.core.paths import split_scheme
-from tfos_lab.node.files.listed import FoundFile, ListedFolder
+from tfos_lab.node.files.listed import FoundFile, ListedFolder, files_in
 
 # TensorBoard looks for new lines about as often.
 _PERIOD_S = 2.0
@@ -108,14 +106,6 @@ class NodeEventFiles:
 
     def _files(self, folder: Path) -> Iterator[FoundFile]:
         """Yield the event files below a folder that have changed since the cluster began."""
-        until_s = time.monotonic() + _SEARCH_S
-        for parent, _, names in os.walk(folder):
-            if time.monotonic() > until_s:
-                return
-            for name in names:
-                path = Path(parent) / name
-                with contextlib.suppress(OSError):
-                    stat = path.lstat()
-                    if "tfevents" in name and S_ISREG(stat.st_mode) and stat.st_size and stat.st_mtime >= self._since_s:
-                        name_below = path.relative_to(folder).as_posix()
-                        yield FoundFile(name_below, path, stat.st_size, stat.st_mtime_ns)
+        for file in files_in(folder, patience_s=_SEARCH_S)[0].values():
+            if "tfevents" in file.path.name and file.size and file.changed_ns >= self._since_s * 1e9:
+                yield file

@@ -6,6 +6,7 @@ The driver chooses what it fetches, and when; it answers each list once. It work
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -97,14 +98,17 @@ class FoundFile:
     changed_ns: int
 
 
-def files_in(folder: Path, prefix: str = "") -> tuple[dict[str, FoundFile], set[str]]:
+def files_in(folder: Path, prefix: str = "", *, patience_s: float = math.inf) -> tuple[dict[str, FoundFile], set[str]]:
     """Return the regular files below a folder, and the paths of symbolic links, which are not followed.
 
-    Names of files get the prefix; our own temporary files are left out.
+    Names of files get the prefix; our own temporary files are left out. After ``patience_s``, what was found is all.
     """
+    until_s = time.monotonic() + patience_s
     found: dict[str, FoundFile] = {}
     links: set[str] = set()
     for parent, folders, names in os.walk(folder):
+        if time.monotonic() > until_s:
+            break
         for name in (*folders, *names):
             path = Path(parent) / name
             relative = path.relative_to(folder).as_posix()
