@@ -23,6 +23,7 @@ from tests.support.eventually import eventually
 from tests.support.quick import QUICK_ENV
 from tests.support.recorded_runs import write_run
 from tfos_lab.core import messages as m
+from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.driver.history import History
 from tfos_lab.driver.state.events import (
     FeedProgressed,
@@ -39,7 +40,7 @@ CALLED_S = 100.0
 
 
 def state(name, time_s):
-    return StateChanged(time_s=time_s, state=name)
+    return StateChanged(time_s=time_s, state=RunState(name))
 
 
 def test_the_story_is_a_line_for_each_change_of_the_run_and_its_nodes():
@@ -47,8 +48,8 @@ def test_the_story_is_a_line_for_each_change_of_the_run_and_its_nodes():
     history.record(
         state("running", 101.0), MetricsReported(time_s=101.5, node="chief:0", step=1, total_steps=2, metrics={})
     )
-    history.record(NodeChanged(time_s=109.25, node="worker:1", state="lost", detail="not heard of for 5 s"))
-    history.record(StateChanged(time_s=109.25, state="failed", reason="worker:1: Lost: it is gone"))
+    history.record(NodeChanged(time_s=109.25, node="worker:1", state=NodeState.LOST, detail="not heard of for 5 s"))
+    history.record(StateChanged(time_s=109.25, state=RunState.FAILED, reason="worker:1: Lost: it is gone"))
     assert history.story().splitlines() == [
         "    1.000 s  running",
         "    9.250 s  worker:1 lost: not heard of for 5 s",

@@ -12,7 +12,7 @@ from typing import Any
 
 from tfos_lab.core.config import ClusterConfig, assign_roles
 from tfos_lab.core.roles import chief_of
-from tfos_lab.core.states import RunState
+from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.driver.bus import Bus
 from tfos_lab.driver.history import History
 from tfos_lab.driver.state.events import (
@@ -125,7 +125,7 @@ class FakeCluster:
                 timings=timings,
                 ended_s=now if RunState(state).ended else None,
             )
-        self.bus.publish(StateChanged(time_s=now, state=state, reason=reason))
+        self.bus.publish(StateChanged(time_s=now, state=RunState(state), reason=reason))
 
     def note(self, text: str) -> None:
         with self._lock:
@@ -144,7 +144,7 @@ class FakeCluster:
             )
             self._view = dataclasses.replace(self._view, nodes=nodes)
         if "state" in fields:
-            self.bus.publish(NodeChanged(time_s=now, node=node, state=str(fields["state"])))
+            self.bus.publish(NodeChanged(time_s=now, node=node, state=NodeState(fields["state"])))
 
     def write(self, node: str, text: str, stream: str = "stdout") -> None:
         self._logs.setdefault(node, []).append(text)

@@ -45,9 +45,6 @@ class StateChanged(Event):
     state: RunState
     reason: str = ""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "state", RunState(self.state))
-
 
 @dataclass(frozen=True, kw_only=True)
 class NodeChanged(Event):
@@ -56,9 +53,6 @@ class NodeChanged(Event):
     node: str
     state: NodeState
     detail: str = ""
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "state", NodeState(self.state))
 
 
 @dataclass(frozen=True, kw_only=True)
