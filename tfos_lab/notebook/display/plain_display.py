@@ -105,8 +105,6 @@ LINES_PER_S = 20.0
 METRICS_EVERY_S = 10.0
 LAST_LINES = 5
 LOOK_EVERY_S = 1.0
-# So many times as long as a look at all nodes took, their changes of state are not looked at.
-_REST = 20.0
 
 _FIGURES = re.compile(r"[\d.,]+")
 
@@ -120,7 +118,7 @@ class TextDisplay(Display):
         self._nodes: dict[str, _NodeLines] = {}
         self._metrics_due: dict[str, float] = {}
         self._last_state = self._alarm = ""
-        self._state_due = self._look_due = 0.0
+        self._look_due = 0.0
         self._said: dict[str, str] = {}
         self._closed = False
         self._subscription = cluster.bus.subscribe() if blocking else None
@@ -132,8 +130,12 @@ class TextDisplay(Display):
         """Write what has arrived since the last call."""
         if self._subscription is None:
             return
-        for event in self._subscription.take():
+        events = self._subscription.take()
+        for event in events:
             self._take_in(event)
+        # Once for all of them: the view of very many nodes takes a while.
+        if any(isinstance(event, NodeChanged) for event in events):
+            self._add_state()
         self._look()
         if dropped := self._subscription.take_dropped():
             self._out.append(f"… {dropped:,} events came too fast and are not shown here; the files are complete")
@@ -173,13 +175,9 @@ class TextDisplay(Display):
                 self._out.append(f"[{node}] {step}{summary.format_metrics(event.metrics)}")
             case StateChanged():
                 self._add_state()
-            case NodeChanged() if time.monotonic() >= self._state_due:
-                self._add_state()
 
     def _add_state(self) -> None:
-        began_s, view = time.monotonic(), self._cluster.view()
-        # The view of thousands of nodes takes a while, and each of them changes its state.
-        self._state_due = time.monotonic() + (time.monotonic() - began_s) * _REST
+        view = self._cluster.view()
         reason = f": {view.reason}" if view.reason else ""
         text = f"[{view.name}] {view.state}, {summary.headline(view)}{reason}"
         if text != self._last_state:
