@@ -154,7 +154,7 @@ class ForkServer:
         self._last_use = time.monotonic()
         try:
             for data, fds in client.frames.available():
-                self._handle(client, _decoder.decode(data), fds)
+                self._handle(client, _decoded(data, fds), fds)
         except (ConnectionError, msgspec.DecodeError):
             self._drop(client)
 
@@ -266,3 +266,13 @@ class ForkServer:
         reset_signals()
         os.close(self._wake_read)
         os.close(self._wake_write)
+
+
+def _decoded(data: bytes, fds: list[int]) -> ForkServerRequest:
+    """Return a request; raises ``msgspec.DecodeError`` for anything else, and closes what came with it."""
+    try:
+        request: ForkServerRequest = _decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        close_all(fds)
+        raise msgspec.DecodeError(str(error)) from None
+    return request
