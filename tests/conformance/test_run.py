@@ -8,7 +8,9 @@ import json
 import os
 import sys
 import threading
+import time
 import traceback
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -29,7 +31,7 @@ TEXT = "naïve ✓"
 
 
 @pytest.fixture
-def survey(back_end, run, once):
+def survey(back_end, run, once, tmp_path):
     """A cluster with as many roles as the back end can run, whose nodes return all they know; run once."""
 
     def look_around(args, ctx):
@@ -37,6 +39,10 @@ def survey(back_end, run, once):
         os.write(1, f"from below {TEXT} {ctx.node}\n".encode())
         print("to stderr", file=sys.stderr)
         print("last words", end="", flush=True)
+        # A parameter server that has not begun when the chief returns need not begin any more.
+        Path(folder, ctx.node).touch()
+        while not all(Path(folder, node).exists() for node in nodes):
+            time.sleep(0.02)
         return {
             "ctx": {
                 name: getattr(ctx, name)
@@ -57,8 +63,10 @@ def survey(back_end, run, once):
             },
         }
 
+    options, nodes = SHAPES[back_end.ranks]
+    folder = str(tmp_path)  # which all of this machine see
+
     def look():
-        options, nodes = SHAPES[back_end.ranks]
         cluster = run(look_around, ARGS, **options)
         return {"cluster": cluster, "nodes": nodes, "results": cluster.wait(), "view": cluster.view()}
 
