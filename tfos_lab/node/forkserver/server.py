@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import selectors
 import signal
 import socket
@@ -103,7 +104,7 @@ class ForkServer:
     def serve(self) -> None:
         """Serve until idle for too long, or until the last watched process has exited; raises `Forked` in forks."""
         try:
-            while not self._is_over():
+            while not (self._is_over() and self._withdraw()):
                 events = self._selector.select(timeout=self._endings.timeout_s)
                 for key, _ in events:
                     key.data(key.fileobj)
@@ -118,6 +119,17 @@ class ForkServer:
         if self._had_watched_pid and not self._watched_pids and not self._outlives:
             return True
         return time.monotonic() - self._last_use > self._idle_s and not self._busy
+
+    def _withdraw(self) -> bool:
+        """Take the socket away, so that nobody connects any more; put it back if somebody has just done so."""
+        aside = self._path.with_suffix(".ended")
+        with contextlib.suppress(FileNotFoundError):
+            self._path.rename(aside)
+            if select.select([self._listener], [], [], 0)[0]:
+                aside.rename(self._path)
+                return False
+            aside.unlink()
+        return True
 
     @property
     def _busy(self) -> list[_Client]:
