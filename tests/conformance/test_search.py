@@ -119,7 +119,7 @@ def test_each_trial_is_fed_all_rows(search, spark):
     assert found[1].metric == 80 / sizes[7]
 
 
-@pytest.mark.back_ends("local")
+@pytest.mark.back_ends("local-session")
 def test_all_trials_are_compared_by_the_same_rows_that_none_is_trained_on(search):
     def split(args, ctx):
         train, held_out = (
