@@ -229,8 +229,8 @@ class Test11NotebookToJob:
     def test_the_exported_program_trains_and_a_file_runs_on_a_node(self, tutorial):
         done = tutorial(11, own_cores=True)
         assert "looked at once" not in done.value("program")
-        assert done.value("done.returncode") == 0, done.value("done.stderr")[-3000:]
-        printed = done.printed("submit")
+        printed = done.printed("submit")  # the program's errors, too: spark-submit has one stream for all
+        assert done.value("done.returncode") == 0, printed + done.value("done.stderr")[-3000:]
         returned = re.search(r"chief:0: (\d\.\d+)", printed)
         assert returned is not None, printed + done.value("done.stderr")
         assert float(returned[1]) > 0.7
