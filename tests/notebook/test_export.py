@@ -33,6 +33,15 @@ def export(run, tmp_path, said):
     return export
 
 
+def test_cells_of_before_a_reset_have_numbers_that_are_others_now(cells, export, shell):
+    cells("%load_ext tfos_lab", "%%tfos local=inline name=before\n1", "%%tfos local=inline name=before_too\n2")
+    shell.reset()
+    cells("%load_ext tfos_lab", "RATE = 0.1", "def build():\n    return RATE", "%%tfos local=inline name=now\nbuild()")
+    script = export()
+    assert "RATE = 0.1\n\ndef build():\n    return RATE\n\ndef map_fun(" in script
+    assert "before" not in script
+
+
 def test_the_script_is_the_cell_and_the_cells_that_it_depends_on(cells, export):
     cells(
         "%load_ext tfos_lab\nimport math",

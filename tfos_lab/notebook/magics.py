@@ -79,8 +79,13 @@ class TfosMagics(Magics):
         map_fun = make_map_fun(self._notebook, line, cell)
         captured = tuple(map_fun.__kwdefaults__ or ())
         number = cell_number(self._notebook)
-        # After %reset the numbers begin anew: higher ones are of cells that were run before.
-        self._finished = {earlier: finished for earlier, finished in self._finished.items() if earlier < number}
+        # After %reset the numbers begin anew: some are of cells that were run before, or of others by now.
+        texts = self._texts()[:number]
+        self._finished = {
+            earlier: finished
+            for earlier, finished in self._finished.items()
+            if earlier < len(texts) and texts[earlier].startswith("%%tfos") and finished.body.strip() in texts[earlier]
+        }
         self._finished[number] = FinishedCell(line, cell, options, captured)
         return run_cell(self._notebook, map_fun, options)
 
@@ -92,8 +97,11 @@ class TfosMagics(Magics):
         start_cluster(self._notebook, line)
 
     def _earlier_cells(self) -> NotebookCells:
+        return NotebookCells(self._texts()[:-1], self._finished)
+
+    def _texts(self) -> list[str]:
         history = self._notebook.history_manager
-        return NotebookCells(list(history.input_hist_raw[:-1]) if history else [], self._finished)
+        return list(history.input_hist_raw) if history else []
 
 
 def load_ipython_extension(shell: Any) -> None:
