@@ -1,4 +1,4 @@
-"""Runs a training function under `MultiWorkerMirroredStrategy` on a node: the node's part of `tfos_lab.ml`."""
+"""Runs a training function under `MultiWorkerMirroredStrategy`: what `MirroredStrategyRunner` does on a node."""
 
 from __future__ import annotations
 
