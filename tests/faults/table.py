@@ -37,6 +37,7 @@ from tests.faults.declare import (
 from tests.faults.scene import executors, processes_of_spark, wait_forever, waits_for
 from tests.support.eventually import eventually
 from tests.support.quick import QUICK_ENV
+from tests.support.spark import wait_for_slots
 from tfos_lab.errors import (
     ClusterEnded,
     ConfigError,
@@ -279,9 +280,10 @@ def an_executor_of_nodes_without_a_task_is_killed(scene):
 
 
 def await_slots(scene):
-    """Wait until executors that another test has killed are back."""
+    """Wait until executors that another test has killed are back, and tasks that it has left have ended."""
     eventually(lambda: scene.spark.sparkContext.defaultParallelism == 4)
     eventually(lambda: len(executors()) == 2)
+    wait_for_slots(scene.spark, 4)
 
 
 @fault(

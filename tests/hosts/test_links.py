@@ -7,6 +7,7 @@ import pytest
 from tests.hosts.functions import told_to_end, work_until_told
 from tests.hosts.host import HostPlan
 from tests.support.eventually import eventually
+from tests.support.spark import wait_for_slots
 from tfos_lab.errors import NodeFailed
 
 pytestmark = [pytest.mark.minutes, pytest.mark.timeout(600)]
@@ -20,13 +21,8 @@ RIG = {"options": {"spark.worker.timeout": "300"}}
 
 @pytest.fixture(autouse=True)
 def _all_slots_are_free(session):
-    wait_for_all_slots(session)
-
-
-def wait_for_all_slots(session):
-    # After a cut, what Spark's executor has to say comes when TCP tries again, which may take as long as the cut. The
-    # tasks of a barrier stage start together, once there is a slot for each.
-    assert session.sparkContext.parallelize(range(4), 4).barrier().mapPartitions(lambda rows: rows).count() == 4
+    # After a cut, what Spark's executor has to say comes when TCP tries again, which may take as long as the cut.
+    wait_for_slots(session, 4)
 
 
 def test_a_cut_of_more_than_a_few_seconds_is_told_with_the_lost_node_and_its_host(run, rig, session):
@@ -37,7 +33,7 @@ def test_a_cut_of_more_than_a_few_seconds_is_told_with_the_lost_node_and_its_hos
             lost_on_h2(cluster)
             eventually(lambda: not rig.hosts[0].nodes(), PATIENCE_S)
         eventually(lambda: not cut.nodes(), PATIENCE_S)
-    wait_for_all_slots(session)
+    wait_for_slots(session, 4)
     assert dict(run(work_until_told, cluster_size=4).wait(timeout=PATIENCE_S))
 
 

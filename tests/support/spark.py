@@ -138,6 +138,17 @@ class SparkSessions:
         self._open.close()
 
 
+def wait_for_slots(session: SparkSession, count: int) -> None:
+    """Wait until ``count`` task slots are free: tasks of a barrier stage start together, once there is one for each.
+
+    What held them may not have ended yet, such as a task that was cancelled, and Spark hears of it later still.
+    """
+    assert (
+        session.sparkContext.parallelize(range(count), count).barrier().mapPartitions(lambda rows: rows).count()
+        == count
+    )
+
+
 def is_alive(session: SparkSession) -> bool:
     """Whether a session can be used: it is not stopped, and its JVM is alive."""
     from py4j.protocol import Py4JError
