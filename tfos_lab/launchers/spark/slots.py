@@ -113,7 +113,7 @@ def await_slots(
         if slots.total != total:
             total, changed_s = slots.total, now_s
         coming = now_s < awaited_until_s and (total == 0 or now_s - changed_s < _SETTLED_S)
-        leaving = total >= wanted and _tasks_leave(spark, now_s - called_s)
+        leaving = slots.free < min(total, wanted) and _tasks_leave(spark, now_s - called_s)
         if not coming and not leaving:
             return slots
         if tell is not None and coming:
