@@ -300,8 +300,8 @@ class StartAgain(ToAgent, frozen=True):
     """The child served others and was lost: start another with the same start message and address."""
 
 
-class HeartbeatAck(ToAgent, frozen=True):
-    """The driver's answer to a `Heartbeat`; silence means that the driver is gone."""
+class DriverHeartbeat(ToAgent, frozen=True):
+    """Sent to all nodes every ten seconds; ten minutes of silence mean that the driver is gone."""
 
 
 class Shutdown(ToAgent, frozen=True):
