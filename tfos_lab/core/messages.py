@@ -99,6 +99,10 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     network: str = ""
 
 
+# The name in the nodes' certificate for rows, as hosts are known by address only.
+TLS_NAME = "tfos-lab"
+
+
 class TlsIdentity(msgspec.Struct, frozen=True):
     """A certificate, its key, and the certificate of the authority that has signed it, in PEM; made for one cluster."""
 

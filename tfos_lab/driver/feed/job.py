@@ -26,8 +26,8 @@ from tfos_lab.launchers.spark import session as spark_session
 from tfos_lab.node.feed.wire import FeedPlan
 
 if TYPE_CHECKING:
+    from tfos_lab.core.certificates import Identities
     from tfos_lab.driver.cluster import Cluster
-    from tfos_lab.driver.feed.certificates import Identities
     from tfos_lab.driver.feed.files.source import FileRows
     from tfos_lab.driver.feed.request import FeedRequest
     from tfos_lab.driver.head import Head
