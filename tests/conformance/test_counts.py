@@ -25,7 +25,7 @@ RUNS = "tfos_runs"
 # Record, figures for the notebook, locks of fork servers, and what the system says of processes; not one for each run.
 FEW_FILES = 25
 # These come as time passes, whatever a node does.
-PERIODIC = {"Heartbeat", "HeartbeatAck", "Activity"}
+PERIODIC = {"Heartbeat", "DriverHeartbeat", "Activity"}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,10 +17,10 @@ import pytest
 
 from tests.support.eventually import PATIENCE_S, eventually
 from tests.support.hostile_peers import attacking, open_descriptors, resident_bytes
+from tfos_lab.core.certificates import make_identities
 from tfos_lab.core.link import Link, address_towards, knock_of
 from tfos_lab.core.listener import Listener
 from tfos_lab.core.messages import DriverAddress
-from tfos_lab.driver.feed.certificates import make_identities
 from tfos_lab.errors import ConfigError
 
 MOST_STRANGERS = 128

@@ -36,7 +36,7 @@ def training(start, nodes):
             for rank in ranks:
                 if activities[rank] is not None:
                     nodes.send(m.Activity(m.NodeActivity(**activities[rank]), rank=rank))
-                nodes.settle(rank)
+                nodes.settle()
             cluster.view()
         return cluster
 
@@ -228,7 +228,7 @@ def test_it_is_silent_where_it_does_not_know(verdict_on, what):
 def test_progress_is_in_steps_of_those_who_report_how_many_there_will_be(training, nodes):
     cluster = training(None, None)
     nodes.send(m.Reported(30, None, {}, 1.0, rank=0))
-    nodes.settle(0)
+    nodes.settle()
     assert cluster.diagnose().progress is None, "nobody knows of how many"
     nodes.send(m.Reported(30, 60, {}, 1.0, rank=0))
     nodes.send(m.Reported(20, 80, {}, 1.0, rank=1))
@@ -252,7 +252,7 @@ def test_the_time_left_follows_the_speed_of_the_last_half_minute(training, nodes
 
     def left_s(step, at_s):
         nodes.send(m.Reported(step, 1000, {}, begun_s, rank=0))
-        nodes.settle(0)
+        nodes.settle()
         with monkeypatch.context() as patch:
             patch.setattr(time, "time", lambda: begun_s + at_s)
             return cluster.diagnose().seconds_left
@@ -288,7 +288,7 @@ def test_a_metric_that_is_nan_is_told_with_its_step_until_it_is_a_number_again(t
 
     def alarm(rank, step, **metrics):
         nodes.send(m.Reported(step, None, metrics, 1.0, rank=rank))
-        nodes.settle(rank)
+        nodes.settle()
         return cluster.view().alarm
 
     assert alarm(0, 11, loss=2.5, val_loss=math.nan) == "val_loss is NaN since step 11"

@@ -38,10 +38,9 @@ class Stand:
         sent = self.nodes.listener.sent
         before = len(sent)
         self.nodes.send(message)
-        self.nodes.send(m.Heartbeat(rank=message.rank))
+        self.nodes.settle()
         mine = identity_of(message.rank)
-        eventually(lambda: any(to == mine and isinstance(answer, m.HeartbeatAck) for to, answer in sent[before:]))
-        return [answer for to, answer in sent[before:] if to == mine and not isinstance(answer, m.HeartbeatAck)]
+        return [answer for to, answer in sent[before:] if to == mine]
 
     def bring(self, files, *, rank=0, change=lambda piece: piece, **more):
         """List files, and send the pieces that are asked for; return the names of these, and the last answer."""

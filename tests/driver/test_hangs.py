@@ -53,8 +53,7 @@ class Stage:
     def hung_once_asked(self, times=1):
         """Wait until all nodes have been asked so often and what they answered has been judged; return who hangs."""
         eventually(lambda: self.asked >= times)
-        for rank in range(len(self.names)):
-            self.nodes.settle(rank)
+        self.nodes.settle()
         return [view.name for view in self.cluster.nodes if view.hung]
 
 

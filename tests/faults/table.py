@@ -279,6 +279,23 @@ def an_executor_of_nodes_without_a_task_is_killed(scene):
     executors()[0].kill()
 
 
+@fault(
+    "an executor is killed together with its nodes, which hold no task",
+    fails("", "Lost", "is gone: Spark has lost its executor: Command exited with code 137"),
+    on=(STANDALONE,),
+)
+def an_executor_and_its_nodes_are_killed(scene):
+    await_slots(scene)
+    scene.run(cluster_size=4)
+    scene.cluster.train(scene.spark.range(10))
+    victim = executors()[0]
+    words = victim.cmdline()
+    number = words[words.index("--executor-id") + 1]
+    agents = [scene.agent(node.name) for node in scene.cluster.nodes if node.executor == number]
+    for process in (*agents, victim):
+        process.kill()
+
+
 def await_slots(scene):
     """Wait until executors that another test has killed are back, and tasks that it has left have ended."""
     eventually(lambda: scene.spark.sparkContext.defaultParallelism == 4)

@@ -93,7 +93,7 @@ class Node:
             message = m.decode_from_agent(data)
             self.received.append(message)
             if self.answers and isinstance(message, m.Heartbeat | m.Reserve):
-                self.send(m.HeartbeatAck())
+                self.send(m.DriverHeartbeat())
             if self.answers and isinstance(message, m.Logs):
                 self.send(m.LogCredit())
 

@@ -19,8 +19,8 @@ from tests.node.feeding import SCHEMA, in_thread
 from tests.support.eventually import PATIENCE_S, eventually
 from tests.support.hostile_peers import attacking, client_hello, open_descriptors, resident_bytes
 from tfos_lab.core import messages as m
+from tfos_lab.core.certificates import make_identities
 from tfos_lab.core.link import knock_of
-from tfos_lab.driver.feed.certificates import make_identities
 from tfos_lab.errors import FeedError, NodeUnreachable
 from tfos_lab.node.feed.store import FeedStore
 from tfos_lab.node.feed.task import PartitionSender

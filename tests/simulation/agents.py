@@ -142,10 +142,10 @@ class Agent:
             return
         self._heard_s = self.world.now_s
         message = m.decode_to_agent(data)
-        if not isinstance(message, m.HeartbeatAck):
+        if not isinstance(message, m.DriverHeartbeat):
             self.world.tell(self.name, ("got", message))
         match message:
-            case m.HeartbeatAck():
+            case m.DriverHeartbeat():
                 pass
             case m.Start():
                 self.run.seen.started.append((self, message.cluster_spec))

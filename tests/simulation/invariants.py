@@ -11,6 +11,7 @@ from tests.simulation.plan import GRACE_S
 from tests.simulation.run import PATIENCE_S, Run
 from tests.simulation.world import EPOCH_S
 from tfos_lab.core.states import RUN_TRANSITIONS, NodeState, RunState
+from tfos_lab.driver.state.cluster_state import HEARTBEAT_S
 from tfos_lab.driver.state.instructions import Failure
 
 # From the last fault on: nodes work, are lost, asked for their stacks, stopped and drained, once for each start.
@@ -23,7 +24,8 @@ _UNREACHED_S = 90.0
 _DRAIN_S = GRACE_S + 10.0 + 5.0
 # Processes are asked to end before the next ones are started, and not waited for.
 _MOMENT_S = 1.0
-# An agent that can be reached hears of the driver after so long at most.
+# An agent that can be reached hears of the driver after so long at most; one that is not wanted, that it is to leave.
+_QUIET_S = HEARTBEAT_S + 2.0
 _ANSWER_S = 3.0
 # Of faults that keep what wants to end a node from reaching it.
 _UNREACHABLE = {
@@ -148,7 +150,7 @@ def agents_are_answered_and_told_to_leave(run: Run) -> Iterator[str]:
     kinds = [one.kind for one in run.done]
     for agent in run.agents:
         name = f"agent {agent.pid} of {agent.name}"
-        if not kinds and agent.silent_s > _ANSWER_S:
+        if not kinds and agent.silent_s > _QUIET_S:
             yield f"{name} heard nothing for {agent.silent_s:.0f} s"
         if not kinds and agent.why != "leaves":
             yield f"{name} {agent.why}, and was not told to leave"

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import itertools
 import queue
+import threading
 from pathlib import Path
 from typing import Any
 
-from tests.support.eventually import eventually
+from tests.support.eventually import PATIENCE_S
 from tfos_lab import Cluster
 from tfos_lab.core import messages as m
 from tfos_lab.core.config import ClusterConfig, assign_roles
@@ -156,11 +157,11 @@ class FakeNodes:
         """Send an agent's message to the driver."""
         self.listener.deliver(identity_of(message.rank), message)
 
-    def settle(self, rank: int = 1) -> None:
-        """Wait until all that a node has sent has been handled: a heartbeat is answered after it."""
-        before = self.listener.sent_to(identity_of(rank)).count("HeartbeatAck")
-        self.send(m.Heartbeat(rank=rank))
-        eventually(lambda: self.listener.sent_to(identity_of(rank)).count("HeartbeatAck") > before)
+    def settle(self) -> None:
+        """Wait until all that nodes have sent has been handled."""
+        handled = threading.Event()
+        self.listener.post(lambda _now_s: handled.set() or [])
+        assert handled.wait(PATIENCE_S)
 
     def end(self, rank: int, value: Any = None) -> None:
         """Let the function of a node return."""

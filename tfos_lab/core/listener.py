@@ -11,14 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime as dt
 import errno
-import functools
 import os
 import queue
 import secrets
 import socket
-import ssl
 import threading
 from collections import deque
 from collections.abc import Iterable
@@ -26,7 +23,7 @@ from typing import NamedTuple
 
 from tfos_lab.core.event_loop import join_loop, leave_loop
 from tfos_lab.core.frames import FrameBuffer, FrameTooLarge, framed
-from tfos_lab.core.link import KNOCK_BYTES, MAX_FRAME_BYTES, TOKEN_BYTES, knock_of, show_certificate
+from tfos_lab.core.link import KNOCK_BYTES, MAX_FRAME_BYTES, TOKEN_BYTES, knock_of
 from tfos_lab.core.messages import DriverAddress
 from tfos_lab.core.node_addresses import ports_in
 from tfos_lab.errors import ConfigError
@@ -261,6 +258,8 @@ class _Port:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
         self.loop = loop
+        from tfos_lab.core.certificates import driver_identity
+
         self.number = int(sock.getsockname()[1])
         self.certificate, self._context = driver_identity()
         self._socket = sock
@@ -392,39 +391,6 @@ def _bind(host: str, numbers: list[int], nodes: int) -> socket.socket:
             return sock
     advice = "each kernel that has clusters takes one. Give a wider range, or stop the clusters of another kernel"
     raise ConfigError([f"{PORT_VARIABLE}={os.environ[PORT_VARIABLE]}: none of these ports is free; {advice}"])
-
-
-@functools.cache
-def driver_identity() -> tuple[str, ssl.SSLContext]:
-    """Return the certificate by which nodes know this kernel, in PEM, and what it serves TLS with; made once."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import NameOID
-
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tfos-lab driver")])
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        # It is known as a whole, and gone with the kernel: a host's clock is not asked.
-        .not_valid_before(dt.datetime(1970, 1, 1, tzinfo=dt.UTC))
-        .not_valid_after(dt.datetime(9999, 1, 1, tzinfo=dt.UTC))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(key, hashes.SHA256())
-        .public_bytes(serialization.Encoding.PEM)
-    )
-    secret = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.num_tickets = 0
-    show_certificate(context, certificate + secret)
-    return certificate.decode(), context
 
 
 def _bracketed(host: str) -> str:

@@ -99,6 +99,10 @@ class LaunchSpec(msgspec.Struct, frozen=True):
     network: str = ""
 
 
+# The name in the nodes' certificate for rows, as hosts are known by address only.
+TLS_NAME = "tfos-lab"
+
+
 class TlsIdentity(msgspec.Struct, frozen=True):
     """A certificate, its key, and the certificate of the authority that has signed it, in PEM; made for one cluster."""
 
@@ -300,8 +304,8 @@ class StartAgain(ToAgent, frozen=True):
     """The child served others and was lost: start another with the same start message and address."""
 
 
-class HeartbeatAck(ToAgent, frozen=True):
-    """The driver's answer to a `Heartbeat`; silence means that the driver is gone."""
+class DriverHeartbeat(ToAgent, frozen=True):
+    """Sent to all nodes every ten seconds; ten minutes of silence mean that the driver is gone."""
 
 
 class Shutdown(ToAgent, frozen=True):

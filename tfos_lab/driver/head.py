@@ -200,10 +200,13 @@ class Head:
         if not ranks:
             self.fail(Failure("launcher", "LaunchFailed", why, gone=True))
 
-    def executors(self) -> set[str]:
-        """Return the executors that have live nodes."""
+    def executors_cut_off(self) -> set[str]:
+        """Return the executors of nodes that have not ended, and whose connections have."""
         with self.lock:
-            return {view.executor for view in self.state.views if view.executor and not view.state.ended}
+            cut_off = [
+                self.state.view_of(rank) for rank, number in self._connections.items() if number not in self._ranks
+            ]
+        return {view.executor for view in cut_off if view.executor and not view.state.ended}
 
     def missing(self) -> list[str]:
         """Return the nodes that have not reserved, by name."""

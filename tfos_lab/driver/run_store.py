@@ -13,8 +13,7 @@ import logging
 import os
 import tempfile
 import threading
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +25,8 @@ from tfos_lab.data.session_stores import stores_of
 from tfos_lab.driver.run_dir import RunDir
 from tfos_lab.errors import ConfigError
 from tfos_lab.launchers.spark.session import conf
-from tfos_lab.node.files.listed import FoundFile, files_in
+from tfos_lab.node.files.folder_copy import FolderCopy
+from tfos_lab.node.files.listed import FoundFile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,9 +36,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 RUN_STORE = "TFOS_LAB_RUN_STORE"
-#: A run that goes on is copied at least so often; one that has not been for much longer has lost its driver.
-LONGEST_PAUSE_S = 30.0
-_FIRST_PAUSE_S = 0.5
 # While a run goes on, larger logs are not copied again and again.
 _SMALL_BYTES = 16 << 20
 # The end of a run waits for a store for as long as that takes something.
@@ -101,66 +98,46 @@ class KeptRun:
     """
 
     def __init__(self, run_dir: RunDir, store: str, note: Callable[[str], None]) -> None:
-        self._folder = run_dir.path
+        self._run_dir = run_dir
         self._address = f"{store}/{run_dir.path.name}"
         self._note = note
-        self._thread = threading.Thread(target=self._work, name=f"tfos-store-{run_dir.id}", daemon=True)
-        self._ending = threading.Event()
-        self._put: dict[str, FoundFile] = {}
-        self._moved_s = 0.0
+        self._copy: FolderCopy | None = None
 
     def start(self) -> None:
         """Start to copy, and show where to."""
         self._note(f"The run's folder is kept at {without_keys(self._address)}")
-        self._thread.start()
+        self._copy = FolderCopy(
+            self._run_dir.path,
+            self._address,
+            f"tfos-store-{self._run_dir.id}",
+            choose=_kept,
+            always=_RECORD,  # it is a sign of life, too
+            on_problem=self._tell,
+        )
 
     def finish(self) -> None:
         """Have all that has changed be copied a last time."""
-        self._moved_s = time.monotonic()
-        self._ending.set()
+        if self._copy is not None:
+            self._copy.finish()
 
     def join(self) -> None:
-        """Wait until that is done, for as long as the store takes something."""
-        if not self._ending.is_set():
-            return
-        while self._thread.is_alive():
-            if time.monotonic() - self._moved_s > _PATIENCE_S:
-                self._tell(f"no answer for {_PATIENCE_S:g} s")
-                return
-            self._thread.join(_STEP_S)
-
-    def _work(self) -> None:
-        pause_s, is_last, told = _FIRST_PAUSE_S, False, False
-        while not is_last:
-            is_last = self._ending.wait(pause_s)
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-            try:
-                self._copy(whole=is_last)
-            except Exception as error:  # noqa: BLE001 - a store may raise anything; the next round tries again
-                if is_last or not told:
-                    self._tell(" ".join(str(error).split()) or type(error).__name__)
-                told = True
-
-    def _copy(self, *, whole: bool) -> None:
-        from tfos_lab.gfile import store_of
-
-        store, root = store_of(self._address)
-        files = files_in(self._folder)[0]
-        # Whoever reads in the record that the run has ended finds the rest.
-        for name in sorted(files, key=lambda name: name.endswith(_RECORD)):
-            file = files[name]
-            # The record is a sign of life, too.
-            if _is_kept(file, whole=whole) and (self._put.get(name) != file or name == _RECORD):
-                store.put(file.path, f"{root}/{name}", self._moved)
-                self._put[name] = file
-
-    def _moved(self) -> None:
-        self._moved_s = time.monotonic()
+        """After `finish`, wait until that is done, for as long as the store takes something."""
+        why = None
+        while self._copy is not None and why is None:
+            why = self._copy.outcome(_PATIENCE_S, _STEP_S)
+        if why:
+            self._tell(why)
 
     def _tell(self, why: str) -> None:
-        text = without_keys(f"not all of the run's folder {self._folder} is at {self._address}: {why}")
+        text = without_keys(f"not all of the run's folder {self._run_dir.path} is at {self._address}: {why}")
         logger.warning("%s", text)
         self._note(text)
+
+
+def _kept(files: Iterable[FoundFile], is_last: bool) -> list[FoundFile]:  # noqa: FBT001
+    """Return what to copy now; whoever reads in the record that the run has ended finds the rest."""
+    kept = (file for file in files if _is_kept(file, whole=is_last))
+    return sorted(kept, key=lambda file: file.name.endswith(_RECORD))
 
 
 def _is_kept(file: FoundFile, *, whole: bool) -> bool:

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import msgspec
 
-from tfos_lab.core.listener import driver_identity
 from tfos_lab.core.runtime_files import files_in, scratch_root
 from tfos_lab.launchers.local import local_fork_servers, warm_local
 from tfos_lab.launchers.spark import session as spark_session
@@ -75,6 +74,8 @@ def warm_in_background() -> None:
 def _warm_quietly() -> None:
     try:
         warm()
+        from tfos_lab.core.certificates import driver_identity
+
         driver_identity()  # the first cluster would import what makes certificates
     except Exception as error:  # noqa: BLE001 - the cell that needs the nodes raises it
         logger.info("fork servers could not be started ahead: %s", error)

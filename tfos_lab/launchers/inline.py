@@ -159,7 +159,7 @@ class _InlineAgent:
                 self._is_draining = True
             case m.Shutdown():
                 self._leaving.set()
-            case m.HeartbeatAck() | m.LogCredit() | m.FreeSlot():
+            case m.DriverHeartbeat() | m.LogCredit() | m.FreeSlot():
                 pass
             case _:
                 self._feeds.handle(message)

@@ -176,7 +176,7 @@ class Agent:
 
     def _handle(self, message: m.ToAgent) -> None:
         match message:
-            case m.HeartbeatAck():
+            case m.DriverHeartbeat():
                 pass
             case m.Start() | m.PayloadPiece():
                 self._payload.handle(message)

@@ -82,7 +82,7 @@ class DriverLink:
 
     @property
     def silent_s(self) -> float:
-        """For how many seconds the driver has sent nothing; it answers every sign of life."""
+        """For how many seconds the driver has sent nothing; it sends signs of life, too."""
         return time.monotonic() - self._heard_at
 
     def close(self) -> None:

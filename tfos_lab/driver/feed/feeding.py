@@ -16,8 +16,8 @@ from tfos_lab.driver.state.readers import returned_unread
 from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, NoSession, RecordError
 
 if TYPE_CHECKING:
+    from tfos_lab.core.certificates import Identities
     from tfos_lab.driver.cluster import Cluster
-    from tfos_lab.driver.feed.certificates import Identities
     from tfos_lab.driver.feed.request import FeedRequest
     from tfos_lab.driver.feed.stream import MicroBatches
     from tfos_lab.driver.head import Head
@@ -160,7 +160,7 @@ class Feeding:
         if not self._cluster.launcher.spans_hosts:
             return None
         if self._identities is None:
-            from tfos_lab.driver.feed.certificates import make_identities
+            from tfos_lab.core.certificates import make_identities
 
             self._identities = make_identities()
         return self._identities

@@ -26,8 +26,8 @@ from tfos_lab.launchers.spark import session as spark_session
 from tfos_lab.node.feed.wire import FeedPlan
 
 if TYPE_CHECKING:
+    from tfos_lab.core.certificates import Identities
     from tfos_lab.driver.cluster import Cluster
-    from tfos_lab.driver.feed.certificates import Identities
     from tfos_lab.driver.feed.files.source import FileRows
     from tfos_lab.driver.feed.request import FeedRequest
     from tfos_lab.driver.head import Head
@@ -291,8 +291,6 @@ def _reason_for_readers(error: BaseException) -> str:
 
 # How long nodes have to say where they are.
 _STACKS_S = 2.0
-# An agent sends a heartbeat each second.
-_QUIET_S = 3.0
 
 
 @dataclass(frozen=True)
@@ -322,7 +320,7 @@ def find_stuck(head: Head) -> Stuck:
     stuck = [suspicions[rank] for rank in find_hung(suspicions)]
     hung = [f"{view.name} hangs: {view.hung}" for view in views if view.hung]
     doings = hung or [f"{one.view.name} takes none: {doing(one.stacks)}" for one in stuck]
-    told = [_holders(views, with_rows), *doings, unheard(views, time.time())]
+    told = [_holders(views, with_rows), *doings]
     text = "".join(f". {sentence}" for sentence in told if sentence)
     return Stuck(text, stuck[0].view.name, stuck[0].stacks.text) if stuck else Stuck(text)
 
@@ -330,16 +328,6 @@ def find_stuck(head: Head) -> Stuck:
 def _holders(views: Sequence[NodeView], with_rows: Sequence[str]) -> str:
     holding = [f"{view.name} (has taken {view.rows:,})" for view in views if view.name in with_rows]
     return f"Rows wait for {', '.join(holding)}" if holding else ""
-
-
-def unheard(views: Sequence[NodeView], now_s: float) -> str:
-    """Return a sentence on nodes whose agents have sent no heartbeat for some seconds; "" if there is none."""
-    silent = {
-        view.name: now_s - view.last_heartbeat_s
-        for view in views
-        if view.state.is_present and view.last_heartbeat_s is not None and now_s - view.last_heartbeat_s > _QUIET_S
-    }
-    return "; ".join(f"{node} has not been heard of for {silent_s:.0f} s" for node, silent_s in silent.items())
 
 
 # ---- rows of files ---------------------------------------------------------------------------------------------------

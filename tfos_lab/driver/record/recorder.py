@@ -108,8 +108,8 @@ class RunRecorder:
         """Wait until the last record has been written; then until the run's store has the folder, if it has one."""
         if self._thread is not None:
             self._thread.join(timeout_s)
-        if self._kept is not None:
-            self._kept.join()
+            if self._kept is not None and not self._thread.is_alive():
+                self._kept.join()
 
     def _write_until_finished(self) -> None:
         try:

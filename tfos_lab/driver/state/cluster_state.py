@@ -29,11 +29,14 @@ from tfos_lab.driver.state.instructions import (
     Overdue,
     Publish,
     SendTo,
+    SendToAll,
     StartAll,
 )
 
 # A node without heartbeats for this long is lost.
 LOST_AFTER_S = 4.5
+# So often, in attended seconds, all nodes hear that the driver is there.
+HEARTBEAT_S = 10.0
 # The loss of an executor is told so much later at most than that children have ended with its fork server.
 ORPHAN_PATIENCE_S = 3.0
 # Where the end of an executor is reported, its loss is told so much later at most, with Spark's reason.
@@ -106,6 +109,7 @@ class ClusterState:
         self._finishing = False
         self._over = False
         self._silence = Silence(len(node_specs))
+        self._beats_at_s = HEARTBEAT_S
 
     # ---- queries ----------------------------------------------------------------------------------------------------
 
@@ -161,8 +165,6 @@ class ClusterState:
                 return self._reserve(node, message, now_s)
             case m.Progressed(state=state, pid=pid):
                 return self._progress(node, NodeState(state), pid, now_s)
-            case m.Heartbeat():
-                return [SendTo(message.rank, m.HeartbeatAck())]
             case m.Reported():
                 return [Publish(node.take_report(message, now_s))]
             case m.RowsTaken() | m.Activity():
@@ -383,6 +385,9 @@ class ClusterState:
         """
         instructions: list[Instruction] = []
         self._silence.tick(now_s, behind=behind)
+        if self._silence.attended_s >= self._beats_at_s:
+            self._beats_at_s = self._silence.attended_s + HEARTBEAT_S
+            instructions.append(SendToAll(tuple(range(self.size)), m.DriverHeartbeat()))
         for rank, silent_s in self._silence.longer_than(LOST_AFTER_S):
             instructions += self.lose(rank, f"not heard of for {silent_s:.0f} s", now_s)
         for node in self._nodes:

@@ -206,8 +206,9 @@ def mismatch_in(error: Exception, failed_hosts: Callable[[], list[str]]) -> Exec
 class ExecutorWatch(threading.Thread):
     """Reports executors with nodes on them that have gone (``tfos-executors-<cluster>``).
 
-    Spark Connect does not list executors; there the nodes' own reports count. ``lose_server`` is called with a clause
-    before an executor is reported that has gone with Spark Connect's server.
+    A node reports the end of its executor, unless it has ended with that: of nodes that are cut off, Spark is asked,
+    but for Spark Connect, which does not list executors. ``lose_server`` is called with a clause before an executor is
+    reported that has gone with Spark Connect's server.
     """
 
     def __init__(self, head: Head, spark: SparkSession, lose_server: Callable[[str], None]) -> None:
@@ -245,7 +246,7 @@ class ExecutorWatch(threading.Thread):
         while self._reports:
             gone.add(self._reports.popleft())
         if not is_connect(self._spark):
-            gone |= {one for one in self._head.executors() if _removal_of(self._spark, one) is not None}
+            gone |= {one for one in self._head.executors_cut_off() if _removal_of(self._spark, one) is not None}
         gone -= self._reported
         self._reported |= gone
         return gone

@@ -18,7 +18,7 @@ from tfos_lab.data.schema import WEIGHT_KEY, ColumnSpec, columns_of_label, selec
 from tfos_lab.errors import ConfigError, FeedError
 from tfos_lab.node.activity.steps import STEPS
 from tfos_lab.node.feed.epoch import Piece
-from tfos_lab.node.feed.generator_dataset import generator_dataset, tail_dataset
+from tfos_lab.node.feed.generator_dataset import generator_dataset
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -147,7 +147,8 @@ def _cut_from_pieces(
                 yield from map(layout.arrange, _single_batches(piece, reading.batch_size))
 
     dataset = generator_dataset(pieces, layout.signature()).rebatch(reading.batch_size, drop_remainder=static)
-    return dataset.concatenate(tail_dataset(rest, layout.signature())) if has_tail else dataset
+    # Only datasets of the same structure can be concatenated, and this one has lost its tensors' names.
+    return dataset.concatenate(generator_dataset(rest, dataset.element_spec)) if has_tail else dataset
 
 
 def _batch_by_batch(feed: FeedReader, reading: Reading, layout: _Layout) -> tf.data.Dataset:

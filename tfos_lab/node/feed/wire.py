@@ -27,14 +27,12 @@ import msgspec
 
 from tfos_lab.core.crossing import own_error_in, to_text
 from tfos_lab.core.link import knock_of, set_up, show_certificate
-from tfos_lab.core.messages import INPUT_QUEUE, AttemptStored, TlsIdentity
+from tfos_lab.core.messages import INPUT_QUEUE, TLS_NAME, AttemptStored, TlsIdentity
 from tfos_lab.errors import FeedError, NodeUnreachable, TfosError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# The name in the nodes' certificate, as hosts are known by address only.
-TLS_NAME = "tfos-lab"
 #: How long either end may take until the other one knows who it is.
 GREETING_S = 10.0
 _UNIX, _TLS = "unix:", "tls:"
