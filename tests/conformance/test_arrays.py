@@ -72,6 +72,7 @@ def test_rows_that_cannot_be_fed_are_one_sentence_and_no_traces_in_spark_s_log(r
     with pytest.raises(FeedError, match=r"column 'x' has 2 nulls"):
         cluster.train(spark.range(4).coalesce(1).selectExpr("if(id < 2, null, id) as x"))
     assert "Traceback" not in spark_s_log()
+    assert "aborting job" not in spark_s_log()
     with pytest.raises(Exception, match="no such row"):
         spark.sparkContext.parallelize([0], 1).foreach(no_such_row)
     assert "no such row" in spark_s_log(), "of other tasks it has them"

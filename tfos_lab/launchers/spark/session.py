@@ -381,9 +381,11 @@ def tagged(spark: SparkSession, tag: str, description: str) -> Iterator[None]:
             context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
 
 
-# That a task is very large, as those are that bring rows of arrays; the traces of tasks whose rows cannot be fed, which a
-# local session's executor logs once more, without a word of why.
-_NOISE = r"[\s\S]*(contains a task of very large size|\[tfos_lab:)[\s\S]*|Exception in task [\s\S]*"
+# That a task is very large, as those are that bring rows of arrays; the traces of tasks whose rows cannot be fed; that
+# such a task has failed, as a local session's executor has it once more, and its job with it: both without the reason.
+_NOISE = (
+    r"[\s\S]*(contains a task of very large size|\[tfos_lab:)[\s\S]*|Exception in task [\s\S]*|Task .* aborting job"
+)
 
 
 @contextlib.contextmanager
