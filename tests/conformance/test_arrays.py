@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from tests.support.quick import QUICK_ENV
-from tfos_lab.errors import ConfigError, NodeFailed, NoSession
+from tfos_lab.errors import ConfigError, FeedError, NodeFailed, NoSession
 
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
 
@@ -64,6 +64,22 @@ def test_no_warning_of_spark_s_says_that_tasks_with_rows_of_arrays_are_large(run
     assert "very large size" not in spark_s_log()
     spark.sparkContext.parallelize([bytes(2_000_000)], 1).count()
     assert "very large size" in spark_s_log(), "of other tasks it does"
+
+
+@pytest.mark.back_ends("local-session")
+def test_rows_that_cannot_be_fed_are_one_sentence_and_no_traces_in_spark_s_log(run, spark, spark_s_log):
+    cluster = run(count, env=QUICK_ENV)
+    with pytest.raises(FeedError, match=r"column 'x' has 2 nulls"):
+        cluster.train(spark.range(4).coalesce(1).selectExpr("if(id < 2, null, id) as x"))
+    assert "Traceback" not in spark_s_log()
+    assert "aborting job" not in spark_s_log()
+    with pytest.raises(Exception, match="no such row"):
+        spark.sparkContext.parallelize([0], 1).foreach(no_such_row)
+    assert "no such row" in spark_s_log(), "of other tasks it has them"
+
+
+def no_such_row(row):
+    raise LookupError("no such row")
 
 
 @pytest.mark.back_ends("local-session", "connect")

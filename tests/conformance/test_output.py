@@ -117,7 +117,7 @@ def test_a_run_without_a_saved_model_is_reported(run, monkeypatch):
     with pytest.raises(NoModel) as caught:
         cluster.model()
     assert str(caught.value) == (
-        f"the cluster 'cluster' is done and has saved no model; {cluster.run_dir / 'output'} holds plot.png: have its "
+        f"the cluster 'cluster' (done) has saved no model; {cluster.run_dir / 'output'} holds plot.png: have its "
         "function call ctx.save_model(model) on the chief, or on all workers"
     )
 

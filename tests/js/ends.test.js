@@ -37,3 +37,10 @@ test("a run is in the background if its kernel was free while it ran", () => {
   const ends = watch.take(list(106, [], [run("a"), run("b"), run("c")]));
   assert.deepEqual(ends.map(({ id, inBackground }) => [id, inBackground]), [["a", false], ["b", false], ["c", true]]);
 });
+
+test("a run that somebody has stopped is no news to who sees its notebook", () => {
+  const watch = started();
+  watch.take(list(101, [cluster("a", { kernel_state: "idle" })], []));
+  const ends = watch.take(list(106, [], [run("a", { outcome: "stopped" })]));
+  assert.deepEqual(ends.map(({ id, inBackground }) => [id, inBackground]), [["a", false]]);
+});

@@ -201,6 +201,7 @@ def test_progress_is_in_steps_or_else_in_rows_and_known_only_with_a_total():
     assert (progress(step=5, total_steps=20), progress(step=25, total_steps=20)) == (0.25, 1.0)
     assert progress(feed, rows=30) is None, "more rows may come"
     assert progress(whole, rows=30) == 0.5
+    assert progress(whole, rows=61) is None, "the function reads them in more epochs than the feed knows of"
     assert progress(whole, rows=30, step=1, total_steps=10) == 0.1
     assert progress(whole, dataclasses.replace(whole, number=1), rows=30) == 0.25, "both are to be read"
     assert progress(dataclasses.replace(whole, kind="stream"), rows=30) is None, "a stream has no end"
@@ -283,6 +284,8 @@ def test_a_feed_says_how_far_spark_is_before_the_first_row_comes():
         return words(sent(view_of("running", "running", feeds=(dataclasses.replace(waits, **changes),)))["course"])
 
     assert "0 rows fed · Spark has done 57 of 204 tasks · 0/4 partitions" in told()
+    assert told(rows={"chief:0": 0, "worker:0": 0}) == told(), "before the first row, no shares and bytes"
+    assert " 0 B" not in told()
     assert "Spark has" not in told(tasks=(0, 4)), "these are the partitions"
     assert "Spark has" not in told(partitions=1)
 

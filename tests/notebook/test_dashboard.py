@@ -268,6 +268,17 @@ def test_in_the_background_it_closes_itself_and_explains_the_failure(browser, cl
     eventually(lambda: not threads_of(cluster))
 
 
+def test_nodes_that_end_after_a_failed_cell_are_not_shown_as_stopping_for_good(browser, cluster):
+    cluster.change("chief:0", state="running")
+    with open_display(cluster, interactive=True):
+        cluster.set_state("failed", "feed: FeedError: no rows")
+    assert "stopping" in browser.outputs[-1].data["text/plain"]
+    cluster.change("chief:0", state="stopped")
+    eventually(lambda: "stopping" not in browser.outputs[-1].data["text/plain"])
+    browser.send({"kind": "hello"})
+    assert browser.customs("end")[-1]["bundle"] == browser.outputs[-1].data, "a page that was reloaded gets it, too"
+
+
 # ---- without widgets ------------------------------------------------------------------------------------------------
 
 

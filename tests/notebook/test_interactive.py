@@ -87,7 +87,10 @@ def test_a_module_beside_the_notebook_is_seen_as_it_is_on_disk(notebook):
     ("line", "sentence"),
     [
         ("%%tfos on=clutser", "on=clutser: no nodes of that name wait; did you mean cluster?"),
-        ("%%tfos on=cluster/worker:7", "nodes='worker:7': the cluster 'cluster' has chief:0, worker:0, worker:1"),
+        (
+            "%%tfos on=cluster/worker:7",
+            "the cluster 'cluster' has no node worker:7: it has chief:0, worker:0, worker:1",
+        ),
         (
             "%%tfos on=cluster cluster_size=2",
             "cluster_size: belongs to %tfos start; with on=..., a cell takes no other option",

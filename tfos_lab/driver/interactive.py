@@ -106,7 +106,7 @@ class InteractiveCluster(Cluster):
         there = {name for view in known.values() for name in (view.name, view.job_name)}
         if missing := [name for name in wanted if name not in there]:
             names = ", ".join(view.name for view in known.values())
-            raise ConfigError([f"nodes={missing[0]!r}: the cluster '{self.name}' has {names}"])
+            raise ConfigError([f"the cluster '{self.name}' has no node {missing[0]}: it has {names}"])
         return chosen
 
     def begin_cell(self, cell: InteractiveCell, nodes: Mapping[int, str]) -> RunningCell:

@@ -100,7 +100,7 @@ def find_run_model(output: Path, *, name: str, state: RunState) -> Path:
         there = sorted(entry.name for entry in output.iterdir()) if output.is_dir() else []
         instead = f"; {output} holds {', '.join(there[:5])}{', …' if len(there) > 5 else ''}" if there else ""
         advice = "have its function call ctx.save_model(model) on the chief, or on all workers"
-        raise NoModel(reason=f"the cluster '{name}' is {state} and has saved no model{instead}: {advice}")
+        raise NoModel(reason=f"the cluster '{name}' ({state}) has saved no model{instead}: {advice}")
     return path
 
 

@@ -4,7 +4,7 @@ import type { ClusterList, EndedRun } from "./api";
 
 /** The end of a run. */
 export interface RunEnd extends EndedRun {
-  /** Whether its kernel was free for other cells meanwhile. */
+  /** Whether its kernel was free for other cells until it ended, and nobody has stopped it. */
   readonly inBackground: boolean;
 }
 
@@ -23,7 +23,7 @@ export class EndWatch {
     }
     const news = runs.filter((run) => this.isNew(run));
     for (const { id } of news) this.told.add(id);
-    return news.map((run) => ({ ...run, inBackground: this.seen.get(run.id) ?? false }));
+    return news.map((run) => ({ ...run, inBackground: run.outcome !== "stopped" && (this.seen.get(run.id) ?? false) }));
   }
 
   private isNew({ id, ended_s: endedS, outcome }: EndedRun): boolean {

@@ -133,7 +133,7 @@ class SparkJob:
             session = self._rows.session
             with (
                 spark_session.tagged(session, self._tag, self._description),
-                spark_session.without_size_warnings(session),
+                spark_session.without_noise(session),
             ):
                 if self._cancelled:
                     return

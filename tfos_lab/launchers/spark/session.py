@@ -381,25 +381,31 @@ def tagged(spark: SparkSession, tag: str, description: str) -> Iterator[None]:
             context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
 
 
+# That a task is very large, as those are that bring rows of arrays; the traces of tasks whose rows cannot be fed; that
+# such a task has failed, as a local session's executor has it once more, and its job with it: both without the reason.
+_NOISE = (
+    r"[\s\S]*(contains a task of very large size|\[tfos_lab:)[\s\S]*|Exception in task [\s\S]*|Task .* aborting job"
+)
+
+
 @contextlib.contextmanager
-def without_size_warnings(spark: SparkSession) -> Iterator[None]:
-    """Keep one warning of Spark's out of the log: that a task is very large, as those are that bring rows of arrays."""
+def without_noise(spark: SparkSession) -> Iterator[None]:
+    """Keep out of Spark's log what is no news to the user of a feed: the error that ends it is one sentence of ours."""
     logger: Any = None
     with contextlib.suppress(Exception):  # other ways of logging
         if not is_connect(spark):
             log4j: Any = spark.sparkContext._jvm.org.apache.logging.log4j  # type: ignore[union-attr]  # noqa: SLF001
             result = log4j.core.Filter.Result
-            text = ".*contains a task of very large size.*"
             # Neither a flag of the expression's, nor what the message was made from.
-            large = log4j.core.filter.RegexFilter.createFilter(text, None, False, result.DENY, result.NEUTRAL)  # noqa: FBT003
+            noise = log4j.core.filter.RegexFilter.createFilter(_NOISE, None, False, result.DENY, result.NEUTRAL)  # noqa: FBT003
             logger = log4j.LogManager.getContext(False).getConfiguration().getLoggerConfig(TASKS_LOGGER)  # noqa: FBT003
-            logger.addFilter(large)
+            logger.addFilter(noise)
     try:
         yield
     finally:
         with contextlib.suppress(Exception):  # the session may be gone
             if logger is not None:
-                logger.removeFilter(large)
+                logger.removeFilter(noise)
 
 
 @uninterrupted()

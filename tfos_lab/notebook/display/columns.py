@@ -235,10 +235,14 @@ def progress(node: NodeView, feeds: Sequence[FeedView] = ()) -> float | None:
 
 
 def _total_rows(node: NodeView, feeds: Sequence[FeedView]) -> int | None:
-    """Return how many rows a node will have read at the end of all feeds, if that is known already."""
+    """Return how many rows a node will have read at the end of all feeds, if that is known already.
+
+    It is not where the node reads them in more epochs than the feed knows of, as ``fit(..., epochs=5)`` does.
+    """
     if not all(feed.kind == "table" and feed.complete for feed in feeds):
         return None
-    return sum(feed.rows.get(node.name, 0) * feed.epochs for feed in feeds) or None
+    total = sum(feed.rows.get(node.name, 0) * feed.epochs for feed in feeds)
+    return total if 0 < total >= node.rows else None
 
 
 # ---- nodes that agree -----------------------------------------------------------------------------------------------

@@ -101,10 +101,11 @@ class Dashboard(RedrawnCard):
 
     def _replace(self, bundle: dict[str, str]) -> None:
         """Replace the widget by the whole card, and have pages that come later do so."""
-        self._end_bundle = bundle
+        is_first, self._end_bundle = self._end_bundle is None, bundle
         super()._replace(bundle)
-        self._updates.send_end(bundle)
-        _retire(self._widget)
+        if is_first:
+            self._updates.send_end(bundle)
+            _retire(self._widget)
 
     def _bundle(self) -> dict[str, str]:
         return bundle_of(self._cluster, raises=self._blocking, stacks=self._stacks.answers)

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 
 from IPython.display import display, update_display
 
+from tfos_lab.core.threads import on_a_thread
 from tfos_lab.driver.state.events import Event, LogText, MetricsReported, NodeChanged, StateChanged
 from tfos_lab.notebook.display import Display, WatchedCluster, summary
 from tfos_lab.notebook.display.card import PICTURE_EVERY_S, Pace, bundle_of, render_text
@@ -28,6 +29,9 @@ logger = logging.getLogger(__name__)
 # ---- pictures -------------------------------------------------------------------------------------------------------
 
 _numbers = itertools.count(1)
+# How long nodes may take to end after their cell has: their `grace`, as a rule.
+_ENDS_S = 60.0
+_ENDS_POLL_S = 0.2
 
 
 class RedrawnCard(Display):
@@ -64,6 +68,8 @@ class RedrawnCard(Display):
             self._replace(self._bundle())
             if self._no_bars is not None:
                 self._no_bars.close()
+            if self._is_stopping():
+                on_a_thread(self._draw_ends, name="tfos-ends")
 
     def _begin(self) -> None:
         display(self._bundle(), raw=True, display_id=self._id, metadata=self._metadata)  # type: ignore[no-untyped-call]
@@ -75,6 +81,17 @@ class RedrawnCard(Display):
             pace.draw(self._draw)
             if not self._blocking and self._cluster.view().state.ended:
                 self.close()
+
+    def _is_stopping(self) -> bool:
+        view = self._cluster.view()
+        return view.state.ended and any(node.state.is_present for node in view.nodes)
+
+    def _draw_ends(self) -> None:
+        """Draw the card once more when the last nodes of a failed run have ended, which the cell does not wait for."""
+        until_s = time.monotonic() + _ENDS_S
+        while self._is_stopping() and time.monotonic() < until_s:
+            time.sleep(_ENDS_POLL_S)
+        self._replace(self._bundle())
 
     def _finish(self) -> None:
         """Show what is left, once the thread has ended."""

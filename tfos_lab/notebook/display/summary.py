@@ -252,14 +252,16 @@ def _amounts(feed: FeedView, throughput: Throughput | None) -> list[str]:
         return [f"{format_bytes(feed.size_bytes)} in {format_seconds(seconds)} ({rates})"]
     rate = None if throughput is None or feed.complete else throughput.per_s("fed rows")
     if throughput is None or rate is None:
-        return [format_bytes(feed.size_bytes)]
+        return [format_bytes(feed.size_bytes)] if feed.size_bytes else []
     bytes_per_s = throughput.per_s("fed bytes") or 0
     return [format_bytes(feed.size_bytes), f"{format_rate(rate)} rows/s", f"{format_bytes(bytes_per_s)}/s"]
 
 
 def feed_shares(feed: FeedView) -> str:
-    """Return each node's rows, or their range where there are many nodes; equal ones are said once."""
+    """Return each node's rows, or their range where there are many nodes; equal ones are said once, and none not."""
     low, high = min(feed.rows.values(), default=0), max(feed.rows.values(), default=0)
+    if not high:
+        return ""
     if len(feed.rows) < 2 or (len(feed.rows) <= _MAX_SHARES and low != high):
         return " · ".join(f"{node} {rows:,}" for node, rows in feed.rows.items())
     each = f"{low:,} rows each" if low == high else f"{low:,} to {high:,} rows"
