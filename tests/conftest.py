@@ -112,13 +112,13 @@ def _is_full(item):
 def _group_of(item):
     """Return which tests run in the same process as this one, as they share what takes seconds to start.
 
-    YARN, the Connect server, the standalone cluster, JupyterLab, the kernels of notebooks, the session of the examples,
-    and TensorFlow for the ordinary models start once. Other tests share what their file keeps.
+    YARN, the servers of stores, the Connect server, the standalone cluster, JupyterLab, the kernels of notebooks, the
+    session of the examples, and TensorFlow for the ordinary models start once. Other tests share what their file keeps.
     """
     names = set(getattr(item, "fixturenames", ()))
     mode = _session_of(item)
     folder = item.path.relative_to(item.config.rootpath).parts[1]
-    if rigs := names & {"yarn", "secured"}:
+    if rigs := names & {"yarn", "secured", "store_servers"}:
         return rigs.pop()
     if mode in ("connect", "yarn"):
         return mode

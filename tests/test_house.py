@@ -50,6 +50,11 @@ def test_programs_and_nodes_start_without_tensorflow_spark_or_ipython():
     assert not without & packages(loaded_by("import tfos_lab.node.agent, tfos_lab.node.child"))
 
 
+def test_spark_s_processes_that_plan_reads_and_writes_of_records_load_no_pandas():
+    modules = ("source", "reading", "writing")
+    assert "pandas" not in loaded_by(f"import {', '.join(f'tfos_lab.data.tfrecords.{name}' for name in modules)}")
+
+
 def imported_packages(path: Path) -> Iterator[str]:
     """Yield what a module imports, anywhere in it but below ``if TYPE_CHECKING:``, which never runs."""
     waiting: list[ast.AST] = [ast.parse(path.read_text())]

@@ -43,9 +43,9 @@ def test_records_are_written_with_this_python_unless_another_was_chosen(new_spar
     assert spark.read.format("tfrecord").load(path).count() == 20
 
 
-def test_functions_that_were_made_while_spark_ran_another_python_are_made_again(new_spark, tmp_path):
-    spark = new_spark("local[1]")
-    spark.sparkContext.pythonExec = str(make_bare_python(tmp_path / "poor", hidden={"pyarrow"}))
+def test_functions_that_were_made_while_spark_ran_another_python_are_made_again(spark, monkeypatch, tmp_path):
+    poor_python = str(make_bare_python(tmp_path / "poor", hidden={"pyarrow"}))
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", poor_python)
 
     def made():
         return spark.range(10).mapInArrow(lambda batches: batches, "id long")

@@ -1,6 +1,6 @@
 """Servers on this machine, over HTTP on loopback, that speak the protocols of S3, of Azure's store and of Google's.
 
-S3's is moto and Google's gcp-storage-emulator, both of Python and brought by pip; Azure's is Azurite, which npm brings.
+S3's is moto and Google's gcp-storage-emulator, both of Python and brought by uv; Azure's is Azurite, which npm brings.
 None is a part of our environment: they are brought once, in seconds, and kept beside the other rigs' parts. They keep
 files in memory. The first and the last refuse wrong keys; Google's knows none.
 """
@@ -67,7 +67,7 @@ def s3_server(folder: Path) -> Iterator[StoreServer]:
     Raises
     ------
     RigMissing
-        If pip cannot bring it.
+        If uv cannot bring it.
     """
     command, env = [sys.executable, "-S", str(_HERE / "s3_server.py")], {"PYTHONPATH": str(packages(*_MOTO))}
     with Daemon("S3", command, log=folder / "s3.log", env=env) as daemon:
@@ -135,7 +135,7 @@ def google_server(folder: Path) -> Iterator[StoreServer]:
     Raises
     ------
     RigMissing
-        If pip cannot bring it.
+        If uv cannot bring it.
     """
     with socket.create_server(("127.0.0.1", 0)) as held:
         port = held.getsockname()[1]
@@ -153,7 +153,7 @@ def google_server(folder: Path) -> Iterator[StoreServer]:
 
 
 def packages(*wanted: str) -> Path:
-    """Return a folder with Python packages that are no part of our environment; pip brings them if they are not there.
+    """Return a folder with Python packages that are no part of our environment; uv brings them if they are not there.
 
     Raises
     ------
@@ -161,7 +161,9 @@ def packages(*wanted: str) -> Path:
         If they cannot be installed.
     """
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    install = [sys.executable, "-m", "pip", "install", "--quiet", "--target", ".", *wanted]
+    # Unlike pip, it compiles nothing: moto has thousands of modules, of which a few are imported.
+    uv = str(Path(sys.executable).with_name("uv"))
+    install = [uv, "pip", "install", "--quiet", "--python", sys.executable, "--target", ".", *wanted]
     return _kept(f"{wanted[0].replace('==', '-')}-{version}", install)
 
 

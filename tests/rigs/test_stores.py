@@ -35,16 +35,16 @@ VARIABLES = ("AWS_", "AZURE_", "GOOGLE_", "STORAGE_")
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory):
+def store_servers(tmp_path_factory):
     """A function that returns the server of a name, which runs until the module ends."""
     with ExitStack() as stack:
         yield cache(lambda name: stack.enter_context(SERVERS[name](tmp_path_factory.mktemp(name))))
 
 
 @pytest.fixture(scope="module", params=SERVERS)
-def store(request, running):
+def store(request, store_servers):
     try:
-        return running(request.param)
+        return store_servers(request.param)
     except RigMissing as missing:
         pytest.skip(str(missing))
 
@@ -163,13 +163,13 @@ ROWS = {
 
 
 def test_the_session_s_keys_reach_nodes_that_read_files_and_the_notebook_and_no_log_or_record(
-    new_spark, running, tmp_path
+    new_spark, store_servers, tmp_path
 ):
     """One session has the keys of all stores in its settings; this process' variables do not have them."""
     stores = []
     for name in SERVERS:
         with suppress(RigMissing):  # others have skipped for it, and said why
-            stores.append(running(name))
+            stores.append(store_servers(name))
     folders = [f"{store.address.format('bucket')}{tmp_path}/keys" for store in stores]
     conf = {name: value for store in stores for name, value in store.hadoop_conf.items()}
     with running_clusters({"spark": new_spark("local[2]", conf=conf)}) as run:

@@ -222,7 +222,8 @@ class SuiteTest(unittest.TestCase):
         features = np.random.RandomState(42).rand(200, 2)
         labels = features.dot(WEIGHTS)
         rows = [(x.tolist(), float(y)) for x, y in zip(features, labels)]
-        df = self.spark.createDataFrame(rows, ["col1", "col2"])
+        # In one partition: each of Spark's workers that scores imports TensorFlow.
+        df = self.spark.createDataFrame(rows, ["col1", "col2"]).coalesce(1)
         args = {"learning_rate": 0.1}
         estimator = (
             TFEstimator(train_line, args)

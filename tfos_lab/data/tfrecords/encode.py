@@ -26,7 +26,8 @@ from tfos_lab.texts import format_count
 # Field 1 of any of the messages, with a length: Example.features, Features.feature, a map's key, a list's values.
 _FIRST = b"\x0a"
 _SECOND = b"\x12"
-_EMPTY = pa.scalar(b"", pa.large_binary())
+# Made of a Python value, it would bring pandas into each process of Spark's that plans a read or a write.
+_EMPTY = byte_column(b"", np.zeros(2, np.int64))[0]
 
 
 def encode(batch: pa.RecordBatch) -> pa.LargeBinaryArray:
