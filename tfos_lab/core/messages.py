@@ -152,7 +152,10 @@ class Reserve(FromAgent, frozen=True):
 
 
 class Heartbeat(FromAgent, frozen=True):
-    """Sent every second; silence means that the node is lost. Its feeds have stored ``spooled_bytes`` so far."""
+    """Sent where nothing else is for a second or so; silence means that the node is lost.
+
+    Its feeds have stored ``spooled_bytes`` so far.
+    """
 
     spooled_bytes: Number = 0
 

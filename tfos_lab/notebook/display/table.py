@@ -138,7 +138,7 @@ def _slower(node: NodeView) -> float:
 # ---- the table -------------------------------------------------------------------------------------------------------
 
 
-# A heartbeat older than this is marked: agents send one every second.
+# A sign of life older than this is marked: agents send one every second or so.
 _LATE_S = 5.0
 # Columns that are never made wider for their longest text: it is long, or does not change.
 _ANY_WIDTH = frozenset({"node", "args", "host", "shares"})
