@@ -167,6 +167,20 @@ def test_tensorflow_s_autotuner_does_not_delay_the_end_of_an_epoch(run, frame):
     assert set(_train_and_wait(run(tuned), frame(20, 20)).values()) == {(False, 20)}
 
 
+@pytest.mark.back_ends("local-session")
+def test_a_function_of_the_dataframe_s_that_raises_is_named_with_its_line(run, spark):
+    from pyspark.sql import functions as f
+
+    @f.udf("bigint")
+    def refuse(x):
+        raise ValueError(f"no such value: {x}")
+
+    cluster = run(make_reader(), 1)
+    told = r"^Spark's job failed: ValueError: no such value: 0 \(test_feed\.py, line \d+, in refuse\)$"
+    with pytest.raises(FeedError, match=told):
+        cluster.train(spark.range(1).select(refuse("id").alias("x")))
+
+
 @pytest.mark.back_ends("inline-session", "local-session", "standalone", "connect")
 def test_a_query_that_fails_in_the_middle_fails_the_feed_with_its_cause(run, frame, spark, back_end):
     from pyspark.sql import functions as f

@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from tests.support.data_files import rows, write_lines, write_parquet, write_records
+from tfos_lab.errors import ConfigError
 
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
 
@@ -147,3 +148,13 @@ def test_weights_are_those_of_training_on_the_same_rows_from_spark_and_tables_ar
         spark.sql("DROP TABLE tfos_files")
     for from_spark, from_files in results.values():
         assert from_spark == from_files
+
+
+@pytest.mark.back_ends("local-session")
+@pytest.mark.parametrize("name", ["rowz.parquet", "my-rows.parquet"])
+def test_a_mistyped_name_of_a_file_is_one_sentence_and_nothing_of_pyspark_s_log(spark, run, capsys, name):
+    cluster = run(fit_twice, cluster_size=1)
+    with pytest.raises(ConfigError) as caught:
+        cluster.train(name)
+    assert str(caught.value) == f"data='{name}': there is no such file, and no such table; write './{name}' for a file"
+    assert "TABLE_OR_VIEW_NOT_FOUND" not in capsys.readouterr().err

@@ -143,6 +143,23 @@ def test_training_was_stopped_early_if_that_was_after_the_same_epoch_on_all_node
     assert unread.startswith(f"stopped early after epoch {told}" if told else "rows were left unread: ")
 
 
+@pytest.mark.parametrize(
+    ("epochs", "read"),
+    [
+        (3, "read 1 of 3 epochs. Pass epochs=ctx.epochs to Keras' fit, or read ctx.dataset(...) ctx.epochs times"),
+        (1, "read 2 of 4 rows. Read ctx.dataset(...) or ctx.data_feed() to the end"),
+    ],
+)
+def test_rows_that_are_left_unread_are_told_with_what_to_do(epochs, read):
+    rig = Rig(epochs=epochs).both_open(4, 4).complete(4, 4)
+    for rank in (1, 2):
+        rig.handle(m.RowsTaken(rows=2, epoch=0, feeds={0: (epochs // 2, 2)}, rank=rank)).returns(rank)
+    [unread] = [i.event.text for i in rig.asked if isinstance(i, Publish) and isinstance(i.event, Noted)]
+    assert unread == (
+        f"rows were left unread: chief:0, worker:0 {read}, or call ctx.stop_feed() where no more are wanted"
+    )
+
+
 # ---- datasets of the nodes' own: a step is known once all have said what they have ----------------------------------
 
 

@@ -73,6 +73,7 @@ def test_a_child_that_sleeps_shows_where_with_all_its_threads_and_goes_on(run):
         assert stacks.text.startswith("main thread (most recent call last):\n  File ")
         assert "\n\nof the user (" in stacks.text
         assert "take_stacks" not in stacks.text
+        assert "tfos-" not in stacks.text, "threads of our own tell nothing of the function"
 
 
 EXECUTE = "/env/lib/python3.11/site-packages/tensorflow/python/eager/execute.py"

@@ -23,6 +23,7 @@ from tfos_lab.launchers.this_machine import kernel_environ
 from tfos_lab.node.forkserver.client import USER_OWNER, ForkServerConnection
 from tfos_lab.node.forkserver.health import SILENT, STOPPED, ServerRecord, is_stopped, kill
 from tfos_lab.node.forkserver.requests import EndRequest, FailedReply, SpawnRequest, StatusReply, StatusRequest
+from tfos_lab.texts import format_count
 
 logger = logging.getLogger(__name__)
 
@@ -113,7 +114,8 @@ class WarmServer:
         return (
             f"{self.kind:<10}  process {self.pid}, {self.state}, {_span(self.age_s)} old, "
             f"{self.memory_bytes >> 20} MiB, "
-            f"{self.processes} processes run on it, used by {f'kernel {users}' if users else 'no kernel'}"
+            f"{format_count(self.processes, 'process', 'processes')} on it, "
+            f"used by {f'kernel {users}' if users else 'no kernel'}"
         )
 
 

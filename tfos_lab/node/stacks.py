@@ -125,8 +125,17 @@ _MAX_FRAMES = 60
 
 
 def render(stacks: Iterable[tuple[str, Sequence[Place]]]) -> str:
-    """Return the text of named stacks, in their order; of the main thread, what the user's function has called."""
-    return "\n\n".join(_render(name, own_part(stack) if name == MAIN else stack) for name, stack in stacks)
+    """Return the text of named stacks, in their order, without those of our own threads.
+
+    Of the main thread, it is what the user's function has called.
+    """
+    shown = [(name, own_part(stack) if name == MAIN else stack) for name, stack in stacks]
+    return "\n\n".join(_render(name, stack) for name, stack in shown if name == MAIN or not _is_ours(stack))
+
+
+def _is_ours(stack: Sequence[Place]) -> bool:
+    packages = {place.package for place in stack}
+    return "tfos_lab" in packages and packages <= {"tfos_lab", "Python"}
 
 
 def _render(name: str, stack: Sequence[Place]) -> str:

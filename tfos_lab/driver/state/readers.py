@@ -13,10 +13,8 @@ from tfos_lab.core import messages as m
 from tfos_lab.core.states import NodeState
 from tfos_lab.texts import format_count
 
-_ADVICE = (
-    "read ctx.dataset(...) once for each of ctx.epochs epochs (Keras: fit(..., epochs=ctx.epochs)), or ctx.data_feed() "
-    "until its should_stop(), or call ctx.stop_feed() where no more rows are wanted"
-)
+_ALL_EPOCHS = "Pass epochs=ctx.epochs to Keras' fit, or read ctx.dataset(...) ctx.epochs times"
+_TO_THE_END = "Read ctx.dataset(...) or ctx.data_feed() to the end"
 _READ_SOME = (
     "loop over ctx.dataset(batch_size) in the function (Keras: model.fit(ctx.dataset(...), epochs=ctx.epochs)), or "
     "over ctx.data_feed(), feed no data, or call ctx.stop_feed() where none is wanted"
@@ -149,7 +147,8 @@ class Readers:
         for rank, (epochs_read, taken) in left.items():
             nodes.setdefault(_share(epochs_read, epochs, taken, rows[rank]), []).append(self._names[rank])
         parts = "; ".join(f"{', '.join(names)} read {share}" for share, names in nodes.items())
-        return f"rows were left unread: {parts}. To train on all of them, {_ADVICE}" if left else ""
+        advice = f"{_ALL_EPOCHS if epochs > 1 else _TO_THE_END}, or call ctx.stop_feed() where no more are wanted"
+        return f"rows were left unread: {parts}. {advice}" if left else ""
 
     def left(self, feed: int, epochs: int, rows: Mapping[int, int]) -> dict[int, tuple[int, int]]:
         """Return, for each node that has not read all it holds, the epochs that it has read and the rows taken."""

@@ -18,8 +18,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from tfos_lab.core import sources
 from tfos_lab.core.crossing import own_error_in
 from tfos_lab.core.link import address_towards
 from tfos_lab.core.node_addresses import node_addresses
@@ -61,6 +63,7 @@ _POLL_S = 0.05
 # Words of lines that name a cause.
 _CAUSE_WORDS = ("Error", "Exception", "Failure")
 _MAX_CAUSE = 1000
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 # What Spark says of a row whose value has another type than that of the first one.
 _OTHER_TYPE = "can not accept object"
 _ONE_TYPE = (
@@ -478,7 +481,7 @@ def job_error(error: Exception, what: str = "Spark's job failed", *, schema: str
         return error
     known = own_error_in(error) or killed_worker(error) or oversized(error, schema)
     spark = active_session()
-    cause = (spark and unfit_python(error, spark)) or cause_of(error)
+    cause = (spark and unfit_python(error, spark)) or f"{cause_of(error)}{_place_of(error)}"
     advice = _ONE_TYPE if _OTHER_TYPE in cause else ""
     own = known or FeedError(reason=f"{what}: {cause}{advice}")
     own.__cause__ = error
@@ -493,6 +496,16 @@ def cause_of(error: Exception) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("at ")]
     causes = [line for line in lines if any(word in line for word in _CAUSE_WORDS)]
     return (causes or lines or [type(error).__name__])[-1].removeprefix(": ")[:_MAX_CAUSE]
+
+
+def _place_of(error: Exception) -> str:
+    """Return the line in which a function of the DataFrame has failed, such as ``" (Cell In[5], line 4, in f)"``."""
+    frames = [frame for frame in _FRAME.findall(str(error)) if not sources.package_of(frame[0])]
+    frames = [frame for frame in frames if "/tfos_lab/" not in frame[0]]  # nor ours, as executors have it
+    if not frames:
+        return ""
+    file, line, function = frames[-1]
+    return f" ({sources.label(file) or Path(file).name}, line {line}, in {function})"
 
 
 def hosts_of_failed_tasks(spark: SparkSession, tag: str) -> list[str]:

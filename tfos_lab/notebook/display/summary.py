@@ -24,8 +24,7 @@ HANGS_SIGN = "‖"
 def with_endings(view: ClusterView) -> ClusterView:
     """Return the view as it is shown: nodes that still live when their cluster has failed or stops are stopping.
 
-    A cell shows its error at once, while those nodes use the rest of their grace period, and the saved output keeps
-    that moment.
+    A cell shows its error at once, while those nodes use the rest of their grace period.
     """
     if view.state not in ("failed", "stopping", "stopped"):
         return view

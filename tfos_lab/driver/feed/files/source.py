@@ -217,14 +217,27 @@ def table_files(session: SparkSession, name: str) -> tuple[list[FoundFile], list
 
 def _details(session: SparkSession, name: str) -> dict[str, str]:
     """Return what the catalog says of a table, by the names of the entries in lower case."""
+    why = ""
     try:
-        rows = session.sql(f"DESCRIBE TABLE EXTENDED {name}").collect()
-    except Exception as error:
-        problem = f"data={name!r}: there is no such file, and no such table ({spark_session.cause_of(error):.200})"
-        raise ConfigError([f"{problem}; write './{name}' for a file"]) from error
+        # Asked first: pyspark logs a page where a table is described that is not there.
+        rows = session.sql(f"DESCRIBE TABLE EXTENDED {name}").collect() if _is_known(session, name) else None
+    except Exception as error:  # noqa: BLE001 - whatever a catalog raises
+        rows, why = None, f" ({spark_session.cause_of(error):.200})"
+    if rows is None:
+        problem = f"data={name!r}: there is no such file, and no such table{why}"
+        raise ConfigError([f"{problem}; write './{name}' for a file"])
     entries = [(str(row["col_name"]), str(row["data_type"])) for row in rows]
     begin = next((number for number, (key, _) in enumerate(entries) if key == _DETAILS), len(entries))
     return {key.lower(): value if key == "Type" else value.lower() for key, value in entries[begin:]}
+
+
+def _is_known(session: SparkSession, name: str) -> bool:
+    from pyspark.errors import ParseException
+
+    try:
+        return session.catalog.tableExists(name)
+    except ParseException:  # a name such as my-rows.parquet
+        return False
 
 
 def _found(uri: str, columns: set[str]) -> FoundFile:
