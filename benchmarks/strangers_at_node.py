@@ -20,8 +20,8 @@ import pyarrow as pa
 
 from benchmarks.measure import Row, median
 from tests.support.hostile_peers import attacking
+from tfos_lab.core.certificates import make_identities
 from tfos_lab.core.messages import TlsIdentity
-from tfos_lab.driver.feed.certificates import make_identities
 from tfos_lab.node.feed.task import NodeWriter
 from tfos_lab.node.feed.wire import Attempt, connect
 

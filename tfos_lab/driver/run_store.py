@@ -25,8 +25,8 @@ from tfos_lab.data.session_stores import stores_of
 from tfos_lab.driver.run_dir import RunDir
 from tfos_lab.errors import ConfigError
 from tfos_lab.launchers.spark.session import conf
-from tfos_lab.node.files.folder_copy import FolderCopy
 from tfos_lab.node.files.listed import FoundFile
+from tfos_lab.node.files.remote_log import FolderCopy
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
