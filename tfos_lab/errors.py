@@ -293,11 +293,16 @@ class NodeFailed(TfosError, RuntimeError):
     consequences: dict[str, str] = {}  # noqa: RUF012
     log_tail: str = ""
 
+    @property
+    def has_stacks(self) -> bool:
+        """Whether ``traceback`` has the stacks of a hung node, which do not end with what is wrong."""
+        return self.kind in ("Hung", "FeedTimeout")
+
     def __str__(self) -> str:
         also = f" (and {', '.join(self.also)})" if self.also else ""
         parts = [": ".join(filter(None, [f"{self.node}{also}", self.kind, self.message]))]
         if self.traceback:
-            what = "stacks" if self.kind in ("Hung", "FeedTimeout") else "traceback"
+            what = "stacks" if self.has_stacks else "traceback"
             parts.append(f"\n--- {what} of {self.node} ---\n{self.traceback.rstrip()}")
         elif self.log_tail:
             parts.append(f"\n--- last lines of {self.node} ---\n{self.log_tail.rstrip()}")

@@ -229,6 +229,15 @@ def test_stop_messages_of_a_failed_cluster_hold_the_reason():
     assert reasons(Play(cluster_size=2, restarts=1).all_run().end(0, KILLED)) == {""}
 
 
+def test_a_node_that_is_ended_for_what_it_has_done_has_failed_and_the_others_were_stopped():
+    play = Play(cluster_size=2).all_run()
+    hung = Failure("worker:0", "Hung", "no step for 60 s")
+    play.cluster_state.fail(hung, play.now_s)
+    for rank in (0, 1):
+        play.end(rank, m.Outcome(kind="stopped"))
+    assert play.states() == {"chief:0": "stopped", "worker:0": "failed"}
+
+
 def test_the_same_error_on_other_nodes_is_one_error():
     of_another_row = m.Outcome(kind="raised", error="ValueError", message="boom 2")
     play = Play(cluster_size=3).all_run().end(0, BOOM).end(1, of_another_row).end(2, KILLED)

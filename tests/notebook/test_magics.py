@@ -13,7 +13,7 @@ import pytest
 from tests.notebook.kernel import REPOSITORY
 from tests.support.eventually import eventually
 from tests.support.quick import QUICK_ENV
-from tfos_lab.errors import ClusterInterrupted, ConfigError, NotEnoughSlots
+from tfos_lab.errors import ClusterInterrupted, ConfigError, NodeFailed, NotEnoughSlots
 
 WAITS = "import threading\nprint('here', ctx.node, flush=True)\nthreading.Event().wait()"
 
@@ -190,6 +190,10 @@ def test_a_node_that_ended_without_an_error_is_shown_with_its_last_lines(shown):
         (ConfigError(["one", "two"]), "ConfigError: 2 problems\n  • one\n  • two\n"),
         (NotEnoughSlots(wanted=4, free=2, total=2), "NotEnoughSlots: cluster_size=4, but Spark has 2"),
         (ClusterInterrupted("mnist"), "KeyboardInterrupt: interrupted: the nodes of 'mnist' are stopped\n"),
+        (
+            NodeFailed(node="worker:0", kind="Hung", message="no step for 60 s", traceback="main thread\n  f()"),
+            "NodeFailed: worker:0 failed: Hung: no step for 60 s\n\nmain thread\n  f()\n",
+        ),
     ],
 )
 def test_an_error_that_the_user_can_fix_is_one_sentence(shown, shell, error, sentence):

@@ -248,7 +248,10 @@ class ClusterState:
             begun = self._progress(node, NodeState.RUNNING, 0, now_s) if is_quick else []
             return begun + self._node_state(node, NodeState.DONE, now_s) + self._when_all_returned(now_s)
         if outcome.kind == "stopped" or self.state.stop_requested or self._finishing:
-            return self._node_state(node, NodeState.DONE if self._finishing else NodeState.STOPPED, now_s)
+            # A node that hung, say, was stopped, and is the one that has failed.
+            is_cause = self.causes.first is not None and self.causes.first.node == node.spec.node
+            stopped = NodeState.FAILED if is_cause else NodeState.STOPPED
+            return self._node_state(node, NodeState.DONE if self._finishing else stopped, now_s)
         failure = failure_from(node.spec.node, outcome)
         instructions = self._node_state(node, NodeState.FAILED, now_s, detail=summary(failure))
         if self._is_spared(node):

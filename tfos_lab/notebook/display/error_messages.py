@@ -60,17 +60,17 @@ def _node_failed(error: NodeFailed) -> list[str]:
     """Return the traceback of the first node that failed, and a line for the nodes that failed because of it."""
     nodes = _listed([error.node, *error.also])
     lines = [_headline(type(error).__name__, f"{nodes} failed")]
+    if not error.traceback or error.has_stacks:
+        lines[0] += f": {error.kind}: {error.message}" if error.message else f": {error.kind}"
     if error.traceback:
         *above, last = error.traceback.rstrip().split("\n")
         lines += ["", *above, _coloured_end(last, error.kind)]
-    else:
-        lines[0] += f": {error.kind}: {error.message}" if error.message else f": {error.kind}"
-        if error.log_tail:
-            lines += [
-                "",
-                f"last lines of {error.node}:",
-                *(f"{_INDENT}{line}" for line in error.log_tail.rstrip().split("\n")),
-            ]
+    elif error.log_tail:
+        lines += [
+            "",
+            f"last lines of {error.node}:",
+            *(f"{_INDENT}{line}" for line in error.log_tail.rstrip().split("\n")),
+        ]
     if error.consequences:
         lines += ["", f"{_listed(sorted(error.consequences))} ended because {error.node} was gone."]
     return lines
