@@ -20,26 +20,11 @@ OF_TF_KERAS = {
     "plain_batch_normalization",
     "synchronized_batch_normalization",
 }
-# What differs from another model in what Keras computes alike on every node, from gradients or states that are summed.
-LIKE_OTHERS = {
-    "adafactor",
-    "adamw",
-    "attention",
-    "clipvalue",
-    "f1",
-    "ftrl",
-    "gru",
-    "l2",
-    "lion",
-    "rmsprop",
-    "top_k",
-}
 
 
 def chosen(keras):
-    """Return the models that are trained here; ``make matrix`` trains all of both: ``LEG="keras312 tf_keras"``."""
-    models = [one for one in ORDINARY.values() if keras in one.keras]
-    return [one for one in models if (one.name not in LIKE_OTHERS if keras == KERAS else one.name in OF_TF_KERAS)]
+    """Return all models of Keras 3, and some of tf_keras; the others are trained by ``make matrix LEG=tf_keras``."""
+    return [one for one in ORDINARY.values() if keras in one.keras and (keras == KERAS or one.name in OF_TF_KERAS)]
 
 
 @pytest.fixture(scope="module")
