@@ -53,11 +53,10 @@ class ActivitySampler:
         self._thread_id = 0
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tfos-activity", daemon=True)
-        self._counts: deque[Counter[Doing]] = deque([Counter()], maxlen=_REPORTS)
+        # What the thread has been seen to do, and where: one look may find it between two of its steps.
+        self._looks: deque[Counter[tuple[Doing, str]]] = deque([Counter()], maxlen=_REPORTS)
         self._rows_at: deque[tuple[float, int]] = deque(maxlen=_REPORTS + 1)
         self._busy = BusyThreads()
-        # Where the thread has been seen since the last report: one look may find it between two of its steps.
-        self._places: Counter[str] = Counter()
         self._where = ""
 
     def start(self) -> None:
@@ -94,8 +93,7 @@ class ActivitySampler:
         with frames_of_threads() as threads:
             frame = threads.pop(self._thread_id, None)
             if frame is not None and not frame.f_code.co_filename.endswith(_WAITS_FOR_CELLS):
-                self._counts[-1][self._doing(frame, threads)] += 1
-                self._places[where(frame)] += 1
+                self._looks[-1][self._doing(frame, threads), where(frame)] += 1
 
     def _doing(self, frame: FrameType, others: Mapping[int, FrameType]) -> Doing:
         doing = what_it_does(frame)
@@ -122,13 +120,15 @@ class ActivitySampler:
         self._busy.look()
         self._rows_at.append((time.perf_counter(), self._rows()))
         (first_s, first), (last_s, last) = self._rows_at[0], self._rows_at[-1]
-        counts = sum(self._counts, Counter())
+        counts, places = Counter[Doing](), Counter[str]()
+        for (doing, place), count in sum(self._looks, Counter()).items():
+            counts[doing] += count
+            places[place] += count
         del counts[Doing.TRACING]
         share = {doing: count / counts.total() for doing, count in counts.items()}
-        self._counts.append(Counter())
+        self._looks.append(Counter())
         step, step_s = STEPS.read()
-        self._where = next((place for place, _ in self._places.most_common(1)), self._where)
-        self._places.clear()
+        self._where = next((place for place, _ in places.most_common(1)), self._where)
         seen = m.NodeActivity(
             step=step,
             step_s=step_s,
