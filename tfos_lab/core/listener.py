@@ -257,9 +257,9 @@ class _Port:
     """A port of this kernel on one interface, and the listeners that agents reach there by their tokens."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
-        self.loop = loop
         from tfos_lab.core.certificates import driver_identity
 
+        self.loop = loop
         self.number = int(sock.getsockname()[1])
         self.certificate, self._context = driver_identity()
         self._socket = sock
