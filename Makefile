@@ -11,7 +11,7 @@ endif
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo lab test test-all test-rest tutorials hosts sim soak matrix test-tools check format bench scale gallery golden docs lock clean
+.PHONY: help setup demo lab test test-all test-rest tutorials hosts sim soak matrix test-tools check format bench scale gallery golden pictures docs lock clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*##/\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -86,6 +86,9 @@ scale: setup  ## 512 and 4,096 acted nodes on one driver: what they cost it; wri
 
 gallery: setup  ## the tutorials executed, with their outputs, in gallery/: some minutes; or one: make gallery ARGS=04
 	@$(PYTHON) .ci/gallery.py $(ARGS)
+
+pictures: test-tools  ## take the pictures of the tutorials anew, in JupyterLab: some minutes; or some: make pictures ARGS="slow hangs"
+	@$(PYTHON) .ci/pictures.py $(ARGS)
 
 docs: setup  ## the site of the documents, in site/; fails on a link that leads nowhere
 	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet && echo "Open site/index.html"

@@ -57,7 +57,7 @@ def activity(step_s=0.1, step=50, **figures):
 # ---- verdicts -------------------------------------------------------------------------------------------------------
 
 FAST, SLOW = activity(waits_peers=0.525, host_cpu=0.4), activity(waits_peers=0.0, host_cpu=0.98)
-IN_PYTHON = activity(python=0.9, where="step, train.py, line 7", host_cpu=0.98)
+IN_PYTHON = activity(python=0.9, where="train.py, line 7, in step", host_cpu=0.98)
 COMPUTES, LONG = activity(0.21, computes=0.93, python=0.07), activity(0.1, python=0.3)
 
 
@@ -104,7 +104,7 @@ VERDICTS = {
     "straggler: worker:3 is 2.1× slower: its host h2 is at 98 % CPU.": measured(
         FAST, FAST, FAST, SLOW, hosts=["h1", "h1", "h1", "h2"]
     ),
-    "straggler: worker:1 is 2.1× slower, in Python (step, train.py, line 7). Try %tfos profile worker:1.": measured(
+    "straggler: worker:1 is 2.1× slower, in Python (train.py, line 7, in step). Try %tfos profile worker:1.": measured(
         FAST, IN_PYTHON
     ),
     "straggler: worker:2 is 2.1× slower: its host h2 is at 98 % CPU.": measured(
@@ -130,8 +130,11 @@ VERDICTS = {
     "separate: Each node trains a model of its own. Build it under ctx.strategy().scope().": measured(
         *[activity(step=1, trains_alone=True)] * 2
     ),
-    "python: Spends 90 % of its time in Python (step, Cell In[3], line 12). Try tf.function.": measured(
-        activity(0.5, python=0.9, where="step, Cell In[3], line 12")
+    "python: Spends 90 % of its time in Python (Cell In[3], line 12, in step). Try tf.function.": measured(
+        activity(0.5, python=0.9, where="Cell In[3], line 12, in step", cpu=0.9)
+    ),
+    "python: Spends 90 % of its time in Python (Cell In[3], line 7, in read), mostly waiting.": measured(
+        activity(0.5, python=0.9, where="Cell In[3], line 7, in read", cpu=0.1)
     ),
     "healthy: Healthy: computes 70 % of the time.": measured(
         activity(waits_rows=0.1, python=0.2), activity(waits_data=0.1, python=0.2)
@@ -345,7 +348,10 @@ def run():
 
 
 # On a busy machine one of them may be a straggler of the first stage, for the same reason.
-STAGES = {"tf.data": r"Waits for its tf\.data pipeline ", "straggler": r"^worker:0 is .* in Python \(train_in_stages, "}
+STAGES = {
+    "tf.data": r"Waits for its tf\.data pipeline ",
+    "straggler": r"^worker:0 is .* in Python \(.*, in train_in_stages\)",
+}
 
 
 def train_in_stages(folder, ctx):
@@ -444,7 +450,7 @@ def test_slow_steps_in_python_are_told_and_a_function_without_steps_gets_no_verd
     silent = cluster.diagnose()
     assert (silent.kind, silent.verdict, len(silent.nodes)) == ("unknown", "", 2)
     (tmp_path / "steps").touch()
-    slow = wait_for(cluster, r"Spends .* in Python \(.*train_in_python")
+    slow = wait_for(cluster, r"Spends .* in Python \(.*in train_in_python\), mostly waiting")
     assert slow.kind == "python"
     assert all(activity.last_sign.startswith("step ") for activity in slow.nodes.values())
     assert 0 < slow.progress < 0.01

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import pickle
+import re
 import sys
 
 import numpy as np
@@ -61,6 +62,11 @@ def test_trials_are_found_by_number_and_shown_best_first_with_a_column_for_each_
     found = search({"x": [0, 1, 2], "state": ["y"]}, fit)
     assert ([trial.number for trial in found], list(found.failures)) == ([0, 1, 2], [2])
     assert found[1] is found.best
+    assert re.fullmatch(
+        r"Trial\(number=1, params={'x': 1, 'state': 'y'}, metric=0.0, steps=1, state='done', seconds=[\d.e-]+, "
+        r"value=None, error=None\)",
+        repr(found.best),
+    )
     table = found.table
     assert list(table["trial"]) == [1, 0, 2]
     assert list(table["state"]) == ["done", "done", "failed"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import re
 import signal
 import sys
 import threading
@@ -211,4 +212,4 @@ def test_waiting_for_rows_and_memory_are_seen(run):
     node = run(wait_for_rows)
     seen = node.wait_for(m.Activity, lambda told: told.seen.waits_rows > 0.8 and told.seen.memory_bytes > 0).seen
     assert 0.0 < seen.host_memory < 1.0
-    assert seen.where.startswith("wait_for_rows, test_child.py, line ")
+    assert re.fullmatch(r"test_child\.py, line \d+, in wait_for_rows", seen.where)

@@ -199,6 +199,10 @@ def test_an_empty_cell_is_refused_with_a_sentence(problem, body):
     assert problem(f"%%tfos\n{body}") == "the cell is empty: write below %%tfos what each node is to do"
 
 
+def test_a_line_below_the_first_cannot_begin_with_the_magic(problem):
+    assert problem("# trains\n%%tfos cluster_size=2\na = 1\n").startswith("%%tfos has to be the first line of its")
+
+
 @pytest.mark.parametrize(
     ("body", "line", "text"),
     [

@@ -117,10 +117,10 @@ def make_hang(cluster: FakeCluster, node: str) -> None:
     """Let a node give no sign for a minute."""
     activity = NodeActivity(
         step=41, step_s=0.25, computes=0.0, waits_peers=1.0, cpu=0.0, memory_bytes=1_310_000_000, host_cpu=0.12,
-        host_memory=0.4, idle_s=64.0, last_sign="step 41", where="fit, Cell In[5], line 12",
+        host_memory=0.4, idle_s=64.0, last_sign="step 41", where="Cell In[5], line 12, in fit",
     )  # fmt: skip
     cluster.change(
-        node, step=41, activity=activity, hung="no step for 64 s; last: step 41, in fit, Cell In[5], line 12"
+        node, step=41, activity=activity, hung="no step for 64 s; last: step 41, in Cell In[5], line 12, in fit"
     )
 
 
@@ -136,7 +136,7 @@ def _activity(staged: Staged, index: int) -> NodeActivity:
         computes=computes - shift / 2,
         python=python,
         rows_s=1020.0,
-        where="fit, Cell In[5], line 12",
+        where="Cell In[5], line 12, in fit",
         cpu=1.4 + shift,
         memory_bytes=1_240_000_000 + index * 3_000_000,
         host_cpu=0.44,

@@ -13,6 +13,7 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class, no_var_exp
 from tfos_lab.core import sources
 from tfos_lab.core.package_versions import misfits
 from tfos_lab.driver.warm_servers import warm_in_background
+from tfos_lab.errors import ConfigError
 from tfos_lab.node.remote_files import register_file_systems
 from tfos_lab.notebook import completion
 from tfos_lab.notebook.cell.export import FinishedCell, NotebookCells
@@ -104,6 +105,16 @@ class TfosMagics(Magics):
         return list(history.input_hist_raw) if history else []
 
 
+# What IPython takes the first word of a line for that begins with ``%%tfos`` further down in a cell.
+_MISPLACED = "%tfos"
+
+
+def _misplaced(_line: str) -> None:
+    raise ConfigError(
+        ["%%tfos has to be the first line of its cell: move what stands above it, comments too, below it or elsewhere"]
+    )
+
+
 def load_ipython_extension(shell: Any) -> None:
     """Register magics, completion and error rendering, and start warming; may be called twice.
 
@@ -111,6 +122,7 @@ def load_ipython_extension(shell: Any) -> None:
     """
     magics = TfosMagics(shell)
     shell.register_magics(magics)
+    shell.register_magic_function(_misplaced, "line", _MISPLACED)
     read_configuration(shell.config)
     completion.install(shell, magics.commands.complete)
     sources.add_labeller(make_labeller(shell))
@@ -126,7 +138,8 @@ def load_ipython_extension(shell: Any) -> None:
 def unload_ipython_extension(shell: Any) -> None:
     """Remove the magics and completion; clusters continue."""
     for kind in ("line", "cell"):
-        shell.magics_manager.magics[kind].pop("tfos", None)
+        for name in ("tfos", _MISPLACED):
+            shell.magics_manager.magics[kind].pop(name, None)
     completion.remove(shell)
     forget_defaults()
     error_messages.hide_warnings()

@@ -184,7 +184,11 @@ def _python(figures: Figures) -> Verdict | None:
         return None
     where = next((activity.where for activity in figures.activities if activity.where), "")
     at = f" ({where})" if where else ""
-    return Verdict(Kind.PYTHON, f"Spends {_percent(share)} of its time in Python{at}. Try tf.function.")
+    what = f"Spends {_percent(share)} of its time in Python{at}"
+    # Code that sleeps, or waits for a disk or a network, would do so within a tf.function, too.
+    if statistics.fmean(activity.cpu for activity in figures.activities) < _LITTLE:
+        return Verdict(Kind.PYTHON, f"{what}, mostly waiting.")
+    return Verdict(Kind.PYTHON, f"{what}. Try tf.function.")
 
 
 def _compute(figures: Figures) -> Verdict | None:

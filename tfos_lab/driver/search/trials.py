@@ -68,12 +68,12 @@ class Trial:
     steps: int | None = None
     state: str = "waiting"
     seconds: float | None = None
-    tries: int = 0
-    cluster_size: int = 1
+    tries: int = field(default=0, repr=False)
+    cluster_size: int = field(default=1, repr=False)
     value: Any = None
     error: RunFailed | None = None
-    run_dir: Path | None = None
-    model_path: Path | None = None
+    run_dir: Path | None = field(default=None, repr=False)
+    model_path: Path | None = field(default=None, repr=False)
     history: tuple[tuple[int, float], ...] = field(default=(), repr=False)
 
 

@@ -250,9 +250,9 @@ def _waited_for(places: list[_Place]) -> Doing | None:
 def where(frame: FrameType) -> str:
     """Return the innermost line of the function's own code, or of any code where there is none of its own."""
     own = next((inner for inner in outwards(frame) if _place_of(inner.f_code.co_filename) is _Place.OTHER), frame)
-    name, file = own.f_code.co_qualname, own.f_code.co_filename
-    file = sources.label(file) or Path(file).name
-    return f"{file}, line {own.f_lineno}" if name == "<module>" else f"{name}, {file}, line {own.f_lineno}"
+    name = own.f_code.co_qualname.rpartition("<locals>.")[2]
+    file = sources.label(own.f_code.co_filename) or Path(own.f_code.co_filename).name
+    return f"{file}, line {own.f_lineno}{'' if name == '<module>' else f', in {name}'}"
 
 
 @functools.lru_cache(maxsize=10_000)
