@@ -23,6 +23,7 @@ from tests.support.recorded_runs import this_process, write_run
 from tests.support.staged_views import COMPUTE, make_straggle, staged_cluster
 from tfos_lab.core.markup import h
 from tfos_lab.core.messages import NodeActivity
+from tfos_lab.driver.record.format import CodeRecord
 from tfos_lab.driver.state.events import (
     ClusterView,
     FeedView,
@@ -451,6 +452,16 @@ def test_the_previous_run_of_the_name_is_behind_the_curves(tmp_path):
     assert re.search(r'<path d="M46 6L312 75.3" class="tfos-before"', html), "its curve, from 4 to 2 of 4 to 1"
     first = RunPage(tfos_lab.runs()[tmp_path / "mnist-20260101-120000-aaaa"])._repr_mimebundle_()["text/html"]
     assert "previous run" not in words(first)
+
+
+def test_behind_the_curves_of_a_run_without_a_name_is_one_of_much_the_same_code(tmp_path):
+    cells = {"a": "%%tfos\nfirst()\nfit()\n", "b": "%%tfos\nother()\nevaluate()\n", "c": "%%tfos\nfirst()\nfit(2)\n"}
+    folders = []
+    for day, (letter, source) in enumerate(cells.items(), 1):
+        code = CodeRecord(name="map_fun", file="Cell In[5]", line=1, source=source)
+        folders.append(write_run(tmp_path, f"cluster-2026010{day}-120000-{letter * 4}", code=code))
+    pages = [RunPage(tfos_lab.runs()[folder])._repr_mimebundle_()["text/html"] for folder in folders]
+    assert ["previous run" in words(html) for html in pages] == [False, False, True]
 
 
 def test_a_chart_has_a_line_for_each_node_gaps_single_points_and_flat_lines():

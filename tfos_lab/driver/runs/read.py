@@ -5,6 +5,7 @@ A file that cannot be read is told in one line, and the others are there.
 
 from __future__ import annotations
 
+import difflib
 import glob
 import os
 import re
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from tfos_lab.core.config import ClusterConfig
 from tfos_lab.core.paths import is_local
 from tfos_lab.driver.record.format import decode_header
 from tfos_lab.driver.run_dir import RunDir, parts_of, run_bases
@@ -178,6 +180,8 @@ _SHORTEST_PART = 4
 _STAMP = re.compile(r"-\d{8}-\d{6}$")
 # So many folders are looked at for the previous run of a name.
 _LOOKED_AT = 5
+# Two cells are the same one, edited, if they have more than this share of their lines in common.
+_ALIKE = 0.5
 
 
 def choose_run(name: str, found: Runs) -> Run:
@@ -226,15 +230,22 @@ def _listed_ones(name: str, found: Runs) -> list[Run]:
 
 
 def previous_run(folder: Path, name: str) -> Run | None:
-    """Return the run of this label that had ended before the one in ``folder`` began; None if there is none."""
+    """Return the run of this label that had ended before the one in ``folder`` began; None if there is none.
+
+    Runs that nobody has named share one label: only those whose code is much the same count there.
+    """
     label, _, _ = folder.name.rpartition("-")
     start = _STAMP.sub("", label)
     if start == label:  # no folder of a run that has begun by itself
         return None
     others = sorted(path for path in folder.parent.glob(f"{glob.escape(start)}-*-*") if path.name < folder.name)
+    own = read_run(folder) if name == ClusterConfig().name and others else None
+    code = own.code.splitlines() if isinstance(own, Run) else []
     for path in reversed(others[-_LOOKED_AT:]):
         run = read_run(path) if RunDir(path).may_hold_run else None
-        if isinstance(run, Run) and run.name == name and run.state.ended and run.last_metrics:
+        if not isinstance(run, Run) or run.name != name or not run.state.ended or not run.last_metrics:
+            continue
+        if own is None or difflib.SequenceMatcher(None, code, run.code.splitlines()).ratio() > _ALIKE:
             return run
     return None
 
