@@ -187,6 +187,7 @@ def test_a_view_that_lost_its_kernel_shows_it_and_so_does_the_file(notebook: Not
     expect(notebook.live.get_by_role("row").filter(has_text="lost")).to_have_count(2)
     expect(notebook.live.locator('.tfos-tab[data-state="lost"]')).to_have_count(2)
     expect(notebook.page.get_by_role("button", name="Stop background")).to_be_hidden()
+    expect(notebook.live.get_by_role("cell", name="now", exact=True)).to_have_count(0)
     lost_file = saved(notebook, rig, "background", "lost.*last seen with 2/2 nodes running.*The kernel was restarted")
     assert 'data-state="running"><span' not in lost_file
     assert "The kernel was restarted at" in exported(notebook, rig)

@@ -71,3 +71,13 @@ def test_the_history_a_comparison_and_an_old_run_are_accessible_in_both_themes(n
     assert violations_in(notebook.page, ".tfos") == []
     notebook.use_dark_theme()
     assert violations_in(notebook.page, ".tfos") == []
+
+
+def test_why_a_run_failed_is_read_without_scrolling_on_a_narrow_page(notebook: Notebook) -> None:
+    notebook.page.set_viewport_size({"width": 560, "height": 1100})
+    shown = output(notebook, "history")
+    table, box = (shown.locator(part).first.bounding_box() for part in ("table", ".tfos-table-box"))
+    assert table["width"] > box["width"]
+    told = [one.bounding_box() for one in shown.locator(".tfos-detail div").all()]
+    assert told
+    assert all(one["x"] + one["width"] <= box["x"] + box["width"] for one in told)

@@ -253,7 +253,7 @@ class HistoryTable:
         yield h("tr", more, cls="tfos-more-row", hidden=True)
         for told, cls in ((summary.error_text(run), "tfos-detail"), (run.note_text, "tfos-run-note")):
             if told:
-                yield h("tr", h("td", told, colspan=len(columns)), cls=cls)
+                yield h("tr", h("td", h("div", told), colspan=len(columns)), cls=cls)
 
     def _details(self, run: Run) -> Iterator[Html]:
         """Return what a row unfolds to: the curves, and the facts that have no column."""
