@@ -77,13 +77,10 @@ class Hangs:
             return self._ask(_SHORT_PATIENCE_S, now_s, explains=True)
         if not self._timeout_s:
             return []
-        gone_on = self._clear(lambda view: not self._is_idle(view), now_s)
-        if now_s >= self._next_s and any(self._is_idle(view) and _may_hang(view) for view in state.views):
+        gone_on = self._clear(lambda view: not _is_idle(view, self._timeout_s), now_s)
+        if now_s >= self._next_s and any(_is_idle(view, self._timeout_s) and _may_hang(view) for view in state.views):
             return [*gone_on, *self._ask(min(_PATIENCE_S, self._timeout_s), now_s)]
         return gone_on
-
-    def _is_idle(self, view: NodeView) -> bool:
-        return view.activity is not None and view.activity.idle_s >= self._timeout_s
 
     def _ask(self, patience_s: float, now_s: float, *, explains: bool = False) -> list[Instruction]:
         ranks = {rank for rank, view in enumerate(self._cluster_state.views) if _may_hang(view)}
@@ -106,7 +103,7 @@ class Hangs:
             rank: Suspicion(
                 views[rank],
                 answers.get(rank) or m.Stacks(0, Condition.AWAY, "", rank=rank),
-                self._is_idle(views[rank]),
+                _is_idle(views[rank], self._timeout_s),
                 has_begun or views[rank].name in with_rows,
             )
             for rank in sorted(asked)
@@ -191,6 +188,10 @@ def _trains(view: NodeView) -> bool:
     return view.state is NodeState.RUNNING and role_of(view.name).trains
 
 
+def _is_idle(view: NodeView, timeout_s: float) -> bool:
+    return view.activity is not None and view.activity.idle_s >= timeout_s
+
+
 def _may_hang(view: NodeView) -> bool:
     return view.state in (NodeState.RUNNING, NodeState.SERVING)
 
@@ -262,7 +263,7 @@ class UnreadWatch:
             return []
         late = {rank: one for rank, one in self._feed_state.untouched.items() if self._is_late(rank, one, now_s)}
         for rank, one in late.items():
-            if one.fails and now_s - one.since_s >= one.timeout_s and _shows_nothing(self._view(rank), one.timeout_s):
+            if one.fails and now_s - one.since_s >= one.timeout_s and _is_idle(self._view(rank), one.timeout_s):
                 return self._ask(rank, one, now_s)
         new = {rank: one for rank, one in late.items() if rank not in self._warned}
         self._warned.update(new)
@@ -301,7 +302,3 @@ class UnreadWatch:
         where = f"; {doing(stacks)}" if stacks is not None else ""
         failure = Failure(view.name, "FeedTimeout", f"{message}{where}", traceback=stacks.text if stacks else "")
         return self._cluster_state.fail(failure, now_s)
-
-
-def _shows_nothing(view: NodeView, timeout_s: float) -> bool:
-    return view.activity is not None and view.activity.idle_s >= timeout_s
