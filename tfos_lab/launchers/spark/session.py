@@ -328,20 +328,17 @@ def driver_hosts(spark: SparkSession) -> tuple[str, str]:
     wrong with the variables for the nodes' addresses is raised as a `ConfigError` here, before anything starts.
     """
     node_addresses()
-    listening, public = _spark_s_hosts(spark)
-    # Spark has IPv6 addresses in brackets.
-    return listening.strip("[]"), os.environ.get(HOST_VARIABLE, "").strip("[]") or public.strip("[]")
-
-
-def _spark_s_hosts(spark: SparkSession) -> tuple[str, str]:
     if is_connect(spark):
         client = spark._client  # type: ignore[attr-defined]  # noqa: SLF001 - the only place that knows its host
-        host = str(getattr(client, "host", "127.0.0.1"))
+        public = str(getattr(client, "host", "127.0.0.1"))
         with contextlib.suppress(OSError, ValueError):
-            host = address_towards(f"tcp://{host}:1")
-        return host, host
-    public = conf(spark, "spark.driver.host", "127.0.0.1")
-    return conf(spark, "spark.driver.bindAddress", public), public
+            public = address_towards(f"tcp://{public}:1")
+        listening = public
+    else:
+        public = conf(spark, "spark.driver.host", "127.0.0.1")
+        listening = conf(spark, "spark.driver.bindAddress", public)
+    # Spark has IPv6 addresses in brackets.
+    return listening.strip("[]"), os.environ.get(HOST_VARIABLE, "").strip("[]") or public.strip("[]")
 
 
 def allocates_dynamically(spark: SparkSession) -> bool:
