@@ -198,29 +198,19 @@ class LogFile:
 
     def write(self, data: bytes) -> str:
         """Append bytes; return why some of them could not be written, or ''."""
-        self._cut = self._cut or self._bound(len(data))
-        if self._cut:
-            self._missing += len(data)
-            self._keep_end(data)
-            return self._cut
-        return self._append(data)
-
-    def _bound(self, size_bytes: int) -> str:
-        """Return why the file may not grow by so many bytes, or ''."""
-        if self._size + size_bytes < self._looks_at:
-            return ""
-        self._looks_at = self._size + size_bytes + _LOOK_BYTES
-        return (
-            ""
-            if self._size < _LOOK_BYTES or room_on_disk(self._path.parent) > _LOOK_BYTES
-            else "the disk is nearly full"
-        )
-
-    def _keep_end(self, data: bytes) -> None:
+        grown = self._size + len(data)
+        if not self._cut and grown >= self._looks_at:
+            self._looks_at = grown + _LOOK_BYTES
+            if self._size >= _LOOK_BYTES and room_on_disk(self._path.parent) <= _LOOK_BYTES:
+                self._cut = "the disk is nearly full"
+        if not self._cut:
+            return self._append(data)
+        self._missing += len(data)
         self._tail.append(data[-_END_BYTES:])
         self._tail_bytes += len(self._tail[-1])
         while self._tail_bytes - len(self._tail[0]) >= _END_BYTES:
             self._tail_bytes -= len(self._tail.popleft())
+        return self._cut
 
     def _append(self, data: bytes) -> str:
         """Append bytes, after a line that says how many are missing before them."""
