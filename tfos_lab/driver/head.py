@@ -472,7 +472,7 @@ class Head:
         self._listener.send_to_all(connections, m.encode(message))
 
     def _start_all(self, spec: dict[str, list[str]]) -> None:
-        """Send all start messages, unless nodes have too few GPUs; where these are merely uneven, a note says so."""
+        """Send all start messages, unless nodes have too few GPUs; where these are merely uneven, a note reports it."""
         config, node_specs, views = self.cluster.config, self.cluster.node_specs, self.state.views
         if note := uneven(config, node_specs, views):
             self.cluster.history.add_note(note)

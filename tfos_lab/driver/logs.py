@@ -82,32 +82,21 @@ class _Stream:
 
 def read_log(path: Path, tail: int | None = None) -> str:
     """Return a node's log as text, the end of a very large one, or its last ``tail`` lines without noise."""
-    if not path.exists():
+    if not path.exists() or (tail is not None and tail <= 0):
         return ""
-    if tail is None:
-        return _whole_text(path)
-    return "\n".join(_last_lines(path, tail)) if tail > 0 else ""
+    with path.open("rb") as file:
+        left_out = file.seek(0, 2) - (_MOST_BYTES if tail is None else _TAIL_BYTES)
+        file.seek(max(0, left_out))
+        text = file.read(_MOST_BYTES).decode(errors="replace")
+    if tail is not None:
+        return "\n".join(without_noise(text).removesuffix("\n").split("\n")[-tail:])
+    # This process might have no memory for the whole of it.
+    return f"… {left_out:,} bytes before this are in {path} …\n{text}" if left_out > 0 else text
 
 
 def read_logs(paths: Mapping[str, Path], tail: int | None = None) -> str:
     """Return the logs of several nodes as text, with their names before each line."""
     return "\n".join(f"[{node}] {line}" for node, path in paths.items() for line in read_log(path, tail).splitlines())
-
-
-def _whole_text(path: Path) -> str:
-    """Return a file's text; of one that this process might have no memory for, the end."""
-    with path.open("rb") as file:
-        left_out = file.seek(0, 2) - _MOST_BYTES
-        file.seek(max(0, left_out))
-        text = file.read(_MOST_BYTES).decode(errors="replace")
-    return f"… {left_out:,} bytes before this are in {path} …\n{text}" if left_out > 0 else text
-
-
-def _last_lines(path: Path, count: int) -> list[str]:
-    with path.open("rb") as file:
-        size = file.seek(0, 2)
-        file.seek(max(0, size - _TAIL_BYTES))
-        return without_noise(file.read().decode(errors="replace")).removesuffix("\n").split("\n")[-count:]
 
 
 # A substring of each line, which is quick to look for, and the line.

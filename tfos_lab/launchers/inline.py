@@ -141,28 +141,25 @@ class _InlineAgent:
 
     def _on_driver(self) -> None:
         for message in self._driver.receive():
-            self._handle(message)
-
-    def _handle(self, message: m.ToAgent) -> None:
-        match message:
-            case m.Start():
-                self._on_start(self._remote_log.prepare(message, {}), FrameSocket(self._theirs))
-            case m.Stop():
-                self._driver.send(m.Ended(outcome=m.Outcome(kind="stopped")))
-                self._is_draining = True
-            case m.StacksWanted() | m.ProfileWanted():
-                self._send_to_session(message)
-            case m.PieceWanted():
-                self._driver.send(trace_piece(message, self._scratch.path))
-            case m.Finish():
-                self._send_to_session(message)
-                self._is_draining = True
-            case m.Shutdown():
-                self._leaving.set()
-            case m.DriverHeartbeat() | m.LogCredit() | m.FreeSlot():
-                pass
-            case _:
-                self._feeds.handle(message)
+            match message:
+                case m.Start():
+                    self._on_start(self._remote_log.prepare(message, {}), FrameSocket(self._theirs))
+                case m.Stop():
+                    self._driver.send(m.Ended(outcome=m.Outcome(kind="stopped")))
+                    self._is_draining = True
+                case m.StacksWanted() | m.ProfileWanted():
+                    self._send_to_session(message)
+                case m.PieceWanted():
+                    self._driver.send(trace_piece(message, self._scratch.path))
+                case m.Finish():
+                    self._send_to_session(message)
+                    self._is_draining = True
+                case m.Shutdown():
+                    self._leaving.set()
+                case m.DriverHeartbeat() | m.LogCredit() | m.FreeSlot():
+                    pass
+                case _:
+                    self._feeds.handle(message)
 
     def _relay(self, loop: PollLoop) -> None:
         try:

@@ -217,7 +217,7 @@ def probe_file() -> Iterator[str]:
     try:
         probe.touch()
     except OSError:
-        yield ""  # another check says so
+        yield ""  # another check reports it
         return
     try:
         yield str(probe)
@@ -312,7 +312,7 @@ def listening(bind_host: str, public_host: str) -> Iterator[DriverAddress | None
     try:
         listener = Listener(bind_host, public_host)
     except (ConfigError, OSError):
-        yield None  # another check says so
+        yield None  # another check reports it
         return
     try:
         yield listener.address

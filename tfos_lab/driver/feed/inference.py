@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from tfos_lab.driver.cluster import Cluster
     from tfos_lab.driver.feed.feeding import Feeding
-    from tfos_lab.driver.head import Head
 
 # A model may take long to answer its first row; a function that never answers looks the same from here.
 _PROBE_NOTE_S = 20.0
@@ -73,9 +72,14 @@ class AnsweringNodes:
         Raises FeedTimeout if they do not open, FeedError if no node reads rows, and what has ended the cluster
         meanwhile.
         """
-        head = self._cluster.head
+        head, feed_state = self._cluster.head, self._cluster.head.feed_state
         identities = self._feeding.identities()
-        self._wait_for_readers(head, plan.timeout_s)
+        # With parameter servers, nodes that serve the chief answer nothing.
+        deadline = time.monotonic() + plan.timeout_s
+        while undecided := feed_state.undecided:
+            self._check(deadline, undecided, plan.timeout_s)
+        if not feed_state.ranks:
+            raise FeedError(reason=NOBODY_READS)
         message = m.InferenceOpen(
             schema=plan.schema,
             token=self._token,
@@ -83,38 +87,23 @@ class AnsweringNodes:
             objects=plan.objects,
             queue=plan.queue,
         )
-        head.request(lambda _now_s: head.feed_state.open_inference(message))
+        head.request(lambda _now_s: feed_state.open_inference(message))
+        deadline = time.monotonic() + _OPEN_TIMEOUT_S
+        while len(feed_state.answering) != len(feed_state.ranks):
+            if self._cluster.state is RunState.FAILED:
+                raise self._cluster.failure()
+            if time.monotonic() > deadline:
+                nodes = zip(feed_state.ranks, feed_state.names, strict=True)
+                late = [name for rank, name in nodes if rank not in feed_state.answering]
+                raise FeedTimeout(reason=not_open(late, _OPEN_TIMEOUT_S))
+            time.sleep(_STEP_S)
         return msgspec.structs.replace(
             plan,
             cluster=self._cluster.name,
             token=self._token,
-            locations=self._locations(head),
+            locations=dict(feed_state.answering),
             tls=identities.tasks if identities else None,
         )
-
-    def _locations(self, head: Head) -> dict[int, list[str]]:
-        feed_state = head.feed_state
-        deadline = time.monotonic() + _OPEN_TIMEOUT_S
-        while time.monotonic() < deadline:
-            if len(feed_state.answering) == len(feed_state.ranks):
-                return dict(feed_state.answering)
-            if self._cluster.state is RunState.FAILED:
-                raise self._cluster.failure()
-            time.sleep(_STEP_S)
-        late = [
-            name
-            for rank, name in zip(feed_state.ranks, feed_state.names, strict=True)
-            if rank not in feed_state.answering
-        ]
-        raise FeedTimeout(reason=not_open(late, _OPEN_TIMEOUT_S))
-
-    def _wait_for_readers(self, head: Head, timeout_s: float) -> None:
-        """Wait until it is known which nodes answer: with parameter servers, workers may serve the chief instead."""
-        deadline = time.monotonic() + timeout_s
-        while undecided := head.feed_state.undecided:
-            self._check(deadline, undecided, timeout_s)
-        if not head.feed_state.ranks:
-            raise FeedError(reason=NOBODY_READS)
 
     def _check(self, deadline: float, waited_for: list[str], timeout_s: float) -> None:
         """Raise if there is nothing to wait for any more, and sleep for a moment."""

@@ -61,7 +61,7 @@ _NO_SLOT_S = 0.5
 class ParallelRuns:
     """The runs of one call. `run` moves them on; the rest may be called from any thread meanwhile.
 
-    Each try is on a thread of its own (``tfos-run-…``), or inline on the calling one. Unless they are inline, another
+    Each try has its own thread (``tfos-run-…``), or runs inline on the calling one. Unless they are inline, another
     thread (``tfos-runs-…``) begins them, and the calling one only waits: an interrupt that meets a call to Spark may be
     lost, as py4j turns it into another error, or Python forgets what is raised while it frees an object.
 
@@ -100,7 +100,7 @@ class ParallelRuns:
         self._slots = slots
         self._hosts, self._stores = driver_hosts(session, launcher), stores_of(session)
         self._leader = chief_of(node_specs_of(config, launcher)).node
-        # Where they are written, and who is told.
+        # Their folder, and who hears of them.
         self.files = RunDir.make(config.name)
         self.id = self.files.id
         self._called_s = time.time()
@@ -274,9 +274,15 @@ class ParallelRuns:
     def _begin_next(self, free: int) -> RunEntry | None:
         """Begin the next run if so many slots are enough for it, and return it."""
         with self.lock:
-            if not self._fits(free):
-                return None  # it needs more, or all were stopped meanwhile
-            entry = self.state.begin(time.time())
+            entry = self.state.next
+            try:
+                if entry is None or self._size_of(entry) > free:
+                    return None  # it needs more, or all were stopped meanwhile
+                self._begins(entry)
+            except TfosError as error:
+                self._refute(error)
+                return None
+            self.state.begin(time.time())
             name = f"{entry.index}.{entry.tries}" if entry.tries > 1 else str(entry.index)
             entry.part = self.files.make_part(name)
             one = self.state.going[entry.index] = RunTry(self, entry)
@@ -289,18 +295,6 @@ class ParallelRuns:
             self._threads.add(thread)
             thread.start()
         return entry
-
-    def _fits(self, free: int) -> bool:
-        """Whether so many slots are enough for the next run, which begins then."""
-        entry = self.state.next
-        try:
-            if entry is None or self._size_of(entry) > free:
-                return False
-            self._begins(entry)
-        except TfosError as error:
-            self._refute(error)
-            return False
-        return True
 
     def make_cluster(self, entry: RunEntry) -> Cluster:
         """Return the cluster of a run's try that begins, which is not launched yet."""

@@ -57,14 +57,7 @@ class MachineSlots(Slots):
     each. Raises ConfigError if the machine has no room for so many runs, or too few GPUs for one.
     """
 
-    def __init__(
-        self,
-        limit: int | None,
-        default: int | None,
-        gpus: int | None = None,
-        *,
-        largest: int = 1,
-    ) -> None:
+    def __init__(self, limit: int | None, default: int | None, gpus: int | None = None, *, largest: int = 1) -> None:
         fits, why = room()
         if limit is not None and limit > fits:
             raise ConfigError([f"slots={limit}: this machine has room for {format_count(fits, 'run')} at once: {why}"])

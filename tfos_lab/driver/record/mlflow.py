@@ -1,8 +1,8 @@
 """Logs a cluster to the MLflow run that was active when it was asked for, if there was one.
 
 MLflow is no dependency: it is used where the user's program has imported it and has begun a run. Inputs and options
-become params, reports become metrics, and tags say where logs and output lie. All of it happens on a thread of its own,
-by the run's identifier: a tracking server that is slow or gone costs the log and nothing else.
+become params, reports become metrics, and tags say where logs and output lie. All of it happens on its own thread, by
+the run's identifier: a tracking server that is slow or gone costs the log and nothing else.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Keeps a run's ``run.json`` up to date, on a thread of its own so that no node waits for the disk.
+"""Keeps a run's ``run.json`` up to date, on its own thread, so that no node waits for the disk.
 
 The thread goes on while a cell keeps the kernel busy. So it is also the one that hears when another process, such as
 the Jupyter server, asks for the run's end.

@@ -1,6 +1,6 @@
 """Reads the runs below a folder, and finds those that people name by a label, an identifier, a part of it, or a folder.
 
-A file that cannot be read is told in one line, and the others are there.
+A file that cannot be read is reported in one line, and the others are found all the same.
 """
 
 from __future__ import annotations

@@ -37,9 +37,9 @@ from tfos_lab.driver.state.instructions import (
 LOST_AFTER_S = 4.5
 # So often, in attended seconds, all nodes hear that the driver is there.
 HEARTBEAT_S = 10.0
-# The loss of an executor is told so much later at most than that children have ended with its fork server.
+# The loss of an executor is reported so much later at most than that children have ended with its fork server.
 ORPHAN_PATIENCE_S = 3.0
-# Where the end of an executor is reported, its loss is told so much later at most, with Spark's reason.
+# Where the end of an executor is reported, its loss follows so much later at most, with Spark's reason.
 LEAVING_PATIENCE_S = 7.0
 # Spark ends the tasks of all nodes within so long of the loss of one.
 _SPARK_ENDS_ALL_S = 1.2

@@ -221,7 +221,7 @@ class FeedState:
         return [SendToAll(ranks, message)]
 
     def end(self) -> list[Instruction]:
-        """Tell the nodes, once, that no further feed will come; those that have not started are told when they do."""
+        """Tell the nodes, once, that no further feed will come; those that have not started hear it when they do."""
         if self.ended:
             return []
         self.ended = True

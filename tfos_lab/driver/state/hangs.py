@@ -97,7 +97,8 @@ class Hangs:
         self._asks = False
         self._next_s = now_s + self._timeout_s
         views = self._cluster_state.views
-        has_begun = any(_has_begun(view) for view in views)
+        training = [view for view in views if _trains(view)]
+        has_begun = any(view.step is not None or view.rows > 0 or _steps(view) > 0 for view in training)
         with_rows = self._feed_state.with_rows
         suspicions = {
             rank: Suspicion(
@@ -157,7 +158,7 @@ class Hangs:
 def find_hung(suspicions: Mapping[int, Suspicion]) -> list[int]:
     """Return the ranks of the nodes that hang, the first cause first.
 
-    Those that do not even answer come first, then those that are in code of their own. A node in TensorFlow may wait
+    Those that do not even answer come first, then those that are in their own code. A node in TensorFlow may wait
     for any other: it hangs only if no other node explains it, and then the one that has come least far.
     """
     idle = {rank: one for rank, one in suspicions.items() if one.idle}
@@ -194,10 +195,6 @@ def _is_idle(view: NodeView, timeout_s: float) -> bool:
 
 def _may_hang(view: NodeView) -> bool:
     return view.state in (NodeState.RUNNING, NodeState.SERVING)
-
-
-def _has_begun(view: NodeView) -> bool:
-    return _trains(view) and (view.step is not None or view.rows > 0 or _steps(view) > 0)
 
 
 def _steps(view: NodeView) -> int:
@@ -243,7 +240,7 @@ class UnreadWatch:
     """Finds nodes that never read: all rows of a feed have come, and a node that goes on takes none of its own.
 
     While rows do not fit the spool, such a node holds up the feed, which fails by its time-out. Here they fit, so that
-    nothing would ever say so. The node is warned of after ``warn_s``, or half the feed's time-out where that is
+    nothing would ever report it. The node is warned of after ``warn_s``, or half the feed's time-out where that is
     shorter; at that time-out, the run fails if it shows no sign of any other work. With 0, none is watched.
     """
 

@@ -105,8 +105,8 @@ async def send_page(handler: web.RequestHandler, socket_path: str, path: str) ->
     """Pass the handler's request on to ``path`` of the TensorBoard at ``socket_path``, and send its response.
 
     The first page is withheld until there is something to show: opened earlier, TensorBoard would go on saying for a
-    while that no dashboards are active. A TensorBoard that cannot list its dashboards yet says so itself; it may be up
-    a moment later, still with nothing to show.
+    while that no dashboards are active. A TensorBoard that cannot list them yet reports that itself; it may be up a
+    moment later, still with nothing to show.
     """
     try:
         if path == _FIRST_PAGE:

@@ -217,7 +217,7 @@ def lost_connect_server(spark: SparkSession) -> str:
 
 def url_of(spark: SparkSession) -> str:
     """Return the session's master, or its Connect server, which alone has to reach the master; "" if unknown."""
-    with contextlib.suppress(Exception):  # a session that has ended may not tell; others are made in ways of their own
+    with contextlib.suppress(Exception):  # a session that has ended may not tell; others are made differently
         if not is_connect(spark):
             return spark.sparkContext.master or ""
         channel = spark._client._builder  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public way to ask
@@ -537,7 +537,7 @@ _MOST_NAMED = 5
 
 
 def oversized(error: Exception, schema: str = "") -> FeedError | None:
-    """Return the error that says so where Spark cannot hold a row: its own names classes of Java, and no column.
+    """Return a readable error where Spark cannot hold a row: its own names Java classes, and no column.
 
     ``schema`` is that of the rows, in Spark's JSON.
     """
