@@ -42,7 +42,7 @@ from tfos_lab.driver.profile import NO_TRACE, profile_node
 from tfos_lab.driver.publisher import make_publisher
 from tfos_lab.driver.record.inputs import Plain, plain_inputs
 from tfos_lab.driver.record.mlflow import MlflowLogger, make_logger
-from tfos_lab.driver.record.recorder import RunRecorder, take_snapshot
+from tfos_lab.driver.record.recorder import LAST_RECORD_S, RunRecorder, take_snapshot
 from tfos_lab.driver.results import Results, find_run_model, load_run_model
 from tfos_lab.driver.run_dir import RunDir
 from tfos_lab.driver.runs.keep import keep_newest
@@ -92,8 +92,6 @@ logger = logging.getLogger(__name__)
 # Short enough that ■ in a notebook is quick: Python sees an interrupt between two waits.
 WAIT_STEP_S = 0.1
 STOP_EXTRA_S = 5.0
-# A disk that hangs must not hang the notebook.
-_RECORD_TIMEOUT_S = 2.0
 # Spark takes a while to replace a lost executor.
 _SLOTS_POLL_S = 1.0
 
@@ -603,23 +601,19 @@ class Cluster:
         head.request(lambda now_s: head.state.stop(now_s, grace_s=grace))
         head.launcher.cancel()
         limit_s = (self.config.grace if grace is None else grace) + STOP_EXTRA_S
-        if not self._wait_for_end(head, limit_s, for_files=not is_in_haste):
-            logger.warning("cluster %s did not end within %.0f s", self.id, limit_s)
+        deadline = time.monotonic() + limit_s
+        while not head.over.wait(WAIT_STEP_S):
+            if not is_in_haste:
+                deadline = max(deadline, self.output.moved_at + STOP_EXTRA_S)
+            if time.monotonic() > deadline:
+                logger.warning("cluster %s did not end within %.0f s", self.id, limit_s)
+                break
         head.launcher.close()
         head.request(head.state.give_up)
         head.join(STOP_EXTRA_S)
         self._abandon(head, RunState.STOPPED)
         self._finish_recording()
         self._join_recorders()
-
-    def _wait_for_end(self, head: Head, limit_s: float, *, for_files: bool) -> bool:
-        deadline = time.monotonic() + limit_s
-        while not head.over.wait(WAIT_STEP_S):
-            if for_files:
-                deadline = max(deadline, self.output.moved_at + STOP_EXTRA_S)
-            if time.monotonic() > deadline:
-                return False
-        return True
 
     def shutdown(self, timeout: float | None = None) -> None:
         """Wait until the nodes have finished their work, then stop the cluster; may be called twice.
@@ -746,7 +740,7 @@ class Cluster:
             one.finish()
 
     def _join_recorders(self) -> None:
-        deadline = time.monotonic() + _RECORD_TIMEOUT_S
+        deadline = time.monotonic() + LAST_RECORD_S
         for one in self._recorders:
             one.join(max(0.0, deadline - time.monotonic()))
 

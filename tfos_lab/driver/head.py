@@ -234,9 +234,8 @@ class Head:
         late = [view.name for view in views if view.state.is_present and not view.state.is_up]
         error: TfosError = WaitTimeout(waited_s=waited_s, still_running=late)
         if missing:
-            reserved = len(views) - len(missing)
             error = ReservationTimeout(
-                reserved=reserved, wanted=len(views), waited_s=waited_s, missing=missing, hint=hint
+                reserved=len(views) - len(missing), wanted=len(views), waited_s=waited_s, missing=missing, hint=hint
             )
         self.fail_launch(error, str(error))
 
@@ -408,7 +407,8 @@ class Head:
         match message:
             case m.Logs():
                 self.state.record_logs(message.rank, now_s)
-                self._write_logs(connection, message)
+                cluster.bus.publish(*cluster.log_writer.write(view.name, message.records))
+                self._listener.send(connection, m.encode(m.LogCredit()))
                 return
             case m.SavesTo():
                 if note := saving_note(message, view):
@@ -439,11 +439,6 @@ class Head:
                 self._do(cluster.event_files.handle(message))
                 self._do(cluster.output.handle(message, self.state.view_of(message.rank), now_s))
                 self._do(cluster.output.results.handle(message, view.name))
-
-    def _write_logs(self, connection: int, logs: m.Logs) -> None:
-        node = self.state.view_of(logs.rank).name
-        self.cluster.bus.publish(*self.cluster.log_writer.write(node, logs.records))
-        self._listener.send(connection, m.encode(m.LogCredit()))
 
     # ---- what the state machines ask for ----------------------------------------------------------------------------
 
@@ -477,7 +472,7 @@ class Head:
         self._listener.send_to_all(connections, m.encode(message))
 
     def _start_all(self, spec: dict[str, list[str]]) -> None:
-        """Send all start messages, unless nodes have too few GPUs; where these are merely uneven, a note says so."""
+        """Send all start messages, unless nodes have too few GPUs; where these are merely uneven, a note reports it."""
         config, node_specs, views = self.cluster.config, self.cluster.node_specs, self.state.views
         if note := uneven(config, node_specs, views):
             self.cluster.history.add_note(note)
@@ -494,13 +489,16 @@ class Head:
         cluster, config, files = self.cluster, self.cluster.config, self.cluster.files
         spec = cluster.node_specs[rank]
         is_chief = self.state.view_of(rank).is_chief
-        start = m.Start(
+        is_large = len(cluster.payload) > INLINE_BYTES
+        return m.Start(
             rank=rank,
             cluster_spec=cluster_spec,
             job_name=spec.job_name,
             task_index=spec.task_index,
             is_chief=is_chief,
             env=cluster.stores.env,
+            payload=b"" if is_large else cluster.payload,
+            payload_bytes=len(cluster.payload) if is_large else 0,
             log_dir=files.log_dir,
             events_dir=files.event_home,
             backup_dir=files.backup if config.restarts else "",
@@ -514,9 +512,6 @@ class Head:
             output_probe=str(cluster.output.probe),
             result_path=str(files.result(spec.node)),
         )
-        if len(cluster.payload) > INLINE_BYTES:
-            return msgspec.structs.replace(start, payload_bytes=len(cluster.payload))
-        return msgspec.structs.replace(start, payload=cluster.payload)
 
 
 def _has_process(view: NodeView) -> bool:

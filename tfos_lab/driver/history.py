@@ -66,48 +66,38 @@ class History:
         if len(self._events) > _MAX_EVENTS:
             self._events.popitem(last=False)
         if isinstance(event, MetricsReported):  # most are
-            self._record_metrics(event)
+            self._metrics.append(event)
+            self._metrics_count += 1
+            if len(self._metrics) > _MAX_METRICS:
+                del self._metrics[1 : _MAX_METRICS // 2 : 2]
         elif isinstance(event, StateChanged):
             self._record_state(event)
         elif isinstance(event, NodeChanged) and event.state is NodeState.STARTING:
             self._last_import_s = event.time_s
         elif isinstance(event, FeedProgressed):
-            self._record_feed(event)
+            self._feeds.record(event)
+            self._mark("feeding", event.time_s)
+            if event.complete:
+                self._mark("fed", event.time_s)
+            else:
+                self.timings.pop("fed", None)  # a further feed has begun
         elif isinstance(event, InferenceProgressed):
             self._feeds.record(event)
 
-    def _record_feed(self, event: FeedProgressed) -> None:
-        self._feeds.record(event)
-        self._mark("feeding", event.time_s)
-        if event.complete:
-            self._mark("fed", event.time_s)
-        else:
-            self.timings.pop("fed", None)  # a further feed has begun
-
-    def _record_metrics(self, event: MetricsReported) -> None:
-        self._metrics.append(event)
-        self._metrics_count += 1
-        if len(self._metrics) > _MAX_METRICS:
-            del self._metrics[1 : _MAX_METRICS // 2 : 2]
-
     def _record_state(self, event: StateChanged) -> None:
-        phase = _PHASES.get(event.state)
-        self._record_restart(event)
-        if event.state is RunState.RUNNING and self._last_import_s is not None:
-            self._mark("imported", self._last_import_s)
-        if phase is not None:
-            self._mark(phase, event.time_s)
-        if event.state.ended and self.ended_s is None:
-            self.ended_s = event.time_s
-            self._mark("done", event.time_s)
-
-    def _record_restart(self, event: StateChanged) -> None:
         at_s = max(0.0, event.time_s - self._called_s)
         is_over = event.state.is_settled or event.state is RunState.RUNNING
         if is_over and self._restarts and self._restarts[-1][1] is None:
             self._restarts[-1] = self._restarts[-1][0], at_s
         if event.state is RunState.RESTARTING:
             self._restarts.append((at_s, None))
+        if event.state is RunState.RUNNING and self._last_import_s is not None:
+            self._mark("imported", self._last_import_s)
+        if phase := _PHASES.get(event.state):
+            self._mark(phase, event.time_s)
+        if event.state.ended and self.ended_s is None:
+            self.ended_s = event.time_s
+            self._mark("done", event.time_s)
 
     def story(self) -> str:
         """Return how the cluster and its nodes came to be where they are: a line for each change, oldest first."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import linecache
 import time
@@ -88,11 +89,11 @@ class InteractiveCluster(Cluster):
         if callable(code):
             cell = InteractiveCell(function=code)
         else:
-            compiled = _compiled(code)
+            filename = f"<cell {abs(hash(code)):x}>"
+            linecache.cache[filename] = (len(code), None, code.splitlines(keepends=True), filename)
+            compiled = compile_statements(ast.parse(code, filename).body, filename)
             cell = InteractiveCell(body=compiled.body, last=compiled.last, captured=dict(names or {}))
-        chosen = self.choose(nodes)
-        running = self.begin_cell(cell, chosen)
-        return self.finish_cell(running, timeout=timeout)
+        return self.finish_cell(self.begin_cell(cell, self.choose(nodes)), timeout=timeout)
 
     # ---- in steps, for the notebook ---------------------------------------------------------------------------------
 
@@ -147,11 +148,9 @@ class InteractiveCluster(Cluster):
         message = m.InterruptCell(cell=cell.number)
         self.head.request(lambda _now_s: [SendTo(rank, message) for rank in cell.nodes])
         deadline = time.monotonic() + _INTERRUPT_S
-        try:
+        with contextlib.suppress(KeyboardInterrupt):
             while not self.cells.wait(cell, _STEP_S) and time.monotonic() < deadline and not self.ended:
                 pass
-        except KeyboardInterrupt:
-            return CellInterrupted(self.name, cell.busy)
         return CellInterrupted(self.name, cell.busy)
 
     # ---- its end ----------------------------------------------------------------------------------------------------
@@ -165,12 +164,6 @@ class InteractiveCluster(Cluster):
     def shutdown(self, timeout: float | None = None) -> None:  # noqa: ARG002 - as for any cluster
         """Stop the nodes; may be called twice."""
         self.stop()
-
-
-def _compiled(code: str) -> CompiledCell:
-    filename = f"<cell {abs(hash(code)):x}>"
-    linecache.cache[filename] = (len(code), None, code.splitlines(keepends=True), filename)
-    return compile_statements(ast.parse(code, filename).body, filename)
 
 
 def _packed(cell: InteractiveCell) -> bytes:

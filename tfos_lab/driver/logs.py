@@ -82,32 +82,21 @@ class _Stream:
 
 def read_log(path: Path, tail: int | None = None) -> str:
     """Return a node's log as text, the end of a very large one, or its last ``tail`` lines without noise."""
-    if not path.exists():
+    if not path.exists() or (tail is not None and tail <= 0):
         return ""
-    if tail is None:
-        return _whole_text(path)
-    return "\n".join(_last_lines(path, tail)) if tail > 0 else ""
+    with path.open("rb") as file:
+        left_out = file.seek(0, 2) - (_MOST_BYTES if tail is None else _TAIL_BYTES)
+        file.seek(max(0, left_out))
+        text = file.read(_MOST_BYTES).decode(errors="replace")
+    if tail is not None:
+        return "\n".join(without_noise(text).removesuffix("\n").split("\n")[-tail:])
+    # This process might have no memory for the whole of it.
+    return f"… {left_out:,} bytes before this are in {path} …\n{text}" if left_out > 0 else text
 
 
 def read_logs(paths: Mapping[str, Path], tail: int | None = None) -> str:
     """Return the logs of several nodes as text, with their names before each line."""
     return "\n".join(f"[{node}] {line}" for node, path in paths.items() for line in read_log(path, tail).splitlines())
-
-
-def _whole_text(path: Path) -> str:
-    """Return a file's text; of one that this process might have no memory for, the end."""
-    with path.open("rb") as file:
-        left_out = file.seek(0, 2) - _MOST_BYTES
-        file.seek(max(0, left_out))
-        text = file.read(_MOST_BYTES).decode(errors="replace")
-    return f"… {left_out:,} bytes before this are in {path} …\n{text}" if left_out > 0 else text
-
-
-def _last_lines(path: Path, count: int) -> list[str]:
-    with path.open("rb") as file:
-        size = file.seek(0, 2)
-        file.seek(max(0, size - _TAIL_BYTES))
-        return without_noise(file.read().decode(errors="replace")).removesuffix("\n").split("\n")[-count:]
 
 
 # A substring of each line, which is quick to look for, and the line.
@@ -198,29 +187,19 @@ class LogFile:
 
     def write(self, data: bytes) -> str:
         """Append bytes; return why some of them could not be written, or ''."""
-        self._cut = self._cut or self._bound(len(data))
-        if self._cut:
-            self._missing += len(data)
-            self._keep_end(data)
-            return self._cut
-        return self._append(data)
-
-    def _bound(self, size_bytes: int) -> str:
-        """Return why the file may not grow by so many bytes, or ''."""
-        if self._size + size_bytes < self._looks_at:
-            return ""
-        self._looks_at = self._size + size_bytes + _LOOK_BYTES
-        return (
-            ""
-            if self._size < _LOOK_BYTES or room_on_disk(self._path.parent) > _LOOK_BYTES
-            else "the disk is nearly full"
-        )
-
-    def _keep_end(self, data: bytes) -> None:
+        grown = self._size + len(data)
+        if not self._cut and grown >= self._looks_at:
+            self._looks_at = grown + _LOOK_BYTES
+            if self._size >= _LOOK_BYTES and room_on_disk(self._path.parent) <= _LOOK_BYTES:
+                self._cut = "the disk is nearly full"
+        if not self._cut:
+            return self._append(data)
+        self._missing += len(data)
         self._tail.append(data[-_END_BYTES:])
         self._tail_bytes += len(self._tail[-1])
         while self._tail_bytes - len(self._tail[0]) >= _END_BYTES:
             self._tail_bytes -= len(self._tail.popleft())
+        return self._cut
 
     def _append(self, data: bytes) -> str:
         """Append bytes, after a line that says how many are missing before them."""

@@ -137,15 +137,12 @@ def _draw_metric(
         values = [report.metrics[name] for report in points]
         if points:
             marker = "o" if len(points) == 1 else None  # no line goes through it
-            axes.plot(positions, values, label=node, linewidth=1.2, marker=marker, **_line_of(number))
+            colour = f"C{number % _LINE_COLOURS}"
+            style = _LINE_STYLES[number // _LINE_COLOURS % len(_LINE_STYLES)]
+            axes.plot(positions, values, label=node, linewidth=1.2, marker=marker, color=colour, linestyle=style)
     axes.set_title(name, fontsize="medium", loc="left")
     axes.set_xlabel("step" if by_step else "seconds")
     axes.grid(alpha=0.3)
-
-
-def _line_of(place: int) -> dict[str, Any]:
-    style = _LINE_STYLES[place // _LINE_COLOURS % len(_LINE_STYLES)]
-    return {"color": f"C{place % _LINE_COLOURS}", "linestyle": style}
 
 
 def _draw_phases(axes: Any, spans: Sequence[Span]) -> None:

@@ -206,8 +206,11 @@ def pack(
     if problems := [*_problems_of(target), *inventory.problems()]:
         raise ConfigError(problems)
     environment = inventory.environment()
-    python = python or _base_python()
-    cached = _cache_folder() / f"{_key(environment, inventory, python)}.tar.gz"
+    # By default, the Python below this virtual environment.
+    python = python or os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
+    key = hashlib.sha256(f"{environment.digest} {inventory.prefix} {python}".encode()).hexdigest()[:16]
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    cached = caches / "tfos_lab" / "environments" / f"{inventory.prefix.name.strip('.')}-{key}.tar.gz"
     began = time.monotonic()
     seconds = None
     if not cached.exists():
@@ -222,27 +225,14 @@ def pack(
         finally:
             partial.unlink(missing_ok=True)
         seconds = time.monotonic() - began
-        _forget_old(cached)
+        # Each has the size of an environment, so that only a few stay.
+        archives = sorted(cached.parent.glob("*.tar.gz"), key=lambda path: path.stat().st_mtime, reverse=True)
+        for old in archives[_KEPT:]:
+            old.unlink(missing_ok=True)
     cached.touch()
     if target is not None:
         shutil.copyfile(cached, target)
     return Packed(target or cached, environment, seconds)
-
-
-def _base_python() -> str:
-    """Return the path of the Python below a virtual environment."""
-    base: str = getattr(sys, "_base_executable", None) or sys.executable
-    return os.path.realpath(base)
-
-
-def _cache_folder() -> Path:
-    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(home) / "tfos_lab" / "environments"
-
-
-def _key(environment: Environment, inventory: Inventory, python: str) -> str:
-    text = f"{environment.digest} {inventory.prefix} {python}"
-    return f"{inventory.prefix.name.strip('.')}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 def _problems_of(target: Path | None) -> list[str]:
@@ -251,13 +241,6 @@ def _problems_of(target: Path | None) -> list[str]:
     if target is not None and not target.parent.is_dir():
         return [f"output: there is no folder {target.parent}"]
     return []
-
-
-def _forget_old(newest: Path) -> None:
-    """Remove all but a few archives: each has the size of an environment."""
-    archives = sorted(newest.parent.glob("*.tar.gz"), key=lambda path: path.stat().st_mtime, reverse=True)
-    for path in archives[_KEPT:]:
-        path.unlink(missing_ok=True)
 
 
 def _write(target: Path, inventory: Inventory, environment: Environment, python: str) -> None:

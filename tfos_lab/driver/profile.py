@@ -103,11 +103,7 @@ def profile_node(head: Head, view: NodeView, rank: int, seconds: float, *, no_tr
         raise ProfileFailed(node=view.name, reason=gone if head.over.is_set() else _SILENT.format(waited_s=waited_s))
     if profiled.problem:
         raise ProfileFailed(node=view.name, reason=profiled.problem)
-    return _bring_home(head, view.name, profiled, seconds)
-
-
-def _bring_home(head: Head, node: str, profiled: m.Profiled, seconds: float) -> Profile:
-    files = head.cluster.files
+    node, files = view.name, head.cluster.files
     label = f"profile-{node.replace(':', '-')}-{time.strftime('%H%M%S')}-{profiled.request}"
     path = files.path / f"{label}.svg"
     title = f"{node}: Python functions, sampled for {seconds:g} s every {profiled.period_s * 1000:g} ms"

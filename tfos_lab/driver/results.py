@@ -41,13 +41,11 @@ class Results(Mapping[str, Any]):
                 outcome = self._outcomes().get(node)
                 if outcome is None or outcome.kind != "returned":
                     raise KeyError(node)
-                self._decoded[node] = self._decode(node, outcome)
+                if outcome.stored_bytes:
+                    self._decoded[node] = load_stored(self._file_of(node), outcome.stored_bytes)
+                else:
+                    self._decoded[node] = decode_value(outcome.value)
             return self._decoded[node]
-
-    def _decode(self, node: str, outcome: Outcome) -> Any:
-        if outcome.stored_bytes:
-            return load_stored(self._file_of(node), outcome.stored_bytes)
-        return decode_value(outcome.value)
 
     def __iter__(self) -> Iterator[str]:
         return (node for node, outcome in self._outcomes().items() if outcome.kind == "returned")

@@ -67,10 +67,11 @@ class RunDir:
         data and paths.
         """
         bases = run_bases()
+        label = "".join(char if char.isalnum() or char in "-_" else "-" for char in name)[:40]
         for base in bases:
             with contextlib.suppress(OSError):
                 base.mkdir(parents=True, exist_ok=True)
-                return cls(_new_folder(base, _label(name)), log_dir)
+                return cls(_new_folder(base, label), log_dir)
         raise PermissionError(f"no run folder can be made in {' or '.join(map(str, bases))} on {socket.gethostname()}")
 
     def make_part(self, name: str) -> RunDir:
@@ -153,10 +154,6 @@ def _new_folder(base: Path, label: str) -> Path:
         with contextlib.suppress(FileExistsError):  # a run that began in the same second may have the same name
             folder.mkdir(mode=0o700)
             return folder
-
-
-def _label(name: str) -> str:
-    return "".join(char if char.isalnum() or char in "-_" else "-" for char in name)[:40]
 
 
 def _file_name(node: str) -> str:

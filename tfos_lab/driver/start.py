@@ -49,7 +49,7 @@ def make_cluster(
 ) -> Cluster:
     """Check what is asked for, and return a cluster that is not launched yet.
 
-    With ``chief_stays_here=False``, a chief on this machine works in a folder of its own, as all other nodes do.
+    With ``chief_stays_here=False``, a chief on this machine works in its own folder, as all other nodes do.
     ``kind`` is the class of the handle.
     """
     called_s = time.time()

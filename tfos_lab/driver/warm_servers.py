@@ -111,8 +111,9 @@ class WarmServer:
     def describe(self) -> str:
         """Return a line about it."""
         users = ", ".join(f"{pid} (this one)" if pid == os.getpid() else str(pid) for pid in self.users)
+        age = f"{self.age_s:.0f} s" if self.age_s < 60 else f"{self.age_s / 60:.0f} min"
         return (
-            f"{self.kind:<10}  process {self.pid}, {self.state}, {_span(self.age_s)} old, "
+            f"{self.kind:<10}  process {self.pid}, {self.state}, {age} old, "
             f"{self.memory_bytes >> 20} MiB, "
             f"{format_count(self.processes, 'process', 'processes')} on it, "
             f"used by {f'kernel {users}' if users else 'no kernel'}"
@@ -211,7 +212,3 @@ def _memory(pid: int) -> int:
         if found := re.search(r"^Pss: +(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE):
             return int(found[1]) << 10
     return 0
-
-
-def _span(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 60 else f"{seconds / 60:.0f} min"

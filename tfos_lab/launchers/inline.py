@@ -48,7 +48,6 @@ class InlineLauncher(Launcher):
         self._agent = _InlineAgent(head, self._on_start)
 
     def _on_start(self, start: m.Start, session_end: FrameSocket) -> None:
-        self._start = start
         self._session = NodeSession(session_end, start, self._agent.scratch)
         self._started.set()
 
@@ -120,67 +119,59 @@ class _InlineAgent:
 
     def _run(self) -> None:
         try:
-            self._serve()
+            loop = PollLoop()
+            loop.watch(self._driver, self._on_driver)
+            loop.watch(self._control, lambda: self._relay(loop))
+            loop.watch(self._feeds.fileno(), self._feeds.pump)
+            self._driver.reserve(m.Reserve(rank=0, host=socket.gethostname(), address="localhost:0", pid=os.getpid(),
+                                 executor="this kernel", gpus=[]))  # fmt: skip
+            while not self._leaving.is_set() and not self._driver.is_over:
+                loop.watch_writing(self._driver, wanted=self._driver.has_unsent)
+                loop.turn(200)
+                self._driver.spooled_bytes = self._feeds.spooled_bytes
+                self._activity.tick()
+                if self._is_draining and self._remote_log.settle():
+                    self._is_draining = False
+                    self._driver.send(m.Drained())
         finally:
             self._feeds.close()
             self._control.close()
             self._driver.close()
             self._scratch.remove()
 
-    def _serve(self) -> None:
-        loop = PollLoop()
-        loop.watch(self._driver, self._on_driver)
-        loop.watch(self._control, lambda: self._relay(loop))
-        loop.watch(self._feeds.fileno(), self._feeds.pump)
-        self._driver.reserve(m.Reserve(rank=0, host=socket.gethostname(), address="localhost:0", pid=os.getpid(),
-                             executor="this kernel", gpus=[]))  # fmt: skip
-        while not self._leaving.is_set() and not self._driver.is_over:
-            loop.watch_writing(self._driver, wanted=self._driver.has_unsent)
-            loop.turn(200)
-            self._driver.spooled_bytes = self._feeds.spooled_bytes
-            self._activity.tick()
-            if self._is_draining and self._remote_log.settle():
-                self._is_draining = False
-                self._driver.send(m.Drained())
-
-    def _handle(self, message: m.ToAgent) -> None:
-        match message:
-            case m.Start():
-                self._on_start(self._remote_log.prepare(message, {}), FrameSocket(self._theirs))
-            case m.Stop():
-                self._driver.send(m.Ended(outcome=m.Outcome(kind="stopped")))
-                self._is_draining = True
-            case m.StacksWanted() | m.ProfileWanted():
-                self._send_to_session(message)
-            case m.PieceWanted():
-                self._driver.send(trace_piece(message, self._scratch.path))
-            case m.Finish():
-                self._send_to_session(message)
-                self._is_draining = True
-            case m.Shutdown():
-                self._leaving.set()
-            case m.DriverHeartbeat() | m.LogCredit() | m.FreeSlot():
-                pass
-            case _:
-                self._feeds.handle(message)
-
     def _on_driver(self) -> None:
         for message in self._driver.receive():
-            self._handle(message)
+            match message:
+                case m.Start():
+                    self._on_start(self._remote_log.prepare(message, {}), FrameSocket(self._theirs))
+                case m.Stop():
+                    self._driver.send(m.Ended(outcome=m.Outcome(kind="stopped")))
+                    self._is_draining = True
+                case m.StacksWanted() | m.ProfileWanted():
+                    self._send_to_session(message)
+                case m.PieceWanted():
+                    self._driver.send(trace_piece(message, self._scratch.path))
+                case m.Finish():
+                    self._send_to_session(message)
+                    self._is_draining = True
+                case m.Shutdown():
+                    self._leaving.set()
+                case m.DriverHeartbeat() | m.LogCredit() | m.FreeSlot():
+                    pass
+                case _:
+                    self._feeds.handle(message)
 
     def _relay(self, loop: PollLoop) -> None:
         try:
             for data, _ in self._control.available():
-                self._take(m.decode_from_agent(data))
+                message = m.decode_from_agent(data)
+                self._activity.take(message)
+                if isinstance(message, m.Ended):
+                    self._activity.end()
+                if not isinstance(message, m.Activity) and self._feeds.on_child_message(message):
+                    self._driver.send(message)
         except OSError:
             loop.unwatch(self._control)
-
-    def _take(self, message: m.FromAgent) -> None:
-        self._activity.take(message)
-        if isinstance(message, m.Ended):
-            self._activity.end()
-        if not isinstance(message, m.Activity) and self._feeds.on_child_message(message):
-            self._driver.send(message)
 
     def _send_to_session(self, message: m.ToAgent) -> None:
         try:

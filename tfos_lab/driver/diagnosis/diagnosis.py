@@ -177,14 +177,11 @@ class TimeLeft:
             self._samples.append((now_s, progress))
         while len(self._samples) > 2 and now_s - self._samples[1][0] >= _WINDOW_S:
             self._samples.popleft()
-        return _left(progress, now_s, self._samples[0])
-
-
-def _left(progress: float, now_s: float, first: tuple[float, float]) -> float | None:
-    elapsed_s, done = now_s - first[0], progress - first[1]
-    if progress >= 1.0:
-        return 0.0
-    return (1.0 - progress) * elapsed_s / done if elapsed_s >= _SHORTEST_S and done > 0 else None
+        if progress >= 1.0:
+            return 0.0
+        first_s, before = self._samples[0]
+        elapsed_s, done = now_s - first_s, progress - before
+        return (1.0 - progress) * elapsed_s / done if elapsed_s >= _SHORTEST_S and done > 0 else None
 
 
 def _nan_text(nodes: Sequence[NodeView]) -> str:

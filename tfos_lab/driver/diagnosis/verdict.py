@@ -324,11 +324,6 @@ def _is_telling(activity: NodeActivity | None) -> bool:
     return steps >= _FEWEST_STEPS and steps * activity.step_s >= _SHORTEST_S and activity.is_known
 
 
-def own_s(activity: NodeActivity) -> float:
-    """Return the seconds of a step that are a node's own: in lock-step all steps take as long, and the fast wait."""
-    return (activity.step_s or 0.0) * (1.0 - activity.waits_peers)
-
-
 def slower_nodes(nodes: Sequence[NodeView]) -> dict[str, float]:
     """Return the nodes that hold their peers up at this moment, each with how many times slower than they it is.
 
@@ -338,7 +333,9 @@ def slower_nodes(nodes: Sequence[NodeView]) -> dict[str, float]:
     telling = [node for node in nodes if trains(node) and _is_telling(node.activity)]
     if len(telling) < 2:
         return {}
-    own = [own_s(node.activity) for node in telling if node.activity is not None]
+    # In lock-step all steps take as long, and the fast nodes wait.
+    known = [node.activity for node in telling if node.activity is not None]
+    own = [(activity.step_s or 0.0) * (1.0 - activity.waits_peers) for activity in known]
     usual_s_of = _MedianOfOthers(own)
     busy = _busy_shared_hosts(telling)
     found = {}

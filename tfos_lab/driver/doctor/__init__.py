@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 def examine(spark: SparkSession | None = None) -> list[Finding]:
     """Run all checks; returns the findings in the order in which problems are best fixed.
 
-    Every check has a limit of its own, and those of this machine run side by side, so that all are done in half a
-    minute whatever hangs. A new session has a minute to get its executors, and
-    YARN and Kubernetes have one to grant them.
+    Each check has a time limit, and those of this machine run side by side, so that all are done in half a minute
+    whatever hangs. A new session has a minute to get its executors, and YARN and Kubernetes have one to grant them.
 
     Parameters
     ----------

@@ -9,7 +9,7 @@ import contextlib
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import wait
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -193,28 +193,21 @@ def check_executors(session: SparkSession) -> list[Finding]:
     with listening(bind_host, public_host) as driver, probe_file() as probe:
         called_s = time.time()
         questions = {"probe": probe, "driver": b"" if driver is None else msgspec.msgpack.encode(driver)}
-        try:
-            facts = _within(
-                JOB_TIMEOUT_S, session, lambda tag: inspect_executors(session, 1, {}, tag=tag, questions=questions)
-            )
-        except TimeoutError:
+        tag = f"tfos-doctor-{secrets.token_hex(4)}"
+        answer = on_a_thread(
+            lambda: inspect_executors(session, 1, {}, tag=tag, questions=questions), name="tfos-doctor-job"
+        )
+        if not wait([answer], JOB_TIMEOUT_S).done:
+            spark_session.cancel_tagged(session, tag)
             found = f"no report within {JOB_TIMEOUT_S:g} s: executors are there, and their Python does not start or run"
             return [Finding("executors", ok=False, found=found, advice="look at an executor's stderr in Spark's UI")]
+        try:
+            facts = answer.result()
         except TfosError as error:
             return [Finding("executors", ok=False, found=str(error), advice=PACK)]
         except Exception as error:  # noqa: BLE001 - whatever Spark raises is the finding
             return [Finding("executors", ok=False, found=f"{type(error).__name__}: {spark_session.cause_of(error)}")]
         return judge(facts, called_s, time.time(), driver, probe)
-
-
-def _within(timeout_s: float, session: SparkSession, work: Callable[[str], list[ExecutorFacts]]) -> list[ExecutorFacts]:
-    """Return what ``work`` returns; after ``timeout_s``, cancel the jobs of its tag and raise TimeoutError."""
-    tag = f"tfos-doctor-{secrets.token_hex(4)}"
-    answer = on_a_thread(lambda: work(tag), name="tfos-doctor-job")
-    if not wait([answer], timeout_s).done:
-        spark_session.cancel_tagged(session, tag)
-        raise TimeoutError
-    return answer.result()
 
 
 @contextlib.contextmanager
@@ -224,7 +217,7 @@ def probe_file() -> Iterator[str]:
     try:
         probe.touch()
     except OSError:
-        yield ""  # another check says so
+        yield ""  # another check reports it
         return
     try:
         yield str(probe)
@@ -319,7 +312,7 @@ def listening(bind_host: str, public_host: str) -> Iterator[DriverAddress | None
     try:
         listener = Listener(bind_host, public_host)
     except (ConfigError, OSError):
-        yield None  # another check says so
+        yield None  # another check reports it
         return
     try:
         yield listener.address

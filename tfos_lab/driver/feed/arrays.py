@@ -81,8 +81,13 @@ def table_of(data: Any) -> pa.Table:
             problems.append(f"data: column '{name}' {_explained(values, error)}")
     if problems:
         raise ConfigError(problems)
-    _require_rows({name: len(column) for name, column in made.items()})
-    return pa.table(made)
+    if len({len(column) for column in made.values()}) > 1:
+        told = ", ".join(f"'{name}' has {len(column)}" for name, column in made.items())
+        raise ConfigError([f"data: columns differ in their number of rows ({told}); each needs one value per row"])
+    table = pa.table(made)
+    if not table.num_rows:
+        raise ConfigError(["data: there are no rows, only empty columns; give at least one row"])
+    return table
 
 
 def _named_columns(data: Any) -> dict[str, Any]:
@@ -102,34 +107,20 @@ def _named_columns(data: Any) -> dict[str, Any]:
     return dict(zip(names, series, strict=True))
 
 
-def _require_rows(lengths: dict[str, int]) -> None:
-    if len(set(lengths.values())) > 1:
-        told = ", ".join(f"'{name}' has {rows}" for name, rows in lengths.items())
-        raise ConfigError([f"data: columns differ in their number of rows ({told}); each needs one value per row"])
-    if not any(lengths.values()):
-        raise ConfigError(["data: there are no rows, only empty columns; give at least one row"])
-
-
 # ---- one column -----------------------------------------------------------------------------------------------------
 
 
 def _column(values: Any) -> pa.ChunkedArray:
     if isinstance(values, np.ma.MaskedArray):
         raise _NoColumnError("is a masked array, and Spark has no masks: fill it first, as in array.filled(0)")
-    if hasattr(values, "array") and hasattr(values, "iloc"):
-        return _series(values)
+    if hasattr(values, "array") and hasattr(values, "iloc"):  # of pandas; NaN stays NaN where the column is NumPy's
+        is_numpy = isinstance(values.dtype, np.dtype)
+        return _array(values.to_numpy()) if is_numpy else _spark_column(pa.Array.from_pandas(values))
     if isinstance(values, list | tuple):
         return _objects(list(values))
     if not hasattr(values, "__array__"):
         raise _NoColumnError(f"is of type {type(values).__name__}, and an array with one value per row is needed")
     return _array(np.asarray(values))
-
-
-def _series(series: Any) -> pa.ChunkedArray:
-    """Convert a column of pandas; NaN stays NaN where the column is NumPy's."""
-    if isinstance(series.dtype, np.dtype):
-        return _array(series.to_numpy())
-    return _spark_column(pa.Array.from_pandas(series))
 
 
 def _array(array: np.ndarray) -> pa.ChunkedArray:

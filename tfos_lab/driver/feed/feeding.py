@@ -45,7 +45,7 @@ class Feeding:
         self.lock = threading.Lock()
         self.streams: list[MicroBatches] = []
         self.splits: set[str] = set()
-        # Feeds on threads of their own; where one fails, it has failed the cluster.
+        # Feeds on their own threads; where one fails, it has failed the cluster.
         self._deferred: list[Future[None]] = []
 
     def next_source(self) -> int:
@@ -130,7 +130,7 @@ class Feeding:
     def required(self) -> Iterator[None]:
         """Have the run fail where the rows that it was started with cannot be fed, or are none.
 
-        A function that returns without reading them is told the same, whether it returned before they came or later.
+        A function that returns without reading them ends with the same error, whether before they came or later.
         """
         self._is_required = True
         try:

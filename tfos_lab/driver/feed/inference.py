@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from tfos_lab.driver.cluster import Cluster
     from tfos_lab.driver.feed.feeding import Feeding
-    from tfos_lab.driver.head import Head
 
 # A model may take long to answer its first row; a function that never answers looks the same from here.
 _PROBE_NOTE_S = 20.0
@@ -43,8 +42,6 @@ _PROBE_NOTE = (
     "inference has waited for the results of a single row for a while: see whether map_fun calls ctx.put_results for "
     "every batch of its dataset"
 )
-
-
 _OPEN_TIMEOUT_S = 30.0
 _STEP_S = 0.005
 
@@ -75,9 +72,14 @@ class AnsweringNodes:
         Raises FeedTimeout if they do not open, FeedError if no node reads rows, and what has ended the cluster
         meanwhile.
         """
-        head = self._cluster.head
+        head, feed_state = self._cluster.head, self._cluster.head.feed_state
         identities = self._feeding.identities()
-        self._wait_for_readers(head, plan.timeout_s)
+        # With parameter servers, nodes that serve the chief answer nothing.
+        deadline = time.monotonic() + plan.timeout_s
+        while undecided := feed_state.undecided:
+            self._check(deadline, undecided, plan.timeout_s)
+        if not feed_state.ranks:
+            raise FeedError(reason=NOBODY_READS)
         message = m.InferenceOpen(
             schema=plan.schema,
             token=self._token,
@@ -85,38 +87,23 @@ class AnsweringNodes:
             objects=plan.objects,
             queue=plan.queue,
         )
-        head.request(lambda _now_s: head.feed_state.open_inference(message))
+        head.request(lambda _now_s: feed_state.open_inference(message))
+        deadline = time.monotonic() + _OPEN_TIMEOUT_S
+        while len(feed_state.answering) != len(feed_state.ranks):
+            if self._cluster.state is RunState.FAILED:
+                raise self._cluster.failure()
+            if time.monotonic() > deadline:
+                nodes = zip(feed_state.ranks, feed_state.names, strict=True)
+                late = [name for rank, name in nodes if rank not in feed_state.answering]
+                raise FeedTimeout(reason=not_open(late, _OPEN_TIMEOUT_S))
+            time.sleep(_STEP_S)
         return msgspec.structs.replace(
             plan,
             cluster=self._cluster.name,
             token=self._token,
-            locations=self._locations(head),
+            locations=dict(feed_state.answering),
             tls=identities.tasks if identities else None,
         )
-
-    def _locations(self, head: Head) -> dict[int, list[str]]:
-        feed_state = head.feed_state
-        deadline = time.monotonic() + _OPEN_TIMEOUT_S
-        while time.monotonic() < deadline:
-            if len(feed_state.answering) == len(feed_state.ranks):
-                return dict(feed_state.answering)
-            if self._cluster.state is RunState.FAILED:
-                raise self._cluster.failure()
-            time.sleep(_STEP_S)
-        late = [
-            name
-            for rank, name in zip(feed_state.ranks, feed_state.names, strict=True)
-            if rank not in feed_state.answering
-        ]
-        raise FeedTimeout(reason=not_open(late, _OPEN_TIMEOUT_S))
-
-    def _wait_for_readers(self, head: Head, timeout_s: float) -> None:
-        """Wait until it is known which nodes answer: with parameter servers, workers may serve the chief instead."""
-        deadline = time.monotonic() + timeout_s
-        while undecided := head.feed_state.undecided:
-            self._check(deadline, undecided, timeout_s)
-        if not head.feed_state.ranks:
-            raise FeedError(reason=NOBODY_READS)
 
     def _check(self, deadline: float, waited_for: list[str], timeout_s: float) -> None:
         """Raise if there is nothing to wait for any more, and sleep for a moment."""
@@ -157,17 +144,6 @@ class Inference:
         is_frame = hasattr(data, "mapInArrow")
         if is_frame:
             spark_session.require_alive(data.sparkSession, for_rows=True)
-        self._require_nodes()
-        open_choice = not is_frame and objects is None and columns is None and schema is None
-        if objects or (open_choice and self._nodes.want_objects(timeout_s)):
-            return self._of_objects(data.rdd if is_frame else data, queue, timeout_s)
-        plan = InferencePlan(queue=queue, timeout_s=timeout_s)
-        if is_frame:
-            return self._frame(data, columns, schema, plan)[0]
-        frame, results = self._frame(as_frame(self._cluster, data), columns, schema, plan)
-        return frame.select(*(f"`{name}`" for name in results)).rdd.map(lambda row: row[0] if len(row) == 1 else row)
-
-    def _require_nodes(self) -> None:
         cluster = self._cluster
         if cluster.launcher.runs_inline:
             raise ConfigError(
@@ -176,6 +152,14 @@ class Inference:
         cluster.wait_until_running()
         if cluster.ended:
             raise ClusterEnded(cluster=cluster.name, state=cluster.state, asked="answer rows")
+        open_choice = not is_frame and objects is None and columns is None and schema is None
+        if objects or (open_choice and self._nodes.want_objects(timeout_s)):
+            return self._of_objects(data.rdd if is_frame else data, queue, timeout_s)
+        plan = InferencePlan(queue=queue, timeout_s=timeout_s)
+        if is_frame:
+            return self._frame(data, columns, schema, plan)[0]
+        frame, results = self._frame(as_frame(self._cluster, data), columns, schema, plan)
+        return frame.select(*(f"`{name}`" for name in results)).rdd.map(lambda row: row[0] if len(row) == 1 else row)
 
     def _of_objects(self, rdd: Any, queue: str, timeout_s: float) -> Any:
         plan = InferencePlan(
@@ -193,36 +177,32 @@ class Inference:
     ) -> tuple[DataFrame, list[str]]:
         spark_session.require_alive(df.sparkSession, for_rows=True)
         asked = prepare(df, columns)
+        described = ", ".join(f"{field.name}: {field.dataType.simpleString()}" for field in asked.schema)
         with self._lock:
-            plan, wide = self._plan(df, columns, asked, plan)
+            if self._columns and described != self._columns:
+                which = f"answer for ({self._columns}), these rows are ({described})"
+                cure = "choose with columns=[...], or start another cluster for them"
+                raise ConfigError([f"columns: the nodes of '{self._cluster.name}' {which}; {cure}"])
+            self._columns = described
+            wide, positions = widen(df, columns)
+            plan = msgspec.structs.replace(
+                plan, schema=asked.schema.json(), asked=positions, names=asked.columns, kept=len(df.columns)
+            )
+            plan = self._nodes.open(plan)
             self._cluster.head.launcher.free_slots()
             wanted = self._wanted(wide, plan, schema)
             plan = msgspec.structs.replace(plan, inference=next(self._numbers))
         return _results(df, wide, plan, wanted), list(wanted.names)
-
-    def _plan(
-        self, df: DataFrame, columns: list[str] | None, asked: DataFrame, plan: InferencePlan
-    ) -> tuple[InferencePlan, DataFrame]:
-        """Open the nodes' endpoints; return the tasks' plan, and the DataFrame with all columns that they need."""
-        described = ", ".join(f"{field.name}: {field.dataType.simpleString()}" for field in asked.schema)
-        if self._columns and described != self._columns:
-            first = f"the nodes of '{self._cluster.name}' answer for ({self._columns}), these rows are ({described})"
-            raise ConfigError([f"columns: {first}; choose with columns=[...], or start another cluster for them"])
-        self._columns = described
-        wide, positions = widen(df, columns)
-        plan = msgspec.structs.replace(
-            plan, schema=asked.schema.json(), asked=positions, names=asked.columns, kept=len(df.columns)
-        )
-        return self._nodes.open(plan), wide
 
     # ---- the type of results ----------------------------------------------------------------------------------------
 
     def _wanted(self, wide: DataFrame, plan: InferencePlan, schema: Any) -> Any:
         """Return the Arrow schema of the results: as given, as before, or as found with a single row."""
         import pyarrow as pa
+        from pyspark.sql.pandas.types import to_arrow_schema
 
         if schema is not None:
-            return _arrow_schema(schema)
+            return to_arrow_schema(parsed_schema(schema) if isinstance(schema, str) else schema)
         if not self._results:
             self._results = self._probe(wide, plan)
         return pa.ipc.read_schema(pa.py_buffer(self._results))
@@ -280,9 +260,3 @@ def _results(df: DataFrame, wide: DataFrame, plan: InferencePlan, wanted: Any) -
     numbered = [StructField(f"c{i}", field.dataType, nullable=True) for i, field in enumerate(fields)]
     task = make_task("tfos_lab.node.feed.inference_task", "inference_task", msgspec.msgpack.encode(plan))
     return map_batches(wide, task, StructType(numbered)).toDF(*df.columns, *wanted.names)
-
-
-def _arrow_schema(schema: Any) -> Any:
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return to_arrow_schema(parsed_schema(schema) if isinstance(schema, str) else schema)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from tfos_lab.driver.feed.request import FeedRequest
     from tfos_lab.driver.head import Head
     from tfos_lab.driver.state.driver_feed import DriverFeed
-    from tfos_lab.driver.state.events import NodeView
     from tfos_lab.driver.state.instructions import Instruction
 
 _STEP_S = 0.1
@@ -80,7 +78,10 @@ class FeedJob:
 
     def _give_up(self, feed: DriverFeed, error: BaseException) -> None:
         """Tell the nodes that no more rows come, and why; may be called twice."""
-        reason, stuck = _reason_for_readers(error), self._stuck
+        # Nodes that are in the middle of the feed read this.
+        reason, stuck = str(error) or type(error).__name__, self._stuck
+        if isinstance(error, KeyboardInterrupt):
+            reason = "cluster.train was interrupted before all rows had come: start another cluster to read them"
         failure = Failure(stuck.node or "feed", type(error).__name__, reason, traceback=stuck.stacks)
         fails = isinstance(error, _FAILURES) and not self._given_up
         self._given_up = self._given_up or fails
@@ -160,9 +161,17 @@ class FeedJob:
     # ---- Spark's job ------------------------------------------------------------------------------------------------
 
     def _run_job(self, feed: DriverFeed) -> None:
-        self._head.launcher.free_slots()
-        job = self._start_job(feed)
         feed_state, head = self._feed_state, self._head
+        head.launcher.free_slots()
+        plan = FeedPlan(
+            feed=feed.number,
+            token=self._token,
+            locations=feed.locations,
+            schema=self._rows.schema,
+            tls=self._identities.tasks if self._identities else None,
+        )
+        label, description = f"tfos-feed-{self._cluster.id}", f"tfos_lab: rows for '{self._cluster.name}'"
+        job = SparkJob(self._rows, plan, label=label, description=description)
         head.request(lambda now_s: feed_state.foresee(feed.number, None, now_s))
         try:
             is_unwanted = self._watch(job, feed)
@@ -186,17 +195,6 @@ class FeedJob:
             raise FeedError(reason=f"{given}: the DataFrame has no rows, so there is nothing to feed")
         head.request(lambda now_s: feed_state.job_done(feed.number, rows, partitions, now_s))
 
-    def _start_job(self, feed: DriverFeed) -> SparkJob:
-        plan = FeedPlan(
-            feed=feed.number,
-            token=self._token,
-            locations=feed.locations,
-            schema=self._rows.schema,
-            tls=self._identities.tasks if self._identities else None,
-        )
-        label, description = f"tfos-feed-{self._cluster.id}", f"tfos_lab: rows for '{self._cluster.name}'"
-        return SparkJob(self._rows, plan, label=label, description=description)
-
     def _watch(self, job: SparkJob, feed: DriverFeed) -> bool:
         """Wait for the job; return whether a node wants no more rows before the job's end."""
         moves, moved_s, told = (0, 0), time.monotonic(), Tasks()
@@ -212,7 +210,15 @@ class FeedJob:
             now = (self._feed_state.moves, tasks.ended)
             if now != moves:
                 moves, moved_s = now, time.monotonic()
-            self._check_patience(time.monotonic() - moved_s)
+            if time.monotonic() - moved_s > self._timeout_s:
+                queue = self._request.queue
+                its = "its rows" if queue == m.INPUT_QUEUE else f"the rows of the queue '{queue}'"
+                self._stuck = find_stuck(self._head)
+                raise FeedTimeout(
+                    reason=f"nothing has moved for {self._timeout_s:g} s: Spark ended no task, and no node got or took "
+                    f"a row; see whether map_fun reads {its}, or raise feed_timeout (timeout of cluster.train)"
+                    f"{self._stuck.text}"
+                )
             if has_ended:
                 # If all nodes have returned and gone meanwhile, tasks found no node to send rows to.
                 return job.error is not None and self._is_unwanted()
@@ -220,17 +226,6 @@ class FeedJob:
     def _foresee(self, feed: DriverFeed, tasks: Tasks) -> None:
         counts = tasks.ended, tasks.total
         self._head.request(lambda now_s: self._feed_state.foresee(feed.number, tasks.partitions, now_s, counts))
-
-    def _check_patience(self, idle_s: float) -> None:
-        if idle_s > self._timeout_s:
-            queue = self._request.queue
-            its = "its rows" if queue == m.INPUT_QUEUE else f"the rows of the queue '{queue}'"
-            self._stuck = find_stuck(self._head)
-            raise FeedTimeout(
-                reason=f"nothing has moved for {self._timeout_s:g} s: Spark ended no task, and no node got or took "
-                f"a row; see whether map_fun reads {its}, or raise feed_timeout (timeout of cluster.train)"
-                f"{self._stuck.text}"
-            )
 
     def _look_for_a_cause(self, error: Exception) -> None:
         """Wait a moment for a node's failure: a node that is gone fails Spark's job, too, and is reported later."""
@@ -282,13 +277,6 @@ class FeedJob:
             raise ClusterEnded(cluster=self._cluster.name, state=state, asked="feed rows")
 
 
-def _reason_for_readers(error: BaseException) -> str:
-    """Return what a node that is in the middle of a feed reads: why no more rows come."""
-    if isinstance(error, KeyboardInterrupt):
-        return "cluster.train was interrupted before all rows had come: start another cluster to read them"
-    return str(error) or type(error).__name__
-
-
 # How long nodes have to say where they are.
 _STACKS_S = 2.0
 
@@ -320,14 +308,10 @@ def find_stuck(head: Head) -> Stuck:
     stuck = [suspicions[rank] for rank in find_hung(suspicions)]
     hung = [f"{view.name} hangs: {view.hung}" for view in views if view.hung]
     doings = hung or [f"{one.view.name} takes none: {doing(one.stacks)}" for one in stuck]
-    told = [_holders(views, with_rows), *doings]
-    text = "".join(f". {sentence}" for sentence in told if sentence)
+    holding = ", ".join(f"{view.name} (has taken {view.rows:,})" for view in views if view.name in with_rows)
+    told = [f"Rows wait for {holding}", *doings] if holding else doings
+    text = "".join(f". {sentence}" for sentence in told)
     return Stuck(text, stuck[0].view.name, stuck[0].stacks.text) if stuck else Stuck(text)
-
-
-def _holders(views: Sequence[NodeView], with_rows: Sequence[str]) -> str:
-    holding = [f"{view.name} (has taken {view.rows:,})" for view in views if view.name in with_rows]
-    return f"Rows wait for {', '.join(holding)}" if holding else ""
 
 
 # ---- rows of files ---------------------------------------------------------------------------------------------------
@@ -365,8 +349,19 @@ class FileJob(FeedJob):
             return
         if not self._files.is_counted:
             self._files.record(feed.blocks)
-        shares, size_bytes = self._shares(feed), self._files.size_bytes
-        head.request(lambda now_s: feed_state.deal(shares, size_bytes, now_s))
+        files = self._files
+        shares = {
+            rank: m.FilesDealt(
+                feed=feed.number,
+                format=files.format,
+                parts=parts,
+                rows=sum(rows for part in parts for _, _, rows in part.pieces),
+                shapes=files.shapes,
+                spool_bytes=self._request.config.spool_bytes or 0,
+            )
+            for rank, parts in zip(feed.ranks, files.deal(len(feed.ranks)), strict=True)
+        }
+        head.request(lambda now_s: feed_state.deal(shares, files.size_bytes, now_s))
 
     def _asked(self, feed: DriverFeed) -> dict[int, m.FilesAsked]:
         """Return which files each node looks at: those that it will read, or those whose records it is to count."""
@@ -383,20 +378,6 @@ class FileJob(FeedJob):
         return {
             rank: m.FilesAsked(feed.number, [files[number] for number in some], some, self._files.format)
             for rank, some in zip(feed.ranks, numbers, strict=True)
-        }
-
-    def _shares(self, feed: DriverFeed) -> dict[int, m.FilesDealt]:
-        files = self._files
-        return {
-            rank: m.FilesDealt(
-                feed=feed.number,
-                format=files.format,
-                parts=parts,
-                rows=sum(rows for part in parts for _, _, rows in part.pieces),
-                shapes=files.shapes,
-                spool_bytes=self._request.config.spool_bytes or 0,
-            )
-            for rank, parts in zip(feed.ranks, files.deal(len(feed.ranks)), strict=True)
         }
 
     def _wait_for_search(self, feed: DriverFeed) -> bool:

@@ -128,8 +128,12 @@ def are_files(data: Any) -> bool:
 def check_feed(cluster: Cluster, data: Any, options: Mapping[str, Any], queue: str) -> FeedConfig:
     """Return how rows are fed; raises as `make_request` does for options that make no sense, and ended clusters."""
     # `Cluster.train` has one keyword less to write.
-    found = [problem.removeprefix("feed_") for problem in problems_in(FeedOptions, options)]
-    problems = [*found, *_problems(data, options, queue)]
+    problems = [problem.removeprefix("feed_") for problem in problems_in(FeedOptions, options)]
+    if (is_stream(data) or is_dstream(data)) and options["epochs"] != 1:
+        problems.append(f"epochs={options['epochs']}: a stream is read once; it has no end to begin again from")
+    problems += [*check_objects(data, options.get("columns"), options.get("objects")), *check_queue(queue)]
+    if not is_rows(data) and not is_dstream(data) and not are_files(data):
+        problems.append(no_rows(data) + _OR_FILES)
     if problems:
         raise ConfigError(problems)
     if cluster.state is RunState.FAILED:
@@ -137,15 +141,6 @@ def check_feed(cluster: Cluster, data: Any, options: Mapping[str, Any], queue: s
     if cluster.ended:
         raise ClusterEnded(cluster=cluster.name, state=cluster.state, asked="feed rows")
     return FeedConfig(**options)
-
-
-def _problems(data: Any, options: Mapping[str, Any], queue: Any) -> Iterator[str]:
-    if (is_stream(data) or is_dstream(data)) and options["epochs"] != 1:
-        yield f"epochs={options['epochs']}: a stream is read once; it has no end to begin again from"
-    yield from check_objects(data, options.get("columns"), options.get("objects"))
-    yield from check_queue(queue)
-    if not is_rows(data) and not is_dstream(data) and not are_files(data):
-        yield no_rows(data) + _OR_FILES
 
 
 def check_objects(data: Any, columns: Any, objects: Any) -> Iterator[str]:
@@ -186,7 +181,8 @@ def _forms(cluster: Cluster, data: Any, columns: list[str] | None, *, objects: b
 
 
 def _as_objects(cluster: Cluster, rdd: Any, advice: str) -> ObjectRows:
-    return ObjectRows(rdd, _session(cluster, rdd), f"{advice}; or read the rows as they are with ctx.data_feed()")
+    session = _require_session(cluster.spark, rdd)
+    return ObjectRows(rdd, session, f"{advice}; or read the rows as they are with ctx.data_feed()")
 
 
 def as_frame(cluster: Cluster, data: Any) -> DataFrame:
@@ -198,7 +194,7 @@ def as_frame(cluster: Cluster, data: Any) -> DataFrame:
         raise ConfigError([no_rows(data)])
     frame: DataFrame = data
     if not hasattr(data, "mapInArrow"):
-        session = _session(cluster, data)
+        session = _require_session(cluster.spark, data)
         if is_in_memory(data):
             return frame_of_arrays(session, data)
         _make_room(cluster)  # Spark computes the first row
@@ -213,12 +209,8 @@ def _make_room(cluster: Cluster) -> None:
     cluster.head.launcher.free_slots()
 
 
-def _session(cluster: Cluster, data: Any) -> SparkSession:
-    """Return the session to read data with that have none."""
-    return _require_session(cluster.spark, data)
-
-
 def _require_session(own: SparkSession | None, data: Any) -> SparkSession:
+    """Return the session to read data with that have none."""
     session = own or spark_session.active_session()
     if session is None:
         reason = f"data is of type {type(data).__name__}, but there is no SparkSession to read it with"

@@ -74,7 +74,7 @@ SparkRows = FrameRows | ObjectRows
 
 @dataclass(frozen=True)
 class Tasks:
-    """How far Spark is: the partitions that it will produce, if it says so, and the tasks that have ended, of all."""
+    """How far Spark is: the partitions that it will produce, if known, and the tasks that have ended, of all."""
 
     partitions: int | None = None
     ended: int = 0
@@ -82,7 +82,7 @@ class Tasks:
 
 
 class SparkJob:
-    """One job, on a thread of its own, so that an interrupt or a failing node can cancel it.
+    """One job, on its own thread, so that an interrupt or a failing node can cancel it.
 
     ``label`` names the thread and tags Spark's jobs, and ``description`` is shown in Spark's own UI. `error` is why it
     has failed; without one, `rows_sent` is the number of rows of each partition when it has ended.

@@ -35,7 +35,11 @@ def split_rows(data: Any, validation: Any) -> tuple[Any, dict[str, Any]]:
     ``validation`` is a source of rows, a fraction between 0 and 1, or a dict of either by the name of a split; None for
     none. Raises ConfigError for anything else, and where a fraction cannot be taken of ``data``.
     """
-    asked = _by_name(data, validation)
+    asked: dict[str, Any] = {}
+    if isinstance(validation, Mapping) and not _are_columns(data, validation):
+        asked = dict(validation)
+    elif validation is not None:
+        asked = {VALIDATION: validation}
     problems = [problem for name, one in asked.items() for problem in _problems(name, one)]
     if problems:
         raise ConfigError(problems)
@@ -90,14 +94,6 @@ def session_of(data: Any) -> SparkSession | None:
     return data.sparkSession if hasattr(data, "sparkSession") else None
 
 
-def _by_name(data: Any, validation: Any) -> dict[str, Any]:
-    if validation is None:
-        return {}
-    if not isinstance(validation, Mapping) or _are_columns(data, validation):
-        return {VALIDATION: validation}
-    return dict(validation)
-
-
 def _are_columns(data: Any, validation: Mapping[Any, Any]) -> bool:
     """Whether a dict is one source, of arrays by column, as ``data`` has them, and not one of splits."""
     if isinstance(data, np.ndarray | tuple):
@@ -120,16 +116,13 @@ def _problems(name: Any, one: Any) -> list[str]:
     if is_dstream(one) or is_stream(one):
         return ["validation: a stream has no end, and these rows are read as a whole; give a DataFrame of some rows"]
     if not is_rows(one) and not are_files(one):
-        return [f"validation={_shown(one)}: {_NEEDED}"]
+        shown = repr(one) if isinstance(one, bool | numbers.Number | str) else type(one).__name__
+        return [f"validation={shown}: {_NEEDED}"]
     return []
 
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, numbers.Real) and not isinstance(value, bool)
-
-
-def _shown(one: Any) -> str:
-    return repr(one) if isinstance(one, bool | numbers.Number | str) else type(one).__name__
 
 
 def _parted(data: Any, fractions: list[float]) -> list[Any]:

@@ -125,7 +125,7 @@ class StreamFeed(MicroBatches):
         return f"<stream to cluster {self._cluster.name!r}: {state}, micro-batch {self._done_batch}>"
 
     def start(self, checkpoint: str) -> None:
-        """Start the query; Spark calls `_feed` from a thread of its own."""
+        """Start the query; Spark calls `_feed` from its own thread."""
         writer = self._frame.writeStream.foreachBatch(self._feed).option("checkpointLocation", checkpoint)
         self.query = writer.start()
         threading.Thread(target=self._watch, name=f"tfos-stream-{self._cluster.id}", daemon=True).start()

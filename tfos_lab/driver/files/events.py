@@ -40,7 +40,11 @@ class EventFileReceiver:
         match message:
             case m.FilesListed(rank=rank, folder="events", number=number, probe=probe):
                 if probe and _sees(Path(split_scheme(self._log_dir)[2]) / PurePosixPath(probe).name):
-                    self._use_shared_folder()
+                    self._seen, self._listed = True, None
+                    if self.folder != self._log_dir:
+                        earlier = f"those of the nodes before the restart are in {self.folder}"
+                        self._notify(f"event files: now in {self._log_dir}; {earlier}")
+                    self.folder = self._log_dir
                     return [SendTo(rank, m.FilesTaken("events", number, sees=True))]
                 self._listed = message
                 return [*self._files.fetch(rank, list(self._wanted(message.files))), *self._when_taken()]
@@ -52,14 +56,6 @@ class EventFileReceiver:
             case m.EventFilesPut(problem=problem) if problem:
                 self._notify(f"event files: {problem}")
         return []
-
-    def _use_shared_folder(self) -> None:
-        self._seen, self._listed = True, None
-        if self.folder != self._log_dir:
-            self._notify(
-                f"event files: now in {self._log_dir}; those of the nodes before the restart are in {self.folder}"
-            )
-        self.folder = self._log_dir
 
     def _wanted(self, files: list[m.ListedFile]) -> Iterator[m.ListedFile]:
         """Yield what is to be fetched, which is less than what there is of a file where the limit ends."""

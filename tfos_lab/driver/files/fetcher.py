@@ -118,7 +118,9 @@ class FileFetcher:
         if path is None:
             self.problems[file.name] = "it was not to come"
             return
-        offset = self._held_of(file)
+        # What is here of a file that grows in its place is not fetched again.
+        held = self.held.get(file.name) if self._part is None else None
+        offset = held.size_bytes if held else 0
         while file.name not in self.problems:
             size = min(m.PIECE_BYTES, file.size_bytes - offset)
             changed_ns = 0 if self._part is None else file.changed_ns
@@ -126,11 +128,6 @@ class FileFetcher:
             offset += size
             if offset >= file.size_bytes:
                 return
-
-    def _held_of(self, file: m.ListedFile) -> int:
-        """How much of a file is here that is not fetched again."""
-        held = self.held.get(file.name) if self._part is None else None
-        return held.size_bytes if held else 0
 
     def _ask(self) -> list[Instruction]:
         room = WINDOW_BYTES - sum(_PIECE_COST + question.wanted.size_bytes for question in self._asked)

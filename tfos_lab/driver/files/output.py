@@ -194,7 +194,19 @@ class OutputReceiver:
         if is_last:
             self._tidy()
             if self._is_used:
-                events = [self._sum(now_s)]
+                sizes = _sizes_below(self.home)
+                self._final_notes += self._summary(sizes)
+                size_bytes = sum(sizes)
+                events = [
+                    OutputProgressed(
+                        time_s=now_s,
+                        node="",
+                        files=len(sizes),
+                        size_bytes=size_bytes,
+                        total_bytes=size_bytes,
+                        complete=True,
+                    )
+                ]
         self._update_notes()
         self._is_concluded = is_last
         return events
@@ -215,13 +227,6 @@ class OutputReceiver:
 
     def _summary(self, sizes: Sequence[int]) -> list[str]:
         return [f"output: {_files(len(sizes), sum(sizes))} in {self.home}"] if sizes else []
-
-    def _sum(self, now_s: float) -> Event:
-        sizes = _sizes_below(self.home)
-        self._final_notes += self._summary(sizes)
-        return OutputProgressed(
-            time_s=now_s, node="", files=len(sizes), size_bytes=sum(sizes), total_bytes=sum(sizes), complete=True
-        )
 
 
 def saving_note(saving: m.SavesTo, chief: NodeView) -> str:
@@ -297,13 +302,10 @@ class ResultReceiver:
         return coming.files.fetch(offer.rank, [coming.file])
 
     def _refusal(self, offer: m.FilesListed, path: Path) -> str:
-        """Return why a result cannot be taken, or ""."""
+        """Return why a result cannot be stored, or ""; its folder is made."""
         if [file.name for file in offer.files] != [path.name]:
             return "it was not to come"
-        return self._lacking(path.parent, offer.files[0].size_bytes)
-
-    def _lacking(self, folder: Path, size_bytes: int) -> str:
-        """Return why a result of this size cannot be stored in a folder, which is made; or ""."""
+        folder, size_bytes = path.parent, offer.files[0].size_bytes
         if size_bytes > RESULT_BYTES:  # no node of ours offers that
             return f"a result may take {RESULT_BYTES / 1e6:,.1f} MB"
         try:

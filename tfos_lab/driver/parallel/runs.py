@@ -31,7 +31,7 @@ from tfos_lab.driver.parallel.state import Ending, ParallelResults, ParallelStat
 from tfos_lab.driver.parallel.tries import Feed, RunTry
 from tfos_lab.driver.publisher import make_publisher
 from tfos_lab.driver.record.inputs import Plain, plain_inputs
-from tfos_lab.driver.record.recorder import RunRecorder
+from tfos_lab.driver.record.recorder import LAST_RECORD_S, RunRecorder
 from tfos_lab.driver.run_dir import RunDir
 from tfos_lab.driver.runs.keep import keep_newest
 from tfos_lab.driver.start import driver_hosts, node_specs_of
@@ -56,14 +56,12 @@ _INTERRUPT_GRACE_S = 1.0
 _JOIN_S = 5.0
 # After a run that found no slot, Spark is asked again so much later.
 _NO_SLOT_S = 0.5
-# How long the last record may take to be written; a disk that does not answer must not hold up the results.
-_RECORD_TIMEOUT_S = 2.0
 
 
 class ParallelRuns:
     """The runs of one call. `run` moves them on; the rest may be called from any thread meanwhile.
 
-    Each try is on a thread of its own (``tfos-run-…``), or inline on the calling one. Unless they are inline, another
+    Each try has its own thread (``tfos-run-…``), or runs inline on the calling one. Unless they are inline, another
     thread (``tfos-runs-…``) begins them, and the calling one only waits: an interrupt that meets a call to Spark may be
     lost, as py4j turns it into another error, or Python forgets what is raised while it frees an object.
 
@@ -102,7 +100,7 @@ class ParallelRuns:
         self._slots = slots
         self._hosts, self._stores = driver_hosts(session, launcher), stores_of(session)
         self._leader = chief_of(node_specs_of(config, launcher)).node
-        # Where they are written, and who is told.
+        # Their folder, and who hears of them.
         self.files = RunDir.make(config.name)
         self.id = self.files.id
         self._called_s = time.time()
@@ -182,7 +180,10 @@ class ParallelRuns:
             if self.launcher.runs_inline:
                 self._move_on(on_step)
             else:
-                self._move_on_beside(on_step)
+                self._moved = on_a_thread(self._move_on, name=f"tfos-runs-{self.id}")
+                while not wait([self._moved], _STEP_S).done:
+                    on_step()
+                self._moved.result()
             on_step()
         except KeyboardInterrupt:
             interrupted = True
@@ -199,19 +200,16 @@ class ParallelRuns:
             raise ParallelInterrupted(self.name, results, self.state.count(NodeState.DONE), noun=self.noun)
         return results
 
-    def _move_on_beside(self, on_step: Callable[[], None]) -> None:
-        self._moved = on_a_thread(self._move_on, name=f"tfos-runs-{self.id}")
-        while not wait([self._moved], _STEP_S).done:
-            on_step()
-        self._moved.result()
-
     def _move_on(self, on_step: Callable[[], None] = lambda: None) -> None:
         stopped = False
         while not self.state.over:
             if self._fatal is not None and not stopped:
                 stopped = True
                 self._stop_at_once()
-            began = self._begin_some()
+            free, began = self._free_slots(), False
+            while free > 0 and (entry := self._begin_next(free)) is not None:
+                began = True
+                free = free - entry.slots if self._proven else 0
             on_step()
             with self._changed:
                 if not began and not self.state.over:
@@ -247,18 +245,11 @@ class ParallelRuns:
             self._recorder.finish()
             self._tell()
             try:
-                self._recorder.join(_RECORD_TIMEOUT_S)
+                self._recorder.join(LAST_RECORD_S)
             finally:  # also after another interrupt
                 self._publisher.close()
 
     # ---- begin ------------------------------------------------------------------------------------------------------
-
-    def _begin_some(self) -> bool:
-        free, begun = self._free_slots(), False
-        while free > 0 and (entry := self._begin_next(free)) is not None:
-            begun = True
-            free = free - entry.slots if self._proven else 0
-        return begun
 
     def _free_slots(self) -> int:
         state = self.state
@@ -283,9 +274,15 @@ class ParallelRuns:
     def _begin_next(self, free: int) -> RunEntry | None:
         """Begin the next run if so many slots are enough for it, and return it."""
         with self.lock:
-            if not self._fits(free):
-                return None  # it needs more, or all were stopped meanwhile
-            entry = self.state.begin(time.time())
+            entry = self.state.next
+            try:
+                if entry is None or self._size_of(entry) > free:
+                    return None  # it needs more, or all were stopped meanwhile
+                self._begins(entry)
+            except TfosError as error:
+                self._refute(error)
+                return None
+            self.state.begin(time.time())
             name = f"{entry.index}.{entry.tries}" if entry.tries > 1 else str(entry.index)
             entry.part = self.files.make_part(name)
             one = self.state.going[entry.index] = RunTry(self, entry)
@@ -298,18 +295,6 @@ class ParallelRuns:
             self._threads.add(thread)
             thread.start()
         return entry
-
-    def _fits(self, free: int) -> bool:
-        """Whether so many slots are enough for the next run, which begins then."""
-        entry = self.state.next
-        try:
-            if entry is None or self._size_of(entry) > free:
-                return False
-            self._begins(entry)
-        except TfosError as error:
-            self._refute(error)
-            return False
-        return True
 
     def make_cluster(self, entry: RunEntry) -> Cluster:
         """Return the cluster of a run's try that begins, which is not launched yet."""
@@ -353,10 +338,10 @@ class ParallelRuns:
             entry.node = one.node()
             if (error := ending.fatal) is not None and self._proven and self._one_has_run:
                 # Others have run: it has met this one only.
-                failure = RunFailed(run=-1, kind="lost", error=type(error).__name__, message=str(error))
-                ending = Ending.of(failure)
-            if ending.failure is not None:
-                self._complete(ending.failure, entry, now_s)
+                ending = Ending.of(RunFailed(run=-1, kind="lost", error=type(error).__name__, message=str(error)))
+            if (failure := ending.failure) is not None:
+                failure.run, failure.argument, failure.noun = entry.index, entry.args, self.noun
+                failure.tries, failure.seconds = entry.tries, entry.seconds(now_s) or 0.0
             if ending.state is NodeState.WAITING:
                 self._not_before_s = time.monotonic() + _NO_SLOT_S
             elif ending.state is not NodeState.STOPPED:
@@ -373,10 +358,6 @@ class ParallelRuns:
         if error is not None:
             self._fatal = self._fatal or error
             self.state.stop()
-
-    def _complete(self, failure: RunFailed, entry: RunEntry, now_s: float) -> None:
-        failure.run, failure.argument, failure.tries, failure.noun = entry.index, entry.args, entry.tries, self.noun
-        failure.seconds = entry.seconds(now_s) or 0.0
 
     # ---- for displays and records -----------------------------------------------------------------------------------
 
@@ -406,6 +387,10 @@ class ParallelRuns:
         now_s = time.time()
         with self.lock:
             nodes = tuple(self._node(entry, now_s) for entry in self._in_order())
+            notes = tuple(self.history.notes)
+            if self._slots.is_waiting and self.state.next is not None and not self.ended:
+                total = f"of {self._slots.total} " if self._slots.total else ""
+                notes = (*notes, f"Waiting for a free task slot {total}in Spark.")
             return ClusterView(
                 cluster_id=self.id,
                 name=self.name,
@@ -416,7 +401,7 @@ class ParallelRuns:
                 nodes=nodes,
                 timings={},
                 reason=self._reason(),
-                notes=self._notes(),
+                notes=notes,
                 of_runs=True,
                 search=self._search_facts(),
             )
@@ -431,13 +416,6 @@ class ParallelRuns:
     def _reason(self) -> str:
         failed = self._count_failed()
         return f"{failed} of {len(self.state.entries)} {self.noun}s failed" if failed and self.ended else ""
-
-    def _notes(self) -> tuple[str, ...]:
-        notes = self.history.notes
-        if self._slots.is_waiting and self.state.next is not None and not self.ended:
-            total = f"of {self._slots.total} " if self._slots.total else ""
-            notes = (*notes, f"Waiting for a free task slot {total}in Spark.")
-        return tuple(notes)
 
     def _node(self, entry: RunEntry, now_s: float) -> NodeView:
         going = self.state.going.get(entry.index)

@@ -57,14 +57,7 @@ class MachineSlots(Slots):
     each. Raises ConfigError if the machine has no room for so many runs, or too few GPUs for one.
     """
 
-    def __init__(
-        self,
-        limit: int | None,
-        default: int | None,
-        gpus: int | None = None,
-        *,
-        largest: int = 1,
-    ) -> None:
+    def __init__(self, limit: int | None, default: int | None, gpus: int | None = None, *, largest: int = 1) -> None:
         fits, why = room()
         if limit is not None and limit > fits:
             raise ConfigError([f"slots={limit}: this machine has room for {format_count(fits, 'run')} at once: {why}"])
@@ -105,22 +98,16 @@ class SparkSlots(Slots):
         return super().most()
 
     def _free(self, taken: int, launching: int, wanted: int) -> int:
-        free = self._free_tasks(taken, launching, wanted)
-        return free if self._gpu_runs is None else min(free, self._gpu_runs - taken)
-
-    def _free_tasks(self, taken: int, launching: int, wanted: int) -> int:
         slots = slots_of(self._spark)
-        if slots is None:
-            self.total = self.total or self._count_partitions()
-            return self.total - taken
-        self.total = slots.total
-        # Tasks of runs that launch are not among Spark's running ones yet.
-        free = slots.free - launching
-        if self._dynamic:
-            # A task that waits makes Spark ask for another executor.
-            return max(free, wanted - launching)
+        self.total = (self.total or self._count_partitions()) if slots is None else slots.total
         # Nodes that are fed may have given their slots back, for Spark's feed tasks.
-        return min(free, slots.total - taken)
+        free = self.total - taken
+        if slots is not None:
+            # Tasks of runs that launch are not among Spark's running ones yet.
+            unused = slots.free - launching
+            # Under dynamic allocation, a task that waits makes Spark ask for another executor.
+            free = max(unused, wanted - launching) if self._dynamic else min(unused, free)
+        return free if self._gpu_runs is None else min(free, self._gpu_runs - taken)
 
     def _count_partitions(self) -> int:
         """Return how many slots a Connect server has, which it does not tell: it makes a partition for each."""

@@ -9,7 +9,7 @@ from tfos_lab.core.config import NodeOptions, make_config
 from tfos_lab.core.options import given_options, whole
 from tfos_lab.core.payload import LIMIT_BYTES, pack
 from tfos_lab.driver.parallel.runs import ParallelRuns
-from tfos_lab.driver.parallel.slots import Slots, slots_for
+from tfos_lab.driver.parallel.slots import slots_for
 from tfos_lab.driver.parallel.tries import Feed
 from tfos_lab.driver.run_store import with_store
 from tfos_lab.driver.start import choose_launcher
@@ -50,7 +50,11 @@ def make_runs(
         pack(map_fun, args, limit_bytes=LIMIT_BYTES * max(1, len(args)))
     places = slots_for(launcher, session, limit=slots, gpus=config.gpus)
     if at_once:
-        _require_slots(places, len(args), session)
+        if session is not None:
+            await_slots(session, len(args))
+        free = places.free(0, 0)
+        if free < len(args):
+            raise NotAllAtOnce(wanted=len(args), free=free, total=max(places.total, free))
     return ParallelRuns(
         map_fun, args, config, launcher, session, slots=places, retries=retries, timeout_s=timeout, feed=feed
     )
@@ -75,11 +79,3 @@ def _checked_list(args_list: Iterable[Any]) -> list[Any]:
         advice = "for a dict of each of its rows, as of a pandas table, write df.to_dict('records')"
         raise ConfigError([f"args_list is a {type(args_list).__name__}: {advice}"])
     return list(args_list)
-
-
-def _require_slots(slots: Slots, wanted: int, session: SparkSession | None) -> None:
-    if session is not None:
-        await_slots(session, wanted)
-    free = slots.free(0, 0)
-    if free < wanted:
-        raise NotAllAtOnce(wanted=wanted, free=free, total=max(slots.total, free))

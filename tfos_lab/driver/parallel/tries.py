@@ -99,7 +99,10 @@ class RunTry:
         except BaseException as error:  # noqa: BLE001 - whatever ended the node
             return self._ending_of(error)
         finally:
-            self._close()
+            if self._cluster is not None:
+                self._cluster.stop(grace=0.0)
+            if self._fed is not None:
+                wait([self._fed], _JOIN_S)
 
     def _execute(self) -> Ending:
         cluster = self._cluster = self._all.make_cluster(self.entry)
@@ -115,7 +118,7 @@ class RunTry:
                     self._fed = on_a_thread(lambda: _feed(feed, cluster), name=f"tfos-feed-{cluster.id}")
                 return self._wait(cluster, events)
             finally:
-                self._pass_on(events)
+                self._pass_on(cluster, events)
 
     def _wait(self, cluster: Cluster, events: Subscription) -> Ending:
         timeout_s = self._all.timeout_s
@@ -125,10 +128,12 @@ class RunTry:
                 with contextlib.suppress(WaitTimeout):
                     cluster.wait(_STEP_S)
                     return Ending(NodeState.DONE, cluster.results.get(self._leader))
-            self._pass_on(events)
+            self._pass_on(cluster, events)
             if self._cut:
                 cluster.stop(grace=min(cluster.config.grace, _CUT_GRACE_S))
-            if deadline is not None and time.monotonic() > deadline and not self._has_returned(cluster):
+            if deadline is not None and time.monotonic() > deadline:
+                if any(node.name == self._leader and node.state is NodeState.DONE for node in cluster.nodes):
+                    continue
                 cluster.stop()
                 message = f"it was stopped, as it had not returned after timeout={timeout_s:g}"
                 tail = cluster.logs(self._leader, tail=20)
@@ -138,22 +143,13 @@ class RunTry:
         """Return whether all rows have been fed, or no more are wanted; raise why they were not."""
         return bool(wait([fed], _STEP_S).done) and fed.result() is None
 
-    def _has_returned(self, cluster: Cluster) -> bool:
-        return any(node.name == self._leader and node.state is NodeState.DONE for node in cluster.nodes)
-
-    def _pass_on(self, events: Subscription) -> None:
+    def _pass_on(self, cluster: Cluster, events: Subscription) -> None:
         for event in events.take():
-            if isinstance(event, MetricsReported):
-                self._take_report(event)
+            if isinstance(event, MetricsReported) and not cluster.launcher.runs_inline:  # else judged as it was made
+                names = [self._leader, *(node.name for node in cluster.nodes if node.name != self._leader)]
+                self._cut = self._all.is_cut(self.entry, names.index(event.node), event) or self._cut
             if isinstance(event, LogText | MetricsReported) and event.node == self._leader:
                 self._all.bus.publish(dataclasses.replace(event, node=self._name))
-
-    def _take_report(self, report: MetricsReported) -> None:
-        cluster = self._cluster
-        if cluster is None or cluster.launcher.runs_inline:
-            return  # judged as it was made
-        names = [self._leader, *(node.name for node in cluster.nodes if node.name != self._leader)]
-        self._cut = self._all.is_cut(self.entry, names.index(report.node), report) or self._cut
 
     def _ending_of(self, error: BaseException) -> Ending:
         if self._stopping:
@@ -172,12 +168,6 @@ class RunTry:
         self._stopping = True
         if self._cluster is not None:
             self._cluster.stop(grace=grace)
-
-    def _close(self) -> None:
-        if self._cluster is not None:
-            self._cluster.stop(grace=0.0)
-        if self._fed is not None:
-            wait([self._fed], _JOIN_S)
 
 
 def _feed(feed: Feed, cluster: Cluster) -> None:

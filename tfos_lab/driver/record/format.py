@@ -13,6 +13,7 @@ not know, and `decode` refuses a file of a later version. A field that is remove
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, TypeVar
 
 import msgspec
@@ -76,7 +77,7 @@ class RunHeader(msgspec.Struct, frozen=True, kw_only=True):
     ``inputs`` are numbers and short texts of ``args``, and of names that the function uses, such as ``"args.lr"``.
     ``versions`` are those of this process's environment, null where a package is not installed here. ``files`` are
     listed at the end, at most 1,000 of ``file_count``. A view ``of_runs`` is that of all independent runs of one call,
-    each of which has a record of its own in the folders below this one.
+    each of which has its own record in the folders below this one.
     """
 
     version: int = VERSION
@@ -143,8 +144,11 @@ def of_version_2(old: _Json) -> _Json:
     of metrics from the start.
     """
     view = {name: old[name] for name in _FIELDS_OF_VIEW if name in old}
-    counts: dict[str, int] = {}
-    feeds = [{**feed, "number": _count(counts, feed["kind"])} for feed in old.get("feeds", ())]
+    counts: Counter[str] = Counter()
+    feeds = []
+    for feed in old.get("feeds", ()):
+        feeds.append({**feed, "number": counts[feed["kind"]]})
+        counts[feed["kind"]] += 1
     view |= {
         "cluster_id": old["id"],
         "state": old.get("outcome") or old["state"],
@@ -164,11 +168,6 @@ def of_version_3(old: _Json) -> _Json:
     view = old["view"]
     nodes = [{**node, "name": node["node"]} for node in view.get("nodes", ())]
     return {**old, "version": 3, "view": {**view, "nodes": nodes}}
-
-
-def _count(counts: dict[str, int], kind: str) -> int:
-    counts[kind] = counts.get(kind, -1) + 1
-    return counts[kind]
 
 
 def _node_of_version_1(old: _Json) -> _Json:

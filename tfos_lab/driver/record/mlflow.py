@@ -1,8 +1,8 @@
 """Logs a cluster to the MLflow run that was active when it was asked for, if there was one.
 
 MLflow is no dependency: it is used where the user's program has imported it and has begun a run. Inputs and options
-become params, reports become metrics, and tags say where logs and output lie. All of it happens on a thread of its own,
-by the run's identifier: a tracking server that is slow or gone costs the log and nothing else.
+become params, reports become metrics, and tags say where logs and output lie. All of it happens on its own thread, by
+the run's identifier: a tracking server that is slow or gone costs the log and nothing else.
 """
 
 from __future__ import annotations
@@ -91,29 +91,26 @@ class MlflowLogger:
     # ---- the thread -------------------------------------------------------------------------------------------------
 
     def _log(self) -> None:
+        run = self._run
         try:
-            self._log_start()
+            defaults = msgspec.to_builtins(ClusterConfig())
+            asked = {**msgspec.to_builtins(run.config), "env": sorted(run.config.env)}
+            options = {name: value for name, value in asked.items() if value and value != defaults[name]}
+            params = {**options, "cluster_size": run.config.cluster_size, **run.inputs}
+            made = [self._entities.Param(self._key(name), str(value)[:_MAX_TEXT]) for name, value in params.items()]
+            for batch in _batches(made, _MAX_BATCH):
+                self._client.log_batch(self._run_id, params=batch)
+            self._tag(run=run.run_dir.name, run_dir=run.run_dir, launcher=run.view().launcher)
             while not self._finished.wait(PERIOD_S):
                 self._log_metrics()
             self._log_metrics()
-            self._log_end()
+            view, output = run.view(), run.run_dir / "output"
+            kept = {"output": output} if output.is_dir() else {}
+            self._tag(outcome=view.state.value, reason=view.reason, event_files=run.event_files.folder, **kept)
         except Exception as error:  # noqa: BLE001 - the user sees the sentence; the cluster goes on
-            self._run.history.add_note(
-                f"not logged to MLflow any more: {type(error).__name__}: {str(error).splitlines()[0]}"
-            )
+            run.history.add_note(f"not logged to MLflow any more: {type(error).__name__}: {str(error).splitlines()[0]}")
         finally:
             atexit.unregister(self.join)
-
-    def _log_start(self) -> None:
-        run = self._run
-        defaults = msgspec.to_builtins(ClusterConfig())
-        asked = {**msgspec.to_builtins(run.config), "env": sorted(run.config.env)}
-        options = {name: value for name, value in asked.items() if value and value != defaults[name]}
-        params = {**options, "cluster_size": run.config.cluster_size, **run.inputs}
-        made = [self._entities.Param(self._key(name), str(value)[:_MAX_TEXT]) for name, value in params.items()]
-        for batch in _batches(made, _MAX_BATCH):
-            self._client.log_batch(self._run_id, params=batch)
-        self._tag(run=run.run_dir.name, run_dir=run.run_dir, launcher=run.view().launcher)
 
     def _log_metrics(self) -> None:
         reports, self._sent = self._run.reports_after(self._sent)
@@ -133,13 +130,6 @@ class MlflowLogger:
         for name, value in report.metrics.items():
             key = self._key(f"{node}{name}" if name in points else f"{node}epoch_{name}")
             yield self._entities.Metric(key, float(value), int(1000 * report.time_s), report.step or 0)
-
-    def _log_end(self) -> None:
-        run = self._run
-        view = run.view()
-        output = run.run_dir / "output"
-        kept = {"output": output} if output.is_dir() else {}
-        self._tag(outcome=view.state.value, reason=view.reason, event_files=run.event_files.folder, **kept)
 
     def _tag(self, **tags: object) -> None:
         made = [

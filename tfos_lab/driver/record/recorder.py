@@ -1,4 +1,4 @@
-"""Keeps a run's ``run.json`` up to date, on a thread of its own so that no node waits for the disk.
+"""Keeps a run's ``run.json`` up to date, on its own thread, so that no node waits for the disk.
 
 The thread goes on while a cell keeps the kernel busy. So it is also the one that hears when another process, such as
 the Jupyter server, asks for the run's end.
@@ -49,6 +49,8 @@ WRITING_SHARE = 0.05
 LONGEST_S = 5.0
 # The first write waits so long: it must not compete with the start of the nodes, of which people count milliseconds.
 START_DELAY_S = 0.2
+# The end of a run waits so long for its last record: a disk that hangs must not hang the notebook.
+LAST_RECORD_S = 2.0
 # How soon somebody who asks for the end from another process is heard.
 LISTEN_S = 0.25
 

@@ -35,7 +35,7 @@ def differences(runs: Sequence[Run]) -> list[Difference]:
         lambda run: {"host": run.record.process.host},
     ]
     found = [one for group in groups for one in _differing([group(run) for run in runs])]
-    # The number of nodes is told once.
+    # The number of nodes is shown once.
     own = {one.name for one in found}
     return [one for one in found if not (one.name == "nodes" and "cluster_size" in own)]
 

@@ -1,6 +1,6 @@
 """Reads the runs below a folder, and finds those that people name by a label, an identifier, a part of it, or a folder.
 
-A file that cannot be read is told in one line, and the others are there.
+A file that cannot be read is reported in one line, and the others are found all the same.
 """
 
 from __future__ import annotations
@@ -129,18 +129,13 @@ def read_folders(place: Path, *, with_parts: bool = True) -> Iterator[RunFolder]
         yield RunFolder(place, (), (Unreadable(place, error.strerror or str(error)),))
         return
     for child in children:
-        found = list(_read_all(child, with_parts=with_parts))
+        whole = read_run(child) if RunDir(child).may_hold_run else None
+        found = [] if whole is None else [whole]
+        if with_parts or not isinstance(whole, Run) or not whole.record.view.of_runs:
+            found += [read_run(path) for path in parts_of(child) if RunDir(path).may_hold_run]
         if found:
             runs = tuple(one for one in found if isinstance(one, Run))
             yield RunFolder(child, runs, tuple(one for one in found if isinstance(one, Unreadable)))
-
-
-def _read_all(folder: Path, *, with_parts: bool) -> Iterator[Run | Unreadable]:
-    whole = read_run(folder) if RunDir(folder).may_hold_run else None
-    if whole is not None:
-        yield whole
-    if with_parts or not isinstance(whole, Run) or not whole.record.view.of_runs:
-        yield from (read_run(path) for path in parts_of(folder) if RunDir(path).may_hold_run)
 
 
 def read_part(whole: Run, name: str) -> Run | Unreadable | None:
@@ -200,7 +195,13 @@ def choose_run(name: str, found: Runs) -> Run:
         place, _, run_id = name.rstrip("/").rpartition("/")
         return choose_run(run_id, read_runs(place))
     if "/" in name or RunDir(Path(name)).may_hold_run:
-        return _open_folder(Path(name).expanduser().absolute())
+        path = Path(name).expanduser().absolute()
+        if not RunDir(path).may_hold_run:
+            raise NoRun([f"{path}: there is no run.json, so this is no run's folder"])
+        run = read_run(path)
+        if isinstance(run, Unreadable):
+            raise NoRun([str(run)])
+        return run
     raise NoRun([_no_such(name, found)])
 
 
@@ -210,12 +211,12 @@ def may_mean(name: str, found: Runs) -> bool:
 
 
 def _meant(name: str, found: Runs) -> list[Run]:
-    """Return the run of that identifier, or the newest of that label, or those whose identifiers begin or end so."""
-    return _listed_ones(name, found) or _parts(name, found)
+    """Return the run of that identifier, or the newest of that label, or those whose identifiers begin or end so.
 
-
-def _parts(name: str, found: Runs) -> list[Run]:
-    """Return the independent run that ``7e8f.3`` means: it is not listed, but stands in the folder of the whole."""
+    ``7e8f.3`` means an independent run, which is not listed, but stands in the folder of the whole.
+    """
+    if listed := _listed_ones(name, found):
+        return listed
     whole, dot, number = name.partition(".")
     wholes = [run for run in _listed_ones(whole, found) if run.record.view.of_runs] if dot else []
     parts = [read_part(run, f"run-{number}") for run in wholes]
@@ -265,15 +266,6 @@ def fitting(patterns: Sequence[str], runs: Sequence[Run]) -> list[Run]:
 
 def _fits(pattern: str, run: Run) -> bool:
     return any(fnmatchcase(text, pattern) for text in (run.id, run.name, *run.tags)) or run.id.endswith(f"-{pattern}")
-
-
-def _open_folder(path: Path) -> Run:
-    if not RunDir(path).may_hold_run:
-        raise NoRun([f"{path}: there is no run.json, so this is no run's folder"])
-    run = read_run(path)
-    if isinstance(run, Unreadable):
-        raise NoRun([str(run)])
-    return run
 
 
 def _no_such(name: str, found: Runs) -> str:

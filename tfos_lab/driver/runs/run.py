@@ -6,7 +6,7 @@ import importlib
 import os
 import socket
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from types import ModuleType
@@ -357,9 +357,11 @@ def parts_table(nodes: Sequence[NodeView], folder: str) -> pd.DataFrame:
     found = [(node, node.run) for node in nodes if node.run is not None]
     parts = [part for _, part in found]
     logs = [log_of_part(part) for part in parts]
+    names = dict.fromkeys(name for part in parts for name in part.params)
+    params = {f"{name}_" if name in _COLUMNS else name: [part.params.get(name) for part in parts] for name in names}
     columns: dict[str, Any] = {
         "run": pd.Series([node.task_index for node, _ in found], dtype="int64"),
-        **_arguments(parts),
+        **(params or {"args": [part.args for part in parts]}),
         "best": pd.Series([part.best for part in parts], dtype="float64"),
         "state": pd.Series([node.state for node, _ in found], dtype="string"),
         "tries": pd.Series([part.tries for part in parts], dtype="int64"),
@@ -368,12 +370,3 @@ def parts_table(nodes: Sequence[NodeView], folder: str) -> pd.DataFrame:
         "folder": pd.Series([f"{folder}/{log.parent}" if log else None for log in logs], dtype="string"),
     }
     return pd.DataFrame(columns)
-
-
-def _arguments(parts: Iterable[RunFacts]) -> dict[str, list[Any]]:
-    """Return a column for each parameter, or one for the arguments in short where runs have no parameters."""
-    parts = list(parts)
-    names = dict.fromkeys(name for part in parts for name in part.params)
-    if not names:
-        return {"args": [part.args for part in parts]}
-    return {f"{name}_" if name in _COLUMNS else name: [part.params.get(name) for part in parts] for name in names}

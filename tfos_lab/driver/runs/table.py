@@ -50,16 +50,15 @@ def runs(folder: str | os.PathLike[str] | None = None) -> RunTable:
     RunTable
         A pandas DataFrame; ``runs()["NAME"]`` is one run of it, with ``options``, ``code``, ``metrics``, ``logs()``,
         ``run_dir`` and, of a search, the ``table`` of its trials. One row for each run, a search or the independent
-        runs of `tfos_lab.parallel` being one run; the index holds
-        the runs' identifiers. Columns: ``name``, ``kind`` (``cluster``, ``search``, ``parallel``), ``when`` (datetime
-        with the local time zone), ``outcome`` (``done``, ``failed``, ``stopped``, ``lost`` where the kernel has gone,
-        or the state of a run that goes on), ``seconds`` (float64), ``launcher``, ``nodes`` (of independent runs, how
-        many there are) and ``rows`` (int64), ``best`` (the parameters of a search's best trial), ``options``,
-        ``inputs`` (numbers and texts that the function used, by name), ``metrics`` (the last values) and ``phases``
-        (seconds) as dicts, ``code`` (its source), ``error``, ``verdict`` (why it was as slow as it was), ``files``
-        (paths below ``output``), ``tags`` and ``note`` (see `Run.tag`), and ``folder``. Each metric and
-        phase is a float64 column, too, such as ``metrics.loss`` and ``phases.run``.
-        ``attrs["unreadable"]`` has a line for each ``run.json`` that cannot be read.
+        runs of `tfos_lab.parallel` being one run; the index holds the runs' identifiers. Columns: ``name``, ``kind``
+        (``cluster``, ``search``, ``parallel``), ``when`` (datetime with the local time zone), ``outcome`` (``done``,
+        ``failed``, ``stopped``, ``lost`` where the kernel has gone, or the state of a run that goes on), ``seconds``
+        (float64), ``launcher``, ``nodes`` (of independent runs, how many there are) and ``rows`` (int64), ``best``
+        (the parameters of a search's best trial), ``options``, ``inputs`` (numbers and texts that the function used,
+        by name), ``metrics`` (the last values) and ``phases`` (seconds) as dicts, ``code`` (its source), ``error``,
+        ``verdict`` (why it was as slow as it was), ``files`` (paths below ``output``), ``tags`` and ``note`` (see
+        `Run.tag`), and ``folder``. Each metric and phase is a float64 column, too, such as ``metrics.loss`` and
+        ``phases.run``. ``attrs["unreadable"]`` has a line for each ``run.json`` that cannot be read.
 
     Raises
     ------

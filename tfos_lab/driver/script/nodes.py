@@ -56,10 +56,6 @@ def plan_nodes(nodes: Sequence[Mapping[str, Any]] = ONE_WORKER) -> NodePlan:
         problems = list(_problems_together(nodes))
     if problems:
         raise ConfigError(problems)
-    return _plan(nodes)
-
-
-def _plan(nodes: Sequence[Mapping[str, Any]]) -> NodePlan:
     jobs = [_job(node) for node in nodes]
     leaders = [job for job in jobs if Role(job).leads]
     options: NodeCounts = {
@@ -129,16 +125,6 @@ def _problems_together(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield from _too_many("evaluator", evaluators, "leave the others out")
     if not any(Role(job).trains for job in jobs):
         yield f"nodes: none of {', '.join(jobs)} trains: add a worker or a chief"
-    yield from _index_problems(nodes)
-
-
-def _too_many(role: str, places: list[int], advice: str) -> Iterator[str]:
-    if len(places) > 1:
-        which = " and ".join(f"nodes[{place}]" for place in places)
-        yield f"{which}: a cluster has one {role} at most; {advice}"
-
-
-def _index_problems(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     by_job: dict[str, list[int]] = {}
     for node, index in _with_index(nodes):
         by_job.setdefault(_job(node), []).append(index)
@@ -147,6 +133,12 @@ def _index_problems(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             wanted = ", ".join(map(str, range(len(indices))))
             given = ", ".join(map(str, indices))
             yield f"nodes: the task_index of job_name={job!r} is {given}: each of {wanted} is needed once"
+
+
+def _too_many(role: str, places: list[int], advice: str) -> Iterator[str]:
+    if len(places) > 1:
+        which = " and ".join(f"nodes[{place}]" for place in places)
+        yield f"{which}: a cluster has one {role} at most; {advice}"
 
 
 def _advice(word: object, candidates: Iterable[str]) -> str:

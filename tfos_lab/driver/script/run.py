@@ -12,7 +12,7 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -186,7 +186,12 @@ class ScriptRun:
 
     def _follow(self) -> None:
         try:
-            self._run_to_its_end()
+            self.cluster.wait_until_running()
+            if self._data is not None:
+                with self.cluster.feeding.required():
+                    self.cluster.train(self._data, **train_keywords(vars(self._feed)))
+            while not self._has_returned():
+                self._require_session()
             self.version = self._keep_output()
         except BaseException as error:  # noqa: BLE001 - `wait` raises it
             self._error = self._cause_of(error)
@@ -196,16 +201,12 @@ class ScriptRun:
         finally:
             self._over.set()
 
-    def _run_to_its_end(self) -> None:
-        self.cluster.wait_until_running()
-        if self._data is not None:
-            with self.cluster.feeding.required():
-                self.cluster.train(self._data, **train_keywords(vars(self._feed)))
-        while True:
-            with contextlib.suppress(WaitTimeout):
-                self.cluster.wait(timeout=_WATCH_S)
-                return
-            self._require_session()
+    def _has_returned(self) -> bool:
+        """Wait a moment for the functions' end; raises why they have ended without returning."""
+        with contextlib.suppress(WaitTimeout):
+            self.cluster.wait(timeout=_WATCH_S)
+            return True
+        return False
 
     def _keep_output(self) -> Path | None:
         output = self.run_dir / "output"
@@ -269,7 +270,8 @@ class Versions:
 
         Raises OSError if it cannot be moved; what was there is still there.
         """
-        with self._locked():
+        with (self.folder / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
             there = {
                 int(found[1]): path
                 for path in self.folder.iterdir()
@@ -294,9 +296,3 @@ class Versions:
             partial.unlink(missing_ok=True)
             partial.symlink_to(version.name, target_is_directory=True)
             partial.replace(self.folder / LATEST)
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        with (self.folder / ".lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +13,9 @@ from tfos_lab.core.launchers import launcher_for
 from tfos_lab.core.options import given_options, part_of
 from tfos_lab.driver.feed.files.source import is_table, text_of
 from tfos_lab.driver.feed.request import check_rows
-from tfos_lab.driver.script.nodes import ONE_WORKER, NodeCounts, NodePlan, plan_nodes
+from tfos_lab.driver.script.nodes import ONE_WORKER, NodeCounts, plan_nodes
 from tfos_lab.driver.script.run import ScriptRun, Versions
-from tfos_lab.driver.script.source import ScriptSource, read_script
+from tfos_lab.driver.script.source import read_script
 from tfos_lab.driver.start import make_cluster
 from tfos_lab.errors import ConfigError, NoSession
 from tfos_lab.launchers.spark.session import active_session
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DATA_FORMATS = ("parquet", "json", "arrow")
-_OUTPUT = "output"
 
 _lock = threading.Lock()
 _runs: list[ScriptRun] = []
@@ -49,18 +48,28 @@ def make_script_run(
     """Check what `tfos_lab.run_script` is asked for, and return a run that is not started yet."""
     source = read_script(path, function=function, files=files)
     plan = plan_nodes(nodes)
-    problems = [*_problems_of(options), *_problems_with(plan, data, data_format)]
+    given = [name for name in NodeCounts.__annotations__ if name in options]
+    problems = [f"{name}: the list of nodes says which there are; leave it out" for name in given]
+    if data_format not in DATA_FORMATS:
+        problems.append(f"data_format={data_format!r}: use one of {', '.join(DATA_FORMATS)}")
+    if plan.reads_data and data is None:
+        problems.append("nodes: a parameter names {data_dir}, but there is no data: give data=...")
     if problems:
         raise ConfigError(problems)
     asked = given_options(RunOptions, "run_script", options)
     feed = FeedConfig(**part_of(FeedOptions, asked))
     config = ClusterConfig(**plan.options, **part_of(NodeOptions, asked), name=name or _free_name(source.path.stem))
-    _require_processes(config, source)
+    launcher = launcher_for(config.local)
+    if launcher is not None and launcher.runs_inline:
+        advice = "use local='processes', and import its function to debug it here"
+        raise ConfigError(
+            [f"local={config.local!r}: {source.path.name} becomes the main program of a process; {advice}"]
+        )
     spark = spark or getattr(data, "sparkSession", None)
     data = _checked_rows(data, feed, spark)
     versions = None
     if output_dir is not None or keep_versions is not None:
-        versions = Versions(output_dir or Path(_OUTPUT) / source.path.stem, keep_versions)
+        versions = Versions(output_dir or Path("output") / source.path.stem, keep_versions)
     sent = SentScript(
         home=str(source.path.parent),
         name=source.path.name,
@@ -87,28 +96,6 @@ def _free_name(stem: str) -> str:
     taken = {run.name for run in script_runs() if not run.ended}
     names = (stem, *(f"{stem}-{number}" for number in range(2, len(taken) + 2)))
     return next(name for name in names if name not in taken)
-
-
-def _problems_of(options: RunOptions) -> Iterator[str]:
-    for name in NodeCounts.__annotations__:
-        if name in options:
-            yield f"{name}: the list of nodes says which there are; leave it out"
-
-
-def _problems_with(plan: NodePlan, data: Any, data_format: str) -> Iterator[str]:
-    if data_format not in DATA_FORMATS:
-        yield f"data_format={data_format!r}: use one of {', '.join(DATA_FORMATS)}"
-    if plan.reads_data and data is None:
-        yield "nodes: a parameter names {data_dir}, but there is no data: give data=..."
-
-
-def _require_processes(config: ClusterConfig, source: ScriptSource) -> None:
-    launcher = launcher_for(config.local)
-    if launcher is not None and launcher.runs_inline:
-        advice = "use local='processes', and import its function to debug it here"
-        raise ConfigError(
-            [f"local={config.local!r}: {source.path.name} becomes the main program of a process; {advice}"]
-        )
 
 
 def _checked_rows(data: Any, feed: FeedConfig, spark: SparkSession | None) -> Any:

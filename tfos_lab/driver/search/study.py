@@ -1,4 +1,4 @@
-"""Optuna's part of a search: a study draws parameters, is told what trials report, and says which of them are cut."""
+"""Optuna's part of a search: a study draws parameters, hears what trials report, and decides which of them are cut."""
 
 from __future__ import annotations
 

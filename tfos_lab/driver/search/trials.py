@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
@@ -143,15 +143,13 @@ class Reports:
         if source != order:
             self._sources[number], trial.metric = order, None
             self.histories[number].clear()
-        return self._take_value(trial, step, metrics[self.metric], total_steps)
-
-    def _take_value(self, trial: Trial, step: int, value: float, total_steps: int | None) -> bool:
+        value = metrics[self.metric]
         if math.isfinite(value):
-            self.histories[trial.number].append((step, value))
+            self.histories[number].append((step, value))
             if trial.metric is None or badness(value, self.mode) < badness(trial.metric, self.mode):
                 trial.metric = value
         best = badness(math.inf, self.mode) if trial.metric is None else trial.metric
-        return self.study is not None and self.study.report(trial.number, step, total_steps, best)
+        return self.study is not None and self.study.report(number, step, total_steps, best)
 
     def returned(self, number: int, value: Any) -> str:
         """A trial has returned; return why no trial can be compared, if that is certain, or ""."""
@@ -244,9 +242,11 @@ class SearchResults(Sequence[Trial]):
         import pandas as pd
 
         rows = self._ranking
+        names = dict.fromkeys(name for trial in self._trials for name in trial.params)
+        params = {name: pd.Series([trial.params.get(name) for trial in rows]) for name in names}
         columns = {
             "trial": pd.Series([trial.number for trial in rows], dtype="int64"),
-            **{name: pd.Series(values) for name, values in self._param_columns()},
+            **{f"{name}_" if name in _OWN_COLUMNS else name: values for name, values in params.items()},
             "metric": pd.Series([trial.metric for trial in rows], dtype="float64"),
             "steps": pd.Series([trial.steps for trial in rows], dtype="Int64"),
             "state": pd.Series([trial.state for trial in rows], dtype="string"),
@@ -258,10 +258,6 @@ class SearchResults(Sequence[Trial]):
             "model_path": pd.Series([_path(trial.model_path) for trial in rows], dtype="string"),
         }
         return pd.DataFrame(columns)
-
-    def _param_columns(self) -> Iterator[tuple[str, list[Any]]]:
-        for name in dict.fromkeys(name for trial in self._trials for name in trial.params):
-            yield f"{name}_" if name in _OWN_COLUMNS else name, [trial.params.get(name) for trial in self._ranking]
 
 
 def _path(path: Path | None) -> str | None:

@@ -45,7 +45,10 @@ class Causes:
     def add(self, failure: Failure, now_s: float, *, consequence: bool, others_alive: bool) -> bool:
         """Add a node's failure; return whether it is the cause."""
         if self.first is not None:
-            self._add_later(failure, consequence=consequence)
+            if failure.kind == self.first.kind and not consequence:  # of another row, as a rule
+                self.also.append(failure.node)
+            else:
+                self.consequences[failure.node] = summary(failure)
             return False
         if consequence and others_alive:
             if self._unexplained is None:
@@ -75,19 +78,16 @@ class Causes:
 
     def overdue(self, now_s: float) -> Failure | None:
         """Return the failure that has become the cause because nothing has explained it in time."""
-        if self._unexplained is None or now_s - self._unexplained[1] <= self._patience_s:
+        if self._unexplained is None:
             return None
-        if now_s < self._held_until_s:
+        failure, since_s = self._unexplained
+        # Collectives that differ fail on all nodes: how the others have ended says why.
+        is_mismatch = _MISMATCH in failure.message.lower()
+        patience_s = MISMATCH_PATIENCE_S if is_mismatch and not self.consequences else CONSEQUENCE_PATIENCE_S
+        if now_s - since_s <= patience_s or now_s < self._held_until_s:
             return None
-        failure = self._unexplained[0]
         self._set_first(failure)
         return failure
-
-    @property
-    def _patience_s(self) -> float:
-        """Collectives that differ fail on all nodes: how the others have ended says why."""
-        is_mismatch = self._unexplained is not None and _MISMATCH in self._unexplained[0].message.lower()
-        return MISMATCH_PATIENCE_S if is_mismatch and not self.consequences else CONSEQUENCE_PATIENCE_S
 
     def _set_first(self, failure: Failure) -> None:
         self.first = failure
@@ -95,13 +95,6 @@ class Causes:
             unexplained = self._unexplained[0]
             self.consequences[unexplained.node] = summary(unexplained)
         self._unexplained = None
-
-    def _add_later(self, failure: Failure, *, consequence: bool) -> None:
-        assert self.first is not None
-        if failure.kind == self.first.kind and not consequence:  # of another row, as a rule
-            self.also.append(failure.node)
-        else:
-            self.consequences[failure.node] = summary(failure)
 
 
 def silent_nodes_in(message: str) -> list[str]:

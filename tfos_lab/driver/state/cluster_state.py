@@ -37,9 +37,9 @@ from tfos_lab.driver.state.instructions import (
 LOST_AFTER_S = 4.5
 # So often, in attended seconds, all nodes hear that the driver is there.
 HEARTBEAT_S = 10.0
-# The loss of an executor is told so much later at most than that children have ended with its fork server.
+# The loss of an executor is reported so much later at most than that children have ended with its fork server.
 ORPHAN_PATIENCE_S = 3.0
-# Where the end of an executor is reported, its loss is told so much later at most, with Spark's reason.
+# Where the end of an executor is reported, its loss follows so much later at most, with Spark's reason.
 LEAVING_PATIENCE_S = 7.0
 # Spark ends the tasks of all nodes within so long of the loss of one.
 _SPARK_ENDS_ALL_S = 1.2
@@ -155,9 +155,7 @@ class ClusterState:
 
     def handle(self, message: m.FromAgent, now_s: float) -> list[Instruction]:
         """Handle an agent's message; return what must now be done."""
-        node = self._nodes[message.rank] if 0 <= message.rank < len(self._nodes) else None
-        if node is None:
-            return []
+        node = self._nodes[message.rank]
         self._silence.broken_by(message.rank, now_s)
         node.heard_at(now_s)
         match message:
@@ -171,8 +169,14 @@ class ClusterState:
                 node.take(message)
             case m.Ended(outcome=outcome):
                 return self._end(node, outcome, now_s)
-            case m.OutputOpened() | m.FilePiece() | m.EventFilesPut() | m.OutputSettled():
-                return self._record_output(node, message, now_s)
+            case m.OutputOpened(place=place):
+                node.sends_output = bool(place)
+            case m.FilePiece() | m.EventFilesPut():
+                self._output_at_s = now_s
+            case m.OutputSettled():
+                node.sends_output = False
+                shutdown = [SendTo(message.rank, m.Shutdown())] if node.view.state is NodeState.LOST else []
+                return [*shutdown, *self._when_drained(now_s)]
             case m.Drained():
                 node.drained = True
                 return [SendTo(message.rank, m.Shutdown()), *self._when_drained(now_s)]
@@ -214,23 +218,6 @@ class ClusterState:
             return []
         are_up = all(node.view.state.is_up or node.view.state.ended for node in self._nodes)
         return self._cluster_state(RunState.RUNNING, now_s) if are_up else []
-
-    def _record_output(
-        self,
-        node: ClusterNode,
-        message: m.OutputOpened | m.FilePiece | m.EventFilesPut | m.OutputSettled,
-        now_s: float,
-    ) -> list[Instruction]:
-        match message:
-            case m.OutputOpened(place=place):
-                node.sends_output = bool(place)
-            case m.FilePiece() | m.EventFilesPut():
-                self._output_at_s = now_s
-            case m.OutputSettled():
-                node.sends_output = False
-                shutdown = [SendTo(node.spec.rank, m.Shutdown())] if node.view.state is NodeState.LOST else []
-                return [*shutdown, *self._when_drained(now_s)]
-        return []
 
     # ---- endings ----------------------------------------------------------------------------------------------------
 
@@ -302,12 +289,10 @@ class ClusterState:
         failure = self.causes.first = in_terms_of_steps(failure, self.outcomes, steps)
         self.reason = f"{failure.node}: {summary(failure)}"
         self._ended_s = now_s
-        state = RunState.FAILED
         if failure.gone and self._restarts.has_left:
             self._restarts.spend()
-            state = RunState.RESTARTING
-        reason = self.reason if state is RunState.FAILED else ""
-        return [*self._cluster_state(state, now_s), *self._stop_nodes(self._grace_s, reason)]
+            return [*self._cluster_state(RunState.RESTARTING, now_s), *self._stop_nodes(self._grace_s)]
+        return [*self._cluster_state(RunState.FAILED, now_s), *self._stop_nodes(self._grace_s, self.reason)]
 
     def _when_all_returned(self, now_s: float) -> list[Instruction]:
         """All training nodes have returned: parameter servers and the evaluator may end too."""
@@ -316,8 +301,7 @@ class ClusterState:
         awaited = [node for node in self._nodes if node.awaited]
         if not awaited or not all(node.has_returned for node in awaited):
             return []
-        self._ended_s = now_s
-        self._finishing = True
+        self._ended_s, self._finishing = now_s, True
         return [SendTo(node.spec.rank, m.Finish(grace_s=self._grace_s)) for node in self._nodes]
 
     def record_logs(self, rank: int, now_s: float) -> None:

@@ -221,7 +221,7 @@ class FeedState:
         return [SendToAll(ranks, message)]
 
     def end(self) -> list[Instruction]:
-        """Tell the nodes, once, that no further feed will come; those that have not started are told when they do."""
+        """Tell the nodes, once, that no further feed will come; those that have not started hear it when they do."""
         if self.ended:
             return []
         self.ended = True
@@ -248,7 +248,9 @@ class FeedState:
             case m.RowsAnswered(rank=rank) if rank in self._names:
                 return self._count_answer(message, now_s)
             case m.Heartbeat(rank=rank, spooled_bytes=amount) | m.RowsTaken(rank=rank, rows=amount):
-                self._record_move((type(message), rank), amount)
+                kind = type(message), rank
+                self.moves += amount != self._amounts.get(kind, 0)
+                self._amounts[kind] = amount
             case m.DatasetOpened():
                 self._planner.add(message)
                 dataset_id, rank = message.dataset_id, message.rank
@@ -283,39 +285,25 @@ class FeedState:
             feed.problems[message.rank] = message.problem and f"{where}: {message.problem}"
         return feed.progress(now_s) if feed.state == "open" else []
 
-    def _record_move(self, what: tuple[type[m.FromAgent], int], amount: int) -> None:
-        """Count a move if the amount has changed since the last message of this kind."""
-        self.moves += amount != self._amounts.get(what, 0)
-        self._amounts[what] = amount
-
     def _leave(self, message: m.Ended | m.Progressed, now_s: float) -> list[Instruction]:
-        """Go on without a node that reads nothing more."""
-        instructions = self._return(message) if isinstance(message, m.Ended) else []
+        """Go on without a node that reads nothing more; after the last one, publish which rows are left unread."""
+        instructions: list[Instruction] = []
+        if self._lock_step and isinstance(message, m.Ended):
+            # The others take their further steps without it.
+            outcome, returned = message.outcome, self._readers.returned
+            peer = m.PeerReturned(self._names[message.rank], outcome.steps, outcome.dataset_ended)
+            others = tuple(rank for rank in self._names if rank not in returned)
+            instructions += [SendToAll(others, peer), *self._even_steps.leave(message.rank)]
         instructions += self._planner.without(message.rank, self._feeds, now_s)
-        if self._readers.any_reading:
+        if self._readers.any_reading or self._unread_published:
             return instructions
-        return [*instructions, *self._publish_unread(now_s)]
-
-    def _return(self, message: m.Ended) -> list[Instruction]:
-        """Tell the others of the lock-step that a node takes part in no further step."""
-        if not self._lock_step:
-            return []
-        outcome, returned = message.outcome, self._readers.returned
-        peer = m.PeerReturned(self._names[message.rank], outcome.steps, outcome.dataset_ended)
-        others = tuple(rank for rank in self._names if rank not in returned)
-        return [SendToAll(others, peer), *self._even_steps.leave(message.rank)]
-
-    def _publish_unread(self, now_s: float) -> list[Instruction]:
-        """Publish, once, which rows the nodes have left unread that have all returned."""
-        if self._unread_published:
-            return []
         self._unread_published = True
         if self.stopped_by is not None or self._resumes:
-            return []
+            return instructions
         # The feed job reports a feed that was cut short.
         whole = [feed for feed in self._feeds if feed.state == "complete" and feed.is_to_be_read and not feed.is_cut]
         texts = [self._readers.unread(feed.number, feed.epochs, feed.rows) for feed in whole]
-        return [Publish(Noted(time_s=now_s, text=text)) for text in texts if text]
+        return [*instructions, *(Publish(Noted(time_s=now_s, text=text)) for text in texts if text)]
 
     def _store(self, message: m.AttemptStored, now_s: float) -> list[Instruction]:
         feed = self._feeds[message.feed]
@@ -326,8 +314,15 @@ class FeedState:
         feed.size_bytes += message.size_bytes
         feed.leftover += message.leftover
         feed.each += message.rows
-        told = SendToAll(feed.ranks, _commit(message))
-        return [told, *feed.progress(now_s), *self._when_complete(feed, now_s)]
+        commit = m.Commit(
+            feed=message.feed,
+            partition=message.partition,
+            attempt=message.attempt,
+            rows=message.rows,
+            leftover=message.leftover,
+            shapes=message.shapes,
+        )
+        return [SendToAll(feed.ranks, commit), *feed.progress(now_s), *self._when_complete(feed, now_s)]
 
     def _when_complete(self, feed: DriverFeed, now_s: float) -> list[Instruction]:
         if feed.state != "open" or not feed.all_committed:
@@ -345,17 +340,6 @@ class FeedState:
         parts = {rank: share_of(feed.leftover, len(ranks), index) for index, rank in enumerate(ranks)}
         feed.own, feed.leftover = {rank: stop - start for rank, (start, stop) in parts.items()}, 0
         return [SendTo(rank, m.FeedComplete(number, feed.rows_of(rank), part)) for rank, part in parts.items()]
-
-
-def _commit(stored: m.AttemptStored) -> m.Commit:
-    return m.Commit(
-        feed=stored.feed,
-        partition=stored.partition,
-        attempt=stored.attempt,
-        rows=stored.rows,
-        leftover=stored.leftover,
-        shapes=stored.shapes,
-    )
 
 
 # ---- the steps of an epoch -------------------------------------------------------------------------------------------

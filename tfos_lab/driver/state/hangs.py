@@ -77,13 +77,10 @@ class Hangs:
             return self._ask(_SHORT_PATIENCE_S, now_s, explains=True)
         if not self._timeout_s:
             return []
-        gone_on = self._clear(lambda view: not self._is_idle(view), now_s)
-        if now_s >= self._next_s and any(self._is_idle(view) and _may_hang(view) for view in state.views):
+        gone_on = self._clear(lambda view: not _is_idle(view, self._timeout_s), now_s)
+        if now_s >= self._next_s and any(_is_idle(view, self._timeout_s) and _may_hang(view) for view in state.views):
             return [*gone_on, *self._ask(min(_PATIENCE_S, self._timeout_s), now_s)]
         return gone_on
-
-    def _is_idle(self, view: NodeView) -> bool:
-        return view.activity is not None and view.activity.idle_s >= self._timeout_s
 
     def _ask(self, patience_s: float, now_s: float, *, explains: bool = False) -> list[Instruction]:
         ranks = {rank for rank, view in enumerate(self._cluster_state.views) if _may_hang(view)}
@@ -100,13 +97,14 @@ class Hangs:
         self._asks = False
         self._next_s = now_s + self._timeout_s
         views = self._cluster_state.views
-        has_begun = any(_has_begun(view) for view in views)
+        training = [view for view in views if _trains(view)]
+        has_begun = any(view.step is not None or view.rows > 0 or _steps(view) > 0 for view in training)
         with_rows = self._feed_state.with_rows
         suspicions = {
             rank: Suspicion(
                 views[rank],
                 answers.get(rank) or m.Stacks(0, Condition.AWAY, "", rank=rank),
-                self._is_idle(views[rank]),
+                _is_idle(views[rank], self._timeout_s),
                 has_begun or views[rank].name in with_rows,
             )
             for rank in sorted(asked)
@@ -160,7 +158,7 @@ class Hangs:
 def find_hung(suspicions: Mapping[int, Suspicion]) -> list[int]:
     """Return the ranks of the nodes that hang, the first cause first.
 
-    Those that do not even answer come first, then those that are in code of their own. A node in TensorFlow may wait
+    Those that do not even answer come first, then those that are in their own code. A node in TensorFlow may wait
     for any other: it hangs only if no other node explains it, and then the one that has come least far.
     """
     idle = {rank: one for rank, one in suspicions.items() if one.idle}
@@ -191,12 +189,12 @@ def _trains(view: NodeView) -> bool:
     return view.state is NodeState.RUNNING and role_of(view.name).trains
 
 
+def _is_idle(view: NodeView, timeout_s: float) -> bool:
+    return view.activity is not None and view.activity.idle_s >= timeout_s
+
+
 def _may_hang(view: NodeView) -> bool:
     return view.state in (NodeState.RUNNING, NodeState.SERVING)
-
-
-def _has_begun(view: NodeView) -> bool:
-    return _trains(view) and (view.step is not None or view.rows > 0 or _steps(view) > 0)
 
 
 def _steps(view: NodeView) -> int:
@@ -242,7 +240,7 @@ class UnreadWatch:
     """Finds nodes that never read: all rows of a feed have come, and a node that goes on takes none of its own.
 
     While rows do not fit the spool, such a node holds up the feed, which fails by its time-out. Here they fit, so that
-    nothing would ever say so. The node is warned of after ``warn_s``, or half the feed's time-out where that is
+    nothing would ever report it. The node is warned of after ``warn_s``, or half the feed's time-out where that is
     shorter; at that time-out, the run fails if it shows no sign of any other work. With 0, none is watched.
     """
 
@@ -262,7 +260,7 @@ class UnreadWatch:
             return []
         late = {rank: one for rank, one in self._feed_state.untouched.items() if self._is_late(rank, one, now_s)}
         for rank, one in late.items():
-            if one.fails and now_s - one.since_s >= one.timeout_s and _shows_nothing(self._view(rank), one.timeout_s):
+            if one.fails and now_s - one.since_s >= one.timeout_s and _is_idle(self._view(rank), one.timeout_s):
                 return self._ask(rank, one, now_s)
         new = {rank: one for rank, one in late.items() if rank not in self._warned}
         self._warned.update(new)
@@ -301,7 +299,3 @@ class UnreadWatch:
         where = f"; {doing(stacks)}" if stacks is not None else ""
         failure = Failure(view.name, "FeedTimeout", f"{message}{where}", traceback=stacks.text if stacks else "")
         return self._cluster_state.fail(failure, now_s)
-
-
-def _shows_nothing(view: NodeView, timeout_s: float) -> bool:
-    return view.activity is not None and view.activity.idle_s >= timeout_s

@@ -26,9 +26,12 @@ class WrongMessage(Exception):
 
 def check(message: m.FromAgent, state: RunState, feeds: FeedState) -> None:
     """Raise `WrongMessage` if no node sends this in such a state of the cluster; its rank is the sender's own."""
-    if state in _BEFORE_START:
-        _check_early(message)
+    is_early = state in _BEFORE_START
     match message:
+        case (
+            m.Progressed(state=NodeState.RUNNING | NodeState.SERVING) | m.Ended(outcome=m.Outcome(kind="returned"))
+        ) if is_early:
+            raise _wrong(message, "before the node was started")
         case m.Progressed(state=node_state):
             _require(node_state in _STATES, message, f"the state {node_state}")
         case m.Shown(content=content):
@@ -41,12 +44,6 @@ def check(message: m.FromAgent, state: RunState, feeds: FeedState) -> None:
             _require(feeds.has_asked_to_answer(rank), message, "without having been asked")
         case m.FeedReady() | m.AttemptStored() | m.FilesFound() | m.FeedRead():
             _check_feed(message, feeds)
-
-
-def _check_early(message: m.FromAgent) -> None:
-    match message:
-        case m.Progressed(state=NodeState.RUNNING | NodeState.SERVING) | m.Ended(outcome=m.Outcome(kind="returned")):
-            raise _wrong(message, "before the node was started")
 
 
 def _check_shown(message: m.Shown, content: m.Picture | m.Table | m.Matrix | m.Unshown) -> None:

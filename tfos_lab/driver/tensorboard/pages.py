@@ -105,8 +105,8 @@ async def send_page(handler: web.RequestHandler, socket_path: str, path: str) ->
     """Pass the handler's request on to ``path`` of the TensorBoard at ``socket_path``, and send its response.
 
     The first page is withheld until there is something to show: opened earlier, TensorBoard would go on saying for a
-    while that no dashboards are active. A TensorBoard that cannot list its dashboards yet says so itself; it may be up
-    a moment later, still with nothing to show.
+    while that no dashboards are active. A TensorBoard that cannot list them yet reports that itself; it may be up a
+    moment later, still with nothing to show.
     """
     try:
         if path == _FIRST_PAGE:
@@ -174,22 +174,14 @@ def protect(response: Response) -> Response:
     status, body = response.status, response.body
     kept = {name: response.headers[name] for name in _CONTENT_HEADERS if name in response.headers}
     is_uncompressed = response.headers.get("Content-Encoding", "identity") == "identity"
-    if is_uncompressed and response.headers.get("Content-Type", "").startswith("text/html"):
-        body = _adapt_page(body)
+    is_page = is_uncompressed and response.headers.get("Content-Type", "").startswith("text/html")
+    if is_page and _SHIM not in body:  # which the kernel has adapted for the Jupyter server
+        # The shim comes before the page's scripts, and fonts are found below any path.
+        body = body.replace(b"<head>", b"<head>" + _SHIM, 1).replace(b"url(/font-roboto/", b"url(font-roboto/")
     if status in range(300, 400) and status != 304:
         status, body = 502, b"TensorBoard redirected elsewhere, which it has no reason to do."
         kept = {"Content-Type": "text/plain; charset=utf-8"}
     return Response(status, HTTPHeaders({**kept, **SAFE_HEADERS}), body)
-
-
-def _adapt_page(page: bytes) -> bytes:
-    """Return TensorBoard's page with the shim before its scripts, and with fonts that are found below any path.
-
-    One that the kernel has adapted stays as it is for the Jupyter server.
-    """
-    if _SHIM in page:
-        return page
-    return page.replace(b"<head>", b"<head>" + _SHIM, 1).replace(b"url(/font-roboto/", b"url(font-roboto/")
 
 
 @dataclass(frozen=True)

@@ -32,11 +32,8 @@ if TYPE_CHECKING:
     from tfos_lab.driver.head import Head
 
 _LOST_TASK = re.compile(r"\(TID \d+\) \(([^)\s]+) executor (\S+?)\)")
-
 _END_S = 3.0
 _POLL_S = 0.1
-
-
 _WATCH_S = 1.0
 # Spark may notice an executor's end later than the node. The errors that it causes on other nodes wait a little longer.
 _REASON_TIMEOUT_S = 3.0
@@ -253,7 +250,7 @@ class ExecutorWatch(threading.Thread):
 
     def _why(self, executor: str) -> str:
         if is_connect(self._spark):
-            return self._why_with_connect(time.monotonic() + _SERVER_TIMEOUT_S)
+            return self._why_with_connect()
         deadline = time.monotonic() + _REASON_TIMEOUT_S
         while (reason := _removal_of(self._spark, executor)) is None and time.monotonic() < deadline:
             time.sleep(_REASON_POLL_S)
@@ -264,8 +261,9 @@ class ExecutorWatch(threading.Thread):
             why = _removal_text(reason, timeout if spark_session.allocates_dynamically(self._spark) else "")
         return "; ".join(filter(None, [why, lost_server(self._spark)]))
 
-    def _why_with_connect(self, deadline: float) -> str:
+    def _why_with_connect(self) -> str:
         """Return why an executor has ended as far as can be seen from here: its server may be about to end, too."""
+        deadline = time.monotonic() + _SERVER_TIMEOUT_S
         while not (lost := lost_connect_server(self._spark)) and time.monotonic() < deadline:
             time.sleep(_REASON_POLL_S)
         if not lost:

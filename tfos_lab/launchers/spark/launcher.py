@@ -79,14 +79,6 @@ class SparkLauncher(Launcher):
         """Check slots and executors, then start the job on its own thread."""
         check_assigned(self._cluster.config, gpus_per_task(self._spark))
         end_without_lost_server(self._spark)
-        self._require_slots()
-        if not self._closed:
-            self._check_executors()
-        if not self._closed:
-            self._thread.start()
-            self._watch.start()
-
-    def _require_slots(self) -> None:
         wanted = len(self._node_specs)
         slots = self._arrival.await_slots(wanted, lambda: self._closed)
         if slots is not None and slots.free < wanted and not self._closed:
@@ -95,6 +87,11 @@ class SparkLauncher(Launcher):
             raise NotEnoughSlots(
                 wanted=wanted, free=slots.free, total=slots.total, elsewhere=elsewhere, pending=pending
             )
+        if not self._closed:
+            self._check_executors()
+        if not self._closed:
+            self._thread.start()
+            self._watch.start()
 
     def _check_executors(self) -> None:
         """Check executors; under dynamic allocation they may all be still to come."""

@@ -217,7 +217,7 @@ def lost_connect_server(spark: SparkSession) -> str:
 
 def url_of(spark: SparkSession) -> str:
     """Return the session's master, or its Connect server, which alone has to reach the master; "" if unknown."""
-    with contextlib.suppress(Exception):  # a session that has ended may not tell; others are made in ways of their own
+    with contextlib.suppress(Exception):  # a session that has ended may not tell; others are made differently
         if not is_connect(spark):
             return spark.sparkContext.master or ""
         channel = spark._client._builder  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public way to ask
@@ -328,20 +328,17 @@ def driver_hosts(spark: SparkSession) -> tuple[str, str]:
     wrong with the variables for the nodes' addresses is raised as a `ConfigError` here, before anything starts.
     """
     node_addresses()
-    listening, public = _spark_s_hosts(spark)
-    # Spark has IPv6 addresses in brackets.
-    return listening.strip("[]"), os.environ.get(HOST_VARIABLE, "").strip("[]") or public.strip("[]")
-
-
-def _spark_s_hosts(spark: SparkSession) -> tuple[str, str]:
     if is_connect(spark):
         client = spark._client  # type: ignore[attr-defined]  # noqa: SLF001 - the only place that knows its host
-        host = str(getattr(client, "host", "127.0.0.1"))
+        public = str(getattr(client, "host", "127.0.0.1"))
         with contextlib.suppress(OSError, ValueError):
-            host = address_towards(f"tcp://{host}:1")
-        return host, host
-    public = conf(spark, "spark.driver.host", "127.0.0.1")
-    return conf(spark, "spark.driver.bindAddress", public), public
+            public = address_towards(f"tcp://{public}:1")
+        listening = public
+    else:
+        public = conf(spark, "spark.driver.host", "127.0.0.1")
+        listening = conf(spark, "spark.driver.bindAddress", public)
+    # Spark has IPv6 addresses in brackets.
+    return listening.strip("[]"), os.environ.get(HOST_VARIABLE, "").strip("[]") or public.strip("[]")
 
 
 def allocates_dynamically(spark: SparkSession) -> bool:
@@ -540,7 +537,7 @@ _MOST_NAMED = 5
 
 
 def oversized(error: Exception, schema: str = "") -> FeedError | None:
-    """Return the error that says so where Spark cannot hold a row: its own names classes of Java, and no column.
+    """Return a readable error where Spark cannot hold a row: its own names Java classes, and no column.
 
     ``schema`` is that of the rows, in Spark's JSON.
     """

@@ -64,21 +64,17 @@ def slots_of(spark: SparkSession) -> Slots | None:
     if is_connect(spark):
         return None
     try:
-        return _slots_in(spark.sparkContext._jsc.sc())  # noqa: SLF001 - the scheduler's numbers have no Python name
+        scala: Any = spark.sparkContext._jsc.sc()  # noqa: SLF001 - the scheduler's numbers have no Python name
+        total = int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
+        # From the scheduler itself: `statusTracker` may be a heartbeat behind.
+        running = scala.taskScheduler().runningTasksByExecutors().values().iterator()
+        busy = 0
+        while running.hasNext():
+            busy += int(running.next())
+        return Slots(total=total, free=max(0, total - busy))
     except Exception:
         require_alive(spark)  # one that is being stopped has no scheduler any more
         raise
-
-
-def _slots_in(scala: Any) -> Slots:
-    profile = scala.resourceProfileManager().defaultResourceProfile()
-    total = int(scala.maxNumConcurrentTasks(profile))
-    # From the scheduler itself: `statusTracker` may be a heartbeat behind.
-    running = scala.taskScheduler().runningTasksByExecutors().values().iterator()
-    busy = 0
-    while running.hasNext():
-        busy += int(running.next())
-    return Slots(total=total, free=max(0, total - busy))
 
 
 def gpus_per_task(spark: SparkSession) -> int | None:

@@ -192,9 +192,6 @@ def _schema(fields: Sequence[SparkField]) -> str:
 # ---- tables ---------------------------------------------------------------------------------------------------------
 
 
-_DETAILS = "# Detailed Table Information"
-
-
 def table_files(session: SparkSession, name: str) -> tuple[list[FoundFile], list[SparkField]]:
     """Return the files of a table, and its columns as Spark writes them in JSON.
 
@@ -227,7 +224,8 @@ def _details(session: SparkSession, name: str) -> dict[str, str]:
         problem = f"data={name!r}: there is no such file, and no such table{why}"
         raise ConfigError([f"{problem}; write './{name}' for a file"])
     entries = [(str(row["col_name"]), str(row["data_type"])) for row in rows]
-    begin = next((number for number, (key, _) in enumerate(entries) if key == _DETAILS), len(entries))
+    heading = "# Detailed Table Information"
+    begin = next((number for number, (key, _) in enumerate(entries) if key == heading), len(entries))
     return {key.lower(): value if key == "Type" else value.lower() for key, value in entries[begin:]}
 
 
@@ -336,8 +334,8 @@ def find_format(what: str, files: Sequence[FoundFile]) -> str:
 
 
 def _format_of(file: DataFile) -> str | None:
-    by_name = _by_name(file.path)
-    if by_name is not None:
+    name = file.path.lower().removesuffix(".gz")
+    if by_name := next((format_ for ending, format_ in _ENDINGS.items() if name.endswith(ending)), None):
         return by_name
     with readable(file):
         with open_random(file) as source:
@@ -346,11 +344,6 @@ def _format_of(file: DataFile) -> str | None:
         with open_stream(file) as stream:
             head = stream.read(_HEAD_BYTES)
     return TFRECORD if starts_with_frame(head) or not file.size_bytes else None
-
-
-def _by_name(path: str) -> str | None:
-    name = path.lower().removesuffix(".gz")
-    return next((format_ for ending, format_ in _ENDINGS.items() if name.endswith(ending)), None)
 
 
 # ---- Parquet --------------------------------------------------------------------------------------------------------
