@@ -111,8 +111,12 @@ def _or_presharded(distribute: Callable[..., Any]) -> Callable[..., Any]:
         if is_presharded(dataset):
             return _distribute_presharded(strategy, dataset, options)
         distributed = distribute(strategy, dataset, options)
-        if _is_own_of_each(dataset) and is_across_workers(strategy) and tf.executing_eagerly():
-            _compare_steps(strategy, dataset, distributed)
+        policy = dataset.options().experimental_distribute.auto_shard_policy
+        is_own = policy == tf.data.experimental.AutoShardPolicy.OFF  # each worker has its own
+        if is_own and is_across_workers(strategy) and tf.executing_eagerly():
+            own = tf.expand_dims(dataset.cardinality(), 0)
+            (steps,) = _gather_from_workers(strategy, own, strategy.extended._make_input_context())
+            _record_length(distributed, steps, together=len(set(steps)) == 1)
         return distributed
 
     setattr(experimental_distribute_dataset, _PATCHED, True)
@@ -137,7 +141,9 @@ def _distribute_presharded(
         return distributed
     own = tf.stack([dataset.cardinality(), int(keeps_steps(dataset)), int(is_statically_shaped(batches))])
     steps, keep_steps, static = _gather_from_workers(strategy, own, pipelines[0])
-    together = _end_together(steps, promised=all(keep_steps))
+    lengths, unknown = set(steps), tf.data.UNKNOWN_CARDINALITY
+    # Of a feed, some workers may know their length before others do.
+    together = len(lengths - {unknown}) <= 1 if all(keep_steps) else len(lengths) == 1 and unknown not in lengths
     if together and (all(static) or presharded_of(dataset) is not None):
         # Otherwise the workers ask each other before every step whether any of them has rows left, which takes as long
         # as the step of a small model, and the batches lose their static shape.
@@ -150,31 +156,21 @@ def _distribute_presharded(
     return distributed
 
 
-def _is_own_of_each(dataset: tf.data.Dataset) -> bool:
-    """Whether a dataset is said to be each worker's own, with the policy that TensorFlow has for that."""
-    import tensorflow as tf
-
-    policy = dataset.options().experimental_distribute.auto_shard_policy
-    return bool(policy == tf.data.experimental.AutoShardPolicy.OFF)
-
-
-def _compare_steps(
-    strategy: tf.distribute.Strategy, dataset: tf.data.Dataset, distributed: tf.distribute.DistributedDataset
-) -> None:
-    import tensorflow as tf
-
-    pipeline = strategy.extended._make_input_context()
-    own = tf.expand_dims(dataset.cardinality(), 0)
-    (steps,) = _gather_from_workers(strategy, own, pipeline)
-    _record_length(distributed, steps, together=len(set(steps)) == 1)
-
-
 def _record_length(distributed: tf.distribute.DistributedDataset, steps: list[int], *, together: bool) -> None:
-    longest = max(steps)
+    """Record each worker's number of batches; as in TensorFlow, -1 is endless and -2 unknown."""
     if together:
+        longest = max(steps)
         setattr(distributed, _LENGTH, longest if longest >= 0 else None)
     elif len(set(steps)) > 1:
-        refusal = _different_steps(steps)
+        numbers = ", ".join({-1: "endless", -2: "unknown"}.get(count, str(count)) for count in steps)
+        shortest = min((count for count in steps if count >= 0), default=None)
+        advice = " with ctx.even(dataset)"
+        if shortest is not None:
+            advice += f", take({shortest}) or steps_per_epoch={shortest}"
+        refusal = (
+            f"the workers have different numbers of batches ({numbers}, in the order of their rank), and `fit` would "
+            f"wait forever for a worker that ends before the others. Give all the same number{advice}"
+        )
         setattr(distributed, _REFUSAL, refusal)
         logger.warning(refusal)
 
@@ -188,29 +184,6 @@ def _gather_from_workers(
     ranks = tf.one_hot(pipeline.input_pipeline_id, pipeline.num_input_pipelines, dtype=own.dtype)
     gathered: list[list[int]] = strategy.reduce("SUM", own[:, tf.newaxis] * ranks, axis=None).numpy().tolist()
     return gathered
-
-
-def _end_together(steps: list[int], *, promised: bool) -> bool:
-    """Whether all workers take their last step together; of a feed, some may know their length before others do."""
-    import tensorflow as tf
-
-    unknown = tf.data.UNKNOWN_CARDINALITY
-    if promised:
-        return len(set(steps) - {unknown}) <= 1
-    return len(set(steps)) == 1 and steps[0] != unknown
-
-
-def _different_steps(steps: list[int]) -> str:
-    """Return a message about datasets of different lengths; as in TensorFlow, -1 is endless and -2 unknown."""
-    numbers = ", ".join({-1: "endless", -2: "unknown"}.get(count, str(count)) for count in steps)
-    shortest = min((count for count in steps if count >= 0), default=None)
-    advice = " with ctx.even(dataset)"
-    if shortest is not None:
-        advice += f", take({shortest}) or steps_per_epoch={shortest}"
-    return (
-        f"the workers have different numbers of batches ({numbers}, in the order of their rank), and `fit` would wait "
-        f"forever for a worker that ends before the others. Give all the same number{advice}"
-    )
 
 
 # ---- what workers do not share --------------------------------------------------------------------------------------
