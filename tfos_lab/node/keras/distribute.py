@@ -30,17 +30,41 @@ logger = logging.getLogger(__name__)
 _LENGTH = "_tfos_lab_length"
 _REFUSAL = "_tfos_lab_refusal"
 _PATCHED = "_tfos_lab_patched"
+# Whose elements are counted.
+_ITERATORS = (
+    ("tensorflow.python.data.ops.iterator_ops", "OwnedIterator"),
+    ("tensorflow.python.distribute.input_lib", "DistributedIterator"),
+)
 
 
 def patch_strategy() -> None:
     """Make `MultiWorkerMirroredStrategy` take marked datasets as they are; may be called twice."""
     import tensorflow as tf
 
-    patch_iterators()
+    patch_fetches()
+    for module, name in _ITERATORS:
+        kind = getattr(sys.modules.get(module), name, None)  # TensorFlow has loaded them
+        if kind is not None and not hasattr(kind.__next__, _PATCHED):
+            kind.__next__ = _counted(kind.__next__)
     _patch_device_iterators()
     strategy = tf.distribute.MultiWorkerMirroredStrategy
     if not hasattr(strategy.experimental_distribute_dataset, _PATCHED):
         strategy.experimental_distribute_dataset = _or_presharded(strategy.experimental_distribute_dataset)
+
+
+def _counted(take: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    @functools.wraps(take)
+    def __next__(iterator: Any) -> Any:  # noqa: N807 - it is that method
+        try:
+            element = take(iterator)
+        except StopIteration:
+            STEP_COUNT.end(iterator)
+            raise
+        STEP_COUNT.take(iterator)
+        return element
+
+    setattr(__next__, _PATCHED, True)
+    return __next__
 
 
 def _patch_device_iterators() -> None:
@@ -246,33 +270,3 @@ def _parts_of_batch(spec: Any, parts: int, *batch: Any) -> tf.data.Dataset:
         return x, y, tf.where(stop > start, weights * tf.cast(share, weights.dtype), -tf.zeros_like(weights))
 
     return tf.data.Dataset.range(parts).map(part)
-
-
-_ITERATORS = (
-    ("tensorflow.python.data.ops.iterator_ops", "OwnedIterator"),
-    ("tensorflow.python.distribute.input_lib", "DistributedIterator"),
-)
-
-
-def patch_iterators() -> None:
-    """Count what the iterators of datasets give, distributed or not; may be called twice."""
-    patch_fetches()
-    for module, name in _ITERATORS:
-        kind = getattr(sys.modules.get(module), name, None)  # TensorFlow has loaded them
-        if kind is not None and not hasattr(kind.__next__, _PATCHED):
-            kind.__next__ = _counted(kind.__next__)
-
-
-def _counted(take: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    @functools.wraps(take)
-    def __next__(iterator: Any) -> Any:  # noqa: N807 - it is that method
-        try:
-            element = take(iterator)
-        except StopIteration:
-            STEP_COUNT.end(iterator)
-            raise
-        STEP_COUNT.take(iterator)
-        return element
-
-    setattr(__next__, _PATCHED, True)
-    return __next__
