@@ -132,14 +132,10 @@ def birth_of(pid: int) -> str:
 
     Together with the pid it identifies a process: pids alone are reused.
     """
-    if not _PROC.exists():
-        return _birth_without_proc(pid)
-    fields = stat_of(pid)
-    return f"{_boot_id()}:{fields[19]}" if fields and fields[0] not in "ZX" else ""
-
-
-def _birth_without_proc(pid: int) -> str:
-    """Return what can be found out on systems without ``/proc``: whether the process is there."""
+    if _PROC.exists():
+        fields = stat_of(pid)
+        return f"{_boot_id()}:{fields[19]}" if fields and fields[0] not in "ZX" else ""
+    # All that can be found out here is whether the process is there.
     try:
         os.kill(pid, 0)
     except PermissionError:

@@ -28,14 +28,6 @@ _AT_HOME = {
 @functools.cache
 def code_archive() -> tuple[bytes, str]:
     """Return the archive, the text of each file by its path as compressed JSON, and its digest."""
-    # The table of a zip file would take 8 kB more, and files that are compressed one by one a third more.
-    files = {str(path.relative_to(base)): path.read_text(encoding="utf-8") for base, path in _files()}
-    data = zlib.compress(json.dumps(files).encode(), level=9)
-    return data, hashlib.sha256(data).hexdigest()[:16]
-
-
-def _files() -> Iterator[tuple[Path, Path]]:
-    """Yield the folder that is to be on ``sys.path``, and a file below it."""
     import cloudpickle
 
     import tfos_lab
@@ -45,9 +37,14 @@ def _files() -> Iterator[tuple[Path, Path]]:
     pickling = Path(cloudpickle.__file__).parent
     folders = [*(root / name for name in _PACKAGES), pickling]
     modules = [root / f"{name}.py" for name in _MODULES]
+    files = {}
     for path in [*modules, *(path for folder in folders for path in sorted(folder.rglob("*.py")))]:
         if not _AT_HOME & {*path.parts, f"{path.parent.name}/{path.name}"}:
-            yield (root if path.is_relative_to(root) else pickling).parent, path
+            base = (root if path.is_relative_to(root) else pickling).parent
+            files[str(path.relative_to(base))] = path.read_text(encoding="utf-8")
+    # The table of a zip file would take 8 kB more, and files that are compressed one by one a third more.
+    data = zlib.compress(json.dumps(files).encode(), level=9)
+    return data, hashlib.sha256(data).hexdigest()[:16]
 
 
 def make_finder() -> Callable[[str, str], Callable[..., Any]]:

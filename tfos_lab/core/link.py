@@ -174,6 +174,11 @@ def _host_and_port(endpoint: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def bracketed(host: str) -> str:
+    """Return a host as it stands before a port: an address of IPv6 in brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
 def address_towards(endpoint: str) -> str:
     """Return this host's address on the route to ``endpoint`` (``tcp://host:port``); no packet is sent."""
     host, port = _host_and_port(endpoint)

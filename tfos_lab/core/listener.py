@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from tfos_lab.core.event_loop import join_loop, leave_loop
 from tfos_lab.core.frames import FrameBuffer, FrameTooLarge, framed
-from tfos_lab.core.link import KNOCK_BYTES, MAX_FRAME_BYTES, TOKEN_BYTES, knock_of
+from tfos_lab.core.link import KNOCK_BYTES, MAX_FRAME_BYTES, TOKEN_BYTES, bracketed, knock_of
 from tfos_lab.core.messages import DriverAddress
 from tfos_lab.core.node_addresses import ports_in
 from tfos_lab.errors import ConfigError
@@ -80,7 +80,7 @@ class Listener:
         self._port = _join_port(bind_host, listening_ports(), self, nodes)
         self._loop = self._port.loop
         self.address = DriverAddress(
-            endpoint=f"tcp://{_bracketed(public_host or bind_host)}:{self._port.number}",
+            endpoint=f"tcp://{bracketed(public_host or bind_host)}:{self._port.number}",
             certificate=self._port.certificate,
             token=self._token,
         )
@@ -391,7 +391,3 @@ def _bind(host: str, numbers: list[int], nodes: int) -> socket.socket:
             return sock
     advice = "each kernel that has clusters takes one. Give a wider range, or stop the clusters of another kernel"
     raise ConfigError([f"{PORT_VARIABLE}={os.environ[PORT_VARIABLE]}: none of these ports is free; {advice}"])
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

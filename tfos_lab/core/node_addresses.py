@@ -8,7 +8,6 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-from collections.abc import Iterator
 
 from tfos_lab.errors import ConfigError
 
@@ -44,19 +43,15 @@ def node_addresses() -> tuple[tuple[int, int] | None, str]:
 
     Raises ConfigError with everything that is wrong with the two variables.
     """
-    ports = ports_in(NODE_PORTS_VARIABLE, "20000-20099")
-    problems = list(_problems(ports))
-    if problems:
-        raise ConfigError(problems)
-    return (ports[0], ports[-1]) if ports else None, os.environ.get(NODE_NETWORK_VARIABLE, "").strip()
-
-
-def _problems(ports: range) -> Iterator[str]:
-    text = os.environ.get(NODE_PORTS_VARIABLE, "").strip()
+    ports, problems = ports_in(NODE_PORTS_VARIABLE, "20000-20099"), []
     if 0 < len(ports) < PORTS_PER_NODE:
-        yield f"{NODE_PORTS_VARIABLE}={text}: each node of a host takes {PORTS_PER_NODE} ports; give a range"
+        text = os.environ[NODE_PORTS_VARIABLE].strip()
+        problems.append(f"{NODE_PORTS_VARIABLE}={text}: each node of a host takes {PORTS_PER_NODE} ports; give a range")
     network = os.environ.get(NODE_NETWORK_VARIABLE, "").strip()
     try:
         ipaddress.ip_network(network or "::/0")
     except ValueError:
-        yield f"{NODE_NETWORK_VARIABLE}={network}: is no network such as 10.2.0.0/16"
+        problems.append(f"{NODE_NETWORK_VARIABLE}={network}: is no network such as 10.2.0.0/16")
+    if problems:
+        raise ConfigError(problems)
+    return (ports[0], ports[-1]) if ports else None, network

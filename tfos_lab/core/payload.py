@@ -221,9 +221,11 @@ def _failure(value: Any, sink: _Sink | None = None) -> Exception | None:
 
 def _explain(map_fun: Callable[..., Any], args: Any, error: Exception) -> PayloadError:
     """Return the error that names the value to blame, and says what to do."""
-    culprit = _find_culprit(map_fun, args)
-    if culprit is None:
-        culprit = CapturedValue(getattr(map_fun, "__name__", "map_fun"), map_fun)
+    culprit = CapturedValue(getattr(map_fun, "__name__", "map_fun"), map_fun)  # where each value can be pickled alone
+    for captured in captured_values(map_fun, args):
+        if _failure(captured.value):
+            culprit = _innermost(captured, set())
+            break
     kind = unpicklable_kind(culprit.value) or _other_kind(culprit.value, error)
     through = f" (used by {culprit.via[-1]}())" if len(culprit.via) > 1 else ""
     return PayloadError(
@@ -288,16 +290,8 @@ def captured_values(map_fun: Callable[..., Any], args: Any) -> list[CapturedValu
     return [*_captured_by(map_fun, ()), CapturedValue("args", args)]
 
 
-def _find_culprit(map_fun: Callable[..., Any], args: Any) -> CapturedValue | None:
-    """Return the innermost value with a name that cannot be pickled, or None if each one can by itself."""
-    seen: set[int] = set()
-    for captured in captured_values(map_fun, args):
-        if _failure(captured.value):
-            return _innermost(captured, seen)
-    return None
-
-
 def _innermost(captured: CapturedValue, seen: set[int]) -> CapturedValue:
+    """Return the innermost value with a name that cannot be pickled, within one that cannot."""
     seen.add(id(captured.value))
     if unpicklable_kind(captured.value):
         return captured

@@ -1,7 +1,7 @@
 """Kinds of values that must not be pickled and sent to a node: for each the reason, and what to do instead.
 
 They are recognized by the names of their classes, so that neither pyspark nor TensorFlow nor IPython has to be imported
-to ask. Some of them would pickle without complaint but fail on the node, or arrive as something else. `packing` asks
+to ask. Some of them would pickle without complaint but fail on the node, or arrive as something else. `payload` asks
 for every object that it pickles.
 """
 

@@ -9,11 +9,10 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tfos_lab.core import messages as m
-from tfos_lab.core.link import address_towards
+from tfos_lab.core.link import address_towards, bracketed
 from tfos_lab.core.node_addresses import NODE_NETWORK_VARIABLE, NODE_PORTS_VARIABLE, PORTS_PER_NODE
 
 T = TypeVar("T")
-_IPV6 = 6
 
 
 class NodePlace:
@@ -29,33 +28,28 @@ class NodePlace:
         self.ports = NodePorts(spec.ports)
         # Rows come from hosts of the cluster, which know its own address.
         self.rows_host = found or towards_driver
-        misses_network = spec.network and found is None
-        self.problem = _no_address(spec, towards_driver) if misses_network else self.ports.problem
+        self.problem = self.ports.problem
+        if spec.network and found is None:
+            self.problem = (
+                f"{spec.node} has no address in {NODE_NETWORK_VARIABLE}={spec.network}: {socket.gethostname()} reaches "
+                f"the driver from {towards_driver}. Name the network that joins all hosts of the cluster"
+            )
 
     def at(self, port: socket.socket) -> str:
         """Return ``host:port`` of a bound socket, as other hosts reach it."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{port.getsockname()[1]}"
+        return f"{bracketed(self.host)}:{port.getsockname()[1]}"
 
 
 def address_in(network: str) -> str | None:
     """Return this host's address in a network such as ``"10.2.0.0/16"``; None if it has none."""
     where = ipaddress.ip_network(network)
     first = where.network_address + (1 if where.num_addresses > 1 else 0)
-    host = f"[{first}]" if first.version == _IPV6 else str(first)
     try:
         # The route to a network of its own starts at this host's address there.
-        own = address_towards(f"tcp://{host}:1")
+        own = address_towards(f"tcp://{bracketed(str(first))}:1")
     except OSError:
         return None
     return own if ipaddress.ip_address(own) in where else None
-
-
-def _no_address(spec: m.LaunchSpec, towards_driver: str) -> str:
-    return (
-        f"{spec.node} has no address in {NODE_NETWORK_VARIABLE}={spec.network}: {socket.gethostname()} reaches the "
-        f"driver from {towards_driver}. Name the network that joins all hosts of the cluster"
-    )
 
 
 class NodePorts:

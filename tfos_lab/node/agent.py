@@ -123,15 +123,6 @@ class Agent:
             self._loop.watch(self._watched_pidfd, self._on_watched_exit)
         self._shared.mark()
         folder = self._output.working_folder.make(self._spec)
-        self._reserve()
-        self._child.fork(folder, self._port)  # while other nodes still reserve
-        while not self._leaving:
-            self._loop.watch_writing(self._driver, wanted=self._driver.has_unsent)
-            self._loop.turn(self._poll_ms())
-            self._tick()
-        return GAVE_UP if self._given_up else 0
-
-    def _reserve(self) -> None:
         self._driver.reserve(
             m.Reserve(
                 rank=self._spec.rank,
@@ -143,12 +134,15 @@ class Agent:
                 gpu_count=self._gpus.count,
             )
         )
-
-    def _poll_ms(self) -> int:
-        is_draining = self._child.ended and not self._has_drained
-        has_work = self._child.holds_line or self._log_sender.can_send or self._stacks.waits
-        has_work |= self._payload.is_awaited
-        return _BUSY_POLL_MS if self._asked_to_leave or has_work or is_draining else _IDLE_POLL_MS
+        self._child.fork(folder, self._port)  # while other nodes still reserve
+        while not self._leaving:
+            self._loop.watch_writing(self._driver, wanted=self._driver.has_unsent)
+            is_leaving = self._asked_to_leave or (self._child.ended and not self._has_drained)
+            has_work = self._child.holds_line or self._log_sender.can_send or self._stacks.waits
+            is_busy = is_leaving or has_work or self._payload.is_awaited
+            self._loop.turn(_BUSY_POLL_MS if is_busy else _IDLE_POLL_MS)
+            self._tick()
+        return GAVE_UP if self._given_up else 0
 
     def _tick(self) -> None:
         now = time.monotonic()
@@ -172,30 +166,27 @@ class Agent:
 
     def _on_driver(self) -> None:
         for message in self._driver.receive():
-            self._handle(message)
-
-    def _handle(self, message: m.ToAgent) -> None:
-        match message:
-            case m.DriverHeartbeat():
-                pass
-            case m.Start() | m.PayloadPiece():
-                self._payload.handle(message)
-            case m.StartAgain():
-                self._child.start_again()
-            case m.Stop(grace_s=grace_s, reason=reason):
-                self._feeds.fail(reason)
-                self._result.stop()
-                self._child.stop(grace_s)
-            case m.Finish():
-                self._child.finish(message)
-            case m.Shutdown():
-                self._leaving = True
-            case m.FreeSlot():
-                self._free_slot()
-            case m.LogCredit():
-                self._log_sender.take_credit()
-            case _:
-                self._pass_on(message)
+            match message:
+                case m.DriverHeartbeat():
+                    pass
+                case m.Start() | m.PayloadPiece():
+                    self._payload.handle(message)
+                case m.StartAgain():
+                    self._child.start_again()
+                case m.Stop(grace_s=grace_s, reason=reason):
+                    self._feeds.fail(reason)
+                    self._result.stop()
+                    self._child.stop(grace_s)
+                case m.Finish():
+                    self._child.finish(message)
+                case m.Shutdown():
+                    self._leaving = True
+                case m.FreeSlot():
+                    self._free_slot()
+                case m.LogCredit():
+                    self._log_sender.take_credit()
+                case _:
+                    self._pass_on(message)
 
     def _pass_on(self, message: m.ToAgent) -> None:
         if isinstance(message, m.RunCell | m.InterruptCell | m.ProfileWanted):

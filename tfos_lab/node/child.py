@@ -122,29 +122,21 @@ def _run_function(session: NodeSession, start: m.Start, result_file: Path) -> m.
     try:
         map_fun, args = unpack(payload_of(start))
     except Exception as error:  # noqa: BLE001 - loading imports the user's own modules
-        return _load_failure(error)
+        problem = error
+        if not isinstance(error, PayloadError):
+            problem = PayloadError(
+                name="map_fun",
+                type_name="function",
+                reason=f"it could not be loaded on this node: {type(error).__name__}: {error}",
+                advice="Install the missing module on the nodes, or define what it needs in the notebook.",
+            )
+        return m.Outcome(kind="raised", error="PayloadError", message=str(problem))
     session.context.args = args
     session.send_running()
     outcome = outcome_of(map_fun, args, session.context, result_file=result_file)
     if outcome.kind == "returned":
-        _wait_for_threads(start.grace_s)
+        # Wait for the function's own threads, as Python does at the end of a script.
+        for thread in threading.enumerate():
+            if not thread.daemon and thread is not threading.main_thread():
+                thread.join(timeout=start.grace_s)
     return outcome
-
-
-def _load_failure(error: Exception) -> m.Outcome:
-    """Return the outcome of a function that cannot be loaded on this node; most often a module is missing."""
-    if not isinstance(error, PayloadError):
-        error = PayloadError(
-            name="map_fun",
-            type_name="function",
-            reason=f"it could not be loaded on this node: {type(error).__name__}: {error}",
-            advice="Install the missing module on the nodes, or define what it needs in the notebook.",
-        )
-    return m.Outcome(kind="raised", error="PayloadError", message=str(error))
-
-
-def _wait_for_threads(timeout_s: float) -> None:
-    """Wait for the function's own threads, as Python does at the end of a script."""
-    for thread in threading.enumerate():
-        if not thread.daemon and thread is not threading.main_thread():
-            thread.join(timeout=timeout_s)

@@ -6,7 +6,6 @@ import contextlib
 import signal
 import socket
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -97,7 +96,9 @@ class ChildLink:
             replies = self.fork_server.replies()
         except OSError:
             self._ended_at = time.monotonic()
-            self._kill_all()
+            if self.pid:  # nobody else is left who ends the child and what it has started
+                kill_below(self.pid)
+                self.signal(signal.SIGKILL)
             message = "the process it was forked from has ended"
             return m.Outcome(kind="exited", message=message, exit_code=-9, orphaned=True)
         for reply in replies:
@@ -111,12 +112,6 @@ class ChildLink:
                     self._ended_at = time.monotonic()
                     return m.Outcome(kind="stopped" if self.stopping else "exited", exit_code=code)
         return None
-
-    def _kill_all(self) -> None:
-        """Kill the child and what it has started: nobody else is left who does."""
-        if self.pid:
-            kill_below(self.pid)
-            self.signal(signal.SIGKILL)
 
     def signal(self, sig: signal.Signals) -> None:
         """Signal the child's process group, if it has been forked."""
@@ -156,14 +151,10 @@ def _environ_of_start(spec: m.LaunchSpec, start: m.Start) -> dict[str, str]:
     """Return what the child adds to its environment when all nodes are known."""
     environ = {**spec.environ, **start.env, **spec.extra_env}
     added = {name: environ[name] for name in start.env}
-    added["no_grpc_proxy"] = _no_proxy_hosts(environ, start.cluster_spec)
+    # gRPC must reach the nodes directly: through a proxy, they would wait for each other forever.
+    hosts = {address.rpartition(":")[0].strip("[]") for tasks in start.cluster_spec.values() for address in tasks}
+    already = environ.get("no_grpc_proxy") or environ.get("no_proxy") or ""
+    added["no_grpc_proxy"] = ",".join([*sorted(hosts), *([already] if already else [])])
     if sum(len(tasks) for tasks in start.cluster_spec.values()) > 1:
         added["TF_CONFIG"] = tf_config(start.cluster_spec, start.job_name, start.task_index)
     return added
-
-
-def _no_proxy_hosts(environ: Mapping[str, str], spec: Mapping[str, list[str]]) -> str:
-    """Return the hosts that gRPC must reach directly: through a proxy, nodes would wait for each other forever."""
-    hosts = {address.rpartition(":")[0].strip("[]") for tasks in spec.values() for address in tasks}
-    already = environ.get("no_grpc_proxy") or environ.get("no_proxy") or ""
-    return ",".join([*sorted(hosts), *([already] if already else [])])

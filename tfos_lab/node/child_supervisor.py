@@ -107,13 +107,6 @@ class ChildSupervisor:
             if self._child is not None and not self.exited:
                 self._child.signal(signal.SIGKILL)
 
-    def _replace_child(self) -> None:
-        assert self._start is not None
-        self._drop_child()
-        self._starts_again = self.ended = self.exited = False
-        self.fork(self._folder)
-        self.start(self._start)
-
     def _drop_child(self) -> None:
         if self._child is None:
             return
@@ -256,7 +249,11 @@ class ChildSupervisor:
         if self._child is not None and not self._child.pid and not self.exited:
             self._fork_server.replace_if_stuck(self._child.fork_server)  # it could neither fork it nor say so
         if self._starts_again and self.exited and self.drain():
-            self._replace_child()
+            assert self._start is not None
+            self._drop_child()
+            self._starts_again = self.ended = self.exited = False
+            self.fork(self._folder)
+            self.start(self._start)
 
     def drain(self) -> bool:
         """After the exit, kill what the child started and read the rest of its output; return whether that is done."""

@@ -137,16 +137,13 @@ class Namespace:
         """Run a cell; return the value of its last expression, or what its function returns."""
         if cell.function is not None:
             return call_map_fun(cell.function, self._args, self._ctx)
-        self._take(cell.captured)
+        own = set(self.own)
+        for name, value in cell.captured.items():
+            if name not in own:
+                self._names[name] = self._captured[name] = value
         if cell.body is not None:
             exec(cell.body, self._names)  # noqa: S102 - it is the request
         return eval(cell.last, self._names) if cell.last is not None else None  # noqa: S307 - as above
-
-    def _take(self, captured: Mapping[str, Any]) -> None:
-        own = set(self.own)
-        for name, value in captured.items():
-            if name not in own:
-                self._names[name] = self._captured[name] = value
 
     @property
     def own(self) -> list[str]:

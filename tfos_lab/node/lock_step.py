@@ -140,14 +140,12 @@ class LockStep:
             if this.over:
                 return -1.0
             if known:
-                raise FeedError(reason=self._left(this.left, step))
+                raise FeedError(
+                    reason=f"{this.left} has left a pass over ctx.even(dataset) that {self._node} still reads (step "
+                    f"{step + 1}): have all nodes that train read it equally often, and end their passes at the same "
+                    "step"
+                )
             return None
-
-    def _left(self, node: str, step: int) -> str:
-        return (
-            f"{node} has left a pass over ctx.even(dataset) that {self._node} still reads (step {step + 1}): have all "
-            "nodes that train read it equally often, and end their passes at the same step"
-        )
 
     def _pass(self, dataset_id: int, passage: int) -> _Pass:
         key = dataset_id, passage
@@ -164,8 +162,7 @@ class LockStep:
         runs: list[tuple[int, int]] = []
         for rows in new:
             runs = [*runs[:-1], (runs[-1][0] + 1, rows)] if runs and runs[-1][1] == rows else [*runs, (1, rows)]
-        ahead = m.StepsAhead(dataset_id, passage, runs, ended=this.ended, drop=drop)
-        self._send(ahead)
+        self._send(m.StepsAhead(dataset_id, passage, runs, ended=this.ended, drop=drop))
 
     # ---- nodes that have returned -----------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from tfos_lab.core.messages import LogRecord
 _HEADER = struct.Struct("!dBI")
 _STREAMS: tuple[Literal["stdout"], Literal["stderr"]] = ("stdout", "stderr")
 _READ_SIZE = 1 << 16
+_MOST_AT_ONCE_BYTES = 1 << 20
 # `print` writes a line in pieces: an unfinished line waits this long for its end, so that the other stream does not
 # split it.
 LINE_PATIENCE_S = 0.05
@@ -84,16 +85,12 @@ class LogSpool:
             self._unread -= _HEADER.size + length
             size += length
             records.append(LogRecord(time_s, _STREAMS[stream], data))
-        if not self._unread and self._end > _KEPT_BYTES:
-            self._rewind()
+        if not self._unread and self._end > _KEPT_BYTES:  # begin the file anew
+            self._end = 0
+            self._writer.truncate(0)
+            self._writer.seek(0)
+            self._reader.seek(0)
         return records
-
-    def _rewind(self) -> None:
-        """Begin the file anew: all of it has been read."""
-        self._end = 0
-        self._writer.truncate(0)
-        self._writer.seek(0)
-        self._reader.seek(0)
 
     def close(self) -> None:
         """Close and remove the file."""
@@ -125,13 +122,13 @@ class Pipe:
             os.close(self.write_fd)
             self.write_fd = -1
 
-    def pump(self, spool: LogSpool, max_bytes: int = 1 << 20, *, beside: Sequence[Pipe] = ()) -> None:
+    def pump(self, spool: LogSpool, *, beside: Sequence[Pipe] = ()) -> None:
         """Move the pipe's contents into the spool, as whole lines if possible; close at the end of the stream.
 
         A line that one of the pipes beside it has begun is ended first, if its end was written before.
         """
         moved = 0
-        while self.open and moved < max_bytes and (data := self._read()) is not None:
+        while self.open and moved < _MOST_AT_ONCE_BYTES and (data := self._read()) is not None:
             if not data:
                 self.release(spool)
                 self.close()

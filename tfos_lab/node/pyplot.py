@@ -6,15 +6,11 @@ Matplotlib imports it, by the name in ``MPLBACKEND``; so nodes do not import it 
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
 
 from matplotlib import pyplot as plt
 from matplotlib.backends.backend_agg import FigureCanvasAgg as FigureCanvas
 
 from tfos_lab.node.context.shown import showing
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 __all__ = ["FigureCanvas", "show"]
 
@@ -25,12 +21,8 @@ def show(*_args: object, **_named: object) -> None:
     """Show all open figures by their titles; those without one stay, as steps of ``figure``."""
     for number in plt.get_fignums():
         figure = plt.figure(number)
-        title = _title_of(figure)
+        titles = [figure.get_label(), figure.get_suptitle(), *(axes.get_title() for axes in figure.axes)]
+        title = next(filter(None, map(str, titles)), "")
         for context in showing:
             context.show(figure, title or "figure", step=None if title else next(_untitled))
     plt.close("all")
-
-
-def _title_of(figure: Figure) -> str:
-    titles = [figure.get_label(), figure.get_suptitle(), *(axes.get_title() for axes in figure.axes)]
-    return next(filter(None, map(str, titles)), "")

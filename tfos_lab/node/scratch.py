@@ -17,6 +17,7 @@ import shutil
 import time
 from pathlib import Path
 
+from tfos_lab.core.processes import lives
 from tfos_lab.core.runtime_files import lock_folder, scratch_root, spool_root
 
 _AGENT = re.compile(r".+-\d+-(\d+)")
@@ -81,7 +82,7 @@ def _remove_folder(folder: Path) -> None:
 def _remove_agent(folder: Path, agent: int) -> None:
     if folder.is_symlink() and not folder.exists() and time.time() - folder.lstat().st_mtime > _OLD_S:
         folder.unlink()  # the application has ended, and its disks have been emptied
-    if folder.is_dir() and not _is_alive(agent) and _age_s(folder) > _YOUNG_S:
+    if folder.is_dir() and not lives(agent) and _age_s(folder) > _YOUNG_S:
         held = lock_folder(folder)
         _remove_folder(folder)
         os.close(held)
@@ -99,16 +100,6 @@ def _remove_if_old(path: Path) -> None:
         for file in path.glob("*.lock"):
             fcntl.flock(held.enter_context(file.open("rb")), fcntl.LOCK_EX | fcntl.LOCK_NB)
         shutil.rmtree(path, ignore_errors=True)
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        pass
-    return True
 
 
 def _age_s(path: Path) -> float:

@@ -49,7 +49,13 @@ def run_sent_script(script: SentScript, ctx: NodeContext) -> Any:
     _unpack(script, folder)
     # On a single node, too: a script reads it without asking how many there are.
     os.environ.setdefault("TF_CONFIG", tf_config(ctx.cluster_spec, ctx.job_name, ctx.task_index))
-    params = NodeParams(filled(script.params[ctx.worker_num], _meanings(script, ctx)))
+    meanings = {
+        "job_name": lambda: ctx.job_name,
+        "task_index": lambda: str(ctx.task_index),
+        "output_dir": lambda: ctx.output_dir,
+        "data_dir": lambda: str(Path(ctx.rows_as_files(format=script.data_format)[0]).parent),
+    }
+    params = NodeParams(filled(script.params[ctx.worker_num], meanings))
     ctx.args = params
     path = folder / script.name
     sys.argv = [str(path), *command_line(params)]
@@ -73,20 +79,6 @@ def _unpack(script: SentScript, folder: Path) -> None:
         path.write_bytes(data)
     known = [name for name in script.files if name.endswith(".py")]
     register_cells(Source(str(folder / name), f'File "{Path(script.home) / name}"', "") for name in known)
-
-
-def _meanings(script: SentScript, ctx: NodeContext) -> dict[str, Any]:
-    return {
-        "job_name": lambda: ctx.job_name,
-        "task_index": lambda: str(ctx.task_index),
-        "output_dir": lambda: ctx.output_dir,
-        "data_dir": lambda: _data_dir(ctx, script.data_format),
-    }
-
-
-def _data_dir(ctx: NodeContext, data_format: str) -> str:
-    """Return the folder with the files of this node's share of the rows."""
-    return str(Path(ctx.rows_as_files(format=data_format)[0]).parent)
 
 
 def _run_module(path: Path, name: str, names: Mapping[str, Any]) -> ModuleType:

@@ -88,7 +88,9 @@ class NodeSession:
             while True:
                 for frame in self._control.available(_CHECK_S):
                     self._handle(m.decode_to_agent(frame.data))
-                self._look_after_agent()
+                if self._agent is not None and self._agent.agent_is_gone():
+                    self._agent.end_agent()
+                    self._end_orphaned()
         self._end_orphaned()
         self._finish.set()
         self.feed.give_up()
@@ -106,11 +108,6 @@ class NodeSession:
             INBOX.handle(message)
         else:
             self.feed.handle(message)
-
-    def _look_after_agent(self) -> None:
-        if self._agent is not None and self._agent.agent_is_gone():
-            self._agent.end_agent()
-            self._end_orphaned()
 
     def _end_orphaned(self) -> None:
         """End a child whose agent has ended: nobody is left who wants the result."""

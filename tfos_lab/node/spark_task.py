@@ -114,21 +114,19 @@ def inspect_task(
 
     for _ in batches:
         pass
-    facts = {**inspect_and_warm(owner, extra_env), **(_answers_to(questions) if questions else {})}
+    facts: dict[str, object] = {**inspect_and_warm(owner, extra_env)}
+    if questions:
+        shared_memory_bytes = None
+        with contextlib.suppress(OSError):
+            shared_memory_bytes = shutil.disk_usage(_SHARED_MEMORY).free
+        facts |= {
+            "clock_s": time.time(),
+            "versions": compared_versions(),
+            "shared_memory_bytes": shared_memory_bytes,
+            "sees_probe": os.access(questions["probe"], os.R_OK),
+            "unreachable": _why_unreachable(questions["driver"]) if questions["driver"] else "",
+        }
     yield pa.RecordBatch.from_pylist([{"facts": json.dumps(facts)}])
-
-
-def _answers_to(questions: Mapping[str, Any]) -> dict[str, object]:
-    shared_memory_bytes = None
-    with contextlib.suppress(OSError):
-        shared_memory_bytes = shutil.disk_usage(_SHARED_MEMORY).free
-    return {
-        "clock_s": time.time(),
-        "versions": compared_versions(),
-        "shared_memory_bytes": shared_memory_bytes,
-        "sees_probe": os.access(questions["probe"], os.R_OK),
-        "unreachable": _why_unreachable(questions["driver"]) if questions["driver"] else "",
-    }
 
 
 def _why_unreachable(driver: bytes) -> str:

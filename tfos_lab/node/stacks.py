@@ -68,7 +68,7 @@ def own_part(stack: Sequence[Place]) -> list[Place]:
     return list(stack[calls[-1] + 1 :]) if calls else list(stack)
 
 
-def condition_of(main: Sequence[Place], others: Sequence[Sequence[Place]] = ()) -> tuple[Condition, Sequence[Place]]:
+def condition_of(main: Sequence[Place], others: Sequence[Sequence[Place]]) -> tuple[Condition, Sequence[Place]]:
     """Return what a node is at, and the stack that shows it: the main thread's, or that of a function of `tf.data`.
 
     Stacks have the outermost frame first.

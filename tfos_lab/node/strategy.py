@@ -49,25 +49,16 @@ def strategy_for(
         return tf.distribute.MirroredStrategy() if several else tf.distribute.get_strategy()
     warn_of_misfit()
     require_peers(cluster_spec, job_name, task_index)
-    return _multi_worker()
-
-
-def _multi_worker() -> tf.distribute.Strategy:
-    import tensorflow as tf
-
     try:
         return tf.distribute.MultiWorkerMirroredStrategy()
     except RuntimeError as error:
         if "at program startup" not in str(error):
             raise
-        raise ConfigError(
-            [
-                (
-                    "ctx.strategy() comes too late: TensorFlow connects the nodes before its first operation, and this "
-                    "node has run some already. Call it first, before ctx.dataset() and all else that makes tensors"
-                )
-            ]
-        ) from None
+        problem = (
+            "ctx.strategy() comes too late: TensorFlow connects the nodes before its first operation, and this node "
+            "has run some already. Call it first, before ctx.dataset() and all else that makes tensors"
+        )
+        raise ConfigError([problem]) from None
 
 
 def _parameter_server(
@@ -77,14 +68,11 @@ def _parameter_server(
 
     if Role.CHIEF not in cluster_spec or Role.WORKER not in cluster_spec:
         has = ", ".join(f"{len(tasks)} {job}" for job, tasks in cluster_spec.items())
-        raise ConfigError(
-            [
-                (
-                    "ParameterServerStrategy needs a chief that coordinates and at least one worker beside it; "
-                    f"this cluster has {has}. Ask for master_node='chief' and a larger cluster_size"
-                )
-            ]
+        problem = (
+            "ParameterServerStrategy needs a chief that coordinates and at least one worker beside it; this cluster "
+            f"has {has}. Ask for master_node='chief' and a larger cluster_size"
         )
+        raise ConfigError([problem])
     if not Role(job_name).in_tf_cluster:
         return tf.distribute.get_strategy()
     spec = tf.train.ClusterSpec(tf_cluster_spec(cluster_spec))
@@ -123,23 +111,20 @@ def start_server(
     try:
         server = tf.distribute.Server(spec, job_name=job_name, task_index=task_index, protocol=protocol, config=config)
     except tf.errors.OpError as error:
-        raise ConfigError([_refusal(node, cluster_spec[job_name][task_index], error)]) from error
-    server.join = lambda: _join(serve)
+        problem = (
+            f"ctx.start_server() on {node}: TensorFlow could not serve at {cluster_spec[job_name][task_index]} "
+            f"({error.message}); a node has one server only: ctx.strategy() and MultiWorkerMirroredStrategy start "
+            "their own, and keep what an earlier ctx.start_server() has returned"
+        )
+        raise ConfigError([problem]) from error
+
+    def join() -> None:
+        """Serve until training has ended. TensorFlow's own ``join`` never returns, and programs rely on that."""
+        serve()
+        raise NodeServed
+
+    server.join = join
     return server
-
-
-def _refusal(node: str, address: str, error: tf.errors.OpError) -> str:
-    advice = (
-        "a node has one server only: ctx.strategy() and MultiWorkerMirroredStrategy start their own, and keep what an "
-        "earlier ctx.start_server() has returned"
-    )
-    return f"ctx.start_server() on {node}: TensorFlow could not serve at {address} ({error.message}); {advice}"
-
-
-def _join(serve: Callable[[], None]) -> None:
-    """Serve until training has ended. TensorFlow's own ``join`` never returns, and programs rely on that."""
-    serve()
-    raise NodeServed
 
 
 def require_peers(cluster_spec: Mapping[str, list[str]], job_name: str, task_index: int) -> None:
@@ -163,7 +148,12 @@ def require_peers(cluster_spec: Mapping[str, list[str]], job_name: str, task_ind
         reasons = dict(zip(asked, pool.map(lambda name: _why_not(at[name], deadline), asked), strict=True))
     missed = [f"{name} at {at[name]} ({reason})" for name, reason in reasons.items() if reason]
     if missed:
-        raise ConfigError([_problem(node, missed)])
+        problem = (
+            f"{node} on {socket.gethostname()} cannot connect to {', '.join(missed)}. Open the nodes' ports between "
+            f"all hosts of the cluster ({NODE_PORTS_VARIABLE}=20000-20099 fixes a range), or name the network on which "
+            f"they reach one another ({NODE_NETWORK_VARIABLE}=10.2.0.0/16)"
+        )
+        raise ConfigError([problem])
 
 
 def _why_not(address: str, deadline: float) -> str:
@@ -180,11 +170,3 @@ def _why_not(address: str, deadline: float) -> str:
             time.sleep(_AGAIN_S)
         else:
             return ""
-
-
-def _problem(node: str, missed: list[str]) -> str:
-    return (
-        f"{node} on {socket.gethostname()} cannot connect to {', '.join(missed)}. Open the nodes' ports between all "
-        f"hosts of the cluster ({NODE_PORTS_VARIABLE}=20000-20099 fixes a range), or name the network on which they "
-        f"reach one another ({NODE_NETWORK_VARIABLE}=10.2.0.0/16)"
-    )

@@ -53,17 +53,14 @@ def run(body: bytes, fds: list[int]) -> int:
     try:
         server = _make_server(spec)
     except Exception as error:
-        start_report.send(_reason(error).encode())
+        reason = f"{type(error).__name__}: {error}"
+        if isinstance(error, ImportError):
+            reason = f"the package tensorboard cannot be imported there ({error})"
+        start_report.send(reason.encode())
         raise
     start_report.send(b"")
     server.serve_forever()
     return 0
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, ImportError):
-        return f"the package tensorboard cannot be imported there ({error})"
-    return f"{type(error).__name__}: {error}"
 
 
 def _stand_in_for_pkg_resources() -> None:

@@ -148,15 +148,12 @@ def _fold(frames: Iterable[traceback.FrameSummary]) -> Iterator[str]:
         hidden = run_of_frames[_KEEP_FIRST:-_KEEP_LAST] if in_library and len(run_of_frames) > _FOLD_OVER else []
         for index, (frame, times) in enumerate(run_of_frames):
             if hidden and index == _KEEP_FIRST:
-                yield f"  … {len(hidden)} frames in {_packages(item[0] for item in hidden)} …"
+                packages = ", ".join(dict.fromkeys(_library(one.filename) for one, _ in hidden))
+                yield f"  … {len(hidden)} frames in {packages} …"
             if not hidden or index < _KEEP_FIRST or index >= len(run_of_frames) - _KEEP_LAST:
                 yield _frame(frame)
                 if times > 1:
                     yield f"  [repeated {times - 1} more times]"
-
-
-def _packages(frames: Iterable[traceback.FrameSummary]) -> str:
-    return ", ".join(dict.fromkeys(_library(frame.filename) for frame in frames))
 
 
 def _library(filename: str) -> str:

@@ -34,8 +34,13 @@ def run_train_fn(
     train_fn: Callable[..., Any], settings: TrainFnSettings, kwargs: Mapping[str, Any], ctx: NodeContext
 ) -> Any:
     """Call the function on a node; returns what it returns on the first one, and None elsewhere."""
-    if settings.gpu_resource:
-        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(_own_gpus(settings, ctx.task_index))
+    if name := settings.gpu_resource:
+        # Of the GPUs that Spark gave to this task, as many as fall to it of all.
+        wanted = settings.num_slots // settings.num_tasks + (ctx.task_index < settings.num_slots % settings.num_tasks)
+        found = task_resources().get(name, [])
+        if len(found) < wanted:
+            raise ConfigError([f"Spark gave {len(found)} of the resource '{name}' to this task, which needs {wanted}"])
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(checked_gpus(name, found)[:wanted])
     if settings.sets_tf_config:
         os.environ["TF_CONFIG"] = tf_config(ctx.cluster_spec, ctx.job_name, ctx.task_index)
     if settings.makes_strategy:
@@ -46,16 +51,6 @@ def run_train_fn(
     else:
         value = train_fn(**kwargs)
     return value if ctx.task_index == 0 else None
-
-
-def _own_gpus(settings: TrainFnSettings, index: int) -> list[str]:
-    """Return the GPUs to train with: of those that Spark gave to this task, as many as fall to it of all."""
-    name = settings.gpu_resource
-    wanted = settings.num_slots // settings.num_tasks + (index < settings.num_slots % settings.num_tasks)
-    addresses = task_resources().get(name, [])
-    if len(addresses) < wanted:
-        raise ConfigError([f"Spark gave {len(addresses)} of the resource '{name}' to this task, which needs {wanted}"])
-    return checked_gpus(name, addresses)[:wanted]
 
 
 def checked_gpus(name: str, addresses: list[str]) -> list[str]:

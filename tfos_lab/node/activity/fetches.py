@@ -85,7 +85,15 @@ def _counted(take: Callable[..., Any]) -> Callable[..., Any]:
         counters = FETCHES.counters() if _is_tracing() else None
         if counters is None:
             return take(iterator, *args, **kwargs)
-        return _between(counters, functools.partial(take, iterator, *args, **kwargs))
+        import tensorflow as tf
+
+        begun, ended = counters
+        with tf.control_dependencies([begun.assign_add(1, read_value=False)]):
+            element = take(iterator, *args, **kwargs)
+        tensors = [part for part in tf.nest.flatten(element, expand_composites=True) if tf.is_tensor(part)]
+        with tf.control_dependencies(tensors):
+            ended.assign_add(1, read_value=False)
+        return element
 
     setattr(fetch, _PATCHED, True)
     return fetch
@@ -96,18 +104,6 @@ def _is_tracing() -> bool:
     import tensorflow as tf
 
     return tf.compat.v1.executing_eagerly_outside_functions() and not tf.executing_eagerly()
-
-
-def _between(counters: tuple[Any, Any], take: Callable[[], Any]) -> Any:
-    import tensorflow as tf
-
-    begun, ended = counters
-    with tf.control_dependencies([begun.assign_add(1, read_value=False)]):
-        element = take()
-    tensors = [part for part in tf.nest.flatten(element, expand_composites=True) if tf.is_tensor(part)]
-    with tf.control_dependencies(tensors):
-        ended.assign_add(1, read_value=False)
-    return element
 
 
 def _make_counters() -> tuple[Any, Any] | None:

@@ -47,7 +47,11 @@ class ActivityReporter:
         """Note what a message of the child, or about its start, says."""
         match message:
             case m.Progressed(state=NodeState.RUNNING, pid=pid):
-                self._begin(pid)
+                self._sent_s = time.monotonic()
+                self._machine = Machine(pid, group=self._group)
+                self._machine.read(self._sent_s)
+                self._seen, self._rows = m.NodeActivity(), 0
+                self._note("began")
             case m.Reported(step=step):
                 self._note("reported" if step is None else f"step {step}")
             case m.RowsTaken(rows=rows) if rows != self._rows:
@@ -58,13 +62,6 @@ class ActivityReporter:
                 if seen.step not in (None, self._seen.step):
                     self._note(f"step {seen.step}")
                 self._seen = seen
-
-    def _begin(self, pid: int) -> None:
-        self._machine = Machine(pid, group=self._group)
-        self._machine.read(time.monotonic())
-        self._seen, self._rows = m.NodeActivity(), 0
-        self._sent_s = time.monotonic()
-        self._note("began")
 
     def _note(self, sign: str) -> None:
         self._sign, self._sign_s = sign, time.monotonic()
@@ -153,7 +150,7 @@ _LOOK_FOR_PROCESSES_S = 10.0
 class Machine:
     """Reads the figures of a process, or of its ``group``, and of the host; rates are since the reading before."""
 
-    def __init__(self, pid: int, *, group: bool = True) -> None:
+    def __init__(self, pid: int, *, group: bool) -> None:
         self._pid = pid
         self._group = group
         self._pids = [pid]

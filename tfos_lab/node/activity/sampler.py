@@ -42,8 +42,8 @@ class ActivitySampler:
         send: Callable[[m.FromAgent], None],
         rows: Callable[[], int],
         *,
-        in_lock_step: bool = False,
-        counts_fetches: bool = True,
+        in_lock_step: bool,
+        counts_fetches: bool,
     ) -> None:
         self._send = send
         self._rows = rows

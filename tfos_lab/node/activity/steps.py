@@ -47,7 +47,7 @@ class _Ticks:
 class _Epoch:
     """The steps of an epoch. The first one is left out, as Keras does: functions are traced in it."""
 
-    def __init__(self, mean_s: float | None = None) -> None:
+    def __init__(self, mean_s: float | None) -> None:
         self.mean_s = mean_s  # until there are two, that of the epoch before
         self.is_over = False
         self._steps = 0

@@ -131,7 +131,16 @@ class ReportMethods(NodeFacts):
             If event files cannot be written to ``log_dir`` on this host.
         """
         if self.is_chief and is_local(self.event_dir):
-            self._check_event_dir(Path(split_scheme(self.event_dir)[2]))
+            folder = Path(split_scheme(self.event_dir)[2])
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                with tempfile.TemporaryFile(dir=folder):
+                    pass
+            except OSError as error:
+                host = socket.gethostname()
+                why = f"event files cannot be written there on {host} ({error.strerror})"
+                advice = f"give a folder that {host} can write to"
+                raise ConfigError([f"log_dir='{self.log_dir}': {why}; {advice}"]) from None
             if not is_local(self.log_dir):
                 from tfos_lab.data.file_systems import require_folder
 
@@ -144,16 +153,6 @@ class ReportMethods(NodeFacts):
             backup_dir=self.backup_dir,
             is_chief=self.is_chief,
         )
-
-    def _check_event_dir(self, folder: Path) -> None:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryFile(dir=folder):
-                pass
-        except OSError as error:
-            host = socket.gethostname()
-            why = f"event files cannot be written there on {host} ({error.strerror})"
-            raise ConfigError([f"log_dir='{self.log_dir}': {why}; give a folder that {host} can write to"]) from None
 
 
 def _number(name: str, value: Any) -> float:
@@ -182,31 +181,22 @@ class _ReportRate:
             now = time.monotonic()
             self._tokens = min(float(_BURST), self._tokens + (now - self._filled_at) * self._per_s)
             self._filled_at = now
+            if self._held is not None and not self._has_told:  # this one is left out
+                self._has_told = True
+                sys.stderr.write(
+                    f"tfos_lab: ctx.report is called more than {self._per_s:,.0f} times a second on this node: the "
+                    "notebook gets so many of them, the newest at each time. Report every n-th step to choose which.\n"
+                )
             if self._tokens >= 1.0:
                 self._tokens -= 1.0
-                self._leave_out_held()
+                self._held = None
                 self._send(report)
-            else:
-                self._leave_out_held()
-                self._hold(report)
-
-    def _leave_out_held(self) -> None:
-        if self._held is None:
-            return
-        self._held = None
-        if not self._has_told:
-            self._has_told = True
-            sys.stderr.write(
-                f"tfos_lab: ctx.report is called more than {self._per_s:,.0f} times a second on this node: the "
-                "notebook gets so many of them, the newest at each time. Report every n-th step to choose which.\n"
-            )
-
-    def _hold(self, report: m.Reported) -> None:
-        self._held = report
-        if self._timer is None:
-            self._timer = threading.Timer(_HELD_S, self.flush)
-            self._timer.name, self._timer.daemon = "tfos-report", True
-            self._timer.start()
+                return
+            self._held = report
+            if self._timer is None:
+                self._timer = threading.Timer(_HELD_S, self.flush)
+                self._timer.name, self._timer.daemon = "tfos-report", True
+                self._timer.start()
 
     def flush(self) -> None:
         """Send the report that was held back, if any."""

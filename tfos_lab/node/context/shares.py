@@ -60,7 +60,8 @@ class ShareMethods:
         """
         if _is_dataset(dataset_or_files):
             return _shard_dataset(dataset_or_files, self.rank, self.world_size)
-        if isinstance(dataset_or_files, str | bytes | PurePath) or not _is_sequence(dataset_or_files):
+        is_sequence = isinstance(dataset_or_files, Sequence) or getattr(dataset_or_files, "ndim", 0) == 1
+        if isinstance(dataset_or_files, str | bytes | PurePath) or not is_sequence:
             kind = type(dataset_or_files).__name__
             advice = "give it a tf.data.Dataset or a list of paths; ctx.files(pattern) finds files"
             raise ConfigError([f"ctx.shard({dataset_or_files!r:.80}): a {kind} cannot be divided; {advice}"])
@@ -172,10 +173,6 @@ class ShareMethods:
 def _is_dataset(value: Any) -> bool:
     tensorflow = sys.modules.get("tensorflow")  # whoever has a dataset has imported it
     return tensorflow is not None and isinstance(value, tensorflow.data.Dataset)
-
-
-def _is_sequence(value: Any) -> bool:
-    return isinstance(value, Sequence) or getattr(value, "ndim", 0) == 1
 
 
 def _shard_dataset(dataset: tf.data.Dataset, rank: int | None, nodes: int) -> tf.data.Dataset:

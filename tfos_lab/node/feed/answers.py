@@ -139,16 +139,14 @@ class ExchangePool:
             held, self._held = self._held, []
             self._sent_s = time.monotonic()
             for (number, schema), run in itertools.groupby(held, lambda one: (one[0], one[1].schema)):
-                self._send_results(number, pa.Table.from_batches([results for _, results in run], schema))
-
-    def _send_results(self, number: int, results: pa.Table) -> None:
-        with self.changed:
-            if number in self._dropped:
-                return
-        sink = io.BytesIO()
-        with pa.ipc.new_stream(sink, results.schema) as stream:
-            stream.write_table(results.combine_chunks())
-        self._send(m.ExchangeResults(exchange=number, rows=results.num_rows, data=sink.getvalue()))
+                with self.changed:
+                    if number in self._dropped:
+                        continue
+                results = pa.Table.from_batches([results for _, results in run], schema)
+                sink = io.BytesIO()
+                with pa.ipc.new_stream(sink, schema) as stream:
+                    stream.write_table(results.combine_chunks())
+                self._send(m.ExchangeResults(exchange=number, rows=results.num_rows, data=sink.getvalue()))
 
 
 # ---- batches of a dataset, and their results -------------------------------------------------------------------------
@@ -221,15 +219,12 @@ class Answers:
         if exchange is None:
             return {}
         while exchange.count < batch_size and exchange.files:
-            self._read_file(number, exchange, specs)
+            for batch in self._pool.read_file(number, exchange):
+                exchange.rows.append(to_numpy(batch, specs))
+                exchange.count += batch.num_rows
         if exchange.count < batch_size:
             return exchange.take(exchange.count) if exchange.ended else {}
         return exchange.take(min(exchange.count, most) // batch_size * batch_size)
-
-    def _read_file(self, number: int, exchange: PendingExchange, specs: tuple[ColumnSpec, ...]) -> None:
-        for batch in self._pool.read_file(number, exchange):
-            exchange.rows.append(to_numpy(batch, specs))
-            exchange.count += batch.num_rows
 
     def put(self, values: Any) -> None:
         """Add the results of the oldest batch that has none; see `NodeContext.put_results`."""
@@ -274,7 +269,12 @@ def as_array(name: Any, values: Any) -> Array:
     """Return a column as an array of a type that Spark has; a FeedError if that would lose types or values."""
     listed = values.tolist() if isinstance(values, np.ndarray) and values.dtype == object else values
     if isinstance(listed, list | tuple) and len(_kinds_in(listed)) > 1:
-        raise FeedError(reason=_mixed(name, listed))
+        row = next((value for value in listed if isinstance(value, list | tuple) and len(_kinds_in(value)) > 1), listed)
+        raise FeedError(
+            reason=f"put_results: '{name}' mixes {' and '.join(sorted(_kinds_in(row)))} ({row!r:.60}), and a column of "
+            "Spark holds values of one type; give each type a column of its own, as in ctx.put_results({'label': "
+            "['a', 'b'], 'score': [0.1, 0.9]})"
+        )
     array = np.asarray(values)
     if array.ndim == 0:
         raise FeedError(reason=f"put_results needs one result per row, but '{name}' is a single value: {values!r:.80}")
@@ -301,12 +301,3 @@ def _kinds_in(values: list[Any] | tuple[Any, ...]) -> set[str]:
     if any(issubclass(one, list | tuple) for one in found):
         kinds = kinds.union(*(_kinds_in(value) for value in values if isinstance(value, list | tuple)))
     return kinds
-
-
-def _mixed(name: Any, values: list[Any] | tuple[Any, ...]) -> str:
-    row = next((value for value in values if isinstance(value, list | tuple) and len(_kinds_in(value)) > 1), values)
-    kinds = " and ".join(sorted(_kinds_in(row)))
-    return (
-        f"put_results: '{name}' mixes {kinds} ({row!r:.60}), and a column of Spark holds values of one type; give each "
-        "type a column of its own, as in ctx.put_results({'label': ['a', 'b'], 'score': [0.1, 0.9]})"
-    )

@@ -22,8 +22,6 @@ from tfos_lab.texts import format_count
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_BATCH_ADVICE = "a whole number of rows, at least 1, is needed"
-
 
 @dataclass
 class Buffer:
@@ -68,7 +66,7 @@ class DataFeed:
             If the feed fails, or the batch before has been answered in part.
         """
         if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-            raise ConfigError([f"next_batch({batch_size!r}): {_BATCH_ADVICE}"])
+            raise ConfigError([f"next_batch({batch_size!r}): a whole number of rows, at least 1, is needed"])
         self._source.check_answered()
         STEPS.take_batch()
         batch: list[Any] = []

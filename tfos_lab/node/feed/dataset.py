@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -70,20 +69,19 @@ def make_dataset(feed: FeedReader, request: DatasetRequest) -> tf.data.Dataset |
     layout = _Layout(feed.specs(queue), request)
     remainder = request.remainder or feed.remainder_of(queue)
     reading = feed.open(request.batch_size, remainder, shuffle=request.shuffle, seed=request.seed, queue=queue)
-    batches = NumpyBatches(functools.partial(_numpy_epoch, feed, reading, layout))
+
+    def numpy_epoch() -> Iterator[Any]:
+        for piece in feed.epoch(reading):
+            if piece is not None:
+                for batch in _single_batches(piece, reading.batch_size):
+                    STEPS.take_batch()
+                    yield layout.arrange(batch)
+
+    batches = NumpyBatches(numpy_epoch)
     graph = _plain_graph()
     if graph is not None and graph.finalized:
         return batches  # nothing can be added to it
     return _with_numpy_batches(_tensor_dataset(feed, reading, layout, request), batches)
-
-
-def _numpy_epoch(feed: FeedReader, reading: Reading, layout: _Layout) -> Iterator[Any]:
-    """Yield the batches of one epoch as they are."""
-    for piece in feed.epoch(reading):
-        if piece is not None:
-            for batch in _single_batches(piece, reading.batch_size):
-                STEPS.take_batch()
-                yield layout.arrange(batch)
 
 
 def _tensor_dataset(feed: FeedReader, reading: Reading, layout: _Layout, request: DatasetRequest) -> tf.data.Dataset:
@@ -276,15 +274,14 @@ class _Layout:
         if self._label is None:
             return {**features, WEIGHT_KEY: weights}
         x = features[self._features[0]] if len(features) == 1 else features
-        return x, self._targets(columns, self._label), weights
-
-    @staticmethod
-    def _targets(columns: dict[str, Any], label: str | Sequence[str] | Mapping[str, str]) -> Any:
-        if isinstance(label, str):
-            return columns[label]
-        if isinstance(label, Mapping):
-            return {output: columns[name] for output, name in label.items()}
-        return tuple(columns[name] for name in label)
+        y: Any
+        if isinstance(self._label, str):
+            y = columns[self._label]
+        elif isinstance(self._label, Mapping):
+            y = {output: columns[name] for output, name in self._label.items()}
+        else:
+            y = tuple(columns[name] for name in self._label)
+        return x, y, weights
 
 
 def _fits(values: np.ndarray | None, spec: ColumnSpec) -> bool:

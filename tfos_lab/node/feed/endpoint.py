@@ -25,7 +25,7 @@ from pathlib import Path
 import msgspec
 
 from tfos_lab.core import messages as m
-from tfos_lab.core.link import KNOCK_BYTES, knock_of, set_up
+from tfos_lab.core.link import KNOCK_BYTES, bracketed, knock_of, set_up
 from tfos_lab.core.processes import allow_descriptors
 from tfos_lab.data.schema import ColumnSpec, column_specs
 from tfos_lab.errors import FeedError, NodeUnreachable, TfosError
@@ -41,8 +41,6 @@ _DESCRIPTORS = 8192
 _NO_DESCRIPTORS_S = 0.1
 # How often those that do not knock are looked at, and whether this is the end.
 _LOOK_S = 1.0
-# How long a task may take to hang up after it was told of a failure; one that is gone has hung up at once.
-_LET_GO_S = 30.0
 # How long requests that go on are waited for at the end.
 _CLOSE_S = 5.0
 # Answers a task that asks for space.
@@ -104,17 +102,11 @@ class Endpoint:
             self._listen(listener, w.unix_location(self._path), None)
             if tls is not None:
                 allow_descriptors(_DESCRIPTORS)
-                listener = self._take_port(self._bind)
-                host = f"[{self._host}]" if ":" in self._host else self._host
-                self._listen(
-                    listener,
-                    w.tls_location(host, listener.getsockname()[1]),
-                    w.context_for(tls, ssl.PROTOCOL_TLS_SERVER),
-                )
+                family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
+                listener = self._take_port(lambda port: socket.create_server((self._host, port), family=family))
+                location = w.tls_location(bracketed(self._host), listener.getsockname()[1])
+                self._listen(listener, location, w.context_for(tls, ssl.PROTOCOL_TLS_SERVER))
         return list(self._locations)
-
-    def _bind(self, port: int) -> socket.socket:
-        return socket.create_server((self._host, port), family=socket.AF_INET6 if ":" in self._host else socket.AF_INET)
 
     def _listen(self, listener: socket.socket, location: str, tls: ssl.SSLContext | None) -> None:
         listener.listen(1024)  # all tasks may come at once
@@ -245,7 +237,7 @@ class Endpoint:
             pass  # the task has gone
         except Exception as error:  # noqa: BLE001 - the task raises it
             wire.fail(explained(error, self._spool.folder))
-            wire.let_go(_LET_GO_S)
+            wire.let_go()
 
     def _answer(self, wire: w.Wire, message: bytes) -> None:
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -61,7 +62,7 @@ class Epoch:
         holds: Callable[[NodeFeed, Callable[[], bool], float], bool],
         on_segment_read: Callable[[str], None],
         *,
-        seed: list[int] | None = None,
+        seed: list[int] | None,
     ) -> None:
         self._feed = feed
         self._reading = reading
@@ -195,23 +196,18 @@ class Epoch:
             yield from read_files(feed)
             return
         try:
-            yield from self._rows_in_order()
+            for index in itertools.count():
+                yield from self._until(functools.partial(feed.has_come, index))
+                if index >= len(feed.segments):
+                    break
+                segment = feed.segments[index]
+                yield from self._segments.read(segment, feed.specs)
+                if feed.epochs_read >= feed.epochs - 1:
+                    self._on_segment_read(segment.path)
+            if leftovers := self._segments.read_leftovers(feed.segments, feed.leftovers, feed.specs):
+                yield leftovers
         except FileNotFoundError:
             raise FeedError(reason=ROWS_ARE_GONE) from None
-
-    def _rows_in_order(self) -> Iterator[Batch | None]:
-        feed, index = self._feed, 0
-        while True:
-            yield from self._until(functools.partial(feed.has_come, index))
-            if index >= len(feed.segments):
-                break
-            segment = feed.segments[index]
-            yield from self._segments.read(segment, feed.specs)
-            if feed.epochs_read >= feed.epochs - 1:
-                self._on_segment_read(segment.path)
-            index += 1
-        if leftovers := self._segments.read_leftovers(feed.segments, feed.leftovers, feed.specs):
-            yield leftovers
 
     # ---- waiting ----------------------------------------------------------------------------------------------------
 

@@ -64,20 +64,16 @@ def _check(dataset: tf.data.Dataset, *, weighted: bool) -> None:
     tensors = tf.nest.flatten(spec)
     if not all(isinstance(part, tf.TensorSpec) and part.shape.rank for part in tensors):
         problems.append("its elements are no batches of dense tensors: batch it before, as in dataset.batch(32)")
-    is_pair = isinstance(spec, tuple) and (len(spec) == 2 or (len(spec) == 3 and _is_floats(spec[2])))
-    if weighted and not is_pair and not isinstance(spec, dict):
+    is_weighable = isinstance(spec, dict) or (isinstance(spec, tuple) and len(spec) == 2)
+    if isinstance(spec, tuple) and len(spec) == 3:
+        is_weighable = isinstance(spec[2], tf.TensorSpec) and spec[2].dtype.is_floating
+    if weighted and not is_weighable:
         problems.append(
             "remainder='exact' needs elements (x, y), (x, y, w) or a dict, so that rows can have weights (w: one float "
             "for each row); with remainder='drop' they may be anything"
         )
     if problems:
         raise ConfigError([f"ctx.even(dataset): {problem}" for problem in problems])
-
-
-def _is_floats(spec: Any) -> bool:
-    import tensorflow as tf
-
-    return isinstance(spec, tf.TensorSpec) and bool(spec.dtype.is_floating)
 
 
 def _element(spec: Any, batch: tuple[Any, ...]) -> Any:
@@ -93,7 +89,8 @@ def _with_fillers(dataset: tf.data.Dataset, passes: _Passes) -> tf.data.Dataset:
     import tensorflow as tf
 
     spec = dataset.element_spec
-    nothing = tf.nest.map_structure(_zeros, spec)
+    # What stands for a batch where a node has had none: one row of zeros, or as many as all batches have.
+    nothing = tf.nest.map_structure(lambda part: tf.zeros([size or 1 for size in part.shape], part.dtype), spec)
     real = dataset.map(lambda *batch: (1, _element(spec, batch)))
     rest = tf.data.Dataset.from_tensors((0, nothing)).repeat()
 
@@ -108,13 +105,6 @@ def _with_fillers(dataset: tf.data.Dataset, passes: _Passes) -> tf.data.Dataset:
         return batch, batch
 
     return real.concatenate(rest).enumerate().scan(nothing, step)
-
-
-def _zeros(spec: tf.TensorSpec) -> tf.Tensor:
-    """Return what stands for a batch where a node has had none: one row of zeros, or as many as all batches have."""
-    import tensorflow as tf
-
-    return tf.zeros([size or 1 for size in spec.shape], spec.dtype)
 
 
 @dataclass

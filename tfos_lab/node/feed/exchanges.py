@@ -24,13 +24,11 @@ from tfos_lab.data.batches import measure
 from tfos_lab.data.schema import ColumnSpec
 from tfos_lab.errors import FeedError, FeedTimeout, NodeUnreachable
 from tfos_lab.node.feed.endpoint import explained
-from tfos_lab.node.feed.wire import Inference, Wire
+from tfos_lab.node.feed.wire import LET_GO_S, Inference, Wire
 
 # Sent to a task when the child has taken a file.
 TAKEN = b"taken"
 _WAIT_STEP_S = 1.0
-# How long a task may take to hang up after it was told of a failure; one that is gone has hung up at once.
-_LET_GO_S = 30.0
 # How often the driver is sent the number of rows answered.
 _REPORT_S = 0.25
 _STOPPED = (
@@ -73,19 +71,14 @@ class Exchange:
         elif self.no_reader is not None:
             raise self.no_reader
         elif time.monotonic() - self.moved_s > self.request.timeout_s:
-            raise FeedTimeout(reason=self._silence())
-
-    def _silence(self) -> str:
-        waiting = self.rows_in - self.answered
-        queue_name = "" if self.request.queue == INPUT_QUEUE else f" of queue '{self.request.queue}'"
-        by_objects = (
-            f"reads ctx.data_feed({queue_name and f'queue={self.request.queue!r}'}) and calls its batch_results"
-        )
-        how = by_objects if self.request.objects else "calls ctx.put_results for every batch of ctx.dataset"
-        return (
-            f"{waiting} rows{queue_name} wait for their results, and none has come for {self.request.timeout_s:g} s: "
-            f"see whether the node's function {how}, or raise timeout of cluster.inference"
-        )
+            request, how = self.request, "calls ctx.put_results for every batch of ctx.dataset"
+            of_queue = "" if request.queue == INPUT_QUEUE else f" of queue '{request.queue}'"
+            if request.objects:
+                how = f"reads ctx.data_feed({of_queue and f'queue={request.queue!r}'}) and calls its batch_results"
+            raise FeedTimeout(
+                reason=f"{self.rows_in - self.answered} rows{of_queue} wait for their results, and none has come for "
+                f"{request.timeout_s:g} s: see whether the node's function {how}, or raise timeout of cluster.inference"
+            )
 
 
 class Exchanges:
@@ -125,7 +118,7 @@ class Exchanges:
         except Exception as error:  # noqa: BLE001 - the task raises it
             exchange.has_failed = True
             wire.fail(explained(error, self._spool))
-            feeder.join(_LET_GO_S)
+            feeder.join(LET_GO_S)
             wire.hang_up()
         finally:
             feeder.join()

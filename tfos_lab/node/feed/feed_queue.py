@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tfos_lab.core import messages as m
 from tfos_lab.core.messages import INPUT_QUEUE, VALIDATION
-from tfos_lab.data.schema import ColumnSpec, column_specs
+from tfos_lab.data.schema import column_specs
 from tfos_lab.errors import FeedError
 from tfos_lab.node.feed.files.segment import file_segments
 from tfos_lab.node.feed.node_feed import NodeFeed
@@ -42,14 +42,17 @@ class FeedQueue:
         """Apply a message of the driver or the agent; call it with `changed` held."""
         match message:
             case m.FeedOpen():
-                specs = column_specs(message.schema)
-                self.feeds.append(_opened(message, specs))
+                self.feeds.append(_opened(message))
             case m.SegmentReady():
                 self._add_segment(self.feeds[message.feed], message)
             case m.FeedComplete(feed=number, rows=rows, leftovers=leftovers):
                 self.feeds[number].rows, self.feeds[number].leftovers = rows, leftovers
-            case m.FilesDealt():
-                _take_share(self.feeds[message.feed], message)
+            case m.FilesDealt(feed=number):
+                feed = self.feeds[number]
+                _resolve(feed, message.shapes)
+                # This node's rows: they all count, though none has been read.
+                feed.segments.extend(file_segments(message, feed.schema))
+                feed.files, feed.rows = message, message.rows
             case m.EpochPlan() | m.PlanLater():
                 _add_plan(self.feeds[message.feed], message)
             case m.FeedAborted(feed=number, reason=reason):
@@ -74,7 +77,7 @@ class FeedQueue:
 
     # ---- what is read next ------------------------------------------------------------------------------------------
 
-    def find_next(self, timeout_s: float, queue: str = INPUT_QUEUE) -> NodeFeed | None:
+    def find_next(self, timeout_s: float, queue: str) -> NodeFeed | None:
         """Return the feed that the next epoch reads, or None if there is none within this time.
 
         A feed is read ``epochs`` times before the next one. The last one may be read any number of times once the
@@ -93,12 +96,6 @@ class FeedQueue:
                 self.changed.wait(wait_s)
             return None
 
-    def wait_for_next(self, queue: str = INPUT_QUEUE) -> NodeFeed:
-        """Return the feed that the next epoch reads; wait until there is one."""
-        while (feed := self.find_next(WAIT_STEP_S, queue)) is None:
-            pass
-        return feed
-
     def find_next_of_stream(self, timeout_s: float) -> NodeFeed | None:
         """Return the next feed of a stream that is being read, or None if there is none within this time."""
         with self.changed:
@@ -116,10 +113,14 @@ class FeedQueue:
     def _first_unread(self, queue: str = INPUT_QUEUE) -> NodeFeed | None:
         return next((feed for feed in self._of(queue) if feed.epochs_read < feed.epochs and not feed.aborted), None)
 
-    def _last_feed(self, queue: str = INPUT_QUEUE) -> NodeFeed:
+    def _last_feed(self, queue: str) -> NodeFeed:
         feeds = self._of(queue)
         if not feeds and queue != INPUT_QUEUE:
-            raise FeedError(reason=_no_split(queue, [feed.queue for feed in self.feeds if feed.kept]))
+            there = ", ".join(repr(feed.queue) for feed in self.feeds if feed.kept)
+            has = f"it has {there}" if there else "it has none beside the rows to train on"
+            given = "validation=..." if queue == VALIDATION else f"validation={{{queue!r}: ...}}"
+            advice = f"give the cell, tfos_lab.run or cluster.train {given}"
+            raise FeedError(reason=f"this cluster has no split {queue!r}; {has}: {advice}")
         if not feeds:
             raise FeedError(reason="this cluster is fed no rows: give the cell data=..., or call cluster.train(df)")
         if feeds[-1].aborted is not None:
@@ -165,18 +166,12 @@ class FeedQueue:
             return holds
 
 
-def _no_split(split: str, there: list[str]) -> str:
-    has = f"it has {', '.join(map(repr, there))}" if there else "it has none beside the rows to train on"
-    given = "validation=..." if split == VALIDATION else f"validation={{{split!r}: ...}}"
-    return f"this cluster has no split {split!r}; {has}: give the cell, tfos_lab.run or cluster.train {given}"
-
-
-def _opened(message: m.FeedOpen, specs: tuple[ColumnSpec, ...]) -> NodeFeed:
+def _opened(message: m.FeedOpen) -> NodeFeed:
     return NodeFeed(
         message.feed,
         message.epochs,
         message.remainder,
-        specs,
+        column_specs(message.schema),
         stream=message.stream,
         objects=message.objects,
         advice=message.advice,
@@ -186,25 +181,17 @@ def _opened(message: m.FeedOpen, specs: tuple[ColumnSpec, ...]) -> NodeFeed:
 
 
 def _served(message: m.InferenceOpen) -> NodeFeed:
-    specs = column_specs(message.schema)
     return NodeFeed(
         -1,
         1,
         "pad",
-        specs,
+        column_specs(message.schema),
         serving=True,
         objects=message.objects,
         advice=_SERVED_OBJECTS,
         schema=message.schema,
         queue=message.queue,
     )
-
-
-def _take_share(feed: NodeFeed, message: m.FilesDealt) -> None:
-    """Record which rows of files are this node's: they all count, though none has been read."""
-    _resolve(feed, message.shapes)
-    feed.segments.extend(file_segments(message, feed.schema))
-    feed.files, feed.rows = message, message.rows
 
 
 def _resolve(feed: NodeFeed, shapes: dict[str, list[int]]) -> None:

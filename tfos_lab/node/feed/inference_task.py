@@ -131,28 +131,21 @@ class _TaskExchange:
             raise
 
     def _begin(self) -> Wire:
+        """Ask one of the nodes on this host, or any node where there is none."""
         plan = self._plan
+        everywhere = [plan.locations[rank] for rank in sorted(plan.locations)]
+        nodes = [locations for locations in everywhere if is_here(locations[0])] or everywhere
         try:
-            connection = connect(self._nearest(), plan.token, plan.tls)
+            connection = connect(nodes[self._partition % len(nodes)], plan.token, plan.tls)
             connection.ask(Inference(plan.schema, plan.inference, plan.objects, plan.queue, plan.timeout_s))
         except Exception as error:
             raise self._explained(error) from error
         self._spool = connection.spool
         return connection.wire
 
-    def _nearest(self) -> list[str]:
-        """Return the locations of one of the nodes on this host, or of any node where there is none."""
-        everywhere = [self._plan.locations[rank] for rank in sorted(self._plan.locations)]
-        here = [locations for locations in everywhere if is_here(locations[0])]
-        chosen = here or everywhere
-        return chosen[self._partition % len(chosen)]
-
-    def _asked(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        return pa.RecordBatch.from_arrays([batch.column(i) for i in self._plan.asked], names=self._plan.names)
-
     def _send(self, wire: Wire, batch: pa.RecordBatch) -> None:
         self._held.append(batch)
-        asked = self._asked(batch)
+        asked = pa.RecordBatch.from_arrays([batch.column(i) for i in self._plan.asked], names=self._plan.names)
         while not self._ahead.acquire(timeout=_WAIT_STEP_S) and not self._over:
             pass
         if self._over:

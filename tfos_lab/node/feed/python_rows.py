@@ -124,11 +124,12 @@ def decoder(schema: str, *, objects: bool) -> Callable[[pa.RecordBatch], list[An
         return decode
     fields = json.loads(schema)["fields"]
     try:
-        import pyspark.sql  # noqa: F401 - only whether there is one
+        from pyspark.sql import Row
     except ImportError:
         return _tuples
     if all(_is_plain(field["type"]) for field in fields):
-        return _rows_of([field["name"] for field in fields])
+        make = Row(*(field["name"] for field in fields))
+        return lambda batch: [make(*values) for values in _tuples(batch)]
     # Times, user-defined types and Spark's own settings are left to Spark.
     return rows_of_batches(schema)
 
@@ -141,13 +142,6 @@ def _is_plain(kind: Any) -> bool:
 
 def _tuples(batch: pa.RecordBatch) -> list[Any]:
     return list(zip(*(_values(column) for column in batch.columns), strict=True))
-
-
-def _rows_of(names: list[str]) -> Callable[[pa.RecordBatch], list[Any]]:
-    from pyspark.sql import Row
-
-    make = Row(*names)
-    return lambda batch: [make(*values) for values in _tuples(batch)]
 
 
 def _values(column: pa.Array) -> list[Any]:

@@ -19,7 +19,7 @@ from tfos_lab.node.feed import row_files
 from tfos_lab.node.feed.answers import Answers, ExchangePool
 from tfos_lab.node.feed.data_feed import RowReader
 from tfos_lab.node.feed.epoch import IDLE_S, ROWS_ARE_GONE, Epoch, Piece
-from tfos_lab.node.feed.feed_queue import FeedQueue
+from tfos_lab.node.feed.feed_queue import WAIT_STEP_S, FeedQueue
 from tfos_lab.node.feed.node_feed import NodeFeed, Reading, ReadProgress
 from tfos_lab.node.feed.row_answers import RowAnswers
 from tfos_lab.node.feed.schedule import Schedule
@@ -137,7 +137,9 @@ class FeedReader:
 
     def _next_feed(self, queue: str = INPUT_QUEUE) -> NodeFeed:
         self._ask(objects=None)
-        return self._queue.wait_for_next(queue)
+        while (feed := self._queue.find_next(WAIT_STEP_S, queue)) is None:
+            pass
+        return feed
 
     def _ask(self, *, objects: bool | None) -> None:
         """Say which kind of rows the function wants: objects, columns, or any."""
@@ -195,7 +197,11 @@ class FeedReader:
         for piece in epoch.pieces():
             if piece is not None:
                 self._check_promise(reading, piece.step, more=True)
-                self._count(feed, reading, piece)
+                with self._queue.changed:
+                    is_read = feed.take_steps(reading, piece.step)
+                    feed.rows_taken += piece.rows
+                if not feed.kept:
+                    progress.count(piece.rows, report=is_read)
             yield piece
         self._check_promise(reading, epoch.steps, more=False)
         if epoch.steps == 0:
@@ -209,14 +215,6 @@ class FeedReader:
                 reason=f"this dataset was made when its epochs had {promised} steps, and now one has "
                 f"{'more' if more else steps}: call ctx.dataset anew for each cluster.train"
             )
-
-    def _count(self, feed: NodeFeed, reading: Reading, piece: Piece) -> None:
-        """Count rows and, with the last step, the epoch."""
-        with self._queue.changed:
-            is_read = feed.take_steps(reading, piece.step)
-            feed.rows_taken += piece.rows
-        if not feed.kept:
-            self._progress.count(piece.rows, report=is_read)
 
     # ---- rows as Python values --------------------------------------------------------------------------------------
 
@@ -250,17 +248,14 @@ class FeedReader:
             raise FeedError(reason=ROWS_ARE_GONE) from None
         except OSError as error:
             raise FeedError(reason=f"the rows cannot be written to files in {folder}: {error}") from None
-        self._take_all(feed)
-        self._files[feed.number, file_format] = paths
-        return list(paths)
-
-    def _take_all(self, feed: NodeFeed) -> None:
-        """Count all rows of all epochs as taken: the function has them now, and reads them as often as it likes."""
+        # All rows of all epochs count as taken: the function has them now, and reads them as often as it likes.
         with self._queue.changed:
             epochs, feed.epochs_read = feed.epochs - feed.epochs_read, max(feed.epochs, feed.epochs_read)
             rows = (feed.rows or 0) * max(0, epochs)
             feed.rows_taken += rows
         self._progress.count(rows, report=True)
+        self._files[feed.number, file_format] = paths
+        return list(paths)
 
     def count_rows(self) -> int:
         """Return how many rows the function has taken so far."""

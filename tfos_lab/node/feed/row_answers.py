@@ -37,9 +37,6 @@ class Chunk(NamedTuple):
     ends_batch: bool = False
 
 
-_END_OF_BATCH = Chunk([], ends_partition=True, ends_batch=True)
-
-
 @dataclass
 class _Given:
     """Rows of one exchange that were given in one batch; ``missing`` of them have no result."""
@@ -76,9 +73,12 @@ class RowAnswers:
             with self._changed:
                 self._changed.wait_for(lambda: self._choose() is not None, min(timeout_s, _PATIENCE_S))
                 number = self._choose()
-                if number is None:
-                    return self._leave_current()
-        return self._read(number)
+                others_have = any(exchange.files for exchange in self._pool.exchanges.values())
+                if number is None and self._has_begun and others_have:
+                    # End the batch, rather than let other tasks wait for this one's rows.
+                    self._current = None
+                    return Chunk([], ends_batch=True)
+        return None if number is None else self._read(number)
 
     def _choose(self) -> int | None:
         """Return the exchange to serve next, if any: the one whose rows the batch has, once it has begun."""
@@ -93,19 +93,12 @@ class RowAnswers:
                 del exchanges[number]
         return None
 
-    def _leave_current(self) -> Chunk | None:
-        """End the batch if other tasks have rows, rather than let them wait for this one's."""
-        if not self._has_begun or not any(exchange.files for exchange in self._pool.exchanges.values()):
-            return None
-        self._current = None
-        return Chunk([], ends_batch=True)
-
     def _read(self, number: int) -> Chunk:
         with self._changed:
             exchange = self._pool.exchanges.get(number)
             self._current = None
             if exchange is None:
-                return _END_OF_BATCH
+                return Chunk([], ends_partition=True, ends_batch=True)
             self._pool.move_to_end(number)
         decode = python_rows.decoder(self._pool.schema, objects=exchange.objects)
         rows = [row for batch in self._pool.read_file(number, exchange) for row in decode(batch)]

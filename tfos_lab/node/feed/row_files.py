@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -57,51 +58,32 @@ def write_files(schema: pa.Schema, batches: Iterable[pa.RecordBatch], folder: Pa
     folder.mkdir(parents=True, exist_ok=True)
     paths: list[str] = []
     groups = _groups(schema, batches)
-    table = next(groups, schema.empty_table())
+    table: pa.Table | None = next(groups, schema.empty_table())
     while table is not None:
         paths.append(str(folder / f"part-{len(paths):05d}.{file_format}"))
-        table = _write_file(schema, table, groups, paths[-1], file_format)
+        size_bytes = 0
+        with contextlib.closing(_WRITERS[file_format](paths[-1], schema)) as writer:
+            while table is not None and size_bytes < _FILE_BYTES:
+                writer.write_table(table)
+                size_bytes += table.nbytes
+                table = next(groups, None)
     return paths
-
-
-def _write_file(
-    schema: pa.Schema, first: pa.Table, groups: Iterator[pa.Table], path: str, file_format: str
-) -> pa.Table | None:
-    """Write one file; return the first rows of the next."""
-    writer, size_bytes = _WRITERS[file_format](path, schema), 0
-    table: pa.Table | None = first
-    try:
-        while table is not None and size_bytes < _FILE_BYTES:
-            writer.write_table(table)
-            size_bytes += table.nbytes
-            table = next(groups, None)
-    finally:
-        writer.close()
-    return table
 
 
 def _groups(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Join small batches, which come from many partitions, and cut large ones."""
     waiting: list[pa.RecordBatch] = []
     for batch in batches:
-        rows = _rows_at_once(batch)
+        row_bytes = max(1, int(batch.nbytes) // max(1, int(batch.num_rows)))
+        rows = max(1, min(_GROUP_ROWS, _GROUP_BYTES // row_bytes))
         for start in range(0, batch.num_rows, rows):
             waiting.append(batch.slice(start, rows))
-            if _is_enough(waiting):
+            count, size_bytes = sum(some.num_rows for some in waiting), sum(some.nbytes for some in waiting)
+            if count >= _GROUP_ROWS or size_bytes >= _GROUP_BYTES:
                 yield pa.Table.from_batches(waiting, schema).combine_chunks()
                 waiting = []
     if waiting:
         yield pa.Table.from_batches(waiting, schema).combine_chunks()
-
-
-def _rows_at_once(batch: pa.RecordBatch) -> int:
-    row_bytes = max(1, int(batch.nbytes) // max(1, int(batch.num_rows)))
-    return max(1, min(_GROUP_ROWS, _GROUP_BYTES // row_bytes))
-
-
-def _is_enough(batches: Sequence[pa.RecordBatch]) -> bool:
-    rows, size_bytes = sum(int(batch.num_rows) for batch in batches), sum(int(batch.nbytes) for batch in batches)
-    return rows >= _GROUP_ROWS or size_bytes >= _GROUP_BYTES
 
 
 # ---- formats --------------------------------------------------------------------------------------------------------

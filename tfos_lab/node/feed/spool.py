@@ -106,11 +106,12 @@ class Spool:
         with self._changed:
             self._in_flight.pop(path, None)
             patient_until = time.monotonic() + _PATIENCE_S
-            while not self._has_space(size_bytes):
+            # The disk may have less than the limit allows for: others may have filled it meanwhile.
+            while self._size + size_bytes > self._limit() or not self._disk_has(size_bytes):
                 if self._read:
                     self._forget(self._read.popitem(last=False)[0])
                 elif self._keeps_all or self._is_shuffled:
-                    raise FeedError(reason=self._too_small())
+                    raise FeedError(reason=too_small(self._limit(), self.folder, self._keeps_all or "are shuffled"))
                 elif self._unread and not self._closed:
                     self._changed.wait(_WAIT_STEP_S)
                 elif self._disk_has(size_bytes):
@@ -123,10 +124,6 @@ class Spool:
             self._sizes[path] = self._sizes.get(path, 0) + size_bytes
             self._size += size_bytes
             self.received_bytes += size_bytes
-
-    def _has_space(self, size_bytes: int) -> bool:
-        """Whether the limit allows for more bytes, and the disk has them: others may have filled it meanwhile."""
-        return self._size + size_bytes <= self._limit() and self._disk_has(size_bytes)
 
     def _disk_has(self, size_bytes: int) -> bool:
         return self._free_bytes() >= size_bytes
@@ -141,9 +138,6 @@ class Spool:
 
     def _limit(self) -> int:
         return self._limit_bytes or self._size + max(0, self._free_bytes() - self._left_to_others)
-
-    def _too_small(self) -> str:
-        return too_small(self._limit(), self.folder, self._keeps_all or "are shuffled")
 
     def stored(self, path: Path) -> None:
         """Record that all that was reserved for a file has been written."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import os
 import threading
 from collections import deque
@@ -97,7 +96,11 @@ class FeedStore:
                 self._send(m.FeedReady(feed=message.feed, locations=locations))
                 self._send_to_child(message)
             case m.FilesAsked():
-                self._search(message)
+                # Imported here: most feeds have no files.
+                from tfos_lab.node.feed.files.search import FileSearch
+
+                self._end_search()
+                self._file_search = FileSearch(message, lambda found: self._post(lambda: self._send(found)))
             case m.FilesDealt():
                 self._send_to_child(msgspec.structs.replace(message, folder=str(self._spool.folder)))
             case m.InferenceOpen():
@@ -113,19 +116,9 @@ class FeedStore:
                 self._drop_uncommitted(feed)
                 self._send_to_child(message)
             case m.EpochPlan() | m.PlanLater() | m.FeedsEnded() | m.StepsAgreed() | m.PeerReturned():
-                self._pass_on(message)
-
-    def _pass_on(self, message: m.ToAgent) -> None:
-        if isinstance(message, m.FeedsEnded) and self._exchanges is not None:
-            self._exchanges.end_feeds()
-        self._send_to_child(message)
-
-    def _search(self, asked: m.FilesAsked) -> None:
-        # Imported here: most feeds have no files.
-        from tfos_lab.node.feed.files.search import FileSearch
-
-        self._end_search()
-        self._file_search = FileSearch(asked, lambda found: self._post(functools.partial(self._send, found)))
+                if isinstance(message, m.FeedsEnded) and self._exchanges is not None:
+                    self._exchanges.end_feeds()
+                self._send_to_child(message)
 
     def _end_search(self) -> None:
         if self._file_search is not None:
@@ -165,26 +158,22 @@ class FeedStore:
         path = attempts.pop(message.attempt, None)
         for other in attempts.values():
             self._spool.remove(other)
+        if path is not None and not message.rows + message.leftover:
+            self._spool.remove(path)
+            path = None
         if path is not None:
-            self._keep(message, path)
-        held = message.rows + message.leftover
+            self._spool.committed(path)
+            if message.feed in self._streamed:
+                self._streamed[message.feed].append(path)
         segment = m.SegmentReady(
             feed=message.feed,
-            path=str(path) if path is not None and held else "",
+            path="" if path is None else str(path),
             rows=message.rows,
             partition=message.partition,
             leftover=message.leftover,
             shapes=message.shapes,
         )
         self._send_to_child(segment)
-
-    def _keep(self, message: m.Commit, path: Path) -> None:
-        if not message.rows + message.leftover:
-            self._spool.remove(path)
-            return
-        self._spool.committed(path)
-        if message.feed in self._streamed:
-            self._streamed[message.feed].append(path)
 
     def _drop_uncommitted(self, feed: int) -> None:
         self._over.add(feed)

@@ -96,7 +96,9 @@ class PartitionSender:
             # A copy: a slice would keep its whole batch in memory.
             rest = pa.array(range(batch.num_rows - left, batch.num_rows))
             self._held.append(batch.take(rest) if each else batch)
-            if self._has_held_enough():
+            count = sum(rows.num_rows for rows in self._held)
+            is_large = sum(rows.nbytes for rows in self._held) >= _MOST_HELD_BYTES
+            if count >= len(self._ranks) * (1 if is_large else _HELD_BACK):
                 self._deal_held()
 
     def _deal(self, rows: pa.RecordBatch | pa.Table, each: int) -> None:
@@ -108,11 +110,6 @@ class PartitionSender:
                 self._writers[rank].write(piece)
         self._each += each
 
-    def _has_held_enough(self) -> bool:
-        count = sum(rows.num_rows for rows in self._held)
-        is_large = sum(rows.nbytes for rows in self._held) >= _MOST_HELD_BYTES
-        return bool(count >= len(self._ranks) * (1 if is_large else _HELD_BACK))
-
     def _deal_held(self) -> None:
         """Send the rows that were held back, but for those that are too few to give each node one."""
         rows = pa.Table.from_batches(self._held)  # not joined: all together, large ones may be too many for Arrow
@@ -120,19 +117,14 @@ class PartitionSender:
         self._deal(rows, each)
         self._held = _joined(rows.slice(each * len(self._ranks)))
 
-    def _send_leftover(self) -> None:
-        """Send the last rows, too few to give each node one, to all nodes."""
-        if not self._held:
-            return
-        self._deal_held()
-        for rest in self._held:
-            for writer in self._writers.values():
-                writer.write(rest)
-            self._leftover += rest.num_rows
-
     def commit(self) -> None:
         """Wait until all nodes have stored their rows, then ask the driver to commit them."""
-        self._send_leftover()
+        if self._held:
+            self._deal_held()
+            for rest in self._held:  # too few to give each node one: they go to all nodes
+                for writer in self._writers.values():
+                    writer.write(rest)
+                self._leftover += rest.num_rows
         while self._writers:
             _, writer = self._writers.popitem()
             writer.close()

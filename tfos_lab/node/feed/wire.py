@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 #: How long either end may take until the other one knows who it is.
 GREETING_S = 10.0
+#: How long a task may take to hang up after it was sent an error; one that is gone has hung up at once.
+LET_GO_S = 30.0
 _UNIX, _TLS = "unix:", "tls:"
 # For how long a task tries again where the node closes connections, as strangers open too many.
 _AGAIN_S = 5.0
@@ -151,7 +153,11 @@ class Wire:
         """Wait for the next message or rows; None for an `end`."""
         kind = self._exactly(1)
         if kind == _BATCH:
-            return self._receive_batch()
+            if self._reader is None:
+                import pyarrow as pa
+
+                self._reader = pa.ipc.open_stream(pa.PythonFile(self._in, mode="r"))
+            return self._reader.read_next_batch()
         if kind == _END:
             return None
         (size,) = _SIZE.unpack(self._exactly(_SIZE.size))
@@ -170,22 +176,15 @@ class Wire:
             raise FeedError(reason="what has come is no message of a feed")
         return message
 
-    def _receive_batch(self) -> pa.RecordBatch:
-        import pyarrow as pa
-
-        if self._reader is None:
-            self._reader = pa.ipc.open_stream(pa.PythonFile(self._in, mode="r"))
-        return self._reader.read_next_batch()
-
     def _exactly(self, size: int) -> bytes:
         data = self._in.read(size)
         if len(data) < size:
             raise NodeUnreachable(reason=f"{self._peer} has gone")
         return data
 
-    def let_go(self, patience_s: float) -> None:
+    def let_go(self) -> None:
         """Pass over what still comes until the other end has hung up: else it might not read what it was sent last."""
-        self.give_until(time.monotonic() + patience_s)
+        self.give_until(time.monotonic() + LET_GO_S)
         with contextlib.suppress(Exception):  # whatever it is, it has come to an end
             while True:
                 self.receive()
@@ -237,16 +236,13 @@ class _Socket(io.RawIOBase):
                     wanted = select.POLLOUT
                 except BlockingIOError:
                     pass
-                self._wait(wanted)
+                poll = select.poll()
+                poll.register(self._socket, wanted)
+                left_s = self.until_s - time.monotonic()
+                if not poll.poll(None if left_s == math.inf else max(0.0, left_s) * 1000):
+                    raise TimeoutError("it has not answered in time")
         except OSError as error:
             raise NodeUnreachable(reason=f"the connection to {self._peer} is lost ({error})") from error
-
-    def _wait(self, wanted: int) -> None:
-        poll = select.poll()
-        poll.register(self._socket, wanted)
-        left_s = self.until_s - time.monotonic()
-        if not poll.poll(None if left_s == math.inf else max(0.0, left_s) * 1000):
-            raise TimeoutError("it has not answered in time")
 
     def hang_up(self) -> None:
         # The method of a TLS socket would take the keys from the thread that still writes.

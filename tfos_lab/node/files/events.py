@@ -10,12 +10,12 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from tfos_lab.core import messages as m
 from tfos_lab.core.paths import split_scheme
-from tfos_lab.node.files.listed import FoundFile, ListedFolder, files_in
+from tfos_lab.node.files.listed import ListedFolder, files_in
 
 # TensorBoard looks for new lines about as often.
 _PERIOD_S = 2.0
@@ -39,7 +39,7 @@ class NodeEventFiles:
         self._deadline_s: float | None = None
         self._is_last = False
 
-    def set_folder(self, folder: str, age_s: float = 0.0) -> None:
+    def set_folder(self, folder: str, age_s: float) -> None:
         """Set the folder that the function is about to write to.
 
         The cluster is ``age_s`` seconds old: older files belong to other runs.
@@ -85,7 +85,12 @@ class NodeEventFiles:
     def _list(self, *, last: bool = False) -> None:
         if self._folder is None:
             return
-        files = sorted(self._files(self._folder), key=self._priority)
+        since_ns, began_ns = self._since_s * 1e9, self._began_s * 1e9
+        found = files_in(self._folder, patience_s=_SEARCH_S)[0].values()
+        # Those that have changed since the cluster began.
+        files = [file for file in found if "tfevents" in file.path.name and file.size and file.changed_ns >= since_ns]
+        # This function's own files first, the smallest before others: files of scalars are small.
+        files.sort(key=lambda file: (file.changed_ns < began_ns, file.size))
         if not files or (not last and {file.name: file for file in files} == self._listed.files):
             return
         if not self._listed.files:
@@ -94,18 +99,8 @@ class NodeEventFiles:
                 self._probe.touch(mode=0o600, exist_ok=False)
         self._listed.list(files, last=last, probe=self._probe.name if self._probe else "")
 
-    def _priority(self, file: FoundFile) -> tuple[bool, int]:
-        """List this function's own files first, the smallest before others: files of scalars are small."""
-        return file.changed_ns < self._began_s * 1e9, file.size
-
     def _remove_probe(self) -> None:
         probe, self._probe = self._probe, None
         if probe is not None:
             with contextlib.suppress(OSError):
                 probe.unlink(missing_ok=True)
-
-    def _files(self, folder: Path) -> Iterator[FoundFile]:
-        """Yield the event files below a folder that have changed since the cluster began."""
-        for file in files_in(folder, patience_s=_SEARCH_S)[0].values():
-            if "tfevents" in file.path.name and file.size and file.changed_ns >= self._since_s * 1e9:
-                yield file

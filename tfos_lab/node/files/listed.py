@@ -58,16 +58,13 @@ class ListedFolder:
         match message:
             case m.PieceWanted(folder=self._folder):
                 self.heard_at = time.monotonic()
-                self._send_piece(message)
+                file = self.files.get(message.name)
+                self._send(read_piece(message, file.path if file else None))
             case m.FilesTaken(folder=self._folder, number=self._number) if not self.is_answered:
                 self.heard_at = time.monotonic()
                 self.is_answered = True
                 return message
         return None
-
-    def _send_piece(self, wanted: m.PieceWanted) -> None:
-        file = self.files.get(wanted.name)
-        self._send(read_piece(wanted, file.path if file else None))
 
 
 def read_piece(wanted: m.PieceWanted, path: Path | None) -> m.FilePiece:

@@ -105,7 +105,12 @@ class NodeOutput:
             self._next_round_at = self._round_began_at + _SETTLED_S
             self.look_for_work()
             if self._is_open:
-                self._list(settled_ns=time.time_ns() - int(_SETTLED_S * 1e9))
+                settled_ns = time.time_ns() - int(_SETTLED_S * 1e9)
+                found, _ = self._found()
+                told = tuple((file, file.changed_ns < settled_ns) for file in found.values())
+                if told != self._told:  # else the driver knows how they are
+                    self._told = told
+                    self._listed.list(found.values(), settled_ns=settled_ns)
 
     def settle(self) -> bool:
         """After the function's end, list what there is, and return whether the driver has it; called often."""
@@ -136,14 +141,6 @@ class NodeOutput:
             return found, links
         written, linked = files_in(self._folder)
         return {**found, **written}, links + len(linked)
-
-    def _list(self, settled_ns: int) -> None:
-        """List the files, unless the driver knows how they are."""
-        found, _ = self._found()
-        told = tuple((file, file.changed_ns < settled_ns) for file in found.values())
-        if told != self._told:
-            self._told = told
-            self._listed.list(found.values(), settled_ns=settled_ns)
 
     def _keep(self) -> str:
         """Move the files to where they outlive the agent; return the new path."""

@@ -118,17 +118,16 @@ class ForkServerSpec:
     @classmethod
     def plain(cls, owner: str, environ: Mapping[str, str], watched_pid: int) -> Self:
         """Return the fork server that agents and TensorBoard are forked from."""
-        started_with = whole_environ_of(environ, {}, tensorflow=False) if owner.startswith(USER_OWNER) else {}
+        started_with = _chosen(environ, _PYTHON_PREFIXES) if owner.startswith(USER_OWNER) else {}
         return cls(owner, "plain", environ, watched_pid, started_with)
 
     @classmethod
     def tensorflow(cls, owner: str, environ: Mapping[str, str], watched_pid: int, extra_env: Mapping[str, str]) -> Self:
         """Return the fork server that children with these additional variables are forked from."""
+        started_with = {**_chosen(environ, _IMPORT_TIME_PREFIXES), **extra_env}
         if owner.startswith(USER_OWNER):
-            started_with = whole_environ_of(environ, extra_env, tensorflow=True)
-        else:
-            started_with = import_environ_of(environ, extra_env)
-        return cls(owner, "tensorflow", environ, watched_pid, started_with)
+            started_with = {**_chosen(environ, (*_PYTHON_PREFIXES, *_LIBRARY_PREFIXES)), **started_with}
+        return cls(owner, "tensorflow", environ, watched_pid, dict(sorted(started_with.items())))
 
     @property
     def outlives(self) -> bool:
@@ -272,7 +271,7 @@ _IMPORT_TIME_PREFIXES = (
     "PYTHONHASHSEED",
     "PYTHONOPTIMIZE",
 )
-# A fork server that outlives its kernel is started with these alone, so that it holds nothing else of that kernel.
+# A fork server that outlives its kernel is started with these and ``PATH`` alone: it holds nothing else of that kernel.
 _PYTHON_PREFIXES = ("PYTHON", "LD_", "LANG", "LC_", "TZ", "HOME", "TMPDIR", "LOCAL_DIRS", "MALLOC_", "GLIBC_TUNABLES")
 _LIBRARY_PREFIXES = ("TF2_", "CUDA_", "NVIDIA_", "KMP_", "GOMP_", "NPY_", "NUMEXPR_", "ARROW_", "ABSL_", "AUTOGRAPH_")
 # Differs from node to node, so it must not choose the fork server.
@@ -280,19 +279,6 @@ NEVER = ("TF_CONFIG",)
 # TensorFlow, and scikit-learn where Keras imports it, set these while they are imported. A kernel that has imported
 # them needs no other fork server than before: that one has imported them, too.
 _SET_BY_IMPORTS = {"TF2_BEHAVIOR": "1", "KMP_INIT_AT_FORK": "FALSE", "KMP_DUPLICATE_LIB_OK": "True"}
-
-
-def import_environ_of(environ: Mapping[str, str], extra_env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that must be set before TensorFlow is imported; all of ``extra_env`` counts."""
-    return dict(sorted({**_chosen(environ, _IMPORT_TIME_PREFIXES), **extra_env}.items()))
-
-
-def whole_environ_of(environ: Mapping[str, str], extra_env: Mapping[str, str], *, tensorflow: bool) -> dict[str, str]:
-    """Return all variables, but for ``PATH``, that a fork server which outlives its kernel is started with."""
-    if not tensorflow:
-        return _chosen(environ, _PYTHON_PREFIXES)
-    chosen = _chosen(environ, (*_PYTHON_PREFIXES, *_LIBRARY_PREFIXES))
-    return dict(sorted({**chosen, **import_environ_of(environ, extra_env)}.items()))
 
 
 def _chosen(environ: Mapping[str, str], prefixes: tuple[str, ...]) -> dict[str, str]:

@@ -53,7 +53,12 @@ def main() -> None:
     began_s = _detach(endpoint)
     if options.kind == "tensorflow":
         adopt_orphans()  # of children; agents start what is to stay: the other fork server
-    failure = _preload(options.kind)
+    failure = ""
+    try:
+        preload(options.kind)
+    except Exception as error:  # noqa: BLE001 - reported to whoever asks for a process
+        traceback.print_exc()
+        failure = f"{type(error).__name__}: {error}"
     ServerRecord(os.getpid(), began_s, time.monotonic() - began_s).write(endpoint.lock)
     fork_server = ForkServer(endpoint, idle_s=options.idle_s, outlives=options.outlives, failure=failure)
     try:
@@ -111,33 +116,19 @@ def _take_lock(path: Path) -> int | None:
         os.close(lock)  # a fork server that has ended has removed it meanwhile
 
 
-def _preload(kind: str) -> str:
-    """Import what forked processes need; return "" or the reason why it cannot be imported."""
-    try:
-        preload(kind)
-    except Exception as error:  # noqa: BLE001 - reported to whoever asks for a process
-        traceback.print_exc()
-        return f"{type(error).__name__}: {error}"
-    return ""
-
-
 def preload(kind: str) -> None:
     """Import all that is slow and needed by processes of a fork server, but nothing that uses threads or devices."""
     gc.disable()  # an import leaves little garbage; to look for it takes a quarter of the time
     if kind == "tensorflow":
         _preload_tensorflow()
     else:
-        _preload_plain()
+        _import(_OF_AGENTS)
+        # What Python and OpenSSL load at their first use takes an agent half of the time until it has reserved.
+        socket.getaddrinfo("127.0.0.1", 0)
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     gc.collect()
     gc.freeze()  # else a garbage collection in a forked process would copy the pages of these objects
     gc.enable()
-
-
-def _preload_plain() -> None:
-    _import(_OF_AGENTS)
-    # What Python and OpenSSL load when they are first used takes an agent half of the time until it has reserved.
-    socket.getaddrinfo("127.0.0.1", 0)
-    ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def _preload_tensorflow() -> None:
@@ -148,7 +139,17 @@ def _preload_tensorflow() -> None:
     from tfos_lab.core.lazy_imports import lazy_parts_of_keras
 
     with lazy_parts_of_keras():
-        _import_tensorflow()
+        import tensorflow as tf
+
+        # TensorFlow loads these lazily: load them once, in the fork server.
+        for name in ("data", "distribute", "io", "nn", "optimizers", "summary", "train"):
+            getattr(tf, name, None)
+        legacy = os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true")
+        with contextlib.suppress(ImportError):  # Keras is optional
+            if legacy:
+                import tf_keras  # noqa: F401
+            else:
+                import keras  # noqa: F401
     from tfos_lab.node.keras.workers import patch_keras
 
     patch_keras()
@@ -161,20 +162,6 @@ def _preload_tensorflow() -> None:
 def _import(modules: tuple[str, ...]) -> None:
     for name in modules:
         importlib.import_module(f"tfos_lab.{name}")
-
-
-def _import_tensorflow() -> None:
-    import tensorflow as tf
-
-    # TensorFlow loads these lazily: load them once, in the fork server.
-    for name in ("data", "distribute", "io", "nn", "optimizers", "summary", "train"):
-        getattr(tf, name, None)
-    legacy = os.environ.get("TF_USE_LEGACY_KERAS", "").lower() in ("1", "true")
-    with contextlib.suppress(ImportError):  # Keras is optional
-        if legacy:
-            import tf_keras  # noqa: F401
-        else:
-            import keras  # noqa: F401
 
 
 def _run_target(request: SpawnRequest, fds: list[int], parent: int) -> int:

@@ -113,7 +113,9 @@ class ForkServer:
                 self._endings.tick()
         except SystemExit:
             pass
-        self._end_all()
+        for client in self._clients:
+            if client.pid and not client.kept:
+                self._endings.end(client.pid)
 
     def _is_over(self) -> bool:
         if self._had_watched_pid and not self._watched_pids and not self._outlives:
@@ -134,11 +136,6 @@ class ForkServer:
     @property
     def _busy(self) -> list[_Client]:
         return [client for client in self._clients if client.pid]
-
-    def _end_all(self) -> None:
-        for client in self._clients:
-            if client.pid and not client.kept:
-                self._endings.end(client.pid)
 
     def finish(self) -> None:
         """End what is left; another fork server may take this one's place meanwhile."""
@@ -244,13 +241,10 @@ class ForkServer:
         with contextlib.suppress(BlockingIOError):
             os.read(self._wake_read, 4096)
         for pid, status in self._endings.reap():
-            self._on_exit(pid, status)
-
-    def _on_exit(self, pid: int, status: int) -> None:
-        self._last_use = time.monotonic()
-        for client in [client for client in self._clients if client.pid == pid]:
-            client.pid = 0
-            self._send(client, ExitedReply(code=os.waitstatus_to_exitcode(status)))
+            self._last_use = time.monotonic()
+            for client in [client for client in self._clients if client.pid == pid]:
+                client.pid = 0
+                self._send(client, ExitedReply(code=os.waitstatus_to_exitcode(status)))
 
     def _watch(self, watched_pid: int) -> None:
         if watched_pid and watched_pid not in self._watched_pids:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import re
@@ -31,21 +32,14 @@ def make_callbacks(
     ``event_dir`` is None on a node that writes no event files, ``backup_dir`` empty without restarts; the chief writes
     the backup.
     """
-    keras_module = _keras_module()
+    is_tf_keras = "tf_keras" in sys.modules and "keras" not in sys.modules
+    keras_module = importlib.import_module("tf_keras" if is_tf_keras else "keras")
     callbacks = [progress_callback(keras_module, report)]
     if backup_dir:
         callbacks.insert(0, _backup_callback(keras_module, backup_dir, is_chief=is_chief))
     if event_dir is not None:
         callbacks.append(keras_module.callbacks.TensorBoard(log_dir=event_dir))
     return callbacks
-
-
-def _keras_module() -> Any:
-    if "tf_keras" in sys.modules and "keras" not in sys.modules:
-        return sys.modules["tf_keras"]
-    import keras
-
-    return keras
 
 
 def _backup_callback(keras_module: Any, backup_dir: str, *, is_chief: bool) -> keras.callbacks.Callback:
@@ -218,15 +212,13 @@ class Window:
             return "value"
         if not isinstance(named[0], self._mean) or type(named[0]).result is not self._mean.result:  # type: ignore[attr-defined]
             return "other"
-        return "mean" if _has_counted(self._model, named[0]) else "value"
-
-
-def _has_counted(model: Any, metric: Any) -> bool:
-    """Return whether a mean has any value: a user's own ``train_step`` may leave that of the loss alone."""
-    count = getattr(metric.count, "value", metric.count)
-    count = metric.count if callable(count) else count
-    # The sum over all nodes would have to be asked for by all of them at once.
-    return any(float(one) for one in model.distribute_strategy.experimental_local_results(count))
+        # A user's own ``train_step`` may leave the mean of the loss alone: then it has counted nothing.
+        mean: Any = named[0]
+        count = getattr(mean.count, "value", mean.count)
+        count = mean.count if callable(count) else count
+        # The sum over all nodes would have to be asked for by all of them at once.
+        local = self._model.distribute_strategy.experimental_local_results(count)
+        return "mean" if any(map(float, local)) else "value"
 
 
 def is_coordinated() -> bool:

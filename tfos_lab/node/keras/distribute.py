@@ -30,17 +30,41 @@ logger = logging.getLogger(__name__)
 _LENGTH = "_tfos_lab_length"
 _REFUSAL = "_tfos_lab_refusal"
 _PATCHED = "_tfos_lab_patched"
+# Whose elements are counted.
+_ITERATORS = (
+    ("tensorflow.python.data.ops.iterator_ops", "OwnedIterator"),
+    ("tensorflow.python.distribute.input_lib", "DistributedIterator"),
+)
 
 
 def patch_strategy() -> None:
     """Make `MultiWorkerMirroredStrategy` take marked datasets as they are; may be called twice."""
     import tensorflow as tf
 
-    patch_iterators()
+    patch_fetches()
+    for module, name in _ITERATORS:
+        kind = getattr(sys.modules.get(module), name, None)  # TensorFlow has loaded them
+        if kind is not None and not hasattr(kind.__next__, _PATCHED):
+            kind.__next__ = _counted(kind.__next__)
     _patch_device_iterators()
     strategy = tf.distribute.MultiWorkerMirroredStrategy
     if not hasattr(strategy.experimental_distribute_dataset, _PATCHED):
         strategy.experimental_distribute_dataset = _or_presharded(strategy.experimental_distribute_dataset)
+
+
+def _counted(take: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    @functools.wraps(take)
+    def __next__(iterator: Any) -> Any:  # noqa: N807 - it is that method
+        try:
+            element = take(iterator)
+        except StopIteration:
+            STEP_COUNT.end(iterator)
+            raise
+        STEP_COUNT.take(iterator)
+        return element
+
+    setattr(__next__, _PATCHED, True)
+    return __next__
 
 
 def _patch_device_iterators() -> None:
@@ -111,8 +135,12 @@ def _or_presharded(distribute: Callable[..., Any]) -> Callable[..., Any]:
         if is_presharded(dataset):
             return _distribute_presharded(strategy, dataset, options)
         distributed = distribute(strategy, dataset, options)
-        if _is_own_of_each(dataset) and is_across_workers(strategy) and tf.executing_eagerly():
-            _compare_steps(strategy, dataset, distributed)
+        policy = dataset.options().experimental_distribute.auto_shard_policy
+        is_own = policy == tf.data.experimental.AutoShardPolicy.OFF  # each worker has its own
+        if is_own and is_across_workers(strategy) and tf.executing_eagerly():
+            own = tf.expand_dims(dataset.cardinality(), 0)
+            (steps,) = _gather_from_workers(strategy, own, strategy.extended._make_input_context())
+            _record_length(distributed, steps, together=len(set(steps)) == 1)
         return distributed
 
     setattr(experimental_distribute_dataset, _PATCHED, True)
@@ -137,7 +165,9 @@ def _distribute_presharded(
         return distributed
     own = tf.stack([dataset.cardinality(), int(keeps_steps(dataset)), int(is_statically_shaped(batches))])
     steps, keep_steps, static = _gather_from_workers(strategy, own, pipelines[0])
-    together = _end_together(steps, promised=all(keep_steps))
+    lengths, unknown = set(steps), tf.data.UNKNOWN_CARDINALITY
+    # Of a feed, some workers may know their length before others do.
+    together = len(lengths - {unknown}) <= 1 if all(keep_steps) else len(lengths) == 1 and unknown not in lengths
     if together and (all(static) or presharded_of(dataset) is not None):
         # Otherwise the workers ask each other before every step whether any of them has rows left, which takes as long
         # as the step of a small model, and the batches lose their static shape.
@@ -150,31 +180,21 @@ def _distribute_presharded(
     return distributed
 
 
-def _is_own_of_each(dataset: tf.data.Dataset) -> bool:
-    """Whether a dataset is said to be each worker's own, with the policy that TensorFlow has for that."""
-    import tensorflow as tf
-
-    policy = dataset.options().experimental_distribute.auto_shard_policy
-    return bool(policy == tf.data.experimental.AutoShardPolicy.OFF)
-
-
-def _compare_steps(
-    strategy: tf.distribute.Strategy, dataset: tf.data.Dataset, distributed: tf.distribute.DistributedDataset
-) -> None:
-    import tensorflow as tf
-
-    pipeline = strategy.extended._make_input_context()
-    own = tf.expand_dims(dataset.cardinality(), 0)
-    (steps,) = _gather_from_workers(strategy, own, pipeline)
-    _record_length(distributed, steps, together=len(set(steps)) == 1)
-
-
 def _record_length(distributed: tf.distribute.DistributedDataset, steps: list[int], *, together: bool) -> None:
-    longest = max(steps)
+    """Record each worker's number of batches; as in TensorFlow, -1 is endless and -2 unknown."""
     if together:
+        longest = max(steps)
         setattr(distributed, _LENGTH, longest if longest >= 0 else None)
     elif len(set(steps)) > 1:
-        refusal = _different_steps(steps)
+        numbers = ", ".join({-1: "endless", -2: "unknown"}.get(count, str(count)) for count in steps)
+        shortest = min((count for count in steps if count >= 0), default=None)
+        advice = " with ctx.even(dataset)"
+        if shortest is not None:
+            advice += f", take({shortest}) or steps_per_epoch={shortest}"
+        refusal = (
+            f"the workers have different numbers of batches ({numbers}, in the order of their rank), and `fit` would "
+            f"wait forever for a worker that ends before the others. Give all the same number{advice}"
+        )
         setattr(distributed, _REFUSAL, refusal)
         logger.warning(refusal)
 
@@ -188,29 +208,6 @@ def _gather_from_workers(
     ranks = tf.one_hot(pipeline.input_pipeline_id, pipeline.num_input_pipelines, dtype=own.dtype)
     gathered: list[list[int]] = strategy.reduce("SUM", own[:, tf.newaxis] * ranks, axis=None).numpy().tolist()
     return gathered
-
-
-def _end_together(steps: list[int], *, promised: bool) -> bool:
-    """Whether all workers take their last step together; of a feed, some may know their length before others do."""
-    import tensorflow as tf
-
-    unknown = tf.data.UNKNOWN_CARDINALITY
-    if promised:
-        return len(set(steps) - {unknown}) <= 1
-    return len(set(steps)) == 1 and steps[0] != unknown
-
-
-def _different_steps(steps: list[int]) -> str:
-    """Return a message about datasets of different lengths; as in TensorFlow, -1 is endless and -2 unknown."""
-    numbers = ", ".join({-1: "endless", -2: "unknown"}.get(count, str(count)) for count in steps)
-    shortest = min((count for count in steps if count >= 0), default=None)
-    advice = " with ctx.even(dataset)"
-    if shortest is not None:
-        advice += f", take({shortest}) or steps_per_epoch={shortest}"
-    return (
-        f"the workers have different numbers of batches ({numbers}, in the order of their rank), and `fit` would wait "
-        f"forever for a worker that ends before the others. Give all the same number{advice}"
-    )
 
 
 # ---- what workers do not share --------------------------------------------------------------------------------------
@@ -273,33 +270,3 @@ def _parts_of_batch(spec: Any, parts: int, *batch: Any) -> tf.data.Dataset:
         return x, y, tf.where(stop > start, weights * tf.cast(share, weights.dtype), -tf.zeros_like(weights))
 
     return tf.data.Dataset.range(parts).map(part)
-
-
-_ITERATORS = (
-    ("tensorflow.python.data.ops.iterator_ops", "OwnedIterator"),
-    ("tensorflow.python.distribute.input_lib", "DistributedIterator"),
-)
-
-
-def patch_iterators() -> None:
-    """Count what the iterators of datasets give, distributed or not; may be called twice."""
-    patch_fetches()
-    for module, name in _ITERATORS:
-        kind = getattr(sys.modules.get(module), name, None)  # TensorFlow has loaded them
-        if kind is not None and not hasattr(kind.__next__, _PATCHED):
-            kind.__next__ = _counted(kind.__next__)
-
-
-def _counted(take: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    @functools.wraps(take)
-    def __next__(iterator: Any) -> Any:  # noqa: N807 - it is that method
-        try:
-            element = take(iterator)
-        except StopIteration:
-            STEP_COUNT.end(iterator)
-            raise
-        STEP_COUNT.take(iterator)
-        return element
-
-    setattr(__next__, _PATCHED, True)
-    return __next__

@@ -122,8 +122,16 @@ def _replica_across_workers() -> tf.distribute.ReplicaContext | None:
 def _on_sums(apply: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(apply)
     def _backend_apply_gradients(optimizer: Any, grads: Any, trainable_variables: Any) -> None:
+        import tensorflow as tf
+
         context = _replica_across_workers()
-        _note_update(trainable_variables, together=context is not None)
+        own = (variable if isinstance(variable, tf.Variable) else variable.value for variable in trainable_variables)
+        strategy = getattr(next(own, None), "distribute_strategy", None)
+        across = is_across_workers(strategy)
+        if context is None and across:
+            _tell_of_own_gradients()
+        # Noted here for loops of the user's own, too.
+        FITS.is_alone = not (across or isinstance(strategy, tf.distribute.ParameterServerStrategy))
         if context is None:
             apply(optimizer, grads, trainable_variables)
             return
@@ -137,17 +145,6 @@ def _on_sums(apply: Callable[..., None]) -> Callable[..., None]:
             del extended._use_merge_call
 
     return _backend_apply_gradients
-
-
-def _note_update(variables: Any, *, together: bool) -> None:
-    """Note whether a model is trained without the other nodes, in a loop of the user's own, too."""
-    import tensorflow as tf
-
-    own = (variable if isinstance(variable, tf.Variable) else variable.value for variable in variables)
-    strategy = getattr(next(own, None), "distribute_strategy", None)
-    if not together and is_across_workers(strategy):
-        _tell_of_own_gradients()
-    FITS.is_alone = not (is_across_workers(strategy) or isinstance(strategy, tf.distribute.ParameterServerStrategy))
 
 
 @functools.cache

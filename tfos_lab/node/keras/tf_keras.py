@@ -110,15 +110,6 @@ def _rows_of_tf_keras(weights: Any) -> StepRows | None:
     return None if _mode[0] is None else rows_of(weights, _mode[0])
 
 
-def _report_without_summing(model: tf_keras.Model, training: ModuleType) -> None:
-    """Undo that tf_keras sums metrics over workers within an epoch: each worker has the result over all of them.
-
-    The results of a user's own step may differ between workers; they stay the sum that tf_keras documents.
-    """
-    if type(model).train_step is training.Model.train_step and type(model).test_step is training.Model.test_step:
-        model.distribute_reduction_method = "first"
-
-
 def _with_mode(run: Callable[..., Any], training: ModuleType) -> Callable[..., Any]:
     signature = inspect.signature(run)
 
@@ -130,7 +121,11 @@ def _with_mode(run: Callable[..., Any], training: ModuleType) -> Callable[..., A
         if _mode[0] is not None and signature.bind_partial(model, x, *args, **kwargs).arguments.get("class_weight"):
             _mode[0] = replace(_mode[0], asks=True)
         if is_across_workers(model.distribute_strategy) and model.distribute_reduction_method == "auto":
-            _report_without_summing(model, training)
+            # tf_keras sums metrics over workers within an epoch, though each has the result over all of them. Results
+            # of a user's own step may differ between workers; they stay the sum that tf_keras documents.
+            plain, own = training.Model, type(model)
+            if own.train_step is plain.train_step and own.test_step is plain.test_step:
+                model.distribute_reduction_method = "first"
         if run.__name__ == "fit":
             tell_of_own_statistics(model)
         name = f"{run.__name__.replace('fit', 'train').replace('evaluate', 'test')}_function"

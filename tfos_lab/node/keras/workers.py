@@ -79,45 +79,38 @@ def patch_keras() -> None:
 def _build_from_specs(build: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(build)
     def _maybe_symbolic_build(model: Any, iterator: Any = None, data_batch: Any = None) -> Any:
+        import tensorflow as tf
+
         strategy = model._distribute_strategy
-        _refuse_parameter_servers(strategy)
+        if isinstance(strategy, tf.distribute.ParameterServerStrategy):
+            problem = (
+                "Keras 3 has no `fit` with parameter servers. Use Keras 2 (env={'TF_USE_LEGACY_KERAS': '1'}), "
+                "write the loop yourself with tf.distribute.coordinator.ClusterCoordinator, or ask for num_ps=0"
+            )
+            raise ConfigError([problem])
+        if iterator is None:
+            return build(model, iterator=iterator, data_batch=data_batch)
         across = is_across_workers(strategy)
-        if iterator is not None and across:
+        validates = iterator is getattr(model, "_eval_epoch_iterator", None)
+        if across:
             _force_single_steps(model, iterator)
-            if iterator is not getattr(model, "_eval_epoch_iterator", None):
+            if not validates:
                 tell_of_own_statistics(model)
-        dataset = None if iterator is None else getattr(iterator.data_adapter, "_dataset", None)
+        dataset = getattr(iterator.data_adapter, "_dataset", None)
         has_fed_rows = dataset is not None and is_presharded(dataset)
-        if iterator is not None:
-            validates = iterator is getattr(model, "_eval_epoch_iterator", None)
-            count_rows(model, mode_of(dataset, strategy) if has_fed_rows else None, validates=validates)
-        if iterator is not None and across:
-            _refuse_different_steps(iterator)
+        count_rows(model, mode_of(dataset, strategy) if has_fed_rows else None, validates=validates)
+        if across and not iterator.steps_per_epoch and (why := why_fit_would_hang(iterator._distributed_dataset)):
+            raise FeedError(reason=why)
         if has_fed_rows:
             _refuse_rows_without_label(model, dataset)
             _refuse_single_values(model, dataset)
-            _settle_length(iterator)
-            _fetch_before_steps(iterator)
-        if strategy is None or iterator is None or not (has_fed_rows or across):
+            _prepare_end(iterator)
+        if strategy is None or not (has_fed_rows or across):
             return build(model, iterator=iterator, data_batch=data_batch)
         return build(model, data_batch=_example_of(iterator, strategy))
 
     setattr(_maybe_symbolic_build, _PATCHED, True)
     return _maybe_symbolic_build
-
-
-def _refuse_parameter_servers(strategy: tf.distribute.Strategy | None) -> None:
-    import tensorflow as tf
-
-    if isinstance(strategy, tf.distribute.ParameterServerStrategy):
-        raise ConfigError(
-            [
-                (
-                    "Keras 3 has no `fit` with parameter servers. Use Keras 2 (env={'TF_USE_LEGACY_KERAS': '1'}), "
-                    "write the loop yourself with tf.distribute.coordinator.ClusterCoordinator, or ask for num_ps=0"
-                )
-            ]
-        )
 
 
 def _refuse_rows_without_label(model: keras.Model, dataset: tf.data.Dataset) -> None:
@@ -151,24 +144,23 @@ def _refuse_single_values(model: keras.Model, dataset: tf.data.Dataset) -> None:
         )
 
 
-def _refuse_different_steps(iterator: Any) -> None:
-    refusal = None if iterator.steps_per_epoch else why_fit_would_hang(iterator._distributed_dataset)
-    if refusal:
-        raise FeedError(reason=refusal)
+def _prepare_end(iterator: Any) -> None:
+    """Let all workers take the same number of steps, and let Keras expect the end of the feed.
 
-
-def _settle_length(iterator: Any) -> None:
-    """Let all workers take the same number of steps, and let Keras expect the end of the feed."""
+    Where that is not known, each batch is fetched before its step begins.
+    """
     import tensorflow as tf
 
-    if iterator.steps_per_epoch:
-        return
-    length = length_of_epoch(iterator._distributed_dataset)
-    if length is not None and iterator.data_adapter.num_batches is None:
-        # Another worker knows the length already: show the same progress on all.
-        known = tf.data.experimental.assert_cardinality(length)
-        iterator.data_adapter._dataset = iterator.data_adapter._dataset.apply(known)
-    iterator._interrupted_warning = lambda: None
+    adapter, dataset = iterator.data_adapter, iterator._distributed_dataset
+    if not iterator.steps_per_epoch:
+        length = length_of_epoch(dataset)
+        if length is not None and adapter.num_batches is None:
+            # Another worker knows the length already: show the same progress on all.
+            adapter._dataset = adapter._dataset.apply(tf.data.experimental.assert_cardinality(length))
+        iterator._interrupted_warning = lambda: None
+    is_open = iterator.steps_per_execution == 1 and adapter.num_batches is None
+    if is_open and (is_statically_shaped(dataset) or presharded_of(adapter._dataset) is not None):
+        iterator._get_iterator = lambda: FetchedBatches(dataset)
 
 
 def _force_single_steps(model: keras.Model, iterator: Any) -> None:
@@ -206,17 +198,6 @@ def _describes_rows(spec: Any) -> bool:
     return rank is not None and (rank == 0 or spec.shape[1:].is_fully_defined())
 
 
-# ---- the end of an epoch --------------------------------------------------------------------------------------------
-
-
-def _fetch_before_steps(iterator: Any) -> None:
-    """Let each batch be fetched before its step begins, where the end of the epoch is not known."""
-    if iterator.steps_per_execution == 1 and iterator.data_adapter.num_batches is None:
-        dataset = iterator._distributed_dataset
-        if is_statically_shaped(dataset) or presharded_of(iterator.data_adapter._dataset) is not None:
-            iterator._get_iterator = lambda: FetchedBatches(dataset)
-
-
 # ---- after each step ------------------------------------------------------------------------------------------------
 
 
@@ -238,7 +219,8 @@ def _reduce_together(values: Any, strategy: tf.distribute.Strategy, how: str) ->
     import tensorflow as tf
 
     flat = tf.nest.flatten(values)
-    is_metric = [_is_metric(_on_first_replica(strategy, value)) for value in flat]
+    firsts = [_on_first_replica(strategy, value) for value in flat]
+    is_metric = [tf.is_tensor(one) and one.dtype == tf.float32 and one.shape.rank == 0 for one in firsts]
     metrics = [value for value, is_one in zip(flat, is_metric, strict=True) if is_one]
     reduced: Iterator[Any] = iter(())
     if metrics:
@@ -249,12 +231,6 @@ def _reduce_together(values: Any, strategy: tf.distribute.Strategy, how: str) ->
         for value, is_one in zip(flat, is_metric, strict=True)
     ]
     return tf.nest.pack_sequence_as(values, flat)
-
-
-def _is_metric(value: Any) -> bool:
-    import tensorflow as tf
-
-    return bool(tf.is_tensor(value) and value.dtype == tf.float32 and value.shape.rank == 0)
 
 
 def _on_first_replica(strategy: tf.distribute.Strategy, value: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import IO, NoReturn
+from typing import NoReturn
 
 import pyarrow as pa
 from pyarrow import csv
@@ -55,10 +55,15 @@ class LineFile:
 
     @functools.cached_property
     def _header(self) -> bytes:
-        if self._format != CSV:
-            return b""
-        with open_stream(self._file) as stream:
-            return _first_record(stream)
+        """The header of CSV, with what empty lines are above it."""
+        header = b""
+        if self._format == CSV:
+            with open_stream(self._file) as stream:
+                while line := stream.readline(_HEAD_BYTES):
+                    header += line
+                    if header.strip() and not header.count(b'"') % 2:
+                        break
+        return header if header.endswith(b"\n") or not header else header + b"\n"
 
     def _chunks(self, offset: int = 0, size: int = _CHUNK_BYTES) -> Iterator[tuple[int, bytes]]:
         """Yield whole rows, without the header, and the byte at which they begin."""
@@ -170,16 +175,6 @@ def _parses(line: bytes, fields: Sequence[pa.Field] | None) -> bool:
     except pa.ArrowInvalid:
         return False
     return True
-
-
-def _first_record(stream: IO[bytes]) -> bytes:
-    """Return a header, with what empty lines are above it."""
-    header = b""
-    while line := stream.readline(_HEAD_BYTES):
-        header += line
-        if header.strip() and not header.count(b'"') % 2:
-            break
-    return header if header.endswith(b"\n") else header + b"\n" if header else b""
 
 
 def _end_of_records(data: bytes) -> int:

@@ -66,7 +66,11 @@ def readable(file: DataFile) -> Iterator[None]:
     try:
         yield
     except TfosError as error:
-        raise _with_path(file, error) from error
+        if file.path not in str(error):
+            raise FeedError(reason=f"{file.path}: {error}") from error
+        if isinstance(error, ConfigError):
+            raise FeedError(reason=str(error)) from error
+        raise
     except FileNotFoundError as error:
         raise FeedError(
             reason=f"{file.path}: the driver saw this file, and {socket.gethostname()} does not find it: it is gone, "
@@ -82,10 +86,3 @@ def readable(file: DataFile) -> Iterator[None]:
             reason=f"{file.path}: {socket.gethostname()} cannot read it: {why:.300}; if it has changed, {_ADVICE}, and "
             "if it is damaged, write it again or leave it out"
         ) from error
-
-
-def _with_path(file: DataFile, error: TfosError) -> TfosError:
-    """Return the error with the file's path in its text, whatever raised it."""
-    if file.path in str(error):
-        return FeedError(reason=str(error)) if isinstance(error, ConfigError) else error
-    return FeedError(reason=f"{file.path}: {error}")

@@ -82,16 +82,10 @@ def _row_group(part: FilePart, group: int, columns: Columns, batch_rows: int) ->
 
     with open_random(part.file) as source:
         file = parquet.ParquetFile(source, coerce_int96_timestamp_unit="us")
-        names = columns.stored(part.partition)
-        if not names:
-            yield from _without_columns(file.metadata.row_group(group).num_rows)
-            return
-        yield from file.iter_batches(batch_rows, row_groups=[group], columns=names)
-
-
-def _without_columns(rows: int) -> Iterator[pa.RecordBatch]:
-    """Yield rows whose columns are all in the names of folders."""
-    yield pa.RecordBatch.from_arrays([pa.nulls(rows)], names=[""])
+        if names := columns.stored(part.partition):
+            yield from file.iter_batches(batch_rows, row_groups=[group], columns=names)
+        else:  # all columns are in the names of folders
+            yield pa.RecordBatch.from_arrays([pa.nulls(file.metadata.row_group(group).num_rows)], names=[""])
 
 
 def _records(part: FilePart, piece: Piece, columns: Columns) -> Iterator[pa.RecordBatch]:

@@ -9,7 +9,7 @@ import os
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -77,20 +77,12 @@ def read_files(feed: NodeFeed) -> Iterator[Batch | None]:
 
 def stored_files(feed: NodeFeed) -> Generator[None, None, list[Segment]]:
     """Return segments of the spool with a feed's rows, for reading them in a random order; yield None meanwhile."""
-    if feed.stored is None:
-        assert feed.files is not None
-        folder = Path(feed.files.folder)
-        path = folder / f"{feed.number}-files.arrow"
-        feed.stored = yield from _store(feed, path, feed.files.spool_bytes, left_to_others(folder))
-    return feed.stored
-
-
-def _store(feed: NodeFeed, path: Path, spool_bytes: int, left_bytes: int) -> Generator[None, None, list[Segment]]:
-    """Store a feed's rows in one segment.
-
-    They may take ``spool_bytes``, or without that limit what leaves ``left_bytes`` of the disk free.
-    """
-    rows, size_bytes = 0, 0
+    if feed.stored is not None:
+        return feed.stored
+    assert feed.files is not None
+    folder = Path(feed.files.folder)
+    path = folder / f"{feed.number}-files.arrow"
+    left_bytes, rows, size_bytes = left_to_others(folder), 0, 0
 
     def checked(batch: pa.RecordBatch) -> pa.RecordBatch:
         measure(batch, feed.specs)
@@ -99,22 +91,18 @@ def _store(feed: NodeFeed, path: Path, spool_bytes: int, left_bytes: int) -> Gen
     with contextlib.closing(SegmentWriter(path)) as writer:
         for batch in _ahead(feed, checked):
             if batch is not None:
-                free = free_bytes(path.parent)
-                limit_bytes = spool_bytes or size_bytes + max(0, free - left_bytes)
+                free = free_bytes(folder)
+                limit_bytes = feed.files.spool_bytes or size_bytes + max(0, free - left_bytes)
                 size_bytes += batch.nbytes
                 if size_bytes > limit_bytes:
-                    raise FeedError(reason=too_small(limit_bytes, path.parent, "are shuffled"))
+                    raise FeedError(reason=too_small(limit_bytes, folder, "are shuffled"))
                 if batch.nbytes > free:
-                    raise FeedError(reason=disk_full(free, path.parent))
+                    raise FeedError(reason=disk_full(free, folder))
                 writer.write(batch)
                 rows += batch.num_rows
             yield None
-    return [Segment(str(path), rows)] if rows else []
-
-
-def _ahead(feed: NodeFeed, convert: _Read[T]) -> Iterator[T | None]:
-    segments = (segment for segment in feed.segments if isinstance(segment, FileSegment))
-    return _read_ahead(functools.partial(one.read, piece, convert) for one in segments for piece in one.part.pieces)
+    feed.stored = [Segment(str(path), rows)] if rows else []
+    return feed.stored
 
 
 # ---- threads that read ahead -----------------------------------------------------------------------------------------
@@ -127,9 +115,10 @@ _STEP_S = 0.2
 _numbers = itertools.count()
 
 
-def _read_ahead(sources: Iterable[Callable[[], Iterator[T]]]) -> Iterator[T | None]:
-    """Yield all items of all sources, in order, each read by a thread; None now and then while there is nothing."""
-    waiting = iter(sources)
+def _ahead(feed: NodeFeed, convert: _Read[T]) -> Iterator[T | None]:
+    """Yield a feed's rows in order, converted; threads read the pieces. None now and then while there is nothing."""
+    segments = (segment for segment in feed.segments if isinstance(segment, FileSegment))
+    waiting = ((segment, piece) for segment in segments for piece in segment.part.pieces)
     running: deque[_Source[T]] = deque()
     try:
         while True:
@@ -137,7 +126,8 @@ def _read_ahead(sources: Iterable[Callable[[], Iterator[T]]]) -> Iterator[T | No
                 following = next(waiting, None)
                 if following is None:
                     break
-                running.append(_Source(following))
+                segment, piece = following
+                running.append(_Source(functools.partial(segment.read, piece, convert)))
             if not running:
                 return
             yield from running[0].items()
