@@ -210,16 +210,15 @@ class NotEnoughGpus(TfosError, RuntimeError):
     hosts: dict[str, list[int]]
 
     def __str__(self) -> str:
+        texts = []
+        for host, (nodes, there, got) in sorted(self.hosts.items()):
+            short = got < nodes * self.wanted <= there
+            taken = f", {there - got} of them taken by others" if short else ""
+            texts.append(f"{host} has {format_count(there, 'GPU')} for {format_count(nodes, 'node')}{taken}")
         return (
-            f"gpus={self.wanted}, but {'; '.join(map(self._host_text, sorted(self.hosts)))}. Ask for fewer GPUs, for "
-            "fewer nodes on a host, or for gpus=all to let them share, or wait until others have ended."
+            f"gpus={self.wanted}, but {'; '.join(texts)}. Ask for fewer GPUs, for fewer nodes on a host, or for "
+            "gpus=all to let them share, or wait until others have ended."
         )
-
-    def _host_text(self, host: str) -> str:
-        nodes, there, got = self.hosts[host]
-        short = got < nodes * self.wanted <= there
-        taken = f", {there - got} of them taken by others" if short else ""
-        return f"{host} has {format_count(there, 'GPU')} for {format_count(nodes, 'node')}{taken}"
 
 
 class ExecutorMismatch(TfosError, RuntimeError):
@@ -518,7 +517,10 @@ class ParallelFailed(TfosError, RuntimeError):
         lines += [f"  {failure.headline}" for failure in failures[:_MOST_NAMED]]
         if len(failures) > _MOST_NAMED:
             lines.append(f"  … and {len(failures) - _MOST_NAMED} more in .failures")
-        return "\n".join([*lines, *_tracebacks(failures)])
+        # The first failure of each sort with its traceback, or with the last lines that it printed.
+        sorts = {(failure.kind, failure.error, failure.message): failure for failure in reversed(failures)}
+        chosen = sorted(sorts.values(), key=lambda failure: failure.run)[:_MOST_TRACEBACKS]
+        return "\n".join([*lines, *(f"\n{failure.details}" for failure in chosen if failure.details)])
 
 
 class SearchFailed(ParallelFailed):
@@ -644,13 +646,6 @@ def _fields_of(failure: RunFailed | Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(failure, Mapping):
         return dict(failure)
     return {name: getattr(failure, name) for name in RunFailed.__annotations__}
-
-
-def _tracebacks(failures: Sequence[RunFailed]) -> list[str]:
-    """Return the first failure of each sort with its traceback, or the last lines that it printed."""
-    sorts = {(failure.kind, failure.error, failure.message): failure for failure in reversed(failures)}
-    chosen = sorted(sorts.values(), key=lambda failure: failure.run)[:_MOST_TRACEBACKS]
-    return [f"\n{failure.details}" for failure in chosen if failure.details]
 
 
 _kinds = [kind for kind in list(globals().values()) if isinstance(kind, type) and issubclass(kind, BaseException)]

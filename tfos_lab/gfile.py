@@ -565,7 +565,10 @@ _LIBC.free.restype, _LIBC.free.argtypes = None, [_P]
 
 
 def _register(schemes: list[str], tensorflow: Path, version: str) -> None:
-    library = _library(tensorflow)
+    # TensorFlow's library, which is loaded already.
+    names = ("libtensorflow_cc.so.2", "libtensorflow_cc.2.dylib")
+    found = next((tensorflow / name for name in names if (tensorflow / name).exists()), None)
+    library = c.CDLL(None if found is None else str(found))
     enter = getattr(library, _REGISTER, None)
     if enter is None:
         examples = ", ".join(f"{scheme}://" for scheme in schemes[:3])
@@ -591,13 +594,6 @@ def _register(schemes: list[str], tensorflow: Path, version: str) -> None:
     status = enter(c.byref(plugin)).words[0]
     if status not in (0, 1):  # those of absl::OkStatus, before and after its representation changed
         raise ConfigError([f"TensorFlow {version} has refused file systems added from Python (status {status:#x})"])
-
-
-def _library(tensorflow: Path) -> c.CDLL:
-    """Return TensorFlow's library, which is loaded already."""
-    names = ("libtensorflow_cc.so.2", "libtensorflow_cc.2.dylib")
-    found = next((tensorflow / name for name in names if (tensorflow / name).exists()), None)
-    return c.CDLL(None if found is None else str(found))
 
 
 def _in_c(value: Any) -> int:

@@ -86,33 +86,30 @@ def to_arrow(batch: Mapping[str, Array]) -> pa.RecordBatch:
     if scalars:
         raise FeedError(reason=f"results need one value per row, but these are single values: {', '.join(scalars)}")
     count_rows(batch)
-    return pa.RecordBatch.from_pydict({name: _as_found(name, values) for name, values in batch.items()})
-
-
-def _as_found(name: str, values: Array) -> pa.Array:
-    try:
-        return _arrow_column(values)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-        kind = np.asarray(values).dtype
-        raise FeedError(reason=f"results in '{name}', of dtype {kind}, become no column of Spark: {error}") from error
+    columns = {}
+    for name, values in batch.items():
+        try:
+            columns[name] = _arrow_column(np.asarray(values))
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+            kind = np.asarray(values).dtype
+            reason = f"results in '{name}', of dtype {kind}, become no column of Spark: {error}"
+            raise FeedError(reason=reason) from error
+    return pa.RecordBatch.from_pydict(columns)
 
 
 def _arrow_column(values: Array) -> pa.Array:
-    values = np.asarray(values)
-    shape = values.shape
     column = pa.array(np.ascontiguousarray(values).reshape(-1))
     # From the inside out: all lists of a level have the same length.
-    for level in range(len(shape) - 1, 0, -1):
-        column = _lists_of(column, length=shape[level], count=int(np.prod(shape[:level])))
+    for level in range(values.ndim - 1, 0, -1):
+        length, count = values.shape[level], int(np.prod(values.shape[:level]))
+        # Spark has no lists of fixed size, and its offsets are int32.
+        if length * count > np.iinfo(np.int32).max:
+            raise FeedError(
+                reason=f"{count} arrays of {length} values are too many for one batch: return smaller batches"
+            )
+        offsets = pa.array(np.arange(count + 1, dtype=np.int32) * np.int32(length))
+        column = pa.ListArray.from_arrays(offsets, column)
     return column
-
-
-def _lists_of(values: pa.Array, *, length: int, count: int) -> pa.Array:
-    # Spark has no lists of fixed size, and its offsets are int32.
-    if length * count > np.iinfo(np.int32).max:
-        raise FeedError(reason=f"{count} arrays of {length} values are too many for one batch: return smaller batches")
-    offsets = pa.array(np.arange(count + 1, dtype=np.int32) * np.int32(length))
-    return pa.ListArray.from_arrays(offsets, values)
 
 
 # ---- columns ---------------------------------------------------------------------------------------------------------
@@ -129,8 +126,20 @@ def convert_column(column: pa.Array, spec: ColumnSpec) -> Array:
     layout. A FeedError for nulls, rows of unequal length, rows that do not have the spec's shape, and a column of
     another type.
     """
-    flat, seen = _convert(column, spec)
-    return _shaped(flat, seen, spec)
+    _check_kind(column, spec)
+    level = Level(spec.name, rows=len(column))
+    leaves, lengths = peel(column, level)
+    if spec.kind == "vector":
+        flat, length = vectors(leaves, level)
+        lengths = (*lengths, length)
+    else:
+        try:
+            flat = CONVERT[spec.kind](leaves)
+        except pa.ArrowInvalid as error:  # A time, say, that microseconds cannot reach in int64.
+            raise FeedError(reason=f"column '{spec.name}' does not become {spec.tf_dtype}: {error}") from error
+    if flat.dtype != spec.dtype:
+        flat = flat.astype(spec.dtype)
+    return flat.reshape(len(column), *_row_shape(len(column), lengths, spec))
 
 
 def measure_column(column: pa.Array, spec: ColumnSpec) -> tuple[int, ...]:
@@ -139,7 +148,7 @@ def measure_column(column: pa.Array, spec: ColumnSpec) -> tuple[int, ...]:
         return tuple(convert_column(column, spec).shape[1:])
     _check_kind(column, spec)
     _, lengths = peel(column, Level(spec.name, rows=len(column)))
-    return _row_shape((len(column), *lengths), spec)
+    return _row_shape(len(column), lengths, spec)
 
 
 def _check_kind(column: pa.Array, spec: ColumnSpec) -> None:
@@ -148,45 +157,18 @@ def _check_kind(column: pa.Array, spec: ColumnSpec) -> None:
         raise FeedError(reason=f"column '{spec.name}' arrives as {column.type}, but {spec.kind} values were announced")
 
 
-def _convert(column: pa.Array, spec: ColumnSpec) -> tuple[Array, tuple[int, ...]]:
-    """Return the values as a flat array, and the shape ``(rows, ...)`` that they have."""
-    _check_kind(column, spec)
-    level = Level(spec.name, rows=len(column))
-    leaves, lengths = peel(column, level)
-    if spec.kind == "vector":
-        flat, length = vectors(leaves, level)
-        lengths = (*lengths, length)
-    else:
-        flat = _flat(leaves, spec)
-    return flat, (len(column), *lengths)
-
-
-def _flat(leaves: pa.Array, spec: ColumnSpec) -> Array:
-    try:
-        return CONVERT[spec.kind](leaves)
-    except pa.ArrowInvalid as error:  # A time, say, that microseconds cannot reach in int64.
-        raise FeedError(reason=f"column '{spec.name}' does not become {spec.tf_dtype}: {error}") from error
-
-
-def _shaped(flat: Array, seen: tuple[int, ...], spec: ColumnSpec) -> Array:
-    if flat.dtype != spec.dtype:
-        flat = flat.astype(spec.dtype)
-    return flat.reshape(seen[0], *_row_shape(seen, spec))
-
-
-def _row_shape(seen: tuple[int, ...], spec: ColumnSpec) -> tuple[int, ...]:
+def _row_shape(rows: int, lengths: tuple[int, ...], spec: ColumnSpec) -> tuple[int, ...]:
     """Return the shape of a row; a FeedError if the rows differ from the shape that was announced."""
-    rows, inner = seen[0], seen[1:]
     if rows == 0:
         return tuple(size or 0 for size in spec.shape)
-    if len(inner) != len(spec.shape) or any(
-        known not in (None, size) for known, size in zip(spec.shape, inner, strict=True)
+    if len(lengths) != len(spec.shape) or any(
+        known not in (None, size) for known, size in zip(spec.shape, lengths, strict=True)
     ):
         raise FeedError(
-            reason=f"column '{spec.name}' has rows of shape {shape_text(inner)} where {shape_text(spec.shape)} was "
+            reason=f"column '{spec.name}' has rows of shape {shape_text(lengths)} where {shape_text(spec.shape)} was "
             "announced. Make all rows of the DataFrame equally long"
         )
-    return inner
+    return lengths
 
 
 def _numbers(values: pa.Array) -> Array:
@@ -396,8 +378,7 @@ class RowIndex:
             for spec in self._specs:
                 column = self._chunks[chunk][1][spec.name]
                 if isinstance(column, pa.Array):
-                    column = convert_column(column.take(pa.array(within)), spec)
-                    taken[spec.name][there] = column
+                    taken[spec.name][there] = convert_column(column.take(pa.array(within)), spec)
                 else:
                     taken[spec.name][there] = column[within]
         return taken

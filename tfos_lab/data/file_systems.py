@@ -151,7 +151,14 @@ def readable_errors(path: str, what: str = "open") -> Iterator[None]:
     except ConfigError:
         raise
     except Exception as error:
-        problem = f"path='{path}': {socket.gethostname()} cannot {what} it: {answer_of(error)}{_hint(path)}"
+        scheme = split_scheme(path)[0]
+        package = _PREFERRED.get(_ALIASES.get(scheme, scheme))
+        hint = ""
+        if package is not None and not _is_installed(package):
+            hint = (
+                f" (so says pyarrow; {package} finds keys in more places: install it on the driver and all executors)"
+            )
+        problem = f"path='{path}': {socket.gethostname()} cannot {what} it: {answer_of(error)}{hint}"
         raise ConfigError([without_keys(problem)]) from error
 
 
@@ -176,15 +183,6 @@ def answer_of(error: BaseException) -> str:
             "file that is not in the usual place"
         )
     return text
-
-
-def _hint(path: str) -> str:
-    """Return advice on the package that might succeed where pyarrow failed."""
-    scheme = split_scheme(path)[0]
-    package = _PREFERRED.get(_ALIASES.get(scheme, scheme))
-    if package is None or _is_installed(package):
-        return ""
-    return f" (so says pyarrow; {package} finds keys in more places: install it on the driver and all executors)"
 
 
 def _is_installed(package: str | None) -> bool:

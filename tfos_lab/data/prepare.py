@@ -54,8 +54,14 @@ def choose_fields(fields: Sequence[Mapping[str, Any]], columns: Iterable[str] | 
     A field of a struct has the ``path`` to it.
     """
     wanted = None if columns is None else [columns] if isinstance(columns, str) else list(columns)
-    known = [*map(dict, fields), *_struct_fields(fields, wanted or ())]
-    chosen = select_columns([field["name"] for field in (known if wanted else fields)], wanted)
+    names = {field["name"] for field in fields}
+    known = [*map(dict, fields)]
+    # A dotted name is a field of a struct, unless a column has that very name.
+    for path in dict.fromkeys(wanted or ()):
+        field = None if path in names else _walk(fields, path.split("."))
+        if field is not None:
+            known.append({**field, "name": path, "path": path.split(".")})
+    chosen = select_columns([field["name"] for field in known], wanted)
     by_name = {field["name"]: field for field in known}
     column_specs({"fields": [by_name[name] for name in chosen]})
     return [by_name[name] for name in chosen]
@@ -85,17 +91,6 @@ def map_batches(
         return task(batch.rename_columns(names) for batch in batches)
 
     return df.toDF(*(f"c{i}" for i in range(len(names)))).mapInArrow(named, schema)
-
-
-def _struct_fields(fields: Sequence[Mapping[str, Any]], wanted: Iterable[str]) -> list[dict[str, Any]]:
-    """Return the fields of structs that dotted names ask for, unless a column has that very name."""
-    names = {field["name"] for field in fields}
-    found = []
-    for path in dict.fromkeys(wanted):
-        field = None if path in names else _walk(fields, path.split("."))
-        if field is not None:
-            found.append({**field, "name": path, "path": path.split(".")})
-    return found
 
 
 def _walk(fields: Sequence[Mapping[str, Any]], path: Sequence[str]) -> Mapping[str, Any] | None:

@@ -74,16 +74,15 @@ def zeros(specs: Iterable[ColumnSpec], rows: int) -> Batch:
     unknown = [f"{spec}: the shape of a row has to be known to make empty ones" for spec in specs if not spec.is_fixed]
     if unknown:
         raise ConfigError(unknown)
-    return {spec.name: _blank((rows, *(size or 0 for size in spec.shape)), spec.dtype) for spec in specs}
+    return {
+        spec.name: np.full(
+            (rows, *(size or 0 for size in spec.shape)), b"" if spec.dtype == "object" else 0, spec.dtype
+        )
+        for spec in specs
+    }
 
 
 def row_bytes(specs: Iterable[ColumnSpec]) -> int:
     """Estimate the memory of a row; strings count as their references."""
     sizes = (np.dtype(spec.dtype).itemsize * int(np.prod([size or 1 for size in spec.shape])) for spec in specs)
     return max(1, sum(sizes))
-
-
-def _blank(shape: tuple[int, ...], dtype: str | np.dtype) -> Array:
-    if np.dtype(dtype) == object:
-        return np.full(shape, b"", object)
-    return np.zeros(shape, dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shlex
 import time
@@ -112,7 +113,10 @@ class Commands:
             ),
             "stop": _Command(_stop, lambda finished: () if finished else [*_names(_running()), "all"]),
             "logs": _Command(_logs, lambda finished: _names_and_nodes(finished, clusters())),
-            "tensorboard": _Command(_tensorboard, lambda finished: () if finished else _names_of_all()),
+            "tensorboard": _Command(
+                _tensorboard,
+                lambda finished: () if finished else dict.fromkeys([*_names(clusters()), *_names_of_runs()]),
+            ),
             "stacks": _Command(_stacks, lambda finished: _names_and_nodes(finished, _running())),
             "profile": _Command(_profile, lambda finished: _names_and_nodes(finished, _running())),
             "history": _Command(show_history, lambda _: _names_of_runs()),
@@ -136,7 +140,9 @@ class Commands:
             return StatusTable(clusters())
         command = self._commands.get(name)
         if command is None:
-            raise ConfigError([self._unknown(name, line)])
+            if "=" in name or name in BY_NAME:
+                raise ConfigError([f"options belong to a cell: write %%tfos {line} and the code below it"])
+            raise ConfigError([f"%tfos has no command {name!r}; {suggest(name, self._commands)}"])
         rest = line[first.end() :].strip()
         if command.takes_options:
             return command.run(rest)
@@ -152,11 +158,6 @@ class Commands:
             return self._commands
         command = self._commands.get(finished[0])
         return command.complete(finished[1:]) if command else ()
-
-    def _unknown(self, name: str, line: str) -> str:
-        if "=" in name or name in BY_NAME:
-            return f"options belong to a cell: write %%tfos {line} and the code below it"
-        return f"%tfos has no command {name!r}; {suggest(name, self._commands)}"
 
 
 def _usage(command: str) -> str:
@@ -244,10 +245,6 @@ def _names(some: Iterable[Cluster]) -> list[str]:
     return list(dict.fromkeys(cluster.name for cluster in some))
 
 
-def _names_of_all() -> list[str]:
-    return list(dict.fromkeys([*_names(clusters()), *_names_of_runs()]))
-
-
 def _no_such(name: str, what: str, names: Sequence[str]) -> str:
     if not names:
         return f"no cluster is {what}"
@@ -305,18 +302,12 @@ def _profile(arguments: Arguments) -> Profile:
     if arguments and arguments[-1] == "trace":
         *arguments, _ = arguments
         trace = True
-    if arguments and (given := _seconds(arguments[-1])) is not None:
-        *arguments, _ = arguments
-        seconds = given
+    if arguments:
+        with contextlib.suppress(ValueError):
+            seconds = float(arguments[-1].removesuffix("s"))
+            *arguments, _ = arguments
     cluster, node = _running_and_node(arguments, "profile")
     return cluster.profile(node, seconds, trace=trace)
-
-
-def _seconds(text: str) -> float | None:
-    try:
-        return float(text.removesuffix("s"))
-    except ValueError:
-        return None
 
 
 # ---- runs of this and earlier kernels -------------------------------------------------------------------------------

@@ -103,11 +103,11 @@ def complete_options(text: str, names: Mapping[str, Any]) -> tuple[str, list[Sim
     if option is not None:
         return word, list(_values(option, names))
     given = {item.key for item in items if item.end < len(text)}
-    return word, [_key(option) for option in OPTIONS if option.name not in given]
-
-
-def _key(option: Option) -> SimpleCompletion:
-    return SimpleCompletion(option.name if option.type is OptionType.FLAG else f"{option.name}=", type="param")
+    return word, [
+        SimpleCompletion(one.name if one.type is OptionType.FLAG else f"{one.name}=", type="param")
+        for one in OPTIONS
+        if one.name not in given
+    ]
 
 
 def _values(option: Option, names: Mapping[str, Any]) -> Iterable[SimpleCompletion]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 from typing import Any, Self
 
@@ -14,7 +13,6 @@ from tfos_lab.core.markup import h, join
 from tfos_lab.driver.cells import RunningCell
 from tfos_lab.driver.interactive import (
     CellResults,
-    CompiledCell,
     InteractiveCluster,
     compile_statements,
     grouped,
@@ -25,7 +23,7 @@ from tfos_lab.driver.start import clusters
 from tfos_lab.errors import ClusterInterrupted, ConfigError
 from tfos_lab.node.interactive import InteractiveCell, run_cells
 from tfos_lab.notebook.cell.free_names import capture
-from tfos_lab.notebook.cell.function import CellText, as_cell_error, parse_body, register_cell, visible_names
+from tfos_lab.notebook.cell.function import as_cell_error, parse_body, register_cell, visible_names
 from tfos_lab.notebook.display.kernel import current_kernel
 from tfos_lab.notebook.display.log_text import render_log
 from tfos_lab.notebook.options import BY_NAME, CellOptions, parse_options
@@ -89,7 +87,11 @@ def run_on_nodes(shell: Any, line: str, body: str) -> CellResults | None:
     nodes = cluster.choose(wanted)
     cell = register_cell(shell, line, body)
     statements, flags = parse_body(shell, cell)
-    compiled = _compiled(statements, flags, cell)
+    is_silent = DisplayHook.semicolon_at_end_of_expression(body)  # type: ignore[no-untyped-call]
+    try:
+        compiled = compile_statements(statements, cell.filename, flags=flags, shows_last=not is_silent)
+    except (SyntaxError, ValueError) as error:
+        raise as_cell_error(error, cell) from None
     there = cluster.cells.own_names(nodes) | _GIVEN
     names = {name: value for name, value in visible_names(shell).items() if name not in there}
     sent = InteractiveCell(body=compiled.body, last=compiled.last, captured=capture(statements, names))
@@ -109,25 +111,13 @@ def _cluster(options: CellOptions) -> tuple[InteractiveCluster, str | None]:
         for other in options.given
         if other != "on"
     ]
-    if found is None:
-        problems.append(_no_such(name, [cluster.name for cluster in waiting]))
+    if not waiting:
+        problems.append(f"on={name}: no nodes wait; start some with %tfos start cluster_size=2 name={name}")
+    elif found is None:
+        problems.append(f"on={name}: no nodes of that name wait; {suggest(name, (one.name for one in waiting))}")
     if problems or found is None:
         raise ConfigError(problems)
     return found, node or None
-
-
-def _no_such(name: str, waiting: list[str]) -> str:
-    if not waiting:
-        return f"on={name}: no nodes wait; start some with %tfos start cluster_size=2 name={name}"
-    return f"on={name}: no nodes of that name wait; {suggest(name, waiting)}"
-
-
-def _compiled(statements: list[ast.stmt], flags: int, cell: CellText) -> CompiledCell:
-    is_silent = DisplayHook.semicolon_at_end_of_expression(cell.body)  # type: ignore[no-untyped-call]
-    try:
-        return compile_statements(statements, cell.filename, flags=flags, shows_last=not is_silent)
-    except (SyntaxError, ValueError) as error:
-        raise as_cell_error(error, cell) from None
 
 
 class CellOutput:

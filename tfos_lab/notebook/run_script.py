@@ -118,17 +118,13 @@ def run_script(
     )
     render_errors()
     if is_shown(show=show):
-        _show(run)
+        # A dashboard closes itself at the end of the nodes; lines of text are written while the user waits.
+        live = has_front_end()
+        display = open_display(run.cluster, interactive=live, blocking=not live)
+        if not live:
+            run.watch(display.poll, display.close)
     run.start()
     return run
-
-
-def _show(run: ScriptRun) -> None:
-    """Show the nodes: a dashboard closes itself at their end; lines of text are written while the user waits."""
-    live = has_front_end()
-    display = open_display(run.cluster, interactive=live, blocking=not live)
-    if not live:
-        run.watch(display.poll, display.close)
 
 
 def scripts() -> ScriptTable:

@@ -18,7 +18,7 @@ import zipfile
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -119,14 +119,13 @@ def mnist(*, download: bool = True) -> ImageData:
     >>> mnist()  # doctest: +SKIP
     <60,000 training and 10,000 test images of 28 × 28: MNIST, from /home/ann/.keras/datasets/mnist.npz>
     """
-    found = from_folder() or from_keras_cache() or (from_network() if download else None) or from_scikit_learn()
-    if found is None:
+    digits = from_folder() or from_keras_cache() or (from_network() if download else None) or from_scikit_learn()
+    if digits is None:
         problem = (
             "no digits to be had: put MNIST's files into the folder mnist of the one that TFOS_LAB_DATA names, "
             "allow the network, or install scikit-learn (pip install scikit-learn) for its handwritten digits"
         )
         raise ConfigError([problem])
-    digits = ImageData(*found.arrays, source=found.source)
     logger.info("loaded %r", digits)
     return digits
 
@@ -168,18 +167,10 @@ URL = "https://storage.googleapis.com/tensorflow/tf-keras-datasets/mnist.npz"
 SHA256 = "731c5ac602752760c8e48fbffcf8c3b850d9dc2a2aedcf2cc48468fc17b673d1"
 CONNECT_TIMEOUT_S = 5.0
 
-Arrays = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 _NAMES = ("x_train", "y_train", "x_test", "y_test")
 
 
-class Found(NamedTuple):
-    """Images uint8 ``(n, 28, 28)`` and labels int64 ``(n,)``, for training and testing; and their source."""
-
-    arrays: Arrays
-    source: str
-
-
-def from_folder() -> Found | None:
+def from_folder() -> ImageData | None:
     """Read the folder ``mnist`` in the one that TFOS_LAB_DATA names; a ConfigError names a damaged file."""
     root = os.environ.get("TFOS_LAB_DATA")
     if not root:
@@ -192,17 +183,17 @@ def from_folder() -> Found | None:
     except (OSError, EOFError, ValueError, struct.error, zipfile.BadZipFile) as error:
         raise ConfigError([f"TFOS_LAB_DATA: cannot read MNIST in {folder}: {error}"]) from error
     if train and test:
-        return Found((*train, *test), source=f"MNIST, from {folder}")
+        return ImageData(*train, *test, source=f"MNIST, from {folder}")
     only = train or test
     if only is None:
         logger.warning("TFOS_LAB_DATA: there are no MNIST files in %s", folder)
         return None
     which = f"{len(only[0]):,} {'training' if train else 'test'} images"
     source = f"MNIST's {which} alone, from {folder}, every fifth of them for testing"
-    return Found(_hold_out_every_fifth(*only), source=source)
+    return _hold_out_every_fifth(*only, source=source)
 
 
-def from_keras_cache() -> Found | None:
+def from_keras_cache() -> ImageData | None:
     """Read the file in Keras' cache, unless it is not the one that Keras downloads."""
     path = keras_cache() / "mnist.npz"
     if not path.is_file():
@@ -213,7 +204,7 @@ def from_keras_cache() -> Found | None:
     return _read_npz(path)
 
 
-def from_network() -> Found | None:
+def from_network() -> ImageData | None:
     """Download the file into Keras' cache, atomically and verified, and read it there."""
     from http.client import HTTPException
     from urllib.request import urlopen
@@ -237,7 +228,7 @@ def from_network() -> Found | None:
     return _read_npz(path)
 
 
-def from_scikit_learn() -> Found | None:
+def from_scikit_learn() -> ImageData | None:
     """Return scikit-learn's handwritten digits, if it is installed."""
     try:
         from sklearn.datasets import load_digits
@@ -245,11 +236,11 @@ def from_scikit_learn() -> Found | None:
         return None
     digits = load_digits()
     images = (scale_images(digits.images / 16.0, 28) * 255).round().astype(np.uint8)
-    return Found(
-        _hold_out_every_fifth(images, digits.target.astype(np.int64)),
-        source=f"not MNIST but scikit-learn's {len(images):,} handwritten digits, scaled from 8 × 8 to 28 × 28, every "
-        "fifth of them for testing",
+    source = (
+        f"not MNIST but scikit-learn's {len(images):,} handwritten digits, scaled from 8 × 8 to 28 × 28, every fifth "
+        "of them for testing"
     )
+    return _hold_out_every_fifth(images, digits.target.astype(np.int64), source=source)
 
 
 def keras_cache() -> Path:
@@ -303,14 +294,13 @@ def _read_idx(path: Path) -> np.ndarray:
     return values.reshape(shape)
 
 
-def _read_npz(path: Path) -> Found:
+def _read_npz(path: Path) -> ImageData:
     with np.load(path, allow_pickle=False) as file:
         missing = [name for name in _NAMES if name not in file]
         if missing:
             raise ValueError(f"{path.name} lacks {', '.join(missing)}")
         x_train, y_train, x_test, y_test = (file[name] for name in _NAMES)
-    arrays = (x_train, y_train.astype(np.int64), x_test, y_test.astype(np.int64))
-    return Found(arrays, source=f"MNIST, from {path}")
+    return ImageData(x_train, y_train.astype(np.int64), x_test, y_test.astype(np.int64), source=f"MNIST, from {path}")
 
 
 def _sha256(path: Path) -> str:
@@ -318,11 +308,11 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _hold_out_every_fifth(images: np.ndarray, labels: np.ndarray) -> Arrays:
+def _hold_out_every_fifth(images: np.ndarray, labels: np.ndarray, source: str) -> ImageData:
     """Hold out every fifth image, and mix the others, always in the same way.
 
     MNIST's test set has the easier digits in its first half: in its order, the loss would jump with each epoch.
     """
     held_out = np.arange(len(images)) % 5 == 4
     kept = np.random.default_rng(0).permutation(np.flatnonzero(~held_out))
-    return images[kept], labels[kept], images[held_out], labels[held_out]
+    return ImageData(images[kept], labels[kept], images[held_out], labels[held_out], source)

@@ -81,7 +81,10 @@ def titanic(*, stand_in: bool = False) -> TableData:
     """
     import pandas as pd
 
-    folders = _folders()
+    root, cache = os.environ.get("TFOS_LAB_DATA"), os.environ.get("XDG_CACHE_HOME")
+    parents = [Path(root).expanduser()] if root else []
+    parents.append((Path(cache) if cache else Path.home() / ".cache") / "tfos_lab")
+    folders = [parent / "titanic" for parent in parents]
     folder = next((path for path in folders if (path / "train.csv").is_file() and (path / "test.csv").is_file()), None)
     asked = " or ".join(str(path) for path in folders)
     if folder is None and stand_in:
@@ -97,14 +100,6 @@ def titanic(*, stand_in: bool = False) -> TableData:
     except (OSError, ValueError) as error:
         raise ConfigError([f"cannot read the Titanic data in {folder}: {error}"]) from error
     return TableData(train, test, source=f"the Titanic's passengers, from {folder}")
-
-
-def _folders() -> list[Path]:
-    root = os.environ.get("TFOS_LAB_DATA")
-    cache = os.environ.get("XDG_CACHE_HOME")
-    parents = [Path(root).expanduser()] if root else []
-    parents.append((Path(cache) if cache else Path.home() / ".cache") / "tfos_lab")
-    return [parent / "titanic" for parent in parents]
 
 
 def _dataframe(frame: pd.DataFrame, spark: SparkSession | None, partitions: int | None) -> DataFrame:
@@ -145,12 +140,17 @@ def make_passengers() -> tuple[pd.DataFrame, pd.DataFrame]:
     level = random.choice(3, count, p=_SHARE)
     female = random.random(count) < np.take(_WOMEN, level)
     age = np.clip(random.normal(np.take(_AGE, level), 14.0), 0.5, 80.0).round()
-    title = _titles(random, age, female=female)
-    siblings, parents = _relatives(random, age)
+    married = (age > 20) & (random.random(count) < 0.6)
+    men = np.where(age < 14, "Master", np.where(random.random(count) < 0.03, "Dr", "Mr"))
+    title = np.where(female, np.where(married, "Mrs", "Miss"), men)
+    siblings = random.poisson(np.where(age < 16, 1.6, 0.4))
+    parents = random.poisson(np.where(age < 16, 1.2, 0.25))
+    odds = np.where(female, np.take(_LOG_ODDS_WOMEN, level), np.take(_LOG_ODDS_MEN, level))
+    odds = np.where(title == "Master", np.take(_LOG_ODDS_BOYS, level), odds) - 1.5 * (siblings + parents > 3)
     frame = pd.DataFrame(
         {
             "PassengerId": np.arange(1, count + 1),
-            "Survived": _survived(random, level, title, siblings + parents),
+            "Survived": (random.random(count) < 1 / (1 + np.exp(-odds))).astype(int),
             "Pclass": level + 1,
             "Name": [f"{random.choice(_SURNAMES)}, {one}. {chr(65 + place % 26)}." for place, one in enumerate(title)],
             "Sex": np.where(female, "female", "male"),
@@ -164,25 +164,6 @@ def make_passengers() -> tuple[pd.DataFrame, pd.DataFrame]:
         }
     )
     return frame[:TRAIN_ROWS], frame[TRAIN_ROWS:].drop(columns="Survived").reset_index(drop=True)
-
-
-def _titles(random: np.random.Generator, age: np.ndarray, *, female: np.ndarray) -> np.ndarray:
-    married = (age > 20) & (random.random(len(age)) < 0.6)
-    men = np.where(age < 14, "Master", np.where(random.random(len(age)) < 0.03, "Dr", "Mr"))
-    return np.where(female, np.where(married, "Mrs", "Miss"), men)
-
-
-def _relatives(random: np.random.Generator, age: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    young = age < 16
-    return random.poisson(np.where(young, 1.6, 0.4)), random.poisson(np.where(young, 1.2, 0.25))
-
-
-def _survived(random: np.random.Generator, level: np.ndarray, title: np.ndarray, family: np.ndarray) -> np.ndarray:
-    women, boys = np.isin(title, ["Mrs", "Miss"]), title == "Master"
-    odds = np.where(women, np.take(_LOG_ODDS_WOMEN, level), np.take(_LOG_ODDS_MEN, level))
-    odds = np.where(boys, np.take(_LOG_ODDS_BOYS, level), odds) - 1.5 * (family > 3)
-    survived: np.ndarray = random.random(len(level)) < 1 / (1 + np.exp(-odds))
-    return survived.astype(int)
 
 
 def _cabins(random: np.random.Generator, level: np.ndarray) -> list[str | None]:

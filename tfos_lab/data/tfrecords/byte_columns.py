@@ -44,7 +44,12 @@ def by_length(lengths: Array, make: Callable[[int], bytes]) -> tuple[pa.LargeBin
     if len(lengths) and lengths[0] == lengths.max() == lengths.min():
         made = make(int(lengths[0]))
         return pa.scalar(made, pa.large_binary()), np.full(len(lengths), len(made))
-    distinct, which = _distinct(lengths)
+    if not len(lengths) or lengths.max() >= _MAX_COUNTED:
+        distinct, which = np.unique(lengths, return_inverse=True)
+    else:
+        occurs = np.zeros(int(lengths.max()) + 1, np.bool_)
+        occurs[lengths] = True
+        distinct, which = np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[lengths]
     values = [make(int(length)) for length in distinct]
     sizes = np.array([len(value) for value in values], np.int64)
     return pa.array(values, pa.large_binary()).take(pa.array(which)), sizes[which]
@@ -58,15 +63,6 @@ def cut(data: Array, starts: Array, ends: Array) -> tuple[Array, Array]:
     wanted = byte_column(data, edges).take(pa.array(np.arange(0, 2 * len(starts), 2)))
     offsets = offsets_of(wanted)
     return np.frombuffer(bytes_of(wanted), np.uint8), offsets - offsets[0]
-
-
-def _distinct(lengths: Array) -> tuple[Array, Array]:
-    if not len(lengths) or lengths.max() >= _MAX_COUNTED:
-        distinct, which = np.unique(lengths, return_inverse=True)
-        return distinct, which
-    occurs = np.zeros(int(lengths.max()) + 1, np.bool_)
-    occurs[lengths] = True
-    return np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[lengths]
 
 
 # ---- varints ---------------------------------------------------------------------------------------------------------

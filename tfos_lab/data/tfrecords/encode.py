@@ -77,24 +77,21 @@ def _flatten(name: str, column: pa.Array) -> tuple[pa.Array, Array, Array]:
     """Return a column's flat values, where each row begins in them, and which rows are not null."""
     present = ~_nulls(column)
     if is_vector(column.type):
-        return _flatten_vectors(name, column, present)
-    if not is_array(column.type):
+        batch = pa.RecordBatch.from_arrays([column.drop_null()], [name])
+        dense = to_numpy(batch, [ColumnSpec(name, "vector", "float64", (None,))])[name]
+        leaves, lengths = pa.array(dense.reshape(-1)), np.where(present, dense.shape[1], 0)
+    elif is_array(column.type):
+        leaves = column.flatten()
+        lengths = compute.fill_null(compute.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+        if leaves.null_count:
+            raise RecordError(
+                reason=f"column '{name}' has {format_count(leaves.null_count, 'null')} inside its arrays, which a "
+                "tf.train.Example cannot hold: replace them, as in "
+                f"F.transform('{name}', lambda x: F.coalesce(x, F.lit(0)))"
+            )
+    else:
         return column, np.arange(len(column) + 1), present
-    lengths = compute.fill_null(compute.list_value_length(column), 0).to_numpy(zero_copy_only=False)
-    leaves = column.flatten()
-    if leaves.null_count:
-        raise RecordError(
-            reason=f"column '{name}' has {format_count(leaves.null_count, 'null')} inside its arrays, which a tf.train."
-            f"Example cannot hold: replace them, as in F.transform('{name}', lambda x: F.coalesce(x, F.lit(0)))"
-        )
     return leaves, np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), present
-
-
-def _flatten_vectors(name: str, column: pa.Array, present: Array) -> tuple[pa.Array, Array, Array]:
-    batch = pa.RecordBatch.from_arrays([column.drop_null()], [name])
-    dense = to_numpy(batch, [ColumnSpec(name, "vector", "float64", (None,))])[name]
-    lengths = np.where(present, dense.shape[1], 0)
-    return pa.array(dense.reshape(-1)), np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]), present
 
 
 def _content(leaves: pa.Array, row_offsets: Array, kind: FeatureKind, *, tagged: bool) -> tuple[Any, Array]:

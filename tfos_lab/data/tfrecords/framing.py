@@ -83,7 +83,10 @@ def read_frames(stream: IO[bytes], path: str, chunk_bytes: int = _CHUNK_BYTES, *
         starts, ends, used, error = _scan(data, size, path, offset)
         if len(starts):
             found = Frames(path, data, starts, ends, offset)
-            _check(found)
+            stored = np.frombuffer(data, np.uint8)[ends[:, None] + np.arange(_FOOTER_BYTES)].view("<u4")[:, 0]
+            wrong = np.flatnonzero(masked_crcs(data, starts, ends) != stored)
+            if len(wrong):
+                raise found.refuse(int(wrong[0]), "its bytes do not fit their CRC: the file is damaged")
             yield found
         if error is not None:
             raise error
@@ -126,15 +129,6 @@ def _scan(data: bytes, size: int, path: str, offset: int) -> tuple[Array, Array,
         ends.append(end)
         at = end + _FOOTER_BYTES
     return np.array(starts, np.int64), np.array(ends, np.int64), at, error
-
-
-def _check(frames: Frames) -> None:
-    crcs = masked_crcs(frames.data, frames.starts, frames.ends)
-    raw = np.frombuffer(frames.data, np.uint8)
-    stored = raw[frames.ends[:, None] + np.arange(_FOOTER_BYTES)].view("<u4")[:, 0]
-    wrong = np.flatnonzero(crcs != stored)
-    if len(wrong):
-        raise frames.refuse(int(wrong[0]), "its bytes do not fit their CRC: the file is damaged")
 
 
 def broken_record(path: str, offset: int, reason: str) -> RecordError:
@@ -209,16 +203,13 @@ def _fold(raw: Array, starts: Array, sizes: Array, words: int) -> Array:
     for row, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
         block[row, width - size :] = raw[start : start + size]
         block[row, width - size : width - size + _WORD_BYTES] ^= 0xFF
-    inverted: Array = _shift(_halve(block.view("<u4"), _WORD_BYTES), _WORD_BYTES) ^ np.uint32(_ALL_ONES)
-    return inverted
-
-
-def _halve(words: Array, size_bytes: int) -> Array:
-    """Fold blocks of ``size_bytes`` each, pair by pair, until each row has one; their number is a power of two."""
-    while words.shape[1] > 1:
-        words = _shift(np.ascontiguousarray(words[:, ::2]), size_bytes) ^ words[:, 1::2]
+    # Pair by pair, until each row has one; their number is a power of two.
+    states, size_bytes = block.view("<u4"), _WORD_BYTES
+    while states.shape[1] > 1:
+        states = _shift(np.ascontiguousarray(states[:, ::2]), size_bytes) ^ states[:, 1::2]
         size_bytes *= 2
-    return words[:, 0]
+    inverted: Array = _shift(states[:, 0], _WORD_BYTES) ^ np.uint32(_ALL_ONES)
+    return inverted
 
 
 def _shift(states: Array, size_bytes: int) -> Array:

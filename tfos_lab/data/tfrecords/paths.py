@@ -40,31 +40,27 @@ def find_files(path: str) -> tuple[fs.FileSystem, list[Found]]:
     Names that begin with ``_`` or ``.`` are left out, as Spark does.
     """
     with readable_errors(path):
-        return _find(path)
-
-
-def _find(path: str) -> tuple[fs.FileSystem, list[Found]]:
-    system, plain = open_path(path)
-    base = plain.rstrip("/") or "/"
-    pattern = None
-    if _WILD.search(base) and system.get_file_info(base).type == fs.FileType.NotFound:
-        pattern = base
-        base = base[: _WILD.search(base).start()].rpartition("/")[0] or "/"  # type: ignore[union-attr]
-    info = system.get_file_info(base)
-    if info.type == fs.FileType.NotFound:
-        raise ConfigError([f"path='{path}': there is no such file or folder"])
-    if info.type == fs.FileType.File:
-        return system, [Found(base, info.size)]
-    selector = fs.FileSelector(base, recursive=True)
-    found = []
-    for info in system.get_file_info(selector):
-        below = info.path[len(base) :].strip("/")
-        wanted = pattern is None or _matches(info.path, pattern)
-        if info.type == fs.FileType.File and wanted and not _is_hidden(below):
-            found.append(Found(info.path, info.size, partition_of(below)))
-    if pattern and not found:
-        raise ConfigError([f"path='{path}': no file has such a name"])
-    return system, sorted(found, key=lambda file: file.path)
+        system, plain = open_path(path)
+        base = plain.rstrip("/") or "/"
+        pattern = None
+        if (wild := _WILD.search(base)) and system.get_file_info(base).type == fs.FileType.NotFound:
+            pattern = base
+            base = base[: wild.start()].rpartition("/")[0] or "/"
+        info = system.get_file_info(base)
+        if info.type == fs.FileType.NotFound:
+            raise ConfigError([f"path='{path}': there is no such file or folder"])
+        if info.type == fs.FileType.File:
+            return system, [Found(base, info.size)]
+        found = []
+        for info in system.get_file_info(fs.FileSelector(base, recursive=True)):
+            below = info.path[len(base) :].strip("/")
+            is_hidden = any(part.startswith(("_", ".")) and "=" not in part for part in below.split("/"))
+            wanted = not is_hidden and (pattern is None or _matches(info.path, pattern))
+            if wanted and info.type == fs.FileType.File:
+                found.append(Found(info.path, info.size, partition_of(below)))
+        if pattern and not found:
+            raise ConfigError([f"path='{path}': no file has such a name"])
+        return system, sorted(found, key=lambda file: file.path)
 
 
 def _matches(path: str, pattern: str) -> bool:
@@ -116,10 +112,6 @@ def partition_of(below: str) -> dict[str, str | None]:
     return pairs
 
 
-def _is_hidden(below: str) -> bool:
-    return any(part.startswith(("_", ".")) and "=" not in part for part in below.split("/"))
-
-
 def list_files(path: str) -> list[str]:
     """Return the files of a folder or pattern, sorted by name; a ConfigError if there are none.
 
@@ -131,13 +123,7 @@ def list_files(path: str) -> list[str]:
         raise ConfigError([f"path='{path}': this folder has no files"])
     if is_local(path):
         return found
-    return [_address(path, file) for file in found]
-
-
-def _address(path: str, file: str) -> str:
-    """Return the address of a file that was found below a path, whatever its file system calls the root."""
     scheme, host, rest = split_scheme(path)
     # To a file system, the host may be part of the path (s3: the bucket) or not (hdfs).
-    inner = open_path(path)[1].rstrip("/")
-    root = inner.removesuffix(rest.strip("/"))
-    return f"{scheme}://{host}/{file.removeprefix(root).lstrip('/')}"
+    root = open_path(path)[1].rstrip("/").removesuffix(rest.strip("/"))
+    return [f"{scheme}://{host}/{file.removeprefix(root).lstrip('/')}" for file in found]

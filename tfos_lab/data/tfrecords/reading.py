@@ -75,13 +75,19 @@ def infer_fields(read: ReadOptions, found: Sequence[tuple[fs.FileSystem, Found]]
     if not features:
         what = "their records hold no values" if has_records else "no records"
         raise ConfigError([f"{', '.join(read.paths)}: {what} to infer a schema from; give one"])
-    fields = [_field(name, seen, is_binary=name in read.binary_features) for name, seen in sorted(features.items())]
-    values: dict[str, list[str | None]] = {}
+    types: dict[str, Any] = {}
+    for name, seen in sorted(features.items()):
+        is_binary = seen.kind is FeatureKind.BYTES and name in read.binary_features
+        leaf = "binary" if is_binary else INFERRED_TYPES[seen.kind]
+        types[name] = {"type": "array", "elementType": leaf, "containsNull": True} if seen.is_list else leaf
+    values: dict[str, list[str]] = {}
     for _, file in found:
         for name, value in file.partition.items():
-            values.setdefault(name, []).append(value)
-    fields = [field for field in fields if field["name"] not in values]
-    return [*fields, *(_named(name, _partition_type(of)) for name, of in values.items())]
+            values.setdefault(name, []).extend([] if value is None else [value])
+    for name, known in values.items():
+        types.pop(name, None)
+        types[name] = "long" if known and all(map(_INTEGER.fullmatch, known)) else "string"
+    return [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in types.items()]
 
 
 def _look(frames: Frames, features: dict[str, _Seen]) -> None:
@@ -98,20 +104,6 @@ def _look(frames: Frames, features: dict[str, _Seen]) -> None:
                     f"{frames.path}: leave it out by a schema without it, or write the files anew"
                 )
             seen.is_list = seen.is_list or is_list
-
-
-def _field(name: str, seen: _Seen, *, is_binary: bool) -> dict[str, Any]:
-    leaf: Any = "binary" if seen.kind is FeatureKind.BYTES and is_binary else INFERRED_TYPES[seen.kind]
-    return _named(name, {"type": "array", "elementType": leaf, "containsNull": True} if seen.is_list else leaf)
-
-
-def _named(name: str, spark_type: Any) -> dict[str, Any]:
-    return {"name": name, "type": spark_type, "nullable": True, "metadata": {}}
-
-
-def _partition_type(values: Sequence[str | None]) -> str:
-    known = [value for value in values if value is not None]
-    return "long" if known and all(_INTEGER.fullmatch(value) for value in known) else "string"
 
 
 def plan_read(options: dict[str, str], schema: StructType, filters: Sequence[Filter] = ()) -> list[Group]:

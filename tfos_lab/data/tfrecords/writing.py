@@ -173,24 +173,21 @@ def _take_back(system: fs.FileSystem, base: str, finals: set[str]) -> None:
 def _sweep(system: fs.FileSystem, base: str, job: WriteJob) -> None:
     """Remove the hidden folder, and the job's folder if the job created it and it is empty."""
     _remove(system, f"{base}/{job.staging}")
-    if not job.existed:
-        _remove_empty(system, base)
+    if job.existed:
+        return
+    if isinstance(system, fs.LocalFileSystem):
+        with contextlib.suppress(OSError):  # another job is writing there by now
+            Path(base).rmdir()
+        return
+    is_there = system.get_file_info(base).type == fs.FileType.Directory
+    if is_there and not system.get_file_info(fs.FileSelector(base)):
+        system.delete_dir(base)
 
 
 def _remove(system: fs.FileSystem, folder: str) -> None:
     if system.get_file_info(folder).type == fs.FileType.Directory:
         with contextlib.suppress(FileNotFoundError):  # another task has just removed it
             system.delete_dir(folder)
-
-
-def _remove_empty(system: fs.FileSystem, folder: str) -> None:
-    if isinstance(system, fs.LocalFileSystem):
-        with contextlib.suppress(OSError):  # another job is writing there by now
-            Path(folder).rmdir()
-        return
-    is_there = system.get_file_info(folder).type == fs.FileType.Directory
-    if is_there and not system.get_file_info(fs.FileSelector(folder)):
-        system.delete_dir(folder)
 
 
 def _entries(system: fs.FileSystem, base: str) -> list[tuple[str, bool]]:

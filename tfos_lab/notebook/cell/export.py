@@ -64,15 +64,6 @@ def _names_needed_by(cell: FinishedCell) -> set[str]:
     return needed.union(*map(_used_names, expressions))
 
 
-def _definitions_of(missing: set[str]) -> list[str]:
-    """Return a definition of ``spark``, and a comment about other names that no cell defines."""
-    unknown = sorted(missing - {"spark"})
-    return [
-        *(["spark = SparkSession.builder.getOrCreate()"] if "spark" in missing else []),
-        *([f"# The notebook's cells did not define: {', '.join(unknown)}"] if unknown else []),
-    ]
-
-
 def _texts(cell: FinishedCell) -> dict[str, str]:
     return {item.key: item.value or "True" for item in split_line(cell.line).items}
 
@@ -264,7 +255,11 @@ class NotebookCells(NamedTuple):
         known = self._known(numbers)
         kept, missing = _needed(numbers, known)
         runs = [number for number in kept if number in self.finished]
-        parts = [*_HEADER, *_definitions_of(missing)]
+        parts = [*_HEADER]
+        if "spark" in missing:
+            parts.append("spark = SparkSession.builder.getOrCreate()")
+        if unknown := sorted(missing - {"spark"}):
+            parts.append(f"# The notebook's cells did not define: {', '.join(unknown)}")
         for number in kept:
             cell = self.finished.get(number)
             if cell is None:

@@ -138,14 +138,10 @@ def _return_last_value(statements: list[ast.stmt], body: str) -> bool:
     """Make the last expression a return, unless a ``;`` follows it; return whether it is the only return of a value."""
     last = statements[-1]
     if isinstance(last, ast.Expr) and not DisplayHook.semicolon_at_end_of_expression(body):  # type: ignore[no-untyped-call]
-        explicit = any(isinstance(node, ast.Return) and _has_value(node) for node in own_nodes(statements))
+        returned = [node.value for node in own_nodes(statements) if isinstance(node, ast.Return)]
         statements[-1] = ast.copy_location(ast.Return(last.value), last)
-        return not explicit
+        return all(value is None or (isinstance(value, ast.Constant) and value.value is None) for value in returned)
     return False
-
-
-def _has_value(node: ast.Return) -> bool:
-    return node.value is not None and not (isinstance(node.value, ast.Constant) and node.value.value is None)
 
 
 # ---- compiling ------------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
 from typing import Any
 
@@ -132,20 +132,17 @@ class Dashboard(RedrawnCard):
     def _on_message(self, content: object) -> None:
         match content:
             case {"kind": "hello"}:
-                self._greet()
+                self._greeted = True
+                if self._end_bundle is not None:
+                    self._updates.send_end(self._end_bundle)
+                else:
+                    self._updates.send_history()
+                    self._updates.send_picture()
             case {"kind": "stacks", "node": str(node)}:
                 self._stacks.ask(node)
             case {"kind": "stop"}:
                 # It may take the nodes' whole grace period: not on the thread that reads messages.
                 on_a_thread(self._cluster.stop, name=f"tfos-stop-{self._cluster.id}")
-
-    def _greet(self) -> None:
-        self._greeted = True
-        if self._end_bundle is not None:
-            self._updates.send_end(self._end_bundle)
-            return
-        self._updates.send_history()
-        self._updates.send_picture()
 
 
 # ---- the widget -----------------------------------------------------------------------------------------------------
@@ -382,13 +379,10 @@ class _FollowedLogs:
             return list(events)
         new, self._new = self._new, []
         known = self._nodes.difference(new)
-        old = [event for event in events if isinstance(event, LogText) and event.node in known]
-        return [*self._tails(new), *old]
-
-    def _tails(self, nodes: Iterable[str]) -> Iterator[Event]:
-        for node in nodes:
-            if text := self._cluster.logs(node, tail=_TAIL_LINES):
-                yield LogText(time_s=time.time(), node=node, stream="stdout", text=f"{text}\n")
+        tails = [(node, self._cluster.logs(node, tail=_TAIL_LINES)) for node in new]
+        now_s = time.time()
+        begun = [LogText(time_s=now_s, node=node, stream="stdout", text=f"{text}\n") for node, text in tails if text]
+        return [*begun, *(event for event in events if isinstance(event, LogText) and event.node in known)]
 
 
 class _Stacks:

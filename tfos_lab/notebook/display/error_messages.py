@@ -64,7 +64,10 @@ def _node_failed(error: NodeFailed) -> list[str]:
         lines[0] += f": {error.kind}: {error.message}" if error.message else f": {error.kind}"
     if error.traceback:
         *above, last = error.traceback.rstrip().split("\n")
-        lines += ["", *above, _coloured_end(last, error.kind)]
+        # The exception's name is coloured where the last line begins with it.
+        if named := re.match(rf"(?:[\w.]+\.)?{re.escape(error.kind)}(?=$|:)", last):
+            last = f"{_RED}{named[0]}{_PLAIN}{last[named.end() :]}"
+        lines += ["", *above, last]
     elif error.log_tail:
         lines += [
             "",
@@ -90,12 +93,6 @@ def _own_lines(error: BaseException) -> list[str]:
 
 def _headline(name: str, text: str) -> str:
     return f"{_RED}{name}{_PLAIN}: {text}"
-
-
-def _coloured_end(line: str, kind: str) -> str:
-    """Colour the exception's name where the traceback's last line begins with it."""
-    found = re.match(rf"(?:[\w.]+\.)?{re.escape(kind)}(?=$|:)", line)
-    return f"{_RED}{found[0]}{_PLAIN}{line[found.end() :]}" if found else line
 
 
 def _listed(names: list[str]) -> str:

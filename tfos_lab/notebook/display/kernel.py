@@ -76,7 +76,10 @@ class NoProgressBars:
 
     def __init__(self, kernel: Any) -> None:
         self._stream = sys.stderr if hasattr(sys.stderr, "register_hook") else None
-        self._cell = _cell_of(kernel)
+        try:
+            self._cell = str(kernel.get_parent("shell")["header"]["msg_id"])
+        except (AttributeError, LookupError, TypeError):
+            self._cell = ""
         self._change("register_hook")
 
     def close(self) -> None:
@@ -96,13 +99,6 @@ class NoProgressBars:
         content = message["content"]
         rest = _BARS.sub("", content["text"])
         return {**message, "content": {**content, "text": rest}} if rest.strip("\r") else None
-
-
-def _cell_of(kernel: Any) -> str:
-    try:
-        return str(kernel.get_parent("shell")["header"]["msg_id"])
-    except (AttributeError, LookupError, TypeError):
-        return ""
 
 
 # ---- files at the Jupyter server ------------------------------------------------------------------------------------
@@ -170,14 +166,11 @@ class BusyKernel:
                 self._running = self._kernel.get_parent("shell") if status == "busy" else None
                 return
             parent = parent or self._kernel.get_parent(channel)
-            self._publish(status, channel, parent=_untracked(parent) if self._running else parent)
+            if self._running:  # a request with the same id, of a type that does not count as activity
+                parent = {**parent, "header": {**parent.get("header", {}), "msg_type": _UNTRACKED}}
+            self._publish(status, channel, parent=parent)
             if status == "idle":
                 self.repeat()
-
-
-def _untracked(parent: dict[str, Any]) -> dict[str, Any]:
-    """Return a request with the same id, of a type that does not count as activity."""
-    return {**parent, "header": {**parent.get("header", {}), "msg_type": _UNTRACKED}}
 
 
 def keep_busy(kernel: Any) -> BusyKernel | None:

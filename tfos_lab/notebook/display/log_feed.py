@@ -120,7 +120,12 @@ class LogFeed:
         opened = self._take_open()
         if not chunks and not opened:
             return None
-        self._remember(chunks)
+        self._history.extend(chunks)
+        self._history_lines += sum(chunk["lines"] for chunk in chunks)
+        while len(self._history) > 1 and self._history_lines > HISTORY_LINES:
+            gone = self._history.popleft()
+            self._history_lines -= gone["lines"]
+            self._forgotten[gone["node"]] += gone["lines"]
         self._seq += 1
         return {"seq": self._seq, "chunks": chunks, "open": opened}
 
@@ -139,39 +144,28 @@ class LogFeed:
             order = {node: place for place, node in enumerate(dict.fromkeys(node for node, _ in batch))}
             batch = _join_neighbours(sorted(batch, key=lambda one: order[one[0]]))
         self._batch = []
-        chunks = [self._chunk(node, runs) for node, runs in batch]
+        chunks: list[Chunk] = []
+        for node, runs in batch:
+            skipped = self._skipped.pop(node, 0)
+            note = f"{skipped:,} lines dropped here" if skipped else ""
+            html = html_text(fold_repeats(runs))
+            chunks.append({"node": node, "html": html, "lines": count_lines(runs), "note": note})
         if self._dropped_events and chunks:
             lost = f"{self._dropped_events:,} pieces of text dropped here"
             chunks[0]["note"] = "; ".join(note for note in (lost, chunks[0]["note"]) if note)
             self._dropped_events = 0
         return chunks
 
-    def _chunk(self, node: str, runs: list[Run]) -> Chunk:
-        skipped = self._skipped.pop(node, 0)
-        note = f"{skipped:,} lines dropped here" if skipped else ""
-        return {"node": node, "html": html_text(fold_repeats(runs)), "lines": count_lines(runs), "note": note}
-
     def _take_open(self) -> dict[str, str]:
         opened: dict[str, str] = {}
         for node, stream in self._touched.items():
-            html = html_text(self._open_line(node, stream))
+            # That of the stream that was written to last, or else of the other.
+            lines = (self._buffers[node, one].open_line for one in (stream, *self._streams[node]))
+            html = html_text(next(filter(None, lines), []))
             if html != self._open.get(node, ""):
                 opened[node] = self._open[node] = html
         self._touched.clear()
         return opened
-
-    def _open_line(self, node: str, stream: str) -> list[Run]:
-        own = self._buffers[node, stream].open_line
-        others = (self._buffers[node, other].open_line for other in self._streams[node])
-        return own or next((runs for runs in others if runs), [])
-
-    def _remember(self, chunks: list[Chunk]) -> None:
-        self._history.extend(chunks)
-        self._history_lines += sum(chunk["lines"] for chunk in chunks)
-        while len(self._history) > 1 and self._history_lines > HISTORY_LINES:
-            gone = self._history.popleft()
-            self._history_lines -= gone["lines"]
-            self._forgotten[gone["node"]] += gone["lines"]
 
 
 def _join_neighbours(batch: Iterable[tuple[str, list[Run]]]) -> list[tuple[str, list[Run]]]:

@@ -69,10 +69,12 @@ class LineBuffer:
                     self._write(token.group())
                 case "sgr":
                     self._style.change(token["sgr"])
-                case "erase":
-                    self._erase(token["erase"])
+                case "erase" if self._rewound or token["erase"] == "2":
+                    self._line.clear()
                 case "control" if token.group() == "\n":
-                    finished += self._finish_line()
+                    finished += [*self._line.runs(), ("\n", "")]
+                    self._line.clear()
+                    self._rewound = False
                 case "control":
                     self._control(token.group())
         return merge_runs(finished)
@@ -94,10 +96,6 @@ class LineBuffer:
             self._rewound = False
         self._line.add(text, self._style.classes)
 
-    def _erase(self, how: str) -> None:
-        if self._rewound or how == "2":
-            self._line.clear()
-
     def _control(self, char: str) -> None:
         if char == "\r":
             self._rewound = True
@@ -106,12 +104,6 @@ class LineBuffer:
                 self._line.backspace()
         elif char not in _INVISIBLE:
             self._write("\ufffd")
-
-    def _finish_line(self) -> list[Run]:
-        runs = [*self._line.runs(), ("\n", "")]
-        self._line.clear()
-        self._rewound = False
-        return runs
 
 
 class _Line:

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from IPython.display import display, update_display
 
 from tfos_lab.core.threads import on_a_thread
-from tfos_lab.driver.state.events import Event, LogText, MetricsReported, NodeChanged, StateChanged
+from tfos_lab.driver.state.events import LogText, MetricsReported, NodeChanged, StateChanged
 from tfos_lab.notebook.display import Display, WatchedCluster, summary
 from tfos_lab.notebook.display.card import PICTURE_EVERY_S, Pace, bundle_of, render_text
 from tfos_lab.notebook.display.kernel import NoProgressBars, current_kernel
@@ -149,7 +149,17 @@ class TextDisplay(Display):
             return
         events = self._subscription.take()
         for event in events:
-            self._take_in(event)
+            match event:
+                case LogText(node=node, text=text):
+                    lines = self._nodes.setdefault(node, _NodeLines(node))
+                    self._out += lines.add(text, time.monotonic())
+                case MetricsReported(node=node) if time.monotonic() >= self._metrics_due.get(node, 0.0):
+                    self._metrics_due[node] = time.monotonic() + METRICS_EVERY_S
+                    total = f"/{event.total_steps}" if event.total_steps else ""
+                    step = f"step {event.step}{total} · " if event.step is not None else ""
+                    self._out.append(f"[{node}] {step}{summary.format_metrics(event.metrics)}")
+                case StateChanged():
+                    self._add_state()
         # Once for all of them: the view of very many nodes takes a while.
         if any(isinstance(event, NodeChanged) for event in events):
             self._add_state()
@@ -179,19 +189,6 @@ class TextDisplay(Display):
             sys.stdout.write("\n".join(self._out) + "\n")
             sys.stdout.flush()
             self._out.clear()
-
-    def _take_in(self, event: Event) -> None:
-        match event:
-            case LogText(node=node, text=text):
-                lines = self._nodes.setdefault(node, _NodeLines(node))
-                self._out += lines.add(text, time.monotonic())
-            case MetricsReported(node=node) if time.monotonic() >= self._metrics_due.get(node, 0.0):
-                self._metrics_due[node] = time.monotonic() + METRICS_EVERY_S
-                total = f"/{event.total_steps}" if event.total_steps else ""
-                step = f"step {event.step}{total} · " if event.step is not None else ""
-                self._out.append(f"[{node}] {step}{summary.format_metrics(event.metrics)}")
-            case StateChanged():
-                self._add_state()
 
     def _add_state(self) -> None:
         view = self._cluster.view()

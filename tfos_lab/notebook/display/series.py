@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
@@ -131,33 +131,29 @@ class SeriesBook:
         """Add reports."""
         for report in reports:
             on_curve = self._curves.points(report)
+            time_s = round(report.time_s - self._called_s, 3)
             for metric, value in report.metrics.items():
-                self._add(metric, report, value, of_epoch=metric not in on_curve)
-
-    def _add(self, metric: str, report: MetricsReported, value: float, *, of_epoch: bool) -> None:
-        if metric not in self._metrics and len(self._metrics) >= MAX_METRICS:
-            return
-        own = self._metrics.setdefault(metric, _Metric())
-        own.compare(report, value, of_epoch=of_epoch)
-        series = own.epochs if of_epoch else own.curves
-        if report.node not in series:
-            self._count += 1
-            series[report.node] = _Series()
-        time_s = round(report.time_s - self._called_s, 3)
-        point = (time_s, report.step, float(value) if math.isfinite(value) else None)
-        series[report.node].add(point, max(_MIN_POINTS, min(MAX_POINTS, MAX_ALL_POINTS // self._count)))
+                if metric not in self._metrics and len(self._metrics) >= MAX_METRICS:
+                    continue
+                own, of_epoch = self._metrics.setdefault(metric, _Metric()), metric not in on_curve
+                own.compare(report, value, of_epoch=of_epoch)
+                series = own.epochs if of_epoch else own.curves
+                if report.node not in series:
+                    self._count += 1
+                    series[report.node] = _Series()
+                point = (time_s, report.step, float(value) if math.isfinite(value) else None)
+                series[report.node].add(point, max(_MIN_POINTS, min(MAX_POINTS, MAX_ALL_POINTS // self._count)))
 
     def series(self) -> list[SeriesPoints]:
         """Return all points of all series, one for all nodes where they agree."""
-        return [one for name, metric in self._metrics.items() for one in _series_of(name, metric)]
-
-
-def _series_of(name: str, metric: _Metric) -> Iterator[SeriesPoints]:
-    agree, names = metric.agree, [*metric.curves]
-    for node in [metric.furthest] if agree else metric.curves:
-        epochs = metric.epochs[node].all() if node in metric.epochs else []
-        whose = several_text(names, len(names)) if agree else node
-        yield SeriesPoints(metric=name, node=whose, points=metric.curves[node].all(), epochs=epochs)
+        found = []
+        for name, metric in self._metrics.items():
+            agree, nodes = metric.agree, [*metric.curves]
+            for node in [metric.furthest] if agree else nodes:
+                epochs = metric.epochs[node].all() if node in metric.epochs else []
+                whose = several_text(nodes, len(nodes)) if agree else node
+                found.append(SeriesPoints(metric=name, node=whose, points=metric.curves[node].all(), epochs=epochs))
+        return found
 
 
 def all_series(reports: Sequence[MetricsReported], called_s: float) -> list[SeriesPoints]:

@@ -335,14 +335,11 @@ class _Drawing:
 
     def _cell(self, node: NodeView, column: Column, *, has_facts: bool) -> Html:
         if column.key == "node":
-            return h("th", h("div", *self._name(node.name, has_facts=has_facts), cls="tfos-node"), scope="row")
+            details = _more(f"Details of {node.name}") if has_facts else None
+            name = _button(node.name, "log", "tfos-node-link", title="Show its log") if self._live else node.name
+            return h("th", h("div", details, name, cls="tfos-node"), scope="row")
         title = node.detail if column.key == "state" else column.text(node) if not column.numeric else ""
         return h("td", self._content(node, column), cls=_class_of(column), title=title or None)
-
-    def _name(self, name: str, *, has_facts: bool) -> Iterator[Html | str]:
-        if has_facts:
-            yield _more(f"Details of {name}")
-        yield _button(name, "log", "tfos-node-link", title="Show its log") if self._live else name
 
     def _content(self, node: NodeView, column: Column) -> Html | str:
         match column.key:

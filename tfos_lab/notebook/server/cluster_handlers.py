@@ -176,24 +176,18 @@ class RecordedRuns:
         ended.
         """
         with self._lock:
-            living = self._live()
+            recorded = ((record.id, read_run(Path(record.run_dir))) for record in cluster_records.find_all())
+            living = [run for name, run in recorded if isinstance(run, Run) and run.id == name and run.live]
+            living.sort(key=lambda run: run.started_s)
             self._folders.update(folders, (run.run_dir.parent for run in living))
             seen = {run.id for run in living}, folders
             if seen != self._seen or time.monotonic() >= self._due_s:
                 self._seen, self._due_s = seen, time.monotonic() + _LOOK_EVERY_S
-                self._ended = self._look_through()
+                # Some of the newest may not have ended, or be no runs.
+                newest = heapq.nlargest(2 * MAX_RUNS, _records_in(self._folders))
+                runs = [run for _, run_dir in newest if isinstance(run := read_run(run_dir), Run) and not run.live]
+                self._ended = heapq.nlargest(MAX_RUNS, runs, key=lambda run: run.ended_s or 0.0)
             return living, self._ended
-
-    def _live(self) -> list[Run]:
-        runs = ((record.id, read_run(Path(record.run_dir))) for record in cluster_records.find_all())
-        living = [run for name, run in runs if isinstance(run, Run) and run.id == name and run.live]
-        return sorted(living, key=lambda run: run.started_s)
-
-    def _look_through(self) -> list[Run]:
-        # Some of the newest may not have ended, or be no runs.
-        newest = heapq.nlargest(2 * MAX_RUNS, _records_in(self._folders))
-        runs = [run for _, run_dir in newest if isinstance(run := read_run(run_dir), Run) and not run.live]
-        return heapq.nlargest(MAX_RUNS, runs, key=lambda run: run.ended_s or 0.0)
 
 
 def _records_in(folders: Iterable[Path]) -> Iterator[tuple[int, Path]]:
