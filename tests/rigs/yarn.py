@@ -36,7 +36,7 @@ JARS = Path.home() / ".cache" / "tfos_lab" / "rigs"
 _HERE = Path(__file__).parent
 _POM = _HERE / "hadoop.xml"
 _FETCH_TIMEOUT_S = 240
-_START_TIMEOUT_S = 120
+_START_TIMEOUT_S = 240
 # Of pip's pyspark: Hadoop's client and what it logs with.
 _CLIENT = ("hadoop-client-*", "jcl-over-slf4j-*", "log4j-*", "slf4j-api-*")
 
