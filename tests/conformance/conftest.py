@@ -17,21 +17,7 @@ from tests.support.clusters import running_clusters
 
 @dataclass(frozen=True)
 class BackEnd:
-    """Where nodes live.
-
-    Parameters
-    ----------
-    name : str
-        In the names of the tests.
-    launcher : str
-        The launcher's name.
-    ranks : int
-        The most nodes that it runs: all task slots, where there are any.
-    local : str
-        The value of the option ``local``.
-    spark_mode : str or None
-        Which session there is; see `tests.support.spark.SPARK_MODES`.
-    """
+    """Where nodes live; ``ranks`` is the most nodes that it runs: all task slots, where there are any."""
 
     name: str
     launcher: str

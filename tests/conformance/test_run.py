@@ -39,6 +39,9 @@ def survey(back_end, run, once, tmp_path):
         os.write(1, f"from below {TEXT} {ctx.node}\n".encode())
         print("to stderr", file=sys.stderr)
         print("last words", end="", flush=True)
+        if ctx.job_name in ("chief", "worker"):
+            ctx.report(total_steps=2, loss=1.0)
+            ctx.report(loss=0.5)
         # A parameter server that has not begun when the chief returns need not begin any more.
         Path(folder, ctx.node).touch()
         while not all(Path(folder, node).exists() for node in nodes):
@@ -76,8 +79,12 @@ def survey(back_end, run, once, tmp_path):
 # ---- what nodes know ----------------------------------------------------------------------------------------------
 
 
-def test_every_node_returns_a_result(survey):
+def test_every_node_returns_a_result_however_often_it_is_asked_for(survey):
     assert sorted(survey.results) == sorted(survey.nodes)
+    for again in (survey.cluster.wait(), survey.cluster.results):
+        assert {node: result["pid"] for node, result in again.items()} == {
+            node: result["pid"] for node, result in survey.results.items()
+        }
 
 
 def test_each_node_knows_its_role_and_rank(survey):
@@ -170,6 +177,15 @@ def test_the_view_shows_where_nodes_ran_and_how_they_ended(survey, back_end):
     assert all(node.host for node in view.nodes)
 
 
+def test_metrics_reach_the_notebook(survey):
+    training = [view for view in survey.view.nodes if view.name.startswith(("chief", "worker"))]
+    assert {(view.step, view.total_steps, view.metrics["loss"]) for view in training} == {(2, 2, 0.5)}
+    table = survey.cluster.metrics
+    reported = {node: (list(rows["step"]), list(rows["loss"])) for node, rows in table.groupby("node")}
+    assert reported == {view.name: ([1, 2], [1.0, 0.5]) for view in training}
+    assert table["time"].between(0, survey.cluster.timings["done"]).all()
+
+
 def test_timings_of_phases_are_in_order(survey):
     timings = survey.cluster.timings
     phases = [timings[phase] for phase in ("launched", "reserved", "released", "running", "done")]
@@ -208,18 +224,11 @@ def test_the_env_option_applies_before_tensorflow_is_imported(survey, run):
     assert first[2] not in {survey.results[node]["fork_server"] for node in survey.nodes}
 
 
-@pytest.mark.one_spark
+@pytest.mark.back_ends("inline", "local")
 def test_a_function_gets_what_it_takes(run):
     functions = (lambda args, ctx: (args, ctx.rank), lambda args: args, lambda ctx: ctx.rank, lambda: "nothing")
     found = [run(function, 7).wait()["chief:0"] for function in functions]
     assert found == [(7, 0), 7, 0, "nothing"]
-
-
-def test_a_second_wait_returns_the_same_results(run):
-    cluster = run(lambda: 7)
-    assert dict(cluster.wait()) == dict(cluster.wait())
-    cluster.stop()
-    assert set(cluster.results.values()) == {7}
 
 
 # ---- remote addresses ----------------------------------------------------------------------------------------------
@@ -281,10 +290,8 @@ def test_an_exception_is_raised_with_its_line_and_the_next_cluster_runs(run, spa
     assert set(run(lambda: "next").wait().values()) == {"next"}
 
 
-@pytest.mark.back_ends("local", "local-session", "standalone", "yarn", "connect")
-@pytest.mark.one_spark
+@pytest.mark.back_ends("local")
 def test_a_wait_that_times_out_leaves_the_cluster_running(run):
-    """Inline, a function runs while it is waited for."""
     cluster = run(lambda args, ctx: threading.Event().wait(60))
     with pytest.raises(WaitTimeout, match=r"after 0\.3 s still running: chief:0, worker:0"):
         cluster.wait(timeout=0.3)
@@ -304,30 +311,6 @@ def test_stop_ends_every_process_and_may_be_called_twice(run, back_end):
     with pytest.raises(ClusterEnded, match="is stopped"):
         cluster.wait()
     assert begun == []
-
-
-@pytest.mark.one_spark
-def test_a_cluster_used_with_with_is_stopped_at_the_end(run, back_end):
-    with run(lambda args, ctx: threading.Event().wait(60)) as cluster:
-        assert not cluster.ended
-    assert cluster.state == "stopped"
-
-
-def test_metrics_reach_the_notebook(run):
-    def map_fun(args, ctx):
-        ctx.report(total_steps=2, loss=1.0)
-        ctx.report(loss=0.5)
-
-    cluster = run(map_fun)
-    cluster.wait()
-    for view in cluster.nodes:
-        assert (view.step, view.total_steps, view.metrics) == (2, 2, {"loss": 0.5})
-    table = cluster.metrics
-    assert {node: list(rows) for node, rows in table.groupby("node")["loss"]} == {
-        view.name: [1.0, 0.5] for view in cluster.nodes
-    }
-    assert list(table.loc[table["node"] == "chief:0", "step"]) == [1, 2]
-    assert table["time"].between(0, cluster.timings["done"]).all()
 
 
 @pytest.mark.back_ends("local-session", "standalone", "connect")

@@ -56,7 +56,6 @@ def wait_for_rows(cluster, count):
     eventually(are_taken)
 
 
-@pytest.mark.back_ends("local-session", "standalone")
 @pytest.mark.parametrize("sizes", [(7, 1, 7, 10), (11, 8, 8, 16)], ids=["rest", "whole batches"])
 def test_a_stream_is_stopped_and_resumed_and_no_row_is_lost_or_read_twice(run, frame, stream, tmp_path, sizes):
     rows, add = stream
@@ -94,6 +93,8 @@ def test_a_stream_that_cannot_start_is_refused_and_the_cluster_goes_on(run, fram
     cluster = run(collect)
     with pytest.raises(FeedError, match=r"^the stream could not be started: \S*Exception: .*$"):
         cluster.train(rows, checkpoint=str(tmp_path / "file" / "checkpoint"))
+    with pytest.raises(ConfigError, match="epochs=2: a stream is read once"):
+        cluster.train(rows, epochs=2)
     cluster.train(frame(5))
     assert rows_of(cluster.wait(timeout=PATIENCE_S)) == list(range(5))
 
@@ -114,9 +115,3 @@ def test_a_stream_that_fails_fails_the_cluster_with_its_cause(run, frame, stream
     cluster.train(rows.selectExpr("if(x > 2, raise_error('no such digit'), x) as x"))
     with pytest.raises(NodeFailed, match="no such digit"):
         cluster.wait(timeout=PATIENCE_S)
-
-
-def test_a_stream_has_no_second_epoch(run, frame, stream):
-    rows, _ = stream
-    with pytest.raises(ConfigError, match="epochs=2: a stream is read once"):
-        run(collect).train(rows, epochs=2)

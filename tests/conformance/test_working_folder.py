@@ -49,7 +49,7 @@ def copies(folder):
     return {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_nodes_that_write_the_same_relative_path_do_not_collide(back_end, run, notebook):
+def test_nodes_that_write_the_same_relative_path_do_not_collide_and_know_the_notebook_s_folder(back_end, run, notebook):
     cluster = run(write_model, cluster_size=min(3, back_end.ranks), collect="all")
     results = cluster.wait(timeout=100)
     cluster.stop()
@@ -57,6 +57,16 @@ def test_nodes_that_write_the_same_relative_path_do_not_collide(back_end, run, n
     for node, result in results.items():
         assert result["written"] == node
         assert (result["folder"] == str(notebook)) == stays_in_the_notebook_s_folder(back_end, node)
+        assert result["working_dir"] == str(notebook)
+        assert result["read"] == (None if back_end.launcher == "spark" else "1,2")
+        if not back_end.is_inline:
+            assert result["pwd"] == result["folder"] or result["folder"] == str(notebook)
+        absolute = result["absolute"]  # where TensorFlowOnSpark puts a relative path: in the file system of Hadoop
+        if back_end.name == "yarn":
+            assert absolute.startswith("hdfs://")
+            assert absolute.endswith(f"/user/{getpass.getuser()}/model")
+        else:
+            assert absolute == f"file://{notebook}/model"
     expected = {
         f"{'' if node == 'chief:0' else node.replace(':', '-') + '/'}work/model/weights": node
         for node in results
@@ -67,21 +77,6 @@ def test_nodes_that_write_the_same_relative_path_do_not_collide(back_end, run, n
     if stays_in_the_notebook_s_folder(back_end, "chief:0"):
         here["model/weights"] = "chief:0"
     assert copies(notebook) == here
-
-
-def test_nodes_know_the_folder_of_the_notebook_and_read_what_is_there(back_end, run, notebook):
-    results = run(write_model, cluster_size=min(2, back_end.ranks)).wait(timeout=100)
-    for result in results.values():
-        assert result["working_dir"] == str(notebook)
-        absolute = result["absolute"]  # where TensorFlowOnSpark puts a relative path: in the file system of Hadoop
-        if back_end.name == "yarn":
-            assert absolute.startswith("hdfs://")
-            assert absolute.endswith(f"/user/{getpass.getuser()}/model")
-        else:
-            assert absolute == f"file://{notebook}/model"
-        assert result["read"] == (None if back_end.launcher == "spark" else "1,2")
-        if not back_end.is_inline:
-            assert result["pwd"] == result["folder"] or result["folder"] == str(notebook)
 
 
 @pytest.mark.back_ends("local", "standalone")
@@ -131,15 +126,6 @@ def test_files_that_were_written_before_a_failure_of_the_start_are_copied(run, n
         run(fail_as_chief, tmp_path)
     [run_dir] = tmp_path.glob("cluster-*")
     assert copies(run_dir / "output") == {"work/checkpoint": "chief:0"}
-
-
-@pytest.mark.back_ends("local", "standalone")
-def test_a_function_can_go_to_the_folder_of_the_notebook(run, notebook):
-    def read(args, ctx):
-        os.chdir(ctx.working_dir)
-        return Path("data", "x.csv").read_text(), str(Path.cwd())
-
-    assert set(run(read, cluster_size=2).wait(timeout=100).values()) == {("1,2", str(notebook))}
 
 
 @pytest.mark.back_ends("local", "standalone")

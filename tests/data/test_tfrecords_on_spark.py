@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import getpass
 import gzip
 import shutil
+import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from tests.support.bare_python import make_bare_python
-from tests.support.web_server import web_server
 from tfos_lab.data import read_tfrecords, register_tfrecords, write_tfrecords
 from tfos_lab.errors import ConfigError
 
@@ -288,5 +290,11 @@ def test_a_folder_that_executors_do_not_share_is_an_error_and_nothing_is_lost(sp
 def test_executors_read_where_fsspec_alone_knows_the_way(spark, frame, folder):
     write_tfrecords(frame.coalesce(1), str(folder), compression="gzip")
     (file,) = folder.glob("part-*")
-    with web_server(folder) as address:
-        assert read_tfrecords(spark, f"{address}/{file.name}", "id long").count() == 100
+    handler = functools.partial(SimpleHTTPRequestHandler, directory=str(folder))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            address = f"http://127.0.0.1:{server.server_port}/{file.name}"
+            assert read_tfrecords(spark, address, "id long").count() == 100
+        finally:
+            server.shutdown()

@@ -104,22 +104,9 @@ def _row(name, page, test):
 def fault(name, sees, *, on=(HERE,), page="", tensorflow=False, chaos=None, chaos_options=None):
     """Declare the function below as a fault.
 
-    Parameters
-    ----------
-    name : str
-        The fault, in words.
-    sees : Sees
-        What the test sees.
-    on : tuple of str
-        The back ends.
-    page : str
-        Its row of the page: what you see, and so on, divided by " | "; "" if it has none.
-    tensorflow : bool
-        Whether nodes need a real TensorFlow.
-    chaos : True or callable, optional
-        How a soak does it to a cluster that runs, at any moment; True is like the test.
-    chaos_options : mapping, optional
-        What a soak's round has to be made with.
+    ``on`` are the back ends, and ``page`` is the row of the page: what you see, and so on, divided by " | ".
+    ``tensorflow`` says whether nodes need a real one. ``chaos`` is how a soak does it to a cluster that runs, at any
+    moment (True: as the test), whose round has to be made with ``chaos_options``.
     """
 
     def declare(do):

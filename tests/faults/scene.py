@@ -80,20 +80,9 @@ def executors():
 
 
 class Scene:
-    """A cluster to which something is done.
+    """A cluster to which something is done; ``start`` is like ``tfos_lab.run``.
 
-    Parameters
-    ----------
-    start : callable
-        Like ``tfos_lab.run``.
-    folder : path
-        For files of the fault's own.
-    spark : SparkSession, optional
-        The session.
-    monkeypatch : pytest.MonkeyPatch, optional
-        For settings of Spark's and of the environment.
-    close_sessions : callable, optional
-        Ends the session that tests share.
+    ``folder`` is for files of the fault's own, and ``close_sessions`` ends the session that tests share.
     """
 
     def __init__(self, start, folder, *, spark=None, monkeypatch=None, close_sessions=None):

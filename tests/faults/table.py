@@ -1021,7 +1021,6 @@ heading("Stopping", "you do", "you see", "after")
 
 
 def interrupt(_scene):
-    """Do what ■ does."""
     signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
 

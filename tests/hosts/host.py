@@ -50,14 +50,8 @@ wait
 class HostPlan:
     """What is special about a host.
 
-    Parameters
-    ----------
-    own_name_is_loopback : bool
-        Its name resolves to 127.0.1.1 there, as Debian's installer has it.
-    second_interface : bool
-        It is on the second network, too.
-    disk : str
-        The size of its temporary folders, such as ``"64m"``.
+    With ``own_name_is_loopback``, its name resolves to 127.0.1.1 there, as Debian's installer has it; ``disk`` is the
+    size of its temporary folders.
     """
 
     own_name_is_loopback: bool = False
@@ -67,19 +61,7 @@ class HostPlan:
 
 @dataclass(frozen=True)
 class Host:
-    """A host that runs.
-
-    Attributes
-    ----------
-    name, address : str
-        Its host name, and its address on the first network.
-    namespace : str
-        Its network namespace.
-    pid : int
-        Its first process, as seen from outside.
-    wire : Wire
-        Its cable.
-    """
+    """A host that runs; ``address`` is that on the first network, ``pid`` its first process as seen from outside."""
 
     name: str
     address: str

@@ -28,12 +28,7 @@ def run(*command: str) -> str:
 class Network:
     """One rig's bridges: the first reaches the driver, the second joins hosts only.
 
-    Parameters
-    ----------
-    number : int
-        Tells the rigs of a machine apart; part of each name and address.
-    ipv6 : bool
-        Whether hosts have IPv6 addresses only.
+    ``number`` tells the rigs of a machine apart: it is part of each name and address.
     """
 
     number: int

@@ -31,19 +31,7 @@ _START_TIMEOUT_S = 300
 
 @dataclass(frozen=True)
 class Rig:
-    """Hosts that run.
-
-    Attributes
-    ----------
-    hosts : tuple of Host
-        ``h1``, ``h2``, …
-    network : Network
-        Their network, on which the driver has an address, too.
-    master_url : str
-        Spark's.
-    folder : path
-        For logs and the session's files.
-    """
+    """Hosts that run, ``h1``, ``h2``, …; the driver has an address on their network, too."""
 
     hosts: tuple[Host, ...]
     network: Network
@@ -75,7 +63,6 @@ class Rig:
             yield spark
 
     def host_of(self, name: str) -> Host:
-        """Return the host of a name."""
         return next(host for host in self.hosts if host.name == name)
 
 
@@ -85,16 +72,8 @@ def running_rig(
 ) -> Iterator[Rig]:
     """Start a host for each plan, and Spark on them; everything goes with the block, or with this process.
 
-    Parameters
-    ----------
-    folder : path
-        For logs (``master.log``, ``h1.log``, ``h1-worker.log``, …).
-    plans : HostPlan
-        One for each host.
-    ipv6 : bool
-        Whether hosts have IPv6 addresses only.
-    options : mapping of str to str, optional
-        Settings of master and workers, such as ``spark.worker.timeout``.
+    Logs are in ``folder`` (``master.log``, ``h1.log``, ``h1-worker.log``, …); ``options`` are settings of master and
+    workers.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:

@@ -40,7 +40,6 @@ _LEAVES: dict[type, st.SearchStrategy[Any]] = {
 
 
 def struct_types(union: Any) -> list[type[msgspec.Struct]]:
-    """Return the structs of a union."""
     return [member.cls for member in inspect.type_info(union).types]
 
 

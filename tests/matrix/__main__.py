@@ -35,18 +35,7 @@ SHORT = "local and (training or tfrecord or estimator or tensorflow_saves)"
 class Leg:
     """One environment: what is asked for beside `pyproject.toml`, and of which Python.
 
-    Parameters
-    ----------
-    packages : tuple of str
-        Requirements.
-    extras : str
-        Those of `pyproject.toml`.
-    python : str
-        The version.
-    options : tuple of str
-        For ``uv pip install``.
-    environ : dict of str to str
-        For the suite.
+    ``options`` are those of ``uv pip install``, and ``environ`` is for the suite.
     """
 
     packages: tuple[str, ...] = ()

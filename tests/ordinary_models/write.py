@@ -52,7 +52,6 @@ def cell(ordinary: Ordinary, keras: str) -> str:
 
 
 def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    """Return a table in Markdown."""
     lines = [list(heads), ["---"] * len(list(heads)), *map(list, rows)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines).replace("| --- ", "|---").replace("--- |", "---|")
 

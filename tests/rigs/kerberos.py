@@ -64,12 +64,7 @@ _SERVER = """\
 class Kerberos:
     """A running KDC of the realm `REALM`, with the identities `SERVERS` and `USER`.
 
-    Parameters
-    ----------
-    folder : path
-        Where its files are.
-    clients : path
-        The settings of clients: ``KRB5_CONFIG``, and ``-Djava.security.krb5.conf`` of a JVM.
+    ``clients`` has the settings of clients: ``KRB5_CONFIG``, and ``-Djava.security.krb5.conf`` of a JVM.
     """
 
     folder: Path
@@ -109,13 +104,7 @@ class Kerberos:
 
 @contextmanager
 def kerberos(folder: Path) -> Iterator[Kerberos]:
-    """Run a KDC until the block ends, or this process.
-
-    Raises
-    ------
-    RigMissing
-        If there is none on this machine.
-    """
+    """Run a KDC until the block ends, or this process."""
     missing = [name for name in ("krb5kdc", "kadmin.local", "kdb5_util", "kinit") if not shutil.which(name, path=_PATH)]
     if missing:
         raise RigMissing(f"no Kerberos ({', '.join(missing)}): apt-get install krb5-kdc krb5-admin-server krb5-user")

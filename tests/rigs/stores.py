@@ -38,18 +38,9 @@ _HERE = Path(__file__).parent
 class StoreServer:
     """A running server with an empty bucket that is called ``bucket``.
 
-    Parameters
-    ----------
-    name : str
-        ``"s3"``, ``"azure"`` or ``"google"``.
-    address : str
-        Of a bucket, with ``{}`` for its name.
-    environ, hadoop_conf : dict of str to str
-        The variables by which clients, and the settings by which Spark, find the server and the key.
-    wrong : dict of str to str
-        The variables with a wrong key; empty where the server knows no keys, and so are ``secrets``.
-    secrets : sequence of str
-        What no log and no record may show.
+    ``address`` is that of a bucket, with ``{}`` for its name. By ``environ`` clients, and by ``hadoop_conf`` Spark,
+    find the server and the key. ``wrong`` has variables with a wrong key, and ``secrets`` what no log and no record may
+    show; both are empty where the server knows no keys.
     """
 
     name: str
@@ -62,13 +53,7 @@ class StoreServer:
 
 @contextmanager
 def s3_server(folder: Path) -> Iterator[StoreServer]:
-    """Run moto until the block ends, or this process; its log is in ``folder``.
-
-    Raises
-    ------
-    RigMissing
-        If uv cannot bring it.
-    """
+    """Run moto until the block ends, or this process; its log is in ``folder``."""
     command, env = [sys.executable, "-S", str(_HERE / "s3_server.py")], {"PYTHONPATH": str(packages(*_MOTO))}
     with Daemon("S3", command, log=folder / "s3.log", env=env) as daemon:
         ready = daemon.wait_for(r"ready: (\S+) (\S+) (\S+)", timeout_s=_START_TIMEOUT_S)
@@ -92,13 +77,7 @@ def s3_server(folder: Path) -> Iterator[StoreServer]:
 
 @contextmanager
 def azure_server(folder: Path) -> Iterator[StoreServer]:
-    """Run Azurite until the block ends, or this process; its log is in ``folder``.
-
-    Raises
-    ------
-    RigMissing
-        If npm cannot bring it.
-    """
+    """Run Azurite until the block ends, or this process; its log is in ``folder``."""
     install = ["npm", "install", "--no-audit", "--no-fund", "--prefix", ".", _AZURITE]
     program = _kept(_AZURITE, install) / "node_modules" / ".bin" / "azurite-blob"
     options = ["--blobPort", "0", "--inMemoryPersistence", "--silent", "--skipApiVersionCheck", "--disableTelemetry"]
@@ -130,13 +109,7 @@ def azure_server(folder: Path) -> Iterator[StoreServer]:
 
 @contextmanager
 def google_server(folder: Path) -> Iterator[StoreServer]:
-    """Run gcp-storage-emulator until the block ends, or this process; its log is in ``folder``.
-
-    Raises
-    ------
-    RigMissing
-        If uv cannot bring it.
-    """
+    """Run gcp-storage-emulator until the block ends, or this process; its log is in ``folder``."""
     with socket.create_server(("127.0.0.1", 0)) as held:
         port = held.getsockname()[1]
     command = [sys.executable, "-S", str(_HERE / "google_server.py"), str(port)]
@@ -153,13 +126,7 @@ def google_server(folder: Path) -> Iterator[StoreServer]:
 
 
 def packages(*wanted: str) -> Path:
-    """Return a folder with Python packages that are no part of our environment; uv brings them if they are not there.
-
-    Raises
-    ------
-    RigMissing
-        If they cannot be installed.
-    """
+    """Return a folder with Python packages that are not part of our environment; uv brings those that are not there."""
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     # Unlike pip, it compiles nothing: moto has thousands of modules, of which a few are imported.
     uv = str(Path(sys.executable).with_name("uv"))

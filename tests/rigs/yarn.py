@@ -36,7 +36,7 @@ JARS = Path.home() / ".cache" / "tfos_lab" / "rigs"
 _HERE = Path(__file__).parent
 _POM = _HERE / "hadoop.xml"
 _FETCH_TIMEOUT_S = 240
-_START_TIMEOUT_S = 120
+_START_TIMEOUT_S = 240
 # Of pip's pyspark: Hadoop's client and what it logs with.
 _CLIENT = ("hadoop-client-*", "jcl-over-slf4j-*", "log4j-*", "slf4j-api-*")
 
@@ -47,20 +47,11 @@ class RigMissing(RuntimeError):
 
 @dataclass(frozen=True)
 class YarnCluster:
-    """A running YARN with its HDFS.
+    """A running YARN with its HDFS, which is Spark's default file system.
 
-    Parameters
-    ----------
-    conf_dir : path
-        What clients need as ``HADOOP_CONF_DIR``.
-    hdfs : str
-        Spark's default file system, such as ``hdfs://127.0.0.1:39851``.
-    resource_manager : str
-        Address of the ResourceManager's pages and REST interface.
-    daemon : Daemon
-        The JVM, below which all containers are.
-    orders : str
-        The port where it takes orders, if HDFS has two NameNodes.
+    ``conf_dir`` is what clients need as ``HADOOP_CONF_DIR``, ``resource_manager`` the address of its pages and REST
+    interface, and ``daemon`` the JVM, below which all containers are. If HDFS has two NameNodes, ``orders`` is the port
+    that takes orders.
     """
 
     conf_dir: Path
@@ -81,7 +72,6 @@ class YarnCluster:
         return self.daemon.pid
 
     def container_processes(self) -> list[psutil.Process]:
-        """Return all processes of all containers."""
         return psutil.Process(self.pid).children(recursive=True)
 
     def applications(self) -> dict[str, str]:
@@ -116,26 +106,11 @@ def yarn_cluster(
 ) -> Iterator[YarnCluster]:
     """Run YARN and HDFS until the block ends, or this process; containers end with them.
 
-    Parameters
-    ----------
-    folder : path
-        For the servers' log, the containers' folders and HDFS' blocks.
-    hosts, cores, memory_mb : int
-        Number of NodeManagers, and what containers may take of each. YARN kills those that take more memory than they
-        asked for.
-    conf : mapping of str to str, optional
-        Settings of the servers that override ours.
-    clients : collection of str
-        The names of those that clients have, too.
-    java : sequence of str
-        Options of the servers' JVM.
-    available : bool
-        Whether HDFS is the highly available service ``hdfs://cluster`` of two NameNodes.
-
-    Raises
-    ------
-    RigMissing
-        If there is no JDK or no Maven here, or Maven cannot bring the jars.
+    ``folder`` is for the servers' log, the containers' folders and HDFS' blocks. There are ``hosts`` NodeManagers, of
+    each of which containers may take ``cores`` and ``memory_mb``: YARN kills those that take more than they asked for.
+    ``conf`` overrides our settings of the servers, ``clients`` names those that clients have, too, and ``java`` has
+    options of the servers' JVM. If ``available``, HDFS is the highly available service ``hdfs://cluster`` of two
+    NameNodes.
     """
     home = _java_home()
     _write_conf(folder / "server", _server_conf(folder, cores, memory_mb) | dict(conf or {}))
@@ -213,13 +188,7 @@ def _archive(path: Path) -> Path:
 
 
 def jars() -> list[Path]:
-    """Return the jars of the servers; Maven brings them if they are not in `JARS` yet.
-
-    Raises
-    ------
-    RigMissing
-        If there is no Maven, or it cannot bring them.
-    """
+    """Return the jars of the servers; Maven brings them if they are not in `JARS` yet."""
     version = _hadoop_version()
     kept = JARS / f"hadoop-{version}-{zlib.crc32(_POM.read_bytes()):08x}"
     if not kept.exists():

@@ -33,24 +33,10 @@ _KILLED = m.Outcome(kind="exited", exit_code=-9)
 class Agent:
     """One node: the agent, and the child that it has.
 
-    Attributes
-    ----------
-    is_there : bool
-        Whether the agent's process is.
-    stands : str
-        Why the agent does nothing though it is there: ``"stopped"`` or ``"hangs"``; "" if it works.
-    child : Child or None
-        The process of the function, while it is there.
-    has_ended : bool
-        Whether the function's end has been reported.
-    holds_slot : bool
-        Whether the Spark task that has started it waits for its end.
-    address : str
-        Where its function listens.
-    silent_s : float
-        For how long it has heard nothing of the driver at most.
-    began_s, left_s : float
-        When it reserved, and when it ended; ``why`` it did.
+    ``is_there`` says whether the agent's process is, and ``stands`` why it does nothing nevertheless: ``"stopped"``,
+    ``"hangs"``, or "" if it works. ``has_ended`` says whether the function's end has been reported, and ``holds_slot``
+    whether the Spark task that has started it waits for its end. Its function listens at ``address``. It has heard
+    nothing of the driver for ``silent_s`` at most, reserved at ``began_s``, and ended at ``left_s``; ``why`` it did.
     """
 
     def __init__(self, run: Run, head_number: int, spec: NodeSpec, host: Host, executor: str) -> None:
@@ -375,18 +361,8 @@ class Agent:
 class Child:
     """The process of the user's function: it trains, serves or evaluates, and takes rows if it is fed.
 
-    Attributes
-    ----------
-    is_forked : bool
-        Whether the process is there.
-    runs : bool
-        Whether the function has begun.
-    has_ended : bool
-        Whether the function has returned or raised.
-    is_stopped : bool
-        Whether the process is stopped.
-    waits_for_ever : bool
-        Whether it waits for a peer that is gone.
+    ``is_forked`` says whether the process is there, ``runs`` whether the function has begun, ``has_ended`` whether it
+    has returned or raised, and ``waits_for_ever`` whether it waits for a peer that is gone.
     """
 
     def __init__(self, agent: Agent) -> None:
@@ -434,7 +410,6 @@ class Child:
             act()
 
     def start_in(self, delay_s: float) -> None:
-        """Begin."""
         self._after(delay_s, self._begin)
 
     def _begin(self) -> None:
@@ -524,7 +499,6 @@ class Child:
         self.world.at(for_s, self.go_on)
 
     def go_on(self) -> None:
-        """Go on."""
         if self.agent.child is self:
             self.is_stopped = False
             held, self._held = self._held, []

@@ -24,18 +24,10 @@ _PEERS_MISS_S = (8.0, 12.0)
 
 @dataclass
 class Done:
-    """A fault that was done to a run.
+    """A fault that was done to ``nodes``, and was over at ``until_s``.
 
-    Attributes
-    ----------
-    nodes : set of str
-        The nodes it was done to.
-    kills : bool
-        Whether their functions cannot go on after it.
-    may_kill : bool
-        Whether that depends on chance, or on how long it lasts.
-    until_s : float
-        When it was over.
+    ``kills`` says whether their functions cannot go on after it, and ``may_kill`` whether that depends on chance, or on
+    how long it lasts.
     """
 
     kind: str

@@ -24,15 +24,7 @@ _STORE_S = 20.0
 
 
 class FeedJob:
-    """The feed of one head: all rows of the plan, once.
-
-    Attributes
-    ----------
-    partitions : list of list of Row
-        The rows that Spark produces.
-    problem : str
-        What went wrong that must not, whatever happens.
-    """
+    """The feed of one head: all rows of the plan, once; ``problem`` is what must not go wrong, whatever happens."""
 
     def __init__(self, run: Run, head: Head) -> None:
         self.problem = ""

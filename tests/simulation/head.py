@@ -38,15 +38,7 @@ Change = Callable[[float], list[Instruction]]
 
 
 class Kernel:
-    """The process that everything of the driver runs in.
-
-    Attributes
-    ----------
-    paused_until_s : float
-        Until then it does nothing, and what comes waits.
-    is_gone : bool
-        Whether it was killed.
-    """
+    """The process that everything of the driver runs in; while it is paused it does nothing, and what comes waits."""
 
     def __init__(self, world: World) -> None:
         self.paused_until_s = 0.0
@@ -131,16 +123,8 @@ class Mailbox:
 class Head(driver.Head):
     """One start of all nodes: the driver's own, with a mailbox for its listener and no thread of its own.
 
-    Parameters
-    ----------
-    number : int
-        0 for the first one.
-    send : callable
-        Sends bytes to an agent, by its identity.
-    publish : callable
-        Called with each event.
-    on_executor_gone : callable
-        Called with the executor that an agent has seen end.
+    The first one has ``number`` 0. ``send`` sends bytes to an agent, by its identity; ``publish`` is called with each
+    event, and ``on_executor_gone`` with the executor that an agent has seen end.
     """
 
     def __init__(
@@ -192,7 +176,6 @@ class Head(driver.Head):
 
     @property
     def views(self) -> tuple[NodeView, ...]:
-        """The nodes."""
         return self.state.views
 
     # ---- what others ask for ----------------------------------------------------------------------------------------

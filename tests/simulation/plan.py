@@ -67,24 +67,11 @@ class Fault:
 class Plan:
     """One run; all that is left to chance within it follows from its ``seed``.
 
-    Attributes
-    ----------
-    nodes, ps, evaluator
-        The cluster: how many nodes, how many of them parameter servers, and whether one is an evaluator.
-    spark
-        Whether executors run the nodes, ``together`` on each, and else this machine.
-    barrier
-        Whether Spark ends the tasks of all nodes with the first that fails; else it retries that.
-    restarts
-        How many there may be.
-    rows, partitions
-        What is fed; nothing if there are no partitions.
-    works_s
-        How long a function works at most that is fed nothing.
-    peers_notice
-        How likely nodes in lock-step fail with a peer that is gone; they wait for it for ever otherwise.
-    hang_fails
-        Whether a node that hangs fails the run.
+    Executors run the nodes if ``spark``, ``together`` on each, and else this machine. With a ``barrier``, Spark ends
+    the tasks of all nodes with the first that fails; else it retries that one. Nothing is fed if there are no
+    partitions; a function that is fed nothing works for ``works_s`` at most. Nodes in lock-step fail with a peer that
+    is gone as likely as ``peers_notice``, and wait for it for ever otherwise. If ``hang_fails``, a node that hangs
+    fails the run.
     """
 
     seed: int = 0

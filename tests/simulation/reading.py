@@ -27,7 +27,6 @@ class Spool:
         self._over: set[int] = set()
 
     def store(self, feed: int, partition: int, attempt: str, rows: tuple[list[Row], list[Row]]) -> None:
-        """Store the rows of an attempt."""
         self.size += len(rows[0]) + len(rows[1])
         if feed not in self._over:
             self._stored.setdefault((feed, partition), {})[attempt] = rows
@@ -46,16 +45,8 @@ class Spool:
 class Reader:
     """The function's dataset: it has all rows of this node, once.
 
-    Attributes
-    ----------
-    rows : list of Row
-        What it has read.
-    plan : EpochPlan or None
-        The steps that the nodes have agreed on.
-    is_done : bool
-        Whether everything has come.
-    aborted : str
-        Why no more rows come.
+    ``plan`` is what the nodes have agreed on; ``is_done`` says whether everything has come, and ``aborted`` why no more
+    rows come.
     """
 
     def __init__(self) -> None:

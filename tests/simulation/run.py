@@ -40,8 +40,6 @@ _AFTERWARDS_S = 700.0
 
 @dataclass
 class Life:
-    """The life of one child."""
-
     agent: Agent
     began_s: float
     ended_s: float | None = None
@@ -52,24 +50,11 @@ class Life:
 class Seen:
     """What could be seen of a run.
 
-    Attributes
-    ----------
-    states : list of (float, RunState, str)
-        The states of the cluster as they were published, with the reason.
-    nodes : dict of (int, str) to list of NodeState
-        The states of each node of each head as they were published; if it was started again alone, since then.
-    lost : list of str
-        Nodes that were called lost while the run went on.
-    alone : int
-        How often a worker was started again alone.
-    told : str
-        What whoever waited for the run was told, beside its state.
-    rows : dict of str to list
-        The rows that each node of the last head has read.
-    steps : set of (int, int)
-        The plans of its nodes: steps, and the nodes that take part.
-    started : list of (Agent, dict)
-        The agents that were told to start, and what they were told of the addresses of all.
+    ``states`` are those of the cluster as they were published, with the reason. ``nodes`` has the states of each node
+    of each head; if it was started again alone, which happened ``alone`` times, since then. ``lost`` were nodes that
+    were called so while the run went on. ``told`` is what whoever waited for the run was told, beside its state. Of the
+    last head, ``rows`` are those that each node has read, and ``steps`` the plans of its nodes: steps, and the nodes
+    that take part. ``started`` are the agents that were told to start, and what they were told of the addresses of all.
     """
 
     states: list[tuple[float, RunState, str]] = field(default_factory=list)
@@ -85,18 +70,8 @@ class Seen:
 class Run:
     """A run of a plan; `live` makes it.
 
-    Attributes
-    ----------
-    heads, over_s : list of Head, list of float
-        One for each start of all nodes, and when it was over.
-    agents : list of Agent
-        All that there have been.
-    done : list of Done
-        The faults that were done.
-    lives : list of Life
-        The children.
-    seen : Seen
-        What could be seen.
+    ``heads`` has one for each start of all nodes, and ``over_s`` when it was over. ``agents`` are all that there have
+    been, ``done`` the faults that were done, and ``lives`` the children.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -138,7 +113,6 @@ class Run:
         return [agent for agent in self.agents if agent.head_number == self.head.number and agent.is_there]
 
     def agent_of(self, node: str) -> Agent | None:
-        """Return the agent of a node, if it is there."""
         return next((agent for agent in reversed(self.present) if agent.name == node), None)
 
     def host_of(self, node: str) -> Host:

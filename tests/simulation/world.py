@@ -13,18 +13,9 @@ EPOCH_S = 1_000_000.0
 
 
 class World:
-    """A clock that jumps from one event to the next.
+    """A clock that jumps from one event to the next, in place of the module `time` where the product asks for the time.
 
-    It takes the place of the module `time` where the product asks for the time.
-
-    Attributes
-    ----------
-    now_s : float
-        The time.
-    rng : random.Random
-        All chance comes from it.
-    story : list of tuple
-        What has happened: when, to whom, what.
+    All chance comes from ``rng``; ``story`` is what has happened: when, to whom, what.
     """
 
     def __init__(self, seed: int) -> None:
@@ -76,13 +67,7 @@ def _text(what: object) -> str:
 
 
 class Host:
-    """A machine with nodes, as the driver reaches it: messages take a while, and longer where it is slow or cut off.
-
-    Attributes
-    ----------
-    cut_until_s, slow_until_s : float
-        Until then nothing gets through; until then everything takes seconds.
-    """
+    """A machine with nodes, as the driver reaches it: messages take a while, and longer where it is slow or cut off."""
 
     def __init__(self, world: World, name: str) -> None:
         self.name = name
@@ -111,6 +96,5 @@ class Link:
         self._last_s = 0.0
 
     def send(self, item: object) -> None:
-        """Send."""
         self._last_s = max(self._host.arrival_s(), self._last_s)
         self._world.at(self._last_s - self._world.now_s, self._deliver, item)

@@ -30,13 +30,6 @@ def make_bare_python(folder: Path, *, hidden: Collection[str] = ()) -> Path:
     """Make an interpreter that finds the packages of ours, but neither tfos_lab nor the hidden ones; return its path.
 
     Executors run it in ``new_spark(master, python=path)``.
-
-    Parameters
-    ----------
-    folder : path
-        Where it is made; it costs some kilobytes.
-    hidden : collection of str
-        Top-level packages that cannot be imported, such as ``{"tensorflow"}``.
     """
     venv.create(folder, symlinks=True)
     # The editable install of tfos_lab is a .pth file too, and only those of an interpreter's own folder are read.

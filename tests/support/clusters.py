@@ -33,12 +33,7 @@ def running_clusters(
 ) -> Iterator[Callable[..., tfos_lab.Cluster]]:
     """Yield a function like ``tfos_lab.run``; clusters that still run at the end of the block are stopped.
 
-    Parameters
-    ----------
-    defaults : mapping
-        Options of every cluster; a call may override them.
-    ranks : int, optional
-        The most nodes that can run; a call that asks for more gets so many.
+    ``defaults`` are options of every cluster. One that asks for more nodes than ``ranks`` gets so many.
     """
     clusters = []
 

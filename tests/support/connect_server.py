@@ -25,12 +25,7 @@ class ConnectServer:
 def connect_server(folder: Path, *, master: str = "local[4]") -> Iterator[ConnectServer]:
     """Run a server and wait until it listens; it ends with the block, or with this process.
 
-    Parameters
-    ----------
-    folder : path
-        For its log (``connect.log``), warehouse and scratch files.
-    master : str
-        Where its executors run.
+    Its log is ``connect.log``; its executors run at ``master``.
     """
     folder.mkdir(parents=True, exist_ok=True)
     conf = {

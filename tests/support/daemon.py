@@ -23,23 +23,9 @@ _libc = ctypes.CDLL(None)
 
 
 class Daemon:
-    r"""One process with a group of its own, whose output is kept in a file and can be waited on.
+    """One process with a group of its own, whose output is kept in the file ``log`` and can be waited on.
 
-    Parameters
-    ----------
-    name : str
-        What it is called in errors.
-    command : sequence of str
-        Program and arguments.
-    log : path
-        File for its stdout and stderr.
-    env : mapping, optional
-        Its whole environment; None means ours.
-
-    Examples
-    --------
-    >>> with Daemon("server", command, log=tmp_path / "server.log") as server:  # doctest: +SKIP
-    ...     port = server.wait_for(r"listening on port (\d+)", timeout_s=30)[1]
+    ``env`` is its whole environment; None means ours.
     """
 
     def __init__(self, name: str, command: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None) -> None:
@@ -68,10 +54,7 @@ class Daemon:
     def wait_for(self, pattern: str, *, timeout_s: float) -> re.Match[str]:
         """Return the first match of a regular expression in its output, as soon as it is there.
 
-        Raises
-        ------
-        RuntimeError
-            If it ended, or the time ran out, without such a line; the error holds its last lines.
+        If it ended, or the time ran out, without such a line, its last lines are in the RuntimeError.
         """
         regex = re.compile(pattern)
         with self._changed:
@@ -84,13 +67,7 @@ class Daemon:
         raise RuntimeError(f"{self.name} {what} without printing {pattern!r}; its last lines:\n{tail}")
 
     def wait_for_url(self, pattern: str, *, timeout_s: float) -> str:
-        """Return the URL that a pattern's first group is, once its port can be reached: servers tell it before that.
-
-        Raises
-        ------
-        RuntimeError
-            If it ended, or the time ran out.
-        """
+        """Return the URL that a pattern's first group is, once its port can be reached: servers tell it before that."""
         deadline = time.monotonic() + timeout_s
         url = self.wait_for(pattern, timeout_s=timeout_s)[1]
         parts = urlsplit(url)

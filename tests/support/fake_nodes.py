@@ -102,16 +102,8 @@ class FakeLauncher:
 class FakeNodes:
     """The nodes of one cluster; those of the latest start answer.
 
-    Attributes
-    ----------
-    missing : set of int
-        Ranks that never reserve.
-    deaf : set of int
-        Ranks that do not answer.
-    launch_errors : list
-        What the next launches raise; None for a launch that succeeds.
-    listeners, launchers : list
-        Those of each start.
+    The ranks ``missing`` never reserve, and those ``deaf`` do not answer. ``launch_errors`` are what the next launches
+    raise, or None for one that succeeds.
     """
 
     def __init__(self) -> None:

@@ -79,19 +79,9 @@ Cells = Sequence[str] | Mapping[str, str]
 class JupyterRig:
     """JupyterLab and a browser, from start to end.
 
-    Parameters
-    ----------
-    folder : path
-        Temporary folder: notebooks are in its ``notebooks``, logs and configuration beside them.
-    base_url : str
-        As a hub would give it, such as ``"/user/alice/"``.
-    env : mapping, optional
-        Further environment variables of server and kernels.
-    python : path, optional
-        The Python of server and kernels; None means this one. TensorFlow is a quick one in all kernels, unless ``env``
-        has another PYTHONPATH.
-    browser : Browser, optional
-        The browser; None means that it runs one.
+    Notebooks are in ``notebooks`` of ``folder``, logs and configuration beside them. ``base_url`` is as a hub would
+    give it, such as ``"/user/alice/"``, and ``python`` that of server and kernels. TensorFlow is a quick one in all
+    kernels, unless ``env`` has another PYTHONPATH. Without a ``browser``, it runs one.
     """
 
     def __init__(
@@ -248,7 +238,6 @@ class Notebook:
         )
 
     def index(self, cell: int | str) -> int:
-        """The number of a cell."""
         return self._cells.index(cell) if isinstance(cell, str) else cell
 
     def cell(self, cell: int | str) -> Locator:
@@ -271,7 +260,6 @@ class Notebook:
 
     @property
     def panel(self) -> Locator:
-        """The panel of clusters."""
         return self.page.locator("#tfos-lab-clusters")
 
     def in_state(self, state: str) -> None:

@@ -26,15 +26,8 @@ _GRACE_S = 5.0
 class Kube:
     """The state of the cluster, and the kubelet's thread that starts and ends pods.
 
-    Parameters
-    ----------
-    image : mapping of str to str
-        The environment that the containers' image sets.
-
-    Attributes
-    ----------
-    why_pending : callable
-        Given a pod, returns why it stays pending: the ``status`` that Kubernetes gives it then, or None if it starts.
+    ``image`` is the environment that the containers' image sets. ``why_pending``, given a pod, returns the ``status``
+    that Kubernetes gives it while it stays pending, or None if it starts.
     """
 
     def __init__(self, image: Mapping[str, str]) -> None:
@@ -78,7 +71,6 @@ class Kube:
         self._set_status(made, {**_running("127.0.0.1"), "conditions": [{"type": "Ready", "status": "True"}]})
 
     def process_of(self, executor: str) -> PodProcess:
-        """Return the process of a running executor."""
         (name,) = (pod["metadata"]["name"] for pod in self.pods() if executor_of(pod) == executor)
         with self._changed:
             return self._processes[name]
@@ -193,7 +185,6 @@ class Kube:
         return True
 
     def found(self, resource: str, name: str) -> Manifest | None:
-        """Return one object."""
         with self._changed:
             return self._objects.get((resource, name))
 

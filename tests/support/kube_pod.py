@@ -34,25 +34,9 @@ _ARGUMENTS = {
 class PodProcess:
     """The process of a pod's first container; make it on a thread that outlives it.
 
-    Parameters
-    ----------
-    manifest : mapping
-        The pod, as Spark posted it.
-    ip : str
-        Its address, which has to be one of this machine's.
-    folder : path
-        An empty folder for its file system and log; with a short path, since there will be sockets in it.
-    config_maps : mapping
-        The data of each config map that it may mount.
-    image : mapping of str to str
-        The environment that its image sets.
-
-    Attributes
-    ----------
-    tmp : Path
-        What the pod sees as /tmp: one of its volumes, or a folder of the container.
-    log : Path
-        What it has printed.
+    ``manifest`` is the pod as Spark posted it, and ``ip`` has to be an address of this machine. ``folder``, empty and
+    with a short path as there will be sockets in it, is for its file system and log; ``tmp`` is what it sees as /tmp.
+    ``config_maps`` has the data of each that it may mount, and ``image`` the environment that its image sets.
     """
 
     def __init__(

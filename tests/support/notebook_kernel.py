@@ -40,7 +40,6 @@ class Executed:
         return list(cell.outputs)
 
     def printed(self, name: str) -> str:
-        """Return what the cell of a name has printed."""
         texts = [output.text for output in self.outputs(name) if output.output_type == "stream"]
         return "".join(texts)
 

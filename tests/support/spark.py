@@ -76,20 +76,9 @@ def spark_session(
 ) -> Iterator[SparkSession]:
     """Yield a new session with its own JVM; both end with the block.
 
-    Parameters
-    ----------
-    master : str
-        As for ``SparkSession.builder.master``, or ``.remote`` with `connect` or an ``sc://`` address.
-    folder : path
-        For the warehouse and scratch files.
-    connect : bool
-        Make a Spark Connect session, and a server for it in this process' JVM, listening on a free port.
-    conf : mapping of str to str, optional
-        Configuration that overrides ours.
-    env : mapping of str to str, optional
-        Variables of this process while the block lasts.
-    python : path, optional
-        The executors' interpreter (see `bare_python`); None means this one.
+    ``master`` is as for ``SparkSession.builder.master``, or ``.remote`` with ``connect`` or an ``sc://`` address. With
+    ``connect``, this process' JVM has a server of Spark Connect. ``conf`` overrides ours, ``env`` are variables of this
+    process while the block lasts, and ``python`` is the executors' interpreter (see `bare_python`).
     """
     with ExitStack() as stack:
         environment = spark_environment(folder / "local", python=python) | dict(env or {})
@@ -108,12 +97,7 @@ def spark_session(
 class SparkSessions:
     """Keeps one session alive: the one that was last asked for.
 
-    Parameters
-    ----------
-    folder : path
-        For all files of all sessions.
-    place_of : callable
-        Returns the place of a mode of `SPARK_MODES`, and starts what has to run there when first called.
+    ``place_of`` returns the place of a mode of `SPARK_MODES`, and starts what has to run there when first called.
     """
 
     def __init__(self, folder: Path, place_of: Callable[[str], Place]) -> None:

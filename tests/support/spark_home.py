@@ -27,14 +27,7 @@ def spark_home() -> Path:
 def spark_environment(local_dir: Path, *, python: Path | None = None, home: Path | None = None) -> dict[str, str]:
     """Return our environment without settings of Spark and Hadoop, for a Spark on loopback only.
 
-    Parameters
-    ----------
-    local_dir : path
-        Where Spark keeps its scratch files.
-    python : path, optional
-        The executors' interpreter; None means this one.
-    home : path, optional
-        Another Spark's folder; None means `spark_home`.
+    ``python`` is the executors' interpreter if not ours, and ``home`` another Spark's folder than `spark_home`.
     """
     outside = ("SPARK_", "PYSPARK_", "HADOOP_", "YARN_")  # a session on YARN may be alive in this process
     kept = {name: value for name, value in os.environ.items() if not name.startswith(outside)}

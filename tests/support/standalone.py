@@ -35,16 +35,9 @@ def standalone_cluster(
 ) -> Iterator[StandaloneCluster]:
     """Run a cluster and wait until its workers have registered; it ends with the block, or with this process.
 
-    Parameters
-    ----------
-    folder : path
-        For logs (``master.log``, ``worker-0.log``, ...), executors' folders and scratch files.
-    workers, cores, memory : int, int, str
-        Number of workers, and the cores and memory of each.
-    home : path, optional
-        Another Spark's folder; None means `spark_home`.
-    conf : mapping of str to str, optional
-        Settings of the workers, such as ``spark.worker.resource.gpu.amount``.
+    ``folder`` is for logs (``master.log``, ``worker-0.log``, ...), executors' folders and scratch files. ``cores`` and
+    ``memory`` are those of each worker, and ``conf`` has settings such as ``spark.worker.resource.gpu.amount``.
+    ``home`` is another Spark's folder than `spark_home`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     env = spark_environment(folder / "local", home=home) | {
