@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -55,40 +53,6 @@ def test_rows_are_fed_again(scene, spark, spark_mode):
     results = scene.feed(spark.range(40).withColumnRenamed("id", "x"))
     assert sorted(row for rows in results.values() for row in rows) == list(range(40))
     assert "start 1" in scene.cluster.logs("chief:0")
-
-
-def fit_and_die_once(args, ctx):
-    """Train for four epochs; in the first start a worker is killed in the third, when the second is saved."""
-    import keras
-    import numpy as np
-
-    def saved_epochs():
-        try:
-            return json.loads((Path(ctx.backup_dir) / "training_metadata.json").read_text())["epoch"]
-        except (OSError, ValueError):  # the chief has not begun, or is writing it
-            return 0
-
-    class Killed(keras.callbacks.Callback):
-        def on_epoch_begin(self, epoch, logs=None):
-            if ctx.restart == 0 and epoch == 2 and not ctx.is_chief:
-                while saved_epochs() < 2:
-                    time.sleep(0.01)
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    with ctx.strategy().scope():
-        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-        model.compile(keras.optimizers.SGD(0.1), "mse")
-    x, y = np.ones((8, 2), "float32"), np.ones((8, 1), "float32")
-    history = model.fit(x, y, batch_size=8, epochs=4, callbacks=[*ctx.callbacks(), Killed()], verbose=0)
-    return history.epoch, [weight.tolist() for weight in model.get_weights()]
-
-
-@pytest.mark.tensorflow
-def test_keras_continues_after_the_last_complete_epoch_on_all_nodes(run):
-    results = run(fit_and_die_once, restarts=1, env={}).wait(timeout=240)
-    (epochs, weights), (others_epochs, others_weights) = results.values()
-    assert epochs == others_epochs == [2, 3]
-    assert weights == others_weights
 
 
 # ---- training by a ClusterCoordinator -------------------------------------------------------------------------------

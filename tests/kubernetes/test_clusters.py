@@ -9,7 +9,8 @@ import threading
 
 import pytest
 
-from tests.support.eventually import PATIENCE_S
+import tfos_lab
+from tests.support.eventually import PATIENCE_S, eventually
 from tests.support.kube import executor_of, unschedulable
 from tests.support.kube_documents import confs_of, manifests_of
 from tfos_lab.errors import NodeFailed, NotEnoughSlots
@@ -92,7 +93,11 @@ def test_more_nodes_than_all_pods_will_hold_are_refused_at_once(session, run, la
 
 
 def test_nodes_wait_for_pods_that_come_late_and_tell_so(kube, session, run, late_pod):
+    before = len(tfos_lab.clusters())
+
     def find_a_host():
+        """Be an autoscaler that is slower than the wait is told."""
+        eventually(lambda: [cluster for cluster in tfos_lab.clusters()[before:] if cluster.view().notes])
         kube.why_pending = lambda pod: None
 
     def read(args, ctx):
@@ -101,7 +106,7 @@ def test_nodes_wait_for_pods_that_come_late_and_tell_so(kube, session, run, late
             rows += [row[0] for row in feed.next_batch(10)]
         return rows
 
-    threading.Timer(8.0, find_a_host).start()  # an autoscaler; by then the wait has been told
+    threading.Thread(target=find_a_host).start()
     cluster = run(read, cluster_size=PODS)
     assert len(executors_of(cluster)) == PODS
     cluster.train(session.range(0, 100, 1, 5))  # the nodes hold all slots, and give them back

@@ -208,6 +208,21 @@ def test_progress_is_in_steps_or_else_in_rows_and_known_only_with_a_total():
     assert progress(dataclasses.replace(whole, kind="stream"), rows=30) is None, "a stream has no end"
 
 
+def test_spark_s_pages_are_linked_if_their_address_is_one_of_the_web():
+    for address, links in (("", []), ("javascript:alert(1)", []), ("http://10.0.0.1:4040", ["noopener noreferrer"])):
+        parts = Outline(sent(view_of("running", "running", spark_ui=address))["head"])
+        assert [given["rel"] for given in parts.attributes if given.get("href") == address] == links
+
+
+def test_a_late_heartbeat_is_marked_while_a_node_goes_on():
+    view = view_of("running", "running", "running", "done")
+    seen_s = (view.started_s - 30, view.started_s + 12, view.started_s - 30)
+    nodes = [dataclasses.replace(node, last_heartbeat_s=s) for node, s in zip(view.nodes, seen_s, strict=True)]
+    html = sent(dataclasses.replace(view, nodes=tuple(nodes)))["nodes"]
+    found = re.findall('tfos-heartbeat( tfos-late)?">([^<]*)<', html)
+    assert found == [(" tfos-late", "42 s ago"), ("", "now"), ("", "")]
+
+
 def test_of_many_the_worst_come_first_then_the_chief_and_all_are_counted():
     troubled = {
         500: {"state": "lost"},
