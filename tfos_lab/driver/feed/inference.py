@@ -89,13 +89,12 @@ class AnsweringNodes:
         )
         head.request(lambda _now_s: feed_state.open_inference(message))
         deadline = time.monotonic() + _OPEN_TIMEOUT_S
-        while len(feed_state.answering) != len(feed_state.ranks):
+        while late := [rank for rank in feed_state.ranks if rank not in feed_state.answering]:
             if self._cluster.state is RunState.FAILED:
                 raise self._cluster.failure()
             if time.monotonic() > deadline:
-                nodes = zip(feed_state.ranks, feed_state.names, strict=True)
-                late = [name for rank, name in nodes if rank not in feed_state.answering]
-                raise FeedTimeout(reason=not_open(late, _OPEN_TIMEOUT_S))
+                names = [self._cluster.node_specs[rank].node for rank in late]
+                raise FeedTimeout(reason=not_open(names, _OPEN_TIMEOUT_S))
             time.sleep(_STEP_S)
         return msgspec.structs.replace(
             plan,
