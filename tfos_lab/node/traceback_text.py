@@ -94,23 +94,17 @@ def _render(error: traceback.TracebackException) -> Iterator[str]:
     elif error.__context__ is not None and not error.__suppress_context__:
         yield from _render(error.__context__)
         yield f"\n{_CONTEXT}\n\n"
-    frames = _frames(error)
-    if frames:
+    frames = [one for one in error.stack if sources.package_of(one.filename) != _OWN and not _passes_on(one)]
+    # An error inside tfos_lab, without a line of the user's, is shown whole, unless it says by itself what to do.
+    is_told = next(iter(error.format_exception_only())).startswith((f"{_OWN}.", "tensorflow."))
+    if shown := list(_fold(frames if frames or is_told else error.stack)):
         yield "Traceback (most recent call last):"
-        yield from frames
+        yield from shown
     yield from map(_without_listed, error.format_exception_only())
     for number, inner in enumerate(error.exceptions or (), 1):
         yield f"  --- exception {number} of the group ---"
         for block in _render(inner):
             yield "\n".join(f"  {line}" for line in block.rstrip("\n").split("\n"))
-
-
-def _frames(error: traceback.TracebackException) -> list[str]:
-    stack = error.stack
-    frames = [frame for frame in stack if sources.package_of(frame.filename) != _OWN and not _passes_on(frame)]
-    # An error inside tfos_lab, without a line of the user's, is shown whole, unless it says by itself what to do.
-    is_told = next(iter(error.format_exception_only())).startswith((f"{_OWN}.", "tensorflow."))
-    return list(_fold(frames if frames or is_told else stack))
 
 
 def _passes_on(frame: traceback.FrameSummary) -> bool:

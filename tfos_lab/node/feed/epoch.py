@@ -83,17 +83,6 @@ class Epoch:
         """Yield its batches, and None now and then while there are none."""
         if self._remainder == "drop" or self._reading.shuffle or self._reading.dataset_id in self._feed.mixed_sizes:
             yield from self._scheduled()
-        waiting = yield from self._full_batches()
-        schedule = yield from self._scheduled()
-        self._check_unplanned(schedule)
-        waiting = yield from self._take_full(waiting)
-        if self._remainder != "drop":
-            yield from self._short_batches(schedule, join_rows(waiting) if waiting else {})
-
-    # ---- full batches -----------------------------------------------------------------------------------------------
-
-    def _full_batches(self) -> Generator[Piece | None, None, list[Batch]]:
-        """Yield full batches as their rows arrive, several at once; return the rows that have to wait."""
         waiting: list[Batch] = []
         for batch in in_multiples(self._rows(), self._reading.batch_size, self._reading.rows_at_once(self._feed)):
             if batch is None:
@@ -103,7 +92,13 @@ class Epoch:
             waiting = yield from self._take_full(waiting)
             if waiting and self._remainder == "drop":
                 break
-        return waiting
+        schedule = yield from self._scheduled()
+        self._check_unplanned(schedule)
+        waiting = yield from self._take_full(waiting)
+        if self._remainder != "drop":
+            yield from self._short_batches(schedule, join_rows(waiting) if waiting else {})
+
+    # ---- full batches -----------------------------------------------------------------------------------------------
 
     def _take_full(self, waiting: list[Batch]) -> Generator[Piece, None, list[Batch]]:
         """Yield what are certainly full batches of the epoch; return the rest."""

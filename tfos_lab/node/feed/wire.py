@@ -295,21 +295,16 @@ def connect(locations: list[str], token: str, tls: TlsIdentity | None) -> Connec
     Raises NodeUnreachable if it does not answer, or shows no certificate of the cluster; FeedError if it knows no such
     token.
     """
-    for location in locations:
-        if is_here(location):
-            return _reached(location, functools.partial(_greet_near, location, token), again_s=0.0)
-        if location.startswith(_TLS):
-            if tls is None:
-                raise NodeUnreachable(reason="the node is on another host, and this task has no certificate to show it")
-            return _reached(location, functools.partial(_greet_far, location, token, tls), again_s=_AGAIN_S)
-    raise NodeUnreachable(reason=f"no way to the node from this host; it listens at {', '.join(locations)}")
-
-
-def _reached(location: str, greet: Callable[[], Connection], again_s: float) -> Connection:
-    until_s = time.monotonic() + again_s
+    location = next((one for one in locations if is_here(one) or one.startswith(_TLS)), None)
+    if location is None:
+        raise NodeUnreachable(reason=f"no way to the node from this host; it listens at {', '.join(locations)}")
+    is_far = location.startswith(_TLS)
+    if is_far and tls is None:
+        raise NodeUnreachable(reason="the node is on another host, and this task has no certificate to show it")
+    until_s = time.monotonic() + (_AGAIN_S if is_far else 0.0)
     while True:
         try:
-            return greet()
+            return _greet(location, token, tls if is_far else None)
         except OSError as error:
             if not _may_answer_later(error) or time.monotonic() > until_s:
                 raise NodeUnreachable(reason=f"the node at {location} does not answer ({error})") from error
@@ -322,38 +317,28 @@ def _may_answer_later(error: OSError) -> bool:
     return isinstance(cause, ssl.SSLEOFError | ConnectionError) and not isinstance(cause, ConnectionRefusedError)
 
 
-def _greet_near(location: str, token: str) -> Connection:
+def _greet(location: str, token: str, tls: TlsIdentity | None) -> Connection:
+    """Connect to a unix socket, or by TLS, and show the token."""
     with contextlib.ExitStack() as closing:
-        sock = closing.enter_context(socket.socket(socket.AF_UNIX))
-        sock.settimeout(GREETING_S)
-        sock.connect(str(socket_of(location)))
-        connection = _greeted(sock, location, token)
+        if tls is None:
+            sock = closing.enter_context(socket.socket(socket.AF_UNIX))
+            sock.settimeout(GREETING_S)
+            sock.connect(str(socket_of(location)))
+        else:
+            host, _, port = location.removeprefix(_TLS).rpartition(":")
+            sock = closing.enter_context(socket.create_connection((host.strip("[]"), int(port)), GREETING_S))
+            set_up(sock)
+            sock.sendall(knock_of(token.encode()))
+            context = context_for(tls, ssl.PROTOCOL_TLS_CLIENT)
+            # From here on it is the TLS socket that is open.
+            sock = closing.enter_context(context.wrap_socket(sock, server_hostname=TLS_NAME))
+        wire = Wire(sock, f"the node at {location}")
+        wire.give_until(time.monotonic() + 2 * GREETING_S)
+        wire.send(token.encode())
+        spool = wire.receive_message().decode()
+        wire.give_until(math.inf)
         closing.pop_all()
-        return connection
-
-
-def _greet_far(location: str, token: str, tls: TlsIdentity) -> Connection:
-    host, _, port = location.removeprefix(_TLS).rpartition(":")
-    with contextlib.ExitStack() as closing:
-        sock = closing.enter_context(socket.create_connection((host.strip("[]"), int(port)), GREETING_S))
-        set_up(sock)
-        sock.sendall(knock_of(token.encode()))
-        # From here on it is the TLS socket that is open.
-        sock = closing.enter_context(
-            context_for(tls, ssl.PROTOCOL_TLS_CLIENT).wrap_socket(sock, server_hostname=TLS_NAME)
-        )
-        connection = _greeted(sock, location, token)
-        closing.pop_all()
-        return connection
-
-
-def _greeted(sock: socket.socket, location: str, token: str) -> Connection:
-    wire = Wire(sock, f"the node at {location}")
-    wire.give_until(time.monotonic() + 2 * GREETING_S)
-    wire.send(token.encode())
-    spool = wire.receive_message().decode()
-    wire.give_until(math.inf)
-    return Connection(wire, Path(spool) if spool else None)
+        return Connection(wire, Path(spool) if spool else None)
 
 
 @functools.lru_cache(maxsize=8)
