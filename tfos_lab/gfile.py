@@ -758,7 +758,7 @@ class _Callbacks:
             _, file = self._files.pop(c.cast(place, _COUNTS)[0], ("", None))
         # As on a disk, a file that nobody has closed is closed with its handle; but not by a fork of the process.
         if file is not None and file.pid == os.getpid():
-            with contextlib.suppress(BaseException):  # nobody can be told
+            with contextlib.suppress(BaseException):  # there is nobody to report it to
                 _within(_ANSWER_S, file.close)
 
     def _on_file(self, function: Callable[[Any], None]) -> Callable[..., None]:

@@ -37,7 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if not given or given[0] in ("-h", "--help", "help"):
-        echo(_usage())
+        lines = [f"  {name:<10} {command.meaning}" for name, command in COMMANDS.items()]
+        last = "tfos-lab COMMAND --help explains a command; tfos-lab --version prints the version."
+        echo("\n".join(["usage: tfos-lab COMMAND [arguments]", "", *lines, "", last]))
         return 0 if given else 2
     if given[0] == "--version":
         echo(f"tfos-lab {__version__}")
@@ -53,12 +55,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ConfigError, OSError) as error:
         echo_error(str(error))
         return 1
-
-
-def _usage() -> str:
-    lines = [f"  {name:<10} {command.meaning}" for name, command in COMMANDS.items()]
-    last = "tfos-lab COMMAND --help explains a command; tfos-lab --version prints the version."
-    return "\n".join(["usage: tfos-lab COMMAND [arguments]", "", *lines, "", last])
 
 
 # ---- doctor ---------------------------------------------------------------------------------------------------------

@@ -149,20 +149,16 @@ def _nodes(given: argparse.Namespace) -> list[Any] | None:
     """Return the nodes that the command line names, or None if it names none."""
     if given.node and given.nodes:
         raise ConfigError(["--node and --nodes were both given: name the nodes by one of them"])
-    if given.nodes:
-        return _read_nodes(given.nodes)
-    return [parse_node(text) for text in given.node] or None
-
-
-def _read_nodes(path: str) -> list[Any]:
+    if not given.nodes:
+        return [parse_node(text) for text in given.node] or None
     try:
-        nodes = json.loads(Path(path).read_text(encoding="utf-8"))
+        nodes = json.loads(Path(given.nodes).read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigError([f"--nodes {path}: {error.strerror}"]) from None
+        raise ConfigError([f"--nodes {given.nodes}: {error.strerror}"]) from None
     except ValueError as error:
-        raise ConfigError([f"--nodes {path} is no JSON: {error}"]) from None
+        raise ConfigError([f"--nodes {given.nodes} is no JSON: {error}"]) from None
     if not isinstance(nodes, list):
-        raise ConfigError([f'--nodes {path}: a list is needed, such as [{{"job_name": "worker"}}]'])
+        raise ConfigError([f'--nodes {given.nodes}: a list is needed, such as [{{"job_name": "worker"}}]'])
     return nodes
 
 
@@ -179,12 +175,8 @@ def parse_node(text: str) -> dict[str, Any]:
         name, found, value = pair.partition("=")
         if not found:
             raise ConfigError([f"--node {text}: {pair!r} has no value: write NAME=VALUE"])
-        params[name.strip()] = _value(value)
+        try:
+            params[name.strip()] = json.loads(value)
+        except ValueError:
+            params[name.strip()] = value
     return {"job_name": job, "params": params}
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text

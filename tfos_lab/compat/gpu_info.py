@@ -63,10 +63,15 @@ def get_gpus(num_gpu: int = 1, worker_index: int = -1, format: str = AS_STRING) 
 
 
 def _await_free(wanted: int) -> list[str]:
-    gpus = _usable(GPU_LINE.findall(_ask("--list-gpus")))
+    gpus: list[tuple[str, str]] = GPU_LINE.findall(_ask("--list-gpus"))
+    visible = os.environ.get(VISIBLE)
+    if visible:  # by number or UUID: a node of ours keeps to those that it was dealt
+        gpus = [gpu for gpu in gpus if set(gpu) & set(devices_in(visible))]
     for retry in range(1, MAX_RETRIES + 1):
         busy = set(_ask("--format=csv,noheader,nounits", "--query-compute-apps=gpu_uuid").split())
-        free = _not_held([index for index, uuid in gpus if uuid not in busy])
+        free = [index for index, uuid in gpus if uuid not in busy]
+        if not visible:
+            free = free_gpus(free, or_shared=True)
         if len(free) >= wanted:
             return free
         logger.warning("%d free GPU(s) are wanted, and there are %d", wanted, len(free))
@@ -74,17 +79,6 @@ def _await_free(wanted: int) -> list[str]:
             time.sleep(_RETRY_S * retry)
     apps = _ask("--format=csv", "--query-compute-apps=gpu_uuid,pid,process_name,used_gpu_memory")
     raise Exception(f"Unable to find {wanted} free GPU(s) of {len(gpus)}; what computes on them:\n{apps}")  # noqa: TRY002
-
-
-def _usable(gpus: list[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return those that CUDA_VISIBLE_DEVICES leaves, by number or UUID: a node of ours keeps to its own."""
-    visible = os.environ.get(VISIBLE)
-    return [gpu for gpu in gpus if set(gpu) & set(devices_in(visible))] if visible else gpus
-
-
-def _not_held(gpus: list[str]) -> list[str]:
-    """Return those that were not dealt to another node; CUDA_VISIBLE_DEVICES names those that this node was dealt."""
-    return gpus if os.environ.get(VISIBLE) else free_gpus(gpus, or_shared=True)
 
 
 def _ask(*arguments: str) -> str:

@@ -236,7 +236,7 @@ class TFEstimator(
     """
 
     args: Namespace
-    train_fn: Callable[..., Any] | None = None
+    train_fn: Any = None
     export_fn: Callable[..., Any] | None = None
 
     def __init__(
@@ -274,7 +274,25 @@ class TFEstimator(
             raise ConfigError([_NO_INPUTS])
         if is_connect(dataset.sparkSession):
             raise ConfigError(["TFEstimator.fit needs a classic SparkSession: with Spark Connect, use tfos_lab.run"])
-        _train(self.train_fn, self.args.argv or args, args, _selected(dataset, sorted(args.input_mapping)))
+        rows = _selected(dataset, sorted(args.input_mapping))
+        cluster = TFCluster.run(
+            rows.sparkSession.sparkContext,
+            self.train_fn,
+            self.args.argv or args,
+            args.cluster_size,
+            args.num_ps,
+            args.tensorboard,
+            TFCluster.InputMode.SPARK,
+            master_node=args.master_node,
+            driver_ps_nodes=args.driver_ps_nodes,
+        )
+        try:
+            cluster.train(rows.rdd, args.epochs)
+        except BaseException:
+            # Its nodes must not take the end of their rows for the end of the training, and export half a model.
+            cluster._cluster.stop(grace=0.0)  # noqa: SLF001 - TFoS has no way to end a cluster at once
+            raise
+        cluster.shutdown(grace_secs=args.grace_secs)
         return self._copyValues(TFModel(self.args))
 
 
@@ -285,27 +303,6 @@ _NO_OUTPUTS = (
     "output_mapping is not set, so nothing says which output is which column: call "
     "setOutputMapping({'output': 'column'})"
 )
-
-
-def _train(train_fn: Any, tf_args: Any, args: Namespace, rows: DataFrame) -> None:
-    cluster = TFCluster.run(
-        rows.sparkSession.sparkContext,
-        train_fn,
-        tf_args,
-        args.cluster_size,
-        args.num_ps,
-        args.tensorboard,
-        TFCluster.InputMode.SPARK,
-        master_node=args.master_node,
-        driver_ps_nodes=args.driver_ps_nodes,
-    )
-    try:
-        cluster.train(rows.rdd, args.epochs)
-    except BaseException:
-        # Its nodes must not take the end of their rows for the end of the training, and export half a model.
-        cluster._cluster.stop(grace=0.0)  # noqa: SLF001 - TFoS has no way to end a cluster at once
-        raise
-    cluster.shutdown(grace_secs=args.grace_secs)
 
 
 def _selected(dataset: DataFrame, columns: list[str]) -> DataFrame:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import ModuleType
 
 from tfos_lab.compat.alias import install
 from tfos_lab.compat.missing import add_advice
@@ -94,8 +94,10 @@ def _run(program: Callable[[], object]) -> int:
         program()
     except Exception as error:  # noqa: BLE001 - what Python does with a program's last words
         add_advice(error)
-        ours_left_out = error.with_traceback(_without_our_frames(error.__traceback__))
-        sys.excepthook(type(error), ours_left_out, ours_left_out.__traceback__)
+        traceback = error.__traceback__
+        while traceback is not None and traceback.tb_frame.f_code.co_filename == __file__:  # ours
+            traceback = traceback.tb_next
+        sys.excepthook(type(error), error.with_traceback(traceback), traceback)
         return 1
     return 0
 
@@ -107,9 +109,3 @@ def _become_main(path: Path) -> ModuleType:
     vars(module).update(names, __cached__=None)
     sys.modules["__main__"] = module
     return module
-
-
-def _without_our_frames(traceback: TracebackType | None) -> TracebackType | None:
-    while traceback is not None and traceback.tb_frame.f_code.co_filename == __file__:
-        traceback = traceback.tb_next
-    return traceback

@@ -339,7 +339,16 @@ class Client(MessageSocket):
     def __init__(self, server_addr: tuple[str, int]) -> None:
         super().__init__()
         self.server_addr = (server_addr[0], server_addr[1])
-        secret = os.environ.get(TFOS_SERVER_SECRET, "").encode() or self._secret_in_file()
+        secret = os.environ.get(TFOS_SERVER_SECRET, "").encode()
+        if not secret:
+            try:
+                secret = _secret_file(self.server_addr[1]).read_bytes()
+            except FileNotFoundError:
+                where = ":".join(map(str, self.server_addr))
+                raise PermissionError(
+                    f"the secret of the server at {where} is not known here: set the environment variable "
+                    f"{TFOS_SERVER_SECRET} to the same text for the server and its clients"
+                ) from None
         self.sock = socket.create_connection(self.server_addr)
         try:
             challenge = _read(self.sock, _CODE_BYTES)
@@ -350,16 +359,6 @@ class Client(MessageSocket):
             raise
         self._keys[self.sock] = _code(secret, b"session" + challenge)
         logger.info("connected to server at %s", self.server_addr)
-
-    def _secret_in_file(self) -> bytes:
-        try:
-            return _secret_file(self.server_addr[1]).read_bytes()
-        except FileNotFoundError:
-            where = ":".join(map(str, self.server_addr))
-            raise PermissionError(
-                f"the secret of the server at {where} is not known here: set the environment variable "
-                f"{TFOS_SERVER_SECRET} to the same text for the server and its clients"
-            ) from None
 
     def _request(self, msg_type: str, msg_data: Any = None) -> Any:
         message = {"type": msg_type} if msg_data is None else {"type": msg_type, "data": msg_data}

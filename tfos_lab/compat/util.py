@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import logging
 import os
@@ -67,14 +68,9 @@ def _expand_classpath() -> None:
 
 def get_ip_address() -> str:
     """Return an address of this host that others can reach, as far as it knows; sends nothing."""
-    try:
+    with contextlib.suppress(OSError):
         return address_towards(_ELSEWHERE)
-    except OSError:  # no route to anywhere
-        return _own_address()
-
-
-def _own_address() -> str:
-    """Return the address that this host's name means, or else the loopback address."""
+    # There is no route to anywhere: the address that this host's name means, or else the loopback address.
     try:
         found = [info[4][0] for info in socket.getaddrinfo(socket.gethostname(), None, socket.AF_INET)]
     except OSError:

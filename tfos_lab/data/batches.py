@@ -79,8 +79,8 @@ def to_arrow(batch: Mapping[str, Array]) -> pa.RecordBatch:
     """Convert arrays, such as a model's results, to a record batch.
 
     A scalar per row becomes a value, anything else a (nested) array. Objects and NumPy strings become strings, or
-    binary if the first is ``bytes``. A FeedError tells of arrays of unequal lengths, and of values that become no
-    column.
+    binary if the first is ``bytes``. Raises FeedError for arrays of unequal lengths, and for values that cannot become
+    a column.
     """
     scalars = [name for name, values in batch.items() if np.ndim(values) == 0]
     if scalars:

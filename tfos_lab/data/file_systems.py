@@ -133,7 +133,7 @@ def move_file(system: fs.FileSystem, old: str, new: str) -> None:
 def require_folder(path: str) -> None:
     """Make a folder, with those above it, if it is not there, and see that files can be written to it.
 
-    A ConfigError tells if they cannot: there is no such host or bucket, the key is wrong, or does not allow it.
+    Raises ConfigError if they cannot: there is no such host or bucket, the key is wrong, or does not allow it.
     """
     system, place = open_path(path)
     probe = f"{place.rstrip('/')}/{OWN_MARK}{secrets.token_hex(4)}"

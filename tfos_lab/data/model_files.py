@@ -15,7 +15,7 @@ import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from tfos_lab.core.paths import OWN_MARK
 from tfos_lab.errors import ConfigError
@@ -133,18 +133,19 @@ def _sparing_gpu_memory() -> Iterator[None]:
 @contextlib.contextmanager
 def _without_logs() -> Iterator[None]:
     """Suppress what TensorFlow's C++ logs when it is loaded; other output to stderr is written afterwards."""
-    with tempfile.TemporaryFile() as captured, contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):  # no stderr, nothing to suppress
-            stderr = os.dup(2)
-            os.dup2(captured.fileno(), 2)
-            stack.callback(_restore_stderr, stderr, captured)
+    try:
+        stderr = os.dup(2)
+    except OSError:  # no stderr, nothing to suppress
         yield
-
-
-def _restore_stderr(stderr: int, captured: IO[bytes]) -> None:
-    os.dup2(stderr, 2)
-    os.close(stderr)
-    captured.seek(0)
-    rest = b"".join(line for line in captured if not _LOG_LINE.match(line))
-    if rest:
-        os.write(2, rest)
+        return
+    with tempfile.TemporaryFile() as captured:
+        os.dup2(captured.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(stderr, 2)
+            os.close(stderr)
+            captured.seek(0)
+            rest = b"".join(line for line in captured if not _LOG_LINE.match(line))
+            if rest:
+                os.write(2, rest)

@@ -17,7 +17,7 @@ from tfos_lab.data.frames import default_fs, is_connect
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# What Hadoop's client of S3 is told, and the variables that pyarrow, s3fs and Amazon's own clients read instead.
+# Settings of Hadoop's S3 client, and the variables that pyarrow, s3fs and Amazon's own clients read instead.
 _KEYS = {
     "fs.s3a.access.key": "AWS_ACCESS_KEY_ID",
     "fs.s3a.secret.key": "AWS_SECRET_ACCESS_KEY",

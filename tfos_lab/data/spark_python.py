@@ -138,7 +138,7 @@ def raises_own_errors(spark: SparkSession) -> Iterator[None]:
 
 
 def killed_worker(error: Exception) -> PythonWorkerKilled | None:
-    """Return the error that says so where Spark has lost a Python worker process, which it calls an EOFException."""
+    """Return the error for a Python worker process that Spark has lost, which it calls an EOFException; or None."""
     text = str(error)
     is_cut_off = any(frames in text for frames in _PYTHON_FRAMES) and _CUT_OFF.search(text) is not None
     if _CRASHED not in text and not is_cut_off:

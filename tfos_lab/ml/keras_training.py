@@ -73,7 +73,11 @@ def train(training: Training, ctx: NodeContext) -> dict[str, list[float]]:
 def _make(training: Training) -> keras.Model:
     made = training.model
     if isinstance(made, ModelFile):
-        model = _load(made, training.custom_objects)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / MODEL_FILE
+            path.write_bytes(made.data)
+            # It comes from the user's own process, and may hold the user's own code.
+            model = load_keras(path, made.package, custom_objects=training.custom_objects, safe_mode=False)
     else:
         given = bound(made, training.args)
         model = made(*given.args, **given.kwargs)
@@ -95,20 +99,15 @@ def bound(function: Callable[..., Any], args: TrainArgs | None) -> inspect.Bound
     return signature.bind(args) if signature.parameters else signature.bind()
 
 
-def _load(file: ModelFile, custom_objects: Mapping[str, Any]) -> keras.Model:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / MODEL_FILE
-        path.write_bytes(file.data)
-        # It comes from the user's own process, and may hold the user's own code.
-        return load_keras(path, file.package, custom_objects=custom_objects, safe_mode=False)
-
-
 # ---- columns --------------------------------------------------------------------------------------------------------
 
 
 def _arranger(model: keras.Model, inputs: Mapping[str, str | None]) -> Callable[[Any], Any]:
     """Return the function that makes what the model takes of a batch's columns."""
-    tensors = _inputs_of(model)
+    try:
+        tensors = list(model.inputs or ())
+    except (AttributeError, ValueError):  # a model that is built by its first batch
+        tensors = []
     columns = list(inputs)
     if len(tensors) == 1 and len(columns) > 1:
         return lambda x: _joined([x[column] for column in columns], tensors[0])
@@ -117,13 +116,6 @@ def _arranger(model: keras.Model, inputs: Mapping[str, str | None]) -> Callable[
     if len(columns) == 1:
         return lambda x: _fitted(x, by_name.get(next(iter(pairs.values()))))
     return lambda x: {name: _fitted(x[column], by_name.get(name)) for column, name in pairs.items()}
-
-
-def _inputs_of(model: keras.Model) -> list[Any]:
-    try:
-        return list(model.inputs or ())
-    except (AttributeError, ValueError):  # a model that is built by its first batch
-        return []
 
 
 def name_of(tensor: Any) -> str:

@@ -180,11 +180,8 @@ def _show(stage: type[Stage], declarations: Iterable[Declaration]) -> None:
     params = [inspect.Parameter(each.name, keyword, default=each.shown_default) for each in declarations]
     stage.__init__.__signature__ = signature.replace(parameters=[*own, *params])  # type: ignore[attr-defined]
     if stage.__doc__:  # python -OO drops it
-        entries = "\n".join(_entry(each) for each in declarations)
-        stage.__doc__ = stage.__doc__.replace("    {params}", textwrap.indent(entries, "    "))
-
-
-def _entry(declared: Declaration) -> str:
-    default = f" : default {declared.shown_default!r}"
-    text = textwrap.fill(f"{declared.doc}.", 112, break_on_hyphens=False)
-    return f"{declared.name}{default}\n{textwrap.indent(text, '    ')}"
+        entries = []
+        for each in declarations:
+            text = textwrap.fill(f"{each.doc}.", 112, break_on_hyphens=False)
+            entries.append(f"{each.name} : default {each.shown_default!r}\n{textwrap.indent(text, '    ')}")
+        stage.__doc__ = stage.__doc__.replace("    {params}", textwrap.indent("\n".join(entries), "    "))

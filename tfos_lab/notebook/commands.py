@@ -131,7 +131,7 @@ class Commands:
     def run(self, line: str) -> Any:
         """Run the command that follows ``%tfos``, and return what the cell shows; without one, list the clusters.
 
-        A `ConfigError` tells of an unknown command, and of arguments that it does not take.
+        Raises `ConfigError` for an unknown command, and for arguments that it does not take.
         """
         first = _FIRST_WORD.match(line)
         assert first is not None

@@ -170,7 +170,7 @@ def _stand_in(owner: type) -> object:
 
 
 def _args(line: str, names: Mapping[str, Any]) -> Any:
-    """Return the value of the option ``args``, or None where it cannot be had without running code."""
+    """Return the value of the option ``args``, or None where evaluating it would run code."""
     text = next((item.value for item in split_line(line).items if item.key == "args"), None)
     if not text:
         return None

@@ -109,7 +109,7 @@ def put_into(shell: Any, cluster: Cluster) -> None:
 def require_free_name(shell: Any, options: CellOptions) -> None:
     """Make sure that no cluster with the cell's name lives: stop the one that this very cell has started before.
 
-    A `ConfigError` tells of one that another cell has started.
+    Raises `ConfigError` for one that another cell has started.
     """
     for cluster in clusters():
         if cluster.name != options.cluster.name or cluster.ended:

@@ -190,7 +190,7 @@ def _converted(name: str, spark_type: JsonType, tensor: Tensor) -> tuple[Column,
     from pyspark.sql import functions as F  # noqa: N812
 
     depth, leaf = _leaf_of(spark_type)
-    column = F.col(_quoted(name))
+    column = F.col(f"`{name.replace('`', '``')}`")
     for _ in range(depth - 1):
         column = F.flatten(column)
     if leaf == "vector":
@@ -251,10 +251,6 @@ def _combined(df: DataFrame, names: Sequence[str], tensor: Tensor) -> Input:
     return Input(tensor.name, "', '".join(names), F.array(*parts), len(names))
 
 
-def _quoted(name: str) -> str:
-    return f"`{name.replace('`', '``')}`"
-
-
 # ---- outputs --------------------------------------------------------------------------------------------------------
 
 
@@ -304,7 +300,15 @@ def choose_outputs(tensors: Sequence[Tensor], output: str, returns: str | Mappin
     """Return the outputs that become columns, or raise a ConfigError with all problems."""
     if isinstance(returns, Mapping):
         outputs = [_parsed(name, name, text) for name, text in returns.items()]
-        _check_names([out.name for out in outputs], [tensor.name for tensor in tensors])
+        there = [tensor.name for tensor in tensors]
+        problems = [] if outputs else ["returns={}: name one output at least"]
+        problems += [
+            f"returns: the model has no output '{name}'; it has {', '.join(there)}"
+            for name in returns
+            if there and name not in there
+        ]
+        if problems:
+            raise ConfigError(problems)
     elif isinstance(returns, str):
         outputs = [_parsed(tensors[0].name if len(tensors) == 1 else output, output, returns)]
         if len(tensors) > 1:
@@ -315,17 +319,6 @@ def choose_outputs(tensors: Sequence[Tensor], output: str, returns: str | Mappin
     else:
         outputs = [_inferred(tensor, output if len(tensors) == 1 else tensor.name) for tensor in tensors]
     return outputs
-
-
-def _check_names(wanted: Sequence[str], there: Sequence[str]) -> None:
-    problems = [] if wanted else ["returns={}: name one output at least"]
-    problems += [
-        f"returns: the model has no output '{name}'; it has {', '.join(there)}"
-        for name in wanted
-        if there and name not in there
-    ]
-    if problems:
-        raise ConfigError(problems)
 
 
 def _parsed(name: str, column: str, text: str) -> Output:

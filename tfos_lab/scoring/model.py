@@ -149,7 +149,9 @@ def _fitted(array: Array, tensor: Tensor | None, column: str) -> Array:
     if array.dtype != object:
         array = array.astype(tensor.dtype, copy=False)
     wanted, shape = tensor.shape, array.shape[1:]
-    if wanted is None or _fits(shape, wanted):
+    if wanted is None or (
+        len(shape) == len(wanted) and all(length in (None, size) for size, length in zip(shape, wanted, strict=True))
+    ):
         return array
     size = prod(length for length in wanted if length is not None)
     open_lengths = wanted.count(None)
@@ -160,10 +162,6 @@ def _fitted(array: Array, tensor: Tensor | None, column: str) -> Array:
     raise ConfigError(
         [f"column '{column}' has rows of shape {shape}, but the model's input '{tensor.name}' takes {wanted}"]
     )
-
-
-def _fits(shape: Sequence[int], wanted: Sequence[int | None]) -> bool:
-    return len(shape) == len(wanted) and all(length in (None, size) for size, length in zip(shape, wanted, strict=True))
 
 
 def _column(found: Outputs, name: str, column: str, dtype: str, depth: int, *, rows: int) -> Array:
@@ -205,7 +203,10 @@ def load_once(source: ModelSource, custom_objects: Mapping[str, Any]) -> Any:
 def _load(source: ModelSource, custom_objects: Mapping[str, Any]) -> Any:
     try:
         if source.data:
-            return _load_sent(source, custom_objects)
+            with tempfile.TemporaryDirectory(dir=spool_root()) as folder:
+                file = Path(folder) / MODEL_FILE
+                file.write_bytes(source.data)
+                return _load_file(model_in(source, file), source, custom_objects)
         with local_path(source) as path:
             is_keras = path.endswith(KERAS_SUFFIXES)
             return _load_file(path, source, custom_objects) if is_keras else _load_saved(path, source)
@@ -228,15 +229,6 @@ def _prepare_tensorflow() -> None:
         os.environ.setdefault("CUDA_VISIBLE_DEVICES", ",".join(gpus.addresses))
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    tf = _import_tensorflow()
-    if task is not None:
-        try:
-            tf.config.threading.set_intra_op_parallelism_threads(task.cpus())
-        except RuntimeError:  # this worker has initialized TensorFlow before
-            return
-
-
-def _import_tensorflow() -> Any:
     collects = gc.isenabled()
     gc.disable()  # as fork servers do
     try:
@@ -245,14 +237,9 @@ def _import_tensorflow() -> Any:
     finally:
         if collects:
             gc.enable()
-    return tf
-
-
-def _load_sent(source: ModelSource, custom_objects: Mapping[str, Any]) -> Any:
-    with tempfile.TemporaryDirectory(dir=spool_root()) as folder:
-        path = Path(folder) / MODEL_FILE
-        path.write_bytes(source.data)
-        return _load_file(model_in(source, path), source, custom_objects)
+    if task is not None:
+        with contextlib.suppress(RuntimeError):  # this worker has initialized TensorFlow before
+            tf.config.threading.set_intra_op_parallelism_threads(task.cpus())
 
 
 def _load_file(path: str, source: ModelSource, custom_objects: Mapping[str, Any]) -> Any:
@@ -269,19 +256,16 @@ def _load_saved(path: str, source: ModelSource) -> Any:
         if "tags" not in str(error):
             raise
         raise ConfigError([f"tag_set='{source.tags}': {' '.join(str(error).split())}"]) from error
-    signature = model.signatures[_signature_name(list(model.signatures), source)]
+    names = list(model.signatures)
+    wanted = source.signature or (names[0] if len(names) == 1 else "serving_default")
+    if wanted not in names:
+        option = _SIGNATURE_OPTIONS.get(source.option, "signature_def_key")
+        raise ConfigError([f"{option}='{wanted}': {source.path} has {', '.join(names) or 'none'}"])
+    signature = model.signatures[wanted]
     # The signature alone does not keep the model's variables in memory.
     signature.model = model
     signature.other_names = read_names(path)
     return signature
-
-
-def _signature_name(names: Sequence[str], source: ModelSource) -> str:
-    wanted = source.signature or (names[0] if len(names) == 1 else "serving_default")
-    if wanted in names:
-        return wanted
-    option = _SIGNATURE_OPTIONS.get(source.option, "signature_def_key")
-    raise ConfigError([f"{option}='{wanted}': {source.path} has {', '.join(names) or 'none'}"])
 
 
 # ---- files ----------------------------------------------------------------------------------------------------------
@@ -295,18 +279,15 @@ def stamp_of(source: ModelSource) -> Stamp:
         system, plain = open_path(source.path)
         (info,) = system.get_file_info([plain])
         if info.type == fs.FileType.NotFound:
-            raise ConfigError([_missing(source)])
+            other = ", or pass the Keras model itself" if source.option == "model" else ""
+            problem = (
+                f"{source.option}='{source.path}': there is no such file or folder on {socket.gethostname()}; put it "
+                f"where all executors find it{other}"
+            )
+            raise ConfigError([problem])
         is_file = info.type == fs.FileType.File
         files = [info] if is_file else system.get_file_info(fs.FileSelector(plain, recursive=True))
     return tuple(sorted((file.path, file.size or 0, file.mtime_ns or 0) for file in files))
-
-
-def _missing(source: ModelSource) -> str:
-    other = ", or pass the Keras model itself" if source.option == "model" else ""
-    return (
-        f"{source.option}='{source.path}': there is no such file or folder on {socket.gethostname()}; put it where all "
-        f"executors find it{other}"
-    )
 
 
 @contextlib.contextmanager

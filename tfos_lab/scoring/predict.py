@@ -98,7 +98,7 @@ def predict(
     >>> scored = predict(test_df, model, "image", output="digit")  # doctest: +SKIP
     """
     require_frame(df, "predict")
-    with contextlib.suppress(TypeError):  # what cannot be iterated is a problem, as is told below
+    with contextlib.suppress(TypeError):  # what cannot be iterated is reported below
         features = features if isinstance(features, str | Mapping | None) else list(features)
     problems = list(_problems(features, output, returns, batch_size, custom_objects))
     if problems:

@@ -215,19 +215,19 @@ def _end_training(cluster: Cluster, deadline_s: float, timeout_s: float) -> None
 
 def _await_end(cluster: Cluster, deadline_s: float, *, trains: bool) -> list[str]:
     """Wait for the nodes that train, or for the evaluator; return those that still run at the deadline."""
-    while (running := _running(cluster, trains=trains)) and time.monotonic() < deadline_s:
+    while True:
+        head = cluster.head
+        with head.lock:
+            state, views = head.state.state, head.state.views
+        going = [view for view in views if not view.state.ended and view.state is not NodeState.SERVING]
+        roles = {view.name: Role(view.job_name) for view in going}
+        # Others serve until they are told to end.
+        running = [node for node, role in roles.items() if role.trains is trains and not role.serves]
+        if state.ended or not running:
+            return []
+        if time.monotonic() >= deadline_s:
+            return running
         time.sleep(_STEP_S)
-    return running
-
-
-def _running(cluster: Cluster, *, trains: bool) -> list[str]:
-    """Return the nodes whose end is awaited: those that train, or the evaluator. Others serve until told to end."""
-    head = cluster.head
-    with head.lock:
-        state, views = head.state.state, head.state.views
-    going = [view for view in views if not view.state.ended and view.state is not NodeState.SERVING]
-    roles = {view.name: Role(view.job_name) for view in going}
-    return [] if state.ended else [node for node, role in roles.items() if role.trains is trains and not role.serves]
 
 
 def _end_streams(cluster: Cluster, ssc: Any, is_asked: Callable[[], bool], deadline_s: float) -> None:

@@ -40,7 +40,7 @@ def training_inputs(estimator: TFEstimator) -> dict[str, str | None]:
 def fed_columns(estimator: TFEstimator, df: DataFrame) -> list[str] | None:
     """Return the columns to feed; None for all, which a function gets that says nothing about its inputs.
 
-    A ConfigError tells of columns that are not there, or cannot become tensors.
+    Raises ConfigError for columns that are not there, or cannot become tensors.
     """
     asked: list[tuple[str, str]] = []
     labels = columns_of_label(estimator.getLabelCol())

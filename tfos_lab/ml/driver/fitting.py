@@ -106,25 +106,24 @@ def fit(estimator: TFEstimator, df: DataFrame, model: TFModel) -> TFModel:
     require_frame(df, "fit")
     render_errors()
     tuning = tuning_of_this_thread()
-    values = _values(estimator, df, alone=tuning is None and not estimator.is_one_of_several)
-    options = _options(estimator, df, values)
-    function, args = _call(estimator, values)
-    folders = {folder: stamp(folder) for folder in (values["exportDir"], values["modelDir"]) if folder}
-    cluster = _run(function, args, options, _display(values, tuning), tuning)
-    _complete(model, estimator, cluster)
-    model.setModelPath(kept_model(cluster, df.sparkSession, values["exportDir"], folders))
-    return model
-
-
-def _values(estimator: TFEstimator, df: DataFrame, *, alone: bool) -> dict[str, Any]:
-    """Return the params, with folders in full; one of several models gets a folder of its own to be exported to."""
     values = estimator.all_values()
-    if values["exportDir"] and not alone:
+    if values["exportDir"] and (tuning is not None or estimator.is_one_of_several):
+        # Each of several models gets a folder of its own.
         values["exportDir"] = f"{values['exportDir'].rstrip('/')}/{uuid.uuid4().hex[:12]}"
     for name in ("exportDir", "modelDir"):
         if values[name]:
             values[name] = path_in_full(values[name], df.sparkSession)
-    return values
+    options = _options(estimator, df, values)
+    function, args = _call(estimator, values)
+    folders = {folder: stamp(folder) for folder in (values["exportDir"], values["modelDir"]) if folder}
+    # What is polled instead of the display; None has the training shown.
+    quiet: Display | None = tuning
+    if tuning is None and not (values["show"] and threading.current_thread() is threading.main_thread()):
+        quiet = Silent()
+    cluster = _run(function, args, options, quiet, tuning)
+    _complete(model, estimator, cluster)
+    model.setModelPath(kept_model(cluster, df.sparkSession, values["exportDir"], folders))
+    return model
 
 
 def _options(estimator: TFEstimator, df: DataFrame, values: Mapping[str, Any]) -> CellOptions:
@@ -200,14 +199,6 @@ def as_sent(model: Any) -> Any:
 # ---- running --------------------------------------------------------------------------------------------------------
 
 
-def _display(values: Mapping[str, Any], tuning: Tuning | None) -> Display | None:
-    """Return what is polled instead of the display, or None to have the training shown."""
-    if tuning is not None:
-        return tuning
-    shown = values["show"] and threading.current_thread() is threading.main_thread()
-    return None if shown else Silent()
-
-
 def _run(
     function: Callable[..., Any], args: Any, options: CellOptions, quiet: Display | None, tuning: Tuning | None
 ) -> Cluster:
@@ -256,12 +247,8 @@ def _complete(model: TFModel, estimator: TFEstimator, cluster: Cluster) -> None:
     model._resetUid(estimator.uid)  # noqa: SLF001
     model.is_trusted = True
     model.run_dir, model.metrics, model.results = cluster.run_dir, cluster.metrics, cluster.results
-    model.history = _history(cluster)
-
-
-def _history(cluster: Cluster) -> dict[str, list[float]] | None:
-    """Return what the leading node has returned, if that is a history."""
+    # What the leading node has returned, if that is a history.
     chief = next((node.name for node in cluster.nodes if node.is_chief), None)
     found = cluster.results.get(chief) if chief is not None else None
     is_history = isinstance(found, dict) and bool(found) and all(isinstance(each, list) for each in found.values())
-    return found if is_history else None
+    model.history = found if is_history else None

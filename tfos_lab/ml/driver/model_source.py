@@ -47,20 +47,17 @@ def kept_model(cluster: Cluster, spark: SparkSession, export_dir: str | None, fo
             # A model that was there before is not what this training has made.
             if holds_model(folder) and (not before or stamp(folder) != before):
                 return folder
-        raise _no_model(error, export_dir) from None
+        where = f", nor exported one to exportDir='{export_dir}' that this machine finds" if export_dir else ""
+        advice = "have it call ctx.save_model(model), or export to args.exportDir"
+        why = error.reason.partition(":")[0]
+        reason = f"the training has ended, and train_fn has saved no model{where}: {advice} ({why})"
+        raise NoModel(reason=reason) from None
     if export_dir:
         target = f"{export_dir.rstrip('/')}/{saved.name}"
         copy_files(str(saved), target)
         return target
-    # Where paths mean another file system to Spark, this one has to be told.
+    # Where Spark takes plain paths for another file system's, this machine's need their scheme.
     return str(saved) if is_local(default_fs(spark)) else f"file://{saved}"
-
-
-def _no_model(error: NoModel, export_dir: str | None) -> NoModel:
-    where = f", nor exported one to exportDir='{export_dir}' that this machine finds" if export_dir else ""
-    advice = "have it call ctx.save_model(model), or export to args.exportDir"
-    why = error.reason.partition(":")[0]
-    return NoModel(reason=f"the training has ended, and train_fn has saved no model{where}: {advice} ({why})")
 
 
 def holds_model(path: str) -> bool:

@@ -7,7 +7,6 @@ packed as for a node. Metadata are written last, so that a folder that has them 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +54,8 @@ class _Writer(MLWriter):
         self._save(target)
 
     def _save(self, target: str) -> None:
+        from pyspark.ml.util import DefaultParamsWriter
+
         named = self._objects()
         objects = pack(dict, named) if named else b""
         remove(target)
@@ -62,7 +63,10 @@ class _Writer(MLWriter):
             extra = self._write_files(target)
             if objects:
                 _write(f"{target}/{_CODE}", objects)
-            self._write_metadata(target, {**extra, "hasCode": bool(objects)})
+            stage, spark = self._stage, ml_context(self.sparkSession)
+            values = {param.name: value for param, value in stage._paramMap.items()}  # noqa: SLF001 - as Spark's writer
+            kept = {name: value for name, value in values.items() if name not in (*_OBJECTS, "modelPath")}
+            DefaultParamsWriter.saveMetadata(stage, target, spark, {**extra, "hasCode": bool(objects)}, kept)
         except BaseException:
             remove(target)
             raise
@@ -75,14 +79,6 @@ class _Writer(MLWriter):
     def _write_files(self, _target: str) -> dict[str, Any]:
         """Write files beside metadata and objects; returns what metadata are to say of them."""
         return {}
-
-    def _write_metadata(self, target: str, extra: Mapping[str, Any]) -> None:
-        from pyspark.ml.util import DefaultParamsWriter
-
-        stage, spark = self._stage, ml_context(self.sparkSession)
-        values = {param.name: value for param, value in stage._paramMap.items()}  # noqa: SLF001 - as Spark's own writer
-        kept = {name: value for name, value in values.items() if name not in (*_OBJECTS, "modelPath")}
-        DefaultParamsWriter.saveMetadata(stage, target, spark, dict(extra), kept)
 
 
 class EstimatorWriter(_Writer):
@@ -102,16 +98,12 @@ class ModelWriter(_Writer):
     _stage: TFModel
 
     def _save(self, target: str) -> None:
-        path = self._model_path()
-        with on_this_machine(path, outside=target) as files:
-            self._files = files
-            super()._save(target)
-
-    def _model_path(self) -> str:
         path = full_path(self._stage, self.sparkSession)
         if not holds_model(path):
             raise ConfigError([f"modelPath='{path}': there is no model that this machine finds, so none can be saved"])
-        return path
+        with on_this_machine(path, outside=target) as files:
+            self._files = files
+            super()._save(target)
 
     def _write_files(self, target: str) -> dict[str, Any]:
         name = f"model{self._files.suffix if self._files.is_file() else ''}"
@@ -157,18 +149,15 @@ def _load_stage(stage: Any, path: str, reader: MLReader[Any]) -> tuple[str, dict
         raise ConfigError([f"path='{target}': a {saved} was saved there; load it with {saved}.load(path)"])
     stage._resetUid(metadata["uid"])  # noqa: SLF001 - as Spark's own reader does
     stage.setParams(**metadata["paramMap"])
-    objects = _read_objects(f"{target}/{_CODE}") if metadata.get("hasCode") else {}
+    objects: dict[str, Any] = {}
+    if metadata.get("hasCode"):
+        with readable_errors(f"{target}/{_CODE}"):
+            system, plain = open_path(f"{target}/{_CODE}")
+            with system.open_input_stream(plain) as stream:
+                code = stream.readall()
+        objects = unpack(code)[1]
     stage.setParams(**{name: value for name, value in objects.items() if name in _OBJECTS})
     return target, metadata, objects
-
-
-def _read_objects(path: str) -> dict[str, Any]:
-    with readable_errors(path):
-        system, plain = open_path(path)
-        with system.open_input_stream(plain) as stream:
-            data = stream.readall()
-    objects: dict[str, Any] = unpack(data)[1]
-    return objects
 
 
 class EstimatorReader(MLReader[Any]):

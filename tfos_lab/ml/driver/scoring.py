@@ -58,19 +58,16 @@ def _inputs(model: TFModel, df: DataFrame, tensors: Sequence[Tensor]) -> list[In
     param = param or "featuresCol"
     wanted = inputs_of(model, param)
     require_columns(df, [(param, column) for column in wanted])
-    features = _by_input(model.getInputMapping(), tensors) if param == "inputMapping" else list(wanted)
+    features: list[str] | dict[str, str] = list(wanted)
+    if param == "inputMapping":
+        paired, problems = pair_inputs("inputMapping", model.getInputMapping(), tensors)
+        if problems:
+            raise ConfigError(problems)
+        features = {tensor.name: column for column, tensor in paired.items()}
     try:
         return choose_inputs(df, features, tensors)
     except ConfigError as error:
         raise ConfigError([problem.replace("features:", f"{param}:", 1) for problem in error.problems]) from None
-
-
-def _by_input(mapping: Mapping[str, str], tensors: Sequence[Tensor]) -> dict[str, str]:
-    """Return input → column, by the model's own names."""
-    paired, problems = pair_inputs("inputMapping", mapping, tensors)
-    if problems:
-        raise ConfigError(problems)
-    return {tensor.name: column for column, tensor in paired.items()}
 
 
 # ---- outputs --------------------------------------------------------------------------------------------------------

@@ -107,7 +107,7 @@ def _check_models(fit_params: Sequence[dict[str, Any]], *, needed: bool) -> None
 def _read(dataset: DataFrame, feature: str, label: str | None) -> tuple[DataFrame, RDD[Any], dict[str, Any]]:
     """Check a DataFrame; return its rows as columns and as objects, and what the function gets to know of them.
 
-    A ConfigError for columns that are missing, for no rows, and for a first row that is no good.
+    Raises ConfigError for columns that are missing, for no rows, and for a first row that cannot be used.
     """
     require_frame(dataset, "fit")
     if is_connect(dataset.sparkSession):
@@ -199,7 +199,13 @@ def _train_together(
     )
     function = partial(run_together, call, node_settings(session, _QUEUES))
     cluster = make_cluster(function, fit_param, spark=session, config=config)
-    columns, objects = _forms(call, frame, rows)
+    # Nodes ask for rows as columns of tensors (``ctx.dataset``), or as objects (a `DataFeed`).
+    columns, advice = None, _NO_CHOICE
+    try:
+        columns = prepare(frame, [name for name in (call.facts["feature"], call.facts["label"]) if name is not None])
+    except ConfigError as error:
+        advice = f"{error}; or read the rows as they are with TFNode.DataFeed(ctx.mgr, True)"
+    objects = ObjectRows(rows, session, advice)
 
     def feed(cluster: Cluster) -> None:
         how = FeedConfig(epochs=fit_param.get("epochs", 1), feed_timeout=_FEED_TIMEOUT_S)
@@ -218,16 +224,6 @@ def _train_together(
         seconds=time.monotonic() - began_s,
         run_dir=str(cluster.run_dir),
     )
-
-
-def _forms(call: TextCall, frame: DataFrame, rows: RDD[Any]) -> tuple[DataFrame | None, ObjectRows]:
-    """Return rows as columns of tensors for ``ctx.dataset``, and as objects for a `DataFeed`: nodes ask for either."""
-    columns, advice = None, _NO_CHOICE
-    try:
-        columns = prepare(frame, [name for name in (call.facts["feature"], call.facts["label"]) if name is not None])
-    except ConfigError as error:
-        advice = f"{error}; or read the rows as they are with TFNode.DataFeed(ctx.mgr, True)"
-    return columns, ObjectRows(rows, frame.sparkSession, advice)
 
 
 # ---- what was trained, as a DataFrame --------------------------------------------------------------------------------

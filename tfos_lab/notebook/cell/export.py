@@ -159,12 +159,6 @@ def _changed_names(tree: ast.Module) -> set[str]:
 # ---- the function ---------------------------------------------------------------------------------------------------
 
 
-def _function(cell: FinishedCell, function: str) -> str:
-    captured = "".join(f", {name}={name}" for name in cell.captured)
-    signature = f"def {function}(args, ctx=None{', *' if captured else ''}{captured}):"
-    return f"{signature}\n{_indent(_with_return(cell.body.strip(chr(10))))}"
-
-
 def _with_return(body: str) -> str:
     """Put ``return`` before a last expression, as the cell had it."""
     last = ast.parse(body).body[-1]
@@ -266,7 +260,10 @@ class NotebookCells(NamedTuple):
                 parts.append(known[number].source)
                 continue
             function = "map_fun" if len(runs) == 1 else f"map_fun_{number}"
-            parts += [_function(cell, function), _main(cell.options, _texts(cell), function)]
+            captured = "".join(f", {name}={name}" for name in cell.captured)
+            signature = f"def {function}(args, ctx=None{', *' if captured else ''}{captured}):"
+            body = _indent(_with_return(cell.body.strip("\n")))
+            parts += [f"{signature}\n{body}", _main(cell.options, _texts(cell), function)]
         return "\n\n".join(parts) + "\n"
 
     def _known(self, numbers: Sequence[int]) -> dict[int, EarlierCell]:

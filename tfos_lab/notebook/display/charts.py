@@ -22,7 +22,7 @@ from tfos_lab.texts import format_metric
 Positions = list[tuple[float, float | None]]
 
 
-# ---- how one line is told from the others ---------------------------------------------------------------------------
+# ---- colours, dashes and shapes of lines ----------------------------------------------------------------------------
 
 # So many colours there are; farther nodes have them again, with other dashes and shapes.
 HUES = 16
@@ -244,7 +244,7 @@ def render_charts(
 
     A node's position among ``nodes`` selects its colour. ``with_values``, the values of all points stand beside the
     lines, for a page that shows them. ``before`` is the previous run of this name, which is drawn behind the others.
-    The last values of metrics that are ``in_table``, which is drawn more often, are told there only.
+    The last values of metrics that are ``in_table``, which is drawn more often, stand there only.
     """
     shown: dict[str, dict[str, Sequence[Point]]] = {}
     of_epochs: dict[str, dict[str, Sequence[Point]]] = {}

@@ -74,21 +74,18 @@ def _render(one: ShownView, content: Content) -> Html:
     match content:
         case m.Picture(png=png):
             title = one.name if one.step is None else f"{one.name}, step {one.step:,}"
-            return _picture(png, f"{title}, shown by {one.node}")
+            # The size of a PNG stands in its header.
+            width, height = int.from_bytes(png[16:20], "big"), int.from_bytes(png[20:24], "big")
+            times = max(1, _LEAST_PIXELS // max(width, height, 1))
+            look = {"width": width * times, "cls": "tfos-pixels" if times > 1 else None}
+            data = f"data:image/png;base64,{base64.b64encode(png).decode()}"
+            return h("img", src=data, alt=f"{title}, shown by {one.node}", **look)
         case m.Table():
             return _table(content, one.name)
         case m.Matrix():
             return _matrix(content, one.name)
         case m.Unshown(why=why):
             return h("div", why, cls="tfos-note")
-
-
-def _picture(png: bytes, alt: str) -> Html:
-    # The size of a PNG stands in its header.
-    width, height = int.from_bytes(png[16:20], "big"), int.from_bytes(png[20:24], "big")
-    times = max(1, _LEAST_PIXELS // max(width, height, 1))
-    data = f"data:image/png;base64,{base64.b64encode(png).decode()}"
-    return h("img", src=data, alt=alt, width=width * times, cls="tfos-pixels" if times > 1 else None)
 
 
 def _table(table: m.Table, name: str) -> Html:

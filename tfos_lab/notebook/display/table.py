@@ -62,7 +62,7 @@ class Group:
 class Listed:
     """The nodes that have a row: those on ``top``, and the rest in groups, if not all have a row on top.
 
-    What needs attention and has no row is told by ``more``, in a sentence.
+    ``more`` is a sentence on what needs attention and has no row.
     """
 
     top: Sequence[NodeView]
