@@ -247,8 +247,8 @@ def test_links_to_a_working_folder_go_after_a_day_with_the_next_node(root, run, 
     assert (old.exists(), young.exists()) == (False, True)
 
 
-def test_thousands_of_entries_go(root, start_a_node):
-    entries = [leave(root, f"{number:012x}") for number in range(1000)]
+def test_hundreds_of_entries_go(root, start_a_node):
+    entries = [leave(root, f"{number:012x}") for number in range(200)]
     eventually(lambda: start_a_node() or not any(path.exists() for path in entries))
 
 

@@ -62,8 +62,9 @@ def make_cluster(
     payload = b"" if launcher.runs_inline else pack(map_fun, args, with_modules=True)
     hosts, stores = driver_hosts(session, launcher), stores_of(session)
     config = with_store(config, session)
-    # Nodes would find out one by one. A client of Spark Connect may be where a store is not.
-    if config.log_dir and not is_local(config.log_dir) and not (session and is_connect(session)):
+    # Nodes would find out one by one. A client of Spark Connect may be where a store is not, but its nodes are.
+    is_far = launcher.spans_hosts and session is not None and is_connect(session)
+    if config.log_dir and not is_local(config.log_dir) and not is_far:
         from tfos_lab.data.file_systems import require_folder
 
         require_folder(config.log_dir)
