@@ -21,31 +21,32 @@ sys.path.insert(0, str(ROOT))
 from tests.support.jupyter_rig import JupyterRig, Notebook  # noqa: E402 - tests are no installed package
 
 NOTEBOOKS = ROOT / "notebooks"
+IMAGES = NOTEBOOKS / "images"
 CELL_TIMEOUT_S = 300
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A cell, its output or the whole page, when the cell's output shows ``seen``, or else once the cell has ended."""
+    """A cell, its output, its card or the page, when the cell's output shows ``seen``, or once the cell has ended."""
 
     name: str
     tutorial: str
     cell: str
     seen: str = ""
     what: str = "output"
-    width: int = 960
+    width: int = 1060
 
 
 PICTURES = (
-    Picture("running", "01", "train-cell", ".tfos-live .tfos-log >> text=Epoch 3/5", "cell", width=1060),
+    Picture("running", "01", "train-cell", ".tfos-live >> text=Epoch 3/5", "cell", width=1200),
     Picture("feeding", "02", "train-cell", ".tfos-live .tfos-feed >> text=rows fed"),
     Picture("files", "03", "records-cell"),
     Picture("slow", "04", "slow-cell", ".tfos-live .tfos-verdict >> text=in Python"),
     Picture("failed", "05", "exception", what="cell"),
     Picture("hangs", "05", "hang-cell", ".tfos-live .tfos-hung"),
     Picture("search", "08", "search"),
-    Picture("panel", "10", "short-cell", what="page"),
-    Picture("script", "11", "script-run"),
+    Picture("panel", "10", "short-cell", what="page", width=960),
+    Picture("script", "11", "script-run", what="card"),
     Picture("native", "12", "native-cell", what="cell"),
 )
 
@@ -69,6 +70,7 @@ def main(names: list[str]) -> int:
 def take(rig: JupyterRig, path: Path, left: dict[str, Picture]) -> None:
     """Run a tutorial as far as the pictures of its cells need it."""
     shutil.copy(path, rig.notebooks)
+    shutil.copytree(IMAGES, rig.notebooks / IMAGES.name)
     notebook = rig.open_notebook(path.name, width=max(picture.width for picture in left.values()), height=1000)
     for number, cell in enumerate(nbformat.read(path, as_version=4).cells):
         if cell.cell_type != "code":
@@ -94,8 +96,13 @@ def shoot(notebook: Notebook, number: int, picture: Picture) -> None:
         notebook.command("tfos-lab:show-clusters")
     notebook.command("notebook:move-cursor-down")  # the buttons of the cell that is chosen would be in the picture
     time.sleep(2)  # what comes with it has been drawn by then
-    shown = {"cell": notebook.cell(number), "output": notebook.output(number), "page": notebook.page}[picture.what]
-    path = NOTEBOOKS / "images" / f"{picture.name}.png"
+    shown = {
+        "cell": notebook.cell(number),
+        "output": notebook.output(number),
+        "card": notebook.picture(number),
+        "page": notebook.page,
+    }[picture.what]
+    path = IMAGES / f"{picture.name}.png"
     shown.screenshot(path=path)
     print(path.relative_to(ROOT), flush=True)
 

@@ -19,7 +19,7 @@ import tfos_lab.gfile
 from tests.support.eventually import eventually
 from tests.support.lazy import Lazy
 from tests.support.unix_http import PATIENCE_S, fetch_until, write_events
-from tfos_lab.errors import NodeFailed
+from tfos_lab.errors import ConfigError, NodeFailed
 
 tf = Lazy("tensorflow")
 gfile = Lazy("tensorflow.io.gfile")
@@ -106,6 +106,13 @@ def test_an_address_that_a_node_cannot_write_to_is_one_sentence(run, address, tm
 
     with pytest.raises(Exception, match=rf"path='{address}/logs': \S+ cannot write to it: "):
         run(look, str(tmp_path / "store"), log_dir=f"{address}/logs", cluster_size=1).wait(PATIENCE_S)
+
+
+@pytest.mark.back_ends("connect")
+def test_a_run_of_this_machine_checks_its_address_beside_a_session_of_connect(back_end, spark):
+    tfos_lab.gfile.register()
+    with pytest.raises(ConfigError, match=r"path='local:///proc/logs': \S+ cannot write to it"):
+        tfos_lab.run(print, local="processes", log_dir="local:///proc/logs")
 
 
 @pytest.mark.back_ends("inline", "local")
