@@ -35,7 +35,7 @@ from tfos_lab.driver.state.events import (
 from tfos_lab.notebook.display.card import NodeStacks, make_bundle, traits
 from tfos_lab.notebook.display.charts import render_charts
 from tfos_lab.notebook.display.history import RunPage
-from tfos_lab.notebook.display.series import SeriesBook, SeriesPoints, all_series
+from tfos_lab.notebook.display.series import SeriesBook, SeriesPoints, all_series, series_before
 from tfos_lab.notebook.display.table import LiveTable, range_of, render_table
 
 DASHBOARD = Path(__file__).parents[2] / "extensions/dashboard"
@@ -475,6 +475,10 @@ def test_behind_the_curves_of_a_run_without_a_name_is_one_of_much_the_same_code(
     for day, (letter, source) in enumerate(cells.items(), 1):
         code = CodeRecord(name="map_fun", file="Cell In[5]", line=1, source=source)
         folders.append(write_run(tmp_path, f"cluster-2026010{day}-120000-{letter * 4}", code=code))
+    (folders[-1] / "run.json").rename(tmp_path / "not yet")
+    assert series_before(folders[-1], "cluster") == []
+    (tmp_path / "not yet").rename(folders[-1] / "run.json")
+    assert [one["metric"] for one in series_before(folders[-1], "cluster")] == ["loss", "accuracy"]
     pages = [RunPage(tfos_lab.runs()[folder])._repr_mimebundle_()["text/html"] for folder in folders]
     assert ["previous run" in words(html) for html in pages] == [False, False, True]
 

@@ -65,7 +65,7 @@ def get_gpus(num_gpu: int = 1, worker_index: int = -1, format: str = AS_STRING) 
 def _await_free(wanted: int) -> list[str]:
     gpus: list[tuple[str, str]] = GPU_LINE.findall(_ask("--list-gpus"))
     visible = os.environ.get(VISIBLE)
-    if visible:  # by number or UUID: a node of ours keeps to those that it was dealt
+    if visible:  # by number or UUID: those that this node was dealt, so that no other node has them
         gpus = [gpu for gpu in gpus if set(gpu) & set(devices_in(visible))]
     for retry in range(1, MAX_RETRIES + 1):
         busy = set(_ask("--format=csv,noheader,nounits", "--query-compute-apps=gpu_uuid").split())

@@ -221,7 +221,8 @@ def _failure(value: Any, sink: _Sink | None = None) -> Exception | None:
 
 def _explain(map_fun: Callable[..., Any], args: Any, error: Exception) -> PayloadError:
     """Return the error that names the value to blame, and says what to do."""
-    culprit = CapturedValue(getattr(map_fun, "__name__", "map_fun"), map_fun)  # where each value can be pickled alone
+    # Where each value can be pickled by itself, it is the function.
+    culprit = CapturedValue(getattr(map_fun, "__name__", "map_fun"), map_fun)
     for captured in captured_values(map_fun, args):
         if _failure(captured.value):
             culprit = _innermost(captured, set())

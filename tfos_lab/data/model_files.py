@@ -133,18 +133,18 @@ def _sparing_gpu_memory() -> Iterator[None]:
 @contextlib.contextmanager
 def _without_logs() -> Iterator[None]:
     """Suppress what TensorFlow's C++ logs when it is loaded; other output to stderr is written afterwards."""
-    try:
+    stderr = None
+    with contextlib.suppress(OSError):  # no stderr, nothing to suppress
         stderr = os.dup(2)
-    except OSError:  # no stderr, nothing to suppress
+    if stderr is None:
         yield
         return
-    with tempfile.TemporaryFile() as captured:
+    with os.fdopen(stderr, "wb"), tempfile.TemporaryFile() as captured:
         os.dup2(captured.fileno(), 2)
         try:
             yield
         finally:
             os.dup2(stderr, 2)
-            os.close(stderr)
             captured.seek(0)
             rest = b"".join(line for line in captured if not _LOG_LINE.match(line))
             if rest:

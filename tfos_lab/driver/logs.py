@@ -85,12 +85,12 @@ def read_log(path: Path, tail: int | None = None) -> str:
     if not path.exists() or (tail is not None and tail <= 0):
         return ""
     with path.open("rb") as file:
+        # This process might have no memory for the whole of it.
         left_out = file.seek(0, 2) - (_MOST_BYTES if tail is None else _TAIL_BYTES)
         file.seek(max(0, left_out))
         text = file.read(_MOST_BYTES).decode(errors="replace")
     if tail is not None:
         return "\n".join(without_noise(text).removesuffix("\n").split("\n")[-tail:])
-    # This process might have no memory for the whole of it.
     return f"… {left_out:,} bytes before this are in {path} …\n{text}" if left_out > 0 else text
 
 

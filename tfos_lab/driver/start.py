@@ -62,7 +62,7 @@ def make_cluster(
     payload = b"" if launcher.runs_inline else pack(map_fun, args, with_modules=True)
     hosts, stores = driver_hosts(session, launcher), stores_of(session)
     config = with_store(config, session)
-    # Nodes would find out one by one. A client of Spark Connect may be where a store is not, but its nodes are.
+    # Nodes would find out one by one. A client of Spark Connect may not reach a store that its executors reach.
     is_far = launcher.spans_hosts and session is not None and is_connect(session)
     if config.log_dir and not is_local(config.log_dir) and not is_far:
         from tfos_lab.data.file_systems import require_folder

@@ -100,7 +100,7 @@ class AnsweringNodes:
             plan,
             cluster=self._cluster.name,
             token=self._token,
-            locations=dict(feed_state.answering),
+            locations={rank: feed_state.answering[rank] for rank in feed_state.ranks},
             tls=identities.tasks if identities else None,
         )
 

@@ -361,7 +361,8 @@ class FileJob(FeedJob):
             )
             for rank, parts in zip(feed.ranks, files.deal(len(feed.ranks)), strict=True)
         }
-        head.request(lambda now_s: feed_state.deal(shares, files.size_bytes, now_s))
+        size_bytes = files.size_bytes
+        head.request(lambda now_s: feed_state.deal(shares, size_bytes, now_s))
 
     def _asked(self, feed: DriverFeed) -> dict[int, m.FilesAsked]:
         """Return which files each node looks at: those that it will read, or those whose records it is to count."""

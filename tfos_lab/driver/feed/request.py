@@ -210,7 +210,7 @@ def _make_room(cluster: Cluster) -> None:
 
 
 def _require_session(own: SparkSession | None, data: Any) -> SparkSession:
-    """Return the session to read data with that have none."""
+    """Return the session to read data with: its own, or the active one."""
     session = own or spark_session.active_session()
     if session is None:
         reason = f"data is of type {type(data).__name__}, but there is no SparkSession to read it with"

@@ -100,12 +100,12 @@ class SparkSlots(Slots):
     def _free(self, taken: int, launching: int, wanted: int) -> int:
         slots = slots_of(self._spark)
         self.total = (self.total or self._count_partitions()) if slots is None else slots.total
-        # Nodes that are fed may have given their slots back, for Spark's feed tasks.
         free = self.total - taken
         if slots is not None:
             # Tasks of runs that launch are not among Spark's running ones yet.
             unused = slots.free - launching
-            # Under dynamic allocation, a task that waits makes Spark ask for another executor.
+            # Under dynamic allocation, a task that waits makes Spark ask for another executor; otherwise, nodes that
+            # are fed may have given their slots back, for Spark's feed tasks.
             free = max(unused, wanted - launching) if self._dynamic else min(unused, free)
         return free if self._gpu_runs is None else min(free, self._gpu_runs - taken)
 

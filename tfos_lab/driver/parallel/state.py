@@ -97,12 +97,11 @@ class ParallelState:
         """Return how many runs are in one of the states."""
         return sum(entry.state in states for entry in self.entries)
 
-    def begin(self, now_s: float) -> RunEntry:
-        """Begin the next try of the first run that waits, and return that run."""
+    def begin(self, now_s: float) -> None:
+        """Begin the next try of the first run that waits."""
         entry = self._waiting.popleft()
         entry.tries += 1
         entry.began_s, entry.ended_s = now_s, None
-        return entry
 
     def end(self, entry: RunEntry, ending: Ending, now_s: float) -> None:
         """Record how a try has ended.

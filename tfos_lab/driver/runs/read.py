@@ -246,7 +246,7 @@ def previous_run(folder: Path, name: str) -> Run | None:
         run = read_run(path) if RunDir(path).may_hold_run else None
         if not isinstance(run, Run) or run.name != name or not run.state.ended or not run.last_metrics:
             continue
-        if own is None or difflib.SequenceMatcher(None, code, run.code.splitlines()).ratio() > _ALIKE:
+        if own is None or (code and difflib.SequenceMatcher(None, code, run.code.splitlines()).ratio() > _ALIKE):
             return run
     return None
 

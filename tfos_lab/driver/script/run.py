@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tfos_lab.core.config import FeedConfig, train_keywords
 from tfos_lab.core.options import is_int
-from tfos_lab.core.paths import is_local, short_path, split_scheme
+from tfos_lab.core.paths import is_local, split_scheme
 from tfos_lab.core.states import RunState
 from tfos_lab.driver.cluster import Cluster
 from tfos_lab.driver.results import Results
@@ -218,7 +218,7 @@ class ScriptRun:
             raise OSError(
                 f"{self.name} is done, but {self._versions.folder} could not take its output: {error}"
             ) from error
-        self.cluster.history.add_note(f"the output is kept as {short_path(version)}")
+        self.cluster.history.add_note(f"the output is kept as {version}")
         return version
 
     def _require_session(self) -> None:

@@ -48,8 +48,8 @@ def make_script_run(
     """Check what `tfos_lab.run_script` is asked for, and return a run that is not started yet."""
     source = read_script(path, function=function, files=files)
     plan = plan_nodes(nodes)
-    given = [name for name in NodeCounts.__annotations__ if name in options]
-    problems = [f"{name}: the list of nodes says which there are; leave it out" for name in given]
+    given = [count for count in NodeCounts.__annotations__ if count in options]
+    problems = [f"{count}: the list of nodes says which there are; leave it out" for count in given]
     if data_format not in DATA_FORMATS:
         problems.append(f"data_format={data_format!r}: use one of {', '.join(DATA_FORMATS)}")
     if plan.reads_data and data is None:

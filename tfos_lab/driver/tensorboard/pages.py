@@ -175,7 +175,7 @@ def protect(response: Response) -> Response:
     kept = {name: response.headers[name] for name in _CONTENT_HEADERS if name in response.headers}
     is_uncompressed = response.headers.get("Content-Encoding", "identity") == "identity"
     is_page = is_uncompressed and response.headers.get("Content-Type", "").startswith("text/html")
-    if is_page and _SHIM not in body:  # which the kernel has adapted for the Jupyter server
+    if is_page and _SHIM not in body:  # a page that has it was adapted by the kernel, for the Jupyter server
         # The shim comes before the page's scripts, and fonts are found below any path.
         body = body.replace(b"<head>", b"<head>" + _SHIM, 1).replace(b"url(/font-roboto/", b"url(font-roboto/")
     if status in range(300, 400) and status != 304:

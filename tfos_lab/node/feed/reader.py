@@ -192,13 +192,13 @@ class FeedReader:
 
     def _read(self, feed: NodeFeed, reading: Reading) -> Iterator[Piece | None]:
         seed = None if reading.seed is None else [reading.seed, self._rank, feed.epochs_read]
-        queue, progress = self._queue, self._progress
-        epoch = Epoch(feed, reading, self._segments, queue.holds, progress.report_segment_read, seed=seed)
+        progress = self._progress
+        epoch = Epoch(feed, reading, self._segments, self._queue.holds, progress.report_segment_read, seed=seed)
         for piece in epoch.pieces():
             if piece is not None:
                 self._check_promise(reading, piece.step, more=True)
                 with self._queue.changed:
-                    is_read = feed.take_steps(reading, piece.step)
+                    is_read = feed.take_steps(reading, piece.step)  # to its end, with the last step
                     feed.rows_taken += piece.rows
                 if not feed.kept:
                     progress.count(piece.rows, report=is_read)

@@ -147,7 +147,7 @@ def _refuse_single_values(model: keras.Model, dataset: tf.data.Dataset) -> None:
 def _prepare_end(iterator: Any) -> None:
     """Let all workers take the same number of steps, and let Keras expect the end of the feed.
 
-    Where that is not known, each batch is fetched before its step begins.
+    Where the end is not known, each batch is fetched before its step begins.
     """
     import tensorflow as tf
 

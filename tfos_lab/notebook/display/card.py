@@ -58,7 +58,8 @@ _PAGE_BYTES_PER_S = 60_000
 # The picture of a run that goes on is drawn at this interval.
 PICTURE_EVERY_S = 3.0
 
-# Where a note says that a run's output is.
+# A path in a note; where a note says that a run's output is.
+_ABSOLUTE = re.compile(r"(?<= )/\S+")
 _OUTPUT = re.compile(r" in \S*?([^/\s]+)/output$")
 
 
@@ -176,8 +177,8 @@ def _alarm(view: ClusterView) -> str:
 
 
 def _note(note: str) -> Html:
-    """Return a note in which the run's folder is named as the run is; what it is in full is said on hovering."""
-    short = _OUTPUT.sub(r" in \1/output", note)
+    """Return a note with short paths, and the run's folder named as the run is; hovering shows them in full."""
+    short = _ABSOLUTE.sub(lambda found: short_path(found[0]), _OUTPUT.sub(r" in \1/output", note))
     return h("div", short, cls="tfos-note", title=note if short != note else None)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NotRequired, TypedDict
 
 from tfos_lab.driver.metrics import EPOCH, Curves, on_curves
+from tfos_lab.driver.run_dir import RunDir
 from tfos_lab.driver.runs.compare import leading_reports
 from tfos_lab.driver.runs.read import previous_run
 from tfos_lab.driver.state.events import ClusterView, MetricsReported, NodeView
@@ -163,10 +164,17 @@ def all_series(reports: Sequence[MetricsReported], called_s: float) -> list[Seri
     return book.series()
 
 
-@functools.lru_cache(maxsize=16)
 def series_before(run_dir: str | Path | None, name: str) -> list[SeriesPoints]:
     """Return the series of the previous run of this name, one for each metric; none where there is none here."""
-    run = previous_run(Path(run_dir), name) if run_dir is not None and "://" not in str(run_dir) else None
+    # Which run that is depends on the code in this run's own record, which is written a moment after it began.
+    if run_dir is None or "://" in str(run_dir) or not RunDir(Path(run_dir)).may_hold_run:
+        return []
+    return _series_before(Path(run_dir), name)
+
+
+@functools.lru_cache(maxsize=16)
+def _series_before(run_dir: Path, name: str) -> list[SeriesPoints]:
+    run = previous_run(run_dir, name)
     return all_series(leading_reports(run), run.started_s) if run is not None else []
 
 

@@ -92,6 +92,7 @@ def stored_files(feed: NodeFeed) -> Generator[None, None, list[Segment]]:
         for batch in _ahead(feed, checked):
             if batch is not None:
                 free = free_bytes(folder)
+                # Without a limit, they may take what leaves a part of the disk to others.
                 limit_bytes = feed.files.spool_bytes or size_bytes + max(0, free - left_bytes)
                 size_bytes += batch.nbytes
                 if size_bytes > limit_bytes:
