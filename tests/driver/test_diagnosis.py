@@ -134,7 +134,10 @@ VERDICTS = {
         activity(0.5, python=0.9, where="Cell In[3], line 12, in step", cpu=0.9)
     ),
     "python: Spends 90 % of its time in Python (Cell In[3], line 7, in read), mostly waiting.": measured(
-        activity(0.5, python=0.9, where="Cell In[3], line 7, in read", cpu=0.1)
+        activity(0.5, python=0.9, where="Cell In[3], line 7, in read", cpu=0.4)
+    ),
+    "python: Spends 80 % of its time in Python. Try tf.function.": measured(
+        activity(0.5, python=0.8, cpu=0.3, host_cpu=0.95)
     ),
     "healthy: Healthy: computes 70 % of the time.": measured(
         activity(waits_rows=0.1, python=0.2), activity(waits_data=0.1, python=0.2)

@@ -185,8 +185,10 @@ def _python(figures: Figures) -> Verdict | None:
     where = next((activity.where for activity in figures.activities if activity.where), "")
     at = f" ({where})" if where else ""
     what = f"Spends {_percent(share)} of its time in Python{at}"
-    # Code that sleeps, or waits for a disk or a network, would do so within a tf.function, too.
-    if statistics.fmean(activity.cpu for activity in figures.activities) < _LITTLE:
+    # Code that sleeps, or waits for a disk or a network, would do so within a tf.function, too. On a busy host, code
+    # that computes gets a part of a core.
+    is_busy = max(map(_host_cpu, figures.nodes)) >= BUSY_HOST
+    if statistics.fmean(activity.cpu for activity in figures.activities) < (_LITTLE if is_busy else _MOSTLY * share):
         return Verdict(Kind.PYTHON, f"{what}, mostly waiting.")
     return Verdict(Kind.PYTHON, f"{what}. Try tf.function.")
 
