@@ -116,14 +116,12 @@ def test_the_view_counts_rows_that_were_fed_and_read(fed):
     assert 0 < fed.view.timings["feeding"] <= fed.view.timings["fed"] <= fed.view.timings["done"]
 
 
-@pytest.mark.back_ends("standalone", "connect")
 def test_a_cluster_that_leaves_slots_free_is_fed_beside_its_tasks(run, frame):
     cluster = run(make_reader(), 1, cluster_size=1)
     cluster.train(frame(5, 5))
     assert sorted(rows_of(cluster.wait(timeout=200), 0, 0)) == list(range(10))
 
 
-@pytest.mark.back_ends("inline-session", "local-session", "connect")
 def test_rows_that_cannot_be_fed_are_refused_and_the_cluster_goes_on(run, frame):
     cluster = run(make_reader(), 1)
     with pytest.raises(ConfigError) as error:
@@ -139,7 +137,7 @@ def test_rows_that_cannot_be_fed_are_refused_and_the_cluster_goes_on(run, frame)
     assert sorted(rows_of(cluster.wait(timeout=200), 0, 0)) == [0, 1, 2]
 
 
-@pytest.mark.back_ends("inline-session", "local-session")
+@pytest.mark.one_spark
 def test_a_column_that_is_not_fed_is_named_with_the_nearest_one(run, frame):
     def map_fun(args, ctx):
         ctx.dataset(4, label="labels")

@@ -83,7 +83,7 @@ def test_events_count_the_answered_rows_of_each_inference(answered):
     assert answered.told == [("inference", 0, 2 * sum(PARTITIONS), 2 * filled), ("inference", 1, 5, 1)]
 
 
-@pytest.mark.back_ends("connect")
+@pytest.mark.back_ends("local-session", "connect")
 def test_a_function_that_fails_fails_the_query_and_the_cluster(run, frame):
     def fail_late(args, ctx):
         for number, batch in enumerate(ctx.dataset(4)):

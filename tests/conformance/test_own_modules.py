@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 
-@pytest.mark.back_ends("standalone")
+@pytest.mark.back_ends("local", "standalone")
 def test_a_module_beside_the_notebook_reaches_each_run_as_it_is_on_disk(run, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     file = tmp_path / "helpers_of_a_run.py"

@@ -224,7 +224,7 @@ def test_the_env_option_applies_before_tensorflow_is_imported(survey, run):
     assert first[2] not in {survey.results[node]["fork_server"] for node in survey.nodes}
 
 
-@pytest.mark.back_ends("inline", "local")
+@pytest.mark.one_spark
 def test_a_function_gets_what_it_takes(run):
     functions = (lambda args, ctx: (args, ctx.rank), lambda args: args, lambda ctx: ctx.rank, lambda: "nothing")
     found = [run(function, 7).wait()["chief:0"] for function in functions]
@@ -290,12 +290,21 @@ def test_an_exception_is_raised_with_its_line_and_the_next_cluster_runs(run, spa
     assert set(run(lambda: "next").wait().values()) == {"next"}
 
 
-@pytest.mark.back_ends("local")
+@pytest.mark.back_ends("local", "local-session", "standalone", "yarn", "connect")
+@pytest.mark.one_spark
 def test_a_wait_that_times_out_leaves_the_cluster_running(run):
+    """Inline, a function runs while it is waited for."""
     cluster = run(lambda args, ctx: threading.Event().wait(60))
     with pytest.raises(WaitTimeout, match=r"after 0\.3 s still running: chief:0, worker:0"):
         cluster.wait(timeout=0.3)
     assert cluster.state == "running"
+
+
+@pytest.mark.one_spark
+def test_a_cluster_used_with_with_is_stopped_at_the_end(run, back_end):
+    with run(lambda args, ctx: threading.Event().wait(60)) as cluster:
+        assert not cluster.ended
+    assert cluster.state == "stopped"
 
 
 def test_stop_ends_every_process_and_may_be_called_twice(run, back_end):

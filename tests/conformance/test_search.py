@@ -51,7 +51,7 @@ def test_a_grid_is_searched_and_a_failure_is_a_row(search, capfd):
     assert last.index("\ntrial 2 ") < last.index("\ntrial 1 ") < last.index("\ntrial 0 ") < last.index("\ntrial 3 ")
 
 
-@pytest.mark.back_ends("inline", "local")
+@pytest.mark.back_ends("inline", "local", "standalone")
 def test_halving_stops_early_what_is_worse(search):
     found = search(endless, {"x": range(3)}, strategy="halving", seed=1, slots=1)
     assert found.best.params == {"x": 0}

@@ -56,6 +56,7 @@ def wait_for_rows(cluster, count):
     eventually(are_taken)
 
 
+@pytest.mark.back_ends("local-session", "standalone")
 @pytest.mark.parametrize("sizes", [(7, 1, 7, 10), (11, 8, 8, 16)], ids=["rest", "whole batches"])
 def test_a_stream_is_stopped_and_resumed_and_no_row_is_lost_or_read_twice(run, frame, stream, tmp_path, sizes):
     rows, add = stream

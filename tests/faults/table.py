@@ -250,7 +250,7 @@ def fork_server_of(process):
 
 
 elsewhere(
-    "many kernels, and runs that failed, leave small files in `/tmp/tfos_lab-<uid>` | nothing |  | your nodes' starts remove them, in 0.2 s each: locks and logs of fork servers after an hour, notes and temporary folders after a day | tests/node/test_forkserver.py::test_hundreds_of_entries_go",
+    "many kernels, and runs that failed, leave small files in `/tmp/tfos_lab-<uid>` | nothing |  | your nodes' starts remove them, in 0.2 s each: locks and logs of fork servers after an hour, notes and temporary folders after a day | tests/node/test_forkserver.py::test_thousands_of_entries_go",
 )
 
 
