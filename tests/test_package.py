@@ -24,8 +24,10 @@ LAB = "share/jupyter/labextensions/tfos-lab"
 
 # Runs a notebook with a kernel of the Python that runs this, and prints what its cells print.
 FIRST_CELLS = """
+import os
 import nbformat
 from nbclient import NotebookClient
+from traitlets.config import Config
 
 cells = [
     "%load_ext tfos_lab",
@@ -35,7 +37,8 @@ cells = [
     "print(dict(cluster.results))",
 ]
 notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-NotebookClient(notebook, timeout=120, iopub_timeout=120, startup_timeout=120).execute()
+sockets = Config(KernelManager={"transport": "ipc", "ip": os.path.abspath("kernel")})
+NotebookClient(notebook, timeout=120, iopub_timeout=120, startup_timeout=120, config=sockets).execute()
 for cell in notebook.cells:
     for output in cell.outputs:
         print(output.get("text") or output.data.get("text/plain"))

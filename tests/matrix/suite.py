@@ -259,12 +259,16 @@ spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "fals
 df = spark.range(0, 30, 1, 3).withColumnRenamed("id", "x")
 """
 RUN_CELLS = """
-import json, sys
+import json, os, sys
 import nbformat
 from nbclient import NotebookClient
+from traitlets.config import Config
 
 notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in json.loads(sys.argv[1])])
-NotebookClient(notebook, timeout=300, startup_timeout=120, iopub_timeout=120, allow_errors=True).execute()
+sockets = Config(KernelManager={"transport": "ipc", "ip": os.path.abspath("kernel")})
+NotebookClient(
+    notebook, timeout=300, startup_timeout=120, iopub_timeout=120, allow_errors=True, config=sockets
+).execute()
 print(json.dumps([[output for output in cell.outputs] for cell in notebook.cells]))
 """
 

@@ -7,8 +7,9 @@ import re
 from pathlib import Path
 from typing import Any, Self
 
-from jupyter_client.manager import start_new_kernel
+from jupyter_client.manager import KernelManager
 
+from tests.support.notebook_kernel import kernel_sockets
 from tests.support.quick import QUICK_ENV
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -28,7 +29,11 @@ class Kernel:
         # Lines of text without colours: tests read the screen.
         paths = {"IPYTHONDIR": str(folder), "JUPYTER_RUNTIME_DIR": str(folder / "runtime"), "PYTHONPATH": python_path}
         more = {"TFOS_LAB_RUNS": str(folder / "runs"), "NO_COLOR": "1", "TFOS_LAB_NONINTERACTIVE": "1"}
-        self._manager, self._client = start_new_kernel(cwd=str(folder), env={**os.environ, **paths, **more})
+        self._manager = KernelManager(**kernel_sockets(folder))
+        self._manager.start_kernel(cwd=str(folder), env={**os.environ, **paths, **more})
+        self._client = self._manager.client()
+        self._client.start_channels()
+        self._client.wait_for_ready(timeout=TIMEOUT_S)
         self.shown: dict[str, dict[str, str]] = {}
         self.began: dict[str, dict[str, str]] = {}
         self.printed = ""

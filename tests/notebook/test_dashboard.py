@@ -12,11 +12,13 @@ from typing import Any
 import comm
 import pytest
 from comm.base_comm import BaseComm
+from traitlets.config import Config
 
 from tests.notebook.kernel import REPOSITORY
 from tests.support.eventually import eventually
 from tests.support.fake_cluster import FakeCluster
 from tests.support.lazy import Lazy
+from tests.support.notebook_kernel import kernel_sockets
 from tests.support.quick import QUICK_ENV
 from tfos_lab.driver.state.events import MetricsReported
 from tfos_lab.notebook.display import open_display
@@ -429,7 +431,7 @@ def test_nbclient_gets_lines_and_the_picture(tmp_path, monkeypatch):
     )
     nbclient.NotebookClient(
         notebook, timeout=60, iopub_timeout=60, kernel_name="python3", resources={"metadata": {"path": tmp_path}},
-        allow_errors=True,
+        allow_errors=True, config=Config(KernelManager=kernel_sockets(tmp_path)),
     ).execute()  # fmt: skip
     outputs = notebook.cells[1].outputs
     text = "".join(output.text for output in outputs if output.output_type == "stream")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from traitlets.config import Config
 
 from tests.notebooks.conftest import ROOT
 from tests.support.lazy import Lazy
+from tests.support.notebook_kernel import kernel_sockets
 from tests.support.quick import QUICK_ENV
 
 nbformat = Lazy("nbformat")
@@ -38,7 +40,10 @@ def test_a_parameter_reaches_the_nodes_and_an_error_on_one_ends_the_run_and_is_s
     metadata = {"language_info": {"name": "python"}}
     nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), given)
     with pytest.raises(papermill.PapermillExecutionError) as raised:
-        papermill.execute_notebook(given, made, {"factor": 3}, kernel_name="python3", cwd=tmp_path, progress_bar=False)
+        papermill.execute_notebook(
+            given, made, {"factor": 3}, kernel_name="python3", cwd=tmp_path, progress_bar=False,
+            config=Config(KernelManager=kernel_sockets(tmp_path)),
+        )  # fmt: skip
     assert (raised.value.ename, "3 is no good factor" in raised.value.evalue) == ("NodeFailed", True)
 
     # papermill puts cells of its own among them.

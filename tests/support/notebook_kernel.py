@@ -26,6 +26,14 @@ if session := SparkSession.getActiveSession():
     session.stop()"""
 
 
+def kernel_sockets(folder: Path) -> dict[str, str]:
+    """Return the options of a kernel manager with which a kernel listens in a folder.
+
+    Of TCP, Jupyter looks for free ports, and another process can take one before the kernel does.
+    """
+    return {"transport": "ipc", "ip": str(folder / "kernel")}
+
+
 @dataclass(frozen=True)
 class Executed:
     """A notebook that has run to its end, and the kernel with the names that it has left."""
@@ -66,7 +74,7 @@ class NotebookKernel:
 
     def __init__(self, folder: Path, environ: Mapping[str, str], place: str = "local") -> None:
         self.place = place
-        self._manager = AsyncKernelManager(kernel_name="python3", transport="ipc", ip=str(folder / "kernel"))
+        self._manager = AsyncKernelManager(kernel_name="python3", **kernel_sockets(folder))
         self._runner = asyncio.Runner()
         self._folder = folder
         self._environ = dict(environ)
