@@ -156,5 +156,5 @@ def test_wait_raises_if_no_row_was_read(run, frame, tmp_path):
         FeedError, match=r"no node has read any row of what this cluster was fed: loop over ctx\.dataset"
     ):
         cluster.wait(timeout=120)
-    assert cluster.state == "done"
+    assert cluster.state == "failed"
     assert cluster.results["chief:0"] == "chief:0"

@@ -14,7 +14,7 @@ from tests.support.instructions import sends
 from tfos_lab.core import messages as m
 from tfos_lab.driver.state.events import Noted
 from tfos_lab.driver.state.feed_state import FeedState
-from tfos_lab.driver.state.instructions import Publish
+from tfos_lab.driver.state.instructions import Fail, Publish
 
 NOW_S = 50.0
 # Rank 0 is a parameter server: only nodes that train are fed.
@@ -28,6 +28,12 @@ class Rig:
         self.feed_state = FeedState(NAMES, lock_step=lock_step)
         opened = m.FeedOpen(feed=-1, epochs=epochs, remainder=remainder, schema="schema", token="token")
         self.asked = self.feed_state.open(opened)
+
+    @classmethod
+    def without_feed(cls):
+        rig = cls()
+        rig.feed_state = FeedState(NAMES, lock_step=True)
+        return rig
 
     def handle(self, message):
         self.asked = self.feed_state.handle(message, NOW_S)
@@ -135,9 +141,15 @@ def test_an_abort_is_sent_to_all_nodes_and_nothing_counts_afterwards():
     assert rig.feed_state.abort(0, "again") == []
 
 
+def failures(instructions):
+    """Return for what reasons the cluster is to fail."""
+    return [instruction.failure.message for instruction in instructions if isinstance(instruction, Fail)]
+
+
 @pytest.mark.parametrize(("first", "second", "told"), [(2, 2, 2), (2, 3, 0), (0, 2, 0), (0, 0, 0)])
 def test_training_was_stopped_early_if_that_was_after_the_same_epoch_on_all_nodes(first, second, told):
     rig = Rig(epochs=4).both_open(4, 4).complete(8, 8)
+    rig.handle(m.RowsTaken(rows=4, epoch=0, feeds={0: (0, 4)}, rank=1))
     rig.returns(1, stopped_after=first).returns(2, stopped_after=second)
     [unread] = [i.event.text for i in rig.asked if isinstance(i, Publish) and isinstance(i.event, Noted)]
     assert unread.startswith(f"stopped early after epoch {told}" if told else "rows were left unread: ")
@@ -158,6 +170,24 @@ def test_rows_that_are_left_unread_are_told_with_what_to_do(epochs, read):
     assert unread == (
         f"rows were left unread: chief:0, worker:0 {read}, or call ctx.stop_feed() where no more are wanted"
     )
+
+
+@pytest.mark.parametrize("come", ["expected", "open", "complete"])
+@pytest.mark.parametrize("wanted", [True, False])
+def test_functions_that_return_without_rows_that_were_there_for_them_have_failed(come, wanted):
+    rig = Rig() if come != "expected" else Rig.without_feed()
+    rig.feed_state.expected = come == "expected"
+    if come == "complete":
+        rig.both_open(4, 4).complete(4, 4)
+    if not wanted:
+        rig.handle(m.FeedStopped(rank=2))
+    assert failures(rig.returns(1).asked) == []
+    assert [("no node has read any row" in reason) for reason in failures(rig.returns(2).asked)] == [True] * wanted
+
+
+def test_functions_that_return_when_there_are_no_rows_for_them_have_not_failed():
+    assert failures(Rig().both_open(4, 4).complete(0, 0).returns(1).returns(2).asked) == []
+    assert failures(Rig.without_feed().returns(1).returns(2).asked) == []
 
 
 # ---- datasets of the nodes' own: a step is known once all have said what they have ----------------------------------

@@ -64,7 +64,6 @@ from tfos_lab.driver.state.instructions import Publish
 from tfos_lab.errors import (
     ClusterEnded,
     ConfigError,
-    FeedError,
     NotEnoughSlots,
     ProfileFailed,
     TfosError,
@@ -573,8 +572,6 @@ class Cluster:
             self._raise_failure()
         if self.state is RunState.STOPPED:
             raise ClusterEnded(cluster=self.name, state="stopped", asked="wait for results")
-        if reason := self.head.feed_state.nothing_read:
-            raise FeedError(reason=reason)
         return self.results
 
     def wait_a_step(self) -> bool:

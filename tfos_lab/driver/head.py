@@ -29,6 +29,7 @@ from tfos_lab.driver.state.events import NodeView, rank_of
 from tfos_lab.driver.state.feed_state import FeedState
 from tfos_lab.driver.state.hangs import Hangs, UnreadWatch
 from tfos_lab.driver.state.instructions import (
+    Fail,
     Failure,
     Finished,
     Instruction,
@@ -40,7 +41,7 @@ from tfos_lab.driver.state.instructions import (
 )
 from tfos_lab.driver.state.questions import Questions, Wanted
 from tfos_lab.driver.state.wrong_messages import WrongMessage, check
-from tfos_lab.errors import NodeFailed, ReservationTimeout, TfosError, WaitTimeout
+from tfos_lab.errors import FeedError, NodeFailed, ReservationTimeout, TfosError, WaitTimeout
 from tfos_lab.launchers.gpus import shortage, uneven
 
 if TYPE_CHECKING:
@@ -248,6 +249,8 @@ class Head:
             failure, also, consequences = causes.first, list(causes.also), dict(causes.consequences)
         if failure is None:
             return None
+        if (failure.node, failure.kind) == ("feed", FeedError.__name__):
+            return FeedError(reason=failure.message)
         is_of_node = ":" in failure.node
         return NodeFailed(
             node=failure.node,
@@ -421,10 +424,10 @@ class Head:
                 self.state.expect_loss(now_s)
                 self.launcher.on_executor_end(view.executor)
                 return
+        if type(message) not in _FIGURES:
+            # First, as functions that have read nothing have failed, and are not done.
+            self._do(self.feed_state.handle(message, now_s))
         self._do(self.state.handle(message, now_s))
-        if type(message) in _FIGURES:
-            return
-        self._do(self.feed_state.handle(message, now_s))
         match message:
             case m.PayloadWanted(rank=rank, offset=offset):
                 piece = cluster.payload[offset : offset + m.PIECE_BYTES]
@@ -453,6 +456,8 @@ class Head:
                     self._start_all(spec)
                 case Publish(event=event):
                     self.cluster.bus.publish(event)
+                case Fail(failure=failure):
+                    self._do(self.state.fail(failure, time.time()))
                 case Overdue(waited_s=waited_s):
                     self._on_overdue(waited_s)
                 case Finished():

@@ -83,6 +83,8 @@ def run_cluster(
     """
     __tracebackhide__ = True
     rows = feed_rows or partial(_feed_data, options=options)
+    if options.data is not None:
+        cluster.feeding.expect(options.data)
     try:
         launch = begin_launch(cluster)
         display = quiet or open_display(cluster, blocking=not options.background)

@@ -86,6 +86,8 @@ def run(
     session = spark if spark is not None else session_of(data)
     data, splits = check_splits(data, validation, session, columns=feed.columns, objects=feed.objects)
     cluster = make_cluster(map_fun, args, spark=session, config=config)
+    if data is not None:
+        cluster.feeding.expect(data)
     try:
         bring_up(cluster, show=show)
         if data is not None:

@@ -8,9 +8,11 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.threads import on_a_thread
+from tfos_lab.data.frames import is_stream
+from tfos_lab.driver.feed.request import is_dstream
 from tfos_lab.driver.state.instructions import Failure
 from tfos_lab.driver.state.readers import returned_unread
 from tfos_lab.errors import ClusterEnded, ConfigError, FeedError, NoSession, RecordError
@@ -125,6 +127,13 @@ class Feeding:
         for deferred in self._deferred:
             if deferred.done() and isinstance(error := deferred.exception(), FeedError):
                 raise error
+
+    def expect(self, rows: Any) -> None:
+        """Say, before the nodes start, what they will be fed: the run fails if its functions return before that.
+
+        A stream may have no rows.
+        """
+        self._cluster.head.feed_state.expected = not (is_stream(rows) or is_dstream(rows))
 
     @contextlib.contextmanager
     def required(self) -> Iterator[None]:

@@ -175,6 +175,8 @@ class ScriptRun:
 
     def start(self) -> None:
         """Start the nodes, and follow them on a thread; what cannot be started raises here."""
+        if self._data is not None:
+            self.cluster.feeding.expect(self._data)
         try:
             self.cluster.launch()
         except BaseException as error:

@@ -17,8 +17,8 @@ from tfos_lab.core import messages as m
 from tfos_lab.driver.state.driver_feed import DriverFeed
 from tfos_lab.driver.state.even_steps import EvenSteps
 from tfos_lab.driver.state.events import InferenceProgressed, Noted
-from tfos_lab.driver.state.instructions import Instruction, Publish, SendTo, SendToAll
-from tfos_lab.driver.state.readers import NOTHING_READ, Readers, queue_unread
+from tfos_lab.driver.state.instructions import Fail, Failure, Instruction, Publish, SendTo, SendToAll
+from tfos_lab.driver.state.readers import NOTHING_READ, Readers, queue_unread, returned_unread
 from tfos_lab.node.feed.schedule import count_steps, grouped, share_of
 
 
@@ -45,7 +45,7 @@ class FeedState:
     `moves` grows whenever rows arrive at a node, are committed, or are taken. `stopped_by` is the node that wants no
     more rows, and `answering` has the locations of those that answer inferences, by rank. When it has `ended`, no
     further feed will come. If the `caller_waits`, the one who feeds waits until the rows are taken, and fails the run
-    where they are not.
+    where they are not. If rows are `expected`, functions that return before they come have missed them.
     """
 
     def __init__(self, names: dict[int, str], *, lock_step: bool, resumes: bool = False) -> None:
@@ -61,7 +61,7 @@ class FeedState:
         self._partitions_answered: Counter[int] = Counter()
         self._served: set[tuple[str, bool]] = set()
         self.ended = False
-        self.caller_waits = False
+        self.caller_waits = self.expected = False
         self._amounts: dict[tuple[type[m.FromAgent], int], int] = {}
         self.moves = 0
         self._unread_published = False
@@ -298,12 +298,22 @@ class FeedState:
         if self._readers.any_reading or self._unread_published:
             return instructions
         self._unread_published = True
+        if reason := self._missed:
+            return [*instructions, Fail(Failure("feed", "FeedError", reason))]
         if self.stopped_by is not None or self._resumes:
             return instructions
         # The feed job reports a feed that was cut short.
         whole = [feed for feed in self._feeds if feed.state == "complete" and feed.is_to_be_read and not feed.is_cut]
         texts = [self._readers.unread(feed.number, feed.epochs, feed.rows) for feed in whole]
         return [*instructions, *(Publish(Noted(time_s=now_s, text=text)) for text in texts if text)]
+
+    @property
+    def _missed(self) -> str:
+        """A sentence if functions have returned without any of the rows that were there for them; else nothing."""
+        if self._readers.returned and (reason := self.nothing_read):
+            return reason
+        to_come = self.expected or any(feed.state == "open" and feed.is_to_be_read for feed in self._feeds)
+        return returned_unread(self.returned) if to_come and self.is_ignored else ""
 
     def _store(self, message: m.AttemptStored, now_s: float) -> list[Instruction]:
         feed = self._feeds[message.feed]

@@ -53,6 +53,13 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class Fail:
+    """End the nodes: the cluster has failed."""
+
+    failure: Failure
+
+
+@dataclass(frozen=True)
 class Overdue:
     """The nodes do not run, though they have had ``waited_s`` seconds: they are to fail for that."""
 
@@ -64,4 +71,4 @@ class Finished:
     """The cluster has ended, and its nodes will send no more messages."""
 
 
-Instruction = SendTo | SendToAll | StartAll | Publish | Overdue | Finished
+Instruction = SendTo | SendToAll | StartAll | Publish | Fail | Overdue | Finished
