@@ -508,7 +508,8 @@ class ParallelFailed(TfosError, RuntimeError):
 
     def _first_line(self, told: str) -> str:
         count = f"{len(self.failed)} of {format_count(len(self.results), 'run')}"
-        return f"{count} failed ({told}); .results has the values of the others"
+        others = ".results (in a notebook sys.last_value.results) has the values of the others"
+        return f"{count} failed ({told}); {others}"
 
     def __str__(self) -> str:
         failures = list(self.failures.values())
