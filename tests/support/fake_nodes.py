@@ -33,7 +33,8 @@ ADDRESS = m.DriverAddress(endpoint="tcp://fake:1", certificate="", token=b"")
 class FakeListener:
     """The driver's socket: `deliver` is an agent's message; ``sent`` is what agents were sent, decoded.
 
-    ``error`` is raised instead of anything that arrives.
+    ``error`` is raised instead of anything that arrives. Whoever reads hears of all that are ``alive``, too: however
+    slow this machine is, none of them is silent.
     """
 
     def __init__(self, *_hosts: str) -> None:
@@ -43,10 +44,15 @@ class FakeListener:
         self.closed = False
         self.error: Exception | None = None
         self.on_send = lambda _identity, _message: None
+        self.alive: set[int] = set()
         self._items: queue.Queue[Any] = queue.Queue()
 
     def deliver(self, identity: bytes, message: Any) -> None:
+        if isinstance(message, m.Drained):
+            self.alive.discard(message.rank)
         self.post((identity, m.encode(message)))
+        if isinstance(message, m.Reserve):
+            self.post(message.rank)
 
     def post(self, item: Any) -> None:
         self._items.put(item)
@@ -54,10 +60,15 @@ class FakeListener:
     def poll(self, timeout_s: float) -> list[Any]:
         if self.error is not None:
             raise self.error
+        beats = [(identity_of(rank), m.encode(m.Heartbeat(rank=rank))) for rank in tuple(self.alive)]
         try:
-            return [self._items.get(timeout=timeout_s)]
+            item = self._items.get(timeout=timeout_s)
         except queue.Empty:
-            return []
+            return beats
+        if isinstance(item, int):
+            self.alive.add(item)  # its reservation has been read
+            return beats
+        return [*beats, item]
 
     def send(self, identity: bytes, data: bytes) -> None:
         message = m.decode_to_agent(data)
