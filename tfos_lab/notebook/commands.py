@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -45,7 +44,6 @@ from tfos_lab.texts import suggest
 _LOG_LINES = 200
 _STACKS_TIMEOUT_S = 5.0
 _PROFILE_S = 5.0
-_FIRST_WORD = re.compile(r"\s*(\S*)")
 
 Arguments = Sequence[str]
 
@@ -133,17 +131,15 @@ class Commands:
 
         Raises `ConfigError` for an unknown command, and for arguments that it does not take.
         """
-        first = _FIRST_WORD.match(line)
-        assert first is not None
-        name = first[1]
-        if not name:
+        if not line.strip():
             return StatusTable(clusters())
+        name, *more = line.split(maxsplit=1)
         command = self._commands.get(name)
         if command is None:
             if "=" in name or name in BY_NAME:
                 raise ConfigError([f"options belong to a cell: write %%tfos {line} and the code below it"])
             raise ConfigError([f"%tfos has no command {name!r}; {suggest(name, self._commands)}"])
-        rest = line[first.end() :].strip()
+        rest = "".join(more).strip()
         if command.takes_options:
             return command.run(rest)
         try:
@@ -191,8 +187,10 @@ def _stop(arguments: Arguments) -> StatusTable:
     running = _running()
     if arguments and arguments[0] != "all":
         chosen = [cluster for cluster in running if cluster.name == arguments[0]]
+        if not running:
+            raise ConfigError(["no cluster is running"])
         if not chosen:
-            raise ConfigError([_no_such(arguments[0], "running", _names(running))])
+            raise ConfigError([f"no cluster {arguments[0]!r} is running; {suggest(arguments[0], _names(running))}"])
     elif len(running) > 1 and not arguments:
         raise ConfigError([f"several clusters run ({', '.join(_names(running))}): name one, or write all"])
     else:
@@ -211,8 +209,6 @@ def _logs(arguments: Arguments) -> None:
     else:
         if not known:
             raise ConfigError(["there are no logs: no cluster has run yet"])
-        if arguments and arguments[0] not in _names(known) and (len(arguments) > 1 or ":" not in arguments[0]):
-            raise ConfigError([_no_such(arguments[0], "there", _names(known))])
         shown, node = _cluster_and_node(arguments, known)
     try:
         text = shown.logs(node or None, tail=_LOG_LINES).rstrip()
@@ -243,12 +239,6 @@ def _running() -> list[Cluster]:
 
 def _names(some: Iterable[Cluster]) -> list[str]:
     return list(dict.fromkeys(cluster.name for cluster in some))
-
-
-def _no_such(name: str, what: str, names: Sequence[str]) -> str:
-    if not names:
-        return f"no cluster is {what}"
-    return f"no cluster {name!r} is {what}; {suggest(name, names)}"
 
 
 # ---- their nodes ----------------------------------------------------------------------------------------------------

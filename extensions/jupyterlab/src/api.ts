@@ -57,15 +57,6 @@ export class ServerApi {
     if (response.status === 404 && method === "GET") {
       throw new Error("this Jupyter server runs without tfos_lab's extension: restart it to load it");
     }
-    throw new Error((await messageOf(response)) ?? response.statusText);
-  }
-}
-
-async function messageOf(response: Response): Promise<string | null> {
-  try {
-    const body: unknown = await response.json();
-    return typeof body === "object" && body && "message" in body ? String(body.message) : null;
-  } catch {
-    return null;
+    throw await ServerConnection.ResponseError.create(response);
   }
 }

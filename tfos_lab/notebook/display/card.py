@@ -192,7 +192,8 @@ def _timeline(view: ClusterView, now_s: float) -> Html | None:
 
 def _feeds(view: ClusterView, throughput: summary.Throughput | None) -> Html | None:
     if view.of_runs and not view.state.ended:
-        return _feed(summary.runs_line(view), summary.part_ended(view), what="runs")
+        part = sum(node.state.ended for node in view.nodes) / max(1, len(view.nodes))
+        return _feed(summary.runs_line(view), part, what="runs")
     if view.of_runs or not view.feeds:
         return None
     last = view.feeds[-1]

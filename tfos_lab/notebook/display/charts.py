@@ -238,7 +238,9 @@ def render_charts(
         shown.setdefault(one["metric"], {})[one["node"]] = one["points"]
         if ends := one.get("epochs"):
             of_epochs.setdefault(one["metric"], {})[one["node"]] = ends
-    epochs = _ends_of_epochs(shown.pop(EPOCH, {}))
+    # The step with which each epoch has ended, by what the first node that counts epochs has reported.
+    counted = next(iter(shown.pop(EPOCH, {}).values()), ())
+    epochs = {int(epoch): step for _, step, epoch in counted if step is not None and epoch is not None}
     if not shown:
         return Html("")
     is_large = tuple(nodes) == BANDS
@@ -275,12 +277,6 @@ def render_charts(
     looks = _render_looks(has_epochs=bool(epochs)) if has_looks else None
     grid = h("div", *drawn, cls=" ".join(classes))
     return h("details", h("summary", "Metrics"), looks, legend, grid, cls="tfos-metrics", open=True)
-
-
-def _ends_of_epochs(lines: Mapping[str, Sequence[Point]]) -> dict[int, int]:
-    """Return the step with which each epoch has ended, by what the first node that counts epochs has reported."""
-    points = next(iter(lines.values()), ())
-    return {int(epoch): step for _, step, epoch in points if step is not None and epoch is not None}
 
 
 def _render_looks(*, has_epochs: bool) -> Html:

@@ -80,11 +80,7 @@ def straggler_text(node: NodeView) -> str:
 
 
 def _step_time_text(node: NodeView) -> str:
-    return ", ".join(part for part in (own_step_time_text(node), straggler_text(node)) if part)
-
-
-def _memory_text(activity: NodeActivity) -> str:
-    return format_bytes(activity.memory_bytes) if activity.memory_bytes else ""
+    return ", ".join(filter(None, [own_step_time_text(node), straggler_text(node)]))
 
 
 def _gpu_text(activity: NodeActivity) -> str:
@@ -161,7 +157,13 @@ _TIME_COLUMNS = (
 )
 _LAST_COLUMNS = (
     _of_activity("cpu", "CPU", lambda activity: f"{activity.cpu:.1f}", numeric=True, rank=2),
-    _of_activity("memory", "Memory", _memory_text, numeric=True, rank=5),
+    _of_activity(
+        "memory",
+        "Memory",
+        lambda activity: format_bytes(activity.memory_bytes) if activity.memory_bytes else "",
+        numeric=True,
+        rank=5,
+    ),
     _of_activity("gpu", "GPU", _gpu_text, numeric=True, rank=2),
     Column("host", "Host", lambda node: node.host, rank=2),
     Column("gpus", "GPUs", lambda node: ", ".join(node.gpus), rank=2),

@@ -97,11 +97,6 @@ def is_going(node: NodeView) -> bool:
     return node.run is not None and node.run.going
 
 
-def part_ended(view: ClusterView) -> float:
-    """Return which part of all independent runs has ended, from 0 to 1."""
-    return sum(node.state.ended for node in view.nodes) / max(1, len(view.nodes))
-
-
 def runs_line(view: ClusterView) -> str:
     """Return how many independent runs have ended, and how many wait: ``"3 of 40 ended · 33 wait for a slot"``."""
     ended = sum(node.state.ended for node in view.nodes)
