@@ -15,7 +15,7 @@ from tfos_lab.core.messages import NodeActivity
 from tfos_lab.core.states import NodeState
 from tfos_lab.driver.metrics import by_weight
 from tfos_lab.driver.state.events import ClusterView, FeedView, NodeView, RunFacts
-from tfos_lab.notebook.display.summary import Throughput, step_text
+from tfos_lab.notebook.display.summary import Throughput, step_text, whole_seconds
 from tfos_lab.texts import format_bytes, format_metric, format_rate, format_seconds, format_step
 
 # So many metrics have a column, and so many of them one that is shown unless others are chosen.
@@ -111,7 +111,7 @@ def _percent(share: float) -> str:
 def _seconds_text(run: RunFacts) -> str:
     if run.seconds is None:
         return ""
-    return f"{run.seconds:.0f} s" if run.going else format_seconds(run.seconds)
+    return whole_seconds(run.seconds) if run.going else format_seconds(run.seconds)
 
 
 # ---- the columns ----------------------------------------------------------------------------------------------------
