@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from IPython.core.getipython import get_ipython
-
 from tfos_lab.core.config import ClusterOptions
 from tfos_lab.core.paths import short_path
 from tfos_lab.core.plain_table import PlainTable
@@ -28,6 +26,7 @@ from tfos_lab.notebook.cell.export import NotebookCells, write
 from tfos_lab.notebook.display import summary
 from tfos_lab.notebook.display.history import SHOWN, Comparison, HistoryTable, RunPage, short_ids
 from tfos_lab.notebook.display.tensorboard import TensorBoardView, view_cluster, view_folder
+from tfos_lab.notebook.interactive import start_cluster
 from tfos_lab.notebook.options import (
     BY_NAME,
     CONFIGURABLE,
@@ -97,15 +96,12 @@ class _Command(NamedTuple):
 
 
 class Commands:
-    """The commands of one notebook.
+    """The commands of one notebook, which is that of a shell; ``cells`` returns the cells that were run before."""
 
-    ``cells`` returns the cells that were run before; ``start`` starts an interactive cluster, given a line of options.
-    """
-
-    def __init__(self, cells: Callable[[], NotebookCells], start: Callable[[str], None]) -> None:
+    def __init__(self, shell: Any, cells: Callable[[], NotebookCells]) -> None:
         self._commands = {
             "start": _Command(
-                start,
+                lambda line: start_cluster(shell, line),
                 lambda _: [f"{one.name}=" for one in BY_NAME.values() if one.owner is ClusterOptions],
                 takes_options=True,
             ),
@@ -122,7 +118,9 @@ class Commands:
             "warm": _Command(_warm, lambda finished: () if finished else ["stop"]),
             "doctor": _Command(_doctor),
             "config": _Command(
-                _config, lambda _: ["reset", *(f"{name}=" for name in CONFIGURABLE)], takes_options=True
+                lambda line: _config(line, shell.user_ns),
+                lambda _: ["reset", *(f"{name}=" for name in CONFIGURABLE)],
+                takes_options=True,
             ),
         }
 
@@ -385,12 +383,11 @@ def _doctor(arguments: Arguments) -> None:
     print(render_text(examine()))  # noqa: T201
 
 
-def _config(line: str) -> None:
+def _config(line: str, namespace: Mapping[str, Any]) -> None:
     """Set or reset defaults of options for the cells of this notebook, and print those that then hold.
 
     With any problem, nothing is changed.
     """
-    shell = get_ipython()
     word, *names = line.split() or [""]
     if word == "reset":
         unknown = [problem for name in names if name not in CONFIGURABLE for problem in problems_with(name, None)]
@@ -399,7 +396,7 @@ def _config(line: str) -> None:
         for name in names or list(DEFAULTS.maps[0]):
             DEFAULTS.maps[0].pop(name, None)
     else:
-        DEFAULTS.update(_read_defaults(line, shell.user_ns if shell else {}))
+        DEFAULTS.update(_read_defaults(line, namespace))
     rows = [(name, repr(DEFAULTS[name]), source_of(name)) for name in CONFIGURABLE if name in DEFAULTS]
     others = ((name, one) for name, one in CONFIGURABLE.items() if name not in DEFAULTS)
     rows += [(name, one.shown_default.replace("`", ""), "") for name, one in others]
