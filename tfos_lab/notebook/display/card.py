@@ -386,8 +386,8 @@ def _seen(view: ClusterView, *, asks: bool, comes_back: bool) -> str:
     if not asks:
         return h("div", _seen_text(), cls="tfos-seen")
     element = unique_id("seen")
-    script = inline_script("seen_note.js", {"element": element, "run": view.cluster_id, "comesBack": comes_back})
-    return f'<div class="tfos-seen" id="{element}">{_seen_text()}</div>{script}'
+    options = {"element": element, "run": view.cluster_id, "comesBack": comes_back}
+    return h("div", _seen_text(), cls="tfos-seen", id=element) + inline_script("seen_note.js", options)
 
 
 def _why_failed(text: str) -> str:
@@ -435,7 +435,7 @@ class _Printed:
         return self.whole and self.lines <= SHORT_LINES
 
 
-def render_printed(view: ClusterView, read_tail: TailReader, link_of: Linker = no_link) -> list[str]:
+def render_printed(view: ClusterView, read_tail: TailReader, link_of: Linker) -> list[str]:
     """Return what each node has printed, broken nodes first, as HTML."""
     printed = list(_together(_read_all(view, read_tail, link_of), len(view.nodes)))
     short = [one for one in printed if one.is_short]
@@ -448,7 +448,7 @@ def render_printed(view: ClusterView, read_tail: TailReader, link_of: Linker = n
     return [*parts, *(_tail(one) for one in printed if not one.is_short)]
 
 
-def render_where(view: ClusterView, run_dir: str | Path | None, link_of: Linker = no_link) -> str:
+def render_where(view: ClusterView, run_dir: str | Path | None, link_of: Linker) -> str:
     """Return where the logs are, with links to those that can be opened."""
     if not run_dir:
         return ""

@@ -97,8 +97,6 @@ SHOWN = 30
 _MAX_METRICS = 3
 _MAX_UNREADABLE = 10
 
-_EMPTY = "no run has been recorded{where}: write %%tfos above a cell"
-
 
 @dataclass(frozen=True)
 class _Column:
@@ -206,7 +204,8 @@ class HistoryTable:
     # ---- text and HTML ----------------------------------------------------------------------------------------------
 
     def _empty(self) -> str:
-        return _EMPTY.format(where=f" in {' or '.join(self._places)}" if self._places else "")
+        where = f" in {' or '.join(self._places)}" if self._places else ""
+        return f"no run has been recorded{where}: write %%tfos above a cell"
 
     def _caption(self) -> str:
         runs = f"{format_count(self._count, 'run')} in {' and '.join(self._places)}"
@@ -259,6 +258,9 @@ def _metric_column(name: str) -> _Column:
     return _Column(name, text, None, "numeric", rank=lambda run: run.last_metrics.get(name))
 
 
+_LETTERS = "ABCDEFGHIJKL"
+
+
 def _render_curves(runs: Sequence[Run], only: Collection[str] | None = None) -> Html:
     """Return the charts of some runs, each by its letter: of all metrics, or of ``only`` some in one look."""
     series = [
@@ -272,8 +274,6 @@ def _render_curves(runs: Sequence[Run], only: Collection[str] | None = None) -> 
 
 
 # ---- runs beside one another -----------------------------------------------------------------------------------------
-
-_LETTERS = "ABCDEFGHIJKL"
 
 
 class _Compared(NamedTuple):
