@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -64,7 +65,9 @@ def test_runs_are_sorted_filtered_and_unfolded_by_clicking(notebook: Notebook) -
 
 
 def test_the_history_a_comparison_and_an_old_run_are_accessible_in_both_themes(notebook: Notebook) -> None:
-    expect(output(notebook, "compare").get_by_role("img", name="last values")).to_have_count(2)
+    expect(output(notebook, "compare").get_by_role("img", name=re.compile("^(loss|accuracy): A .*, B "))).to_have_count(
+        2
+    )
     opened = output(notebook, "open")
     opened.locator("summary", has_text="Inputs and options").click()
     expect(opened.get_by_role("row", name="args.lr 0.01", exact=True)).to_be_visible()

@@ -144,14 +144,15 @@ def test_a_comparison_tells_what_differs_and_draws_a_curve_for_each_run(place, r
         assert any(line[: len(row)] == row for line in table), row
     html = html_of(shown)
     outline = Outline(html)
-    assert html.count("<figure>") == 2
-    assert 'aria-label="loss, last values: A 0.07098, B 0.06184, C 2.107"' in html
+    assert html.count("<figure ") == 2
+    assert 'aria-label="loss: A 0.07098, B 0.06184, C 2.107"' in html
+    assert html.count('class="tfos-look-log"') == 1, "as a cell's curves have it"
     assert "How the code of B differs from that of A" in outline.text
     assert "How the code of C" not in outline.text
     assert "<ins>+    # Wider.</ins>" in html
     shown = run("%tfos history mnist")
     assert [one.id[-4:] for one in shown.runs] == ["6c7d", "5a6b", "3c4d", "2a3b", "1f2e"]
-    assert html_of(shown).count("<figure>") == 10, "two curves where a row unfolds"
+    assert html_of(shown).count("<figure ") == 10, "two curves where a row unfolds"
 
 
 def test_text_of_users_does_not_become_markup_and_no_page_asks_anybody(empty, run):

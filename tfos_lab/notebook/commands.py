@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
-
-from IPython.core.getipython import get_ipython
 
 from tfos_lab.core.config import ClusterOptions
 from tfos_lab.core.paths import short_path
@@ -29,6 +26,7 @@ from tfos_lab.notebook.cell.export import NotebookCells, write
 from tfos_lab.notebook.display import summary
 from tfos_lab.notebook.display.history import SHOWN, Comparison, HistoryTable, RunPage, short_ids
 from tfos_lab.notebook.display.tensorboard import TensorBoardView, view_cluster, view_folder
+from tfos_lab.notebook.interactive import start_cluster
 from tfos_lab.notebook.options import (
     BY_NAME,
     CONFIGURABLE,
@@ -45,7 +43,6 @@ from tfos_lab.texts import suggest
 _LOG_LINES = 200
 _STACKS_TIMEOUT_S = 5.0
 _PROFILE_S = 5.0
-_FIRST_WORD = re.compile(r"\s*(\S*)")
 
 Arguments = Sequence[str]
 
@@ -99,15 +96,12 @@ class _Command(NamedTuple):
 
 
 class Commands:
-    """The commands of one notebook.
+    """The commands of one notebook, which is that of a shell; ``cells`` returns the cells that were run before."""
 
-    ``cells`` returns the cells that were run before; ``start`` starts an interactive cluster, given a line of options.
-    """
-
-    def __init__(self, cells: Callable[[], NotebookCells], start: Callable[[str], None]) -> None:
+    def __init__(self, shell: Any, cells: Callable[[], NotebookCells]) -> None:
         self._commands = {
             "start": _Command(
-                start,
+                lambda line: start_cluster(shell, line),
                 lambda _: [f"{one.name}=" for one in BY_NAME.values() if one.owner is ClusterOptions],
                 takes_options=True,
             ),
@@ -124,7 +118,9 @@ class Commands:
             "warm": _Command(_warm, lambda finished: () if finished else ["stop"]),
             "doctor": _Command(_doctor),
             "config": _Command(
-                _config, lambda _: ["reset", *(f"{name}=" for name in CONFIGURABLE)], takes_options=True
+                lambda line: _config(line, shell.user_ns),
+                lambda _: ["reset", *(f"{name}=" for name in CONFIGURABLE)],
+                takes_options=True,
             ),
         }
 
@@ -133,17 +129,15 @@ class Commands:
 
         Raises `ConfigError` for an unknown command, and for arguments that it does not take.
         """
-        first = _FIRST_WORD.match(line)
-        assert first is not None
-        name = first[1]
-        if not name:
+        if not line.strip():
             return StatusTable(clusters())
+        name, *more = line.split(maxsplit=1)
         command = self._commands.get(name)
         if command is None:
             if "=" in name or name in BY_NAME:
                 raise ConfigError([f"options belong to a cell: write %%tfos {line} and the code below it"])
             raise ConfigError([f"%tfos has no command {name!r}; {suggest(name, self._commands)}"])
-        rest = line[first.end() :].strip()
+        rest = "".join(more).strip()
         if command.takes_options:
             return command.run(rest)
         try:
@@ -191,8 +185,10 @@ def _stop(arguments: Arguments) -> StatusTable:
     running = _running()
     if arguments and arguments[0] != "all":
         chosen = [cluster for cluster in running if cluster.name == arguments[0]]
+        if not running:
+            raise ConfigError(["no cluster is running"])
         if not chosen:
-            raise ConfigError([_no_such(arguments[0], "running", _names(running))])
+            raise ConfigError([f"no cluster {arguments[0]!r} is running; {suggest(arguments[0], _names(running))}"])
     elif len(running) > 1 and not arguments:
         raise ConfigError([f"several clusters run ({', '.join(_names(running))}): name one, or write all"])
     else:
@@ -211,8 +207,6 @@ def _logs(arguments: Arguments) -> None:
     else:
         if not known:
             raise ConfigError(["there are no logs: no cluster has run yet"])
-        if arguments and arguments[0] not in _names(known) and (len(arguments) > 1 or ":" not in arguments[0]):
-            raise ConfigError([_no_such(arguments[0], "there", _names(known))])
         shown, node = _cluster_and_node(arguments, known)
     try:
         text = shown.logs(node or None, tail=_LOG_LINES).rstrip()
@@ -243,12 +237,6 @@ def _running() -> list[Cluster]:
 
 def _names(some: Iterable[Cluster]) -> list[str]:
     return list(dict.fromkeys(cluster.name for cluster in some))
-
-
-def _no_such(name: str, what: str, names: Sequence[str]) -> str:
-    if not names:
-        return f"no cluster is {what}"
-    return f"no cluster {name!r} is {what}; {suggest(name, names)}"
 
 
 # ---- their nodes ----------------------------------------------------------------------------------------------------
@@ -395,12 +383,11 @@ def _doctor(arguments: Arguments) -> None:
     print(render_text(examine()))  # noqa: T201
 
 
-def _config(line: str) -> None:
+def _config(line: str, namespace: Mapping[str, Any]) -> None:
     """Set or reset defaults of options for the cells of this notebook, and print those that then hold.
 
     With any problem, nothing is changed.
     """
-    shell = get_ipython()
     word, *names = line.split() or [""]
     if word == "reset":
         unknown = [problem for name in names if name not in CONFIGURABLE for problem in problems_with(name, None)]
@@ -409,7 +396,7 @@ def _config(line: str) -> None:
         for name in names or list(DEFAULTS.maps[0]):
             DEFAULTS.maps[0].pop(name, None)
     else:
-        DEFAULTS.update(_read_defaults(line, shell.user_ns if shell else {}))
+        DEFAULTS.update(_read_defaults(line, namespace))
     rows = [(name, repr(DEFAULTS[name]), source_of(name)) for name in CONFIGURABLE if name in DEFAULTS]
     others = ((name, one) for name, one in CONFIGURABLE.items() if name not in DEFAULTS)
     rows += [(name, one.shown_default.replace("`", ""), "") for name, one in others]

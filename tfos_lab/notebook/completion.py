@@ -17,9 +17,8 @@ from IPython.core.guarded_eval import EvaluationContext, guarded_eval
 from tfos_lab.core.markup import h
 from tfos_lab.core.options import Option, OptionType
 from tfos_lab.driver.cluster import Cluster
-from tfos_lab.driver.interactive import InteractiveCluster
-from tfos_lab.driver.start import clusters
 from tfos_lab.node.context.context import NodeContext
+from tfos_lab.notebook.interactive import waiting_clusters
 from tfos_lab.notebook.options import BY_NAME, OPTIONS, UnreadableValue, read_value, split_line
 
 _CELL_LINE = re.compile(r"\s*%%tfos\s(?P<rest>.*)", re.DOTALL)
@@ -114,7 +113,9 @@ def _values(option: Option, names: Mapping[str, Any]) -> Iterable[SimpleCompleti
     """Yield possible values of an option: its choices, or the notebook's names whose values fit."""
     choices = ["true", "false"] if option.type is OptionType.FLAG else list(option.choices)
     if option.name == "on":
-        choices = _waiting()
+        waiting = waiting_clusters()
+        choices = list(dict.fromkeys(cluster.name for cluster in waiting))
+        choices += [f"{cluster.name}/{node.name}" for cluster in waiting for node in cluster.nodes]
     elif choices and option.optional:
         choices.append("None")
     for choice in choices:
@@ -124,13 +125,6 @@ def _values(option: Option, names: Mapping[str, Any]) -> Iterable[SimpleCompleti
     for name, value in names.items():
         if not name.startswith("_") and value is not None and _fits(option, name, names):
             yield SimpleCompletion(name, type="instance")
-
-
-def _waiting() -> list[str]:
-    """Return the clusters whose nodes wait for cells, and those nodes."""
-    waiting = [cluster for cluster in clusters() if isinstance(cluster, InteractiveCluster) and not cluster.ended]
-    nodes = [f"{cluster.name}/{node.name}" for cluster in waiting for node in cluster.nodes]
-    return [*dict.fromkeys(cluster.name for cluster in waiting), *nodes]
 
 
 def _fits(option: Option, name: str, names: Mapping[str, Any]) -> bool:

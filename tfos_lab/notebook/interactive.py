@@ -101,10 +101,15 @@ def run_on_nodes(shell: Any, line: str, body: str) -> CellResults | None:
     return results if any(value is not None for value in results.values()) else None
 
 
+def waiting_clusters() -> list[InteractiveCluster]:
+    """Return the clusters whose nodes wait for cells."""
+    return [cluster for cluster in clusters() if isinstance(cluster, InteractiveCluster) and not cluster.ended]
+
+
 def _cluster(options: CellOptions) -> tuple[InteractiveCluster, str | None]:
     """Return the cluster that ``on`` names, and its node, job or None; raises `ConfigError` for anything else said."""
     name, _, node = str(options.on).partition("/")
-    waiting = [cluster for cluster in clusters() if isinstance(cluster, InteractiveCluster) and not cluster.ended]
+    waiting = waiting_clusters()
     found = next((cluster for cluster in waiting if cluster.name == name), None)
     problems = [
         f"{other}: belongs to %tfos start; with on=..., a cell takes no other option"

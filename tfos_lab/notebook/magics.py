@@ -20,6 +20,7 @@ from tfos_lab.notebook.cell.export import FinishedCell, NotebookCells
 from tfos_lab.notebook.cell.function import cell_number, make_labeller, make_map_fun
 from tfos_lab.notebook.commands import Commands, describe_commands
 from tfos_lab.notebook.display import error_messages, load_in_background
+from tfos_lab.notebook.interactive import run_on_nodes
 from tfos_lab.notebook.options import (
     describe_options,
     forget_defaults,
@@ -62,7 +63,7 @@ class TfosMagics(Magics):
         super().__init__(shell)
         self._notebook = shell
         self._finished: dict[int, FinishedCell] = {}
-        self.commands = Commands(self._earlier_cells, self._start)
+        self.commands = Commands(shell, lambda: NotebookCells(self._texts()[:-1], self._finished))
 
     @output_can_be_silenced
     @no_var_expand
@@ -73,8 +74,6 @@ class TfosMagics(Magics):
         if cell is None:
             return self.commands.run(line)
         if is_for_waiting_nodes(line):
-            from tfos_lab.notebook.interactive import run_on_nodes
-
             return run_on_nodes(self._notebook, line, cell)
         options = parse_options(line, self._notebook.user_ns)
         map_fun = make_map_fun(self._notebook, line, cell)
@@ -91,14 +90,6 @@ class TfosMagics(Magics):
         return run_cell(self._notebook, map_fun, options)
 
     tfos.__doc__ = _HELP
-
-    def _start(self, line: str) -> None:
-        from tfos_lab.notebook.interactive import start_cluster
-
-        start_cluster(self._notebook, line)
-
-    def _earlier_cells(self) -> NotebookCells:
-        return NotebookCells(self._texts()[:-1], self._finished)
 
     def _texts(self) -> list[str]:
         history = self._notebook.history_manager

@@ -192,11 +192,10 @@ _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 
 class Item(NamedTuple):
-    """One option as written; ``value`` is None for a bare flag. ``start`` and ``end`` are positions in the line."""
+    """One option as written, which ends at this position of the line; ``value`` is None for a bare flag."""
 
     key: str
     value: str | None
-    start: int
     end: int
 
 
@@ -216,7 +215,7 @@ def split_line(line: str) -> Line:
     problems: list[str] = []
     position = len(line) - len(line.lstrip())
     while position < len(line) and line[position] != "#":
-        start, found = position, _KEY.match(line, position)
+        found = _KEY.match(line, position)
         if found is None:
             word, position, _ = _read_text(line, position)
             problems.append(
@@ -224,13 +223,13 @@ def split_line(line: str) -> Line:
             )
         elif found[2] is None:
             position = found.end()
-            items.append(Item(found[1], None, start, position))
+            items.append(Item(found[1], None, position))
         else:
             value, position, problem = _read_text(line, found.end())
             if problem:
                 problems.append(f"{found[1]}={value}: {problem}")
                 break
-            items.append(Item(found[1], value, start, position))
+            items.append(Item(found[1], value, position))
         position = len(line) - len(line[position:].lstrip())
     return Line(items, problems)
 
@@ -346,7 +345,7 @@ def read_line(line: str, names: Mapping[str, Any]) -> tuple[dict[str, object], l
     """Return the values that are on a line, by the names of the options, and what is no option and no value."""
     items, problems = split_line(line)
     given: dict[str, object] = {}
-    for key, text, *_ in items:
+    for key, text, _ in items:
         known = BY_NAME.get(key)
         if known is None:
             problems.append(f"unknown option {key!r}; {_hint(key)}")

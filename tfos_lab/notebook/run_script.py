@@ -120,7 +120,7 @@ def run_script(
     if is_shown(show=show):
         # A dashboard closes itself at the end of the nodes; lines of text are written while the user waits.
         live = has_front_end()
-        display = open_display(run.cluster, interactive=live, blocking=not live)
+        display = open_display(run.cluster, blocking=not live)
         if not live:
             run.watch(display.poll, display.close)
     run.start()

@@ -27,7 +27,7 @@ export function setAttribute(target: Element, name: string, value: string): void
 
 /** A time of the day, such as "09:04:55". */
 export function formatClock(time: Date): string {
-  return [time.getHours(), time.getMinutes(), time.getSeconds()].map((part) => String(part).padStart(2, "0")).join(":");
+  return time.toLocaleTimeString("en-GB");
 }
 
 export function plural(count: number, one: string): string {

@@ -64,7 +64,7 @@ export interface Model {
   off(name: "change", callback: () => void): void;
   off(name: "msg:custom", callback: (message: PageMessage) => void): void;
   readonly widget_manager?: {
-    readonly kernel?: { readonly id: string };
+    readonly kernel?: { interrupt(): Promise<void> } | null;
     readonly context?: {
       readonly sessionContext?: {
         readonly statusChanged: Signal<string>;

@@ -2,20 +2,11 @@
 
 import type { KernelChange, Model } from "./model";
 
-/** What the Jupyter page says of its server; null on pages that are not Jupyter's own. */
-function pageConfig(): { baseUrl?: string; token?: string } | null {
-  const text = document.getElementById("jupyter-config-data")?.textContent;
-  try {
-    return text ? (JSON.parse(text)) : null;
-  } catch {
-    return null;
-  }
-}
-
 /** An address of the Jupyter server; null on pages that are not Jupyter's own. */
 export function serverUrl(path: string): URL | null {
-  const base = pageConfig()?.baseUrl;
-  return base ? new URL(path, new URL(base, document.location.href)) : null;
+  const text = document.getElementById("jupyter-config-data")?.textContent;
+  const base: unknown = text ? JSON.parse(text).baseUrl : null;
+  return typeof base === "string" ? new URL(path, new URL(base, document.location.href)) : null;
 }
 
 /** Whether Jupyter's theme is dark. */
@@ -48,30 +39,17 @@ export async function whileMounted(id: string, act: (box: HTMLElement) => number
 /**
  * Asks the kernel to stop the cluster.
  *
- * While a cell blocks, the kernel may not read widget messages (it depends on ipykernel's version), but every Jupyter
- * server can interrupt it. When nothing blocks, an interrupt would hit another cell: then a message goes.
+ * While a cell blocks, the kernel may not read widget messages (it depends on ipykernel's version), but the server can
+ * interrupt it. When nothing blocks, an interrupt would hit another cell: then a message goes.
  */
 export async function requestStop(model: Model): Promise<void> {
-  if (model.get("blocking") && (await interruptKernel(model))) return;
-  model.send({ kind: "stop" });
-}
-
-/** Returns whether the server did it. */
-async function interruptKernel(model: Model): Promise<boolean> {
-  const kernel = model.widget_manager?.kernel?.id;
-  const url = kernel && serverUrl(`api/kernels/${encodeURIComponent(kernel)}/interrupt`);
-  if (!url) return false;
-  const headers = new Headers();
-  const xsrf = /(?:^|;\s*)_xsrf=([^;]*)/.exec(document.cookie)?.[1];
-  if (xsrf) headers.set("X-XSRFToken", decodeURIComponent(xsrf));
-  const token = pageConfig()?.token;
-  if (token) headers.set("Authorization", `token ${token}`);
+  const kernel = model.get("blocking") ? model.widget_manager?.kernel : null;
   try {
-    const response = await fetch(url, { method: "POST", credentials: "same-origin", headers });
-    return response.ok;
-  } catch {
-    return false;
+    if (kernel) return await kernel.interrupt();
+  } catch (error) {
+    console.warn("the kernel could not be interrupted", error);
   }
+  model.send({ kind: "stop" });
 }
 
 /** JupyterLab's status of a kernel that has ended → what happened. */

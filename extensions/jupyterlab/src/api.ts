@@ -10,11 +10,9 @@ export interface RunPlace {
   readonly notebook: string;
 }
 
-/** A live cluster; `is` says how it is, and `kernel_state` what its kernel does besides, such as `busy`. */
+/** A live cluster; `kernel_state` is what its kernel does besides, such as `busy`. */
 export interface Cluster extends RunPlace {
   readonly state: string;
-  readonly is: string;
-  readonly kernel_id: string;
   readonly kernel_state: string;
 }
 
@@ -57,15 +55,6 @@ export class ServerApi {
     if (response.status === 404 && method === "GET") {
       throw new Error("this Jupyter server runs without tfos_lab's extension: restart it to load it");
     }
-    throw new Error((await messageOf(response)) ?? response.statusText);
-  }
-}
-
-async function messageOf(response: Response): Promise<string | null> {
-  try {
-    const body: unknown = await response.json();
-    return typeof body === "object" && body && "message" in body ? String(body.message) : null;
-  } catch {
-    return null;
+    throw await ServerConnection.ResponseError.create(response);
   }
 }

@@ -6,6 +6,7 @@ import { Notification } from "@jupyterlab/apputils";
 import type { Message } from "@lumino/messaging";
 import { Widget } from "@lumino/widgets";
 
+import { element } from "../../dashboard/src/dom";
 import { morphInto } from "../../dashboard/src/morph";
 import type { RunPlace } from "./api";
 import type { ClustersModel } from "./model";
@@ -13,8 +14,8 @@ import type { Notebooks } from "./notebooks";
 import { OPEN_TENSORBOARD } from "./tensorboard";
 
 export class ClustersPanel extends Widget {
-  private readonly problem = part("tfos-lab-panel-note tfos-lab-panel-problem");
-  private readonly runs = part("");
+  private readonly problem = element("div", { class: "tfos-lab-panel-note tfos-lab-panel-problem", role: "status" });
+  private readonly runs = element("div");
 
   constructor(
     private readonly model: ClustersModel,
@@ -24,12 +25,8 @@ export class ClustersPanel extends Widget {
     super();
     this.addClass("tfos-lab-panel");
     this.toggleClass("tfos-lab-no-notebooks", !notebooks);
-    const head = part("tfos-lab-panel-head");
-    head.innerHTML = 'Clusters <button type="button" data-do="refresh">Refresh</button>';
-    const body = part("tfos-lab-panel-body");
-    this.problem.setAttribute("role", "status");
-    body.append(this.problem, this.runs);
-    this.node.append(head, body);
+    const head = element("div", { class: "tfos-lab-panel-head" }, "Clusters");
+    this.node.append(head, element("div", { class: "tfos-lab-panel-body" }, this.problem, this.runs));
     this.node.addEventListener("click", (event) => this.onClick(event));
     model.changed.connect(this.render, this);
     this.render();
@@ -63,11 +60,9 @@ export class ClustersPanel extends Widget {
 
   private onClick({ target }: MouseEvent): void {
     const button = (target as Element).closest<HTMLElement>("[data-do]");
-    if (!button) return;
-    if (button.dataset["do"] === "refresh") return void this.model.refresh();
-    const run = this.model.find(button.dataset["run"] ?? "");
+    const run = this.model.find(button?.dataset["run"] ?? "");
     if (!run) return;
-    switch (button.dataset["do"]) {
+    switch (button?.dataset["do"]) {
       case "stop":
         return void this.stop(run);
       case "cell":
@@ -85,10 +80,4 @@ export class ClustersPanel extends Widget {
       Notification.error(`The cluster ${run.name} could not be stopped: ${why}`, { autoClose: false });
     }
   }
-}
-
-function part(classes: string): HTMLElement {
-  const made = document.createElement("div");
-  made.className = classes;
-  return made;
 }

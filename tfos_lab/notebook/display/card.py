@@ -9,9 +9,11 @@ taken; a small script in it asks the Jupyter server for the current state.
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +23,7 @@ from tfos_lab.core.paths import short_path
 from tfos_lab.core.plain_table import PlainTable
 from tfos_lab.core.states import Tone
 from tfos_lab.driver.state.events import ClusterView, FeedView, MetricsReported, NodeView
-from tfos_lab.driver.state.phases import Span, told_spans
+from tfos_lab.driver.state.phases import told_spans
 from tfos_lab.notebook.display import WatchedCluster, summary
 from tfos_lab.notebook.display.assets import inline_script, read_asset, unique_id
 from tfos_lab.notebook.display.charts import hue_at, render_charts
@@ -102,11 +104,10 @@ def _tabs(nodes: Sequence[NodeView], log_of: Linker) -> Html:
     return join(_tab("all", "All", None) if len(tabs) > 1 else None, *tabs)
 
 
-def _tab(value: str, text: str, log: str | None, **attributes: object) -> Html:
+def _tab(value: str, text: str, log: str | None, **look: object) -> Html:
     # JupyterLab's shortcuts for arrow keys are those of whatever has the focus.
-    look = {"data_log": log, "data_lm_suppress_shortcuts": "true"}
-    choice = h("input", type="radio", name="log", value=value, **look)
-    return h("label", choice, text, cls="tfos-tab", data_key=value, **attributes)
+    choice = h("input", type="radio", name="log", value=value, data_log=log, data_lm_suppress_shortcuts="true")
+    return h("label", choice, text, cls="tfos-tab", data_key=value, **look)
 
 
 # ---- state and progress ---------------------------------------------------------------------------------------------
@@ -114,17 +115,13 @@ def _tab(value: str, text: str, log: str | None, **attributes: object) -> Html:
 
 def head(view: ClusterView, now_s: float) -> Html:
     """Return the state, the name and how far the run is, in a line."""
-    facts = f"{summary.headline(view)} · {summary.took_text(view, now_s)}"
-    return h(
-        "div",
-        render_state(view.state),
-        " ",
-        h("strong", view.name, cls="tfos-name"),
-        " ",
-        h("span", facts, cls="tfos-facts"),
-        _progress(view),
-        cls="tfos-header",
-    )
+    name = h("strong", view.name, cls="tfos-name")
+    facts = h("span", f"{summary.headline(view)} · {summary.took_text(view, now_s)}", cls="tfos-facts")
+    progress = None
+    if view.progress is not None and (text := summary.progress_text(view)):
+        bar = render_bar(view.progress, "Progress of the training")
+        progress = join(" ", h("span", bar, " ", text, cls="tfos-overall"))
+    return h("div", render_state(view.state), " ", name, " ", facts, progress, cls="tfos-header")
 
 
 def _actions(view: ClusterView) -> Html:
@@ -145,14 +142,6 @@ def _announcement(view: ClusterView) -> Html:
     return h("span", f"{view.name}: {told}", cls="tfos-hidden", role="status")
 
 
-def _progress(view: ClusterView) -> Html | None:
-    text = summary.progress_text(view)
-    if not text or view.progress is None:
-        return None
-    bar = render_bar(view.progress, "Progress of the training")
-    return join(" ", h("span", bar, " ", text, cls="tfos-overall"))
-
-
 # ---- what is told of a run ------------------------------------------------------------------------------------------
 
 
@@ -163,29 +152,22 @@ def course(view: ClusterView, now_s: float, throughput: summary.Throughput | Non
 
 def what_is_told(view: ClusterView) -> Html:
     """Return why the run ended, and what there is to know of it."""
-    return join(
-        h("div", view.reason, cls="tfos-reason", data_tone=view.state.look.tone) if view.reason else None,
-        *map(_note, view.notes),
-        h("div", alarm, cls="tfos-alarm", role="alert") if (alarm := _alarm(view)) else None,
-        _verdict(view),
-    )
+    parts = [h("div", view.reason, cls="tfos-reason", data_tone=view.state.look.tone)] if view.reason else []
+    for note in view.notes:
+        # With short paths, and the run's folder named as the run is; hovering shows them in full.
+        short = _ABSOLUTE.sub(lambda found: short_path(found[0]), _OUTPUT.sub(r" in \1/output", note))
+        parts.append(h("div", short, cls="tfos-note", title=note if short != note else None))
+    if alarm := _alarm(view):
+        parts.append(h("div", alarm, cls="tfos-alarm", role="alert"))
+    # Once nodes report what they spend time on, the verdict's line is there, so that nothing below jumps.
+    if view.verdict or (not view.state.ended and any(node.activity is not None for node in view.nodes)):
+        parts.append(h("div", view.verdict, cls="tfos-verdict"))
+    return join(*parts)
 
 
 def _alarm(view: ClusterView) -> str:
     """Return that a metric is not a number, unless the run has ended for it and its reason says so."""
     return "" if "is NaN" in view.reason else view.alarm
-
-
-def _note(note: str) -> Html:
-    """Return a note with short paths, and the run's folder named as the run is; hovering shows them in full."""
-    short = _ABSOLUTE.sub(lambda found: short_path(found[0]), _OUTPUT.sub(r" in \1/output", note))
-    return h("div", short, cls="tfos-note", title=note if short != note else None)
-
-
-def _verdict(view: ClusterView) -> Html | None:
-    # Once nodes report what they spend time on, its line is there, so that nothing below jumps.
-    is_awaited = not view.state.ended and any(node.activity is not None for node in view.nodes)
-    return h("div", view.verdict, cls="tfos-verdict") if view.verdict or is_awaited else None
 
 
 def _timeline(view: ClusterView, now_s: float) -> Html | None:
@@ -194,24 +176,24 @@ def _timeline(view: ClusterView, now_s: float) -> Html | None:
     spans = told_spans(view, now_s)
     whole_s = max(span.end_s for span in spans) or 1.0
     tracks = max(span.track for span in spans)
-    bars = (_bar(span, whole_s) for span in spans)
-    texts = [f"{span.name} {'…' if span.open else format_seconds(span.end_s - span.start_s)}" for span in spans]
-    legend = (h("span", text, data_span=span.kind) for text, span in zip(texts, spans, strict=True))
+    bars, legend = [], []
+    for span in spans:
+        seconds = span.end_s - span.start_s
+        position = f"left:{100 * span.start_s / whole_s:.2f}%;width:{100 * seconds / whole_s:.2f}%"
+        track = f";--tfos-track:{span.track}" if span.track else ""
+        bars.append(h("span", cls="tfos-span", data_span=span.kind, title=span.name, style=position + track))
+        text = f"{span.name} {'…' if span.open else format_seconds(seconds)}"
+        legend.append(h("span", text, data_span=span.kind))
     return join(
         h("div", *bars, cls="tfos-timeline", style=f"--tfos-tracks:{tracks}", aria_hidden="true"),
         h("div", *legend, cls="tfos-phases"),
     )
 
 
-def _bar(span: Span, whole_s: float) -> Html:
-    left, width = 100 * span.start_s / whole_s, 100 * (span.end_s - span.start_s) / whole_s
-    position = f"left:{left:.2f}%;width:{width:.2f}%" + (f";--tfos-track:{span.track}" if span.track else "")
-    return h("span", cls="tfos-span", data_span=span.kind, title=span.name, style=position)
-
-
 def _feeds(view: ClusterView, throughput: summary.Throughput | None) -> Html | None:
     if view.of_runs and not view.state.ended:
-        return _feed(summary.runs_line(view), summary.part_ended(view), what="runs")
+        part = sum(node.state.ended for node in view.nodes) / max(1, len(view.nodes))
+        return _feed(summary.runs_line(view), part, what="runs")
     if view.of_runs or not view.feeds:
         return None
     last = view.feeds[-1]
@@ -386,7 +368,7 @@ def make_bundle(
         render_stacks(stacks),
         render_charts(all_series(drawn, view.started_s), lines, before=series_before(files or run_dir, view.name)),
         render_shown(view.shown, files or run_dir, SAVED_BYTES if view.state.ended else LIVE_BYTES),
-        _error(error),
+        _why_failed(error),
         *render_printed(shown, read_tail, link_of),
         render_where(shown, run_dir, link_of),
         "</div>",
@@ -404,11 +386,11 @@ def _seen(view: ClusterView, *, asks: bool, comes_back: bool) -> str:
     if not asks:
         return h("div", _seen_text(), cls="tfos-seen")
     element = unique_id("seen")
-    script = inline_script("seen_note.js", {"element": element, "run": view.cluster_id, "comesBack": comes_back})
-    return f'<div class="tfos-seen" id="{element}">{_seen_text()}</div>{script}'
+    options = {"element": element, "run": view.cluster_id, "comesBack": comes_back}
+    return h("div", _seen_text(), cls="tfos-seen", id=element) + inline_script("seen_note.js", options)
 
 
-def _error(text: str) -> str:
+def _why_failed(text: str) -> str:
     if not text:
         return ""
     log = h("pre", html_text(render_log(text, _MAX_LINE_CHARS)), cls="tfos-log")
@@ -448,21 +430,25 @@ class _Printed:
     nodes: int = 1
     title: str | None = None
 
+    @property
+    def is_short(self) -> bool:
+        return self.whole and self.lines <= SHORT_LINES
 
-def render_printed(view: ClusterView, read_tail: TailReader, link_of: Linker = no_link) -> list[str]:
+
+def render_printed(view: ClusterView, read_tail: TailReader, link_of: Linker) -> list[str]:
     """Return what each node has printed, broken nodes first, as HTML."""
-    every = [one for one in _read_all(view, read_tail, link_of) if one is not None]
-    printed = list(_together(every, len(view.nodes)))
-    shown, folded = _choose_shown([one for one in printed if one.whole and one.lines <= SHORT_LINES])
-    parts = [_full(shown, named=len(view.nodes) > 1)] if shown else []
-    if folded:
+    printed = list(_together(_read_all(view, read_tail, link_of), len(view.nodes)))
+    short = [one for one in printed if one.is_short]
+    lines = list(itertools.accumulate(one.lines for one in short))
+    fits = bisect.bisect_right(lines, OPEN_LINES)
+    parts = [_full(short[:fits], named=len(view.nodes) > 1)] if fits else []
+    if folded := short[fits:]:
         more = format_count(sum(one.nodes for one in folded), "more run" if view.of_runs else "more node")
         parts.append(h("details", h("summary", more), _full(folded, named=True), cls="tfos-tail"))
-    quick = {one.node.name for one in (*shown, *folded)}
-    return [*parts, *(_tail(one) for one in printed if one.node.name not in quick)]
+    return [*parts, *(_tail(one) for one in printed if not one.is_short)]
 
 
-def render_where(view: ClusterView, run_dir: str | Path | None, link_of: Linker = no_link) -> str:
+def render_where(view: ClusterView, run_dir: str | Path | None, link_of: Linker) -> str:
     """Return where the logs are, with links to those that can be opened."""
     if not run_dir:
         return ""
@@ -473,26 +459,22 @@ def render_where(view: ClusterView, run_dir: str | Path | None, link_of: Linker 
     return h("div", "Logs: ", h("span", name, cls="tfos-path", title=run_dir), *links, cls="tfos-where")
 
 
-def _read_all(view: ClusterView, read_tail: TailReader, link_of: Linker) -> list[_Printed | None]:
-    hues = {node: f"tfos-hue{hue_at(place)}" for node, place in view.places.items()}
+def _read_all(view: ClusterView, read_tail: TailReader, link_of: Linker) -> Iterator[_Printed]:
+    places = view.places
     broken = [node for node in view.nodes if node.state.is_broken]
     others = [node for node in view.nodes if not node.state.is_broken]
-    lines_per_other = max(_LEAST_LINES, min(OTHER_LINES, ALL_LINES // max(1, len(others))))
-    lines_per_failed = max(_LEAST_LINES, min(FAILED_LINES, ALL_LINES // max(1, len(broken))))
-    wanted = [*((node, lines_per_failed) for node in broken), *((node, lines_per_other) for node in others)]
-    return [_read(node, lines, hues[node.name], read_tail, link_of) for node, lines in wanted]
+    for nodes, most in ((broken, FAILED_LINES), (others, OTHER_LINES)):
+        keep = max(_LEAST_LINES, min(most, ALL_LINES // max(1, len(nodes))))
+        for node in nodes:
+            runs = render_log(read_tail(node.name, keep + 1), _MAX_LINE_CHARS)
+            count, kept = count_lines(runs), last_lines(runs, keep)
+            if plain_text(kept).strip():
+                hue = f"tfos-hue{hue_at(places[node.name])}"
+                link = link_of(node.name)
+                yield _Printed(node, node.name, hue, kept, min(count, keep), whole=count <= keep, link=link)
 
 
-def _read(node: NodeView, lines: int, hue: str, read_tail: TailReader, link_of: Linker) -> _Printed | None:
-    runs = render_log(read_tail(node.name, lines + 1), _MAX_LINE_CHARS)
-    count = count_lines(runs)
-    kept = last_lines(runs, lines)
-    if not plain_text(kept).strip():
-        return None
-    return _Printed(node, node.name, hue, kept, min(count, lines), whole=count <= lines, link=link_of(node.name))
-
-
-def _together(printed: Sequence[_Printed], of_all: int) -> Iterator[_Printed]:
+def _together(printed: Iterable[_Printed], of_all: int) -> Iterator[_Printed]:
     """Yield once what several nodes have printed alike, but for times; nodes that broke stand by themselves."""
     alike: dict[object, list[_Printed]] = {}
     for one in printed:
@@ -507,18 +489,6 @@ def _together(printed: Sequence[_Printed], of_all: int) -> Iterator[_Printed]:
         differ = any(plain_text(one.runs) != plain_text(first.runs) for one in several)
         title = f"{', '.join(names)}{f'; times are those of {names[0]}' if differ else ''}"
         yield replace(first, by=by, hue="tfos-hue-all", nodes=len(names), title=title)
-
-
-def _choose_shown(short: Sequence[_Printed]) -> tuple[list[_Printed], list[_Printed]]:
-    """Return the nodes whose output is shown, and those whose output does not fit."""
-    shown: list[_Printed] = []
-    lines_left = OPEN_LINES
-    for one in short:
-        if one.lines > lines_left:
-            break
-        lines_left -= one.lines
-        shown.append(one)
-    return shown, list(short[len(shown) :])
 
 
 def _full(printed: Sequence[_Printed], *, named: bool) -> Html:

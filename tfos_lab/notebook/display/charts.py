@@ -10,13 +10,10 @@ import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from tfos_lab.core.markup import Html, h, join
+from tfos_lab.core.markup import Html, h
 from tfos_lab.driver.metrics import EPOCH, VALIDATION, by_weight, steps_go_on
-from tfos_lab.driver.runs.compare import leading_reports
-from tfos_lab.driver.runs.run import Run
-from tfos_lab.notebook.display.series import BANDS, Point, SeriesPoints, all_series
+from tfos_lab.notebook.display.series import BANDS, Point, SeriesPoints
 from tfos_lab.texts import format_metric
 
 Positions = list[tuple[float, float | None]]
@@ -70,6 +67,10 @@ def draw_sample(place: int) -> Html:
 
 
 # ---- scales and axes ------------------------------------------------------------------------------------------------
+
+# The size of a chart, and between what its lines are.
+_WIDTH, _HEIGHT = 320, 130
+_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 312, 6, 110
 
 
 def positions(points: Iterable[Point], *, by_step: bool) -> Positions:
@@ -160,41 +161,25 @@ def _path(line: Positions, across: Scale, up: Scale) -> str:
     return "".join(path)
 
 
-class _Frame(NamedTuple):
-    """The size of a chart, and of what is left free around its lines."""
+def _axes(across: Scale, up: Scale, *, by_step: bool, epochs: Mapping[int, int]) -> Iterator[Html]:
+    """Yield the grid and the ticks; those of the look by epoch, too, where ``epochs`` has their last steps."""
+    for value in up.ticks:
+        d = f"M{_LEFT} {up(value)}H{_RIGHT}"
+        yield h("path", cls="tfos-grid", d=d, stroke="currentColor", opacity=".15")
+        yield _render_text(_LEFT - 5, up(value) + 3, "end", _tick(value))
+    ticks = [(across(value), _tick(value)) for value in across.ticks if not by_step or value == int(value)]
+    yield from _ticks_across(ticks, "step" if by_step else "s")
+    if epochs:
+        wanted = [int(value) for value in round_ticks(min(epochs), max(epochs) + 1) if value in epochs]
+        ticks = [(across(epochs[epoch]), f"{epoch:,}") for epoch in wanted]
+        yield h("g", *_ticks_across(ticks, "epoch"), cls="tfos-by-epoch", display="none")
 
-    width: int
-    height: int
-    left: int
-    right: int
-    top: int
-    bottom: int
 
-    def scales(self, lines: Iterable[Positions], *, log: bool = False) -> tuple[Scale, Scale]:
-        """Return the scales of these lines, across and up."""
-        every = [point for line in lines for point in line]
-        across = Scale([x for x, _ in every], self.left, self.width - self.right)
-        heights = [y for _, y in every if y is not None]
-        return across, Scale(heights, self.height - self.bottom, self.top, log=log)
-
-    def axes(self, across: Scale, up: Scale, *, by_step: bool, epochs: Mapping[int, int]) -> Iterator[Html]:
-        """Yield the grid and the ticks; those of the look by epoch, too, where ``epochs`` has their last steps."""
-        for value in up.ticks:
-            d = f"M{self.left} {up(value)}H{self.width - self.right}"
-            yield h("path", cls="tfos-grid", d=d, stroke="currentColor", opacity=".15")
-            yield _render_text(self.left - 5, up(value) + 3, "end", _tick(value))
-        ticks = [(across(value), _tick(value)) for value in across.ticks if not by_step or value == int(value)]
-        yield from self._ticks_across(ticks, "step" if by_step else "s")
-        if epochs:
-            wanted = [int(value) for value in round_ticks(min(epochs), max(epochs) + 1) if value in epochs]
-            ticks = [(across(epochs[epoch]), f"{epoch:,}") for epoch in wanted]
-            yield h("g", *self._ticks_across(ticks, "epoch"), cls="tfos-by-epoch", display="none")
-
-    def _ticks_across(self, ticks: Iterable[tuple[float, str]], unit: str) -> Iterator[Html]:
-        y = self.height - 6
-        for x, text in ticks:
-            yield _render_text(x, y, "middle", text, across=True)
-        yield _render_text(self.left - 14, y, "end", unit, across=True)
+def _ticks_across(ticks: Iterable[tuple[float, str]], unit: str) -> Iterator[Html]:
+    y = _HEIGHT - 6
+    for x, text in ticks:
+        yield _render_text(x, y, "middle", text, across=True)
+    yield _render_text(_LEFT - 14, y, "end", unit, across=True)
 
 
 def _render_text(x: float, y: float, anchor: str, text: str, *, across: bool = False) -> Html:
@@ -207,9 +192,7 @@ def _tick(value: float) -> str:
     return f"{value:,.10g}"
 
 
-# ---- the charts of a card -------------------------------------------------------------------------------------------
-
-_OF_NODES = _Frame(width=320, height=130, left=46, right=8, top=6, bottom=20)
+# ---- charts ---------------------------------------------------------------------------------------------------------
 
 MAX_LINES = 64
 # From so many lines on, each is drawn thin and light; more charts than that scroll in the live page.
@@ -239,12 +222,14 @@ def render_charts(
     with_values: bool = False,
     before: Sequence[SeriesPoints] = (),
     in_table: Collection[str] = (),
+    has_looks: bool = True,
 ) -> Html:
     """Return one chart for each metric, or nothing where nothing was reported.
 
     A node's position among ``nodes`` selects its colour. ``with_values``, the values of all points stand beside the
     lines, for a page that shows them. ``before`` is the previous run of this name, which is drawn behind the others.
-    The last values of metrics that are ``in_table``, which is drawn more often, stand there only.
+    The last values of metrics that are ``in_table``, which is drawn more often, stand there only. Without ``has_looks``
+    there are no boxes for other looks, as always where there are many lines.
     """
     shown: dict[str, dict[str, Sequence[Point]]] = {}
     of_epochs: dict[str, dict[str, Sequence[Point]]] = {}
@@ -253,14 +238,16 @@ def render_charts(
         shown.setdefault(one["metric"], {})[one["node"]] = one["points"]
         if ends := one.get("epochs"):
             of_epochs.setdefault(one["metric"], {})[one["node"]] = ends
-    epochs = _ends_of_epochs(shown.pop(EPOCH, {}))
+    # The step with which each epoch has ended, by what the first node that counts epochs has reported.
+    counted = next(iter(shown.pop(EPOCH, {}).values()), ())
+    epochs = {int(epoch): step for _, step, epoch in counted if step is not None and epoch is not None}
     if not shown:
         return Html("")
     is_large = tuple(nodes) == BANDS
     earlier = {one["metric"]: one["points"] for one in before}
     count = sum(len(own) for own in shown.values())
     budget = max(_LINE_POINTS[0], min(_LINE_POINTS[1], _MAX_POINTS // count))
-    has_looks = count <= _MAX_ALIKE and not is_large
+    has_looks = has_looks and count <= _MAX_ALIKE and not is_large
     charts = [
         _Chart(
             name=name,
@@ -290,12 +277,6 @@ def render_charts(
     looks = _render_looks(has_epochs=bool(epochs)) if has_looks else None
     grid = h("div", *drawn, cls=" ".join(classes))
     return h("details", h("summary", "Metrics"), looks, legend, grid, cls="tfos-metrics", open=True)
-
-
-def _ends_of_epochs(lines: Mapping[str, Sequence[Point]]) -> dict[int, int]:
-    """Return the step with which each epoch has ended, by what the first node that counts epochs has reported."""
-    points = next(iter(lines.values()), ())
-    return {int(epoch): step for _, step, epoch in points if step is not None and epoch is not None}
 
 
 def _render_looks(*, has_epochs: bool) -> Html:
@@ -373,7 +354,9 @@ class _Chart:
         }
         before = positions(self._before, by_step=by_step)
         scaled = [line for one in (kind, "epochs", "validation") for line in drawn[one].values()]
-        across, up = _OF_NODES.scales([*scaled, before], log=log)
+        every = [point for line in (*scaled, before) for point in line]
+        across = Scale([x for x, _ in every], _LEFT, _RIGHT)
+        up = Scale([y for _, y in every if y is not None], _BOTTOM, _TOP, log=log)
         last = _newest(self.lines, self.of_epochs)
         told = ", ".join(f"{node} {_value(last[node])}" for node in list(lines)[:8])
         has_points = self.with_values and not log
@@ -381,7 +364,7 @@ class _Chart:
         look = {"fill": "none", "stroke": "currentColor", "opacity": ".3"}
         return h(
             "svg",
-            *_OF_NODES.axes(across, up, by_step=by_step, epochs=epochs),
+            *_axes(across, up, by_step=by_step, epochs=epochs),
             h("path", d=behind, cls="tfos-before", **look) if behind else None,
             _render_band(drawn[kind], across, up),
             *(
@@ -389,8 +372,8 @@ class _Chart:
                 for one, some in drawn.items()
                 for node, line in some.items()
             ),
-            viewBox=f"0 0 {_OF_NODES.width} {_OF_NODES.height}",
-            width=_OF_NODES.width,
+            viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
+            width=_WIDTH,
             role="img",
             aria_label=f"{self.name}: {told}",
             data_unit=("step" if by_step else "s") if self.with_values else None,
@@ -521,63 +504,3 @@ def _range_text(last: Sequence[float | None]) -> str:
     low, high = _value(min(finite)), _value(max(finite))
     told = low if low == high else f"{low} – {high}"
     return told if len(finite) == len(last) else f"{told}, {_value(None)}"
-
-
-# ---- curves of several runs -----------------------------------------------------------------------------------------
-
-LETTERS = "ABCDEFGHIJKL"
-MAX_CHARTS = 12
-
-_OF_RUNS = _Frame(width=420, height=180, left=50, right=22, top=8, bottom=24)
-_RUN_POINTS = 200
-_LETTER_HEIGHT = 11.0
-
-
-def render_curves(runs: Sequence[Run], only: Sequence[str] | None = None) -> Html:
-    """Return one chart for each metric that a run has reported, or for ``only`` some; nothing where there is none."""
-    points = [_points_by_metric(run) for run in runs]
-    names = by_weight(dict.fromkeys(key for one in points for key in one))
-    names = [name for name in names if name != EPOCH and (only is None or name in only)]
-    charts = [_render_of_runs(name, {at: one[name] for at, one in enumerate(points) if name in one}) for name in names]
-    more = len(charts) - MAX_CHARTS
-    rest = h("div", f"and {more} more metrics", cls="tfos-note") if more > 0 else None
-    return join(h("div", *charts[:MAX_CHARTS], cls="tfos-compared"), rest) if charts else Html("")
-
-
-def _points_by_metric(run: Run) -> dict[str, list[Point]]:
-    series = all_series(leading_reports(run), run.started_s)
-    return {one["metric"]: one["points"] for one in series}
-
-
-def _render_of_runs(name: str, points: Mapping[int, Sequence[Point]]) -> Html:
-    by_step = all(steps_go_on(step for _, step, _ in one) for one in points.values())
-    most = _RUN_POINTS if len(points) > 1 else _RUN_POINTS // 2
-    lines = {at: positions(thin(one, most), by_step=by_step) for at, one in points.items()}
-    across, up = _OF_RUNS.scales(lines.values())
-    ends = {at: next((y for _, y in reversed(line) if y is not None), None) for at, line in lines.items()}
-    told = ", ".join(f"{LETTERS[at]} {_value(value)}" for at, value in ends.items())
-    svg = h(
-        "svg",
-        *_OF_RUNS.axes(across, up, by_step=by_step, epochs={}),
-        *(
-            _render_line("line", LETTERS[at], line, across, up, place=at, with_values=False)
-            for at, line in lines.items()
-        ),
-        *(_render_letters(ends, up) if len(lines) > 1 else ()),
-        viewBox=f"0 0 {_OF_RUNS.width} {_OF_RUNS.height}",
-        width=_OF_RUNS.width,
-        role="img",
-        aria_label=f"{name}, last values: {told}",
-    )
-    return h("figure", h("figcaption", h("b", name)), svg)
-
-
-def _render_letters(ends: Mapping[int, float | None], up: Scale) -> Iterator[Html]:
-    """Yield each run's letter beside the end of its curve; letters that would cover one another move apart."""
-    wanted = sorted((up(value), at) for at, value in ends.items() if value is not None)
-    free = _OF_RUNS.top - _LETTER_HEIGHT
-    highest = _OF_RUNS.height - _OF_RUNS.bottom - _LETTER_HEIGHT * (len(wanted) - 1)
-    x = _OF_RUNS.width - _OF_RUNS.right + 6
-    for order, (y, at) in enumerate(wanted):
-        free = max(free + _LETTER_HEIGHT, min(y, highest + _LETTER_HEIGHT * order))
-        yield h("text", LETTERS[at], cls=f"tfos-end tfos-hue{hue_at(at)}", x=x, y=f"{free + 3.5:.1f}")

@@ -15,7 +15,7 @@ from tfos_lab.core.messages import NodeActivity
 from tfos_lab.core.states import NodeState
 from tfos_lab.driver.metrics import by_weight
 from tfos_lab.driver.state.events import ClusterView, FeedView, NodeView, RunFacts
-from tfos_lab.notebook.display.summary import Throughput, step_text
+from tfos_lab.notebook.display.summary import Throughput, step_text, whole_seconds
 from tfos_lab.texts import format_bytes, format_metric, format_rate, format_seconds, format_step
 
 # So many metrics have a column, and so many of them one that is shown unless others are chosen.
@@ -80,11 +80,7 @@ def straggler_text(node: NodeView) -> str:
 
 
 def _step_time_text(node: NodeView) -> str:
-    return ", ".join(part for part in (own_step_time_text(node), straggler_text(node)) if part)
-
-
-def _memory_text(activity: NodeActivity) -> str:
-    return format_bytes(activity.memory_bytes) if activity.memory_bytes else ""
+    return ", ".join(filter(None, [own_step_time_text(node), straggler_text(node)]))
 
 
 def _gpu_text(activity: NodeActivity) -> str:
@@ -115,7 +111,7 @@ def _percent(share: float) -> str:
 def _seconds_text(run: RunFacts) -> str:
     if run.seconds is None:
         return ""
-    return f"{run.seconds:.0f} s" if run.going else format_seconds(run.seconds)
+    return whole_seconds(run.seconds) if run.going else format_seconds(run.seconds)
 
 
 # ---- the columns ----------------------------------------------------------------------------------------------------
@@ -161,7 +157,13 @@ _TIME_COLUMNS = (
 )
 _LAST_COLUMNS = (
     _of_activity("cpu", "CPU", lambda activity: f"{activity.cpu:.1f}", numeric=True, rank=2),
-    _of_activity("memory", "Memory", _memory_text, numeric=True, rank=5),
+    _of_activity(
+        "memory",
+        "Memory",
+        lambda activity: format_bytes(activity.memory_bytes) if activity.memory_bytes else "",
+        numeric=True,
+        rank=5,
+    ),
     _of_activity("gpu", "GPU", _gpu_text, numeric=True, rank=2),
     Column("host", "Host", lambda node: node.host, rank=2),
     Column("gpus", "GPUs", lambda node: ", ".join(node.gpus), rank=2),

@@ -87,7 +87,8 @@ class Dashboard(RedrawnCard):
         self._end_bundle: dict[str, str] | None = None
         self._busy = keep_busy(current_kernel())
         self._stacks = _Stacks(self._cluster)
-        table = LiveTable(can_ask=self._stacks.can_ask, asked=self._stacks.asked)
+        # Independent runs have none.
+        table = LiveTable(can_ask=hasattr(self._cluster, "stacks"), asked=self._stacks.asked)
         self._updates = Updates(self._cluster, table, self._bundle, display_key=self._id, blocking=self._blocking)
         self._widget = self._updates.widget
         self._widget.fallback = self._bundle()
@@ -388,18 +389,12 @@ class _FollowedLogs:
 class _Stacks:
     """Asks nodes for their stacks, each on a thread of its own, and keeps the last answers."""
 
-    def __init__(self, cluster: object) -> None:
-        # Independent runs have none.
-        self._read: Callable[..., dict[str, str]] | None = getattr(cluster, "stacks", None)
+    def __init__(self, cluster: Any) -> None:
+        self._cluster = cluster
         self._answers: dict[str, NodeStacks] = {}
         self._pending: list[Future[None]] = []
         # The nodes that are asked just now.
         self.asked: set[str] = set()
-
-    @property
-    def can_ask(self) -> bool:
-        """Whether nodes can be asked at all."""
-        return self._read is not None
 
     @property
     def answers(self) -> list[NodeStacks]:
@@ -408,19 +403,17 @@ class _Stacks:
 
     def ask(self, node: str) -> None:
         """Ask a node, unless it is being asked."""
-        if self._read is None or node in self.asked:
-            return
-        self.asked.add(node)
-        self._pending.append(on_a_thread(lambda: self._ask(node), name="tfos-stacks"))
+        if node not in self.asked:
+            self.asked.add(node)
+            self._pending.append(on_a_thread(lambda: self._ask(node), name="tfos-stacks"))
 
     def close(self) -> None:
         """Wait for answers that are on their way, for a short time."""
         wait(self._pending, timeout=1.0)
 
     def _ask(self, node: str) -> None:
-        assert self._read is not None
         try:
-            text = self._read(node, timeout=STACKS_PATIENCE_S).get(node, "")
+            text = self._cluster.stacks(node, timeout=STACKS_PATIENCE_S).get(node, "")
         except Exception as error:  # noqa: BLE001 - the page waits for whatever it is
             text = str(error)
         self._answers[node] = NodeStacks(node, text or "The node has not answered.", time.time())

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import datetime as dt
 import html
-import itertools
 import math
 import os
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -28,7 +27,7 @@ from tfos_lab.core.paths import without_keys
 from tfos_lab.core.plain_table import PlainTable
 from tfos_lab.driver.metrics import EPOCH, by_weight
 from tfos_lab.driver.record.inputs import hide_secrets
-from tfos_lab.driver.runs.compare import code_diff, differences, last_metrics, phase_seconds
+from tfos_lab.driver.runs.compare import code_diff, differences, last_metrics, leading_reports, phase_seconds
 from tfos_lab.driver.runs.read import Runs, fitting
 from tfos_lab.driver.runs.run import Run
 from tfos_lab.driver.state.phases import SHORTEST_S
@@ -36,8 +35,9 @@ from tfos_lab.errors import ConfigError
 from tfos_lab.notebook.display import summary
 from tfos_lab.notebook.display.assets import inline_script, read_asset, unique_id
 from tfos_lab.notebook.display.card import make_bundle
-from tfos_lab.notebook.display.charts import LETTERS, draw_sample, hue_at, render_curves
+from tfos_lab.notebook.display.charts import hue_at, render_charts
 from tfos_lab.notebook.display.kernel import link_to
+from tfos_lab.notebook.display.series import all_series
 from tfos_lab.notebook.display.table import render_state, table_box
 from tfos_lab.texts import format_bytes, format_count, format_metric, format_seconds
 
@@ -46,7 +46,7 @@ from tfos_lab.texts import format_bytes, format_count, format_metric, format_sec
 _MAX_INPUTS = 4
 
 
-def style_sheets() -> str:
+def _style_sheets() -> str:
     """Return the style element of an output of the history."""
     return f"<style>{read_asset('summary.css')}{read_asset('history.css')}</style>"
 
@@ -58,33 +58,26 @@ def short_ids(runs: Iterable[Run]) -> dict[str, str]:
     return {one: end if counts[end] == 1 else one for one, end in ends.items()}
 
 
-def outcome_text(run: Run) -> str:
+def _outcome_text(run: Run) -> str:
     """Return the run's state with its sign."""
     return f"{run.state.look.sign} {run.state}"
 
 
-def common_metrics(runs: Sequence[Run], at_most: int) -> list[str]:
+def _common_metrics(runs: Sequence[Run], at_most: int) -> list[str]:
     """Return the metrics that most of the runs have reported, the loss first."""
     counts = Counter(name for run in runs for name in run.last_metrics if name != EPOCH)
     ranked = sorted(by_weight(counts), key=lambda name: -counts[name])[:at_most]
     return by_weight(ranked)
 
 
-def varied_inputs(runs: Sequence[Run]) -> list[str]:
-    """Return the names of some inputs that are not the same in all of these runs."""
-    names = dict.fromkeys(name for run in runs for name in run.inputs)
-    varied = [name for name in names if len({repr(run.inputs.get(name)) for run in runs}) > 1]
-    return varied[:_MAX_INPUTS]
-
-
-def inputs_text(run: Run, names: Sequence[str]) -> str:
+def _inputs_text(run: Run, names: Sequence[str]) -> str:
     """Return these inputs of a run: ``lr 0.1 · units 64``; of a search, also ``best: lr 0.2`` of its best trial."""
     own = [f"{name.removeprefix('args.')} {_plain(run.inputs[name])}" for name in names if name in run.inputs]
     best = " · ".join(f"{name} {_plain(value)}" for name, value in list(run.best_params.items())[:_MAX_INPUTS])
     return " · ".join([*own, *([f"best: {best}"] if best else [])])
 
 
-def nodes_text(run: Run) -> str:
+def _nodes_text(run: Run) -> str:
     """Return how many nodes there were, or how many independent runs."""
     count = len(run.record.view.nodes)
     noun = {"search": "trial", "parallel": "run"}.get(run.kind)
@@ -103,8 +96,6 @@ def _plain(value: object) -> str:
 SHOWN = 30
 _MAX_METRICS = 3
 _MAX_UNREADABLE = 10
-
-_EMPTY = "no run has been recorded{where}: write %%tfos above a cell"
 
 
 @dataclass(frozen=True)
@@ -147,13 +138,23 @@ class HistoryTable:
         chosen = fitting(names, found.runs)
         self.runs = chosen[:last]
         self._count = len(chosen)
-        self._unreadable = [str(one) for one in found.unreadable]
+        self._unreadable = [str(one) for one in found.unreadable[:_MAX_UNREADABLE]]
+        if (more := len(found.unreadable) - _MAX_UNREADABLE) > 0:
+            self._unreadable.append(f"and {more} more that cannot be read")
         self._places = [str(place) for place in found.places]
         self._now_s = time.time()
         self._ids = short_ids(found.runs)
 
     def __repr__(self) -> str:
-        return "\n".join([*self._plain_table(), *self._unreadable_lines()])
+        if not self.runs:
+            return "\n".join([self._empty(), *self._unreadable])
+        columns = self._columns()
+        rows = [[column.text(run) for column in columns] for run in self.runs]
+        titles, numeric = [one.title.lower() for one in columns], [one.kind == "numeric" for one in columns]
+        told = [(run, text) for run in self.runs for text in (summary.error_text(run), run.note_text) if text]
+        below = [f"{self._ids[run.id]}: {text}" for run, text in told]
+        table = repr(PlainTable(titles, rows, numeric=numeric))
+        return "\n".join([self._caption(), table, *below, *self._unreadable])
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         return {"text/html": self._html(), "text/plain": repr(self)}
@@ -161,20 +162,21 @@ class HistoryTable:
     # ---- columns ----------------------------------------------------------------------------------------------------
 
     def _columns(self) -> list[_Column]:
-        varied = varied_inputs(self.runs)
+        names = dict.fromkeys(name for run in self.runs for name in run.inputs)
+        varied = [name for name in names if len({repr(run.inputs.get(name)) for run in self.runs}) > 1][:_MAX_INPUTS]
         columns = [
             _Column("Run", self._name_text, self._name_html),
             _Column("When", self._when_text, self._when_html, rank=lambda run: run.started_s),
-            _Column("Outcome", outcome_text, lambda run: render_state(run.state)),
+            _Column("Outcome", _outcome_text, lambda run: render_state(run.state)),
             _Column(
                 "Time",
                 lambda run: summary.took_text(run.view(), self._now_s),
                 kind="numeric",
                 rank=lambda run: (run.ended_s or self._now_s) - run.started_s,
             ),
-            *(_metric_column(name) for name in common_metrics(self.runs, _MAX_METRICS)),
-            _Column("Inputs", lambda run: inputs_text(run, varied), None, "wrapped", optional=True),
-            _Column("Nodes", nodes_text, None, "numeric", optional=True),
+            *(_metric_column(name) for name in _common_metrics(self.runs, _MAX_METRICS)),
+            _Column("Inputs", lambda run: _inputs_text(run, varied), None, "wrapped", optional=True),
+            _Column("Nodes", _nodes_text, None, "numeric", optional=True),
             _Column("On", lambda run: run.record.view.launcher),
             _Column("Rows", lambda run: f"{run.rows:,}" if run.rows else "", None, "numeric", optional=True),
             _Column("Files", lambda run: str(run.record.file_count or ""), None, "numeric", optional=True),
@@ -199,52 +201,34 @@ class HistoryTable:
         exact = dt.datetime.fromtimestamp(run.started_s).astimezone().isoformat(timespec="seconds")
         return h("time", self._when_text(run), datetime=exact, title=exact)
 
-    # ---- text -------------------------------------------------------------------------------------------------------
-
-    def _plain_table(self) -> list[str]:
-        if not self.runs:
-            return [self._empty()]
-        columns = self._columns()
-        rows = [[column.text(run) for column in columns] for run in self.runs]
-        told = [(run, text) for run in self.runs for text in (summary.error_text(run), run.note_text) if text]
-        below = [f"{self._ids[run.id]}: {text}" for run, text in told]
-        titles, numeric = [one.title.lower() for one in columns], [one.kind == "numeric" for one in columns]
-        return [self._caption(), repr(PlainTable(titles, rows, numeric=numeric)), *below]
+    # ---- text and HTML ----------------------------------------------------------------------------------------------
 
     def _empty(self) -> str:
-        return _EMPTY.format(where=f" in {' or '.join(self._places)}" if self._places else "")
+        where = f" in {' or '.join(self._places)}" if self._places else ""
+        return f"no run has been recorded{where}: write %%tfos above a cell"
 
     def _caption(self) -> str:
         runs = f"{format_count(self._count, 'run')} in {' and '.join(self._places)}"
         return runs if self._count == len(self.runs) else f"The newest {len(self.runs)} of {runs}; last=all shows them"
 
-    def _unreadable_lines(self) -> list[str]:
-        more = len(self._unreadable) - _MAX_UNREADABLE
-        return [*self._unreadable[:_MAX_UNREADABLE], *([f"and {more} more that cannot be read"] if more > 0 else [])]
-
-    # ---- HTML -------------------------------------------------------------------------------------------------------
-
     def _html(self) -> str:
         element = unique_id("history")
-        bad = (h("div", line, cls="tfos-unreadable") for line in self._unreadable_lines())
-        hint = h("div", self._hint(), cls="tfos-hint") if self.runs else None
-        body = self._html_table() if self.runs else self._empty()
+        body: Html | str = self._empty()
+        hint = None
+        if self.runs:
+            columns = self._columns()
+            titles = (h("th", column.title, scope="col", cls=column.cls) for column in columns)
+            bodies = (h("tbody", *self._rows(run, columns)) for run in self.runs)
+            table = h("table", h("caption", self._caption()), h("thead", h("tr", *titles)), *bodies, cls="tfos-table")
+            body = table_box("Runs", table)
+            first, *others = [self._ids[run.id] for run in self.runs]
+            both = [join(" · ", h("code", f"%tfos history {other} {first}")) for other in others[:1]]
+            hint = h("div", h("code", f"%tfos history {first}"), *both, cls="tfos-hint")
+        bad = (h("div", line, cls="tfos-unreadable") for line in self._unreadable)
         page = h("div", body, *bad, hint, cls="tfos tfos-static tfos-history", id=element,
                  data_lm_suppress_shortcuts="true")  # fmt: skip
         script = inline_script("history_table.js", {"element": element}) if len(self.runs) > 1 else ""
-        return f"{style_sheets()}{page}{script}"
-
-    def _hint(self) -> Html:
-        first, *others = [self._ids[run.id] for run in self.runs]
-        both = [join(" · ", h("code", f"%tfos history {other} {first}")) for other in others[:1]]
-        return join(h("code", f"%tfos history {first}"), *both)
-
-    def _html_table(self) -> Html:
-        columns = self._columns()
-        titles = (h("th", column.title, scope="col", cls=column.cls) for column in columns)
-        bodies = (h("tbody", *self._rows(run, columns)) for run in self.runs)
-        table = h("table", h("caption", self._caption()), h("thead", h("tr", *titles)), *bodies, cls="tfos-table")
-        return table_box("Runs", table)
+        return f"{_style_sheets()}{page}{script}"
 
     def _rows(self, run: Run, columns: Sequence[_Column]) -> Iterator[Html]:
         first, *others = columns
@@ -257,10 +241,11 @@ class HistoryTable:
 
     def _details(self, run: Run) -> Iterator[Html]:
         """Return what a row unfolds to: the curves, and the facts that have no column."""
-        metrics = common_metrics([run], _MAX_METRICS)
-        yield Html(render_curves([run], only=metrics))
+        yield _render_curves([run], only=_common_metrics([run], _MAX_METRICS))
         inputs = " · ".join(f"{name} {value}" for name, value in run.inputs.items())
-        facts = {"Why": run.record.view.verdict, "Inputs": inputs, "Phases": _phases_text(run)}
+        told = ((name, seconds) for name, seconds in run.phases.items() if seconds >= SHORTEST_S)
+        phases = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in told)
+        facts = {"Why": run.record.view.verdict, "Inputs": inputs, "Phases": phases}
         shown = (h("div", h("dt", name), h("dd", text)) for name, text in facts.items() if text)
         yield h("dl", *shown, cls="tfos-row-facts")
         yield h("div", "All of it: ", h("code", f"%tfos history {self._ids[run.id]}"), cls="tfos-hint")
@@ -273,14 +258,22 @@ def _metric_column(name: str) -> _Column:
     return _Column(name, text, None, "numeric", rank=lambda run: run.last_metrics.get(name))
 
 
-def _phases_text(run: Run) -> str:
-    told = ((name, seconds) for name, seconds in run.phases.items() if seconds >= SHORTEST_S)
-    return ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in told)
+_LETTERS = "ABCDEFGHIJKL"
+
+
+def _render_curves(runs: Sequence[Run], only: Collection[str] | None = None) -> Html:
+    """Return the charts of some runs, each by its letter: of all metrics, or of ``only`` some in one look."""
+    series = [
+        one | {"node": letter}
+        for letter, run in zip(_LETTERS, runs, strict=False)
+        for one in all_series(leading_reports(run), run.started_s)
+        # Epochs of several runs may end at different steps.
+        if one["metric"] != EPOCH and (only is None or one["metric"] in only)
+    ]
+    return render_charts(series, _LETTERS[: len(runs)], has_looks=only is None)
 
 
 # ---- runs beside one another -----------------------------------------------------------------------------------------
-
-MAX_RUNS = len(LETTERS)
 
 
 class _Compared(NamedTuple):
@@ -301,15 +294,15 @@ class Comparison:
     def __init__(self, runs: Sequence[Run]) -> None:
         if len(runs) < 2:
             raise ConfigError(["name at least two runs: %tfos history A B"])
-        if len(runs) > MAX_RUNS:
-            raise ConfigError([f"{len(runs)} runs are too many to compare at once: name {MAX_RUNS} at most"])
+        if len(runs) > len(_LETTERS):
+            raise ConfigError([f"{len(runs)} runs are too many to compare at once: name {len(_LETTERS)} at most"])
         self._ids = short_ids(runs)
         if len(self._ids) < len(runs):
             again, _ = Counter(run.id for run in runs).most_common(1)[0]
             raise ConfigError([f"{again} is named twice: a run can be compared with others only"])
         self.runs = list(runs)
         self._now_s = time.time()
-        self._letters = LETTERS[: len(runs)]
+        self._letters = _LETTERS[: len(runs)]
         differing = [(one.name, list(one.texts)) for one in differences(runs)]
         self._same = [] if differing else ["Options, inputs and versions are the same."]
         tables = [
@@ -321,7 +314,7 @@ class Comparison:
 
     def __repr__(self) -> str:
         runs = [
-            f"{letter}  {run.name} {self._ids[run.id]} · {self._when(run)} · {outcome_text(run)} · {self._took(run)}"
+            f"{letter}  {run.name} {self._ids[run.id]} · {self._when(run)} · {_outcome_text(run)} · {self._took(run)}"
             for letter, run in zip(self._letters, self.runs, strict=True)
         ]
         tables = [
@@ -344,18 +337,17 @@ class Comparison:
     def _html(self) -> str:
         title = h("strong", f"{len(self.runs)} runs compared", cls="tfos-name")
         legend = h("ul", *(self._legend_item(*one) for one in enumerate(self.runs)), cls="tfos-legend")
-        curves = render_curves(self.runs) or h("div", "None of them has reported metrics.", cls="tfos-note")
+        curves = _render_curves(self.runs) or h("div", "None of them has reported metrics.", cls="tfos-note")
         tables = h("div", *map(self._table, self._tables), cls="tfos-tables")
         same = (h("div", sentence, cls="tfos-note") for sentence in self._same)
         header = h("div", title, cls="tfos-header")
         page = h("div", header, legend, curves, tables, *same, *self._code(), cls="tfos tfos-static tfos-history")
-        return f"{style_sheets()}{page}"
+        return f"{_style_sheets()}{page}"
 
     def _legend_item(self, number: int, run: Run) -> Html:
         return h(
             "li",
-            draw_sample(number),
-            h("span", LETTERS[number], cls="tfos-letter"),
+            h("span", self._letters[number], cls="tfos-letter"),
             h("b", run.name),
             " ",
             h("code", self._ids[run.id]),
@@ -381,20 +373,18 @@ class Comparison:
         """Yield how the code of each run differs from that of the first one."""
         first = self.runs[0]
         for letter, run in zip(self._letters[1:], self.runs[1:], strict=True):
-            lines = code_diff(first, run) if first.code and run.code else []
+            diff = code_diff(first, run) if first.code and run.code else []
+            lines: list[Html | str] = []
+            for line in diff[2:]:
+                tag = {"+": "ins", "-": "del"}.get(line[:1])
+                lines += [h(tag, line) if tag else line, "\n"]
             if lines:
-                diff = itertools.chain.from_iterable(("\n", _diff_line(line)) for line in lines[2:])
-                title = h("summary", f"How the code of {letter} differs from that of {LETTERS[0]}")
-                yield h("details", title, h("pre", *list(diff)[1:], cls="tfos-log tfos-diff", tabindex=0))
+                title = h("summary", f"How the code of {letter} differs from that of {self._letters[0]}")
+                yield h("details", title, h("pre", *lines[:-1], cls="tfos-log tfos-diff", tabindex=0))
 
 
 def _texts(values: Mapping[str, Sequence[float | None]], write: Callable[[float], str]) -> list[tuple[str, list[str]]]:
     return [(name, ["" if one is None else write(one) for one in own]) for name, own in values.items()]
-
-
-def _diff_line(line: str) -> Html | str:
-    tag = {"+": "ins", "-": "del"}.get(line[:1])
-    return h(tag, line) if tag else line
 
 
 # ---- one run again ---------------------------------------------------------------------------------------------------
@@ -413,12 +403,19 @@ class RunPage:
         return self._repr_mimebundle_()["text/plain"]
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
-        bundle = self._bundle(self.run.folder)
-        more = self._details(self._options(), self._code(), self._files(), self._hint())
-        return {
-            "text/html": f"{bundle['text/html']}\n{more}",
-            "text/plain": "\n".join([bundle["text/plain"], *self._more_text()]),
-        }
+        run, bundle = self.run, self._bundle(self.run.folder)
+        first, *others = (h("code", command) for command in self._commands())
+        hint = h("div", first, *(join(" · ", one) for one in others), cls="tfos-hint")
+        more = self._details(self._options(), self._code(), self._files(), hint)
+        inputs = ", ".join(f"{name}={value!r}" for name, value in run.inputs.items())
+        files = f"{format_count(run.record.file_count, 'file')} in {self._output}"
+        lines = [
+            bundle["text/plain"],
+            f"inputs: {inputs}" if inputs else "",
+            f"output: {files}" if run.record.files else "",
+            f"TensorBoard and logs: {' · '.join(self._commands())}",
+        ]
+        return {"text/html": f"{bundle['text/html']}\n{more}", "text/plain": "\n".join(filter(None, lines))}
 
     def to_send(self) -> str:
         """Return the HTML for a reader elsewhere: without links and commands."""
@@ -437,16 +434,6 @@ class RunPage:
             comes_back=False,
         )
 
-    def _more_text(self) -> list[str]:
-        run = self.run
-        inputs = ", ".join(f"{name}={value!r}" for name, value in run.inputs.items())
-        files = [f"output: {format_count(run.record.file_count, 'file')} in {self._output}"] if run.record.files else []
-        return [
-            *([f"inputs: {inputs}"] if inputs else []),
-            *files,
-            f"TensorBoard and logs: {' · '.join(self._commands())}",
-        ]
-
     @property
     def _output(self) -> str:
         return f"{self.run.folder}/output"
@@ -459,11 +446,7 @@ class RunPage:
     # ---- HTML -------------------------------------------------------------------------------------------------------
 
     def _details(self, *parts: Html | None) -> str:
-        return f"{style_sheets()}{h('div', *parts, cls='tfos tfos-static tfos-history')}"
-
-    def _hint(self) -> Html:
-        first, *others = (h("code", one) for one in self._commands())
-        return h("div", first, *(join(" · ", one) for one in others), cls="tfos-hint")
+        return f"{_style_sheets()}{h('div', *parts, cls='tfos tfos-static tfos-history')}"
 
     def _code(self) -> Html | None:
         run = self.run
@@ -487,14 +470,14 @@ class RunPage:
         if not run.record.files:
             return None
         shown = run.record.files[:_MAX_FILES]
-        items = [h("li", self._file(file.path), " ", format_bytes(file.size_bytes)) for file in shown]
-        more = run.record.file_count - len(shown)
-        rest = h("li", f"and {more:,} more in {self._output}") if more > 0 else None
-        return _folded(format_count(run.record.file_count, "file"), h("ul", *items, rest))
-
-    def _file(self, name: str) -> Html:
-        link = None if self.run.address else link_to(Path(self._output, name))
-        return h("a", name, href=link) if link else h("code", name)
+        items = []
+        for file in shown:
+            link = None if run.address else link_to(Path(self._output, file.path))
+            name = h("a", file.path, href=link) if link else h("code", file.path)
+            items.append(h("li", name, " ", format_bytes(file.size_bytes)))
+        if (more := run.record.file_count - len(shown)) > 0:
+            items.append(h("li", f"and {more:,} more in {self._output}"))
+        return _folded(format_count(run.record.file_count, "file"), h("ul", *items))
 
 
 def _folded(title: str, content: Html) -> Html:
@@ -536,17 +519,14 @@ def render_report(run: Run) -> str:
         h("style", "body { max-width: 1100px; margin: 16px auto; padding: 0 12px } @media (prefers-color-scheme: dark) "
           "{ body { background: #0d1117 } }"),
     )  # fmt: skip
-    body = h("body", h("main", Html(_to_send(RunPage(run).to_send()))))
+    parts = _PARTS.split(_SCRIPT.sub("", RunPage(run).to_send()))
+    parts[::2] = (join(_without_paths(html.unescape(text))) for text in parts[::2])
+    parts[1::2] = (
+        _TOLD.sub(lambda found: found[1] + html.escape(_without_paths(html.unescape(found[2]))), tag)
+        for tag in parts[1::2]
+    )
+    body = h("body", h("main", Html("".join(parts))))
     return f"<!doctype html>\n{h('html', head, body, lang='en')}\n"
-
-
-def _to_send(page: str) -> str:
-    parts = _PARTS.split(_SCRIPT.sub("", page))
-    return "".join(_tag(part) if at % 2 else join(_without_paths(html.unescape(part))) for at, part in enumerate(parts))
-
-
-def _tag(tag: str) -> str:
-    return _TOLD.sub(lambda found: found[1] + html.escape(_without_paths(html.unescape(found[2]))), tag)
 
 
 def _without_paths(text: str) -> str:

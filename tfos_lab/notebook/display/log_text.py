@@ -158,12 +158,19 @@ _FLAGS = {1: "bold", 2: "dim", 3: "italic", 4: "underline", 7: "inverse", 9: "st
 _FLAG_ENDS = {21: (1,), 22: (1, 2), 23: (3,), 24: (4,), 27: (7,), 29: (9,)}
 
 
+# What sets or ends one of the sixteen colours, of the text or behind it.
+_COLOUR_CODES = {39: ("fg", ""), 49: ("bg", "")} | {
+    first + place: (ground, f"{ground}-{bright}{colour}")
+    for first, ground, bright in ((30, "fg", ""), (40, "bg", ""), (90, "fg", "bright-"), (100, "bg", "bright-"))
+    for place, colour in enumerate(_COLOURS)
+}
+
+
 class AnsiStyle:
     """The colours and flags of the characters that follow; `classes` are their CSS classes."""
 
     def __init__(self) -> None:
-        self._foreground = ""
-        self._background = ""
+        self._colours = {"fg": "", "bg": ""}
         self._flags: set[int] = set()
         self.classes = ""
 
@@ -171,32 +178,22 @@ class AnsiStyle:
         """Apply the parameters of one sequence, such as ``1;31``."""
         codes = [int(code) if code.isdigit() else 0 for code in parameters.replace(":", ";").split(";")]
         while codes:
-            self._apply(codes.pop(0), codes)
-        names = [_FLAGS[flag] for flag in sorted(self._flags)] + [self._foreground, self._background]
+            code = codes.pop(0)
+            if code == 0:
+                self._colours = {"fg": "", "bg": ""}
+                self._flags.clear()
+            elif code in _FLAGS:
+                self._flags.add(code)
+            elif code in _FLAG_ENDS:
+                self._flags.difference_update(_FLAG_ENDS[code])
+            elif code in (38, 48):
+                ground, colour = "fg" if code == 38 else "bg", _extended_colour(codes)
+                self._colours[ground] = f"{ground}-{colour}" if colour else ""
+            elif code in _COLOUR_CODES:
+                ground, name = _COLOUR_CODES[code]
+                self._colours[ground] = name
+        names = [*(_FLAGS[flag] for flag in sorted(self._flags)), *self._colours.values()]
         self.classes = " ".join(f"tfos-{name}" for name in names if name)
-
-    def _apply(self, code: int, rest: list[int]) -> None:
-        if code == 0:
-            self._foreground = self._background = ""
-            self._flags.clear()
-        elif code in _FLAGS:
-            self._flags.add(code)
-        elif code in _FLAG_ENDS:
-            self._flags.difference_update(_FLAG_ENDS[code])
-        elif code == 38:
-            self._foreground = _named("fg", _extended_colour(rest))
-        elif code == 48:
-            self._background = _named("bg", _extended_colour(rest))
-        elif 30 <= code <= 37 or code == 39 or 90 <= code <= 97:
-            self._foreground = _named("fg", _basic_colour(code))
-        elif 40 <= code <= 47 or code == 49 or 100 <= code <= 107:
-            self._background = _named("bg", _basic_colour(code - 10))
-
-
-def _basic_colour(code: int) -> str:
-    if code == 39:
-        return ""
-    return _COLOURS[code - 30] if code < 90 else f"bright-{_COLOURS[code - 90]}"
 
 
 def _extended_colour(rest: list[int]) -> str:
@@ -230,10 +227,6 @@ def _nearest(red: int, green: int, blue: int) -> str:
         return "black" if high < 48 else "bright-black" if high < 150 else "white"
     bits = sum(1 << bit for bit, level in enumerate((red, green, blue)) if level > high * 0.55)
     return _COLOURS[bits] if high < 200 else f"bright-{_COLOURS[bits]}"
-
-
-def _named(ground: str, colour: str) -> str:
-    return f"{ground}-{colour}" if colour else ""
 
 
 # ---- runs of styled text ---------------------------------------------------------------------------------------------

@@ -102,28 +102,18 @@ def _table(table: m.Table, name: str) -> Html:
 def _matrix(matrix: m.Matrix, name: str) -> Html:
     corner = h("th", "true \\ predicted", scope="col")
     head = h("tr", corner, *(h("th", label, scope="col", cls="tfos-numeric") for label in matrix.labels))
-    rows = [
-        _matrix_row(label, counts, matrix.labels) for label, counts in zip(matrix.labels, matrix.counts, strict=True)
-    ]
+    rows = []
+    for label, counts in zip(matrix.labels, matrix.counts, strict=True):
+        cells = [h("th", label, scope="row")]
+        for count, other in zip(counts, matrix.labels, strict=True):
+            share = count / sum(counts) if sum(counts) > 0 else 0.0
+            part = f"--tfos-part:{max(0.0, min(1.0, share)):.0%}"
+            title = f"{100 * share:.0f} % of {label} taken for {other}"
+            cells.append(h("td", _text(count), cls="tfos-numeric", style=part, title=title))
+        rows.append(h("tr", *cells))
     hits, whole = sum(row[place] for place, row in enumerate(matrix.counts)), sum(map(sum, matrix.counts))
     told = h("div", f"{100 * hits / whole:.1f} % of {whole:,.10g} are right", cls="tfos-note") if whole > 0 else None
     return join(_box(name, h("thead", head), h("tbody", *rows), cls="tfos-matrix"), told)
-
-
-def _matrix_row(label: str, counts: Sequence[float], labels: Sequence[str]) -> Html:
-    whole = sum(counts)
-    shares = [count / whole if whole > 0 else 0.0 for count in counts]
-    cells = (
-        h(
-            "td",
-            _text(count),
-            cls="tfos-numeric",
-            style=f"--tfos-part:{max(0.0, min(1.0, share)):.0%}",
-            title=f"{100 * share:.0f} % of {label} taken for {other}",
-        )
-        for count, share, other in zip(counts, shares, labels, strict=True)
-    )
-    return h("tr", h("th", label, scope="row"), *cells)
 
 
 def _box(name: str, *parts: Html, cls: str = "") -> Html:

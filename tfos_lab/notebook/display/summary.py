@@ -13,7 +13,7 @@ from dataclasses import replace
 from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.driver.metrics import by_weight
 from tfos_lab.driver.runs.run import Run
-from tfos_lab.driver.state.events import ClusterView, FeedView, NodeView, SearchFacts, changed
+from tfos_lab.driver.state.events import ClusterView, FeedView, NodeView, changed
 from tfos_lab.driver.state.phases import feed_name, recent_feeds
 from tfos_lab.texts import format_bytes, format_count, format_left, format_metric, format_rate, format_seconds
 
@@ -86,23 +86,15 @@ def _headline_of_runs(view: ClusterView) -> str:
     early = states.count(NodeState.STOPPED_EARLY)
     parts = [(early, "stopped early"), (failed, "failed"), (running, "running"), (stopped, "stopped")]
     told = "".join(f", {count} {word}" for count, word in parts if count)
-    return f"{states.count(NodeState.DONE)} of {len(states)} done{told}{_best_text(view.search)}"
-
-
-def _best_text(search: SearchFacts | None) -> str:
-    if search is None or search.best is None:
-        return ""
-    return f" · best {search.metric} {format_metric(search.best)} ({search.trial})"
+    best, search = "", view.search
+    if search is not None and search.best is not None:
+        best = f" · best {search.metric} {format_metric(search.best)} ({search.trial})"
+    return f"{states.count(NodeState.DONE)} of {len(states)} done{told}{best}"
 
 
 def is_going(node: NodeView) -> bool:
     """Whether a try of an independent run has begun and not ended."""
     return node.run is not None and node.run.going
-
-
-def part_ended(view: ClusterView) -> float:
-    """Return which part of all independent runs has ended, from 0 to 1."""
-    return sum(node.state.ended for node in view.nodes) / max(1, len(view.nodes))
 
 
 def runs_line(view: ClusterView) -> str:
@@ -144,23 +136,19 @@ def step_text(node: NodeView) -> str:
     return f"{node.step:,}/{node.total_steps:,}" if node.total_steps else f"{node.step:,}"
 
 
-def _furthest(view: ClusterView) -> str:
-    """Return the progress of the node that is furthest ahead, such as ``"12/40 · loss 0.43 · accuracy 0.9"``."""
-    node = max(view.nodes, key=lambda node: (node.step or 0, node.rows), default=None)
-    if node is None:
-        return ""
-    rows = f"{format_count(node.rows, 'row')}" if node.rows else ""
-    return " · ".join(part for part in (step_text(node) or rows, format_metrics(node.metrics, 2)) if part)
-
-
 # What a row of a table of clusters has of each.
 STATUS = ("state", "nodes", "progress", "on", "time")
 
 
 def status_row(view: ClusterView, now_s: float) -> tuple[str, ...]:
-    """Return the texts of `STATUS`."""
+    """Return the texts of `STATUS`; progress is that of the node that is furthest ahead: ``"12/40 · loss 0.43"``."""
+    node = max(view.nodes, key=lambda node: (node.step or 0, node.rows), default=None)
+    progress = ""
+    if node is not None:
+        steps = step_text(node) or (format_count(node.rows, "row") if node.rows else "")
+        progress = " · ".join(filter(None, [steps, format_metrics(node.metrics, 2)]))
     state = f"{view.state.look.sign} {view.state}"
-    return state, headline(view), _furthest(view), view.launcher, took_text(view, now_s)
+    return state, headline(view), progress, view.launcher, took_text(view, now_s)
 
 
 # ---- of runs of the history -----------------------------------------------------------------------------------------
@@ -197,14 +185,21 @@ def feed_lines(view: ClusterView, throughput: Throughput | None = None) -> list[
         return []
     earlier, (*older, last) = recent_feeds(view.feeds)
     sum_line = [f"{len(earlier)} earlier ones: {format_count(sum(map(_rows_of, earlier)), 'row')}"] if earlier else []
-    return [*sum_line, *map(_short_feed_line, older), feed_line(last, throughput, alone=len(view.feeds) == 1)]
+    return [*sum_line, *map(_short_feed_line, older), _feed_line(last, throughput, alone=len(view.feeds) == 1)]
 
 
-def feed_line(feed: FeedView, throughput: Throughput | None = None, *, alone: bool = True) -> str:
+def _feed_line(feed: FeedView, throughput: Throughput | None, *, alone: bool) -> str:
     """Return what was fed as one line: ``"1,797 rows fed · 4/4 partitions · 0.5 MB in 0.31 s (5,800 rows/s)"``."""
     which = "" if alone and feed.kind == "table" else f"{feed_name(feed)}: "
     rows = f"{which}{format_count(_rows_of(feed), 'row')} {'answered' if feed.kind == 'inference' else 'fed'}"
-    parts = _batches_text(feed) if feed.kind == "stream" else [*_spark_text(feed), _partitions_text(feed)]
+    if feed.kind == "stream":
+        parts = _batches_text(feed)
+    else:
+        done, of_all = feed.tasks or (0, 0)
+        # How far Spark is with what comes before the first row, such as a join.
+        is_before = not feed.partitions and not feed.complete and of_all > (feed.total_partitions or 0)
+        parts = [f"Spark has done {done:,} of {of_all:,} tasks"] if is_before else []
+        parts.append(_partitions_text(feed))
     amounts = _amounts(feed, throughput) if feed.kind != "inference" else []
     return " · ".join([rows, *parts, *amounts, *_epochs_text(feed)])
 
@@ -227,13 +222,6 @@ def _epochs_text(feed: FeedView) -> list[str]:
 
 def _rows_of(feed: FeedView) -> int:
     return sum(feed.rows.values())
-
-
-def _spark_text(feed: FeedView) -> list[str]:
-    """Return how far Spark is with what comes before the first row, such as a join."""
-    done, of_all = feed.tasks or (0, 0)
-    is_before = not feed.partitions and not feed.complete and of_all > (feed.total_partitions or 0)
-    return [f"Spark has done {done:,} of {of_all:,} tasks"] if is_before else []
 
 
 def _partitions_text(feed: FeedView) -> str:
