@@ -81,9 +81,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from tfos_lab.core.messages import Outcome
-    from tfos_lab.driver.feed.dstream import DStreamFeed
     from tfos_lab.driver.feed.inference import Inference
-    from tfos_lab.driver.feed.stream import StreamFeed
+    from tfos_lab.driver.feed.stream import DStreamFeed, StreamFeed
     from tfos_lab.driver.profile import Profile
 
 logger = logging.getLogger(__name__)
@@ -817,10 +816,9 @@ class Cluster:
         NodeFailed
             If a node failed meanwhile.
         """
-        from tfos_lab.driver.feed.dstream import feed_dstream
         from tfos_lab.driver.feed.request import is_dstream, make_request
         from tfos_lab.driver.feed.splits import split_rows
-        from tfos_lab.driver.feed.stream import feed_stream
+        from tfos_lab.driver.feed.stream import feed_dstream, feed_stream
 
         feeding = self.feeding
         asked = {"epochs": epochs, "feed_timeout": timeout, **given_options(RowOptions, "train", options)}

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class NodePlace:
-    """Where other hosts reach one node.
+    """Where other hosts reach one node, and the ports that no other node of its host has, until `close`.
 
     Its ``host`` is an address, or a name that the driver knows for it. ``problem`` says why it cannot be reached as was
     asked for; "" if it can.
@@ -25,10 +25,22 @@ class NodePlace:
     def __init__(self, spec: m.LaunchSpec, towards_driver: str) -> None:
         found = address_in(spec.network) if spec.network else None
         self.host = found or spec.host or towards_driver
-        self.ports = NodePorts(spec.ports)
         # Rows come from hosts of the cluster, which know its own address.
         self.rows_host = found or towards_driver
-        self.problem = self.ports.problem
+        self.problem = ""
+        ports = list(range(spec.ports[0], spec.ports[1] + 1)) if spec.ports else []
+        random.SystemRandom().shuffle(ports)  # programs of others may hold some; seeds stay the function's
+        self._holds: dict[int, socket.socket] = {}
+        for port in ports:
+            hold = _hold(port) if len(self._holds) < PORTS_PER_NODE else None
+            if hold is not None:
+                self._holds[port] = hold
+        self._unused = list(self._holds)
+        if spec.ports and len(self._holds) < PORTS_PER_NODE:
+            self.problem = (
+                f"none of {NODE_PORTS_VARIABLE}={spec.ports[0]}-{spec.ports[1]} is free on {socket.gethostname()}; "
+                f"each node of a host takes {PORTS_PER_NODE} of them. Give a wider range, or stop a cluster"
+            )
         if spec.network and found is None:
             self.problem = (
                 f"{spec.node} has no address in {NODE_NETWORK_VARIABLE}={spec.network}: {socket.gethostname()} reaches "
@@ -38,6 +50,15 @@ class NodePlace:
     def at(self, port: socket.socket) -> str:
         """Return ``host:port`` of a bound socket, as other hosts reach it."""
         return f"{bracketed(self.host)}:{port.getsockname()[1]}"
+
+    def take_port(self, bind: Callable[[int], T]) -> T:
+        """Return what ``bind(port)`` returns for a port of this node; ``bind(0)`` if any will do."""
+        return bind(self._unused.pop() if self._unused else 0)
+
+    def close(self) -> None:
+        """Leave the ports to other nodes; may be called twice."""
+        for hold in self._holds.values():
+            hold.close()
 
 
 def address_in(network: str) -> str | None:
@@ -50,40 +71,6 @@ def address_in(network: str) -> str | None:
     except OSError:
         return None
     return own if ipaddress.ip_address(own) in where else None
-
-
-class NodePorts:
-    """The ports of one node: any free ones, or some between the ``limits``, which no other node of the host has."""
-
-    def __init__(self, limits: tuple[int, int] | None) -> None:
-        self._limits = limits
-        ports = list(range(limits[0], limits[1] + 1)) if limits else []
-        random.SystemRandom().shuffle(ports)  # programs of others may hold some; seeds stay the function's
-        self._holds: dict[int, socket.socket] = {}
-        for port in ports:
-            hold = _hold(port) if len(self._holds) < PORTS_PER_NODE else None
-            if hold is not None:
-                self._holds[port] = hold
-        self._unused = list(self._holds)
-
-    @property
-    def problem(self) -> str:
-        """Why there are too few ports, or "" if there are enough."""
-        if self._limits is None or len(self._holds) == PORTS_PER_NODE:
-            return ""
-        return (
-            f"none of {NODE_PORTS_VARIABLE}={self._limits[0]}-{self._limits[1]} is free on {socket.gethostname()}; "
-            f"each node of a host takes {PORTS_PER_NODE} of them. Give a wider range, or stop a cluster"
-        )
-
-    def take(self, bind: Callable[[int], T]) -> T:
-        """Return what ``bind(port)`` returns for a port of this node; ``bind(0)`` if any will do."""
-        return bind(self._unused.pop() if self._unused else 0)
-
-    def close(self) -> None:
-        """Leave the ports to other nodes; may be called twice."""
-        for hold in self._holds.values():
-            hold.close()
 
 
 def _hold(port: int) -> socket.socket | None:

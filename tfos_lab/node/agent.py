@@ -40,7 +40,7 @@ from tfos_lab.node.gpus import NodeGpus
 from tfos_lab.node.logs import LogSender, LogSpool
 from tfos_lab.node.profile import is_of_trace, trace_piece
 from tfos_lab.node.scratch import Scratch
-from tfos_lab.node.stack_taker import StackTaker
+from tfos_lab.node.stacks import StackTaker
 
 # An agent that has to leave sends the node's output first, for as long as the driver goes on taking it.
 LAST_OUTPUT_S = 5.0
@@ -81,7 +81,7 @@ class Agent:
         self._driver = driver
         send = driver.send
         self._place = NodePlace(spec, self._driver.host)
-        self._port = self._place.ports.take(lambda port: _reserve_port(self._place.host, port))
+        self._port = self._place.take_port(lambda port: _reserve_port(self._place.host, port))
         self._loop = PollLoop()
         self._logs = LogSpool(self._scratch.path / "log")
         self._log_sender = LogSender(self._logs, send)
@@ -96,7 +96,7 @@ class Agent:
             on_message=self._on_child_message,
             on_ended=self._on_child_ended,
         )
-        rows_host, take_port = self._place.rows_host, self._place.ports.take
+        rows_host, take_port = self._place.rows_host, self._place.take_port
         self._feeds = FeedStore(rows_host, self._scratch.path, send, self._child.send, take_port=take_port)
         self._stacks = StackTaker(self._scratch.path, self._child, send)
         self._shared = SharedFolder(spec.shared_dir, spec.cluster_id, spec.node)
@@ -296,7 +296,7 @@ class Agent:
         self._output.close()
         self._logs.close()
         self._port.close()
-        self._place.ports.close()
+        self._place.close()
         self._driver.close()
         if self._watched_pidfd is not None:
             os.close(self._watched_pidfd)

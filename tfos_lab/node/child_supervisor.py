@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import socket
 import time
@@ -11,17 +12,22 @@ from pathlib import Path
 import msgspec
 
 from tfos_lab.core import messages as m
+from tfos_lab.core.frames import FrameSocket, frame_pair
 from tfos_lab.core.poll_loop import PollLoop
-from tfos_lab.core.roles import role_of
+from tfos_lab.core.processes import kill_below, signal_group
+from tfos_lab.core.roles import role_of, tf_config
 from tfos_lab.core.states import NodeState
-from tfos_lab.node.child_link import ChildLink
-from tfos_lab.node.forkserver.client import ForkServerSpec
+from tfos_lab.node.forkserver.client import ForkServerConnection, ForkServerSpec
+from tfos_lab.node.forkserver.requests import ExitedReply, FailedReply, SpawnedReply
+from tfos_lab.node.gpus import VISIBLE
 from tfos_lab.node.logs import LINE_PATIENCE_S, LogSpool, Pipe
 
 # After the end of training, a child gets at most this long between SIGTERM and SIGKILL.
 LAST_GRACE_S = 5.0
 # A parameter server has nothing to finish; it gets this long to return by itself.
 PS_PATIENCE_S = 1.0
+# A grandchild may keep the pipes open forever; they are read for this long after the child has ended.
+_PIPE_PATIENCE_S = 1.0
 
 
 class ChildSupervisor:
@@ -48,7 +54,7 @@ class ChildSupervisor:
         self._logs = logs
         self._on_progress, self._on_message, self._on_ended = on_progress, on_message, on_ended
         self._fork_server = ForkServerSpec.tensorflow(spec.owner, spec.environ, spec.watched_pid, spec.extra_env)
-        self._child: ChildLink | None = None
+        self._child: _Child | None = None
         self._start: m.Start | None = None
         self._folder = spec.cwd
         self._waiting: list[m.ToAgent] = []
@@ -62,17 +68,32 @@ class ChildSupervisor:
     # ---- start ------------------------------------------------------------------------------------------------------
 
     def fork(self, folder: str, port: socket.socket | None = None) -> None:
-        """Have the child forked in ``folder``, with the socket that holds its port; it waits for its `start`."""
-        spec = msgspec.structs.replace(self._spec, cwd=folder)
+        """Ask the fork server for a child, which is forked as soon as that one is warm, and waits for its `start`.
+
+        It begins in ``folder``, and gets the socket that holds its port.
+        """
+        control, child_control = frame_pair()
+        pipes = [Pipe("stdout"), Pipe("stderr")]
+        fds = [child_control.fileno(), *(pipe.write_fd for pipe in pipes), *([port.fileno()] if port else [])]
+        environ = _environ(self._spec, self._scratch, folder)
         try:
-            child = ChildLink.spawn(spec, self._fork_server, self._scratch, port)
+            fork_server = self._fork_server.spawn("child", fds=fds, environ=environ, cwd=folder)
         except OSError as error:
+            control.close()
+            for pipe in pipes:
+                pipe.close()
             self.end(m.Outcome(kind="raised", error="ForkServerUnavailable", message=str(error)))
             return
-        self._child, self._folder = child, folder
-        self._loop.watch(child.fork_server, self._on_fork_server)
-        self._loop.watch(child.control, self._on_control)
-        for pipe in child.pipes:
+        finally:
+            child_control.close()
+            for pipe in pipes:
+                pipe.close_write_end()
+        if port is not None:
+            port.close()  # before the function can start
+        self._child, self._folder = _Child(fork_server, control, pipes), folder
+        self._loop.watch(fork_server, self._on_fork_server)
+        self._loop.watch(control, self._on_control)
+        for pipe in pipes:
             self._loop.watch(pipe.read_fd, self._pump_pipes)
 
     def start(self, start: m.Start) -> None:
@@ -81,12 +102,13 @@ class ChildSupervisor:
         if child is None:
             return  # it could not be forked
         self._tell_progress(child)
-        child.start(self._spec, start)
+        environ = _environ_of_start(self._spec, start)
+        child.send(msgspec.structs.replace(start, sys_path=self._spec.sys_path, env=environ))
         for message in self._waiting:
             child.send(message)
         self._watch_unsent(child)
 
-    def _tell_progress(self, child: ChildLink) -> None:
+    def _tell_progress(self, child: _Child) -> None:
         state = NodeState.STARTING if child.pid else NodeState.IMPORTING
         self._on_progress(m.Progressed(state=state, pid=child.pid))
 
@@ -136,13 +158,14 @@ class ChildSupervisor:
         else:
             self._waiting.append(message)
 
-    def _watch_unsent(self, child: ChildLink) -> None:
+    def _watch_unsent(self, child: _Child) -> None:
         """Continue when the child can take more; an agent that waited for a busy child could do nothing else."""
         self._loop.watch_writing(child.control, wanted=child.control.has_unsent)
 
     def _on_control(self) -> None:
         assert self._child is not None
-        self._child.flush()
+        with contextlib.suppress(OSError):
+            self._child.control.flush()
         self._watch_unsent(self._child)
         messages = self._child.receive()
         if messages is None:
@@ -260,7 +283,8 @@ class ChildSupervisor:
         if self._child is not None and any(pipe.open for pipe in self._pipes):
             self._child.signal(signal.SIGKILL)
             self._pump_pipes()
-            if not self._child.pipes_overdue():
+            ended_at = self._child.ended_at
+            if ended_at is None or time.monotonic() - ended_at <= _PIPE_PATIENCE_S:
                 return False
         for pipe in self._pipes:
             pipe.release(self._logs)
@@ -270,3 +294,97 @@ class ChildSupervisor:
         """Kill the child and close everything."""
         if self._child is not None:
             self._child.close()
+
+
+class _Child:
+    """One child process, which a fork server has forked, or is about to."""
+
+    def __init__(self, fork_server: ForkServerConnection, control: FrameSocket, pipes: list[Pipe]) -> None:
+        self.fork_server = fork_server
+        self.control = control
+        self.pipes = pipes
+        self.pid = 0
+        self.stopping = False
+        self.ended_at: float | None = None
+
+    def send(self, message: m.ToAgent) -> None:
+        """Send a message without blocking; the child may be busy, stopped, or not forked yet."""
+        with contextlib.suppress(OSError):  # it has ended
+            self.control.post(m.encode(message))
+
+    def receive(self) -> list[m.FromAgent] | None:
+        """Return the messages that have arrived, or None if the child has closed its end."""
+        try:
+            frames = self.control.available()
+        except OSError:
+            return None
+        messages: list[m.FromAgent] = []
+        for frame in frames:
+            with contextlib.suppress(msgspec.DecodeError):  # user code wrote to a descriptor that is not its own
+                messages.append(m.decode_from_agent(frame.data))
+        return messages
+
+    def receive_outcome(self) -> m.Outcome | None:
+        """Handle the fork server's replies; return how the child ended, once it has."""
+        try:
+            replies = self.fork_server.replies()
+        except OSError:
+            self.ended_at = time.monotonic()
+            if self.pid:  # nobody else is left who ends the child and what it has started
+                kill_below(self.pid)
+                self.signal(signal.SIGKILL)
+            message = "the process it was forked from has ended"
+            return m.Outcome(kind="exited", message=message, exit_code=-9, orphaned=True)
+        for reply in replies:
+            match reply:
+                case SpawnedReply(pid=pid):
+                    self.pid = pid
+                case FailedReply(reason=reason):
+                    self.ended_at = time.monotonic()
+                    return m.Outcome(kind="raised", error="ImportError", message=reason)
+                case ExitedReply(code=code):
+                    self.ended_at = time.monotonic()
+                    return m.Outcome(kind="stopped" if self.stopping else "exited", exit_code=code)
+        return None
+
+    def signal(self, sig: signal.Signals) -> None:
+        """Signal the child's process group, if it has been forked."""
+        if self.pid:
+            signal_group(self.pid, sig)
+
+    def close(self) -> None:
+        """Kill the child's process group and close everything."""
+        self.signal(signal.SIGKILL)
+        self.fork_server.close()
+        self.control.close()
+        for pipe in self.pipes:
+            pipe.close()
+
+
+def _environ(spec: m.LaunchSpec, scratch: Path, cwd: str) -> dict[str, str]:
+    """Return the environment that a child is forked with."""
+    environ = {**spec.environ, **spec.extra_env, "TFOS_LAB_SCRATCH": str(scratch), "PYTHONUNBUFFERED": "1"}
+    environ.pop("TF_CONFIG", None)
+    if "PWD" in environ:
+        environ["PWD"] = cwd
+    if spec.gpus is not None:
+        if VISIBLE not in environ:
+            # CUDA would number the fastest GPU first, nvidia-smi and Spark number them by their place.
+            environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+        environ[VISIBLE] = ",".join(spec.gpus) or "-1"
+    # Several nodes may share a device, and a node may leave memory to other programs: none allocates all of it at once.
+    environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+    return environ
+
+
+def _environ_of_start(spec: m.LaunchSpec, start: m.Start) -> dict[str, str]:
+    """Return what the child adds to its environment when all nodes are known."""
+    environ = {**spec.environ, **start.env, **spec.extra_env}
+    added = {name: environ[name] for name in start.env}
+    # gRPC must reach the nodes directly: through a proxy, they would wait for each other forever.
+    hosts = {address.rpartition(":")[0].strip("[]") for tasks in start.cluster_spec.values() for address in tasks}
+    already = environ.get("no_grpc_proxy") or environ.get("no_proxy") or ""
+    added["no_grpc_proxy"] = ",".join([*sorted(hosts), *([already] if already else [])])
+    if sum(len(tasks) for tasks in start.cluster_spec.values()) > 1:
+        added["TF_CONFIG"] = tf_config(start.cluster_spec, start.job_name, start.task_index)
+    return added

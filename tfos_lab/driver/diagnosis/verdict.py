@@ -338,13 +338,16 @@ def slower_nodes(nodes: Sequence[NodeView]) -> dict[str, float]:
     # In lock-step all steps take as long, and the fast nodes wait.
     known = [node.activity for node in telling if node.activity is not None]
     own = [(activity.step_s or 0.0) * (1.0 - activity.waits_peers) for activity in known]
-    usual_s_of = _MedianOfOthers(own)
+    ordered, others = sorted(own), len(own) - 1
+    middle = (others - 1) // 2, others // 2
     busy = _busy_shared_hosts(telling)
     found = {}
     for node, seconds in zip(telling, own, strict=True):
         assert node.activity is not None
         assert node.activity.step_s is not None
-        usual_s = max(usual_s_of(seconds), _LEAST * node.activity.step_s)
+        # The median of the others: without a value before it, the middle is one further to the right.
+        median_s = statistics.fmean(ordered[at + (seconds <= ordered[at])] for at in middle)
+        usual_s = max(median_s, _LEAST * node.activity.step_s)
         if seconds < max(_SLOWER * usual_s, usual_s + _SEEN_S):
             continue
         seen = _SEEN_ON_A_BUSY_HOST if node.host in busy else _SEEN
@@ -360,21 +363,3 @@ def _busy_shared_hosts(nodes: Sequence[NodeView]) -> set[str]:
         if node.activity is not None:
             uses.setdefault(node.host, []).append(node.activity.host_cpu)
     return {host for host, seen in uses.items() if len(seen) > 1 and statistics.fmean(seen) >= BUSY_HOST}
-
-
-class _MedianOfOthers:
-    """The median of all values but one of them, in no more time for thousands of them than for two."""
-
-    def __init__(self, values: Sequence[float]) -> None:
-        ordered = sorted(values)
-        count = len(ordered) - 1
-        low, high = (count - 1) // 2, count // 2
-        # Without a value before, the middle is one further to the right.
-        self._low, self._high = ordered[low], ordered[high]
-        self._low_after, self._high_after = ordered[low + 1], ordered[high + 1]
-
-    def __call__(self, value: float) -> float:
-        """Return the median of the others; ``value`` is one of those given."""
-        low = self._low_after if value <= self._low else self._low
-        high = self._high_after if value <= self._high else self._high
-        return (low + high) / 2

@@ -1,7 +1,8 @@
-"""Feeds a streaming DataFrame to the nodes: each micro-batch is a feed, and is done when the nodes have read its rows.
+"""Feeds streams to the nodes: each micro-batch is a feed, and is done when the nodes have read its rows.
 
-Only then does Spark write the micro-batch into its checkpoint, so a stream that is started again continues with the
-first rows that nobody has read.
+Only then does Spark write the micro-batch of a streaming DataFrame into its checkpoint, so a stream that is started
+again continues with the first rows that nobody has read. Of a DStream, Spark calls back for the RDD of each
+micro-batch, from its own thread; the rest of the stream waits there meanwhile.
 """
 
 from __future__ import annotations
@@ -10,19 +11,22 @@ import contextlib
 import logging
 import threading
 import time
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.states import RunState
 from tfos_lab.data.frames import is_connect
+from tfos_lab.driver.feed.inference import AnsweringNodes
 from tfos_lab.driver.feed.job import HeadLost
-from tfos_lab.driver.state.instructions import Failure
+from tfos_lab.driver.feed.request import check_feed, make_request
 from tfos_lab.errors import ClusterEnded, ConfigError, FeedError
 from tfos_lab.launchers.spark import session as spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from tfos_lab.core.config import FeedConfig
     from tfos_lab.driver.cluster import Cluster
     from tfos_lab.driver.feed.feeding import Feeding
     from tfos_lab.driver.feed.request import FeedRequest
@@ -31,8 +35,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-
-STEP_S = 0.05
+_STEP_S = 0.05
+# How long the micro-batch of a DStream that is under way may take when the stream ends.
+_LAST_S = 600.0
+# How long a context that interrupts its jobs may take to say that it has stopped.
+_STOPPING_S = 10.0
 
 
 class MicroBatches:
@@ -42,8 +49,7 @@ class MicroBatches:
         self._cluster = cluster
         self._feeding = feeding
         self._ending = threading.Event()
-        self._idle = threading.Condition()
-        self._busy = False
+        self._under_way = threading.Lock()
         self._has_fed = False
         self._over = threading.Event()
 
@@ -56,23 +62,19 @@ class MicroBatches:
         """Wait for the stream's end."""
         self._over.wait(timeout_s)
 
-    def _begin(self) -> None:
-        """Begin a micro-batch; raise if no more are wanted."""
-        with self._idle:
+    @contextlib.contextmanager
+    def _micro_batch(self) -> Iterator[None]:
+        """Feed a micro-batch in the block; raises ClusterEnded if no more are wanted."""
+        with self._under_way:
             if self._ending.is_set():
                 raise ClusterEnded(cluster=self._cluster.name, state="ending", asked="feed rows of a stream")
-            self._busy = True
-
-    def _end(self) -> None:
-        with self._idle:
-            self._busy = False
-            self._idle.notify_all()
+            yield
 
     def _wait_until_idle(self, timeout_s: float) -> None:
         """Begin no further micro-batch, and wait for the end of the one under way."""
         self._ending.set()
-        with self._idle:
-            self._idle.wait_for(lambda: not self._busy, timeout_s)
+        if self._under_way.acquire(timeout=timeout_s):
+            self._under_way.release()
 
     def _feed_rows(self, request: FeedRequest) -> None:
         """Feed a micro-batch, and wait until it has been read; once more, to nodes that are started again."""
@@ -94,10 +96,12 @@ class MicroBatches:
                 raise HeadLost
             if self._is_unwanted(head):
                 raise ClusterEnded(cluster=self._cluster.name, state="done with it", asked="read rows of a stream")
-            time.sleep(STEP_S)
+            time.sleep(_STEP_S)
 
     def _is_unwanted(self, head: Head) -> bool:
-        """Whether the nodes want no more rows, or none is left to read them."""
+        """Whether the nodes want no more rows, or none is left to read them, nor starts again."""
+        if head.state.state is RunState.RESTARTING:
+            return False
         with head.lock:
             nodes = [head.state.views[rank].state for rank in head.feed_state.ranks]
             stopped = head.feed_state.stopped_by is not None
@@ -141,7 +145,7 @@ class StreamFeed(MicroBatches):
         self._wait_until_idle(timeout_s)
         try:
             while self.is_active and self._committed() < self._done_batch and time.monotonic() < deadline:
-                time.sleep(STEP_S)
+                time.sleep(_STEP_S)
         finally:
             self.query.stop()
 
@@ -156,16 +160,14 @@ class StreamFeed(MicroBatches):
     # ---- Spark's thread ---------------------------------------------------------------------------------------------
 
     def _feed(self, rows: DataFrame, batch: int) -> None:
-        self._begin()
         try:
-            if batch > self._done_batch:
-                self._feed_rows(replace(self._request, frame=rows))
-                self._done_batch = batch
+            with self._micro_batch():
+                if batch > self._done_batch:
+                    self._feed_rows(replace(self._request, frame=rows))
+                    self._done_batch = batch
         except ClusterEnded:
             self._ending.set()  # the query ends with this error, which is no failure of the stream
             raise
-        finally:
-            self._end()
 
     # ---- the watcher ------------------------------------------------------------------------------------------------
 
@@ -173,19 +175,17 @@ class StreamFeed(MicroBatches):
         """End the query when nobody wants its rows; fail the cluster when the query fails."""
         try:
             while self.is_active:
-                head = self._cluster.head
-                if head.state.state is not RunState.RESTARTING and self._is_unwanted(head):
+                if self._is_unwanted(self._cluster.head):
                     self._ending.set()
                     self.query.stop()
-                time.sleep(STEP_S * 2)
+                time.sleep(_STEP_S * 2)
             self._feed_columns()
         finally:
             self._over.set()
         self._feeding.pass_on_end(self._cluster.head)
         error = self.query.exception()
         if error is not None and not self._ending.is_set():
-            own = spark_session.job_error(error, "the stream failed")
-            self._cluster.head.fail(Failure("feed", type(own).__name__, str(own)))
+            self._feeding.fail(spark_session.job_error(error, "the stream failed"))
 
     def _feed_columns(self) -> None:
         """Show the nodes the columns of a stream that has ended before its first row, by an empty feed."""
@@ -224,3 +224,104 @@ class _OwnEnding(logging.Filter):
 
 
 logging.getLogger("py4j.clientserver").addFilter(_OwnEnding())
+
+
+# ---- DStreams -------------------------------------------------------------------------------------------------------
+
+
+class DStreamFeed(MicroBatches):
+    """A DStream that is being fed; what `Cluster.train` returns for one.
+
+    Its rows come as soon as its ``StreamingContext`` is started, and until that is stopped; or until `stop`, the nodes'
+    ``terminate()``, or the cluster's end.
+    """
+
+    def __init__(self, cluster: Cluster, feeding: Feeding, stream: Any, config: FeedConfig, queue: str) -> None:
+        super().__init__(cluster, feeding)
+        self._context = stream.context()
+        self._config, self._queue = config, queue
+        self._nodes = AnsweringNodes(cluster, feeding)
+        self._source = feeding.next_source()
+        stream.foreachRDD(self._feed)
+        threading.Thread(target=self._watch, name=f"tfos-dstream-{cluster.id}", daemon=True).start()
+
+    def __repr__(self) -> str:
+        return f"<DStream to cluster {self._cluster.name!r}: {'active' if self.is_active else 'ended'}>"
+
+    @property
+    def is_active(self) -> bool:
+        """Whether rows may still come."""
+        return not self.is_over
+
+    def stop(self, timeout_s: float = 60.0) -> None:
+        """Feed no more rows, after the micro-batch under way has been read. May be called twice.
+
+        The ``StreamingContext`` goes on: it is yours to stop.
+        """
+        self._wait_until_idle(timeout_s)
+        self.join(timeout_s)
+
+    # ---- Spark's thread ---------------------------------------------------------------------------------------------
+
+    def _feed(self, _time: Any, rdd: Any) -> None:
+        """Feed one micro-batch; those that nobody wants are skipped."""
+        with contextlib.suppress(ClusterEnded), self._micro_batch():
+            try:
+                self._feed_rdd(rdd)
+            except ClusterEnded:
+                self._ending.set()
+            except Exception as error:
+                self._ending.set()
+                if self._was_interrupted(error):
+                    return
+                self._feeding.fail(spark_session.job_error(error, "the DStream failed"))
+                raise
+
+    def _feed_rdd(self, rdd: Any) -> None:
+        if not rdd.getNumPartitions():
+            return
+        config = self._config
+        objects = config.objects
+        if objects is None:
+            objects = config.columns is None and self._nodes.want_objects(config.feed_timeout)
+        if not objects and rdd.isEmpty():
+            return  # Spark finds no columns in it
+        request = make_request(self._cluster, rdd, {**vars(config), "objects": objects}, self._queue)
+        self._feed_rows(replace(request, stream=True, source=self._source))
+
+    # ---- the watcher ------------------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        """Notice the end: of the context, of the cluster, or of the nodes' interest."""
+        try:
+            while not (self._ending.wait(_STEP_S * 2) or self._has_stopped() or self._is_unwanted(self._cluster.head)):
+                pass
+            self._wait_until_idle(_LAST_S)
+        finally:
+            self._over.set()
+        self._feeding.pass_on_end(self._cluster.head)
+
+    def _was_interrupted(self, error: Exception) -> bool:
+        """Whether a job was cut short as the context is being stopped, which it says a little later."""
+        deadline = time.monotonic() + _STOPPING_S
+        while "InterruptedException" in str(error) and time.monotonic() < deadline:
+            if self._has_stopped():
+                return True
+            time.sleep(_STEP_S)
+        return False
+
+    def _has_stopped(self) -> bool:
+        """Whether the StreamingContext has been stopped, or its JVM is gone."""
+        try:
+            return str(self._context._jssc.getState()) == "STOPPED"  # noqa: SLF001 - there is no public way to ask
+        except Exception:  # noqa: BLE001 - any error means that nobody answers
+            return True
+
+
+def feed_dstream(
+    cluster: Cluster, feeding: Feeding, stream: Any, options: Mapping[str, Any], queue: str
+) -> DStreamFeed:
+    """Feed a DStream from the start of its context on; options and errors are those of `Cluster.train`."""
+    feed = DStreamFeed(cluster, feeding, stream, check_feed(cluster, stream, options, queue), queue)
+    feeding.streams.append(feed)
+    return feed

@@ -51,7 +51,7 @@ LONGEST_S = 5.0
 START_DELAY_S = 0.2
 # The end of a run waits so long for its last record: a disk that hangs must not hang the notebook.
 LAST_RECORD_S = 2.0
-# How soon somebody who asks for the end from another process is heard.
+# How soon somebody who asks for the end from another process is heard, and a write that is due begins.
 LISTEN_S = 0.25
 
 
@@ -65,12 +65,12 @@ class RunRecorder:
         run_dir = self._run_dir = run.files
         self._run = run
         self._on_end = on_end
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._due_s = math.inf
-        self._written_s = math.inf  # until the first write, which no event brings forward
+        self._finished = threading.Event()
+        self._has_changed = False
+        self._written_s = -math.inf
         self._written: ClusterView | None = None
-        self._finished = False
         self._rest_s = 0.0
         self._warned = False
         self._stop_mark = None if run_dir.is_part else cluster_records.stop_mark(run_dir.id)
@@ -81,9 +81,8 @@ class RunRecorder:
 
     def start(self) -> None:
         """Start the thread, which soon writes for the first time; may be called twice."""
-        with self._changed:
+        with self._lock:
             if self._thread is None:
-                self._due_s = time.monotonic() + START_DELAY_S
                 name = f"tfos-record-{self._run_dir.id}"
                 self._thread = threading.Thread(target=self._write_until_finished, name=name, daemon=True)
                 self._thread.start()
@@ -91,20 +90,13 @@ class RunRecorder:
                     self._kept.start()
 
     def on_event(self, event: Event) -> None:
-        """Plan a write if ``event`` changes the state of something; called by the thread that publishes it."""
-        if not isinstance(event, StateChanged | NodeChanged | NodeHung | OutputProgressed):
-            return
-        with self._changed:
-            due_s = self._written_s + max(CHANGE_S, self._rest_s)
-            if due_s < self._due_s:
-                self._due_s = due_s
-                self._changed.notify()
+        """Have ``event`` written soon if it changes the state of something; called by the thread that publishes it."""
+        if isinstance(event, StateChanged | NodeChanged | NodeHung | OutputProgressed):
+            self._has_changed = True
 
     def finish(self) -> None:
         """Have the last record written, and the thread end; may be called twice."""
-        with self._changed:
-            self._finished = True
-            self._changed.notify()
+        self._finished.set()
 
     def join(self, timeout_s: float) -> None:
         """Wait until the last record has been written; then until the run's store has the folder, if it has one."""
@@ -114,49 +106,36 @@ class RunRecorder:
                 self._kept.join()
 
     def _write_until_finished(self) -> None:
+        wait_s = START_DELAY_S
         try:
-            while self._write_when_due():
-                pass
+            while not self._finished.wait(wait_s):
+                wait_s = LISTEN_S
+                rest_s = max(self._rest_s, CHANGE_S if self._has_changed else FIGURES_S)
+                if time.monotonic() >= self._written_s + rest_s:
+                    self._write()
+                if self._stop_mark is not None and os.path.exists(self._stop_mark):  # noqa: PTH110 - no error is of interest
+                    self._stop_mark.unlink(missing_ok=True)
+                    # It may take as long as the nodes' grace period.
+                    threading.Thread(target=self._run.stop, name=f"tfos-stop-{self._run_dir.id}", daemon=True).start()
+            self._write(is_last=True)
         finally:
             if self._kept is not None:
                 self._kept.finish()
             self._on_end()
 
-    def _write_when_due(self) -> bool:
-        """Wait until a write is due, and write; return whether another one follows."""
-        while not self._is_due():
-            if self._stop_mark is not None and os.path.exists(self._stop_mark):  # noqa: PTH110 - no error is of interest
-                self._stop_mark.unlink(missing_ok=True)
-                # It may take as long as the nodes' grace period.
-                threading.Thread(target=self._run.stop, name=f"tfos-stop-{self._run_dir.id}", daemon=True).start()
-        with self._changed:
-            is_last = self._finished
-            self._written_s = time.monotonic()
-            self._due_s = self._written_s + max(FIGURES_S, self._rest_s)
-        self._write(is_last=is_last)
-        return not is_last
-
-    def _is_due(self) -> bool:
-        """Wait until a write is due, or it is time to listen again; return whether one is."""
-        with self._changed:
-            wait_s = self._due_s - time.monotonic()
-            if not self._finished and wait_s > 0:
-                self._changed.wait(wait_s if self._stop_mark is None else min(wait_s, LISTEN_S))
-            return self._finished or time.monotonic() >= self._due_s
-
-    def _write(self, *, is_last: bool) -> None:
+    def _write(self, *, is_last: bool = False) -> None:
         """Write the record as of now, if it has changed; a full disk costs the record, not the run."""
-        began_s, record = time.monotonic(), take_snapshot(self._run)
-        if record.view == self._written and not is_last:
-            return
-        try:
-            self._run_dir.replace(self._run_dir.record, encode(record))
-            self._written = record.view
-            self._rest_s = min(LONGEST_S, (time.monotonic() - began_s) / WRITING_SHARE)
-        except OSError as error:
-            if not self._warned:
-                self._warned = True
-                logger.warning("%s cannot be written: %s", self._run_dir.record, error)
+        self._has_changed, self._written_s = False, time.monotonic()
+        record = take_snapshot(self._run)
+        if record.view != self._written or is_last:
+            try:
+                self._run_dir.replace(self._run_dir.record, encode(record))
+                self._written = record.view
+                self._rest_s = min(LONGEST_S, (time.monotonic() - self._written_s) / WRITING_SHARE)
+            except OSError as error:
+                if not self._warned:
+                    self._warned = True
+                    logger.warning("%s cannot be written: %s", self._run_dir.record, error)
 
 
 # ---- the record as it is now -----------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import secrets
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -23,7 +23,7 @@ from tfos_lab.data.frames import is_connect
 from tfos_lab.data.spark_python import is_unchosen, wrong_python
 from tfos_lab.errors import ExecutorMismatch
 from tfos_lab.launchers.spark import session as spark_session
-from tfos_lab.launchers.spark.session import TASKS_LOGGER, lost_connect_server, lost_server
+from tfos_lab.launchers.spark.session import lost_connect_server, lost_server
 from tfos_lab.launchers.spark.slots import slots_of
 
 if TYPE_CHECKING:
@@ -135,9 +135,13 @@ def inspect_executors(
         with (
             spark_session.tagged(spark, spark_session.INSPECTION, what),
             spark_session.tagged(spark, tag, what),
-            _without_traces(spark),
+            spark_session.without_noise(spark, spark_session.TASK_TRACES),
         ):
-            rows = spark.range(0, tasks, 1, tasks).mapInArrow(task, "facts string").collect()
+            try:
+                rows = spark.range(0, tasks, 1, tasks).mapInArrow(task, "facts string").collect()
+            except Exception:
+                _await_end(spark)  # their traces are noise, too
+                raise
     except Exception as error:
         mismatch = mismatch_in(error, lambda: spark_session.hosts_of_failed_tasks(spark, tag))
         if mismatch is None:
@@ -145,30 +149,6 @@ def inspect_executors(
         raise ExecutorMismatch(problems=mismatch.problems, unchosen=is_unchosen(spark)) from None
     facts = [msgspec.json.decode(row["facts"], type=ExecutorFacts) for row in rows]
     return list({(fact.host, fact.executor): fact for fact in facts}.values())
-
-
-@contextlib.contextmanager
-def _without_traces(spark: SparkSession) -> Iterator[None]:
-    """Keep the traces of failing tasks out of the driver's log: each is logged four times, for one sentence of ours."""
-    loggers: Any = None
-    with contextlib.suppress(Exception):  # other ways of logging
-        if not is_connect(spark):
-            log4j: Any = spark.sparkContext._jvm.org.apache.logging.log4j  # type: ignore[union-attr]  # noqa: SLF001
-            loggers = log4j.LogManager.getContext(False)  # noqa: FBT003
-            if loggers.getConfiguration().getLoggers().containsKey(TASKS_LOGGER):
-                loggers = None  # the user has chosen what is logged
-            else:
-                log4j.core.config.Configurator.setLevel(TASKS_LOGGER, log4j.Level.OFF)
-    try:
-        yield
-    except Exception:
-        _await_end(spark)
-        raise
-    finally:
-        with contextlib.suppress(Exception):  # the session may be gone
-            if loggers is not None:
-                loggers.getConfiguration().removeLogger(TASKS_LOGGER)
-                loggers.updateLoggers()
 
 
 def _await_end(spark: SparkSession) -> None:

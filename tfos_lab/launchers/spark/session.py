@@ -58,7 +58,7 @@ _ANSWER_S = 1.0
 
 #: The tag of our jobs that look at the executors and warm them, which takes some seconds.
 INSPECTION = "tfos-inspect"
-TASKS_LOGGER = "org.apache.spark.scheduler.TaskSetManager"
+_TASKS_LOGGER = "org.apache.spark.scheduler.TaskSetManager"
 _POLL_S = 0.05
 # Words of lines that name a cause.
 _CAUSE_WORDS = ("Error", "Exception", "Failure")
@@ -386,26 +386,31 @@ def tagged(spark: SparkSession, tag: str, description: str) -> Iterator[None]:
 _NOISE = (
     r"[\s\S]*(contains a task of very large size|\[tfos_lab:)[\s\S]*|Exception in task [\s\S]*|Task .* aborting job"
 )
+#: Traces of failing tasks: each is logged four times.
+TASK_TRACES = r"(Lost task|Task )[\s\S]*"
 
 
 @contextlib.contextmanager
-def without_noise(spark: SparkSession) -> Iterator[None]:
-    """Keep out of Spark's log what is no news to the user of a feed: the error that ends it is one sentence of ours."""
+def without_noise(spark: SparkSession, noise: str = _NOISE) -> Iterator[None]:
+    """Keep out of Spark's log what is no news to the user: the error that ends a job of ours is one sentence of ours.
+
+    Of messages about tasks, this is what the expression matches: what is noise of a feed, by default.
+    """
     logger: Any = None
     with contextlib.suppress(Exception):  # other ways of logging
         if not is_connect(spark):
             log4j: Any = spark.sparkContext._jvm.org.apache.logging.log4j  # type: ignore[union-attr]  # noqa: SLF001
             result = log4j.core.Filter.Result
             # Neither a flag of the expression's, nor what the message was made from.
-            noise = log4j.core.filter.RegexFilter.createFilter(_NOISE, None, False, result.DENY, result.NEUTRAL)  # noqa: FBT003
-            logger = log4j.LogManager.getContext(False).getConfiguration().getLoggerConfig(TASKS_LOGGER)  # noqa: FBT003
-            logger.addFilter(noise)
+            filter_ = log4j.core.filter.RegexFilter.createFilter(noise, None, False, result.DENY, result.NEUTRAL)  # noqa: FBT003
+            logger = log4j.LogManager.getContext(False).getConfiguration().getLoggerConfig(_TASKS_LOGGER)  # noqa: FBT003
+            logger.addFilter(filter_)
     try:
         yield
     finally:
         with contextlib.suppress(Exception):  # the session may be gone
             if logger is not None:
-                logger.removeFilter(noise)
+                logger.removeFilter(filter_)
 
 
 @uninterrupted()

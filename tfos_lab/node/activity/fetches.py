@@ -15,7 +15,7 @@ from typing import Any
 
 from tfos_lab.core.threads import on_a_thread
 
-_PATCHED = "_tfos_lab_fetches"
+_PATCHED = "_tfos_lab_patched"
 _CREATION_TIMEOUT_S = 10.0
 _ITERATORS = (
     ("tensorflow.python.data.ops.iterator_ops", "OwnedIterator", ("_next_internal", "get_next_as_optional")),
@@ -72,11 +72,17 @@ FETCHES = Fetches()
 def patch_fetches() -> None:
     """Have iterators count within graphs; may be called twice. TensorFlow has loaded them."""
     for module, name, methods in _ITERATORS:
-        kind = getattr(sys.modules.get(module), name, None)
-        for method in methods if kind is not None else ():
-            take = getattr(kind, method, None)
-            if take is not None and not hasattr(take, _PATCHED):
-                setattr(kind, method, _counted(take))
+        for method in methods:
+            patch_once(getattr(sys.modules.get(module), name, None), method, _counted)
+
+
+def patch_once(owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:
+    """Replace a function of TensorFlow's or Keras' by ``wrap(function)``, unless it is missing or replaced already."""
+    function = getattr(owner, name, None)
+    if function is not None and not hasattr(function, _PATCHED):
+        wrapped = wrap(function)
+        setattr(wrapped, _PATCHED, True)
+        setattr(owner, name, wrapped)
 
 
 def _counted(take: Callable[..., Any]) -> Callable[..., Any]:
@@ -95,7 +101,6 @@ def _counted(take: Callable[..., Any]) -> Callable[..., Any]:
             ended.assign_add(1, read_value=False)
         return element
 
-    setattr(fetch, _PATCHED, True)
     return fetch
 
 

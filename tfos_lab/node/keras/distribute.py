@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tfos_lab.node.activity.fetches import patch_fetches
+from tfos_lab.node.activity.fetches import patch_fetches, patch_once
 from tfos_lab.node.keras.presharded import (
     forget_count_of_rows,
     is_presharded,
@@ -29,7 +29,6 @@ logger = logging.getLogger(__name__)
 
 _LENGTH = "_tfos_lab_length"
 _REFUSAL = "_tfos_lab_refusal"
-_PATCHED = "_tfos_lab_patched"
 # Whose elements are counted.
 _ITERATORS = (
     ("tensorflow.python.data.ops.iterator_ops", "OwnedIterator"),
@@ -42,14 +41,11 @@ def patch_strategy() -> None:
     import tensorflow as tf
 
     patch_fetches()
-    for module, name in _ITERATORS:
-        kind = getattr(sys.modules.get(module), name, None)  # TensorFlow has loaded them
-        if kind is not None and not hasattr(kind.__next__, _PATCHED):
-            kind.__next__ = _counted(kind.__next__)
-    _patch_device_iterators()
-    strategy = tf.distribute.MultiWorkerMirroredStrategy
-    if not hasattr(strategy.experimental_distribute_dataset, _PATCHED):
-        strategy.experimental_distribute_dataset = _or_presharded(strategy.experimental_distribute_dataset)
+    for module, name in _ITERATORS:  # TensorFlow has loaded them
+        patch_once(getattr(sys.modules.get(module), name, None), "__next__", _counted)
+    device_iterators = sys.modules.get("tensorflow.python.data.ops.multi_device_iterator_ops")
+    patch_once(device_iterators, "_create_device_dataset", _without_tuner)
+    patch_once(tf.distribute.MultiWorkerMirroredStrategy, "experimental_distribute_dataset", _or_presharded)
 
 
 def _counted(take: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -63,11 +59,10 @@ def _counted(take: Callable[[Any], Any]) -> Callable[[Any], Any]:
         STEP_COUNT.take(iterator)
         return element
 
-    setattr(__next__, _PATCHED, True)
     return __next__
 
 
-def _patch_device_iterators() -> None:
+def _without_tuner(create: Callable[..., tf.data.Dataset]) -> Callable[..., tf.data.Dataset]:
     """Have nothing tune what brings batches to a device: a strategy makes an iterator of its own for that, each epoch.
 
     There is nothing to tune, and where such an iterator ends, Python waits for the tuner's thread to wake: for as long
@@ -75,19 +70,13 @@ def _patch_device_iterators() -> None:
     """
     import tensorflow as tf
 
-    iterators: Any = sys.modules.get("tensorflow.python.data.ops.multi_device_iterator_ops")
-    create = getattr(iterators, "_create_device_dataset", None)
-    if create is None or hasattr(create, _PATCHED):
-        return
-
     @functools.wraps(create)
     def _create_device_dataset(*args: Any, **kwargs: Any) -> tf.data.Dataset:
         options = tf.data.Options()
         options.autotune.enabled = False
         return create(*args, **kwargs).with_options(options)
 
-    setattr(_create_device_dataset, _PATCHED, True)
-    iterators._create_device_dataset = _create_device_dataset
+    return _create_device_dataset
 
 
 def is_across_workers(strategy: tf.distribute.Strategy | None) -> bool:
@@ -143,7 +132,6 @@ def _or_presharded(distribute: Callable[..., Any]) -> Callable[..., Any]:
             _record_length(distributed, steps, together=len(set(steps)) == 1)
         return distributed
 
-    setattr(experimental_distribute_dataset, _PATCHED, True)
     return experimental_distribute_dataset
 
 

@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from tfos_lab.node.activity.fetches import patch_once
 from tfos_lab.node.activity.steps import FITS
 from tfos_lab.node.keras.distribute import is_across_workers
 from tfos_lab.node.keras.presharded import forget_count_of_rows
 from tfos_lab.node.keras.row_counts import (
-    PATCHED,
     RowMode,
     counting_activities,
     counting_real_rows,
@@ -42,19 +42,16 @@ logger = logging.getLogger(__name__)
 
 def patch_keras_3(trainer: ModuleType) -> None:
     """Patch Keras 3, given its module of the TensorFlow trainer; may be called twice."""
-    model = trainer.TensorFlowTrainer
-    if hasattr(model._make_function, PATCHED):
-        return
-    adapter: Any = sys.modules["keras.src.trainers.data_adapters.tf_dataset_adapter"]
-    adapter.make_class_weight_map_fn = times_weights_of_rows(adapter.make_class_weight_map_fn)
-    model._make_function = _counting_steps(model._make_function)
+    adapter = sys.modules["keras.src.trainers.data_adapters.tf_dataset_adapter"]
+    patch_once(adapter, "make_class_weight_map_fn", times_weights_of_rows)
+    patch_once(trainer.TensorFlowTrainer, "_make_function", _counting_steps)
     metrics = sys.modules["keras.src.trainers.compile_utils"].CompileMetrics
-    metrics.update_state = on_real_rows(metrics.update_state, lambda _weights: current.rows)
+    patch_once(metrics, "update_state", lambda update: on_real_rows(update, lambda _weights: current.rows))
     optimizer = sys.modules["keras.src.backend.tensorflow.optimizer"].TFOptimizer
-    optimizer._backend_apply_gradients = _on_sums(optimizer._backend_apply_gradients)
-    optimizer._all_reduce_sum_gradients = _unless_summed(optimizer._all_reduce_sum_gradients)
+    patch_once(optimizer, "_backend_apply_gradients", _on_sums)
+    patch_once(optimizer, "_all_reduce_sum_gradients", _unless_summed)
     scaling = sys.modules["keras.src.optimizers.loss_scale_optimizer"].LossScaleOptimizer
-    scaling.check_finite = _on_all_replicas(scaling.check_finite)
+    patch_once(scaling, "check_finite", _on_all_replicas)
 
 
 def count_rows(model: keras.Model, mode: RowMode | None, *, validates: bool = False) -> None:
@@ -84,11 +81,11 @@ def _counting_steps(make_function: Callable[..., Any]) -> Callable[..., Any]:
                 with counting_activities(model, "activity_regularizer", of_mean=penalizes_mean_activity()):
                     return step_function(data)
 
-        tracker = model._loss_tracker
-        if mode is not None and tracker is not None and not hasattr(tracker.update_state, PATCHED):
-            update = counting_real_rows(tracker.update_state, lambda: current.rows, lambda: model.losses)
-            setattr(update, PATCHED, True)
-            tracker.update_state = update
+        if mode is not None:
+            of_real_rows = functools.partial(
+                counting_real_rows, rows=lambda: current.rows, penalties=lambda: model.losses
+            )
+            patch_once(model._loss_tracker, "update_state", of_real_rows)
         function = make_function(model, step)
         on_fetched = None if model.run_eagerly else StepOnFetched(model, step)
 
@@ -104,7 +101,6 @@ def _counting_steps(make_function: Callable[..., Any]) -> Callable[..., Any]:
         run.tfos_lab_mode = mode  # type: ignore[attr-defined]
         return run
 
-    setattr(_make_function, PATCHED, True)
     return _make_function
 
 

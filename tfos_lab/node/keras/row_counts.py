@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     import keras
     import tensorflow as tf
 
-PATCHED = "_tfos_lab_rows"
-
 
 @dataclass(frozen=True)
 class RowMode:
@@ -249,7 +247,6 @@ def on_real_rows(update: Callable[..., Any], rows: Callable[[Any], StepRows | No
 
         tf.cond(tf.reduce_any(step_rows.filler), update_unless_empty, lambda: update_with(y_true, y_pred, weights))
 
-    setattr(update_state, PATCHED, True)
     return update_state
 
 

@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.errors import FeedError
+from tfos_lab.node.activity.fetches import patch_once
 from tfos_lab.node.keras.distribute import (
     is_across_workers,
     tell_of_own_statistics,
@@ -20,7 +21,6 @@ from tfos_lab.node.keras.distribute import (
 )
 from tfos_lab.node.keras.presharded import is_presharded
 from tfos_lab.node.keras.row_counts import (
-    PATCHED,
     RowMode,
     StepRows,
     counting_activities,
@@ -47,27 +47,21 @@ def patch_tf_keras() -> None:
     utils = sys.modules.get("tf_keras.src.engine.compile_utils")
     if training is None or utils is None or misfit("tf_keras"):
         return
-    if hasattr(utils.MetricsContainer.update_state, PATCHED):
-        return
-    model, losses, metrics = training.Model, utils.LossesContainer, utils.MetricsContainer
-    metrics.update_state = on_real_rows(metrics.update_state, _rows_of_tf_keras)
-    losses.__call__ = _losses_of_real_rows(losses.__call__)
+    patch_once(utils.MetricsContainer, "update_state", lambda update: on_real_rows(update, _rows_of_tf_keras))
+    patch_once(utils.LossesContainer, "__call__", _losses_of_real_rows)
     adapter: Any = sys.modules["tf_keras.src.engine.data_adapter"]
-    adapter._make_class_weight_map_fn = times_weights_of_rows(adapter._make_class_weight_map_fn)
-    handler = adapter.DataHandler
-    handler.enumerate_epochs = _starting_with_its_epoch(handler.enumerate_epochs)
-    model.fit = _with_mode(model.fit, training)
-    model.evaluate = _with_mode(model.evaluate, training)
-    model.compile = without_jit(model.compile)
-    _patch_steps(model)
+    patch_once(adapter, "_make_class_weight_map_fn", times_weights_of_rows)
+    patch_once(adapter.DataHandler, "enumerate_epochs", _starting_with_its_epoch)
+    for name in ("fit", "evaluate"):
+        patch_once(training.Model, name, lambda run: _with_mode(run, training))
+    patch_once(training.Model, "compile", without_jit)
+    _patch_steps(training.Model)
 
 
 def _patch_steps(model: type) -> None:
     """Patch the steps of a class of models, which may be a user's own; may be called twice."""
     for name in ("train_step", "test_step"):
-        step = getattr(model, name)
-        if not hasattr(step, PATCHED):
-            setattr(model, name, _in_one_step(step))
+        patch_once(model, name, _in_one_step)
 
 
 class _StartedWithItsEpoch:
@@ -153,7 +147,6 @@ def _in_one_step(step: Callable[..., Any]) -> Callable[..., Any]:
             with counting_activities(model, "_activity_regularizer", of_mean=True):
                 return step(model, data)
 
-    setattr(in_one_step, PATCHED, True)
     return in_one_step
 
 

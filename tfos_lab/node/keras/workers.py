@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab.data.schema import WEIGHT_KEY
 from tfos_lab.errors import ConfigError, FeedError
+from tfos_lab.node.activity.fetches import patch_once
 from tfos_lab.node.activity.steps import FITS, STEPS
 from tfos_lab.node.keras.distribute import (
     is_across_workers,
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_PATCHED = "_tfos_lab_patched"
-_NOTED = "_tfos_lab_noted"
 _CALLBACKS = ("keras.src.callbacks.callback_list", "tf_keras.src.callbacks")
 
 
@@ -63,14 +62,11 @@ def patch_keras() -> None:
     trainer: Any = keras_3_trainer()
     if trainer is None or misfit("keras"):
         return
-    model = trainer.TensorFlowTrainer
-    if not hasattr(model._maybe_symbolic_build, _PATCHED):
-        model._maybe_symbolic_build = _build_from_specs(model._maybe_symbolic_build)
-        trainer.reduce_per_replica = _reduce_across_workers(trainer.reduce_per_replica)
-        # Of the base itself: Keras does not compile what it loads where a model's `compile` is not that.
-        base: Any = sys.modules["keras.src.trainers.trainer"].Trainer
-        base.compile = without_jit(base.compile)
-        patch_keras_3(trainer)
+    patch_once(trainer.TensorFlowTrainer, "_maybe_symbolic_build", _build_from_specs)
+    patch_once(trainer, "reduce_per_replica", _reduce_across_workers)
+    # Of the base itself: Keras does not compile what it loads where a model's `compile` is not that.
+    patch_once(sys.modules["keras.src.trainers.trainer"].Trainer, "compile", without_jit)
+    patch_keras_3(trainer)
 
 
 # ---- before the first step ------------------------------------------------------------------------------------------
@@ -109,7 +105,6 @@ def _build_from_specs(build: Callable[..., Any]) -> Callable[..., Any]:
             return build(model, iterator=iterator, data_batch=data_batch)
         return build(model, data_batch=_example_of(iterator, strategy))
 
-    setattr(_maybe_symbolic_build, _PATCHED, True)
     return _maybe_symbolic_build
 
 
@@ -242,27 +237,26 @@ def _on_first_replica(strategy: tf.distribute.Strategy, value: Any) -> Any:
 
 def _patch_fits() -> None:
     """Have every `fit` note which of its steps train, whether its model trains alone, and whether it was stopped."""
+    notes: dict[str, Callable[[Any], None]] = {
+        "on_train_begin": _note_begin,
+        "on_train_end": _note_end,
+        "on_epoch_begin": lambda _callbacks: STEPS.begin_epoch(),
+        **dict.fromkeys(("on_test_begin", "on_predict_begin"), lambda _callbacks: STEPS.evaluate(begins=True)),
+        **dict.fromkeys(("on_test_end", "on_predict_end"), lambda _callbacks: STEPS.evaluate(begins=False)),
+    }
     for module in _CALLBACKS:
         callbacks = getattr(sys.modules.get(module), "CallbackList", None)
-        if callbacks is not None and not hasattr(callbacks.on_train_begin, _NOTED):
-            _patch(callbacks, "on_train_begin", _note_begin)
-            _patch(callbacks, "on_train_end", _note_end)
-            _patch(callbacks, "on_epoch_begin", lambda _callbacks: STEPS.begin_epoch())
-            for what in ("test", "predict"):
-                _patch(callbacks, f"on_{what}_begin", lambda _callbacks: STEPS.evaluate(begins=True))
-                _patch(callbacks, f"on_{what}_end", lambda _callbacks: STEPS.evaluate(begins=False))
+        for name, note in notes.items():
+            patch_once(callbacks, name, functools.partial(_noting, note))
 
 
-def _patch(kind: Any, name: str, note: Callable[[Any], None]) -> None:
-    call = getattr(kind, name)
-
+def _noting(note: Callable[[Any], None], call: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(call)
     def noted(callbacks: Any, *args: Any, **kwargs: Any) -> None:
         call(callbacks, *args, **kwargs)
         note(callbacks)
 
-    setattr(noted, _NOTED, True)
-    setattr(kind, name, noted)
+    return noted
 
 
 def _note_begin(callbacks: Any) -> None:
