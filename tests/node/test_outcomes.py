@@ -57,6 +57,12 @@ def test_frames_of_tfos_lab_are_left_out(cell):
     assert "<string>" not in text
 
 
+def test_how_libraries_came_to_call_tfos_lab_is_left_out(run):
+    space = {"__name__": "__main__"}
+    exec(compile("def map_fun(args, ctx):\n    ctx.dataset(0)\n", np.__file__, "exec"), space)
+    assert run(space["map_fun"]).outcome().traceback.startswith("tfos_lab.errors.ConfigError: batch_size=0")
+
+
 def test_chained_exceptions_are_kept(cell):
     template = (
         "def map_fun(args, ctx):\n    try:\n        {}['a']\n    except KeyError as e:\n        raise OSError('b')"

@@ -98,7 +98,10 @@ def _render(error: traceback.TracebackException) -> Iterator[str]:
         yield f"\n{_CONTEXT}\n\n"
     frames = [one for one in error.stack if sources.package_of(one.filename) != _OWN and not _passes_on(one)]
     # An error inside tfos_lab, without a line of the user's, is shown whole, unless it says by itself what to do.
-    is_told = next(iter(error.format_exception_only())).startswith((f"{_OWN}.", "tensorflow."))
+    told = next(iter(error.format_exception_only()))
+    is_told = told.startswith((f"{_OWN}.", "tensorflow."))
+    if told.startswith(f"{_OWN}.") and all(_library(one.filename) for one in frames):
+        frames = []  # how libraries came to call tfos_lab
     if shown := list(_fold(frames if frames or is_told else error.stack)):
         yield "Traceback (most recent call last):"
         yield from shown
