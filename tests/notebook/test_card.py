@@ -411,6 +411,8 @@ def test_the_values_of_an_axis_are_written_alike():
     html = render_charts(all_series([reported("chief:0", step, rate=0.001) for step in (1, 2)], 0.0), ["chief:0"])
     assert ">0.00095<" in html
     assert ">0.00105<" in html
+    large = render_charts(all_series([reported("chief:0", step, rate=1.23e12) for step in (1, 2)], 0.0), ["chief:0"])
+    assert all(f">{tick}<" in large for tick in ("1.2e12", "1.25e12", "1.15e12"))
 
 
 def test_nodes_that_agree_have_one_line_together():

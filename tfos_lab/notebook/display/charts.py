@@ -203,7 +203,8 @@ def _render_text(x: float, y: float, anchor: str, text: str, *, across: bool = F
 
 def _tick(value: float) -> str:
     if value and not 1e-4 <= abs(value) < 1e6:
-        return f"{value:.1e}".replace(".0e", "e").replace("e-0", "e-").replace("e+0", "e")
+        digits, _, power = f"{value:.6e}".partition("e")
+        return f"{digits.rstrip('0').rstrip('.')}e{int(power)}"
     return f"{value:,.10g}"
 
 
