@@ -90,17 +90,20 @@ def shorten(text: str, limit: int) -> str:
 def first_line(error: BaseException | str) -> str:
     r"""Return the first line of an error's message, to be quoted in a sentence: cut where very long, no full stop.
 
-    An error without a message is quoted by the name of its type.
+    What a line announces by a colon at its end is quoted, too. An error without a message is quoted by the name of its
+    type.
 
     Examples
     --------
     >>> first_line(ValueError("no such column.\nThere are a and b."))
     'no such column'
+    >>> first_line(ValueError("wrong options:\n\n  lr is negative"))
+    'wrong options: lr is negative'
     >>> first_line(KeyboardInterrupt())
     'KeyboardInterrupt'
     """
-    lines = str(error).strip().splitlines()
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not lines:
         return "" if isinstance(error, str) else type(error).__name__
-    line = lines[0].rstrip(".")
+    line = " ".join(lines[: 2 if lines[0].endswith(":") else 1]).rstrip(".")
     return line if len(line) <= _MAX_CHARACTERS else f"{line[:_MAX_CHARACTERS]}…"

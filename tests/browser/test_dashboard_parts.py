@@ -132,6 +132,21 @@ def test_focus_details_and_scroll_position_stay_when_rows_come_and_go(large: Sta
     assert box.evaluate("(box) => box.scrollTop") == 30
 
 
+def test_long_names_of_metrics_push_no_column_out_of_sight(stage: Stage) -> None:
+    names = (
+        "loss",
+        "classification_output_of_sale_loss",
+        "regression_output_of_price_loss",
+        "root mean <squared> error",
+    )
+    stage.page.set_viewport_size({"width": 1000, "height": 800})
+    stage.change("chief:0", metrics=dict.fromkeys(names, 0.25), step=20, total_steps=20)
+    title = stage.page.locator('thead [data-key="metric classification_output_of_sale_loss"]')
+    expect(title).to_have_text("classification_output_of_sale_loss")
+    box = stage.page.locator(".tfos-table-box")
+    assert box.evaluate("(box) => box.scrollWidth - box.clientWidth") == 0
+
+
 def test_states_of_a_large_cluster_unfold_and_stay_so(large: Stage) -> None:
     names = large.page.locator(".tfos-node-link:visible")
     folded = names.count()

@@ -289,6 +289,19 @@ def test_a_node_that_was_slower_is_marked_in_what_is_kept_of_the_run(training, n
 # ---- metrics that are not numbers ------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(("last_s", "kept"), [(0.4, True), (0.01, False)])
+def test_what_the_first_slow_steps_told_is_dropped_at_the_end_where_the_others_were_short(
+    training, nodes, last_s, kept
+):
+    cluster = training(*[activity(0.5, step=12, host_cpu=0.98)] * 2)
+    assert cluster.diagnose().kind == "compute"
+    for rank in (0, 1):
+        nodes.send(m.Activity(m.NodeActivity(**activity(last_s, step=26)), rank=rank))
+        nodes.end(rank)
+    cluster.wait(timeout=60)
+    assert ("Compute bound" in cluster.view().verdict) == kept
+
+
 def test_a_metric_that_is_nan_is_told_with_its_step_until_it_is_a_number_again(training, nodes):
     cluster = training(None, None)
 

@@ -17,7 +17,7 @@ import pytest
 from tests.support.bare_python import make_bare_python
 from tests.support.command_line import doctor_finds
 from tests.support.fake_gpus import fake_gpus
-from tests.support.kernels import Kernels
+from tests.support.kernels import Kernels, told
 
 
 def found_by(monkeypatch, **environ):
@@ -155,6 +155,27 @@ def test_a_fork_server_is_warm_unless_it_is_stopped(monkeypatch):
         assert kernels.outcome(tell) == ["1 plain warm, 1 tensorflow warm"]
         os.kill(servers["plain"], signal.SIGSTOP)
         assert "the plain one was stopped" in kernels.outcome(tell)[0]
+        kernels.close()
+
+
+def test_a_fork_server_that_cannot_import_is_a_fault_of_its_own_environment(tmp_path):
+    (tmp_path / "tensorflow.py").write_text("raise ImportError('no libcudart here')\n")
+    broken = (
+        f"tfos_lab.run(lambda args, ctx: 1, cluster_size=1, local='processes', env={{'PYTHONPATH': {str(tmp_path)!r}}})"
+    )
+    tell = "from tests.support.command_line import doctor_finds; tell([doctor_finds()['fork servers'].found])"
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        kernels = Kernels(Path(folder))
+        fails = f"""
+try:
+    {broken}.wait()
+except tfos_lab.TfosError:
+    pass
+"""
+        with kernels.start(f"{fails}\n{tell}\nsys.stdin.read()") as kernel:
+            assert told(kernel) == ["cannot import: ImportError: no libcudart here"]
+            assert "libcudart" not in kernels.outcome(tell)[0]
+            kernel.stdin.close()
         kernels.close()
 
 

@@ -98,6 +98,29 @@ def test_a_report_sends_numbers_of_any_type_and_a_step_which_counts_up():
     assert before <= report.time_s <= time.time()
     with pytest.raises(ConfigError, match=r"^ctx\.report: loss='low' is not a number$"):
         rig.ctx.report(loss="low")
+    with pytest.raises(ConfigError, match=r"^ctx\.report: loss=array\(\[1, 2\]\) is not a number$"):
+        rig.ctx.report(loss=np.array([1, 2]))
+
+
+def test_a_report_takes_arrays_of_one_element_and_the_variables_of_a_strategy():
+    import keras
+    import tensorflow as tf
+
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        optimizer, mean = keras.optimizers.SGD(0.5), keras.metrics.Mean()
+        own = tf.Variable(3.0, aggregation=tf.VariableAggregation.MEAN)
+        mean.update_state(2.0)
+    rig = Rig()
+    rig.ctx.report(loss=tf.constant([[0.25]]), rate=optimizer.learning_rate, total=mean.total, own=own, row=np.ones(1))
+    assert rig.sent[0].metrics == {"loss": 0.25, "rate": 0.5, "total": 2, "own": 3, "row": 1}
+
+
+def test_columns_of_several_levels_are_titled_by_those_that_are_given():
+    pd = pytest.importorskip("pandas")
+    rig = Rig()
+    grouped = pd.DataFrame({"g": ["a", "b", "a"], "v": [1, 2, 3]}).groupby("g").agg(["mean", "sum"])
+    rig.ctx.show(grouped, "by group")
+    assert rig.sent[0].content.columns == ["g", "v mean", "v sum"]
 
 
 def test_only_the_chief_saves_to_the_given_path(monkeypatch, tmp_path):

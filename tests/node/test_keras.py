@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.support.clusters import running_clusters
@@ -414,6 +416,23 @@ def test_keras_3_has_no_fit_with_parameter_servers_and_says_what_to_use_instead(
     with pytest.raises(NodeFailed, match="ConfigError: Keras 3 has no `fit` with parameter servers") as caught:
         run(fit_with_parameter_servers, cluster_size=3, num_ps=1).wait(timeout=120)
     assert "TF_USE_LEGACY_KERAS" in str(caught.value)
+
+
+def fit_fed_rows_with_parameter_servers(args, ctx):
+    import tensorflow as tf
+
+    with ctx.strategy().scope():
+        model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    model.fit(ctx.dataset(4, features="x", label="y"))
+
+
+def test_keras_2_has_no_fit_of_fed_rows_with_parameter_servers(run, tmp_path):
+    pq.write_table(pa.table({"x": [1.0] * 8, "y": [2.0] * 8}), tmp_path / "rows.parquet")
+    cluster = run(fit_fed_rows_with_parameter_servers, env={"TF_USE_LEGACY_KERAS": "1"}, cluster_size=3, num_ps=1)
+    cluster.train(str(tmp_path / "rows.parquet"))
+    with pytest.raises(NodeFailed, match="ConfigError: Keras 2 has no `fit` of fed rows with parameter servers"):
+        cluster.wait(timeout=120)
 
 
 def resume_from_half_a_backup(args, ctx):

@@ -44,11 +44,23 @@ def test_the_cell_s_own_lines_are_shown_with_the_cell_s_name_and_its_functions(c
     assert "  Cell In[5], line 4\n    step()\n  Cell In[5], line 3, in step\n    raise KeyError('k')\n" in text
 
 
+def test_an_error_s_class_of_the_cell_goes_by_its_name(cell):
+    defined = "def map_fun(args, ctx):\n    class Mine(Exception):\n        pass\n"
+    assert cell(f"{defined}    raise Mine('a.<locals>.b: c')\n").traceback.endswith("\nMine: a.<locals>.b: c")
+    assert cell(f"{defined}    raise Mine\n").traceback.endswith("\nMine")
+
+
 def test_frames_of_tfos_lab_are_left_out(cell):
     text = cell("def map_fun(args, ctx):\n    ctx.dataset(0)\n").traceback
     assert "    ctx.dataset(0)\n" in text
     assert "tfos_lab/" not in text
     assert "<string>" not in text
+
+
+def test_how_libraries_came_to_call_tfos_lab_is_left_out(run):
+    space = {"__name__": "__main__"}
+    exec(compile("def map_fun(args, ctx):\n    ctx.dataset(0)\n", np.__file__, "exec"), space)
+    assert run(space["map_fun"]).outcome().traceback.startswith("tfos_lab.errors.ConfigError: batch_size=0")
 
 
 def test_chained_exceptions_are_kept(cell):

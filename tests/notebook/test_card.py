@@ -401,6 +401,20 @@ def reported(node: str, step: int, **metrics: float) -> MetricsReported:
     return MetricsReported(time_s=float(step), node=node, step=step, total_steps=None, metrics=metrics)
 
 
+def test_the_whole_loss_comes_before_those_of_outputs_and_validation_last():
+    told = {"sale_accuracy": 0.5, "price_loss": 1.0, "loss": 2.0, "val_loss": 3.0, "val_price_loss": 4.0, "epoch": 1.0}
+    html = render_charts(all_series([reported("chief:0", 1, **told)], 0.0), ["chief:0"])
+    assert re.findall(r"<b>(\w+)</b>", html) == ["loss", "price_loss", "sale_accuracy"]
+
+
+def test_the_values_of_an_axis_are_written_alike():
+    html = render_charts(all_series([reported("chief:0", step, rate=0.001) for step in (1, 2)], 0.0), ["chief:0"])
+    assert ">0.00095<" in html
+    assert ">0.00105<" in html
+    large = render_charts(all_series([reported("chief:0", step, rate=1.23e12) for step in (1, 2)], 0.0), ["chief:0"])
+    assert all(f">{tick}<" in large for tick in ("1.2e12", "1.25e12", "1.15e12"))
+
+
 def test_nodes_that_agree_have_one_line_together():
     nodes = ["chief:0", "worker:0", "worker:1"]
     same = [reported(node, step, loss=2.0 / step) for step in range(1, 9) for node in nodes[:2]]

@@ -44,6 +44,14 @@ def test_what_a_cell_writes_stands_below_it_grouped_where_nodes_agree(notebook):
     assert notebook.run("%%tfos on=cluster\n'same'") == "all 3 nodes: 'same'"
 
 
+def test_what_a_cell_shows_stands_below_it_and_no_longer_below_the_next(notebook):
+    assert notebook.run("%%tfos on=cluster/worker:0\nctx.show([[9, 1], [2, 8]], 'confusion')") == "shown: confusion\n"
+    assert "85.0 % of 20 are right" in next(iter(notebook.shown.values()))["text/html"]
+    text = notebook.run("%%tfos on=cluster/chief:0\nprint('hello')\nctx.show([[3.5]], 'confusion', labels=['a'])")
+    assert text == "hello\nshown: confusion\n"
+    assert notebook.run("%%tfos on=cluster/chief:0\nprint('hello')") == "hello\n"
+
+
 def test_names_of_the_notebook_arrive_as_they_are_now_unless_the_nodes_have_their_own(notebook):
     notebook.run("rate = 1\ntotal = 100\ndef twice(x):\n    return x * rate * 2")
     assert notebook.run("%%tfos on=cluster/chief:0\ntotal = total + twice(1)\ntotal") == "chief:0: 102"

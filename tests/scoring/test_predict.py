@@ -107,6 +107,11 @@ def test_what_is_no_dataframe_and_no_model_is_refused(frame, models, tmp_path):
     [
         (3, {}, "features=3: names of columns are needed, or a dict of inputs to names"),
         (["id", None], {}, r"features=\['id', None\]: names of columns are needed"),
+        (
+            "image",
+            {"output": ["a", "b"]},
+            "output=.*: a name .*; those of a model with several outputs have the outputs' names",
+        ),
         ("image", {"output": None, "batch_size": "10"}, "output=None: a name .*; batch_size='10': a whole number"),
         ("image", {"returns": float}, "returns=<class 'float'>: a type of Spark's is needed, such as 'float'"),
         ("image", {"custom_objects": [dict]}, r"custom_objects=\[.*\]: a dict of names to classes"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html.parser import HTMLParser
 
 # Elements without an end.
-VOID = ("br", "img", "input", "meta")
+VOID = ("br", "img", "input", "meta", "wbr")
 
 
 def words(html: str) -> str:

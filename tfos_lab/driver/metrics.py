@@ -59,9 +59,15 @@ def metric_names(reports: Sequence[MetricsReported]) -> list[str]:
 def by_weight(names: Iterable[str]) -> list[str]:
     """Return names of metrics in the order in which people read them: the loss first, those of validation last.
 
-    Behind them all is the number of epochs, which the steps show already.
+    Of a model with several outputs, whose losses are metrics, too, the whole loss is first. Behind them all is the
+    number of epochs, which the steps show already.
     """
-    return sorted(names, key=lambda name: (name == EPOCH, name.startswith(VALIDATION), "loss" not in name))
+
+    def weight(name: str) -> tuple[bool, ...]:
+        metric = name.removeprefix(VALIDATION)
+        return name == EPOCH, metric != name, metric != "loss", "loss" not in name
+
+    return sorted(names, key=weight)
 
 
 class Curves:

@@ -8,7 +8,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -91,7 +91,8 @@ class WarmServer:
 
     Its imports took ``warm_s``, which is 0 while it imports. Of the memory that it shares with others a part counts.
     Its users are the kernels that have used it and are still there, by their processes. The symptom is what is wrong
-    with it, such as that it is stopped, does not answer, or cannot import something; "" if nothing is.
+    with it, such as that it is stopped, does not answer, or cannot import something; "" if nothing is. This kernel has
+    used one that is ``ours``, or would for nodes without variables of their own.
     """
 
     kind: str
@@ -102,6 +103,7 @@ class WarmServer:
     processes: int = 0
     users: tuple[int, ...] = ()
     symptom: str = ""
+    ours: bool = False
 
     @property
     def state(self) -> str:
@@ -122,7 +124,8 @@ class WarmServer:
 
 def warm_servers(owner: str = USER_OWNER) -> list[WarmServer]:
     """Return the fork servers that outlive kernels, or those of another owner; "" for all."""
-    return [_look_at(path, record) for path, record in _sockets(owner)]
+    ours = {spec.socket_path for spec in local_fork_servers(kernel_environ(), {})}
+    return [_look_at(path, record, ours) for path, record in _sockets(owner)]
 
 
 def describe(servers: Iterable[WarmServer]) -> str:
@@ -153,10 +156,11 @@ def _kind(path: Path) -> str:
     return path.stem.partition("-")[0]
 
 
-def _look_at(path: Path, record: ServerRecord) -> WarmServer:
+def _look_at(path: Path, record: ServerRecord, ours: Container[Path]) -> WarmServer:
     status, symptom = None, STOPPED if is_stopped(record.pid) else ""
     if not symptom and record.warm_s:
         status, symptom = _ask(path)
+    users = tuple(status.users) if status else ()
     return WarmServer(
         kind=_kind(path),
         pid=record.pid,
@@ -164,8 +168,9 @@ def _look_at(path: Path, record: ServerRecord) -> WarmServer:
         warm_s=record.warm_s,
         memory_bytes=_memory(record.pid),
         processes=status.processes if status else 0,
-        users=tuple(status.users) if status else (),
+        users=users,
         symptom=symptom,
+        ours=path in ours or os.getpid() in users,
     )
 
 

@@ -37,6 +37,8 @@ _OPERATION = re.compile(r" \[Op:\w+\](?: name: ?.*)?$")
 _SEVERAL = re.compile(r"\d+ root error\(s\) found")
 _ONE_OF_SEVERAL = re.compile(r"\s+\(\d+\) \w+:\s+(.*)")
 _OF_USER_CODE = re.compile(r"    (?:\w+\.)*\w*(?:Error|Exception)[^:]*: (.+)")
+# A cell is a function for Python, but not for its reader: an error's class that it has defined goes by its name.
+_LOCAL = re.compile(r"^(?:\w+\.)+<locals>\.(?=[\w.]+(?::|$))", re.MULTILINE)
 # Where TensorFlow lists what has led to an operation.
 _DEFINED_AT = " defined at (most recent call last):"
 _LISTED = re.compile(r'  File "(.+?)", line \d+, in .*')
@@ -96,11 +98,14 @@ def _render(error: traceback.TracebackException) -> Iterator[str]:
         yield f"\n{_CONTEXT}\n\n"
     frames = [one for one in error.stack if sources.package_of(one.filename) != _OWN and not _passes_on(one)]
     # An error inside tfos_lab, without a line of the user's, is shown whole, unless it says by itself what to do.
-    is_told = next(iter(error.format_exception_only())).startswith((f"{_OWN}.", "tensorflow."))
+    told = next(iter(error.format_exception_only()))
+    is_told = told.startswith((f"{_OWN}.", "tensorflow."))
+    if told.startswith(f"{_OWN}.") and all(_library(one.filename) for one in frames):
+        frames = []  # how libraries came to call tfos_lab
     if shown := list(_fold(frames if frames or is_told else error.stack)):
         yield "Traceback (most recent call last):"
         yield from shown
-    yield from map(_without_listed, error.format_exception_only())
+    yield from (_LOCAL.sub("", _without_listed(block)) for block in error.format_exception_only())
     for number, inner in enumerate(error.exceptions or (), 1):
         yield f"  --- exception {number} of the group ---"
         for block in _render(inner):

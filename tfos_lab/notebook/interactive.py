@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, Self
 
 from IPython.core.displayhook import DisplayHook
 from IPython.display import display
 
 from tfos_lab.core.config import ClusterOptions
-from tfos_lab.core.markup import h, join
+from tfos_lab.core.markup import Html, h, join
 from tfos_lab.driver.cells import RunningCell
 from tfos_lab.driver.interactive import (
     CellResults,
@@ -20,12 +21,15 @@ from tfos_lab.driver.interactive import (
     names_of,
 )
 from tfos_lab.driver.start import clusters
+from tfos_lab.driver.state.events import ShownView
 from tfos_lab.errors import ClusterInterrupted, ConfigError
 from tfos_lab.node.interactive import InteractiveCell, run_cells
 from tfos_lab.notebook.cell.free_names import capture
 from tfos_lab.notebook.cell.function import as_cell_error, parse_body, register_cell, visible_names
+from tfos_lab.notebook.display.assets import read_asset
 from tfos_lab.notebook.display.kernel import current_kernel
 from tfos_lab.notebook.display.log_text import render_log
+from tfos_lab.notebook.display.shown import SAVED_BYTES, render_shown, shown_names
 from tfos_lab.notebook.options import BY_NAME, CellOptions, parse_options
 from tfos_lab.notebook.run import INTERRUPT_GRACE_S, find_session, put_into, require_free_name, run_cluster
 from tfos_lab.texts import suggest
@@ -95,8 +99,9 @@ def run_on_nodes(shell: Any, line: str, body: str) -> CellResults | None:
     there = cluster.cells.own_names(nodes) | _GIVEN
     names = {name: value for name, value in visible_names(shell).items() if name not in there}
     sent = InteractiveCell(body=compiled.body, last=compiled.last, captured=capture(statements, names))
+    before = cluster.view().shown
     running = cluster.begin_cell(sent, nodes)
-    with CellOutput(running) as output:
+    with CellOutput(cluster, running, before) as output:
         results = cluster.finish_cell(running, on_step=output.update)
     return results if any(value is not None for value in results.values()) else None
 
@@ -126,11 +131,16 @@ def _cluster(options: CellOptions) -> tuple[InteractiveCluster, str | None]:
 
 
 class CellOutput:
-    """Shows a cell's text while it runs, in a kernel; elsewhere it is printed at the end."""
+    """Shows a cell's text, and what its nodes show, while it runs, in a kernel; elsewhere it is printed at the end.
 
-    def __init__(self, cell: RunningCell) -> None:
+    ``before`` is what nodes have shown before it.
+    """
+
+    def __init__(self, cluster: InteractiveCluster, cell: RunningCell, before: Sequence[ShownView]) -> None:
+        self._cluster = cluster
         self._cell = cell
-        self._shown = ""
+        self._before = frozenset(before)
+        self._drawn: tuple[str, list[ShownView]] = "", []
         self._handle: Any = None
 
     def __enter__(self) -> Self:
@@ -144,10 +154,10 @@ class CellOutput:
 
     def update(self) -> None:
         """Show what has been written by now; called by the thread that runs the cell."""
-        text = self.text()
-        if current_kernel() is None or text == self._shown:
+        drawn = self.text(), self.shown()
+        if current_kernel() is None or drawn == self._drawn:
             return
-        self._shown = text
+        self._drawn = drawn
         if self._handle is None:
             self._handle = display(self, display_id=True)  # type: ignore[no-untyped-call]
         else:
@@ -160,13 +170,22 @@ class CellOutput:
         found = grouped({node: text.rstrip("\n") for node, text in texts.items() if text.strip()})
         return [("" if len(nodes) == 1 else names_of(group, len(nodes)), text) for text, group in found.items()]
 
+    def shown(self) -> list[ShownView]:
+        """Return what nodes have shown since the cell began."""
+        return [one for one in self._cluster.view().shown if one not in self._before]
+
     def text(self) -> str:
         """Return it as text."""
-        return "\n".join(f"[{names}]\n{text}" if names else text for names, text in self.groups())
+        texts = [f"[{names}]\n{text}" if names else text for names, text in self.groups()]
+        shown = self.shown()
+        return "\n".join([*texts, *([f"shown: {shown_names(shown)}"] if shown else [])])
 
     def _repr_mimebundle_(self, **_options: object) -> dict[str, str]:
         parts = [
             join(h("div", names, style=_NAMES_STYLE) if names else None, h("pre", text, style=_TEXT_STYLE))
             for names, text in self.groups()
         ]
+        if shown := render_shown(self.shown(), self._cluster.run_dir, SAVED_BYTES):
+            style = Html(f"<style>{read_asset('summary.css')}</style>")
+            parts.append(join(style, h("div", shown, cls="tfos tfos-static")))
         return {"text/plain": self.text(), "text/html": join(*parts)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -125,7 +125,8 @@ def _problems(
     if names is not None and not (isinstance(names, str | list) and all(isinstance(name, str) for name in names)):
         yield f"features={features!r:.60}: names of columns are needed, or a dict of inputs to names of columns"
     if not isinstance(output, str) or not output:
-        yield f"output={output!r:.60}: a name for the new column is needed"
+        several = "; those of a model with several outputs have the outputs' names" if isinstance(output, Sized) else ""
+        yield f"output={output!r:.60}: a name for the new column is needed{several if output else ''}"
     types = returns.values() if isinstance(returns, Mapping) else [returns]
     if returns is not None and not all(isinstance(each, str) for each in types):
         yield f"returns={returns!r:.60}: a type of Spark's is needed, such as 'float', or a dict of outputs to types"

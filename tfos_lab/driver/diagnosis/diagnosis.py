@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from tfos_lab.core.markup import h
 from tfos_lab.core.messages import NodeActivity
-from tfos_lab.driver.diagnosis.verdict import Kind, Verdict, judge, slower_nodes, trains
+from tfos_lab.driver.diagnosis.verdict import Kind, Verdict, has_passed, judge, slower_nodes, trains
 from tfos_lab.driver.metrics import by_weight
 from tfos_lab.driver.state.events import ClusterView, FeedView, NodeView, changed
 
@@ -108,7 +108,7 @@ class Assessor:
         )
 
     def _judge(self, view: ClusterView, *, is_over: bool) -> Verdict:
-        if is_over and self._last.kind is not Kind.UNKNOWN:
+        if is_over and self._last.kind is not Kind.UNKNOWN and not has_passed(view.nodes):
             return self._last
         verdict = judge(view.nodes, view.feeds)
         if verdict.kind is not Kind.UNKNOWN:

@@ -326,6 +326,13 @@ def _is_telling(activity: NodeActivity | None) -> bool:
     return steps >= _FEWEST_STEPS and steps * activity.step_s >= _SHORTEST_S and activity.is_known
 
 
+def has_passed(nodes: Sequence[NodeView]) -> bool:
+    """Whether the steps of nodes have become so short that what was told of the first, slow ones holds no more."""
+    known = [node.activity for node in nodes if trains(node) and node.activity is not None]
+    took_s = [activity.step * activity.step_s for activity in known if activity.step and activity.step_s is not None]
+    return bool(took_s) and max(took_s) < _SHORTEST_S
+
+
 def slower_nodes(nodes: Sequence[NodeView]) -> dict[str, float]:
     """Return the nodes that hold their peers up at this moment, each with how many times slower than they it is.
 

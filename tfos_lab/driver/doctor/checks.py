@@ -262,11 +262,12 @@ def check_fork_servers() -> Finding:
         return Finding(
             "fork servers", ok=False, found=", ".join(stuck), advice="run a cell: it replaces one that does not work"
         )
-    if broken := [one.symptom for one in servers if one.symptom]:
+    # What those of other environments and kernels cannot import does not matter here.
+    if broken := [one.symptom for one in servers if one.symptom and one.ours]:
         return Finding(
             "fork servers", ok=False, found=f"cannot import: {broken[0]}", advice="fix that, then restart the kernel"
         )
-    counts = Counter(f"{one.kind} {one.state}" for one in servers)
+    counts = Counter(f"{one.kind} {one.state}" for one in servers if not one.symptom)
     found = ", ".join(f"{count} {which}" for which, count in counts.items())
     return Finding("fork servers", ok=True, found=found or "none yet: the first cell starts them")
 

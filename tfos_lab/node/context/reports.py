@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import socket
@@ -53,7 +54,7 @@ class ReportMethods(NodeFacts):
         total_steps : int, optional
             How many there will be; gives the progress bar its end.
         **metrics : float
-            Numbers to show: scalars, tensors of one element, or NumPy scalars.
+            Numbers to show: scalars, or tensors, arrays and variables of one element.
 
         Raises
         ------
@@ -159,6 +160,11 @@ def _number(name: str, value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError):
+        # Python makes no number of a strategy's variable, such as a learning rate, nor of an array of one element.
+        import numpy as np
+
+        with contextlib.suppress(Exception):
+            return float(np.asarray(value.numpy() if hasattr(value, "numpy") else value).item())
         raise ConfigError([f"ctx.report: {name}={value!r:.50} is not a number"]) from None
 
 

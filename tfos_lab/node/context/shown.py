@@ -97,7 +97,12 @@ def _pandas_table(frame: Any) -> m.Table:
 
 
 def _table(names: Any, rows: Any, count: int) -> m.Table:
-    return m.Table([str(name)[:_MAX_TEXT] for name in names], [list(map(_cell, row)) for row in rows], count)
+    return m.Table([_title(name)[:_MAX_TEXT] for name in names], [list(map(_cell, row)) for row in rows], count)
+
+
+def _title(name: Any) -> str:
+    """Return a column's name: of several levels, as ``groupby(...).agg(["mean", "sum"])`` has, those that are given."""
+    return " ".join(part for part in map(str, name) if part) if isinstance(name, tuple) else str(name)
 
 
 def _cell(value: Any) -> str | int | float | None:

@@ -35,6 +35,9 @@ _ITERATORS = (
     ("tensorflow.python.distribute.input_lib", "DistributedIterator"),
 )
 
+# What to do with parameter servers where Keras cannot `fit`.
+LOOP_OR_NO_SERVERS = "write the loop yourself with tf.distribute.coordinator.ClusterCoordinator, or ask for num_ps=0"
+
 
 def patch_strategy() -> None:
     """Make `MultiWorkerMirroredStrategy` take marked datasets as they are; may be called twice."""

@@ -11,9 +11,10 @@ from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from tfos_lab.errors import FeedError
+from tfos_lab.errors import ConfigError, FeedError
 from tfos_lab.node.activity.fetches import patch_once
 from tfos_lab.node.keras.distribute import (
+    LOOP_OR_NO_SERVERS,
     is_across_workers,
     tell_of_own_statistics,
     why_fit_would_hang,
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     import tf_keras
 
 _mode: list[RowMode | None] = [None]
+# What TensorFlow says of fed rows with parameter servers: the workers get a dataset as its graph.
+_NOT_SENT = "GeneratorDatasetOp::Dataset does not support serialization"
 
 
 def patch_tf_keras() -> None:
@@ -128,6 +131,11 @@ def _with_mode(run: Callable[..., Any], training: ModuleType) -> Callable[..., A
             model.__dict__["_tfos_lab_mode"] = {**getattr(model, "_tfos_lab_mode", {}), name: _mode[0]}
         try:
             return run(model, x, *args, **kwargs)
+        except Exception as error:
+            if _NOT_SENT in str(error):
+                problem = f"Keras 2 has no `fit` of fed rows with parameter servers: {LOOP_OR_NO_SERVERS}"
+                raise ConfigError([problem]) from None
+            raise
         finally:
             _mode[0] = before
 

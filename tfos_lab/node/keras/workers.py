@@ -24,6 +24,7 @@ from tfos_lab.errors import ConfigError, FeedError
 from tfos_lab.node.activity.fetches import patch_once
 from tfos_lab.node.activity.steps import FITS, STEPS
 from tfos_lab.node.keras.distribute import (
+    LOOP_OR_NO_SERVERS,
     is_across_workers,
     length_of_epoch,
     patch_strategy,
@@ -79,11 +80,10 @@ def _build_from_specs(build: Callable[..., Any]) -> Callable[..., Any]:
 
         strategy = model._distribute_strategy
         if isinstance(strategy, tf.distribute.ParameterServerStrategy):
-            problem = (
-                "Keras 3 has no `fit` with parameter servers. Use Keras 2 (env={'TF_USE_LEGACY_KERAS': '1'}), "
-                "write the loop yourself with tf.distribute.coordinator.ClusterCoordinator, or ask for num_ps=0"
-            )
-            raise ConfigError([problem])
+            # Keras 2 sends the dataset to the workers, which rows of a feed cannot be.
+            is_fed = iterator is not None and is_presharded(getattr(iterator.data_adapter, "_dataset", None))
+            way = "" if is_fed else "use Keras 2 (env={'TF_USE_LEGACY_KERAS': '1'}), "
+            raise ConfigError([f"Keras 3 has no `fit` with parameter servers: {way}{LOOP_OR_NO_SERVERS}"])
         if iterator is None:
             return build(model, iterator=iterator, data_batch=data_batch)
         across = is_across_workers(strategy)

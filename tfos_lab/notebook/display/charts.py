@@ -187,8 +187,9 @@ def _render_text(x: float, y: float, anchor: str, text: str, *, across: bool = F
 
 
 def _tick(value: float) -> str:
-    if value and not 1e-3 <= abs(value) < 1e6:
-        return f"{value:.1e}".replace(".0e", "e").replace("e-0", "e-").replace("e+0", "e")
+    if value and not 1e-4 <= abs(value) < 1e6:
+        digits, _, power = f"{value:.6e}".partition("e")
+        return f"{digits.rstrip('0').rstrip('.')}e{int(power)}"
     return f"{value:,.10g}"
 
 

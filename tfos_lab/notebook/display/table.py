@@ -6,6 +6,7 @@ Nodes that agree have one row together, which unfolds to theirs: those that diff
 from __future__ import annotations
 
 import heapq
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -142,6 +143,8 @@ def _slower(node: NodeView) -> float:
 _LATE_S = 5.0
 # Columns that are never made wider for their longest text: it is long, or does not change.
 _ANY_WIDTH = frozenset({"node", "args", "host", "shares"})
+# Longer titles take several lines.
+_SHORT_TITLE = 16
 # A bar, and the space beside a text, in pixels.
 _BAR, _SPACE = 64, 12
 
@@ -235,7 +238,12 @@ class _Drawing:
             longest = max(map(len, texts), default=0)
             longest = self._live.widths[column.key] = max(self._live.widths.get(column.key, 0), longest)
             width = f"min-width:calc({longest} * var(--tfos-digit) + {_BAR if column.key == self._bar else _SPACE}px)"
-        return h("th", column.title, scope="col", cls=_class_of(column), data_key=column.key, style=width)
+        title, kind = column.title, _class_of(column)
+        if len(title) > _SHORT_TITLE:
+            # It breaks after its words, so that the columns behind it stay in sight.
+            words = re.split(r"(?<=_)(?=[^_])", title)
+            title, kind = join(words[0], *(join(Html("<wbr>"), word) for word in words[1:])), f"{kind} tfos-long"
+        return h("th", title, scope="col", cls=kind, data_key=column.key, style=width)
 
     # ---- rows that unfold -------------------------------------------------------------------------------------------
 
