@@ -9,7 +9,7 @@ import pytest
 from tests.faults import table, write  # noqa: F401 - the table declares its faults
 from tests.faults.declare import FAULTS, HERE, LOCAL, assert_words
 from tests.support.processes import gone
-from tfos_lab.errors import ClusterEnded, FeedError, NodeFailed
+from tfos_lab.errors import ClusterEnded, NodeFailed
 
 pytestmark = pytest.mark.leaves_nothing
 
@@ -62,7 +62,7 @@ def see(fault, scene):
             do()
         sees.check(caught.value)
         if scene.cluster and scene.cluster.ended:
-            with pytest.raises((NodeFailed, FeedError, ClusterEnded)) as again:
+            with pytest.raises((NodeFailed, ClusterEnded)) as again:
                 scene.cluster.wait(timeout=120)
             assert_words(sees.then, str(again.value))
     if scene.cluster:

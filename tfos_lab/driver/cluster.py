@@ -550,7 +550,7 @@ class Cluster:
         ClusterEnded
             If the cluster was stopped before its nodes returned.
         FeedError
-            If rows could not be fed, or the functions have returned and none has read any of the rows that were fed.
+            If the functions have returned, and none has read any of the rows that were fed.
         """
         self.feeding.end()
         try:

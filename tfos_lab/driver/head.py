@@ -249,7 +249,7 @@ class Head:
             failure, also, consequences = causes.first, list(causes.also), dict(causes.consequences)
         if failure is None:
             return None
-        if (failure.node, failure.kind) == ("feed", FeedError.__name__):
+        if self.feed_state.missed == failure.message:
             return FeedError(reason=failure.message)
         is_of_node = ":" in failure.node
         return NodeFailed(

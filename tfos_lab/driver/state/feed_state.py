@@ -46,6 +46,8 @@ class FeedState:
     more rows, and `answering` has the locations of those that answer inferences, by rank. When it has `ended`, no
     further feed will come. If the `caller_waits`, the one who feeds waits until the rows are taken, and fails the run
     where they are not. If rows are `expected`, functions that return before they come have missed them.
+
+    `missed` is the sentence for functions that have returned without any of the rows that were there for them; or None.
     """
 
     def __init__(self, names: dict[int, str], *, lock_step: bool, resumes: bool = False) -> None:
@@ -65,6 +67,7 @@ class FeedState:
         self._amounts: dict[tuple[type[m.FromAgent], int], int] = {}
         self.moves = 0
         self._unread_published = False
+        self.missed: str | None = None
         self.stopped_by: str | None = None
         self.answering: dict[int, list[str]] = {}
 
@@ -298,22 +301,19 @@ class FeedState:
         if self._readers.any_reading or self._unread_published:
             return instructions
         self._unread_published = True
-        if reason := self._missed:
-            return [*instructions, Fail(Failure("feed", "FeedError", reason))]
+        to_come = self.expected or any(feed.state == "open" and feed.is_to_be_read for feed in self._feeds)
+        if self._readers.returned and (reason := self.nothing_read):
+            self.missed = reason
+        elif to_come and self.is_ignored:
+            self.missed = returned_unread(self.returned)
+        if self.missed is not None:
+            return [*instructions, Fail(Failure("feed", "FeedError", self.missed))]
         if self.stopped_by is not None or self._resumes:
             return instructions
         # The feed job reports a feed that was cut short.
         whole = [feed for feed in self._feeds if feed.state == "complete" and feed.is_to_be_read and not feed.is_cut]
         texts = [self._readers.unread(feed.number, feed.epochs, feed.rows) for feed in whole]
         return [*instructions, *(Publish(Noted(time_s=now_s, text=text)) for text in texts if text)]
-
-    @property
-    def _missed(self) -> str:
-        """A sentence if functions have returned without any of the rows that were there for them; else nothing."""
-        if self._readers.returned and (reason := self.nothing_read):
-            return reason
-        to_come = self.expected or any(feed.state == "open" and feed.is_to_be_read for feed in self._feeds)
-        return returned_unread(self.returned) if to_come and self.is_ignored else ""
 
     def _store(self, message: m.AttemptStored, now_s: float) -> list[Instruction]:
         feed = self._feeds[message.feed]
