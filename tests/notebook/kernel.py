@@ -33,7 +33,11 @@ class Kernel:
         self._manager.start_kernel(cwd=str(folder), env={**os.environ, **paths, **more})
         self._client = self._manager.client()
         self._client.start_channels()
-        self._client.wait_for_ready(timeout=TIMEOUT_S)
+        try:
+            self._client.wait_for_ready(timeout=TIMEOUT_S)
+        except BaseException:
+            self.__exit__()
+            raise
         self.shown: dict[str, dict[str, str]] = {}
         self.began: dict[str, dict[str, str]] = {}
         self.printed = ""

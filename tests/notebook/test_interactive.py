@@ -52,6 +52,34 @@ def test_what_a_cell_shows_stands_below_it_and_no_longer_below_the_next(notebook
     assert notebook.run("%%tfos on=cluster/chief:0\nprint('hello')") == "hello\n"
 
 
+def test_what_another_node_shows_meanwhile_does_not_stand_below_a_cell(notebook, tmp_path):
+    begun, shown = tmp_path / "begun", tmp_path / "shown"
+    notebook.run(f"""%%tfos on=cluster/worker:0
+import threading, time
+from pathlib import Path
+
+def show_late():
+    while not Path({str(begun)!r}).exists():
+        time.sleep(0.01)
+    ctx.show([[3.5]], "late", labels=["a"])
+    Path({str(shown)!r}).touch()
+
+threading.Thread(target=show_late).start()""")
+    text = notebook.run(f"""%%tfos on=cluster/chief:0
+import time
+from pathlib import Path
+
+Path({str(begun)!r}).touch()
+while not Path({str(shown)!r}).exists():
+    time.sleep(0.01)
+ctx.show([[3.5]], "own", labels=["a"])""")
+    assert text == "shown: own\n"
+    names = "{one.name for one in cluster.view().shown}"
+    goes_on = f"'late' not in {names} and time.monotonic() < end_s"
+    waits = f"import time\nend_s = time.monotonic() + 60\nwhile {goes_on}: time.sleep(0.1)"
+    assert notebook.run(f"{waits}\n'late' in {names}") == "True"
+
+
 def test_names_of_the_notebook_arrive_as_they_are_now_unless_the_nodes_have_their_own(notebook):
     notebook.run("rate = 1\ntotal = 100\ndef twice(x):\n    return x * rate * 2")
     assert notebook.run("%%tfos on=cluster/chief:0\ntotal = total + twice(1)\ntotal") == "chief:0: 102"

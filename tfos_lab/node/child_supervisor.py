@@ -72,8 +72,12 @@ class ChildSupervisor:
 
         It begins in ``folder``, and gets the socket that holds its port.
         """
-        control, child_control = frame_pair()
-        pipes = [Pipe("stdout"), Pipe("stderr")]
+        try:
+            control, child_control = frame_pair()
+            pipes = [Pipe("stdout"), Pipe("stderr")]
+        except OSError as error:  # too many open files
+            self.end(m.Outcome(kind="raised", error="ForkServerUnavailable", message=str(error)))
+            return
         fds = [child_control.fileno(), *(pipe.write_fd for pipe in pipes), *([port.fileno()] if port else [])]
         environ = _environ(self._spec, self._scratch, folder)
         try:

@@ -37,6 +37,7 @@ _OPERATION = re.compile(r" \[Op:\w+\](?: name: ?.*)?$")
 _SEVERAL = re.compile(r"\d+ root error\(s\) found")
 _ONE_OF_SEVERAL = re.compile(r"\s+\(\d+\) \w+:\s+(.*)")
 _OF_USER_CODE = re.compile(r"    (?:\w+\.)*\w*(?:Error|Exception)[^:]*: (.+)")
+_FRAMEWORKS = frozenset({"tensorflow", "keras", "tf_keras", "tensorflow_estimator", "Python"})
 # A cell is a function for Python, but not for its reader: an error's class that it has defined goes by its name.
 _LOCAL = re.compile(r"^(?:\w+\.)+<locals>\.(?=[\w.]+(?::|$))", re.MULTILINE)
 # Where TensorFlow lists what has led to an operation.
@@ -100,8 +101,8 @@ def _render(error: traceback.TracebackException) -> Iterator[str]:
     # An error inside tfos_lab, without a line of the user's, is shown whole, unless it says by itself what to do.
     told = next(iter(error.format_exception_only()))
     is_told = told.startswith((f"{_OWN}.", "tensorflow."))
-    if told.startswith(f"{_OWN}.") and all(_library(one.filename) for one in frames):
-        frames = []  # how libraries came to call tfos_lab
+    if told.startswith(f"{_OWN}.") and _FRAMEWORKS.issuperset(_library(one.filename) for one in frames):
+        frames = []  # how a framework came to call tfos_lab
     if shown := list(_fold(frames if frames or is_told else error.stack)):
         yield "Traceback (most recent call last):"
         yield from shown

@@ -29,7 +29,7 @@ from tfos_lab.notebook.cell.function import as_cell_error, parse_body, register_
 from tfos_lab.notebook.display.assets import read_asset
 from tfos_lab.notebook.display.kernel import current_kernel
 from tfos_lab.notebook.display.log_text import render_log
-from tfos_lab.notebook.display.shown import SAVED_BYTES, render_shown, shown_names
+from tfos_lab.notebook.display.shown import LIVE_BYTES, SAVED_BYTES, render_shown, shown_names
 from tfos_lab.notebook.options import BY_NAME, CellOptions, parse_options
 from tfos_lab.notebook.run import INTERRUPT_GRACE_S, find_session, put_into, require_free_name, run_cluster
 from tfos_lab.texts import suggest
@@ -99,7 +99,7 @@ def run_on_nodes(shell: Any, line: str, body: str) -> CellResults | None:
     there = cluster.cells.own_names(nodes) | _GIVEN
     names = {name: value for name, value in visible_names(shell).items() if name not in there}
     sent = InteractiveCell(body=compiled.body, last=compiled.last, captured=capture(statements, names))
-    before = cluster.view().shown
+    before = cluster.shown.views
     running = cluster.begin_cell(sent, nodes)
     with CellOutput(cluster, running, before) as output:
         results = cluster.finish_cell(running, on_step=output.update)
@@ -133,14 +133,14 @@ def _cluster(options: CellOptions) -> tuple[InteractiveCluster, str | None]:
 class CellOutput:
     """Shows a cell's text, and what its nodes show, while it runs, in a kernel; elsewhere it is printed at the end.
 
-    ``before`` is what nodes have shown before it.
+    ``before`` is what nodes have shown before it. While it runs, little of its pictures is sent again with each line.
     """
 
     def __init__(self, cluster: InteractiveCluster, cell: RunningCell, before: Sequence[ShownView]) -> None:
         self._cluster = cluster
         self._cell = cell
         self._before = frozenset(before)
-        self._drawn: tuple[str, list[ShownView]] = "", []
+        self._drawn: tuple[str, list[ShownView], int] = "", [], LIVE_BYTES
         self._handle: Any = None
 
     def __enter__(self) -> Self:
@@ -154,7 +154,8 @@ class CellOutput:
 
     def update(self) -> None:
         """Show what has been written by now; called by the thread that runs the cell."""
-        drawn = self.text(), self.shown()
+        shown = self.shown()
+        drawn = self.text(), shown, SAVED_BYTES if shown and not self._cell.busy else LIVE_BYTES
         if current_kernel() is None or drawn == self._drawn:
             return
         self._drawn = drawn
@@ -172,7 +173,8 @@ class CellOutput:
 
     def shown(self) -> list[ShownView]:
         """Return what nodes have shown since the cell began."""
-        return [one for one in self._cluster.view().shown if one not in self._before]
+        nodes = self._cell.nodes.values()
+        return [one for one in self._cluster.shown.views if one.node in nodes and one not in self._before]
 
     def text(self) -> str:
         """Return it as text."""
@@ -185,7 +187,8 @@ class CellOutput:
             join(h("div", names, style=_NAMES_STYLE) if names else None, h("pre", text, style=_TEXT_STYLE))
             for names, text in self.groups()
         ]
-        if shown := render_shown(self.shown(), self._cluster.run_dir, SAVED_BYTES):
+        limit = LIVE_BYTES if self._cell.busy else SAVED_BYTES
+        if shown := render_shown(self.shown(), self._cluster.run_dir, limit):
             style = Html(f"<style>{read_asset('summary.css')}</style>")
             parts.append(join(style, h("div", shown, cls="tfos tfos-static")))
         return {"text/plain": self.text(), "text/html": join(*parts)}

@@ -83,9 +83,9 @@ def run_cluster(
     """
     __tracebackhide__ = True
     rows = feed_rows or partial(_feed_data, options=options)
-    if options.data is not None:
-        cluster.feeding.expect(options.data)
     try:
+        if options.data is not None:
+            cluster.feeding.expect(options.data)
         launch = begin_launch(cluster)
         display = quiet or open_display(cluster, blocking=not options.background)
         if options.cluster.tensorboard and quiet is None:

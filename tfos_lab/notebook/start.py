@@ -86,9 +86,9 @@ def run(
     session = spark if spark is not None else session_of(data)
     data, splits = check_splits(data, validation, session, columns=feed.columns, objects=feed.objects)
     cluster = make_cluster(map_fun, args, spark=session, config=config)
-    if data is not None:
-        cluster.feeding.expect(data)
     try:
+        if data is not None:
+            cluster.feeding.expect(data)
         bring_up(cluster, show=show)
         if data is not None:
             with cluster.feeding.required():

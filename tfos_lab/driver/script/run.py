@@ -175,9 +175,9 @@ class ScriptRun:
 
     def start(self) -> None:
         """Start the nodes, and follow them on a thread; what cannot be started raises here."""
-        if self._data is not None:
-            self.cluster.feeding.expect(self._data)
         try:
+            if self._data is not None:
+                self.cluster.feeding.expect(self._data)
             self.cluster.launch()
         except BaseException as error:
             self._error = error

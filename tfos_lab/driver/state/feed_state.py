@@ -115,7 +115,8 @@ class FeedState:
         if fed and not self._readers.has_read:
             return NOTHING_READ if {feed.queue for feed in fed} == {m.INPUT_QUEUE} else queue_unread(fed[0].queue)
         read = {feed.queue for feed in self._feeds if feed.stream or self._readers.has_read_of(feed.number)}
-        return next((queue_unread(feed.queue) for feed in fed if feed.queue not in read and not feed.is_cut), "")
+        whole = [feed for feed in fed if feed.state != "open" and not feed.is_cut]
+        return next((queue_unread(feed.queue) for feed in whole if feed.queue not in read), "")
 
     @property
     def with_rows(self) -> list[str]:
@@ -301,7 +302,8 @@ class FeedState:
         if self._readers.any_reading or self._unread_published:
             return instructions
         self._unread_published = True
-        to_come = self.expected or any(feed.state == "open" and feed.is_to_be_read for feed in self._feeds)
+        states = [feed.state for feed in self._feeds if feed.is_to_be_read]
+        to_come = "open" in states or (self.expected and "complete" not in states)
         if self._readers.returned and (reason := self.nothing_read):
             self.missed = reason
         elif to_come and self.is_ignored:

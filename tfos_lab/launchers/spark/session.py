@@ -387,7 +387,7 @@ _NOISE = (
     r"[\s\S]*(contains a task of very large size|\[tfos_lab:)[\s\S]*|Exception in task [\s\S]*|Task .* aborting job"
 )
 #: Traces of failing tasks: each is logged four times.
-TASK_TRACES = r"(Lost task|Task )[\s\S]*"
+TASK_TRACES = r"(Lost task \d|Task \d+ in stage )[\s\S]*"
 
 
 @contextlib.contextmanager

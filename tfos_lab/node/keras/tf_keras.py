@@ -132,8 +132,8 @@ def _with_mode(run: Callable[..., Any], training: ModuleType) -> Callable[..., A
         try:
             return run(model, x, *args, **kwargs)
         except Exception as error:
-            if _NOT_SENT in str(error):
-                problem = f"Keras 2 has no `fit` of fed rows with parameter servers: {LOOP_OR_NO_SERVERS}"
+            if _NOT_SENT in str(error) and is_presharded(x):
+                problem = f"Keras 2 has no `{run.__name__}` of fed rows with parameter servers: {LOOP_OR_NO_SERVERS}"
                 raise ConfigError([problem]) from None
             raise
         finally:

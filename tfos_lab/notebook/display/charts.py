@@ -402,10 +402,10 @@ def _facts(
 ) -> list[str]:
     """Return the last values, and the best one where the name says what is better and it is none of the last ones.
 
-    Once an epoch has ended, the best one is that of an epoch.
+    Of a node that has ended an epoch, the best one is that of an epoch.
     """
     last = list(_newest(lines, of_epochs).values())
-    lines = of_epochs or lines
+    lines = {node: of_epochs.get(node, points) for node, points in lines.items()}
     better = min if _LOWER.search(name) else max if _HIGHER.search(name) else None
     points = [(value, step) for points in lines.values() for _, step, value in points if value is not None]
     facts = [_range_text(last)] if with_last else []
@@ -485,7 +485,7 @@ def _render_legend(
         items.append(_legend_item(dots, "validation", cls="tfos-sample tfos-validation tfos-hue-all"))
     if has_earlier:
         items.append(_legend_item(h("path", d="M0 5H30", cls="tfos-before", opacity=".3"), "previous run"))
-    return h("div", *items, cls="tfos-legend", role="group", aria_label="Lines of nodes") if items else None
+    return h("div", *items, cls="tfos-legend", role="group", aria_label="Lines") if items else None
 
 
 def _legend_item(line: Html, text: str, *, cls: str | None = None) -> Html:

@@ -35,7 +35,7 @@ from tfos_lab.errors import ConfigError
 from tfos_lab.notebook.display import summary
 from tfos_lab.notebook.display.assets import inline_script, read_asset, unique_id
 from tfos_lab.notebook.display.card import make_bundle
-from tfos_lab.notebook.display.charts import hue_at, render_charts
+from tfos_lab.notebook.display.charts import draw_sample, hue_at, render_charts
 from tfos_lab.notebook.display.kernel import link_to
 from tfos_lab.notebook.display.series import all_series
 from tfos_lab.notebook.display.table import render_state, table_box
@@ -347,6 +347,7 @@ class Comparison:
     def _legend_item(self, number: int, run: Run) -> Html:
         return h(
             "li",
+            draw_sample(number),
             h("span", self._letters[number], cls="tfos-letter"),
             h("b", run.name),
             " ",

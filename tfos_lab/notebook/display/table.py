@@ -242,7 +242,7 @@ class _Drawing:
         if len(title) > _SHORT_TITLE:
             # It breaks after its words, so that the columns behind it stay in sight.
             words = re.split(r"(?<=_)(?=[^_])", title)
-            title, kind = join(words[0], *(join(Html("<wbr>"), word) for word in words[1:])), f"{kind} tfos-long"
+            title, kind = join(words[0], *(join(Html("<wbr>"), word) for word in words[1:])), f"{kind or ''} tfos-long"
         return h("th", title, scope="col", cls=kind, data_key=column.key, style=width)
 
     # ---- rows that unfold -------------------------------------------------------------------------------------------
