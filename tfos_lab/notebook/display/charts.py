@@ -224,13 +224,15 @@ def render_charts(
     before: Sequence[SeriesPoints] = (),
     in_table: Collection[str] = (),
     has_looks: bool = True,
+    names_lines: bool = True,
 ) -> Html:
     """Return one chart for each metric, or nothing where nothing was reported.
 
     A node's position among ``nodes`` selects its colour. ``with_values``, the values of all points stand beside the
     lines, for a page that shows them. ``before`` is the previous run of this name, which is drawn behind the others.
     The last values of metrics that are ``in_table``, which is drawn more often, stand there only. Without ``has_looks``
-    there are no boxes for other looks, as always where there are many lines.
+    there are no boxes for other looks, as always where there are many lines. Unless the legend ``names_lines``, what is
+    drawn above does.
     """
     shown: dict[str, dict[str, Sequence[Point]]] = {}
     of_epochs: dict[str, dict[str, Sequence[Point]]] = {}
@@ -270,7 +272,7 @@ def render_charts(
     classes += ["tfos-many-lines"] if any(len(own) >= _MANY_LINES for own in shown.values()) else []
     classes += ["tfos-many-charts"] if len(charts) >= _MANY_CHARTS else []
     legend = _render_legend(
-        [(places[node], node) for node in nodes if any(node in own for own in shown.values())],
+        [(places[node], node) for node in nodes if names_lines and any(node in own for own in shown.values())],
         together=next((name for own in shown.values() for name in own if name not in places), ""),
         has_validation=any(chart.validation for chart in charts),
         has_earlier=bool(earlier.keys() & shown.keys()),

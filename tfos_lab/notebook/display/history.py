@@ -270,7 +270,7 @@ def _render_curves(runs: Sequence[Run], only: Collection[str] | None = None) -> 
         # Epochs of several runs may end at different steps.
         if one["metric"] != EPOCH and (only is None or one["metric"] in only)
     ]
-    return render_charts(series, _LETTERS[: len(runs)], has_looks=only is None)
+    return render_charts(series, _LETTERS[: len(runs)], has_looks=only is None, names_lines=False)
 
 
 # ---- runs beside one another -----------------------------------------------------------------------------------------
