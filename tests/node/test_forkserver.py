@@ -18,7 +18,7 @@ import pytest
 from tests.support.eventually import eventually
 from tests.support.processes import gone
 from tests.support.quick import QUICK_ENV
-from tfos_lab.node.forkserver.health import ServerRecord
+from tfos_lab.node.forkserver.health import ServerRecord, lock_path
 
 
 @pytest.fixture
@@ -49,6 +49,18 @@ def test_a_kernel_that_has_imported_tensorflow_uses_the_same_fork_server(tmp_pat
     done = subprocess.run([sys.executable, "-c", _IMPORT], capture_output=True, text=True, check=True, env=environ)
     before, after = json.loads(done.stdout.splitlines()[-1])
     assert after == before
+
+
+def test_the_record_of_a_fork_server_takes_the_place_of_a_longer_one(tmp_path):
+    path = tmp_path / "plain-1.sock"
+    with subprocess.Popen([sys.executable, "-c", "input()", str(path)], stdin=subprocess.PIPE) as server:
+        lock = os.open(lock_path(path), os.O_RDWR | os.O_CREAT)
+        ServerRecord(10_000_000 + server.pid, 123456.789, 12.345).write(lock)
+        record = ServerRecord(server.pid, 12.345, 0.0)
+        record.write(lock)
+        os.close(lock)
+        assert eventually(lambda: ServerRecord.read(path)) == record  # once the process has its arguments
+        server.kill()
 
 
 OURS = """

@@ -48,8 +48,9 @@ class ServerRecord(NamedTuple):
 
     def write(self, lock: int) -> None:
         """Write the record to the file that its process holds locked."""
+        text = f"{self.pid} {self.began_s:.3f} {self.warm_s:.3f}"
         with contextlib.suppress(OSError):  # a full disk is no reason to end
-            os.pwrite(lock, f"{self.pid} {self.began_s:.3f} {self.warm_s:.3f}\n".encode(), 0)
+            os.pwrite(lock, f"{text:<63}\n".encode(), 0)  # as long as any other: nothing is left of one before it
 
     def hangs(self, asked_s: float) -> bool:
         """Whether it should have answered by now what it was asked then."""
