@@ -34,7 +34,7 @@ import itertools, time
 for step in itertools.count(1):
     print("of the first", step, "<script>document.title = 'owned'</script> is text", flush=True)
     ctx.report(step=step, loss=(1 + ctx.worker_num) / step)
-    if ctx.is_chief and step % 20 == 1:
+    if ctx.is_chief and step in (1, 21, 41):
         ctx.show([[0.0, 1.0], [1.0, 0.0]], "digit <b>", step=step)
     time.sleep(0.05)
 """
@@ -125,7 +125,7 @@ def test_log_text_is_text_and_stop_arrives_while_the_cell_blocks(notebook: Noteb
     assert digit.evaluate("(image) => image.naturalWidth") == 2
     notebook.live.get_by_label("Log axis").check()
     expect(notebook.live.locator('[data-look="log"]')).to_be_visible()
-    expect(notebook.live.get_by_text(re.compile(r"\d earlier steps"))).to_be_visible()
+    expect(notebook.live.get_by_text("2 earlier steps")).to_be_visible()
     expect(notebook.live.get_by_label("Log axis")).to_be_checked()
     notebook.page.get_by_role("button", name="Stop endless").click()
     notebook.wait_for_end("endless", timeout_s=60)

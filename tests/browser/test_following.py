@@ -234,6 +234,23 @@ def test_a_blocking_cell_shows_after_a_reload_that_it_still_runs(notebook: Noteb
     saved(notebook, rig, "blocking", "stopped")
 
 
+def test_a_run_that_the_saved_notebook_lacks_is_notified(notebook: Notebook, rig: JupyterRig) -> None:
+    notebook.wait_until_ready()
+    notebook.start_cell("blocking")
+    notebook.in_state("running")
+    notebook.page.once("dialog", lambda dialog: dialog.accept())  # that it was not saved
+    notebook.page.reload()
+    toast = notebook.page.locator(".Toastify__toast")
+    expect(toast).to_contain_text("The cluster blocking runs on in the kernel of following.ipynb: running, 2/2 nodes")
+    expect(toast).to_be_visible()
+    expect(notebook.picture("blocking").locator(".tfos-header")).to_contain_text("stopped")
+    toast.get_by_role("button", name="Show Clusters").click()
+    expect(notebook.page.locator('#tfos-lab-clusters [aria-label="Running clusters"] li')).to_contain_text("blocking")
+    notebook.interrupt()
+    notebook.wait_until_ready()
+    notebook.command("application:toggle-left-area")
+
+
 def tensorboard(notebook: Notebook, name: str) -> Locator:
     return notebook.output(name).locator(".tfos-tensorboard")
 

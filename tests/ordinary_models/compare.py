@@ -32,7 +32,7 @@ def train_all(names: Sequence[str], keras: str, nodes: int, *, spark: Any, folde
     options = {"env": env, "spark": spark, "name": "ordinary", "hang_timeout": 0}
     with tfos_lab.run(train_models, args, cluster_size=nodes, **options) as cluster:
         cluster.train(some_frame(spark, some_rows()))
-        results = list(cluster.wait(timeout=1700).values())
+        results = list(cluster.wait(timeout=800).values())
         logs = {node.name: cluster.logs(node.name) for node in cluster.nodes}
     found = Found(
         together=[result["together"] for result in results],

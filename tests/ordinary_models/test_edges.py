@@ -16,7 +16,7 @@ import pytest
 import tfos_lab
 from tests.ordinary_models.training import of_all_nodes, recorded
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(1400)]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(600)]
 
 TOLERANCE = 1e-5
 EPOCHS = 2
@@ -175,7 +175,7 @@ def test_nodes_train_as_one_process_does(loop, tmp_path, spark_sessions):
     with tfos_lab.run(train_examples, (loop, str(tmp_path)), **options) as cluster:
         for edge in LOOPS[loop]:
             cluster.train(frame_of(spark, EDGES[edge][0]), epochs=READINGS)
-        results = list(cluster.wait(timeout=1300).values())
+        results = list(cluster.wait(timeout=400).values())
     for number, edge in enumerate(LOOPS[loop]):
         (first, _), alone = results[0][number]
         for weights, numbers in (node[number][0] for node in results):

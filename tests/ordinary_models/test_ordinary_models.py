@@ -8,7 +8,7 @@ from tests.ordinary_models import write
 from tests.ordinary_models.compare import assert_as_in_one_process, train_all
 from tests.ordinary_models.declare import KERAS, ORDINARY, TF_KERAS
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(900)]
 
 # `test_edges.py` has three.
 NODES = 2

@@ -10,9 +10,11 @@ export interface RunPlace {
   readonly notebook: string;
 }
 
-/** A live cluster; `kernel_state` is what its kernel does besides, such as `busy`. */
+/** A live cluster; `is` says how it is, and `kernel_state` what its kernel does besides, such as `busy`. */
 export interface Cluster extends RunPlace {
   readonly state: string;
+  readonly is: string;
+  readonly kernel_id: string;
   readonly kernel_state: string;
 }
 

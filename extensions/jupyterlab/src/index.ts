@@ -12,7 +12,7 @@ import { LabIcon } from "@jupyterlab/ui-components";
 
 import { ServerApi } from "./api";
 import { ClustersModel } from "./model";
-import { Notebooks, notifyOfEnds } from "./notebooks";
+import { Notebooks, notifyOfEnds, notifyOfRunningClusters } from "./notebooks";
 import { ClustersPanel } from "./panel";
 import { addTensorBoardCommand } from "./tensorboard";
 
@@ -58,6 +58,7 @@ const plugin: JupyterFrontEndPlugin<void> = {
       execute: () => app.shell.activateById(panel.id),
     });
     const showClusters = () => void app.commands.execute(SHOW_CLUSTERS);
+    if (notebooks) notifyOfRunningClusters(notebooks, api, showClusters);
     notifyOfEnds(model, open, showClusters);
     palette?.addItem({ command: SHOW_CLUSTERS, category: "TensorFlow Clusters" });
     model.start();

@@ -1,11 +1,12 @@
-// The open notebooks: which of them is in sight, and which of its cells shows a run. And notifications of the end of a run
-// that the user does not look at.
+// The open notebooks: which of them is in sight, and which of its cells shows a run. And notifications: of the end of a run
+// that the user does not look at, and, when a notebook is opened, of clusters in its kernel that it does not show: a busy
+// kernel cannot show again what was not saved.
 
 import type { JupyterFrontEnd } from "@jupyterlab/application";
 import { Notification } from "@jupyterlab/apputils";
 import type { INotebookTracker, NotebookPanel } from "@jupyterlab/notebook";
 
-import type { RunPlace } from "./api";
+import type { Cluster, RunPlace, ServerApi } from "./api";
 import type { RunEnd } from "./ends";
 import type { ClustersModel } from "./model";
 
@@ -72,4 +73,30 @@ export function notifyOfEnds(model: ClustersModel, notebooks: Notebooks | null, 
 function typeOf({ outcome }: RunEnd): "success" | "error" | "info" {
   if (outcome === "done") return "success";
   return outcome === "failed" || outcome === "lost" ? "error" : "info";
+}
+
+export function notifyOfRunningClusters(notebooks: INotebookTracker, api: ServerApi, showClusters: () => void): void {
+  notebooks.widgetAdded.connect((_, panel) => void notifyOfRunning(panel, api, showClusters));
+}
+
+async function notifyOfRunning(panel: NotebookPanel, api: ServerApi, showClusters: () => void): Promise<void> {
+  await Promise.all([panel.context.ready, panel.sessionContext.ready]);
+  const kernel = panel.sessionContext.session?.kernel?.id;
+  if (!kernel || panel.isDisposed) return;
+  for (const cluster of await runningIn(kernel, api)) {
+    if (cellThatShows(panel, cluster.id) >= 0) continue;
+    Notification.info(
+      `The cluster ${cluster.name} runs on in the kernel of ${panel.title.label}: ${cluster.is}. ` +
+        "This notebook was not saved since, and does not show it.",
+      { autoClose: false, actions: [{ label: "Show Clusters", callback: showClusters }] },
+    );
+  }
+}
+
+async function runningIn(kernel: string, api: ServerApi): Promise<Cluster[]> {
+  try {
+    return (await api.list()).clusters.filter((cluster) => cluster.kernel_id === kernel);
+  } catch {
+    return []; // the panel says why
+  }
 }

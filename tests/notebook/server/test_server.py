@@ -87,7 +87,7 @@ def test_the_live_clusters_of_all_kernels_are_listed_without_their_sockets(url, 
     chief = NodeView("chief:0", "chief", 0, is_chief=True, state="running", host="host", pid=7, step=3, total_steps=9,
                      metrics={"loss": math.nan})  # fmt: skip
     publish("a", tensorboard=node, nodes=(chief,), progress=0.3)
-    publish("b", started_s=2.0)
+    publish("b", started_s=2.0, process=this_process(kernel_id="1234"))
     publish("c", state="done", ended_s=5.0, tensorboard=node)
     status, _, body = ask(f"{url}tfos-lab/clusters")
     assert status == 200
@@ -95,7 +95,7 @@ def test_the_live_clusters_of_all_kernels_are_listed_without_their_sockets(url, 
     first, second = listed["clusters"]
     assert (first["id"], first["name"], first["is"]) == ("a", "mnist", "running, 1/1 nodes running")
     assert (first["notebook"], first["kernel_state"]) == ("", "")
-    assert (second["id"], second["name"]) == ("b", "mnist")
+    assert (second["id"], second["name"], second["kernel_id"]) == ("b", "mnist", "1234")
     shown, _, _ = words(listed["html"]).partition("Ended runs (1)")
     for text in ("1/1 nodes running", "chief:0", "3/9", "Host host", "PID 7", "TensorBoard of mnist"):
         assert text in shown

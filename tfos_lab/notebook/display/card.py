@@ -89,7 +89,7 @@ def traits(view: ClusterView, now_s: float, table: LiveTable, run_dir: str, log_
             "name": shown.name,
             "state": shown.state.value,
             "ended": shown.state.ended,
-            "run_dir": short_path(run_dir),
+            "run_dir": run_dir,
             "hues": {node.name: hue_at(places[node.name]) for node in nodes},
         },
     }

@@ -87,13 +87,14 @@ class StopHandler(APIHandler):
 
 def _cluster(one: Listed, kernel_state: str) -> dict[str, Any]:
     """Return what pages go by; ``kernel_state`` is what the kernel does besides, such as ``busy``, or empty."""
-    view = one.run.record.view
+    view, process = one.run.record.view, one.run.record.process
     return {
         "id": one.run.id,
         "name": one.run.name,
         "notebook": one.notebook,
         "state": view.state,
         "is": panel.state_line(view),
+        "kernel_id": process.kernel_id,
         "kernel_state": kernel_state,
     }
 
