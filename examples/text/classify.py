@@ -27,7 +27,7 @@ def train(args, ctx=None, _read_data=None):
 
 
 def train_alone(args, read_data):
-    """Train in a loop of one's own; each call of `read_data` begins with the first row."""
+    """Train in a custom loop; each call of `read_data` begins with the first row."""
     import numpy as np
 
     model = build_model(args)
