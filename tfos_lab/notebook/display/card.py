@@ -36,10 +36,8 @@ from tfos_lab.notebook.display.shown import LIVE_BYTES, SAVED_BYTES, render_show
 from tfos_lab.notebook.display.summary import several_text
 from tfos_lab.notebook.display.table import (
     LiveTable,
-    agreeing,
     is_large,
     listed,
-    only_notable,
     render_bar,
     render_state,
     render_table,
@@ -77,7 +75,7 @@ def traits(view: ClusterView, now_s: float, table: LiveTable, run_dir: str, log_
     ``log_of(node)`` returns the path of a node's log at the Jupyter server, or None where that does not serve it.
     """
     shown = summary.with_endings(view)
-    places, nodes = shown.places, listed(shown).nodes
+    places, nodes = shown.places, listed(shown, now_s).nodes
     ordered = sorted(nodes, key=lambda node: places[node.name])
     return {
         "head": join(head(shown, now_s), _actions(shown), _announcement(shown)),
@@ -222,14 +220,15 @@ def _feed(line: str, part: float | None, shares: str = "", what: str = "feed") -
 
 def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
     """Return the card as text, for terminals and for front ends without HTML."""
-    shown = only_notable(summary.with_endings(view))
+    shown = summary.with_endings(view)
+    top, together, members, more = listed(shown)
+    shown = replace(shown, nodes=(*top, *members))
     columns = [column for column in node_columns(shown) if column.shown]
-    together = agreeing(shown)
     rows = [[text_together(column, together, len(view.nodes)) for column in columns]] if together else []
-    rows += [[_cell_text(column, node) for column in columns] for node in shown.nodes if node not in together]
+    rows += [[_cell_text(column, node) for column in columns] for node in top]
     titles = [column.title.lower() for column in columns]
     facts = [str(view.state), summary.headline(view), summary.took_text(view, time.time()), summary.progress_text(view)]
-    hung = {node.name: node.hung for node in shown.nodes if summary.hangs(node)}
+    hung = {node.name: node.hung for node in top if summary.hangs(node)}
     lines = [
         f"{view.state.look.sign} {view.name}: {' · '.join(filter(None, facts))}",
         "" if view.state.ended else _seen_text(),
@@ -240,6 +239,7 @@ def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
         *summary.feed_lines(view),
         *shown.notes,
         repr(PlainTable(titles, rows, numeric=[column.numeric for column in columns])),
+        more,
         *(f"{node}: {detail}" for node, detail in [*summary.broken_nodes(shown).items(), *hung.items()]),
         f"shown: {shown_names(view.shown)}" if view.shown else "",
         f"logs: {short_path(run_dir)}" if run_dir else "",
@@ -355,7 +355,7 @@ def make_bundle(
     live view ``comes_back`` when the kernel is free, and ``asks`` the Jupyter server for the current state.
     """
     view = summary.with_endings(view)
-    shown, is_banded, now_s = only_notable(view), is_large(view), time.time()
+    shown, is_banded, now_s = replace(view, nodes=listed(view).nodes), is_large(view), time.time()
     drawn = bands_of(reports) if is_banded else reports
     lines = BANDS if is_banded else sorted(view.places, key=view.places.__getitem__)
     parts = [
@@ -363,8 +363,8 @@ def make_bundle(
         '<div class="tfos tfos-static">',
         head(view, now_s),
         _seen(view, asks=asks, comes_back=comes_back),
-        course(shown, now_s),
-        render_table(shown, view.places),
+        course(view, now_s),
+        render_table(view),
         render_stacks(stacks),
         render_charts(all_series(drawn, view.started_s), lines, before=series_before(files or run_dir, view.name)),
         render_shown(view.shown, files or run_dir, SAVED_BYTES if view.state.ended else LIVE_BYTES),
