@@ -474,6 +474,10 @@ def test_a_curve_of_keras_has_no_spike_where_an_epoch_ends():
 def test_the_best_value_is_told_where_it_is_not_the_last_one():
     assert "best 0.5 at step 1<" in render_charts(lines_of(2.0, 0.5, 1.0), ["chief:0"])
     assert "best 0.9 at step 1<" in render_charts(lines_of(0.1, 0.9, 0.8, metric="val_accuracy"), ["chief:0"])
+    two = [
+        {**line, "node": name} for name, line in zip("AB", lines_of(2.0, 1.0) + lines_of(2.0, 0.5, 1.0), strict=True)
+    ]
+    assert "best 0.5 at step 1 (B)<" in render_charts(two, ["A", "B"]), "of several, whose it is"
     for told in (lines_of(2.0, 1.0), lines_of(2.0, 1.0, 3.0, metric="temperature")):
         assert "best" not in render_charts(told, ["chief:0"])
 
