@@ -27,7 +27,7 @@ from tfos_lab.driver.state.phases import told_spans
 from tfos_lab.notebook.display import WatchedCluster, summary
 from tfos_lab.notebook.display.assets import inline_script, read_asset, unique_id
 from tfos_lab.notebook.display.charts import hue_at, render_charts
-from tfos_lab.notebook.display.columns import Column, node_columns, text_together
+from tfos_lab.notebook.display.columns import node_columns, text_of
 from tfos_lab.notebook.display.error_messages import render_error
 from tfos_lab.notebook.display.kernel import link_to
 from tfos_lab.notebook.display.log_text import Run, count_lines, html_text, last_lines, plain_text, render_log
@@ -221,8 +221,8 @@ def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
     top, together, members, more = listed(shown)
     shown = replace(shown, nodes=(*top, *members))
     columns = [column for column in node_columns(shown) if column.shown]
-    rows = [[text_together(column, together, len(view.nodes)) for column in columns]] if together else []
-    rows += [[_cell_text(column, node) for column in columns] for node in top]
+    rows_of = [together] * bool(together) + [[node] for node in top]
+    rows = [[text_of(column, nodes, len(view.nodes)) for column in columns] for nodes in rows_of]
     titles = [column.title.lower() for column in columns]
     facts = [str(view.state), summary.headline(view), summary.took_text(view, time.time()), summary.progress_text(view)]
     hung = {node.name: node.hung for node in top if summary.hangs(node)}
@@ -242,12 +242,6 @@ def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
         f"logs: {short_path(run_dir)}" if run_dir else "",
     ]
     return "\n".join(filter(None, lines))
-
-
-def _cell_text(column: Column, node: NodeView) -> str:
-    if column.key != "state":
-        return column.text(node)
-    return f"{summary.HANGS_SIGN} hangs" if summary.hangs(node) else f"{node.state.look.sign} {column.text(node)}"
 
 
 def _seen_text() -> str:

@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from tfos_lab.core.markup import Html, h, join
 from tfos_lab.core.states import NodeState, RunState, Tone
@@ -29,7 +29,7 @@ from tfos_lab.notebook.display.columns import (
     range_of,
     shares,
     straggler_text,
-    text_together,
+    text_of,
 )
 from tfos_lab.notebook.display.summary import Throughput, hangs
 
@@ -132,14 +132,18 @@ def table_box(label: str, table: Html, more: str = "") -> Html:
     return h("div", table, cls=f"tfos-table-box {more}".strip(), role="region", aria_label=label, tabindex=0)
 
 
-def render_state(state: NodeState | RunState | Literal["hangs"]) -> Html:
+def render_state(state: NodeState | RunState) -> Html:
     """Return a state as its sign and its word; those that are not the last one are ``data-going``."""
-    if state == "hangs":
-        sign = h("span", summary.HANGS_SIGN, aria_hidden="true")
-        return h("span", sign, " hangs", cls="tfos-state tfos-hung-mark", data_going=True)
     sign = h("span", state.look.sign, aria_hidden="true")
     look = {"data_state": state, "data_tone": state.look.tone, "data_going": not state.ended}
     return h("span", sign, f" {state}", cls="tfos-state", **look)
+
+
+def _render_state_of(node: NodeView) -> Html:
+    if not hangs(node):
+        return render_state(node.state)
+    sign = h("span", summary.sign_of(node), aria_hidden="true")
+    return h("span", sign, " hangs", cls="tfos-state tfos-hung-mark", data_going=True)
 
 
 def render_bar(part: float, label: str, tone: Tone = Tone.BUSY) -> Html:
@@ -202,7 +206,9 @@ class _Drawing:
         nodes, members = self._listed.together, self._listed.members
         if not nodes:
             return
-        cells = [self._cell_together(column) for column in self._columns]
+        name = text_of(self._columns[0], nodes, len(self._view.nodes))
+        named = h("th", h("div", _more(f"Rows of {name}"), name, cls="tfos-node"), scope="row")
+        cells = [named, *(h("td", self._content(column, nodes), cls=_class_of(column)) for column in self._columns[1:])]
         longest_silent = max(nodes, key=lambda node: _silent_s(node, self._now_s))
         row = h("tr", *cells, self._heartbeat(longest_silent), cls="tfos-together tfos-hue-all", data_key="together")
         yield h("tbody", row, data_key="together")
@@ -211,34 +217,15 @@ class _Drawing:
             rows.append(self._across(f"{left:,} more are not listed"))
         yield h("tbody", *rows, cls="tfos-members", hidden=True, data_key="members")
 
-    def _cell_together(self, column: Column) -> Html:
-        nodes = self._listed.together
-        text = text_together(column, nodes, len(self._view.nodes))
-        match column.key:
-            case "node":
-                return h("th", h("div", _more(f"Rows of {text}"), text, cls="tfos-node"), scope="row")
-            case "state":
-                counts = Counter(node.state for node in nodes)
-                told = [
-                    join(f"{count} " if len(counts) > 1 else "", render_state(one)) for one, count in counts.items()
-                ]
-                content: Html | str = join(told[0], *(join(", ", one) for one in told[1:]))
-            case "shares":
-                content = _shares(nodes[0], text)
-            case _:
-                content = h("span", text, cls="tfos-alarm") if _is_nan(nodes[0], column) else text
-        if column.key == self._bar and not self._view.state.ended:
-            parts = [part for node in nodes if (part := progress(node, self._view.feeds)) is not None]
-            bar = render_bar(min(parts), "Progress of the nodes") if parts else None
-            content = h("span", bar, h("span", content), cls="tfos-progress") if bar else content
-        return h("td", content, cls=_class_of(column))
-
     # ---- one node ---------------------------------------------------------------------------------------------------
 
     def _rows(self, node: NodeView) -> Iterator[Html]:
         place, name = self._places[node.name], node.name
         facts = self._facts(node)
-        cells = [self._cell(node, column, has_facts=bool(facts)) for column in self._columns]
+        details = _more(f"Details of {name}") if facts else None
+        link = _button(name, "log", "tfos-node-link", title="Show its log") if self._live else name
+        named = h("th", h("div", details, link, cls="tfos-node"), scope="row")
+        cells = [named, *(self._cell(node, column) for column in self._columns[1:])]
         look = {"cls": f"tfos-hue{hue_at(place)}", "data_dash": dash_at(place)}
         yield h("tr", *cells, self._heartbeat(node), **look, data_key=name)
         if facts:
@@ -272,31 +259,32 @@ class _Drawing:
             look |= {"aria_label": f"Asking… {node.name}", "aria_disabled": "true"}
         return _button("Asking…" if node.name in self._live.asked else "Stacks", "stacks", "tfos-button", **look)
 
-    def _cell(self, node: NodeView, column: Column, *, has_facts: bool) -> Html:
-        if column.key == "node":
-            details = _more(f"Details of {node.name}") if has_facts else None
-            name = _button(node.name, "log", "tfos-node-link", title="Show its log") if self._live else node.name
-            return h("th", h("div", details, name, cls="tfos-node"), scope="row")
+    def _cell(self, node: NodeView, column: Column) -> Html:
         title = node.detail if column.key == "state" else column.text(node) if not column.numeric else ""
-        return h("td", self._content(node, column), cls=_class_of(column), title=title or None)
+        return h("td", self._content(column, [node]), cls=_class_of(column), title=title or None)
 
-    def _content(self, node: NodeView, column: Column) -> Html | str:
+    # ---- a cell of a node, or of several that agree ------------------------------------------------------------------
+
+    def _content(self, column: Column, nodes: Sequence[NodeView]) -> Html | str:
+        first, text = nodes[0], text_of(column, nodes, len(self._view.nodes))
         match column.key:
             case "state":
-                return render_state("hangs" if summary.hangs(node) else node.state)
+                counts = Counter(map(_render_state_of, nodes))
+                told = [join(f"{count} " if len(counts) > 1 else "", one) for one, count in counts.items()]
+                return join(told[0], *(join(", ", one) for one in told[1:]))
             case "shares":
-                return _shares(node, column.text(node))
-            case "step_time":
-                slower = straggler_text(node)
-                mark = join(" ", h("span", slower, cls="tfos-straggles")) if slower else None
-                return join(own_step_time_text(node), mark)
-        text = column.text(node)
-        if _is_nan(node, column):
+                return _shares(first, text)
+            case "step_time" if slower := straggler_text(first):
+                return join(own_step_time_text(first), " ", h("span", slower, cls="tfos-straggles"))
+        if column.key.removeprefix("metric ") in first.nan_since:
             return h("span", text, cls="tfos-alarm")
-        part = progress(node, self._view.feeds) if column.key == self._bar else None
-        if part is None or self._view.state.ended:
+        if column.key != self._bar or self._view.state.ended:
             return text
-        bar = render_bar(part, f"Progress of {node.name}", node.state.look.tone)
+        parts = [part for node in nodes if (part := progress(node, self._view.feeds)) is not None]
+        if not parts:
+            return text
+        whose = first.name if len(nodes) == 1 else "the nodes"
+        bar = render_bar(min(parts), f"Progress of {whose}", first.state.look.tone)
         return h("span", bar, h("span", text), cls="tfos-progress")
 
     def _heartbeat(self, node: NodeView) -> Html | None:
@@ -350,10 +338,6 @@ def _silent_s(node: NodeView, now_s: float) -> float:
     if node.last_heartbeat_s is None or not node.state.is_present:
         return 0.0
     return max(0.0, now_s - node.last_heartbeat_s)
-
-
-def _is_nan(node: NodeView, column: Column) -> bool:
-    return column.key.removeprefix("metric ") in node.nan_since
 
 
 def _class_of(column: Column) -> str | None:
