@@ -229,23 +229,19 @@ class Updates:
         self._metrics = SeriesBook(cluster.view().started_s)
         self._banded: ClusterView | None = None
         self._reports_seen = 0
-        # A page gets batches and history in order, from whichever thread.
+        # A page gets batches and history, pictures and the end in order, from whichever thread.
         self._sending = threading.Lock()
-        self._picturing = threading.Lock()
         self._has_ended = False
         self._view_pace = Pace(VIEW_EVERY_S)
         self._charts_pace, self._shown_pace = Pace(CHARTS_EVERY_S), Pace(CHARTS_EVERY_S)
         self._picture_pace = Pace(PICTURE_EVERY_S)
         self._drawn: tuple[ShownView, ...] = ()
-        self._pictured_state: RunState | None = None
-        self._changed = True
-        self._sent = self._draw_view()
-        self.widget = DashboardWidget(**self._sent, **fixed)
+        self.widget = DashboardWidget(**self._draw_view(), **fixed)
 
     @property
     def shown_state(self) -> RunState:
         """The cluster's state as the front end knows it."""
-        return RunState(self._sent["view"]["state"])
+        return RunState(self.widget.view["state"])
 
     def send(self) -> None:
         """Send what is new, as far as it is time to; an error is logged and ends this update only."""
@@ -254,10 +250,7 @@ class Updates:
             self._view_pace.draw(self._send_view)
             self._charts_pace.draw(self._send_charts)
             self._shown_pace.draw(self._send_shown)
-            if self.shown_state is not self._pictured_state:
-                self._changed = True
-                self._picture_pace.hasten()
-            if self._changed and not self.shown_state.ended:
+            if not self.shown_state.ended:
                 self._picture_pace.draw(self.send_picture)
         except Exception:
             logger.exception("the dashboard of cluster %s missed an update", self._cluster.id)
@@ -280,17 +273,12 @@ class Updates:
         with self._sending:
             batch = self._feed.take_out()
             if batch is not None:
-                self._changed = True
                 self.widget.send({"kind": "log", **batch})
 
     def _send_view(self) -> int:
-        shown = self._draw_view()
-        if shown != self._sent:
-            self._changed = True
-            with self.widget.hold_sync():
-                for name, value in shown.items():
-                    self.widget.set_trait(name, value)
-            self._sent = shown
+        with self.widget.hold_sync():
+            for name, value in self._draw_view().items():
+                self.widget.set_trait(name, value)
         return 0
 
     def _draw_view(self) -> dict[str, Any]:
@@ -339,10 +327,9 @@ class Updates:
 
     def send_picture(self) -> int:
         """Send the current picture for the document, unless it has the last one; return how many characters it has."""
-        with self._picturing:
+        with self._sending:
             if self._has_ended:
                 return 0
-            self._pictured_state, self._changed = self.shown_state, False
             bundle = self._make_bundle()
             self.widget.send({"kind": "picture", "model": self.widget.model_id, "bundle": bundle})
             return len(bundle["text/html"])
@@ -354,7 +341,7 @@ class Updates:
 
     def send_end(self, bundle: dict[str, str]) -> None:
         """Send the output that replaces the widget; no picture follows it."""
-        with self._picturing:
+        with self._sending:
             self._has_ended = True
             self.widget.send({"kind": "end", "model": self.widget.model_id, "bundle": bundle})
 
