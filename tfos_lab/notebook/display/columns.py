@@ -15,7 +15,7 @@ from tfos_lab.core.messages import NodeActivity
 from tfos_lab.core.states import NodeState
 from tfos_lab.driver.metrics import by_weight
 from tfos_lab.driver.state.events import ClusterView, FeedView, NodeView, RunFacts
-from tfos_lab.notebook.display.summary import Throughput, hangs, sign_of, step_text, whole_seconds
+from tfos_lab.notebook.display.summary import Throughput, hangs, several_text, sign_of, step_text, whole_seconds
 from tfos_lab.texts import format_bytes, format_metric, format_rate, format_seconds, format_step
 
 # So many metrics have a column, and so many of them one that is shown unless others are chosen.
@@ -263,7 +263,7 @@ def text_of(column: Column, nodes: Sequence[NodeView], of_all: int) -> str:
             counts = Counter(f"{sign_of(node)} {text}" for node, text in zip(nodes, texts, strict=True))
             return ", ".join(f"{count} {one}" if len(counts) > 1 else one for one, count in counts.items())
         case "node" if len(nodes) > 1:
-            return f"{'all ' * (len(nodes) == of_all)}{len(nodes)} nodes"
+            return several_text(texts, of_all)
         case "shares":
             return texts[0]
         case "host" if len({*texts} - {""}) > 1:

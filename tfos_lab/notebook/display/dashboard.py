@@ -27,7 +27,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, wait
 from typing import Any
 
 import anywidget
@@ -68,8 +67,7 @@ CHARTS_EVERY_S = 1.0
 # In periods: how often the kernel is announced as busy again, for pages that were loaded since the last time.
 BUSY_EVERY = 20
 
-# In periods: a page that has not sent its hello by then cannot reach us (older ipykernel, busy cell), and gets the
-# history unasked.
+# In periods: the history is sent unasked then, for a page whose hello cannot reach us (older ipykernel, busy cell).
 UNREACHABLE_AFTER = 20
 
 # A page that asks for a node's stacks gets an answer in this time, whatever the node does.
@@ -83,7 +81,6 @@ class Dashboard(RedrawnCard):
     """Shows a cluster live until it is closed, by a widget; takes what `RedrawnCard` does."""
 
     def _begin(self) -> None:
-        self._greeted = False
         self._end_bundle: dict[str, str] | None = None
         self._busy = keep_busy(current_kernel())
         self._stacks = _Stacks(self._cluster)
@@ -98,7 +95,6 @@ class Dashboard(RedrawnCard):
     def _finish(self) -> None:
         self._updates.send_last()
         self._updates.close()
-        self._stacks.close()
 
     def _replace(self, bundle: dict[str, str]) -> None:
         """Replace the widget by the whole card, and have pages that come later do so."""
@@ -114,16 +110,14 @@ class Dashboard(RedrawnCard):
     # ---- the thread -------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        told: Sequence[NodeStacks] = []
         for period in itertools.count(1):
             if self._closing.wait(LOG_PERIOD_S):
                 return
             self._updates.send()
-            if (stacks := self._stacks.answers) != told:
-                told, self._widget.stacks = stacks, render_stacks(stacks, live=True)
+            self._widget.stacks = render_stacks(self._stacks.answers, live=True)
             if self._busy is not None and period % BUSY_EVERY == 0:
                 self._busy.repeat()
-            if period == UNREACHABLE_AFTER and not self._greeted:
+            if period == UNREACHABLE_AFTER:
                 self._updates.send_history()
             if not self._blocking and self._updates.shown_state.ended:
                 self.close()
@@ -133,7 +127,6 @@ class Dashboard(RedrawnCard):
     def _on_message(self, content: object) -> None:
         match content:
             case {"kind": "hello"}:
-                self._greeted = True
                 if self._end_bundle is not None:
                     self._updates.send_end(self._end_bundle)
                 else:
@@ -379,7 +372,6 @@ class _Stacks:
     def __init__(self, cluster: Any) -> None:
         self._cluster = cluster
         self._answers: dict[str, NodeStacks] = {}
-        self._pending: list[Future[None]] = []
         # The nodes that are asked just now.
         self.asked: set[str] = set()
 
@@ -392,11 +384,7 @@ class _Stacks:
         """Ask a node, unless it is being asked."""
         if node not in self.asked:
             self.asked.add(node)
-            self._pending.append(on_a_thread(lambda: self._ask(node), name="tfos-stacks"))
-
-    def close(self) -> None:
-        """Wait for answers that are on their way, for a short time."""
-        wait(self._pending, timeout=1.0)
+            on_a_thread(lambda: self._ask(node), name="tfos-stacks")
 
     def _ask(self, node: str) -> None:
         try:
