@@ -286,6 +286,16 @@ def test_short_output_is_in_sight_and_long_output_is_folded_with_its_last_lines(
     assert in_sight(printed(2, 0)) == ""
 
 
+def test_what_nodes_printed_has_their_colours():
+    cluster = FakeCluster(nodes=5)
+    for node in cluster.nodes:
+        cluster.write(node, f"I am {node}\n")
+    cluster.change("worker:0", state="failed")
+    html = bundle_of(cluster)["text/html"]
+    said = re.findall(r'tfos-said tfos-hue(\d)"[^>]*><span class="tfos-speaker">([^<]*)<', html)
+    assert {name: int(hue) for hue, name in said} == cluster.view().places
+
+
 def test_what_nodes_printed_alike_but_for_times_is_said_once():
     cluster = FakeCluster()
     for number, node in enumerate(cluster.nodes):

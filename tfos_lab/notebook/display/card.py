@@ -38,6 +38,7 @@ from tfos_lab.notebook.display.table import (
     LiveTable,
     is_large,
     listed,
+    only_listed,
     render_bar,
     render_state,
     render_table,
@@ -78,7 +79,7 @@ def traits(view: ClusterView, now_s: float, table: LiveTable, run_dir: str, log_
     places, nodes = shown.places, listed(shown, now_s).nodes
     ordered = sorted(nodes, key=lambda node: places[node.name])
     return {
-        "head": join(head(shown, now_s), _actions(shown), _announcement(shown)),
+        "head": join(head(shown, now_s), _actions(shown), _announcement(shown, nodes)),
         "course": course(shown, now_s, table.throughput),
         "nodes": table.render(view, now_s),
         "tabs": _tabs(ordered, log_of),
@@ -130,9 +131,9 @@ def _actions(view: ClusterView) -> Html:
     return h("div", tensorboard, spark_ui, None if view.state.ended else stop, cls="tfos-actions")
 
 
-def _announcement(view: ClusterView) -> Html:
+def _announcement(view: ClusterView, nodes: Sequence[NodeView]) -> Html:
     """Return what screen readers say when it changes: the state, or which nodes hang."""
-    hung = ", ".join(node.name for node in listed(view).nodes if summary.hangs(node))
+    hung = ", ".join(node.name for node in nodes if summary.hangs(node))
     told = f"{hung} hangs" if hung else view.state
     return h("span", f"{view.name}: {told}", cls="tfos-hidden", role="status")
 
@@ -218,8 +219,8 @@ def _feed(line: str, part: float | None, shares: str = "", what: str = "feed") -
 def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
     """Return the card as text, for terminals and for front ends without HTML."""
     shown = summary.with_endings(view)
-    top, together, members, more = listed(shown)
-    shown = replace(shown, nodes=(*top, *members))
+    top, together, _, more = listed(shown)
+    shown = only_listed(shown)
     columns = [column for column in node_columns(shown) if column.shown]
     rows_of = [together] * bool(together) + [[node] for node in top]
     rows = [[text_of(column, nodes, len(view.nodes)) for column in columns] for nodes in rows_of]
@@ -346,7 +347,7 @@ def make_bundle(
     live view ``comes_back`` when the kernel is free, and ``asks`` the Jupyter server for the current state.
     """
     view = summary.with_endings(view)
-    shown, is_banded, now_s = replace(view, nodes=listed(view).nodes), is_large(view), time.time()
+    shown, is_banded, now_s = only_listed(view), is_large(view), time.time()
     drawn = bands_of(reports) if is_banded else reports
     lines = BANDS if is_banded else sorted(view.places, key=view.places.__getitem__)
     parts = [

@@ -76,6 +76,11 @@ def listed(view: ClusterView, now_s: float = 0.0) -> Listed:
     return Listed(top, together, together[:MAX_MEMBERS], more)
 
 
+def only_listed(view: ClusterView) -> ClusterView:
+    """Return the view of a large cluster with those of its nodes only that have a row."""
+    return replace(view, nodes=listed(view).nodes) if is_large(view) else view
+
+
 def is_large(view: ClusterView) -> bool:
     """Whether not all nodes have a row; independent runs come in an order of their own."""
     return len(view.nodes) > MANY_NODES and not view.of_runs
@@ -165,7 +170,7 @@ class _Drawing:
     def __init__(self, view: ClusterView, live: LiveTable | None, now_s: float) -> None:
         self._view, self._places, self._live, self._now_s = view, view.places, live, now_s
         self._listed = listed(view, now_s)
-        self._every = node_columns(replace(view, nodes=self._listed.nodes), live.throughput if live else None)
+        self._every = node_columns(only_listed(view), live.throughput if live else None)
         self._columns = [column for column in self._every if column.shown]
         self._bar = progress_column(view)
         self._broken = summary.broken_nodes(view)
