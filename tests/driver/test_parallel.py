@@ -60,10 +60,11 @@ def test_what_cannot_be_is_refused_before_anything_begins(parallel, options, pro
         parallel([1], local="processes", **options)
 
 
-def test_a_list_of_arguments_is_needed_and_may_be_empty(parallel):
+def test_a_list_of_arguments_is_needed_and_may_be_empty(parallel, capsys):
     with pytest.raises(ConfigError, match=r"args_list is a DataFrame: .*df.to_dict\('records'\)"):
         parallel(pd.DataFrame({"lr": [0.1, 0.2]}))
     for wrong in ("abc", {"lr": 1}):
         with pytest.raises(ConfigError, match=f"args_list is a {type(wrong).__name__}"):
             parallel(wrong)
-    assert list(parallel([])) == []
+    assert list(parallel([], show=True)) == []
+    assert capsys.readouterr().out == "", "there is nothing to show"

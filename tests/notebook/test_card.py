@@ -32,7 +32,7 @@ from tfos_lab.driver.state.events import (
     RunFacts,
     SearchFacts,
 )
-from tfos_lab.notebook.display.card import NodeStacks, make_bundle, traits
+from tfos_lab.notebook.display.card import NodeStacks, make_bundle, render_text, traits
 from tfos_lab.notebook.display.charts import render_charts
 from tfos_lab.notebook.display.history import RunPage
 from tfos_lab.notebook.display.series import SeriesBook, SeriesPoints, all_series, series_before
@@ -223,7 +223,7 @@ def test_a_late_heartbeat_is_marked_while_a_node_goes_on():
     assert found == [(" tfos-late", "42 s ago"), ("", "now"), ("", "")]
 
 
-def test_of_many_the_worst_come_first_then_the_chief_and_all_are_counted():
+def test_of_many_the_worst_come_first_and_all_are_counted():
     troubled = {
         500: {"state": "lost"},
         40: {"hung": "no step for 40 s"},
@@ -238,13 +238,20 @@ def test_of_many_the_worst_come_first_then_the_chief_and_all_are_counted():
     view = sent(dataclasses.replace(view_of("running", "running"), nodes=tuple(nodes)))
     names = [name.partition(":")[2] for name in view["hues"]]
     assert names[:6] == ["900", "500", "40", "78", "77", "0"]
-    assert len(names) <= 64
+    assert len(names) == 5 + 12
     told = words(view["nodes"])
-    for group in ("running 997 2 need attention", "hangs 1 1 needs", "lost 1 1 needs", "failed 1 1 needs"):
-        assert group in told
-    assert "step 0 to 4 · listed are the 12 that are least far" in told
-    few = sent(view_of("running", *["running"] * 64))["nodes"]
-    assert "tfos-group" not in few, "of a few, all have a row"
+    assert re.search(r"995 nodes.*● running.*0 – 4.*983 more are not listed", told)
+    few = words(sent(view_of("running", *["running"] * 64))["nodes"])
+    assert "all 64 nodes" in few
+    assert "not listed" not in few, "of a few, all have a row"
+
+
+def test_of_many_that_are_lost_all_are_counted():
+    view = view_of("running", *["lost"] * 70, *["running"] * 30)
+    told = words(sent(view)["nodes"])
+    assert "46 more are not listed: 46 lost" in told
+    assert "46 more are not listed: 46 lost" in render_text(view)
+    assert "30 nodes" in told
 
 
 # ---- what nodes have printed ----------------------------------------------------------------------------------------
@@ -277,6 +284,16 @@ def test_short_output_is_in_sight_and_long_output_is_folded_with_its_last_lines(
     assert "line 999 of chief:0" in html
     assert "line 979 of chief:0" not in html
     assert in_sight(printed(2, 0)) == ""
+
+
+def test_what_nodes_printed_has_their_colours():
+    cluster = FakeCluster(nodes=5)
+    for node in cluster.nodes:
+        cluster.write(node, f"I am {node}\n")
+    cluster.change("worker:0", state="failed")
+    html = bundle_of(cluster)["text/html"]
+    said = re.findall(r'tfos-said tfos-hue(\d)"[^>]*><span class="tfos-speaker">([^<]*)<', html)
+    assert {name: int(hue) for hue, name in said} == cluster.view().places
 
 
 def test_what_nodes_printed_alike_but_for_times_is_said_once():
@@ -467,6 +484,10 @@ def test_a_curve_of_keras_has_no_spike_where_an_epoch_ends():
 def test_the_best_value_is_told_where_it_is_not_the_last_one():
     assert "best 0.5 at step 1<" in render_charts(lines_of(2.0, 0.5, 1.0), ["chief:0"])
     assert "best 0.9 at step 1<" in render_charts(lines_of(0.1, 0.9, 0.8, metric="val_accuracy"), ["chief:0"])
+    two = [
+        {**line, "node": name} for name, line in zip("AB", lines_of(2.0, 1.0) + lines_of(2.0, 0.5, 1.0), strict=True)
+    ]
+    assert "best 0.5 at step 1 (B)<" in render_charts(two, ["A", "B"]), "of several, whose it is"
     for told in (lines_of(2.0, 1.0), lines_of(2.0, 1.0, 3.0, metric="temperature")):
         assert "best" not in render_charts(told, ["chief:0"])
 

@@ -109,6 +109,16 @@ def test_a_run_whose_loss_is_nan_says_so_below_its_line(empty, run):
     assert "loss is NaN since step 12" in repr(shown)
 
 
+def test_what_a_record_cannot_tell_from_nan_is_not_called_so(empty, run):
+    for name in ("mnist-1-aaaa", "mnist-2-bbbb"):
+        write_run(empty, name, reports=[{"loss": 1.0}, {"loss": float("inf")}])
+    for command in ("history", "history aaaa bbbb"):
+        shown = run(f"%tfos {command}")
+        assert "not finite" in repr(shown)
+        assert "nan" not in repr(shown)
+        assert "nan" not in Outline(html_of(shown)).text
+
+
 def test_an_opened_run_looks_as_its_cell_did_and_tells_more(place, run, problem, monkeypatch, tmp_path):
     shown = run("%tfos history titanic")
     outline = Outline(html_of(shown))
@@ -196,6 +206,7 @@ def test_logs_of_an_old_run_are_printed_by_its_name(place, said, problem):
         f"(the last 200 lines at most; all of them are in {place}/titanic-20260104-120000-4e5f)",
     ]
     assert said("%tfos logs 4e5f")[0] == "[chief:0] Epoch 3/3"
+    assert problem("%tfos logs titnic") == "there is no run 'titnic'; did you mean titanic?"
     assert problem("%tfos logs titanic ps:0") == (
         "no node 'ps:0' in the run titanic-20260104-120000-4e5f; there are chief:0, worker:0"
     )

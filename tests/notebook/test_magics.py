@@ -118,7 +118,7 @@ def test_logs_prints_what_nodes_wrote(run, start, said, problem, shell):
         printed = said(f"%tfos logs {line}")
         assert first in printed
         assert printed[-1].startswith("(the last 200 lines at most; all of them are in ")
-    assert "did you mean" in problem("%tfos logs aa") or "there are" in problem("%tfos logs aa")
+    assert problem("%tfos logs bb") == "there is no cluster, run or node called 'bb'; did you mean b?"
     run("%%tfos name=silent local=processes\n1")
     assert said("%tfos logs silent") == [f"nothing was written to {shell.user_ns['silent'].run_dir}"]
     assert problem("%tfos logs a ps:0").startswith("there is no node in the cluster 'a' called 'ps:0'; ")
@@ -136,6 +136,7 @@ def test_stacks_and_profile_mean_the_newest_cluster_that_runs_unless_another_is_
         ("worker:7", "there is no node in the cluster 'b' called 'worker:7'; did you mean worker:0?"),
         ("a ps:0", "there is no node in the cluster 'a' called 'ps:0'; "),
         ("ended chief:0", "there is no cluster called 'ended'; there are a, b"),
+        ("bb", "there is no cluster or node called 'bb'; did you mean b?"),
         ("a b c", "too many arguments: the command is %tfos stacks"),
     ]:
         assert problem(f"%tfos stacks {line}").startswith(message)

@@ -218,7 +218,9 @@ def test_a_line_says_more_than_the_notebook_and_that_more_than_the_administrator
     options = parse("epochs=5")
     assert (options.cluster.cluster_size, options.feed.epochs, options.cluster.grace) == (4, 5, 1.5)
     assert options.given == {"epochs": 5}
-    assert not [line for line in said("%tfos config") if "`" in line], "it is no Markdown"
+    assert not [line for line in said("%tfos config on_nan=stop") if "`" in line or "'stop'" in line], (
+        "it is no Markdown"
+    )
     run("%tfos config reset cluster_size")
     assert parse("").cluster.cluster_size == 2
     configure(epochs=2)

@@ -202,12 +202,12 @@ def _logs(arguments: Arguments) -> None:
     _expect(arguments, "logs", at_most=2)
     known = clusters()
     shown: Cluster | Run
-    if arguments and arguments[0] not in _names(known) and (old := _find_run(arguments[0])):
-        shown, node = old, "".join(arguments[1:])
+    if arguments and (not known or (arguments[0] not in _names(known) and _find_run(arguments[0]))):
+        shown, node = choose_run(arguments[0], read_runs()), "".join(arguments[1:])
+    elif known:
+        shown, node = _cluster_and_node(arguments, known, "cluster, run or node", _names_of_runs())
     else:
-        if not known:
-            raise ConfigError(["there are no logs: no cluster has run yet"])
-        shown, node = _cluster_and_node(arguments, known)
+        raise ConfigError(["there are no logs: no cluster has run yet"])
     try:
         text = shown.logs(node or None, tail=_LOG_LINES).rstrip()
     except KeyError as error:
@@ -242,8 +242,13 @@ def _names(some: Iterable[Cluster]) -> list[str]:
 # ---- their nodes ----------------------------------------------------------------------------------------------------
 
 
-def _cluster_and_node(arguments: Arguments, known: Sequence[Cluster]) -> tuple[Cluster, str]:
-    """Return the cluster that ``[name] [node]`` mean among those known, by default the newest, and the node or ""."""
+def _cluster_and_node(
+    arguments: Arguments, known: Sequence[Cluster], what: str = "cluster or node", others: Sequence[str] = ()
+) -> tuple[Cluster, str]:
+    """Return the cluster that ``[name] [node]`` mean among those known, by default the newest, and the node or "".
+
+    ``what`` can be named first, which ``others`` could be meant by, too.
+    """
     named = [cluster for cluster in known if arguments and cluster.name == arguments[0]]
     rest = list(arguments[1:] if named else arguments)
     if len(rest) > 1:
@@ -251,8 +256,9 @@ def _cluster_and_node(arguments: Arguments, known: Sequence[Cluster]) -> tuple[C
     cluster = (named or known)[-1]
     nodes = [view.name for view in cluster.nodes]
     if rest and rest[0] not in nodes:
-        names = nodes if named or ":" in rest[0] else [*nodes, *_names(known)]
-        what = f"node in the cluster '{cluster.name}'"
+        names = [*nodes, *_names(known), *others]
+        if named or ":" in rest[0]:
+            what, names = f"node in the cluster '{cluster.name}'", nodes
         raise ConfigError([f"there is no {what} called {rest[0]!r}; {suggest(rest[0], names)}"])
     return cluster, "".join(rest)
 
@@ -397,7 +403,8 @@ def _config(line: str, namespace: Mapping[str, Any]) -> None:
             DEFAULTS.maps[0].pop(name, None)
     else:
         DEFAULTS.update(_read_defaults(line, namespace))
-    rows = [(name, repr(DEFAULTS[name]), source_of(name)) for name in CONFIGURABLE if name in DEFAULTS]
+    own = ((name, DEFAULTS[name]) for name in CONFIGURABLE if name in DEFAULTS)
+    rows = [(name, value if isinstance(value, str) else repr(value), source_of(name)) for name, value in own]
     others = ((name, one) for name, one in CONFIGURABLE.items() if name not in DEFAULTS)
     rows += [(name, one.shown_default.replace("`", ""), "") for name, one in others]
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]

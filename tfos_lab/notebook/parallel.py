@@ -105,7 +105,7 @@ def run_shown(runs: ParallelRuns, *, show: bool | None = None) -> Any:
     """Run everything to its end, and show it meanwhile; return the results."""
     __tracebackhide__ = True
     render_errors()
-    if not is_shown(show=show):
+    if not (is_shown(show=show) and runs.view().nodes):
         return runs.run()
     with open_display(runs) as display:
         return runs.run(display.poll)

@@ -27,7 +27,7 @@ from tfos_lab.driver.state.phases import told_spans
 from tfos_lab.notebook.display import WatchedCluster, summary
 from tfos_lab.notebook.display.assets import inline_script, read_asset, unique_id
 from tfos_lab.notebook.display.charts import hue_at, render_charts
-from tfos_lab.notebook.display.columns import Column, node_columns, text_together
+from tfos_lab.notebook.display.columns import node_columns, text_of
 from tfos_lab.notebook.display.error_messages import render_error
 from tfos_lab.notebook.display.kernel import link_to
 from tfos_lab.notebook.display.log_text import Run, count_lines, html_text, last_lines, plain_text, render_log
@@ -36,10 +36,9 @@ from tfos_lab.notebook.display.shown import LIVE_BYTES, SAVED_BYTES, render_show
 from tfos_lab.notebook.display.summary import several_text
 from tfos_lab.notebook.display.table import (
     LiveTable,
-    agreeing,
     is_large,
     listed,
-    only_notable,
+    only_listed,
     render_bar,
     render_state,
     render_table,
@@ -77,10 +76,10 @@ def traits(view: ClusterView, now_s: float, table: LiveTable, run_dir: str, log_
     ``log_of(node)`` returns the path of a node's log at the Jupyter server, or None where that does not serve it.
     """
     shown = summary.with_endings(view)
-    places, nodes = shown.places, listed(shown).nodes
+    places, nodes = shown.places, listed(shown, now_s).nodes
     ordered = sorted(nodes, key=lambda node: places[node.name])
     return {
-        "head": join(head(shown, now_s), _actions(shown), _announcement(shown)),
+        "head": join(head(shown, now_s), _actions(shown), _announcement(shown, nodes)),
         "course": course(shown, now_s, table.throughput),
         "nodes": table.render(view, now_s),
         "tabs": _tabs(ordered, log_of),
@@ -97,10 +96,7 @@ def traits(view: ClusterView, now_s: float, table: LiveTable, run_dir: str, log_
 
 def _tabs(nodes: Sequence[NodeView], log_of: Linker) -> Html:
     """Return what readers choose a log by: that of all nodes, or of one."""
-    tabs = [
-        _tab(node.name, node.name, log_of(node.name), data_tone=node.state.look.tone, data_going=not node.state.ended)
-        for node in nodes
-    ]
+    tabs = [_tab(node.name, node.name, log_of(node.name), data_tone=node.state.look.tone) for node in nodes]
     return join(_tab("all", "All", None) if len(tabs) > 1 else None, *tabs)
 
 
@@ -135,9 +131,9 @@ def _actions(view: ClusterView) -> Html:
     return h("div", tensorboard, spark_ui, None if view.state.ended else stop, cls="tfos-actions")
 
 
-def _announcement(view: ClusterView) -> Html:
+def _announcement(view: ClusterView, nodes: Sequence[NodeView]) -> Html:
     """Return what screen readers say when it changes: the state, or which nodes hang."""
-    hung = ", ".join(node.name for node in listed(view).nodes if summary.hangs(node))
+    hung = ", ".join(node.name for node in nodes if summary.hangs(node))
     told = f"{hung} hangs" if hung else view.state
     return h("span", f"{view.name}: {told}", cls="tfos-hidden", role="status")
 
@@ -222,14 +218,15 @@ def _feed(line: str, part: float | None, shares: str = "", what: str = "feed") -
 
 def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
     """Return the card as text, for terminals and for front ends without HTML."""
-    shown = only_notable(summary.with_endings(view))
+    shown = summary.with_endings(view)
+    top, together, _, more = listed(shown)
+    shown = only_listed(shown)
     columns = [column for column in node_columns(shown) if column.shown]
-    together = agreeing(shown)
-    rows = [[text_together(column, together, len(view.nodes)) for column in columns]] if together else []
-    rows += [[_cell_text(column, node) for column in columns] for node in shown.nodes if node not in together]
+    rows_of = [together] * bool(together) + [[node] for node in top]
+    rows = [[text_of(column, nodes, len(view.nodes)) for column in columns] for nodes in rows_of]
     titles = [column.title.lower() for column in columns]
     facts = [str(view.state), summary.headline(view), summary.took_text(view, time.time()), summary.progress_text(view)]
-    hung = {node.name: node.hung for node in shown.nodes if summary.hangs(node)}
+    hung = {node.name: node.hung for node in top if summary.hangs(node)}
     lines = [
         f"{view.state.look.sign} {view.name}: {' · '.join(filter(None, facts))}",
         "" if view.state.ended else _seen_text(),
@@ -240,17 +237,12 @@ def render_text(view: ClusterView, run_dir: str | Path | None = None) -> str:
         *summary.feed_lines(view),
         *shown.notes,
         repr(PlainTable(titles, rows, numeric=[column.numeric for column in columns])),
+        more,
         *(f"{node}: {detail}" for node, detail in [*summary.broken_nodes(shown).items(), *hung.items()]),
         f"shown: {shown_names(view.shown)}" if view.shown else "",
         f"logs: {short_path(run_dir)}" if run_dir else "",
     ]
     return "\n".join(filter(None, lines))
-
-
-def _cell_text(column: Column, node: NodeView) -> str:
-    if column.key != "state":
-        return column.text(node)
-    return f"{summary.HANGS_SIGN} hangs" if summary.hangs(node) else f"{node.state.look.sign} {column.text(node)}"
 
 
 def _seen_text() -> str:
@@ -355,7 +347,7 @@ def make_bundle(
     live view ``comes_back`` when the kernel is free, and ``asks`` the Jupyter server for the current state.
     """
     view = summary.with_endings(view)
-    shown, is_banded, now_s = only_notable(view), is_large(view), time.time()
+    shown, is_banded, now_s = only_listed(view), is_large(view), time.time()
     drawn = bands_of(reports) if is_banded else reports
     lines = BANDS if is_banded else sorted(view.places, key=view.places.__getitem__)
     parts = [
@@ -363,8 +355,8 @@ def make_bundle(
         '<div class="tfos tfos-static">',
         head(view, now_s),
         _seen(view, asks=asks, comes_back=comes_back),
-        course(shown, now_s),
-        render_table(shown, view.places),
+        course(view, now_s),
+        render_table(view),
         render_stacks(stacks),
         render_charts(all_series(drawn, view.started_s), lines, before=series_before(files or run_dir, view.name)),
         render_shown(view.shown, files or run_dir, SAVED_BYTES if view.state.ended else LIVE_BYTES),

@@ -404,19 +404,21 @@ def _facts(
 ) -> list[str]:
     """Return the last values, and the best one where the name says what is better and it is none of the last ones.
 
-    Of a node that has ended an epoch, the best one is that of an epoch.
+    Of a node that has ended an epoch, the best one is that of an epoch. Of several lines, it is named whose it is.
     """
     last = list(_newest(lines, of_epochs).values())
     lines = {node: of_epochs.get(node, points) for node, points in lines.items()}
     better = min if _LOWER.search(name) else max if _HIGHER.search(name) else None
-    points = [(value, step) for points in lines.values() for _, step, value in points if value is not None]
+    points = [(value, step, node) for node, line in lines.items() for _, step, value in line if value is not None]
     facts = [_range_text(last)] if with_last else []
     if better is None or not points:
         return facts
-    value, step = better(points, key=lambda point: point[0])
+    value, step, node = better(points, key=lambda point: point[0])
     if better([value, *(one for one in last if one is not None)]) in last:
         return facts
-    return [*facts, f"best {format_metric(value)}" + (f" at step {step:,}" if step is not None else "")]
+    where = f" at step {step:,}" if step is not None else ""
+    whose = f" ({node})" if len(lines) > 1 and tuple(lines) != BANDS else ""
+    return [*facts, f"best {format_metric(value)}{where}{whose}"]
 
 
 def _smooth(line: Sequence[Point]) -> list[Point]:

@@ -15,7 +15,7 @@ from tfos_lab.core.messages import NodeActivity
 from tfos_lab.core.states import NodeState
 from tfos_lab.driver.metrics import by_weight
 from tfos_lab.driver.state.events import ClusterView, FeedView, NodeView, RunFacts
-from tfos_lab.notebook.display.summary import Throughput, step_text, whole_seconds
+from tfos_lab.notebook.display.summary import Throughput, hangs, several_text, sign_of, step_text, whole_seconds
 from tfos_lab.texts import format_bytes, format_metric, format_rate, format_seconds, format_step
 
 # So many metrics have a column, and so many of them one that is shown unless others are chosen.
@@ -137,7 +137,7 @@ def _of_run(key: str, title: str, text: Callable[[RunFacts], str], **look: Any) 
     return Column(key, title, lambda node: "" if node.run is None else text(node.run), **look)
 
 
-_STATE = Column("state", "State", lambda node: node.state.value)
+_STATE = Column("state", "State", lambda node: "hangs" if hangs(node) else node.state.value)
 _STEP = Column("step", "Step", step_text, numeric=True)
 _FIRST_COLUMNS = (Column("node", "Node", lambda node: node.name), _STATE, _STEP)
 _OF_RUNS = (
@@ -255,19 +255,17 @@ _PART = re.compile(r"([\d,]+)/([\d,]+)")
 _UNITS = {"ms": 1e-3, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 
 
-def text_together(column: Column, nodes: Sequence[NodeView], of_all: int) -> str:
-    """Return what a column says of nodes that agree, out of so many."""
+def text_of(column: Column, nodes: Sequence[NodeView], of_all: int) -> str:
+    """Return what a column says of a node, or of several that agree, out of so many."""
     texts = [column.text(node) for node in nodes]
     match column.key:
-        case "node":
-            return f"{'all ' * (len(nodes) == of_all)}{len(nodes)} nodes"
         case "state":
-            counts = Counter(f"{node.state.look.sign} {text}" for node, text in zip(nodes, texts, strict=True))
+            counts = Counter(f"{sign_of(node)} {text}" for node, text in zip(nodes, texts, strict=True))
             return ", ".join(f"{count} {one}" if len(counts) > 1 else one for one, count in counts.items())
+        case "node" if len(nodes) > 1:
+            return several_text(texts, of_all)
         case "shares":
             return texts[0]
-        case "step_time":
-            return range_of([own_step_time_text(node) for node in nodes])
         case "host" if len({*texts} - {""}) > 1:
             return f"{len({*texts} - {''})} hosts"
         case _:

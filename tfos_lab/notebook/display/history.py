@@ -84,6 +84,11 @@ def _nodes_text(run: Run) -> str:
     return format_count(count, noun) if noun else str(count or "")
 
 
+def _metric_text(value: float) -> str:
+    """Return a metric of a record, which does not tell NaN from what is infinite."""
+    return format_metric(value) if math.isfinite(value) else "not finite"
+
+
 def _plain(value: object) -> str:
     if isinstance(value, float) and math.isfinite(value):
         return f"{value:g}"
@@ -253,7 +258,7 @@ class HistoryTable:
 
 def _metric_column(name: str) -> _Column:
     def text(run: Run) -> str:
-        return format_metric(run.last_metrics[name]) if name in run.last_metrics else ""
+        return _metric_text(run.last_metrics[name]) if name in run.last_metrics else ""
 
     return _Column(name, text, None, "numeric", rank=lambda run: run.last_metrics.get(name))
 
@@ -307,7 +312,7 @@ class Comparison:
         self._same = [] if differing else ["Options, inputs and versions are the same."]
         tables = [
             _Compared("What differs", "option", "tfos-wrapped", differing),
-            _Compared("Last metrics", "metric", "tfos-numeric", _texts(last_metrics(runs), format_metric)),
+            _Compared("Last metrics", "metric", "tfos-numeric", _texts(last_metrics(runs), _metric_text)),
             _Compared("Seconds by phase", "phase", "tfos-numeric", _texts(phase_seconds(runs), format_seconds)),
         ]
         self._tables = [table for table in tables if table.rows]

@@ -134,7 +134,6 @@ class TextDisplay(Display):
         self._out: list[str] = []
         self._nodes: dict[str, _NodeLines] = {}
         self._metrics_due: dict[str, float] = {}
-        self._last_state = self._alarm = ""
         self._look_due = 0.0
         self._said: dict[str, str] = {}
         self._closed = False
@@ -193,10 +192,8 @@ class TextDisplay(Display):
     def _add_state(self) -> None:
         view = self._cluster.view()
         reason = f": {view.reason}" if view.reason else ""
-        text = f"[{view.name}] {view.state}, {summary.headline(view)}{reason}"
-        if text != self._last_state:
-            self._last_state = text
-            self._out.append(text)
+        text = f"{view.state}, {summary.headline(view)}{reason}"
+        self._say("state", text, f"[{view.name}] {text}")
 
     def _look(self) -> None:
         """Add why training is slow, what is not a number, and which nodes hang, where that has changed."""
@@ -206,17 +203,17 @@ class TextDisplay(Display):
         view = self._cluster.view()
         progress = summary.progress_text(view)
         # Its figures change all the time.
-        self._say(view.name, _FIGURES.sub("", view.verdict), " · ".join(filter(None, (progress, view.verdict))))
-        if view.alarm and view.alarm != self._alarm:
-            self._out.append(f"[{view.name}] {view.alarm}")
-        self._alarm = view.alarm
+        told = " · ".join(filter(None, (progress, view.verdict)))
+        self._say("verdict", _FIGURES.sub("", view.verdict), f"[{view.name}] {told}")
+        self._say("alarm", view.alarm, f"[{view.name}] {view.alarm}")
         for node in view.nodes:
-            self._say(node.name, "hangs" if summary.hangs(node) else "", f"hangs: {node.hung}")
+            self._say(node.name, "hangs" if summary.hangs(node) else "", f"[{node.name}] hangs: {node.hung}")
 
-    def _say(self, who: str, kind: str, text: str) -> None:
-        if kind and kind != self._said.get(who):
-            self._out.append(f"[{who}] {text}")
-        self._said[who] = kind
+    def _say(self, about: str, kind: str, text: str) -> None:
+        """Add a text, unless what was said last about this was of the same kind."""
+        if kind and kind != self._said.get(about):
+            self._out.append(text)
+        self._said[about] = kind
 
 
 class _NodeLines:

@@ -17,9 +17,6 @@ from tfos_lab.driver.state.events import ClusterView, FeedView, NodeView, change
 from tfos_lab.driver.state.phases import feed_name, recent_feeds
 from tfos_lab.texts import format_bytes, format_count, format_left, format_metric, format_rate, format_seconds
 
-# Stands beside "hangs", in place of the sign of a state.
-HANGS_SIGN = "‖"
-
 
 def with_endings(view: ClusterView) -> ClusterView:
     """Return the view as it is shown: nodes that still live when their cluster has failed or stops are stopping.
@@ -76,6 +73,11 @@ def several_text(names: Sequence[str], of_all: int) -> str:
 def hangs(node: NodeView) -> bool:
     """Whether a node is there and gives no sign."""
     return node.hung != "" and node.state.is_present
+
+
+def sign_of(node: NodeView) -> str:
+    """Return the sign that stands beside a node's state, or beside "hangs"."""
+    return "‖" if hangs(node) else node.state.look.sign
 
 
 def _headline_of_runs(view: ClusterView) -> str:

@@ -6,11 +6,12 @@ Nodes that agree have one row together, which unfolds to theirs: those that diff
 from __future__ import annotations
 
 import heapq
+import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import NamedTuple
 
 from tfos_lab.core.markup import Html, h, join
 from tfos_lab.core.states import NodeState, RunState, Tone
@@ -28,84 +29,56 @@ from tfos_lab.notebook.display.columns import (
     range_of,
     shares,
     straggler_text,
-    text_together,
+    text_of,
 )
 from tfos_lab.notebook.display.summary import Throughput, hangs
-from tfos_lab.texts import format_count
 
 # ---- which nodes have a row ------------------------------------------------------------------------------------------
 
-# All of up to `MANY_NODES`, or those that need attention, the chief, and some of each state. A page, a saved cell and a
-# text never get a row for each of thousands of nodes.
+# All of up to `MANY_NODES`, or those that need attention, and some of the others. A page, a saved cell and a text never
+# get a row for each of thousands of nodes.
 
 MANY_NODES = 64
-# Rows of nodes that need attention, and of others of each state.
-MAX_WORST = 16
+# Rows of nodes that do not agree with the others, the worst first, and of those that do.
+MAX_TOP = 24
 MAX_MEMBERS = 12
 
 
-@dataclass(frozen=True)
-class Group:
-    """The nodes of one state, which is ``hangs`` for those that hang.
+class Listed(NamedTuple):
+    """The nodes that have a row: each on ``top``; those that agree have one ``together``, which unfolds to ``members``.
 
-    ``troubled`` of them need attention; ``facts`` tell how far they are, as in ``"2 stragglers · step 41 to 45"``;
-    ``nodes`` have a row below it: the least far of those that have none on top.
-    """
-
-    state: str
-    count: int
-    troubled: int
-    facts: str
-    nodes: list[NodeView]
-
-
-@dataclass(frozen=True)
-class Listed:
-    """The nodes that have a row: those on ``top``, and the rest in groups, if not all have a row on top.
-
-    ``more`` is a sentence on what needs attention and has no row.
+    ``more`` is a sentence on those that have none, if there are any.
     """
 
     top: Sequence[NodeView]
-    groups: list[Group] = field(default_factory=list)
+    together: Sequence[NodeView] = ()
+    members: Sequence[NodeView] = ()
     more: str = ""
 
     @property
     def nodes(self) -> tuple[NodeView, ...]:
-        """All nodes that have a row."""
-        return (*self.top, *(node for group in self.groups for node in group.nodes))
+        """All nodes that have a row of their own."""
+        return (*self.top, *self.members)
 
 
-def listed(view: ClusterView) -> Listed:
-    """Return the nodes that have a row."""
+def listed(view: ClusterView, now_s: float = 0.0) -> Listed:
+    """Return the nodes that have a row; see `agreeing` for those that have one together."""
+    together = agreeing(view, now_s)
+    names = {node.name for node in together}
+    others = [node for node in view.nodes if node.name not in names]
     if not is_large(view):
-        return Listed(view.nodes)
-    troubled = ((bad, place) for place, node in enumerate(view.nodes) if (bad := severity(node)) is not None)
-    worst = [view.nodes[place] for _, place in heapq.nsmallest(MAX_WORST, troubled)]
-    top = [*worst, *(node for node in view.nodes if node.is_chief and node not in worst)]
-    names = {node.name for node in top}
-    by_state: dict[str, list[NodeView]] = {}
-    for node in view.nodes:
-        by_state.setdefault("hangs" if hangs(node) else node.state.value, []).append(node)
-    groups = [_group(state, nodes, names) for state, nodes in by_state.items()]
-    left = sum(group.troubled for group in groups) - len(worst)
-    more = f"{left:,} more {'needs' if left == 1 else 'need'} attention" if left else ""
-    return Listed(top, sorted(groups, key=lambda group: (-group.troubled, -group.count)), more)
+        return Listed(others, together, together)
+    top = heapq.nsmallest(MAX_TOP, others, key=severity)
+    names |= {node.name for node in top}
+    left = Counter("hanging" if hangs(node) else node.state.value for node in others if node.name not in names)
+    states = ", ".join(f"{count:,} {state}" for state, count in left.most_common())
+    more = f"{left.total():,} more are not listed: {states}" if left else ""
+    return Listed(top, together, together[:MAX_MEMBERS], more)
 
 
-def _group(state: str, nodes: Sequence[NodeView], above: set[str]) -> Group:
-    rest = [node for node in nodes if node.name not in above]
-    shown = heapq.nsmallest(MAX_MEMBERS, rest, key=lambda node: node.step or 0)
-    steps = [node.step for node in nodes if node.step is not None]
-    low, high = min(steps, default=0), max(steps, default=0)
-    slow = sum(_slower(node) > 0 for node in nodes)
-    facts = [
-        format_count(slow, "straggler") if slow else "",
-        f"step {low:,}" + (f" to {high:,}" if low != high else "") if steps else "",
-        f"listed are the {len(shown)} that are least far" if len(shown) < len(rest) else "",
-    ]
-    troubled = sum(severity(node) is not None for node in nodes)
-    return Group(state, len(nodes), troubled, " · ".join(filter(None, facts)), shown)
+def only_listed(view: ClusterView) -> ClusterView:
+    """Return the view of a large cluster with those of its nodes only that have a row."""
+    return replace(view, nodes=listed(view).nodes) if is_large(view) else view
 
 
 def is_large(view: ClusterView) -> bool:
@@ -113,27 +86,14 @@ def is_large(view: ClusterView) -> bool:
     return len(view.nodes) > MANY_NODES and not view.of_runs
 
 
-def only_notable(view: ClusterView) -> ClusterView:
-    """Return a large cluster with the nodes that a saved cell lists, and a note on the others."""
-    if not is_large(view):
-        return view
-    states = Counter(node.state.value for node in view.nodes)
-    told = ", ".join(f"{count:,} {state}" for state, count in states.most_common())
-    note = f"{len(view.nodes):,} nodes: {told}; listed are the chief, and nodes that failed, hang or are slow"
-    return replace(view, nodes=tuple(listed(view).top), notes=(*view.notes, note))
-
-
-def severity(node: NodeView) -> float | None:
-    """Return how much a node needs attention, the least number most; None where all is well."""
+def severity(node: NodeView) -> float:
+    """Return how much a node needs attention, the least number most; infinite where all is well."""
     if node.state.is_broken:
         return 0.0 if node.state is NodeState.FAILED else 1.0
     if hangs(node):
         return 2.0
-    return 3.0 + 1.0 / _slower(node) if _slower(node) else None
-
-
-def _slower(node: NodeView) -> float:
-    return (node.activity.slower or 0.0) if node.activity is not None else 0.0
+    slower = node.activity.slower if node.activity is not None else None
+    return 3.0 + 1.0 / slower if slower else math.inf
 
 
 # ---- the table -------------------------------------------------------------------------------------------------------
@@ -151,7 +111,7 @@ _BAR, _SPACE = 64, 12
 
 @dataclass
 class LiveTable:
-    """What the table of a live page has beside that of a saved cell: buttons, heartbeats, groups, and a memory.
+    """What the table of a live page has beside that of a saved cell: buttons, heartbeats, and a memory.
 
     ``can_ask`` tells whether nodes can be asked for their stacks, and ``asked`` which are asked just now.
     """
@@ -164,17 +124,12 @@ class LiveTable:
 
     def render(self, view: ClusterView, now_s: float) -> Html:
         """Return the table of a view at this time."""
-        view = summary.with_endings(view)
-        rows = listed(view)
-        return _Drawing(replace(view, nodes=rows.nodes), view.places, self, now_s).table(rows)
+        return _Drawing(summary.with_endings(view), self, now_s).table()
 
 
-def render_table(view: ClusterView, places: Mapping[str, int], more: str = "") -> Html:
-    """Return the table that a saved cell has; ``places`` has the numbers of the nodes' colours.
-
-    What is ``more`` than the nodes of the view stands below them.
-    """
-    return _Drawing(view, places, None, 0.0).table(Listed(view.nodes, more=more))
+def render_table(view: ClusterView, more: str = "") -> Html:
+    """Return the table that a saved cell has; what there is ``more`` stands below its rows."""
+    return _Drawing(view, None, 0.0).table(more)
 
 
 def table_box(label: str, table: Html, more: str = "") -> Html:
@@ -182,14 +137,18 @@ def table_box(label: str, table: Html, more: str = "") -> Html:
     return h("div", table, cls=f"tfos-table-box {more}".strip(), role="region", aria_label=label, tabindex=0)
 
 
-def render_state(state: NodeState | RunState | Literal["hangs"]) -> Html:
+def render_state(state: NodeState | RunState) -> Html:
     """Return a state as its sign and its word; those that are not the last one are ``data-going``."""
-    if state == "hangs":
-        sign = h("span", summary.HANGS_SIGN, aria_hidden="true")
-        return h("span", sign, " hangs", cls="tfos-state tfos-hung-mark", data_going=True)
     sign = h("span", state.look.sign, aria_hidden="true")
     look = {"data_state": state, "data_tone": state.look.tone, "data_going": not state.ended}
     return h("span", sign, f" {state}", cls="tfos-state", **look)
+
+
+def _render_state_of(node: NodeView) -> Html:
+    if not hangs(node):
+        return render_state(node.state)
+    sign = h("span", summary.sign_of(node), aria_hidden="true")
+    return h("span", sign, " hangs", cls="tfos-state tfos-hung-mark", data_going=True)
 
 
 def render_bar(part: float, label: str, tone: Tone = Tone.BUSY) -> Html:
@@ -208,33 +167,33 @@ def render_bar(part: float, label: str, tone: Tone = Tone.BUSY) -> Html:
 class _Drawing:
     """One drawing of the table; ``live`` where it is that of a page."""
 
-    def __init__(self, view: ClusterView, places: Mapping[str, int], live: LiveTable | None, now_s: float) -> None:
-        self._view, self._places, self._live, self._now_s = view, places, live, now_s
-        self._every = node_columns(view, live.throughput if live else None)
+    def __init__(self, view: ClusterView, live: LiveTable | None, now_s: float) -> None:
+        self._view, self._places, self._live, self._now_s = view, view.places, live, now_s
+        self._listed = listed(view, now_s)
+        self._every = node_columns(only_listed(view), live.throughput if live else None)
         self._columns = [column for column in self._every if column.shown]
         self._bar = progress_column(view)
         self._broken = summary.broken_nodes(view)
         self._width = len(self._columns) + (live is not None)
-        self._together: Sequence[NodeView] = ()
 
-    def table(self, listed: Listed) -> Html:
-        self._together = () if listed.groups else agreeing(self._view, self._now_s)
+    def table(self, more: str = "") -> Html:
         heartbeat = h("th", "Heartbeat", scope="col", cls="tfos-rank1 tfos-heartbeat", data_key="heartbeat")
         titles = [*map(self._title, self._columns), heartbeat if self._live else None]
-        rows = [row for node in listed.top if node not in self._together for row in self._rows(node)]
-        if listed.more:
-            rows.append(self._across(h("span", listed.more, cls="tfos-facts")))
+        rows = [row for node in self._listed.top for row in self._rows(node)]
+        rows += [self._across(told) for told in (self._listed.more, more) if told]
         caption = h("caption", f"Nodes of {self._view.name}", cls="tfos-hidden") if self._live else None
         head, body = h("thead", h("tr", *titles)), h("tbody", *rows) if rows else None
-        folded = [*self._bodies_together(), body, *(part for group in listed.groups for part in self._bodies_of(group))]
-        table = h("table", caption, head, *folded, cls="tfos-table")
-        return table_box("Nodes", table)
+        return table_box("Nodes", h("table", caption, head, *self._bodies_together(), body, cls="tfos-table"))
+
+    def _across(self, told: str) -> Html:
+        return h("tr", h("td", told, cls="tfos-facts", colspan=self._width))
 
     def _title(self, column: Column) -> Html:
         width = None
         if self._live is not None and column.key not in _ANY_WIDTH:
-            texts = [column.text(node) for node in self._view.nodes]
-            texts += [range_of([column.text(node) for node in self._together])] if self._together else []
+            texts = [column.text(node) for node in self._listed.nodes]
+            if together := self._listed.together:
+                texts.append(range_of([column.text(node) for node in together]))
             longest = max(map(len, texts), default=0)
             longest = self._live.widths[column.key] = max(self._live.widths.get(column.key, 0), longest)
             width = f"min-width:calc({longest} * var(--tfos-digit) + {_BAR if column.key == self._bar else _SPACE}px)"
@@ -245,69 +204,33 @@ class _Drawing:
             title, kind = join(words[0], *(join(Html("<wbr>"), word) for word in words[1:])), f"{kind or ''} tfos-long"
         return h("th", title, scope="col", cls=kind, data_key=column.key, style=width)
 
-    # ---- rows that unfold -------------------------------------------------------------------------------------------
-
-    def _unfolding(self, row: Html, nodes: Sequence[NodeView], key: str, rows_key: str) -> Iterator[Html]:
-        """Yield a row, and those of nodes, which it unfolds."""
-        yield h("tbody", row, data_key=key)
-        rows = (row for node in nodes for row in self._rows(node))
-        yield h("tbody", *rows, cls="tfos-members", hidden=True, data_key=rows_key)
-
-    def _bodies_of(self, group: Group) -> Iterator[Html]:
-        """Yield the row of a state of a large cluster, and those of some of its nodes."""
-        needs = "needs" if group.troubled == 1 else "need"
-        parts = (
-            _more(f"Rows of {group.state}") if group.nodes else None,
-            h("span", group.state, cls="tfos-group-name"),
-            h("span", f"{group.count:,}", cls="tfos-group-count"),
-            h("span", f"{group.troubled:,} {needs} attention", cls="tfos-trouble") if group.troubled else None,
-            h("span", group.facts, cls="tfos-facts"),
-        )
-        row = self._across(h("div", *parts, cls="tfos-node"))
-        yield from self._unfolding(row, group.nodes, f"group {group.state}", f"members {group.state}")
-
-    def _across(self, content: Html) -> Html:
-        return h("tr", h("th", content, scope="rowgroup", colspan=self._width), cls="tfos-group")
-
     # ---- nodes that agree -------------------------------------------------------------------------------------------
 
     def _bodies_together(self) -> Iterator[Html]:
         """Yield the row of the nodes that agree, and theirs, which it unfolds."""
-        if not self._together:
+        nodes, members = self._listed.together, self._listed.members
+        if not nodes:
             return
-        cells = [self._cell_together(column) for column in self._columns]
-        longest_silent = max(self._together, key=lambda node: _silent_s(node, self._now_s))
+        name = text_of(self._columns[0], nodes, len(self._view.nodes))
+        named = h("th", h("div", _more(f"Rows of {name}"), name, cls="tfos-node"), scope="row")
+        cells = [named, *(h("td", self._content(column, nodes), cls=_class_of(column)) for column in self._columns[1:])]
+        longest_silent = max(nodes, key=lambda node: _silent_s(node, self._now_s))
         row = h("tr", *cells, self._heartbeat(longest_silent), cls="tfos-together tfos-hue-all", data_key="together")
-        yield from self._unfolding(row, self._together, "together", "members")
-
-    def _cell_together(self, column: Column) -> Html:
-        nodes = self._together
-        text = text_together(column, nodes, len(self._view.nodes))
-        match column.key:
-            case "node":
-                return h("th", h("div", _more(f"Rows of {text}"), text, cls="tfos-node"), scope="row")
-            case "state":
-                counts = Counter(node.state for node in nodes)
-                told = [
-                    join(f"{count} " if len(counts) > 1 else "", render_state(one)) for one, count in counts.items()
-                ]
-                content: Html | str = join(told[0], *(join(", ", one) for one in told[1:]))
-            case "shares":
-                content = _shares(nodes[0], text)
-            case _:
-                content = h("span", text, cls="tfos-alarm") if _is_nan(nodes[0], column) else text
-        parts = [part for node in nodes if (part := progress(node, self._view.feeds)) is not None]
-        if column.key == self._bar and parts and not self._view.state.ended:
-            bar = render_bar(min(parts), "Progress of the nodes")
-            content = h("span", bar, h("span", content), cls="tfos-progress")
-        return h("td", content, cls=_class_of(column))
+        yield h("tbody", row, data_key="together")
+        rows = [row for node in members for row in self._rows(node)]
+        if left := len(nodes) - len(members):
+            rows.append(self._across(f"{left:,} more are not listed"))
+        yield h("tbody", *rows, cls="tfos-members", hidden=True, data_key="members")
 
     # ---- one node ---------------------------------------------------------------------------------------------------
 
     def _rows(self, node: NodeView) -> Iterator[Html]:
         place, name = self._places[node.name], node.name
         facts = self._facts(node)
-        cells = [self._cell(node, column, has_facts=bool(facts)) for column in self._columns]
+        details = _more(f"Details of {name}") if facts else None
+        link = _button(name, "log", "tfos-node-link", title="Show its log") if self._live else name
+        named = h("th", h("div", details, link, cls="tfos-node"), scope="row")
+        cells = [named, *(self._cell(node, column) for column in self._columns[1:])]
         look = {"cls": f"tfos-hue{hue_at(place)}", "data_dash": dash_at(place)}
         yield h("tr", *cells, self._heartbeat(node), **look, data_key=name)
         if facts:
@@ -341,31 +264,32 @@ class _Drawing:
             look |= {"aria_label": f"Asking… {node.name}", "aria_disabled": "true"}
         return _button("Asking…" if node.name in self._live.asked else "Stacks", "stacks", "tfos-button", **look)
 
-    def _cell(self, node: NodeView, column: Column, *, has_facts: bool) -> Html:
-        if column.key == "node":
-            details = _more(f"Details of {node.name}") if has_facts else None
-            name = _button(node.name, "log", "tfos-node-link", title="Show its log") if self._live else node.name
-            return h("th", h("div", details, name, cls="tfos-node"), scope="row")
+    def _cell(self, node: NodeView, column: Column) -> Html:
         title = node.detail if column.key == "state" else column.text(node) if not column.numeric else ""
-        return h("td", self._content(node, column), cls=_class_of(column), title=title or None)
+        return h("td", self._content(column, [node]), cls=_class_of(column), title=title or None)
 
-    def _content(self, node: NodeView, column: Column) -> Html | str:
+    # ---- a cell of a node, or of several that agree ------------------------------------------------------------------
+
+    def _content(self, column: Column, nodes: Sequence[NodeView]) -> Html | str:
+        first, text = nodes[0], text_of(column, nodes, len(self._view.nodes))
         match column.key:
             case "state":
-                return render_state("hangs" if summary.hangs(node) else node.state)
+                counts = Counter(map(_render_state_of, nodes))
+                told = [join(f"{count} " if len(counts) > 1 else "", one) for one, count in counts.items()]
+                return join(told[0], *(join(", ", one) for one in told[1:]))
             case "shares":
-                return _shares(node, column.text(node))
-            case "step_time":
-                slower = straggler_text(node)
-                mark = join(" ", h("span", slower, cls="tfos-straggles")) if slower else None
-                return join(own_step_time_text(node), mark)
-        text = column.text(node)
-        if _is_nan(node, column):
+                return _shares(first, text)
+            case "step_time" if slower := straggler_text(first):
+                return join(own_step_time_text(first), " ", h("span", slower, cls="tfos-straggles"))
+        if column.key.removeprefix("metric ") in first.nan_since:
             return h("span", text, cls="tfos-alarm")
-        part = progress(node, self._view.feeds) if column.key == self._bar else None
-        if part is None or self._view.state.ended:
+        if column.key != self._bar or self._view.state.ended:
             return text
-        bar = render_bar(part, f"Progress of {node.name}", node.state.look.tone)
+        parts = [part for node in nodes if (part := progress(node, self._view.feeds)) is not None]
+        if not parts:
+            return text
+        whose = first.name if len(nodes) == 1 else "the nodes"
+        bar = render_bar(min(parts), f"Progress of {whose}", first.state.look.tone)
         return h("span", bar, h("span", text), cls="tfos-progress")
 
     def _heartbeat(self, node: NodeView) -> Html | None:
@@ -407,7 +331,7 @@ def agreeing(view: ClusterView, now_s: float = 0.0) -> tuple[NodeView, ...]:
     if view.of_runs:
         return ()
     late = {node.name for node in view.nodes if not view.state.ended and _silent_s(node, now_s) >= _LATE_S}
-    well = [node for node in view.nodes if severity(node) is None and node.name not in late]
+    well = [node for node in view.nodes if severity(node) == math.inf and node.name not in late]
     trains = [node for node in well if node.job_name in ("chief", "worker")]
     if len({frozenset(node.nan_since) for node in trains}) > 1:
         trains = [node for node in trains if not node.nan_since]
@@ -419,10 +343,6 @@ def _silent_s(node: NodeView, now_s: float) -> float:
     if node.last_heartbeat_s is None or not node.state.is_present:
         return 0.0
     return max(0.0, now_s - node.last_heartbeat_s)
-
-
-def _is_nan(node: NodeView, column: Column) -> bool:
-    return column.key.removeprefix("metric ") in node.nan_since
 
 
 def _class_of(column: Column) -> str | None:

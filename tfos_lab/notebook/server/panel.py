@@ -15,7 +15,7 @@ from tfos_lab.driver.state.events import ClusterView
 from tfos_lab.notebook.display import summary
 from tfos_lab.notebook.display.card import head, what_is_told
 from tfos_lab.notebook.display.summary import format_metrics
-from tfos_lab.notebook.display.table import MANY_NODES, only_notable, render_table
+from tfos_lab.notebook.display.table import MANY_NODES, render_table
 from tfos_lab.texts import format_metric
 
 _HOW = {
@@ -67,11 +67,10 @@ def _live(one: Listed, now_s: float) -> Html:
     stops = view.state.stop_requested
     look = {"cls": "tfos-button tfos-stop", "disabled": stops}
     stop = _button("Stopping…" if stops else "Stop", "stop", run.id, f"Stop {view.name}", **look)
-    notable = only_notable(view)
-    shown = replace(notable, nodes=notable.nodes[:MANY_NODES])
-    left = len(notable.nodes) - len(shown.nodes)
-    table = render_table(shown, view.places, f"{left:,} more are not listed here" if left else "")
-    return _item(one, run.id, [head(view, now_s), stop], "", what_is_told(shown), table)
+    shown = replace(view, nodes=view.nodes[:MANY_NODES]) if view.of_runs else view
+    left = len(view.nodes) - len(shown.nodes)
+    table = render_table(shown, f"{left:,} more are not listed here" if left else "")
+    return _item(one, run.id, [head(view, now_s), stop], "", what_is_told(view), table)
 
 
 def _ended(one: Listed, now_s: float) -> Html:
