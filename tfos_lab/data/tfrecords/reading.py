@@ -14,8 +14,15 @@ from pyarrow import fs
 
 from tfos_lab.data.file_systems import open_path
 from tfos_lab.data.spark_versions import arrow_schema
-from tfos_lab.data.tfrecords.codecs import INFERRED_TYPES, KIND_NAMES, FeatureKind, check_columns
-from tfos_lab.data.tfrecords.decode import count_values, decode, find_features
+from tfos_lab.data.tfrecords.codecs import (
+    INFERRED_TYPES,
+    KIND_NAMES,
+    FeatureKind,
+    check_columns,
+    count_values,
+    decode,
+    find_features,
+)
 from tfos_lab.data.tfrecords.framing import Frames, read_frames
 from tfos_lab.data.tfrecords.options import ReadOptions
 from tfos_lab.data.tfrecords.paths import Found, find_files, open_records
@@ -91,8 +98,7 @@ def infer_fields(read: ReadOptions, found: Sequence[tuple[fs.FileSystem, Found]]
 
 
 def _look(frames: Frames, features: dict[str, _Seen]) -> None:
-    frames, regions = find_features(frames)
-    for name, region in regions.items():
+    for name, region in find_features(frames).items():
         for number in sorted(set(region.kinds.tolist()) - {FeatureKind.NONE}):
             kind = FeatureKind(number)
             counts = count_values(frames, region, kind)
