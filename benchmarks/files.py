@@ -21,7 +21,7 @@ import tfos_lab
 from benchmarks.feed import warm_up
 from benchmarks.measure import Row, median
 from benchmarks.sessions import local_session
-from tfos_lab.data.tfrecords.encode import encode
+from tfos_lab.data.tfrecords.codecs import encode
 from tfos_lab.data.tfrecords.framing import frame
 
 if TYPE_CHECKING:

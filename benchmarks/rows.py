@@ -23,7 +23,7 @@ from pyarrow import csv
 import tfos_lab
 from benchmarks.measure import Row, median, seconds_of
 from benchmarks.sessions import local_session
-from tfos_lab.data.tfrecords.encode import encode
+from tfos_lab.data.tfrecords.codecs import encode
 from tfos_lab.data.tfrecords.framing import frame
 
 if TYPE_CHECKING:

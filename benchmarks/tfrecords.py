@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks.measure import Row, median, seconds_of
-from tfos_lab.data.tfrecords.decode import decode
-from tfos_lab.data.tfrecords.encode import encode
+from tfos_lab.data.tfrecords.codecs import decode, encode
 from tfos_lab.data.tfrecords.framing import frame, read_frames
 
 _ROUNDS = 5

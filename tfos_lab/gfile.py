@@ -636,7 +636,6 @@ class _Callbacks:
             path_exists=self._on_path(Store.info),
             stat=self._stat,
             is_directory=self._is_directory,
-            get_file_size=self._file_size,
             get_children=self._listing(Store.children),
             get_matching_paths=self._listing(Store.matching, in_full=True),
         )
@@ -743,10 +742,6 @@ class _Callbacks:
             return True
 
         return bool(self._on_store(status, name, require))
-
-    def _file_size(self, _system: Any, name: bytes, status: Any) -> int:
-        info = self._on_store(status, name, Store.info)
-        return (info.size or 0) if info is not None else 0
 
     # -- of open files
 

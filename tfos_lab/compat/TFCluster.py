@@ -125,7 +125,7 @@ class TFCluster:
         logger.info("Feeding training data")
         self._check_feed("train", qname)
         _require(num_epochs >= 0, f"num_epochs={num_epochs} cannot be negative; 0 means {_DEFAULT_EPOCHS}")
-        from tfos_lab.compat.driver.cluster import feed
+        from tfos_lab.compat.cluster import feed
 
         feed(self._cluster, dataRDD, num_epochs or _DEFAULT_EPOCHS, feed_timeout=feed_timeout, queue=qname)
 
@@ -192,7 +192,7 @@ class TFCluster:
         logger.info("Waiting for TensorFlow nodes to complete...")
         if self._error is not None:
             raise self._error
-        from tfos_lab.compat.driver.cluster import end_cluster
+        from tfos_lab.compat.cluster import end_cluster
 
         try:
             end_cluster(self._cluster, ssc, is_asked=lambda: self.server.done, grace_s=grace_secs, timeout_s=timeout)
@@ -272,7 +272,7 @@ def run(
         raise Exception(f"{asked} is only supported in InputMode.TENSORFLOW: {advice}")  # noqa: TRY002 - as in TFoS
     _check_roles(num_executors, num_ps, master_node, eval_node=eval_node)
     logger.info("Reserving TFSparkNodes %s", "w/ TensorBoard" if tensorboard else "")
-    from tfos_lab.compat.driver.cluster import start_cluster
+    from tfos_lab.compat.cluster import start_cluster
 
     tf_status.clear()
     started, settings = start_cluster(

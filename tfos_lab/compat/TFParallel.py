@@ -48,7 +48,7 @@ def run(
     ParallelFailed
         If instances failed: with the remote traceback of each. The others go on to their ends.
     """
-    from tfos_lab.compat.driver.cluster import run_instances
+    from tfos_lab.compat.cluster import run_instances
 
     logger.info("Running %s parallel instances", num_executors)
     run_instances(sc, map_fn, tf_args, num_executors, use_barrier=use_barrier)

@@ -61,20 +61,6 @@ def measure(batch: pa.RecordBatch, specs: Sequence[ColumnSpec]) -> tuple[ColumnS
     return tuple(replace(spec, shape=shape) for spec, shape in zip(specs, shapes, strict=True))
 
 
-def resolve(specs: Iterable[ColumnSpec], batch: Mapping[str, Array]) -> tuple[ColumnSpec, ...]:
-    """Fill in the lengths that only rows tell, from a batch; an empty batch changes nothing.
-
-    Examples
-    --------
-    >>> specs = (ColumnSpec("x", "number", "float64", (None,)),)
-    >>> print(*resolve(specs, {"x": np.zeros((5, 784))}))
-    x: float64 (784,)
-    """
-    if not batch or not count_rows(batch):
-        return tuple(specs)
-    return tuple(spec if spec.is_fixed else replace(spec, shape=batch[spec.name].shape[1:]) for spec in specs)
-
-
 def to_arrow(batch: Mapping[str, Array]) -> pa.RecordBatch:
     """Convert arrays, such as a model's results, to a record batch.
 
@@ -337,7 +323,7 @@ class RowIndex:
 
     Numbers are kept as views of the batches' memory (of a mapped file, say). Strings and vectors are converted when
     they are taken, so that they are not all in memory at once. The shapes of the specs are fully known
-    (`tfos_lab.data.batches.resolve`).
+    (`measure`).
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """Rows as NumPy arrays: what a feed does with a dict of column name to array ``(rows, *shape)``.
 
-All arrays of such a dict have the same number of rows. Slicing returns views; `take_rows`, `join_rows` and `fill_to`
-copy, because they have to.
+All arrays of such a dict have the same number of rows. Slicing returns views; `join_rows` and `fill_to` copy,
+because they have to.
 """
 
 from __future__ import annotations
@@ -31,11 +31,6 @@ def count_rows(batch: Mapping[str, Array]) -> int:
 def slice_rows(batch: Mapping[str, Array], start: int, stop: int) -> Batch:
     """Return rows ``[start, stop)`` of a batch, as views."""
     return {name: values[start:stop] for name, values in batch.items()}
-
-
-def take_rows(batch: Mapping[str, Array], rows: Array) -> Batch:
-    """Copy rows of a batch by their numbers (int array), in that order."""
-    return {name: values.take(rows, axis=0) for name, values in batch.items()}
 
 
 def join_rows(batches: Sequence[Mapping[str, Array]]) -> Batch:
@@ -68,7 +63,7 @@ def fill_to(batch: Mapping[str, Array], rows: int) -> Batch:
 def zeros(specs: Iterable[ColumnSpec], rows: int) -> Batch:
     """Make rows of zeros, for a node that needs filler rows and has none to copy; strings are empty.
 
-    The shapes of the specs are fully known (`tfos_lab.data.batches.resolve`).
+    The shapes of the specs are fully known (`tfos_lab.data.batches.measure`).
     """
     specs = tuple(specs)
     unknown = [f"{spec}: the shape of a row has to be known to make empty ones" for spec in specs if not spec.is_fixed]

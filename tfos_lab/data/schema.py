@@ -62,7 +62,7 @@ def column_specs(schema: pa.Schema | str | Mapping[str, Any]) -> tuple[ColumnSpe
     """Return which tensor each column becomes.
 
     The schema is that of a record batch; or one of Spark, as ``df.schema.json()`` or ``df.schema.jsonValue()`` return
-    it. Lengths of arrays are None, as only rows tell them (`tfos_lab.data.batches.resolve`). A ConfigError has every
+    it. Lengths of arrays are None, as only rows tell them (`tfos_lab.data.batches.measure`). A ConfigError has every
     column that cannot become a tensor, and what to do about it.
 
     Examples

@@ -14,7 +14,7 @@ timestamp              int64 ()                   microseconds since 1970-01-01 
 timestamp_ntz          int64 ()                   microseconds since 1970-01-01 00:00 of the same wall clock
 time                   int64 ()                   microseconds since midnight
 interval day/time      int64 ()                   microseconds
-array<T>               T's dtype (n,)             all rows of the same length, found in the first batch (`resolve`)
+array<T>               T's dtype (n,)             all rows of the same length, found in the first batch
 array<array<T>>        T's dtype (n, m)           and so on, to any depth
 vector (spark.ml)      float64 (n,)               dense or sparse
 map, struct, variant   refused                    with what to do instead

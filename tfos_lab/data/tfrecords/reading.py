@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import re
 import socket
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
 
@@ -14,8 +14,15 @@ from pyarrow import fs
 
 from tfos_lab.data.file_systems import open_path
 from tfos_lab.data.spark_versions import arrow_schema
-from tfos_lab.data.tfrecords.codecs import INFERRED_TYPES, KIND_NAMES, FeatureKind, check_columns
-from tfos_lab.data.tfrecords.decode import count_values, decode, find_features
+from tfos_lab.data.tfrecords.codecs import (
+    INFERRED_TYPES,
+    KIND_NAMES,
+    FeatureKind,
+    check_columns,
+    count_values,
+    decode,
+    find_features,
+)
 from tfos_lab.data.tfrecords.framing import Frames, read_frames
 from tfos_lab.data.tfrecords.options import ReadOptions
 from tfos_lab.data.tfrecords.paths import Found, find_files, open_records
@@ -91,8 +98,7 @@ def infer_fields(read: ReadOptions, found: Sequence[tuple[fs.FileSystem, Found]]
 
 
 def _look(frames: Frames, features: dict[str, _Seen]) -> None:
-    frames, regions = find_features(frames)
-    for name, region in regions.items():
+    for name, region in find_features(frames).items():
         for number in sorted(set(region.kinds.tolist()) - {FeatureKind.NONE}):
             kind = FeatureKind(number)
             counts = count_values(frames, region, kind)
@@ -107,29 +113,22 @@ def _look(frames: Frames, features: dict[str, _Seen]) -> None:
 
 
 def plan_read(options: dict[str, str], schema: StructType, filters: Sequence[Filter] = ()) -> list[Group]:
-    """Return which files each task reads."""
+    """Return which files each task reads: none of those whose folders tell that no row passes a filter of Spark's."""
     check_columns(schema.json())
     types = {field.name: field.type for field in arrow_schema(schema)} if filters else {}
     groups: list[Group] = []
     for path in ReadOptions.of(options).paths:
         _, files = find_files(path)
-        wanted = [file for file in files if passes(filters, _typed(file.partition, types))]
+        wanted = []
+        for file in files:
+            values = {
+                name: pa.scalar(value, pa.string()).cast(types.get(name, pa.string())).as_py()
+                for name, value in file.partition.items()
+            }
+            if all(_passes(condition, values) is not False for condition in filters):
+                wanted.append(file)
         groups += [[(path, file.path, dict(file.partition)) for file in some] for some in _grouped(wanted)]
     return groups
-
-
-def usable_filters(options: dict[str, str], filters: Sequence[Filter]) -> list[bool]:
-    """Return which filters `plan_read` can use: those on partition columns that all files have."""
-    partitions = [set(file.partition) for path in ReadOptions.of(options).paths for file in find_files(path)[1]]
-    columns = set.intersection(*partitions) if partitions else set()
-    return [can_use(condition, columns) for condition in filters]
-
-
-def _typed(partition: Mapping[str, str | None], types: Mapping[str, pa.DataType]) -> dict[str, Any]:
-    return {
-        name: pa.scalar(value, pa.string()).cast(types.get(name, pa.string())).as_py()
-        for name, value in partition.items()
-    }
 
 
 def _grouped(files: Sequence[Found]) -> Iterator[list[Found]]:
@@ -183,7 +182,7 @@ def _with_partition(batch: pa.RecordBatch, partition: dict[str, str | None], tar
     return pa.RecordBatch.from_arrays(columns, schema=target)
 
 
-# By the names of Spark's classes; nulls are handled before.
+# By the names of Spark's classes; a folder without a value passes none of them.
 _TESTS: dict[str, Callable[[Any, Any], bool]] = {
     "EqualTo": operator.eq,
     "GreaterThan": operator.gt,
@@ -195,33 +194,20 @@ _TESTS: dict[str, Callable[[Any, Any], bool]] = {
     "StringEndsWith": str.endswith,
     "StringContains": operator.contains,
 }
-_NULL_TESTS = ("IsNull", "IsNotNull", "EqualNullSafe")
 
 
-def can_use(condition: Filter, columns: Collection[str]) -> bool:
-    """Whether a filter uses partition columns only."""
-    inner: Any = condition
-    while type(inner).__name__ == "Not":
-        inner = inner.child
-    known = type(inner).__name__ in _TESTS or type(inner).__name__ in _NULL_TESTS
-    return known and len(inner.attribute) == 1 and inner.attribute[0] in columns
-
-
-def passes(conditions: Sequence[Filter], values: Mapping[str, Any]) -> bool:
-    """Whether rows with these values pass all filters; a filter that a null makes unknown is not passed."""
-    return all(_holds(condition, values) is True for condition in conditions)
-
-
-def _holds(condition: Any, values: Mapping[str, Any]) -> bool | None:
+def _passes(condition: Any, values: Mapping[str, Any]) -> bool | None:
+    """Whether rows with these values of folders pass a filter; None where that is not known here."""
     name = type(condition).__name__
     if name == "Not":
-        inner = _holds(condition.child, values)
+        inner = _passes(condition.child, values)
         return None if inner is None else not inner
-    value = values.get(condition.attribute[0])
-    if name == "IsNull":
-        return value is None
-    if name == "IsNotNull":
-        return value is not None
-    if name == "EqualNullSafe":
-        return bool(value == condition.value)
-    return None if value is None else bool(_TESTS[name](value, condition.value))
+    column = ".".join(condition.attribute)
+    if column not in values:
+        return None
+    value = values[column]
+    if name in ("IsNull", "IsNotNull"):
+        return (value is None) is (name == "IsNull")
+    if name not in _TESTS:
+        return None
+    return value is not None and bool(_TESTS[name](value, condition.value))

@@ -122,9 +122,8 @@ def _reader_maker(find: Find) -> Callable[[dict[str, str], StructType], DataSour
         """Accepts filters, which Spark allows only if it is set to push them."""
 
         def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-            usable = find(reading, "usable_filters")(self._options, filters)
-            self._filters = [condition for condition, use in zip(filters, usable, strict=True) if use]
-            return [condition for condition, use in zip(filters, usable, strict=True) if not use]
+            self._filters = filters
+            return filters  # Spark still tests the rows
 
     def make(options: dict[str, str], schema: StructType) -> DataSourceReader:
         takes_filters = {name.lower(): value for name, value in options.items()}.get("pushfilters", "false")

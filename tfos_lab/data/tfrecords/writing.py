@@ -27,8 +27,7 @@ from tfos_lab.core.paths import absolute
 from tfos_lab.data.file_systems import make_folder, move_file, open_path, readable_errors
 from tfos_lab.data.schema import select_columns
 from tfos_lab.data.spark_versions import arrow_schema
-from tfos_lab.data.tfrecords.codecs import check_columns, check_folders
-from tfos_lab.data.tfrecords.encode import encode
+from tfos_lab.data.tfrecords.codecs import check_columns, check_folders, encode
 from tfos_lab.data.tfrecords.framing import frame
 from tfos_lab.data.tfrecords.options import WriteOptions
 from tfos_lab.data.tfrecords.paths import partition_folder

@@ -1,6 +1,6 @@
 """All independent runs of one call: begins as many as there are slots, records how each ends, and shows them.
 
-To displays and other processes they are one run, with a row for each; see `tfos_lab.driver.parallel.start.make_runs`.
+`make_runs` checks what is asked for. To displays and other processes they are one run, with a row for each.
 """
 
 from __future__ import annotations
@@ -9,15 +9,16 @@ import dataclasses
 import functools
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
-from tfos_lab.core.config import ClusterConfig
+from tfos_lab.core.config import ClusterConfig, NodeOptions, make_config
 from tfos_lab.core.gpu_shares import ALL
 from tfos_lab.core.launchers import LauncherTraits
-from tfos_lab.core.payload import pack
+from tfos_lab.core.options import given_options, whole
+from tfos_lab.core.payload import LIMIT_BYTES, pack
 from tfos_lab.core.roles import chief_of
 from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.core.threads import on_a_thread
@@ -26,15 +27,16 @@ from tfos_lab.driver.bus import Bus
 from tfos_lab.driver.cluster import Cluster
 from tfos_lab.driver.history import History
 from tfos_lab.driver.logs import read_log, read_logs
-from tfos_lab.driver.parallel.slots import Slots
+from tfos_lab.driver.parallel.slots import Slots, slots_for
 from tfos_lab.driver.parallel.state import Ending, ParallelResults, ParallelState, RunEntry, short
 from tfos_lab.driver.parallel.tries import Feed, RunTry
 from tfos_lab.driver.publisher import make_publisher
 from tfos_lab.driver.record.inputs import Plain, plain_inputs
 from tfos_lab.driver.record.recorder import LAST_RECORD_S, RunRecorder
 from tfos_lab.driver.run_dir import RunDir
+from tfos_lab.driver.run_store import with_store
 from tfos_lab.driver.runs.keep import keep_newest
-from tfos_lab.driver.start import driver_hosts, node_specs_of
+from tfos_lab.driver.start import choose_launcher, driver_hosts, node_specs_of
 from tfos_lab.driver.state.events import (
     ClusterView,
     Event,
@@ -44,7 +46,8 @@ from tfos_lab.driver.state.events import (
     SearchFacts,
     StateChanged,
 )
-from tfos_lab.errors import ParallelFailed, ParallelInterrupted, RunFailed, TfosError
+from tfos_lab.errors import ConfigError, NotAllAtOnce, ParallelFailed, ParallelInterrupted, RunFailed, TfosError
+from tfos_lab.launchers.spark.slots import await_slots
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,6 +59,67 @@ _INTERRUPT_GRACE_S = 1.0
 _JOIN_S = 5.0
 # After a run that found no slot, Spark is asked again so much later.
 _NO_SLOT_S = 0.5
+
+
+def make_runs(
+    map_fun: Callable[..., Any],
+    args_list: Iterable[Any],
+    *,
+    slots: int | None = None,
+    at_once: bool = False,
+    retries: int = 0,
+    timeout: float | None = None,
+    spark: SparkSession | None = None,
+    name: str = "parallel",
+    feed: Feed | None = None,
+    **options: Unpack[NodeOptions],
+) -> ParallelRuns:
+    """Return independent runs of ``map_fun(args, ctx)``, one for each argument; see `tfos_lab.parallel`.
+
+    With ``at_once``, all go on at once or none. ``feed`` feeds the nodes of each run their rows, once they run. Raises
+    for what cannot work, before anything is started.
+    """
+    problems = list(problems_with(slots, retries, timeout))
+    if problems:
+        raise ConfigError(problems)
+    args = _checked_list(args_list)
+    config = make_config(name=name, **given_options(NodeOptions, "parallel", options))
+    session, launcher = choose_launcher(config, spark)
+    config = with_store(config, session)
+    if not launcher.runs_inline:
+        # Each run is packed when it begins; what cannot be packed is refused now.
+        pack(map_fun, args, limit_bytes=LIMIT_BYTES * max(1, len(args)))
+    places = slots_for(launcher, session, limit=slots, gpus=config.gpus)
+    if at_once:
+        if session is not None:
+            await_slots(session, len(args))
+        free = places.free(0, 0)
+        if free < len(args):
+            raise NotAllAtOnce(wanted=len(args), free=free, total=max(places.total, free))
+    return ParallelRuns(
+        map_fun, args, config, launcher, session, slots=places, retries=retries, timeout_s=timeout, feed=feed
+    )
+
+
+def problems_with(slots: object, retries: object, timeout: object) -> Iterable[str]:
+    """Return what is wrong with the limits of independent runs."""
+    if slots is not None:
+        yield from whole(1, needs="a whole number from 1 on is needed, or None for as many as there are")(
+            "slots", slots
+        )
+    yield from whole(0, needs="a whole number from 0 on is needed")("retries", retries)
+    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0):
+        yield f"timeout={timeout!r}: a number of seconds, more than 0, is needed, or None"
+
+
+def _checked_list(args_list: Iterable[Any]) -> list[Any]:
+    if isinstance(args_list, str | bytes | Mapping) or not isinstance(args_list, Iterable):
+        needed = "a list of arguments is needed, one for each run, such as [{'lr': 0.1}, {'lr': 0.01}] or range(10)"
+        raise ConfigError([f"args_list is a {type(args_list).__name__}: {needed}"])
+    if hasattr(args_list, "columns"):  # a table, whose iterator gives the names of its columns
+        advice = "for a dict of each of its rows, as of a pandas table, write df.to_dict('records')"
+        raise ConfigError([f"args_list is a {type(args_list).__name__}: {advice}"])
+    return list(args_list)
 
 
 class ParallelRuns:

@@ -13,8 +13,8 @@ from tfos_lab.data.frames import is_stream
 from tfos_lab.driver.feed.arrays import frame_of_arrays, is_in_memory
 from tfos_lab.driver.feed.request import is_dstream
 from tfos_lab.driver.feed.splits import check_splits
+from tfos_lab.driver.parallel.runs import problems_with
 from tfos_lab.driver.parallel.slots import slots_for
-from tfos_lab.driver.parallel.start import problems_with
 from tfos_lab.driver.parallel.tries import Feed
 from tfos_lab.driver.run_store import with_store
 from tfos_lab.driver.search.runs import ClusterSize, SearchRuns, Sizes

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tfos_lab.compat.driver.cluster import gpus_wanted, node_settings
+from tfos_lab.compat.cluster import gpus_wanted, node_settings
 from tfos_lab.core.code_archive import make_task
 from tfos_lab.core.config import FeedConfig, make_config
 from tfos_lab.core.paths import absolute
@@ -21,7 +21,7 @@ from tfos_lab.data.schema import select_columns
 from tfos_lab.driver.cluster import Cluster
 from tfos_lab.driver.feed.request import FeedRequest
 from tfos_lab.driver.feed.spark_job import ObjectRows
-from tfos_lab.driver.parallel.start import make_runs
+from tfos_lab.driver.parallel.runs import make_runs
 from tfos_lab.driver.start import make_cluster
 from tfos_lab.driver.state.events import MetricsReported
 from tfos_lab.errors import ConfigError, ParallelFailed

@@ -19,7 +19,7 @@ from tfos_lab.data.batches import measure
 from tfos_lab.data.rows import row_bytes
 from tfos_lab.data.schema import column_specs
 from tfos_lab.data.spark_types import arrow_type
-from tfos_lab.data.tfrecords.decode import decode
+from tfos_lab.data.tfrecords.codecs import decode
 from tfos_lab.data.tfrecords.framing import read_frames
 from tfos_lab.errors import FeedError
 from tfos_lab.node.feed.files.lines import LineFile

@@ -1,1 +1,0 @@
-"""What `tfos_lab.compat.TFCluster` does on the driver, with `tfos_lab.driver`. Nodes do without it."""
