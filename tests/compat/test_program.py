@@ -210,21 +210,6 @@ def test_what_a_module_imports_by_the_other_name_is_not_sent_as_a_module_of_the_
     assert done.stdout == "mine theirs\n", done.stderr
 
 
-def test_a_node_has_the_alias_before_it_unpacks(tmp_path):
-    users = "import tensorflowonspark\n\ndef map_fun(args, ctx):\n    print(tensorflowonspark.__name__)\n"
-    (tmp_path / "users.py").write_text(users)
-    pack = (
-        "from tfos_lab.core.payload import pack; tfos_lab.compat.install(); import users; "
-        "print(pack(users.map_fun, None).hex())"
-    )
-    packed = in_python(pack, tmp_path).stdout.strip()
-    unpack = f"from tfos_lab.core.payload import unpack; unpack(bytes.fromhex({packed!r}))[0](None, None)"
-    done = subprocess.run(
-        [sys.executable, "-c", unpack], capture_output=True, text=True, env={"PYTHONPATH": str(tmp_path)}, check=True
-    )
-    assert done.stdout == "tfos_lab.compat\n"
-
-
 ON_EXECUTORS = """\
 import json, os, sys
 from pyspark import SparkConf, SparkContext

@@ -201,11 +201,13 @@ def test_feeding_a_cluster_that_has_ended_is_refused(survey, frame):
 # ---- one cluster after another ------------------------------------------------------------------------------------
 
 
-def test_the_next_cluster_comes_from_the_same_fork_server(survey, run, back_end):
+def test_the_next_cluster_comes_from_the_same_fork_server_and_its_function_gets_what_it_takes(survey, run, back_end):
     fork_servers = back_end.ranks if back_end.name == "yarn" else 1  # a container has its own
     assert len({survey.results[node]["fork_server"] for node in survey.nodes}) == fork_servers
     # The survey may be of an earlier session, where this process has taken over another one's tests.
-    first, second = ([*run(os.getppid).wait().values()] for _ in range(2))
+    functions = (lambda args: (args, os.getppid()), lambda ctx: (ctx.rank, os.getppid()))
+    (taken, first), (ranks, second) = (zip(*run(function, 7).wait().values(), strict=True) for function in functions)
+    assert (set(taken), sorted(ranks)) == ({7}, list(range(len(ranks))))
     assert set(first) == set(second)
     assert len(set(first)) == fork_servers
 
@@ -222,13 +224,6 @@ def test_the_env_option_applies_before_tensorflow_is_imported(survey, run):
     assert first[:2] == ("yes", "tf_keras")
     assert others == [first] * len(others)
     assert first[2] not in {survey.results[node]["fork_server"] for node in survey.nodes}
-
-
-@pytest.mark.one_spark
-def test_a_function_gets_what_it_takes(run):
-    functions = (lambda args, ctx: (args, ctx.rank), lambda args: args, lambda ctx: ctx.rank, lambda: "nothing")
-    found = [run(function, 7).wait()["chief:0"] for function in functions]
-    assert found == [(7, 0), 7, 0, "nothing"]
 
 
 # ---- remote addresses ----------------------------------------------------------------------------------------------
@@ -290,29 +285,17 @@ def test_an_exception_is_raised_with_its_line_and_the_next_cluster_runs(run, spa
     assert set(run(lambda: "next").wait().values()) == {"next"}
 
 
-@pytest.mark.back_ends("local", "local-session", "standalone", "yarn", "connect")
-@pytest.mark.one_spark
-def test_a_wait_that_times_out_leaves_the_cluster_running(run):
-    """Inline, a function runs while it is waited for."""
-    cluster = run(lambda args, ctx: threading.Event().wait(60))
-    with pytest.raises(WaitTimeout, match=r"after 0\.3 s still running: chief:0, worker:0"):
-        cluster.wait(timeout=0.3)
-    assert cluster.state == "running"
-
-
-@pytest.mark.one_spark
-def test_a_cluster_used_with_with_is_stopped_at_the_end(run, back_end):
-    with run(lambda args, ctx: threading.Event().wait(60)) as cluster:
-        assert not cluster.ended
-    assert cluster.state == "stopped"
-
-
-def test_stop_ends_every_process_and_may_be_called_twice(run, back_end):
+@pytest.mark.back_ends("inline", "local", "local-session", "standalone", "connect", "yarn")
+def test_a_wait_may_time_out_and_the_end_of_a_with_block_and_stop_end_every_process(run, back_end):
     begun = []
-    cluster = run(lambda args, ctx: begun.append(1) or threading.Event().wait(60))
-    processes = [psutil.Process(node.pid) for node in cluster.nodes if node.pid not in (0, os.getpid())]
-    assert len(processes) == (0 if back_end.is_inline else len(cluster.nodes))
-    cluster.stop(grace=1.0)
+    with run(lambda args, ctx: begun.append(1) or threading.Event().wait(60)) as cluster:
+        processes = [psutil.Process(node.pid) for node in cluster.nodes if node.pid not in (0, os.getpid())]
+        assert len(processes) == (0 if back_end.is_inline else len(cluster.nodes))
+        if not back_end.is_inline:  # there, a function runs while it is waited for
+            with pytest.raises(WaitTimeout, match=r"after 0\.3 s still running: chief:0, worker:0"):
+                cluster.wait(timeout=0.3)
+            assert cluster.state == "running"
+        assert not cluster.ended
     _, alive = psutil.wait_procs(processes, 20.0)
     assert alive == []
     assert cluster.state == "stopped"

@@ -57,50 +57,43 @@ def run_beside(spark):
         yield start
 
 
-def where(folder, ctx):
-    """Leave where this node is, and where it was told that the parameter servers are."""
+def look_and_read(folder, ctx):
+    """Leave where this node is, where it was told that the parameter servers are, and how many rows it was fed."""
     import os
     from pathlib import Path
 
+    rows = 0
+    if ctx.job_name != "ps":
+        feed = ctx.data_feed()
+        while not feed.should_stop():
+            rows += len(feed.next_batch(4))
     folders = str(Path.cwd()), ctx.working_dir
-    leave(folder, ctx, [folders, ctx.cluster_spec["ps"], ctx.gpus, os.environ.get("CUDA_VISIBLE_DEVICES")])
+    leave(folder, ctx, [folders, ctx.cluster_spec["ps"], ctx.gpus, os.environ.get("CUDA_VISIBLE_DEVICES"), rows])
 
 
 @pytest.mark.parametrize("spark_mode", ["standalone"])
-def test_parameter_servers_take_no_slot_and_are_reached_by_the_driver_s_host(run_beside, spark, tmp_path):
+def test_parameter_servers_take_no_slot_and_the_others_are_fed_from_slots_that_are_given_back(
+    run_beside, spark, tmp_path
+):
     (tmp_path / "found").mkdir()
-    cluster = run_beside(where, str(tmp_path / "found"))
+    cluster = run_beside(look_and_read, str(tmp_path / "found"))
+    cluster.train(spark.range(40))
     cluster.wait(timeout=120)
     found = findings(tmp_path / "found")
     by_node = {node.name: node for node in cluster.nodes}
     assert list(by_node) == ["ps:0", "ps:1", "chief:0", "worker:0", "worker:1", "worker:2"]
+    assert {node: rows for node, (*_, rows) in found.items() if rows} == dict.fromkeys([*by_node][2:], 10)
     assert [by_node[ps].executor for ps in ("ps:0", "ps:1")] == ["this machine"] * 2
     assert all(node.executor.isdigit() for node in cluster.nodes[2:])
     host = spark.conf.get("spark.driver.host")
-    assert {address.rpartition(":")[0] for _, spec, _, _ in found.values() for address in spec} == {host}
-    (cwd, working_dir), _, gpus, visible = found["ps:0"]
+    assert {address.rpartition(":")[0] for _, spec, *_ in found.values() for address in spec} == {host}
+    (cwd, working_dir), _, gpus, visible, _ = found["ps:0"]
     assert (working_dir, gpus, visible) == (str(Path.cwd()), [], "-1")
     assert len({folders[0] for folders, *_ in found.values()} | {cwd}) == 6
     assert cluster.view().launcher == "spark"
 
 
 @pytest.mark.parametrize("spark_mode", ["standalone"])
-def test_they_are_fed_from_slots_that_are_given_back(run_beside, spark):
-    def read(args, ctx):
-        if ctx.job_name == "ps":
-            return ctx.wait_for_training()
-        feed, rows = ctx.data_feed(), 0
-        while not feed.should_stop():
-            rows += len(feed.next_batch(4))
-        return rows
-
-    with run_beside(read) as cluster:
-        cluster.train(spark.range(40))
-        rows = {node: count for node, count in cluster.wait(timeout=120).items() if not node.startswith("ps")}
-        assert rows == dict.fromkeys(["chief:0", "worker:0", "worker:1", "worker:2"], 10)
-
-
-@pytest.mark.parametrize("spark_mode", ["standalone"])
 def test_more_parameter_servers_than_this_machine_holds_are_refused(run_beside):
     with pytest.raises(NotEnoughRoom, match=r"^num_ps=2000, but this machine has room for .* Ask for num_ps=\d+ or"):
-        run_beside(where, cluster_size=2001, num_ps=2000)
+        run_beside(look_and_read, cluster_size=2001, num_ps=2000)

@@ -353,11 +353,14 @@ def run(code):
     )
 
 
-def test_a_process_that_is_forked_opens_its_own_and_a_program_that_leaves_files_open_ends(tmp_path):
+def test_a_plain_program_has_it_with_a_local_context_so_have_its_forks_and_it_ends_with_files_that_are_open(tmp_path):
     done = run(
         f"""
-        import os, tensorflow as tf, tfos_lab.gfile
-        tfos_lab.gfile.register()
+        import os, tfos_lab
+        ctx = tfos_lab.local_context(log_dir="local://{tmp_path}/logs")
+        import tensorflow as tf
+        tf.io.gfile.makedirs(ctx.event_dir)
+        print(tf.io.gfile.listdir(ctx.log_dir))
         path = "local://{tmp_path}/f"
         tf.io.gfile.GFile(path, "w").write("hello")
         pid = os.fork()
@@ -373,20 +376,7 @@ def test_a_process_that_is_forked_opens_its_own_and_a_program_that_leaves_files_
         print("at the end")
         """
     )
-    assert (done.returncode, done.stdout) == (0, "0\nat the end\n"), done.stderr
-
-
-def test_a_plain_program_has_it_with_a_local_context(tmp_path):
-    done = run(
-        f"""
-        import tfos_lab
-        ctx = tfos_lab.local_context(log_dir="local://{tmp_path}/logs")
-        import tensorflow as tf
-        tf.io.gfile.makedirs(ctx.event_dir)
-        print(tf.io.gfile.listdir(ctx.log_dir))
-        """
-    )
-    assert done.stdout == "['chief-0']\n", done.stderr
+    assert (done.returncode, done.stdout) == (0, "['chief-0']\n0\nat the end\n"), done.stderr
 
 
 def test_a_notebook_has_it_from_the_import_of_tensorflow_on(tmp_path):

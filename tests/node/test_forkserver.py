@@ -30,25 +30,60 @@ def owner(request):
 # ---- one for equal environments -------------------------------------------------------------------------------------
 
 
-# Prints the fork server before and after what `cluster.model()` makes a kernel import.
-_IMPORT = """
+# Prints the fork server before and after what `cluster.model()` makes a kernel import, and what a node has imported at
+# its start, when it has trained, and when it has used what Keras has for scikit-learn and matplotlib.
+_KERNEL = """
 import json, os
 import tfos_lab
-def server():
-    return tfos_lab.run(os.getppid, cluster_size=1, local="processes").wait(timeout=100)["chief:0"]
-before = server()
+
+def imported():
+    import sys
+    return [name for name in ("pandas", "sklearn", "matplotlib") if name in sys.modules]
+
+def train():
+    found = [imported()]
+    import keras, numpy as np, pickle, tensorflow as tf
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile("adam", "mse", metrics=["mae"])
+    rows = np.ones((4, 2), "float32")
+    model.fit(rows, rows[:, :1], verbose=2)
+    model.fit(tf.data.Dataset.from_tensor_slices((rows, rows[:, :1])).batch(2), verbose=2)
+    model.summary()
+    found.append(imported())
+    wrapper = keras.wrappers.SKLearnRegressor(model)
+    from tensorflow.keras.visualization import plot_image_gallery
+    import sklearn.base
+    assert isinstance(wrapper, sklearn.base.RegressorMixin)
+    assert pickle.loads(pickle.dumps(type(wrapper))) is tf.keras.wrappers.SKLearnRegressor
+    return os.getppid(), [*found, imported()]
+
+def on_a_node(function):
+    return tfos_lab.run(function, cluster_size=1, local="processes").wait(timeout=100)["chief:0"]
+
+before = on_a_node(os.getppid)
 import keras, sklearn, tensorflow
 keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-print(json.dumps([before, server()]))
+print(json.dumps([before, *on_a_node(train)]))
 """
 
 
+@pytest.fixture(scope="module")
+def kernel(tmp_path_factory):
+    environ = os.environ | {"TFOS_LAB_RUNS": str(tmp_path_factory.mktemp("runs"))}
+    done = subprocess.run([sys.executable, "-c", _KERNEL], capture_output=True, text=True, check=True, env=environ)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 @pytest.mark.tensorflow
-def test_a_kernel_that_has_imported_tensorflow_uses_the_same_fork_server(tmp_path):
-    environ = os.environ | {"TFOS_LAB_RUNS": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", _IMPORT], capture_output=True, text=True, check=True, env=environ)
-    before, after = json.loads(done.stdout.splitlines()[-1])
+def test_a_kernel_that_has_imported_tensorflow_uses_the_same_fork_server(kernel):
+    before, after, _ = kernel
     assert after == before
+
+
+@pytest.mark.tensorflow
+def test_scikit_learn_and_matplotlib_are_imported_when_what_needs_them_is_used_and_not_to_train(kernel):
+    *_, found = kernel
+    assert found == [["pandas"], ["pandas"], ["pandas", "sklearn", "matplotlib"]]
 
 
 def test_the_record_of_a_fork_server_takes_the_place_of_a_longer_one(tmp_path):
@@ -81,42 +116,6 @@ def test_a_node_imports_nothing_of_ours_that_its_fork_server_might_have_imported
     environ = os.environ | QUICK_ENV
     done = subprocess.run([sys.executable, "-c", OURS], capture_output=True, text=True, check=True, env=environ)
     assert set(run(modules_of_ours).result()) - set(json.loads(done.stdout)) == set()
-
-
-# Trains in a forked process, and then uses what Keras has for scikit-learn and matplotlib. Prints what is imported.
-EXTRAS = """
-import json, os, sys
-from tfos_lab.node.forkserver.main import preload
-preload("tensorflow")
-def imported():
-    return [name for name in ("pandas", "sklearn", "matplotlib") if name in sys.modules]
-if os.fork() == 0:
-    import keras, numpy as np, pickle, tensorflow as tf
-    found = [imported()]
-    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
-    model.compile("adam", "mse", metrics=["mae"])
-    rows = np.ones((4, 2), "float32")
-    model.fit(rows, rows[:, :1], verbose=2)
-    model.fit(tf.data.Dataset.from_tensor_slices((rows, rows[:, :1])).batch(2), verbose=2)
-    model.summary()
-    found.append(imported())
-    wrapper = keras.wrappers.SKLearnRegressor(model)
-    from tensorflow.keras.visualization import plot_image_gallery
-    import sklearn.base
-    assert isinstance(wrapper, sklearn.base.RegressorMixin)
-    assert pickle.loads(pickle.dumps(type(wrapper))) is tf.keras.wrappers.SKLearnRegressor
-    print(json.dumps([*found, imported()]), flush=True)
-    os._exit(0)
-sys.exit(os.wait()[1])
-"""
-
-
-@pytest.mark.tensorflow
-def test_scikit_learn_and_matplotlib_are_imported_when_what_needs_them_is_used_and_not_to_train():
-    done = subprocess.run([sys.executable, "-c", EXTRAS], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    everything = ["pandas", "sklearn", "matplotlib"]
-    assert json.loads(done.stdout.splitlines()[-1]) == [["pandas"], ["pandas"], everything]
 
 
 # As idle fork servers do; how many huge pages there are at the moment is up to the machine.
