@@ -73,6 +73,13 @@ def write():
 """
 
 
+def test_a_call_that_shows_its_nodes_has_no_such_strip(notebook):
+    notebook.run(WATCHED)
+    notebook.run(BARS)
+    notebook.run("with tfos_lab.start(local='processes'):\n    write()")
+    assert "[Stage" not in notebook.printed
+
+
 def test_a_cell_with_a_card_has_no_empty_strip_where_spark_s_progress_bar_was(kernel):
     kernel.run(BARS)
     kernel.run("bars = NoProgressBars(current_kernel())\nwrite()\nbars.close()")

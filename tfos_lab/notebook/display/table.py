@@ -145,6 +145,16 @@ _LATE_S = 5.0
 _ANY_WIDTH = frozenset({"node", "args", "host", "shares"})
 # Longer titles take several lines.
 _SHORT_TITLE = 16
+
+
+def title_of(text: str, cls: str | None) -> tuple[str, str | None]:
+    """Return a column's title and its class; a long one breaks after its words: columns behind it stay in sight."""
+    if len(text) <= _SHORT_TITLE:
+        return text, cls
+    first, *words = re.split(r"(?<=_)(?=[^_])", text)
+    return join(first, *(join(Html("<wbr>"), word) for word in words)), f"{cls or ''} tfos-long".strip()
+
+
 # A bar, and the space beside a text, in pixels.
 _BAR, _SPACE = 64, 12
 
@@ -238,11 +248,7 @@ class _Drawing:
             longest = max(map(len, texts), default=0)
             longest = self._live.widths[column.key] = max(self._live.widths.get(column.key, 0), longest)
             width = f"min-width:calc({longest} * var(--tfos-digit) + {_BAR if column.key == self._bar else _SPACE}px)"
-        title, kind = column.title, _class_of(column)
-        if len(title) > _SHORT_TITLE:
-            # It breaks after its words, so that the columns behind it stay in sight.
-            words = re.split(r"(?<=_)(?=[^_])", title)
-            title, kind = join(words[0], *(join(Html("<wbr>"), word) for word in words[1:])), f"{kind or ''} tfos-long"
+        title, kind = title_of(column.title, _class_of(column))
         return h("th", title, scope="col", cls=kind, data_key=column.key, style=width)
 
     # ---- rows that unfold -------------------------------------------------------------------------------------------
