@@ -40,7 +40,7 @@ class Results(Mapping[str, Any]):
             if node not in self._decoded:
                 outcome = self._outcomes().get(node)
                 if outcome is None or outcome.kind != "returned":
-                    raise KeyError(node)
+                    raise KeyError(f"no result of {node!r}; there are those of {', '.join(self) or 'no node'}")
                 if outcome.stored_bytes:
                     self._decoded[node] = load_stored(self._file_of(node), outcome.stored_bytes)
                 else:
