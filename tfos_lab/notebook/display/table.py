@@ -306,7 +306,8 @@ class _Drawing:
         if column.key == self._bar and parts and not self._view.state.ended:
             bar = render_bar(min(parts), "Progress of the nodes")
             content = h("span", bar, h("span", content), cls="tfos-progress")
-        return h("td", content, cls=_class_of(column))
+        kind = _class_of(column)
+        return h("td", content, cls=f"{kind or ''} tfos-range".strip() if " – " in text else kind)
 
     # ---- one node ---------------------------------------------------------------------------------------------------
 
