@@ -179,12 +179,17 @@ def test_results_go_by_the_names_of_nodes_and_a_script_s_run_is_shown_if_asked_f
         assert apart.wait(timeout=60)["worker:1"] == ("worker:1", 3)
         assert len(repr(apart.results).splitlines()) == 3
         assert set(apart.timings) >= {"reserved", "running", "done"}
+        silent = run(lambda: None)
+        silent.wait(timeout=60)
         assert capfd.readouterr().out == ""
         alike = run(lambda: 0.5, name="shown", show=True)
         alike.wait(timeout=60)
         alike.stop()
     assert repr(alike.results) == "all 3 nodes: 0.5"
     assert alike.results["worker:1"] == 0.5
+    with pytest.raises(KeyError, match="no result of 'worker:7'; there are those of chief:0, worker:0, worker:1"):
+        _ = alike.results["worker:7"]
+    assert (repr(silent.results), silent.results["chief:0"]) == ("no results", None)
     eventually(lambda: "tfos-lines" not in [thread.name for thread in threading.enumerate()])  # which writes them
     assert "[shown] " in capfd.readouterr().out
     assert tfos_lab.runs()["shown"].run_dir == alike.run_dir

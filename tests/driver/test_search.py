@@ -73,6 +73,8 @@ def test_trials_are_found_by_number_and_shown_best_first_with_a_column_for_each_
     assert list(table["state_"]) == ["y"] * 3, "a parameter may have the name of a column"
     assert (table["metric"].isna()[2], table["error"][2]) == (True, "ValueError: no")
     assert repr(found).splitlines()[0].startswith("trial 1 (x=1, state='y'): done loss 0")
+    html = found._repr_html_()
+    assert ("<th>error</th>" in html, "<th>model_path</th>" in html) == (True, False), "none of them has saved a model"
     again = pickle.loads(pickle.dumps(found))
     assert again.best.params == {"x": 1, "state": "y"}
     assert again.failures[2].headline == "trial 2 (x=2, state='y'): ValueError: no"

@@ -95,6 +95,16 @@ def test_a_report_of_a_node_whose_clock_is_two_minutes_off_has_the_driver_s_time
     assert event.time_s == pytest.approx(play.now_s, abs=1.0)
 
 
+@pytest.mark.parametrize(("first", "at_the_end"), [(0, 10), (1, 9)])
+def test_a_loop_that_counts_its_steps_from_0_has_done_all_of_them(first, at_the_end):
+    play = Play(cluster_size=1).all_run()
+    for step in range(first, 10):
+        play.receive(m.Reported(rank=0, step=step, total_steps=10, metrics={}, time_s=play.now_s))
+    assert play.cluster_state.view_of(0).step == 9
+    play.returns(0)
+    assert play.cluster_state.view_of(0).step == at_the_end
+
+
 # ---- good ends ----------------------------------------------------------------------------------------------------
 
 
@@ -236,6 +246,15 @@ def test_a_node_that_is_ended_for_what_it_has_done_has_failed_and_the_others_wer
     for rank in (0, 1):
         play.end(rank, m.Outcome(kind="stopped"))
     assert play.states() == {"chief:0": "stopped", "worker:0": "failed"}
+
+
+def test_nodes_that_wait_for_rows_of_a_failed_feed_have_all_been_stopped():
+    play = Play(cluster_size=3).all_run()
+    play.cluster_state.fail(Failure("feed", "FeedError", "a null"), play.now_s)
+    play.end(0, m.Outcome(kind="raised", error="FeedError", message="a null"))
+    play.end(1, m.Outcome(kind="stopped")).end(2, ECHO)
+    assert set(play.states().values()) == {"stopped"}
+    assert (play.cluster_state.causes.also, play.cluster_state.causes.consequences) == ([], {})
 
 
 def test_the_same_error_on_other_nodes_is_one_error():

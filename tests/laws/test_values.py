@@ -248,6 +248,16 @@ def test_the_value_of_a_last_line_arrives_as_data_or_as_text_and_is_never_refuse
         assert isinstance(arrived, RemoteObject) or "lock" in repr(arrived)
 
 
+def test_what_a_cell_has_defined_goes_by_its_name():
+    class Foo:
+        def method(self):
+            return lambda: None
+
+    assert describe([Foo()]).startswith("[<Foo object at 0x")
+    assert describe(Foo().method()).startswith("<function <lambda> at 0x")
+    assert there_and_back(Foo()).type_name == "Foo"
+
+
 def test_describe_survives_any_repr():
     class Broken:
         def __repr__(self):

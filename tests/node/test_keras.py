@@ -273,6 +273,13 @@ def test_with_tf_keras_metrics_within_an_epoch_are_not_summed_over_workers(run):
     assert metrics["loss"].tolist() == pytest.approx([0.25] * len(metrics))
 
 
+def test_no_graph_is_written_that_tensorboard_would_open_with_and_cannot_draw(run):
+    def graphs(args, ctx):
+        return [one.write_graph for one in ctx.callbacks() if hasattr(one, "write_graph")]
+
+    assert run(graphs, cluster_size=1).wait(timeout=120)["chief:0"] == [False]
+
+
 def fit_while_the_loss_falls(ways, ctx):
     """Fit in a few ways a model whose loss falls by the same factor with each step; return what was reported."""
     import tensorflow as tf

@@ -68,6 +68,19 @@ def test_a_last_value_that_cannot_be_sent_is_shown_as_text_and_a_returned_one_is
         on_node("import threading\nreturn threading.Lock()")
 
 
+_SAVES = """import sys, types
+class Model:
+    def save(self, path):
+        open(path, "w").close()
+sys.modules["keras"] = types.SimpleNamespace(Model=Model)
+"""
+
+
+def test_a_cell_that_ends_by_saving_its_model_shows_no_folder_that_will_be_gone(on_node):
+    assert on_node(f"{_SAVES}ctx.save_model(Model())") is None
+    assert on_node(f"{_SAVES}return ctx.save_model(Model())").endswith("/model.keras")
+
+
 # ---- the names that it takes along ----------------------------------------------------------------------------------
 
 

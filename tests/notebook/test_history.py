@@ -65,6 +65,11 @@ def test_history_is_a_table_with_a_line_for_each_run_the_newest_first(place, run
         assert text in html or text in told, "where a row unfolds"
 
 
+def test_a_long_name_of_a_metric_pushes_no_column_out_of_sight(empty, run):
+    write_run(empty, reports=[{"a_very_long_name_of_it": 1.0, "loss": 0.5}])
+    assert 'tfos-long">a_<wbr>very_<wbr>long_<wbr>name_<wbr>of_<wbr>it</th>' in html_of(run("%tfos history"))
+
+
 def test_tags_and_notes_are_in_the_history_and_find_runs(place, run, problem):
     tfos_lab.runs()["1f2e"].tag("good", NASTY).tag("good").note(f"as in the paper {NASTY}")
     tfos_lab.runs()["3c4d"].tag("bad").untag("bad")

@@ -65,6 +65,7 @@ def test_a_version_that_cannot_work_is_one_sentence_when_loading_and_when_runnin
         ("warm start", "'start': the command is %tfos warm or %tfos warm stop"),
         ("export", "name the file to write: %tfos export FILE.py"),
         ("export x.py", "there is nothing to export: run a %%tfos cell first"),
+        ("export train.txt", "train.txt: the name of a script ends in .py, that of a page in .html"),
         ("logs 'a", "%tfos logs 'a: No closing quotation"),
         ("tensorboard nowhere", "nowhere: there is no such cluster, and no such folder on this machine"),
     ],
@@ -120,7 +121,7 @@ def test_logs_prints_what_nodes_wrote(run, start, said, problem, shell):
         assert printed[-1].startswith("(the last 200 lines at most; all of them are in ")
     assert problem("%tfos logs bb") == "there is no cluster, run or node called 'bb'; did you mean b?"
     run("%%tfos name=silent local=processes\n1")
-    assert said("%tfos logs silent") == [f"nothing was written to {shell.user_ns['silent'].run_dir}"]
+    assert said("%tfos logs silent") == ["the nodes have printed nothing"]
     assert problem("%tfos logs a ps:0").startswith("there is no node in the cluster 'a' called 'ps:0'; ")
 
 

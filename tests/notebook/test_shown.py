@@ -61,6 +61,12 @@ def test_what_several_nodes_show_names_them():
     assert Outline(html).texts == ["Shown", "samples", "worker:0", "samples", "worker:1"]
 
 
+def test_nodes_that_agree_show_it_once():
+    same = [m.Shown("samples", None, picture(300), 1.0, rank=rank) for rank in range(3)]
+    html = drawn(*same, m.Shown("samples", None, picture(300, shade=1), 1.0, rank=3))
+    assert Outline(html).texts == ["Shown", "samples", "3 nodes", "samples", "worker:3"]
+
+
 def test_a_card_has_room_for_some_and_says_so():
     shown = [m.Shown(name, step, picture(8), float(step), rank=0) for step in range(3) for name in ("a", "b")]
     html = drawn(*shown, at_most_bytes=14_000)

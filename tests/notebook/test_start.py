@@ -42,6 +42,25 @@ def test_a_cluster_is_shown_unless_that_is_not_wanted(notebook):
     assert not any(shown.startswith("tfos-refused-") for shown in notebook.shown)
 
 
+FAILS = """\
+import threading, time
+def fails(args, ctx):
+    raise ValueError("no")
+cluster = tfos_lab.run(fails, local="processes", name="failing")
+try:
+    {waits}
+finally:
+    while any("tfos-display" in thread.name for thread in threading.enumerate()):
+        time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize("waits", ["cluster.wait()", "pass"])
+def test_why_a_run_failed_stands_once_in_the_card_or_where_a_call_raises_it(notebook, waits):
+    notebook.run(WATCHED)
+    assert notebook.run(FAILS.format(waits=waits)).count('raise ValueError("no")') == 1
+
+
 BARS = r"""
 import sys, time
 from tfos_lab.notebook.display.kernel import NoProgressBars, current_kernel
@@ -52,6 +71,13 @@ def write():
         print(text, end="", file=sys.stderr, flush=True)  # as IPython does with what the JVM writes
         time.sleep(0.3)
 """
+
+
+def test_a_call_that_shows_its_nodes_has_no_such_strip(notebook):
+    notebook.run(WATCHED)
+    notebook.run(BARS)
+    notebook.run("with tfos_lab.start(local='processes'):\n    write()")
+    assert "[Stage" not in notebook.printed
 
 
 def test_a_cell_with_a_card_has_no_empty_strip_where_spark_s_progress_bar_was(kernel):

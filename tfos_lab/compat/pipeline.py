@@ -236,7 +236,7 @@ class TFEstimator(
     """
 
     args: Namespace
-    train_fn: Any = None
+    train_fn: Callable[..., Any]
     export_fn: Callable[..., Any] | None = None
 
     def __init__(

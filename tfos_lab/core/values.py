@@ -27,6 +27,7 @@ import mmap
 import os
 import pathlib
 import pickle
+import re
 import socket
 import struct
 import uuid
@@ -57,6 +58,7 @@ _MAX_DEPTH = 100
 # Elements of an array that take no bytes, such as those of a structure without fields.
 _MOST_EMPTY = 1 << 16
 _TEXT_LIMIT = 2000
+_LOCAL = re.compile(r"(?:[\w.]+\.<locals>\.)+")
 _PLAIN = (float, bool, type(None))
 # A Series is sent as a table with this column.
 _COLUMN = "value"
@@ -100,9 +102,12 @@ class RemoteObject:
 
 
 def describe(value: Any) -> str:
-    """Return the ``repr`` of a value, shortened; also of a value whose ``repr`` fails."""
+    """Return the ``repr`` of a value, shortened; also of a value whose ``repr`` fails.
+
+    What a cell has defined goes by its name: a cell is a function for Python, but not for its reader.
+    """
     try:
-        text = repr(value)
+        text = _LOCAL.sub("", repr(value))
     except Exception as error:  # noqa: BLE001 - a repr may fail in any way
         text = f"<{_type_name(value)}, whose repr failed: {type(error).__name__}>"
     if len(text) > _TEXT_LIMIT:
@@ -113,7 +118,7 @@ def describe(value: Any) -> str:
 def _type_name(value: Any) -> str:
     kind = type(value)
     is_known = kind.__module__ in ("builtins", "__main__")
-    return kind.__qualname__ if is_known else f"{kind.__module__}.{kind.__qualname__}"
+    return _LOCAL.sub("", kind.__qualname__ if is_known else f"{kind.__module__}.{kind.__qualname__}")
 
 
 # ---- encode ---------------------------------------------------------------------------------------------------------

@@ -28,6 +28,12 @@ _LOG_LINE = re.compile(rb"[IWE]\d{4} |WARNING: All log messages before absl::|\d
 _PARTIAL = f"{OWN_MARK}partial-"
 
 
+class SavedPath(str):
+    """Where a node has saved its model. A cell that ends with it shows nothing: by then the model has come home."""
+
+    __slots__ = ()
+
+
 def package_of(model: Any) -> str | None:
     """Return the Keras package of a live model, if any, without importing anything."""
     for package in ("keras", "tf_keras"):
@@ -46,13 +52,13 @@ def package_that_wrote(path: str | Path) -> str:
     return "keras"
 
 
-def save_model(model: Any, folder: str) -> str:
+def save_model(model: Any, folder: str) -> SavedPath:
     """Save a model atomically in a folder, and return its path; see `NodeContext.save_model`."""
     if package_of(model) is not None:
         partial, path = Path(folder) / f"{_PARTIAL}{MODEL_FILE}", Path(folder) / MODEL_FILE
         model.save(str(partial))
         partial.replace(path)
-        return str(path)
+        return SavedPath(path)
     import tensorflow as tf
 
     if not isinstance(model, tf.Module):
@@ -63,7 +69,7 @@ def save_model(model: Any, folder: str) -> str:
     tf.saved_model.save(model, str(partial))
     shutil.rmtree(path, ignore_errors=True)
     partial.rename(path)
-    return str(path)
+    return SavedPath(path)
 
 
 def find_model(folder: Path) -> Path | None:

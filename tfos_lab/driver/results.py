@@ -40,7 +40,7 @@ class Results(Mapping[str, Any]):
             if node not in self._decoded:
                 outcome = self._outcomes().get(node)
                 if outcome is None or outcome.kind != "returned":
-                    raise KeyError(node)
+                    raise KeyError(f"no result of {node!r}; there are those of {', '.join(self) or 'no node'}")
                 if outcome.stored_bytes:
                     self._decoded[node] = load_stored(self._file_of(node), outcome.stored_bytes)
                 else:
@@ -60,8 +60,10 @@ class Results(Mapping[str, Any]):
         return PlainTable(("node", "result"), self._shown(), empty=_NONE).html
 
     def _shown(self) -> list[tuple[str, str]]:
-        """Return the nodes, and what they have returned, as text; once if that is the same of all."""
+        """Return the nodes and what they have returned, as text: once if it is the same, and nothing if it is None."""
         texts = {node: repr(self[node]) for node in self}
+        if all(self[node] is None for node in self):
+            return []
         if len(texts) >= LEAST_TOGETHER and len(texts) == len(self._outcomes()) and len(set(texts.values())) == 1:
             texts = {f"all {len(texts)} nodes": next(iter(texts.values()))}
         return [(node, _shortened(text)) for node, text in texts.items()]

@@ -213,7 +213,7 @@ def _logs(arguments: Arguments) -> None:
     except KeyError as error:
         raise ConfigError([str(error.args[0])]) from error
     where = f"(the last {_LOG_LINES} lines at most; all of them are in {shown.run_dir})"
-    print(f"{text}\n{where}" if text else f"nothing was written to {shown.run_dir}")  # noqa: T201
+    print(f"{text}\n{where}" if text else "the nodes have printed nothing")  # noqa: T201
 
 
 def _tensorboard(arguments: Arguments) -> TensorBoardView:
@@ -363,6 +363,8 @@ def _export(arguments: Arguments, cells: NotebookCells) -> None:
         run = choose_run(names[0], found) if names else found.runs[0]
         print(f"wrote {run.report(target)}")  # noqa: T201
         return
+    if not target.endswith(".py"):
+        raise ConfigError([f"{target}: the name of a script ends in .py, that of a page in .html"])
     if not names and not cells.finished:
         raise ConfigError(["there is nothing to export: run a %%tfos cell first"])
     path = write(target, cells.script(cells.numbers_of(names) if names else [max(cells.finished)]))

@@ -135,6 +135,7 @@ class ParallelRuns:
     """
 
     noun = "run"
+    raises_failure = True
     _failed_with: ClassVar[type[ParallelFailed]] = ParallelFailed
 
     def __init__(

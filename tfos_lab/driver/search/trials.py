@@ -227,6 +227,8 @@ class SearchResults(Sequence[Trial]):
         table = self.table
         for column in ("run_dir", "model_path"):
             table[column] = [short_path(path) if path else "" for path in table[column].fillna("")]
+        empty = [name for name in ("error", "run_dir", "model_path") if not any(table[name])]
+        table = table.drop(columns=empty)
         looks = {"metric": format_metric, "seconds": "{:.2f}".format}
         return str(table.to_html(index=False, formatters=looks))
 

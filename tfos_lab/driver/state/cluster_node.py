@@ -31,6 +31,7 @@ class ClusterNode:
         self.orphan: tuple[m.Outcome, float] | None = None
         self.serves = False
         self.loss: Failure | None = None
+        self._counts_from_0 = False
         self._clock = NodeClock()
 
     @property
@@ -60,6 +61,7 @@ class ClusterNode:
 
     def take_report(self, report: m.Reported, now_s: float) -> MetricsReported:
         """Take the metrics that the function reports; return the event."""
+        self._counts_from_0 |= self.view.step is None and report.step == 0
         self.view = changed(
             self.view,
             metrics={**self.view.metrics, **report.metrics},
@@ -74,6 +76,12 @@ class ClusterNode:
             total_steps=report.total_steps,
             metrics=report.metrics,
         )
+
+    def complete(self) -> None:
+        """The function has returned: a loop that counts its steps from 0 has done one more than it said last."""
+        step, total = self.view.step, self.view.total_steps
+        if self._counts_from_0 and step is not None and step + 1 == total:
+            self.view = changed(self.view, step=total)
 
 
 # A message may be on its way for a while; clocks that are off by less are taken for right.

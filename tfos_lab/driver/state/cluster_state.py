@@ -32,6 +32,7 @@ from tfos_lab.driver.state.instructions import (
     SendToAll,
     StartAll,
 )
+from tfos_lab.errors import FeedError, FeedTimeout
 
 # A node without heartbeats for this long is lost.
 LOST_AFTER_S = 4.5
@@ -230,11 +231,12 @@ class ClusterState:
             return []  # no node has been started
         node.outcome = outcome
         if outcome.kind == "returned":
+            node.complete()
             # A function that returns at once has run all the same.
             is_quick = not (node.view.state.is_replaceable or node.view.state.is_up)
             begun = self._progress(node, NodeState.RUNNING, 0, now_s) if is_quick else []
             return begun + self._node_state(node, NodeState.DONE, now_s) + self._when_all_returned(now_s)
-        if outcome.kind == "stopped" or self.state.stop_requested or self._finishing:
+        if outcome.kind == "stopped" or self.state.stop_requested or self._finishing or self._missed_rows(outcome):
             # A node that hung, say, was stopped, and is the one that has failed.
             is_cause = self.causes.first is not None and self.causes.first.node == node.spec.node
             stopped = NodeState.FAILED if is_cause else NodeState.STOPPED
@@ -253,6 +255,12 @@ class ClusterState:
             return False
         node.orphan = node.orphan or (outcome, now_s)
         return now_s <= max(node.orphan[1] + ORPHAN_PATIENCE_S, self._leaving_until_s)
+
+    def _missed_rows(self, outcome: m.Outcome) -> bool:
+        """Whether a function has ended because the feed has failed, which it may hear before it is stopped."""
+        first = self.causes.first
+        is_of_feed = first is not None and (first.node == "feed" or first.kind == FeedTimeout.__name__)
+        return is_of_feed and (outcome.error == FeedError.__name__ or outcome.consequence)
 
     def _is_spared(self, node: ClusterNode) -> bool:
         """Whether training goes on though this node has failed: no other waits for an evaluator."""

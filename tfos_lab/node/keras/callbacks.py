@@ -38,7 +38,8 @@ def make_callbacks(
     if backup_dir:
         callbacks.insert(0, _backup_callback(keras_module, backup_dir, is_chief=is_chief))
     if event_dir is not None:
-        callbacks.append(keras_module.callbacks.TensorBoard(log_dir=event_dir))
+        # TensorBoard would open with the graph, which comes first, and cannot draw that of Keras 3.
+        callbacks.append(keras_module.callbacks.TensorBoard(log_dir=event_dir, write_graph=is_tf_keras))
     return callbacks
 
 

@@ -38,7 +38,7 @@ from tfos_lab.notebook.display.card import make_bundle
 from tfos_lab.notebook.display.charts import draw_sample, hue_at, render_charts
 from tfos_lab.notebook.display.kernel import link_to
 from tfos_lab.notebook.display.series import all_series
-from tfos_lab.notebook.display.table import render_state, table_box
+from tfos_lab.notebook.display.table import render_state, table_box, title_of
 from tfos_lab.texts import format_bytes, format_count, format_metric, format_seconds
 
 # ---- texts -----------------------------------------------------------------------------------------------------------
@@ -222,7 +222,8 @@ class HistoryTable:
         hint = None
         if self.runs:
             columns = self._columns()
-            titles = (h("th", column.title, scope="col", cls=column.cls) for column in columns)
+            named = (title_of(column.title, column.cls) for column in columns)
+            titles = (h("th", title, scope="col", cls=cls) for title, cls in named)
             bodies = (h("tbody", *self._rows(run, columns)) for run in self.runs)
             table = h("table", h("caption", self._caption()), h("thead", h("tr", *titles)), *bodies, cls="tfos-table")
             body = table_box("Runs", table)

@@ -49,7 +49,7 @@ class RedrawnCard(Display):
         self._metadata = {"tfos_lab": {"display": self._id}}
         self._closing = threading.Event()
         self._closed = threading.Lock()
-        self._no_bars = NoProgressBars(current_kernel()) if blocking else None
+        self._no_bars = NoProgressBars(current_kernel())
         self._begin()
         self._thread = threading.Thread(target=self._run, name=f"tfos-display-{cluster.id}", daemon=True)
         self._thread.start()
@@ -66,8 +66,7 @@ class RedrawnCard(Display):
         finally:
             # Also when a second interrupt comes in the middle: a widget must not stay behind in the notebook.
             self._replace(self._bundle())
-            if self._no_bars is not None:
-                self._no_bars.close()
+            self._no_bars.close()
             if self._is_stopping():
                 on_a_thread(self._draw_ends, name="tfos-ends")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tfos_lab.core import messages as m
 from tfos_lab.core.markup import Html, h, join
+from tfos_lab.driver.results import LEAST_TOGETHER
 from tfos_lab.driver.shown import Content, read_shown
 from tfos_lab.driver.state.events import ShownView
 from tfos_lab.notebook.display.table import table_box
@@ -30,19 +31,19 @@ def render_shown(shown: Sequence[ShownView], folder: str | Path | None, at_most_
     """
     if not shown or folder is None:
         return Html("")
-    titles = [list(one) for _, one in itertools.groupby(shown, key=lambda one: (one.name, one.node))]
+    titles = _titles(shown, Path(folder))
+    listed = [one for series, _ in titles for one in series]
     drawn: dict[ShownView, Html] = {}
     room = at_most_bytes
-    newest = {series[-1] for series in titles}
-    for one in sorted(shown, key=lambda one: (one not in newest, -one.time_s)):
+    newest = {series[-1] for series, _ in titles}
+    for one in sorted(listed, key=lambda one: (one not in newest, -one.time_s)):
         content = read_shown(Path(folder), one)
         html = _render(one, content) if content is not None else Html("")
         if html and len(html) <= room:
             room -= len(html)
             drawn[one] = html
-    nodes = {one.node for one in shown}
-    figures = [_figure(series, drawn, node=series[-1].node if len(nodes) > 1 else "") for series in titles]
-    left_out = len(shown) - len(drawn)
+    figures = [_figure(series, drawn, node=node) for series, node in titles]
+    left_out = len(listed) - len(drawn)
     more = f"{left_out} more in the folder shown of the run: a cell holds {format_bytes(at_most_bytes)} of them"
     return h(
         "details",
@@ -52,6 +53,27 @@ def render_shown(shown: Sequence[ShownView], folder: str | Path | None, at_most_
         cls="tfos-shown-all",
         open=True,
     )
+
+
+def _titles(shown: Sequence[ShownView], folder: Path) -> list[tuple[list[ShownView], str]]:
+    """Return what each node shows under a name, and which node that is where several show something; alike, once."""
+
+    def seen(one: ShownView) -> tuple[str, int | None, int]:
+        content = read_shown(folder, one)
+        return one.name, one.step, hash(content.png if isinstance(content, m.Picture) else repr(content))
+
+    alike: dict[tuple[object, ...], list[list[ShownView]]] = {}
+    for _, of_node in itertools.groupby(shown, key=lambda one: (one.name, one.node)):
+        series = list(of_node)
+        alike.setdefault(tuple(map(seen, series)), []).append(series)
+    has_several = len({one.node for one in shown}) > 1
+    titles = []
+    for same in alike.values():
+        if len(same) >= LEAST_TOGETHER:
+            titles.append((same[0], f"{len(same)} nodes"))
+        else:
+            titles += [(series, series[-1].node if has_several else "") for series in same]
+    return titles
 
 
 def _figure(series: Sequence[ShownView], drawn: dict[ShownView, Html], *, node: str) -> Html | None:

@@ -105,6 +105,16 @@ _LATE_S = 5.0
 _ANY_WIDTH = frozenset({"node", "args", "host", "shares"})
 # Longer titles take several lines.
 _SHORT_TITLE = 16
+
+
+def title_of(text: str, cls: str | None) -> tuple[str, str | None]:
+    """Return a column's title and its class; a long one breaks after its words: columns behind it stay in sight."""
+    if len(text) <= _SHORT_TITLE:
+        return text, cls
+    first, *words = re.split(r"(?<=_)(?=[^_])", text)
+    return join(first, *(join(Html("<wbr>"), word) for word in words)), f"{cls or ''} tfos-long".strip()
+
+
 # A bar, and the space beside a text, in pixels.
 _BAR, _SPACE = 64, 12
 
@@ -197,11 +207,7 @@ class _Drawing:
             longest = max(map(len, texts), default=0)
             longest = self._live.widths[column.key] = max(self._live.widths.get(column.key, 0), longest)
             width = f"min-width:calc({longest} * var(--tfos-digit) + {_BAR if column.key == self._bar else _SPACE}px)"
-        title, kind = column.title, _class_of(column)
-        if len(title) > _SHORT_TITLE:
-            # It breaks after its words, so that the columns behind it stay in sight.
-            words = re.split(r"(?<=_)(?=[^_])", title)
-            title, kind = join(words[0], *(join(Html("<wbr>"), word) for word in words[1:])), f"{kind or ''} tfos-long"
+        title, kind = title_of(column.title, _class_of(column))
         return h("th", title, scope="col", cls=kind, data_key=column.key, style=width)
 
     # ---- nodes that agree -------------------------------------------------------------------------------------------
@@ -213,7 +219,7 @@ class _Drawing:
             return
         name = text_of(self._columns[0], nodes, len(self._view.nodes))
         named = h("th", h("div", _more(f"Rows of {name}"), name, cls="tfos-node"), scope="row")
-        cells = [named, *(h("td", self._content(column, nodes), cls=_class_of(column)) for column in self._columns[1:])]
+        cells = [named, *map(self._cell_together, self._columns[1:])]
         longest_silent = max(nodes, key=lambda node: _silent_s(node, self._now_s))
         row = h("tr", *cells, self._heartbeat(longest_silent), cls="tfos-together tfos-hue-all", data_key="together")
         yield h("tbody", row, data_key="together")
@@ -221,6 +227,11 @@ class _Drawing:
         if left := len(nodes) - len(members):
             rows.append(self._across(f"{left:,} more are not listed"))
         yield h("tbody", *rows, cls="tfos-members", hidden=True, data_key="members")
+
+    def _cell_together(self, column: Column) -> Html:
+        nodes, kind = self._listed.together, _class_of(column)
+        is_range = " – " in text_of(column, nodes, len(self._view.nodes))
+        return h("td", self._content(column, nodes), cls=f"{kind or ''} tfos-range".strip() if is_range else kind)
 
     # ---- one node ---------------------------------------------------------------------------------------------------
 
