@@ -47,7 +47,7 @@ SHARE_KINDS = {
     "data": ("waits for tf.data", "tf.data"),
     "peers": ("waits for peers", "peers"),
     "compute": ("computes", "compute"),
-    "python": ("runs Python", "Python"),
+    "python": ("is in Python", "Python"),
 }
 # Shares below this are not told in words.
 _SMALL = 0.005
@@ -63,7 +63,7 @@ def shares(node: NodeView) -> dict[str, float]:
 
 
 def _shares_text(node: NodeView) -> str:
-    """Return the shares in words, the largest first: ``"computes 61 %, waits for rows 34 %, runs Python 5 %"``."""
+    """Return the shares in words, the largest first: ``"computes 61 %, waits for rows 34 %, is in Python 5 %"``."""
     known = sorted(shares(node).items(), key=lambda part: -part[1])
     return ", ".join(f"{SHARE_KINDS[kind][0]} {_percent(share)}" for kind, share in known if share >= _SMALL)
 
