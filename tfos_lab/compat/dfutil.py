@@ -11,11 +11,13 @@ from collections.abc import Callable, Collection, Iterable, MutableMapping, Sequ
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+import pyarrow as pa
 from pyarrow import fs
 
 from tfos_lab.core.code_archive import make_finder
 from tfos_lab.data.file_systems import open_path, readable_errors
 from tfos_lab.data.frames import path_in_full
+from tfos_lab.data.tfrecords.codecs import encode
 from tfos_lab.data.tfrecords.tables import read_tfrecords, write_tfrecords
 from tfos_lab.errors import ConfigError
 
@@ -103,50 +105,34 @@ def _widened(found: DataType) -> DataType:
 
 # ---- rows as examples ------------------------------------------------------------------------------------------------
 
-_FLOATS = ("float", "double")
-_INTEGERS = ("boolean", "tinyint", "smallint", "int", "bigint", "long")
-_BYTES = ("binary", "string")
+# By their names in ``df.dtypes``.
+_LEAVES = {
+    "boolean": pa.bool_(),
+    "tinyint": pa.int8(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    **dict.fromkeys(("bigint", "long"), pa.int64()),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+}
 
 
-def _list_of(dtype: str) -> str:
-    """Return which list of a feature holds a column's values, by the column's type in ``df.dtypes``."""
-    leaf = dtype.removeprefix("array<").removesuffix(">")
-    for name, leaves in (("float_list", _FLOATS), ("int64_list", _INTEGERS), ("bytes_list", _BYTES)):
-        if leaf in leaves:
-            return name
-    advice = "a tf.train.Example holds numbers, strings, binary and arrays of them"
-    raise ConfigError([f"Unsupported dtype: {dtype}: {advice}"])
+def _arrow_type(dtype: str) -> pa.DataType:
+    """Return the type of a column, by that in ``df.dtypes``."""
+    leaf = _LEAVES.get(dtype.removeprefix("array<").removesuffix(">"))
+    if leaf is None:
+        advice = "a tf.train.Example holds numbers, strings, binary and arrays of them"
+        raise ConfigError([f"Unsupported dtype: {dtype}: {advice}"])
+    return pa.list_(leaf) if dtype.startswith("array<") else leaf
 
 
 def to_examples(rows: Iterable[Row], dtypes: Sequence[tuple[str, str]]) -> list[tuple[bytearray, None]]:
     """Make a pair of each row: a serialized example, and None. A null becomes no feature."""
-    import tensorflow as tf
-
-    makers = [(name, _maker(dtype)) for name, dtype in dtypes]
-    pairs = []
-    for row in rows:
-        features = {name: make(row[name]) for name, make in makers if row[name] is not None}
-        example = tf.train.Example(features=tf.train.Features(feature=features))
-        pairs.append((bytearray(example.SerializeToString()), None))
-    return pairs
-
-
-def _maker(dtype: str) -> Callable[[Any], tf.train.Feature]:
-    import tensorflow as tf
-
-    name = _list_of(dtype)
-    kind = {"float_list": tf.train.FloatList, "int64_list": tf.train.Int64List, "bytes_list": tf.train.BytesList}[name]
-    is_array = dtype.startswith("array<")
-
-    def make(value: Any) -> tf.train.Feature:
-        values = value if is_array else [value]
-        if name == "int64_list":  # of booleans, too
-            values = [int(item) for item in values]
-        elif name == "bytes_list":
-            values = [item.encode() if isinstance(item, str) else bytes(item) for item in values]
-        return tf.train.Feature(**{name: kind(value=values)})
-
-    return make
+    rows = list(rows)
+    columns = {name: pa.array([row[name] for row in rows], _arrow_type(dtype)) for name, dtype in dtypes}
+    return [(bytearray(record.as_py()), None) for record in encode(pa.RecordBatch.from_pydict(columns))]
 
 
 class _ToTFExample:
@@ -191,7 +177,7 @@ def toTFExample(dtypes: Sequence[tuple[str, str]]) -> Callable[[Iterable[Row]], 
     >>> examples = df.rdd.mapPartitions(toTFExample(df.dtypes))  # doctest: +SKIP
     """
     for _, dtype in dtypes:
-        _list_of(dtype)
+        _arrow_type(dtype)
     return _ToTFExample(dtypes)
 
 
