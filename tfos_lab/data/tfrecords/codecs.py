@@ -47,7 +47,7 @@ from tfos_lab.data.tfrecords.byte_columns import (
     read_varints,
     varint,
 )
-from tfos_lab.data.tfrecords.framing import Frames
+from tfos_lab.data.tfrecords.framing import PADDING, Frames
 from tfos_lab.data.type_table import is_array, is_bytes, is_text, is_vector
 from tfos_lab.errors import ConfigError, RecordError
 from tfos_lab.texts import format_count
@@ -293,7 +293,7 @@ def decode(frames: Frames, schema: pa.Schema) -> pa.RecordBatch:
 
     A RecordError, if a record does not fit the schema, names the feature, the file and the position in it.
     """
-    regions = find_features(frames, set(schema.names))
+    frames, regions = find_features(frames, set(schema.names))
     columns = [_column(frames, field, regions[field.name]) for field in schema]
     # A batch without columns still has rows.
     if not columns:
@@ -438,11 +438,12 @@ class Regions:
     ends: Array
 
 
-def find_features(frames: Frames, wanted: Collection[str] | None = None) -> dict[str, Regions]:
+def find_features(frames: Frames, wanted: Collection[str] | None = None) -> tuple[Frames, dict[str, Regions]]:
     """Find the features of all records, or those that are wanted, which are always present in the result.
 
-    A RecordError names the position of a record that is no tf.train.Example, or is not written as the libraries of
-    protocol buffers write one.
+    Returns the frames to which the regions refer: the same, or a copy with records rewritten if some used an encoding
+    that is valid but unusual; and the regions by name. A RecordError names the position of a record that is no
+    tf.train.Example.
     """
     data = np.frombuffer(frames.data, np.uint8)
     rows = len(frames)
@@ -469,8 +470,8 @@ def find_features(frames: Frames, wanted: Collection[str] | None = None) -> dict
         at[kept] = entry_ends
         active = kept[_rows(entry_ends < limits[sane])]
     if is_odd.any():
-        raise frames.refuse(int(np.argmax(is_odd)), "it is not a tf.train.Example, but a SequenceExample perhaps")
-    return found
+        return find_features(_rewrite(frames, np.flatnonzero(is_odd)), wanted)
+    return frames, found
 
 
 def _rows(chosen: Array) -> Array | slice:
@@ -527,3 +528,34 @@ def _list(data: Array, starts: Array, ends: Array) -> tuple[Array, Array, Array,
     sane[numbers] &= (data[begin[numbers]] == _FIRST) & (sizes >= 0) & (inner + sizes == ends[numbers])
     begin[numbers] = np.minimum(inner, ends[numbers])
     return kinds, begin, ends, sane
+
+
+def _rewrite(frames: Frames, rows: Array) -> Frames:
+    """Have TensorFlow decode the odd records, and encode them again."""
+    import tensorflow as tf
+
+    view = frames.data
+    records = [view[start:end] for start, end in zip(frames.starts.tolist(), frames.ends.tolist(), strict=True)]
+    for row in rows.tolist():
+        try:
+            example = tf.train.Example.FromString(records[row])
+        except Exception as error:
+            raise frames.refuse(row, "it is not a tf.train.Example") from error
+        size = example.ByteSize()
+        example.DiscardUnknownFields()
+        if example.ByteSize() != size:
+            raise frames.refuse(row, "it is not a tf.train.Example, but a SequenceExample perhaps")
+        records[row] = example.SerializeToString()
+    ends = np.cumsum([len(record) for record in records])
+    starts = ends - [len(record) for record in records]
+    return _Rewritten(frames.path, b"".join(records) + PADDING, starts, ends, frames.offset, frames)
+
+
+@dataclass(frozen=True)
+class _Rewritten(Frames):
+    """Rewritten frames; their errors name positions in the original file."""
+
+    original: Frames
+
+    def refuse(self, row: int, reason: str) -> Any:
+        return self.original.refuse(row, reason)

@@ -98,7 +98,8 @@ def infer_fields(read: ReadOptions, found: Sequence[tuple[fs.FileSystem, Found]]
 
 
 def _look(frames: Frames, features: dict[str, _Seen]) -> None:
-    for name, region in find_features(frames).items():
+    frames, regions = find_features(frames)
+    for name, region in regions.items():
         for number in sorted(set(region.kinds.tolist()) - {FeatureKind.NONE}):
             kind = FeatureKind(number)
             counts = count_values(frames, region, kind)
