@@ -86,6 +86,7 @@ _FULL_FOLDERS = {
     "browser",
     "compat",
     "examples",
+    "gfile",
     "hosts",
     "kubernetes",
     "ml",

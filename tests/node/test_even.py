@@ -9,7 +9,7 @@ import tfos_lab
 from tests.support.clusters import running_clusters
 from tfos_lab.errors import ConfigError, NodeFailed
 
-pytestmark = [pytest.mark.tensorflow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.tensorflow, pytest.mark.full, pytest.mark.timeout(300)]
 
 ADVICE = "give all nodes equally many steps, or wrap the dataset in ctx.even(dataset)"
 
