@@ -72,14 +72,31 @@ def format_bytes(count: float) -> str:
 
 
 def format_metric(value: float) -> str:
-    """Return a metric with four significant digits; or ``nan`` and ``inf``."""
+    """Return a metric with four significant digits; or ``nan`` and ``inf``.
+
+    Examples
+    --------
+    >>> format_metric(0.98765), format_metric(3e-7), format_metric(1234567)
+    ('0.9877', '3e-7', '1.235e6')
+    """
     if not math.isfinite(value):
         return str(value)
-    if value != 0 and not 1e-4 <= abs(value) < 1e6:
-        return f"{value:.3e}"
+    if needs_exponent(value):
+        return with_exponent(value, 3)
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.4g}"
+
+
+def needs_exponent(value: float) -> bool:
+    """Whether a number is so small or large that it is written with a power of ten."""
+    return value != 0 and not 1e-4 <= abs(value) < 1e6
+
+
+def with_exponent(value: float, digits: int) -> str:
+    """Return a number with a power of ten, and as many digits behind the point as it needs, or ``digits``."""
+    mantissa, _, power = f"{value:.{digits}e}".partition("e")
+    return f"{mantissa.rstrip('0').rstrip('.')}e{int(power)}"
 
 
 def shorten(text: str, limit: int) -> str:

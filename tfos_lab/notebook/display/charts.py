@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from tfos_lab.core.markup import Html, h
 from tfos_lab.driver.metrics import EPOCH, VALIDATION, by_weight, steps_go_on
 from tfos_lab.notebook.display.series import BANDS, Point, SeriesPoints
-from tfos_lab.texts import format_metric
+from tfos_lab.texts import format_metric, needs_exponent, with_exponent
 
 Positions = list[tuple[float, float | None]]
 
@@ -187,10 +187,7 @@ def _render_text(x: float, y: float, anchor: str, text: str, *, across: bool = F
 
 
 def _tick(value: float) -> str:
-    if value and not 1e-4 <= abs(value) < 1e6:
-        digits, _, power = f"{value:.6e}".partition("e")
-        return f"{digits.rstrip('0').rstrip('.')}e{int(power)}"
-    return f"{value:,.10g}"
+    return with_exponent(value, 6) if needs_exponent(value) else f"{value:,.10g}"
 
 
 # ---- charts ---------------------------------------------------------------------------------------------------------
