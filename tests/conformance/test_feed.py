@@ -116,8 +116,14 @@ def test_the_view_counts_rows_that_were_fed_and_read(fed):
     assert 0 < fed.view.timings["feeding"] <= fed.view.timings["fed"] <= fed.view.timings["done"]
 
 
-def test_a_cluster_goes_on_after_rows_that_cannot_be_fed_and_is_fed_beside_its_tasks_where_slots_are_free(run, frame):
+def test_a_cluster_that_leaves_slots_free_is_fed_beside_its_tasks(run, frame):
     cluster = run(make_reader(), 1, cluster_size=1)
+    cluster.train(frame(5, 5))
+    assert sorted(rows_of(cluster.wait(timeout=200), 0, 0)) == list(range(10))
+
+
+def test_rows_that_cannot_be_fed_are_refused_and_the_cluster_goes_on(run, frame):
+    cluster = run(make_reader(), 1)
     with pytest.raises(ConfigError) as error:
         cluster.train(frame(3), columns=["X"])
     assert "X" in str(error.value)
@@ -127,8 +133,8 @@ def test_a_cluster_goes_on_after_rows_that_cannot_be_fed_and_is_fed_beside_its_t
         cluster.train(17, epochs=0, remainder="wrap", timeout=0, spool_bytes=0.5)
     named = [problem.partition("=")[0] for problem in error.value.problems]
     assert sorted(named) == ["data", "epochs", "remainder", "spool_bytes", "timeout"]
-    cluster.train(frame(5, 5))
-    assert sorted(rows_of(cluster.wait(timeout=200), 0, 0)) == list(range(10))
+    cluster.train(frame(3))
+    assert sorted(rows_of(cluster.wait(timeout=200), 0, 0)) == [0, 1, 2]
 
 
 @pytest.mark.one_spark

@@ -285,17 +285,24 @@ def test_an_exception_is_raised_with_its_line_and_the_next_cluster_runs(run, spa
     assert set(run(lambda: "next").wait().values()) == {"next"}
 
 
-@pytest.mark.back_ends("inline", "local", "local-session", "standalone", "connect", "yarn")
-def test_a_wait_may_time_out_and_the_end_of_a_with_block_and_stop_end_every_process(run, back_end):
-    begun = []
-    with run(lambda args, ctx: begun.append(1) or threading.Event().wait(60)) as cluster:
-        processes = [psutil.Process(node.pid) for node in cluster.nodes if node.pid not in (0, os.getpid())]
-        assert len(processes) == (0 if back_end.is_inline else len(cluster.nodes))
-        if not back_end.is_inline:  # there, a function runs while it is waited for
-            with pytest.raises(WaitTimeout, match=r"after 0\.3 s still running: chief:0, worker:0"):
-                cluster.wait(timeout=0.3)
-            assert cluster.state == "running"
+@pytest.mark.one_spark
+def test_a_cluster_used_with_with_is_stopped_at_the_end(run):
+    with run(lambda args, ctx: threading.Event().wait(60)) as cluster:
         assert not cluster.ended
+    assert cluster.state == "stopped"
+
+
+@pytest.mark.back_ends("inline", "local", "local-session", "standalone", "connect", "yarn")
+def test_a_wait_may_time_out_and_stop_ends_every_process_and_may_be_called_twice(run, back_end):
+    begun = []
+    cluster = run(lambda args, ctx: begun.append(1) or threading.Event().wait(60))
+    processes = [psutil.Process(node.pid) for node in cluster.nodes if node.pid not in (0, os.getpid())]
+    assert len(processes) == (0 if back_end.is_inline else len(cluster.nodes))
+    if not back_end.is_inline:  # there, a function runs while it is waited for
+        with pytest.raises(WaitTimeout, match=r"after 0\.3 s still running: chief:0, worker:0"):
+            cluster.wait(timeout=0.3)
+        assert cluster.state == "running"
+    cluster.stop(grace=1.0)
     _, alive = psutil.wait_procs(processes, 20.0)
     assert alive == []
     assert cluster.state == "stopped"

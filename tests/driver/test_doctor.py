@@ -139,7 +139,7 @@ def test_extensions_that_are_disabled_are_problems_with_the_commands_that_enable
     lab, server = found["Lab extension"], found["server extension"]
     assert (lab.ok, lab.found) == (False, f"disabled in {page}")
     assert lab.advice == "jupyter labextension enable tfos-lab, then reload the page"
-    assert server.found == f"disabled in {folders[1]}"
+    assert server.found == f"disabled in {folders[1]}/jupyter_server_config.d/tfos_lab.json"
     assert server.advice.startswith("jupyter server extension enable tfos_lab.notebook.server")
 
 

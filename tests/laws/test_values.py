@@ -258,6 +258,11 @@ def test_what_a_cell_has_defined_goes_by_its_name():
     assert there_and_back(Foo()).type_name == "Foo"
 
 
+def test_a_long_word_is_described_as_soon_as_a_short_one():
+    """Each place of it was looked at anew: minutes for a string of bases."""
+    assert describe("ACGT" * 250_000).startswith("'ACGT")
+
+
 def test_describe_survives_any_repr():
     class Broken:
         def __repr__(self):

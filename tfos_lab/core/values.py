@@ -58,7 +58,7 @@ _MAX_DEPTH = 100
 # Elements of an array that take no bytes, such as those of a structure without fields.
 _MOST_EMPTY = 1 << 16
 _TEXT_LIMIT = 2000
-_LOCAL = re.compile(r"(?:[\w.]+\.<locals>\.)+")
+_LOCAL = re.compile(r"(?<![\w.])(?:[\w.]+\.<locals>\.)+")
 _PLAIN = (float, bool, type(None))
 # A Series is sent as a table with this column.
 _COLUMN = "value"

@@ -26,12 +26,8 @@ MODEL_FOLDER = "model"
 # Log lines of absl and TensorFlow, except fatal ones.
 _LOG_LINE = re.compile(rb"[IWE]\d{4} |WARNING: All log messages before absl::|\d{4}-\d\d-\d\d \S+: [IWE] ")
 _PARTIAL = f"{OWN_MARK}partial-"
-
-
-class SavedPath(str):
-    """Where a node has saved its model. A cell that ends with it shows nothing: by then the model has come home."""
-
-    __slots__ = ()
+#: Where this process has saved models. A cell that ends with such a path shows nothing: by then the model is at home.
+SAVED: set[str] = set()
 
 
 def package_of(model: Any) -> str | None:
@@ -52,13 +48,18 @@ def package_that_wrote(path: str | Path) -> str:
     return "keras"
 
 
-def save_model(model: Any, folder: str) -> SavedPath:
+def save_model(model: Any, folder: str) -> str:
     """Save a model atomically in a folder, and return its path; see `NodeContext.save_model`."""
+    path = str(_save(model, folder))
+    SAVED.add(path)
+    return path
+
+
+def _save(model: Any, folder: str) -> Path:
     if package_of(model) is not None:
         partial, path = Path(folder) / f"{_PARTIAL}{MODEL_FILE}", Path(folder) / MODEL_FILE
         model.save(str(partial))
-        partial.replace(path)
-        return SavedPath(path)
+        return partial.replace(path)
     import tensorflow as tf
 
     if not isinstance(model, tf.Module):
@@ -68,8 +69,7 @@ def save_model(model: Any, folder: str) -> SavedPath:
     shutil.rmtree(partial, ignore_errors=True)
     tf.saved_model.save(model, str(partial))
     shutil.rmtree(path, ignore_errors=True)
-    partial.rename(path)
-    return SavedPath(path)
+    return partial.rename(path)
 
 
 def find_model(folder: Path) -> Path | None:

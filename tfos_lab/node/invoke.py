@@ -14,7 +14,7 @@ from typing import Any
 from tfos_lab.core.crossing import own_error_in
 from tfos_lab.core.messages import Outcome
 from tfos_lab.core.values import LIMIT_BYTES, encode_result, encode_value
-from tfos_lab.data.model_files import SavedPath
+from tfos_lab.data.model_files import SAVED
 from tfos_lab.errors import NoKeyboard, ResultNotStored
 from tfos_lab.node.traceback_text import format_remote, informing_part
 
@@ -121,7 +121,7 @@ def returned_outcome(value: Any, *, implicit: bool, nodes: int = 1, result_file:
     It is ``implicit`` if that was a cell's last expression. A large value is written to ``result_file``; without one
     it is held in memory, here and on the driver, and may take less.
     """
-    if implicit and isinstance(value, SavedPath):
+    if implicit and isinstance(value, str) and value in SAVED:
         value = None
     try:
         if result_file is None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import ipaddress
+import json
 import os
 import re
 import shutil
@@ -369,15 +370,24 @@ def check_lab_extension() -> Finding:
     found = next((path for path in folders if (path / LAB_EXTENSION / "package.json").is_file()), None)
     if found is None:
         return Finding("Lab extension", ok=False, found=f"no {LAB_EXTENSION} in {folders[0]}", advice=_REINSTALL)
-    pages = [*(f"{path}/labconfig" for path in jupyter_config_path()), f"{sys.prefix}/share/jupyter/lab/settings"]
-    for folder, disabled in _configured(pages, "page_config", "disabledExtensions"):
-        own = [is_disabled for name, is_disabled in disabled.items() if name.partition(":")[0] == LAB_EXTENSION]
-        if any(own):
-            advice = f"jupyter labextension enable {LAB_EXTENSION}, then reload the page"
-            return Finding("Lab extension", ok=False, found=f"disabled in {folder}/page_config.json", advice=advice)
-        if own:
-            break
+    pages = [Path(path) / "labconfig" / "page_config.json" for path in jupyter_config_path()]
+    disabling = disabled_by([*pages, Path(sys.prefix) / "share/jupyter/lab/settings/page_config.json"])
+    if disabling is not None:
+        advice = f"jupyter labextension enable {LAB_EXTENSION}, then reload the page"
+        return Finding("Lab extension", ok=False, found=f"disabled in {disabling}", advice=advice)
     return Finding("Lab extension", ok=True, found=str(found / LAB_EXTENSION))
+
+
+def disabled_by(files: Iterable[Path]) -> Path | None:
+    """Return the first file that disables the Lab extension; an earlier one that enables it has the last word."""
+    for path in files:
+        listed = _read(path).get("disabledExtensions")
+        entries = dict.fromkeys(listed, True) if isinstance(listed, list) else listed
+        if isinstance(entries, dict):
+            own = [bool(value) for name, value in entries.items() if str(name).partition(":")[0] == LAB_EXTENSION]
+            if own:
+                return path if any(own) else None
+    return None
 
 
 def check_server_extension() -> Finding:
@@ -386,24 +396,31 @@ def check_server_extension() -> Finding:
 
     if importlib.util.find_spec("jupyter_server") is None:
         return Finding("server extension", ok=True, found="no Jupyter server in this environment")
-    keys = ("jupyter_server_config", "ServerApp", "jpserver_extensions")
-    for folder, enabled in _configured(jupyter_config_path(), *keys):
-        if SERVER_EXTENSION in enabled:
-            found = folder if enabled[SERVER_EXTENSION] else f"disabled in {folder}"
-            advice = f"jupyter server extension enable {SERVER_EXTENSION}, then restart Jupyter"
-            return Finding("server extension", enabled[SERVER_EXTENSION], found, advice)
-    return Finding("server extension", ok=False, found="no configuration names it", advice=_REINSTALL)
+    said = next(_server_settings([Path(path) for path in jupyter_config_path()]), None)
+    if said is None:
+        return Finding("server extension", ok=False, found="no configuration names it", advice=_REINSTALL)
+    path, enabled = said
+    advice = f"jupyter server extension enable {SERVER_EXTENSION}, then restart Jupyter"
+    return Finding("server extension", enabled, str(path) if enabled else f"disabled in {path}", advice)
 
 
-def _configured(folders: Iterable[str], section: str, *keys: str) -> Iterator[tuple[str, dict[str, bool]]]:
-    """Yield Jupyter's folders, the one that counts most first, with which extensions each has under some keys."""
-    from jupyter_server.config_manager import BaseJSONConfigManager
-
+def _server_settings(folders: Iterable[Path]) -> Iterator[tuple[Path, bool]]:
+    """Yield the files that enable or disable the server's extension, the one that counts first."""
     for folder in folders:
-        found = BaseJSONConfigManager(config_dir=folder).get(section)
-        for key in keys:
-            found = found.get(key, {})
-        yield folder, dict.fromkeys(found, True) if isinstance(found, list) else found
+        # Within a folder, Jupyter reads files by their names, and the main one last; the last one counts.
+        parts = sorted(folder.glob("jupyter_server_config.d/*.json"), reverse=True)
+        for path in [folder / "jupyter_server_config.json", *parts]:
+            named = _read(path).get("ServerApp")
+            extensions = named.get("jpserver_extensions") if isinstance(named, dict) else None
+            if isinstance(extensions, dict) and SERVER_EXTENSION in extensions:
+                yield path, bool(extensions[SERVER_EXTENSION])
+
+
+def _read(path: Path) -> dict[str, object]:
+    with contextlib.suppress(OSError, ValueError):
+        value = json.loads(path.read_text("utf-8"))
+        return value if isinstance(value, dict) else {}
+    return {}
 
 
 # ---- all of them -----------------------------------------------------------------------------------------------------
