@@ -42,25 +42,6 @@ def test_a_cluster_is_shown_unless_that_is_not_wanted(notebook):
     assert not any(shown.startswith("tfos-refused-") for shown in notebook.shown)
 
 
-FAILS = """\
-import threading, time
-def fails(args, ctx):
-    raise ValueError("no")
-cluster = tfos_lab.run(fails, local="processes", name="failing")
-try:
-    {waits}
-finally:
-    while any("tfos-display" in thread.name for thread in threading.enumerate()):
-        time.sleep(0.01)
-"""
-
-
-@pytest.mark.parametrize("waits", ["cluster.wait()", "pass"])
-def test_why_a_run_failed_stands_once_in_the_card_or_where_a_call_raises_it(notebook, waits):
-    notebook.run(WATCHED)
-    assert notebook.run(FAILS.format(waits=waits)).count('raise ValueError("no")') == 1
-
-
 BARS = r"""
 import sys, time
 from tfos_lab.notebook.display.kernel import NoProgressBars, current_kernel

@@ -44,8 +44,6 @@ STACKS = """\
 class FakeCluster:
     """Shows what it is told to: states, figures and text of nodes."""
 
-    raises_failure = False
-
     def __init__(
         self,
         *,

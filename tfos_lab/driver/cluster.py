@@ -8,13 +8,12 @@ What the nodes had learned is the function's own to keep: `ctx.callbacks()` does
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, Unpack
@@ -103,12 +102,10 @@ class Cluster:
 
     # Whether the run has failed if its evaluator has.
     needs_evaluator = False
-    # Whether a call of the program's main thread raises why it has failed: its display leaves that to the call.
-    raises_failure = False
     # What only the rest of the package uses, as it does the attributes: users who press tab see neither.
     _internal = frozenset({
-        "close", "failure", "inputs", "launch", "log_path", "map_fun", "needs_evaluator", "on_over", "raises_failure",
-        "reports_after", "wait_a_step", "wait_for_head",
+        "close", "failure", "inputs", "launch", "log_path", "map_fun", "needs_evaluator", "on_over", "reports_after",
+        "wait_a_step", "wait_for_head",
     })  # fmt: skip
 
     def __init__(
@@ -524,9 +521,8 @@ class Cluster:
         """
         if timeout is not None and not self._has_begun():
             self.head.await_start(timeout)
-        with self._raising_failure():
-            while not self.history.wait_for(self._has_begun, WAIT_STEP_S):
-                pass
+        while not self.history.wait_for(self._has_begun, WAIT_STEP_S):
+            pass
         if self.state is RunState.FAILED:
             self._raise_failure()
 
@@ -564,11 +560,10 @@ class Cluster:
             self.head.await_ends()
             raise
         deadline = None if timeout is None else time.monotonic() + timeout
-        with self._raising_failure():
-            while not self.wait_a_step():
-                if deadline is not None and time.monotonic() > deadline:
-                    running = [view.name for view in self.nodes if not view.state.ended]
-                    raise WaitTimeout(waited_s=float(timeout or 0), still_running=running)
+        while not self.wait_a_step():
+            if deadline is not None and time.monotonic() > deadline:
+                running = [view.name for view in self.nodes if not view.state.ended]
+                raise WaitTimeout(waited_s=float(timeout or 0), still_running=running)
         self.feeding.settle()
         if self.head.over.is_set():
             self._join_recorders()
@@ -577,16 +572,6 @@ class Cluster:
         if self.state is RunState.STOPPED:
             raise ClusterEnded(cluster=self.name, state="stopped", asked="wait for results")
         return self.results
-
-    @contextlib.contextmanager
-    def _raising_failure(self) -> Iterator[None]:
-        is_main = threading.current_thread() is threading.main_thread()
-        self.raises_failure |= is_main
-        try:
-            yield
-        finally:
-            if is_main and self.state is not RunState.FAILED:
-                self.raises_failure = False
 
     def wait_a_step(self) -> bool:
         """Wait a little; return whether the cluster has ended and nothing more is expected from its nodes."""
@@ -849,8 +834,7 @@ class Cluster:
             folder = checkpoint or self.files.checkpoint(len(feeding.streams))
             stream: StreamFeed = feed_stream(self, feeding, replace(request, stream=True), checkpoint=folder)
             return stream
-        with self._raising_failure():
-            feeding.feed(request)
+        feeding.feed(request)
         return None
 
     def _feed_splits(self, splits: Mapping[str, Any], asked: Mapping[str, Any]) -> None:

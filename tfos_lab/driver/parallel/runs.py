@@ -135,7 +135,6 @@ class ParallelRuns:
     """
 
     noun = "run"
-    raises_failure = True
     _failed_with: ClassVar[type[ParallelFailed]] = ParallelFailed
 
     def __init__(

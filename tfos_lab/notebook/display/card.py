@@ -282,19 +282,17 @@ def bundle_of(
 ) -> dict[str, str]:
     """Return the MIME bundle of a cluster as it is now.
 
-    It has the error of a failed cluster unless its cell ``raises`` that, or a call of the cluster does, and where the
-    threads of nodes were when somebody asked. With ``asks``, the picture of a run that goes on asks the Jupyter server
-    for the current state.
+    It has the error of a failed cluster unless the cell itself ``raises`` it, and where the threads of nodes were when
+    somebody asked. With ``asks``, the picture of a run that goes on asks the Jupyter server for the current state.
     """
     reports, _ = cluster.reports_after(0)
     view = cluster.view()
-    is_silent = raises or cluster.raises_failure or view.state != "failed"
     return make_bundle(
         view,
         lambda node, lines: cluster.logs(node, tail=lines),
         cluster.run_dir,
         reports,
-        "" if is_silent else "\n".join(render_error(cluster.failure())),
+        "" if raises or view.state != "failed" else "\n".join(render_error(cluster.failure())),
         link_of=lambda node: link_to(cluster.log_path(node)),
         stacks=stacks,
         asks=asks,
