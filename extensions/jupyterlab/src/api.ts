@@ -10,10 +10,12 @@ export interface RunPlace {
   readonly notebook: string;
 }
 
-/** A live cluster; `is` says how it is. */
+/** A live cluster; `is` says how it is, and `kernel_state` what its kernel does besides, such as `busy`. */
 export interface Cluster extends RunPlace {
+  readonly state: string;
   readonly is: string;
   readonly kernel_id: string;
+  readonly kernel_state: string;
 }
 
 /** A run that has ended: done, failed, stopped or lost; `note` says so in a sentence. */

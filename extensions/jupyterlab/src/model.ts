@@ -3,8 +3,8 @@
 import { Poll } from "@lumino/polling";
 import { Signal } from "@lumino/signaling";
 
-import type { ClusterList, EndedRun, RunPlace, ServerApi } from "./api";
-import { EndWatch } from "./ends";
+import type { ClusterList, RunPlace, ServerApi } from "./api";
+import { EndWatch, type RunEnd } from "./ends";
 
 const WATCHED_MS = 1000;
 /** While the panel is hidden: for notices when a run ends. */
@@ -14,7 +14,7 @@ const SLOWEST_MS = 30_000;
 export class ClustersModel {
   readonly changed = new Signal<this, void>(this);
   /** A run has ended, and the user has not stopped it here. */
-  readonly ended = new Signal<this, EndedRun>(this);
+  readonly ended = new Signal<this, RunEnd>(this);
   private readonly poll: Poll;
   private readonly ends = new EndWatch();
   /** Clusters that were asked here to stop. */

@@ -1,4 +1,4 @@
-// The open notebooks: which of their cells shows a run, and whether it is in sight. And notifications: of the end of a run
+// The open notebooks: which of them is in sight, and which of its cells shows a run. And notifications: of the end of a run
 // that the user does not look at, and, when a notebook is opened, of clusters in its kernel that it does not show: a busy
 // kernel cannot show again what was not saved.
 
@@ -6,7 +6,8 @@ import type { JupyterFrontEnd } from "@jupyterlab/application";
 import { Notification } from "@jupyterlab/apputils";
 import type { INotebookTracker, NotebookPanel } from "@jupyterlab/notebook";
 
-import type { Cluster, EndedRun, RunPlace, ServerApi } from "./api";
+import type { Cluster, RunPlace, ServerApi } from "./api";
+import type { RunEnd } from "./ends";
 import type { ClustersModel } from "./model";
 
 /** Without a time, a notification would go to JupyterLab's list only. */
@@ -18,12 +19,9 @@ export class Notebooks {
     private readonly tracker: INotebookTracker,
   ) {}
 
-  /** Whether the user sees that a run has ended: in its cell, or in its notebook if somebody has stopped it there. */
-  sees({ id, notebook, outcome }: EndedRun): boolean {
-    const panel = this.find(notebook);
-    if (document.visibilityState !== "visible" || !panel?.isVisible) return false;
-    const cell = panel.content.widgets[cellThatShows(panel, id)]?.node.getBoundingClientRect();
-    return outcome === "stopped" || (cell !== undefined && cell.bottom > 0 && cell.top < window.innerHeight);
+  /** Whether the user can see this notebook. */
+  isInSight(path: string): boolean {
+    return document.visibilityState === "visible" && (this.find(path)?.isVisible ?? false);
   }
 
   /** Opens the notebook of a run if necessary, and shows the cell. */
@@ -63,7 +61,7 @@ function cellThatShows(panel: NotebookPanel, runId: string): number {
 
 export function notifyOfEnds(model: ClustersModel, notebooks: Notebooks | null, showClusters: () => void): void {
   model.ended.connect((_, end) => {
-    if (end.notebook && notebooks?.sees(end)) return;
+    if (!end.inBackground && end.notebook && notebooks?.isInSight(end.notebook)) return;
     const show = () => (end.notebook && notebooks ? void notebooks.show(end) : showClusters());
     Notification.emit(end.note, typeOf(end), {
       autoClose: typeOf(end) === "error" ? false : NOTE_MS,
@@ -72,7 +70,7 @@ export function notifyOfEnds(model: ClustersModel, notebooks: Notebooks | null, 
   });
 }
 
-function typeOf({ outcome }: EndedRun): "success" | "error" | "info" {
+function typeOf({ outcome }: RunEnd): "success" | "error" | "info" {
   if (outcome === "done") return "success";
   return outcome === "failed" || outcome === "lost" ? "error" : "info";
 }

@@ -94,7 +94,7 @@ def test_the_live_clusters_of_all_kernels_are_listed_without_their_sockets(url, 
     listed = json.loads(body)
     first, second = listed["clusters"]
     assert (first["id"], first["name"], first["is"]) == ("a", "mnist", "running, 1/1 nodes running")
-    assert first["notebook"] == ""
+    assert (first["notebook"], first["kernel_state"]) == ("", "")
     assert (second["id"], second["name"], second["kernel_id"]) == ("b", "mnist", "1234")
     shown, _, _ = words(listed["html"]).partition("Ended runs (1)")
     for text in ("1/1 nodes running", "chief:0", "3/9", "Host host", "PID 7", "TensorBoard of mnist"):

@@ -60,7 +60,7 @@ class ClustersHandler(APIHandler):
         now_s = time.time()
         listed = {
             "now_s": now_s,
-            "clusters": [_cluster(one) for one in live],
+            "clusters": [_cluster(one, notebooks.kernel_state(one.run.record.process.kernel_id)) for one in live],
             "runs": [_ended(one, now_s) for one in past],
             "html": str(panel.render_panel(live, past, now_s)),
         }
@@ -85,14 +85,17 @@ class StopHandler(APIHandler):
         self.finish(msgspec.json.encode({"id": cluster_id, "state": "stopping"}))
 
 
-def _cluster(one: Listed) -> dict[str, Any]:
-    """Return what pages go by."""
+def _cluster(one: Listed, kernel_state: str) -> dict[str, Any]:
+    """Return what pages go by; ``kernel_state`` is what the kernel does besides, such as ``busy``, or empty."""
+    view, process = one.run.record.view, one.run.record.process
     return {
         "id": one.run.id,
         "name": one.run.name,
         "notebook": one.notebook,
-        "is": panel.state_line(one.run.record.view),
-        "kernel_id": one.run.record.process.kernel_id,
+        "state": view.state,
+        "is": panel.state_line(view),
+        "kernel_id": process.kernel_id,
+        "kernel_state": kernel_state,
     }
 
 
@@ -133,6 +136,11 @@ class OpenNotebooks:
             return ""
         path = Path(process.notebook).resolve()
         return path.relative_to(self._root).as_posix() if path.is_relative_to(self._root) and path.is_file() else ""
+
+    def kernel_state(self, kernel_id: str) -> str:
+        """Return what a kernel does, or "" if it is not one of this server."""
+        session = self._sessions.get(kernel_id)
+        return str(session["kernel"].get("execution_state") or "") if session else ""
 
     def run_folders(self) -> Iterator[Path]:
         """Return where runs may be: beside the notebooks, and where they go where that is not possible."""
