@@ -179,25 +179,23 @@ def test_a_page_that_is_loaded_again_gets_the_dashboard_of_a_run_in_the_backgrou
 
 def test_a_view_that_lost_its_kernel_shows_it_and_so_does_the_file(notebook: Notebook, rig: JupyterRig) -> None:
     notebook.page.evaluate("() => { window.jupyterapp.shell.currentWidget.sessionContext.restartKernel(); }")
-    lost = notebook.picture("background")
-    expect(lost).to_contain_text(
-        re.compile(r"The kernel was restarted at \d\d:\d\d:\d\d; its nodes end by themselves\.")
-    )
-    expect(lost.locator('.tfos-state[data-state="running"]')).to_have_count(0)
-    expect(notebook.live).to_have_count(0)
+    notebook.in_state("lost")
+    reason = notebook.live.locator(".tfos-reason")
+    expect(reason).to_contain_text(re.compile(r"The kernel was restarted at \d\d:\d\d:\d\d\."))
+    expect(reason).to_contain_text(str(rig.notebooks / "runs"))
+    expect(notebook.live).not_to_contain_text("● running")
+    expect(notebook.live.get_by_role("row").filter(has_text="lost")).to_have_count(2)
+    expect(notebook.live.locator('.tfos-tab[data-state="lost"]')).to_have_count(2)
+    expect(notebook.page.get_by_role("button", name="Stop background")).to_be_hidden()
+    expect(notebook.live.get_by_role("cell", name="now", exact=True)).to_have_count(0)
     lost_file = saved(notebook, rig, "background", "lost.*last seen with 2/2 nodes running.*The kernel was restarted")
     assert 'data-state="running"><span' not in lost_file
     assert "The kernel was restarted at" in exported(notebook, rig)
-    for _ in range(2):
-        expect(lost).to_contain_text("background was stopped after ")  # as in the history
-        expect(lost).to_contain_text("The kernel was restarted at")
-        expect(lost.locator(".tfos-header")).to_contain_text("■ stopped")
-        expect(lost.get_by_role("row").filter(has_text="stopped")).to_have_count(2)
-        expect(lost.locator(".tfos-where .tfos-path")).to_have_attribute(
-            "title", re.compile(str(rig.notebooks / "runs"))
-        )
-        notebook.page.reload()
-        notebook.wait_until_ready()
+    notebook.page.reload()
+    notebook.wait_until_ready()
+    lost = notebook.picture("background")
+    expect(lost).to_contain_text("The kernel was restarted at")
+    expect(lost.locator('.tfos-state[data-state="running"]')).to_have_count(0)
     assert "model not found" not in notebook.page.inner_text("body")
 
 
@@ -213,7 +211,7 @@ def test_a_picture_of_a_run_whose_kernel_ended_unseen_is_not_shown_as_running(
     notebook.page.goto(f"{rig.url}lab/tree/{notebook.name}?token={rig.token}")
     notebook.wait_until_ready()
     seen = notebook.picture("background")
-    expect(seen).to_contain_text(re.compile(r"background was stopped after .*\. Seen at "))
+    expect(seen).to_contain_text("It is not followed any more: the run has ended since, or its kernel has. Seen at ")
     expect(seen.locator('.tfos-state[data-state="running"]')).to_have_count(0)
     folder = seen.locator(".tfos-where .tfos-path")
     expect(folder).to_have_attribute("title", re.compile(re.escape(str(rig.notebooks / "runs"))))

@@ -1,4 +1,4 @@
-// A kernel that is gone is noticed, and one that is silent.
+// A kernel that is gone is noticed, and a run that had ended before is not lost with it.
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
@@ -54,6 +54,22 @@ test("a front end without a session context is fine", () => {
 
 const view = (state) => ({ hues: {}, state, ended: state === "done", run_dir: "/runs/1" });
 
+test("a lost run is shown as it was", () => {
+  const store = new Store(view("running"));
+  assert.ok(store.lose("The kernel died at 12:00:00."));
+  assert.equal(store.view.state, "lost");
+  assert.match(store.lostReason, /^The kernel died at 12:00:00\. .*\/runs\/1\.$/);
+  store.setView(view("running"));
+  assert.equal(store.view.state, "lost");
+  assert.ok(!store.lose("The kernel died again."));
+});
+
+test("a run that has ended is not lost", () => {
+  const store = new Store(view("done"));
+  assert.ok(!store.lose("The kernel died."));
+  assert.equal(store.view.state, "done");
+});
+
 test("silence is counted while a run goes on", () => {
   const store = new Store(view("running"));
   assert.ok(store.silentS() < 1);
@@ -61,7 +77,7 @@ test("silence is counted while a run goes on", () => {
   assert.ok(store.silentS() >= 30);
   store.onMessage();
   assert.ok(store.silentS() < 1);
-  store.setView(view("done"));
+  store.show(view("done"));
   store.lastMessageS -= 30;
   assert.equal(store.silentS(), 0);
 });

@@ -5,7 +5,7 @@ import { element, formatClock, setAttribute, setText } from "./dom";
 import { Logs } from "./logs";
 import type { Model } from "./model";
 import { isDark, requestStop, serverUrl } from "./page";
-import { Part } from "./morph";
+import { Part, asLost } from "./morph";
 import type { Store } from "./store";
 import { Tips } from "./tips";
 
@@ -32,6 +32,7 @@ export class Card {
   private readonly stacks: Part;
   private readonly others: Part[];
   private readonly tips: Tips;
+  private readonly reason = element("div", { class: "tfos-reason", hidden: true });
   private readonly silence = element("div", { class: "tfos-silence", hidden: true });
   private readonly unanswered = element("div", { class: "tfos-notice", hidden: true }, NO_ANSWER);
   private readonly clock = setInterval(() => this.tick(), 1000);
@@ -51,21 +52,28 @@ export class Card {
     this.others = [course, nodes, shown];
     this.tips = new Tips(this.charts.el, element("div", { class: "tfos-all-charts" }));
     this.logs = new Logs(store, model);
-    const top = [this.head.el, this.silence, course.el];
+    const top = [this.head.el, this.reason, this.silence, course.el];
     const stacks = element("div", { class: "tfos-all-stacks" }, this.stacks.el, this.unanswered);
     this.el.append(element("div", { class: "tfos-top" }, ...top), nodes.el, stacks, this.tips.el, shown.el, this.logs.el);
     this.el.addEventListener("click", (event) => this.press(event));
     this.update();
   }
 
-  /** Shows the run as it is now. */
+  /** Shows the run as it is now; a lost one stays as it was. */
   update(): void {
-    this.logs.update();
-    this.head.update();
-    this.showActions();
-    for (const part of this.others) part.update();
-    if (this.charts.update()) this.tips.update();
-    if (this.stacks.update()) this.endStacks(true);
+    const { lostReason } = this.store;
+    if (!lostReason) {
+      this.logs.update();
+      this.head.update();
+      this.showActions();
+      for (const part of this.others) part.update();
+      if (this.charts.update()) this.tips.update();
+      if (this.stacks.update()) this.endStacks(true);
+    } else if (this.reason.hidden) {
+      this.reason.hidden = false;
+      setText(this.reason, lostReason);
+      asLost(this.el);
+    }
     this.tick();
   }
 

@@ -37,10 +37,8 @@ function initialize({ model }: { model: Model }): () => void {
     }
   };
   const onKernelLost = (happened: string) => {
-    if (!picture || store.view.ended) return;
-    const sentence = `The kernel ${happened} at ${formatClock(new Date())}; its nodes end by themselves.`;
-    replaceOutput(model, picture.model, lostPicture(picture.bundle, sentence));
-    store.dropLogs();
+    if (!store.lose(`The kernel ${happened} at ${formatClock(new Date())}.`) || !picture) return;
+    keepPicture(model, picture.model, lostPicture(picture.bundle, store.lostReason));
   };
 
   const endWatch = watchKernel(model, onKernelLost);

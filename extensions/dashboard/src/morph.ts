@@ -108,3 +108,16 @@ export class Part {
     morphInto(this.el, this.shown);
   }
 }
+
+/** Shows a card as that of a run that nobody follows any more. */
+export function asLost(card: Element): void {
+  for (const state of card.querySelectorAll("[data-going]")) {
+    state.setAttribute("data-state", "lost");
+    state.setAttribute("data-tone", "bad");
+    state.removeAttribute("data-going");
+    if (state.matches(".tfos-state")) state.textContent = "✗ lost";
+  }
+  card.querySelector(".tfos-header .tfos-facts")?.prepend("last seen with ");
+  for (const gone of card.querySelectorAll(".tfos-overall, .tfos-actions > *")) gone.remove();
+  for (const heartbeat of card.querySelectorAll("td.tfos-heartbeat")) heartbeat.textContent = "";
+}

@@ -34,15 +34,6 @@ export async function whileMounted(id: string, act: (box: HTMLElement) => number
   }
 }
 
-/** Shows a picture's states that were not the last ones as this one. */
-export function setStates(picture: Element | null | undefined, state: string, sign: string, tone: string): void {
-  for (const shown of picture?.querySelectorAll(".tfos-state[data-going]") ?? []) {
-    shown.setAttribute("data-state", state);
-    shown.setAttribute("data-tone", tone);
-    shown.textContent = `${sign} ${state}`;
-  }
-}
-
 // ---- the kernel ---------------------------------------------------------------------------------------------------------
 
 /**

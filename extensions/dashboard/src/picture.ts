@@ -6,8 +6,7 @@
 // the output by its metadata.
 
 import type { Bundle, Model, NotebookCell } from "./model";
-import { parseParts } from "./morph";
-import { setStates } from "./page";
+import { asLost, parseParts } from "./morph";
 
 const WIDGET_VIEW = "application/vnd.jupyter.widget-view+json";
 /** Marks the change of the document as the dashboard's own: the page goes on showing the dashboard. */
@@ -36,15 +35,12 @@ export function keepPicture(model: Model, modelId: string, bundle: Bundle): void
   }
 }
 
-/** Returns the picture of a run as that of a lost one, until the server tells its end; `sentence` says how it was lost. */
+/** Returns the picture of a run as that of a lost one; `sentence` says how it was lost. */
 export function lostPicture(bundle: Bundle, sentence: string): Bundle {
   const page = parseParts(bundle["text/html"] ?? "");
-  setStates(page, "lost", "✗", "bad");
-  page.querySelector(".tfos-header .tfos-facts")?.prepend("last seen with ");
-  page.querySelector(".tfos-overall")?.remove();
-  const seen = page.querySelector(".tfos-seen");
-  seen?.prepend(`${sentence} `);
-  seen?.setAttribute("data-lost", "");
+  for (const script of page.querySelectorAll("script")) script.remove();
+  asLost(page);
+  page.querySelector(".tfos-seen")?.prepend(`${sentence} `);
   return { ...bundle, "text/html": page.getHTML(), "text/plain": `${sentence}\n${bundle["text/plain"] ?? ""}` };
 }
 

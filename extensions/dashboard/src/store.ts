@@ -22,6 +22,8 @@ export class Store {
   readonly open = new Map<string, string>();
   /** The views of it. */
   readonly cards = new Set<Card>();
+  /** Why nobody follows the run any more. */
+  lostReason = "";
   /** The number of the first batch of log text that is here; 1 where nothing is missing. */
   firstSeq = 0;
   /** When the kernel last sent anything, by the browser's clock. */
@@ -38,7 +40,12 @@ export class Store {
 
   /** The view has changed, or a part that Python draws. */
   setView(view: View): void {
+    if (this.view.state === "lost") return;
     this.onMessage();
+    this.show(view);
+  }
+
+  private show(view: View): void {
     this.view = view;
     for (const card of this.cards) card.update();
   }
@@ -51,6 +58,21 @@ export class Store {
   /** Seconds since the kernel last sent anything about a run that goes on. */
   silentS(): number {
     return this.view.ended ? 0 : Date.now() / 1000 - this.lastMessageS;
+  }
+
+  /**
+   * The kernel is gone, and the nodes go with it: the view stays as the run was.
+   *
+   * `sentence` says what happened, and when; returns whether the run had not ended before.
+   */
+  lose(sentence: string): boolean {
+    if (this.view.ended) return false;
+    const { view } = this;
+    this.lostReason =
+      `${sentence} This is how the run was then; its nodes end by themselves, and their output until then is in ` +
+      `${view.run_dir}.`;
+    this.show({ ...view, state: "lost", ended: true });
+    return true;
   }
 
   /** The number of a node's colour. */

@@ -96,7 +96,10 @@ def traits(view: ClusterView, now_s: float, table: LiveTable, run_dir: str, log_
 
 def _tabs(nodes: Sequence[NodeView], log_of: Linker) -> Html:
     """Return what readers choose a log by: that of all nodes, or of one."""
-    tabs = [_tab(node.name, node.name, log_of(node.name), data_tone=node.state.look.tone) for node in nodes]
+    tabs = [
+        _tab(node.name, node.name, log_of(node.name), data_tone=node.state.look.tone, data_going=not node.state.ended)
+        for node in nodes
+    ]
     return join(_tab("all", "All", None) if len(tabs) > 1 else None, *tabs)
 
 

@@ -107,8 +107,6 @@ def _ended(one: Listed, now_s: float) -> dict[str, Any]:
         "name": run.name,
         "notebook": one.notebook,
         "outcome": run.state,
-        "sign": run.state.look.sign,
-        "tone": run.state.look.tone,
         "ended_s": run.ended_s or run.record.written_s,
         "note": panel.end_note(one, now_s),
     }

@@ -1,14 +1,14 @@
 // Below the header of a picture that was taken while its run went on: shows how the run is now, when the page is loaded
 // again. Stands in the output itself, without a kernel.
 
-import { serverUrl, setStates, whileMounted } from "../page";
+import { serverUrl, whileMounted } from "../page";
 
 const INTERVAL_MS = 3000;
 
 /** What is used of the server's list; see `tfos_lab/notebook/server/cluster_handlers.py`. */
-interface List {
-  readonly clusters: { readonly id: string; readonly is: string }[];
-  readonly runs: { readonly id: string; readonly outcome: string; readonly sign: string; readonly tone: string; readonly note: string }[];
+interface Cluster {
+  readonly id: string;
+  readonly is: string;
 }
 
 /** The element to update, the run to ask for, and whether the picture stands for a live view. */
@@ -25,9 +25,8 @@ async function showNow(box: HTMLElement, url: URL): Promise<number> {
     return INTERVAL_MS; // the server is away
   }
   if (!answer.ok) return 0; // this server knows of no clusters: what is written stays true
-  const { clusters, runs } = (await answer.json()) as List;
+  const { clusters } = (await answer.json()) as { clusters: Cluster[] };
   const cluster = clusters.find(({ id }) => id === TFOS_OPTIONS.run);
-  if (cluster && "lost" in box.dataset) return INTERVAL_MS; // its nodes end
   if (cluster) {
     const picture = TFOS_OPTIONS.comesBack
       ? "This page was loaded meanwhile: the live view comes back as soon as the kernel is free; ■ stops a cell that " +
@@ -36,14 +35,13 @@ async function showNow(box: HTMLElement, url: URL): Promise<number> {
     box.textContent = `It runs on (${cluster.is}). ${picture} ${seen}`;
     return INTERVAL_MS;
   }
-  const end = runs.find(({ id }) => id === TFOS_OPTIONS.run);
-  const told = end ? end.note : "It is not followed any more: the run has ended since, or its kernel has";
-  box.textContent = `${told}. ${seen}`;
-  const card = box.closest(".tfos");
-  setStates(card, "unknown", "○", "");
-  // Of a run that failed, not all nodes have.
-  const ended = end?.outcome === "failed" ? card?.querySelector(".tfos-header") : card;
-  if (end && ended) setStates(ended, end.outcome, end.sign, end.tone);
+  box.textContent = `It is not followed any more: the run has ended since, or its kernel has. ${seen}`;
+  for (const state of box.closest(".tfos")?.querySelectorAll(".tfos-state[data-going]") ?? []) {
+    state.removeAttribute("data-going");
+    state.setAttribute("data-state", "unknown");
+    state.removeAttribute("data-tone");
+    state.textContent = "○ unknown";
+  }
   return 0;
 }
 
