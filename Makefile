@@ -34,7 +34,7 @@ test: setup  ## the core, without cluster, browser or root, in some minutes; or 
 	@$(PYTHON) -m tests.support.class_archive  # with it, Spark's JVMs start with less work
 	$(PYTEST) $(or $(ARGS),-m "not full" $(TOGETHER))
 
-test-all: test test-rest  ## all tests: ML stages, scoring, compat, standalone, Connect, YARN, stores, browser, notebooks, examples, hosts, soak, too
+test-all: test test-rest  ## all tests: ML stages, scoring, compat, other file systems, standalone, Connect, YARN, stores, browser, notebooks, examples, hosts, soak, too
 
 test-rest: test-tools
 	@$(PYTHON) -m tests.support.class_archive

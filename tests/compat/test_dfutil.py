@@ -51,6 +51,24 @@ def test_rows_come_back_with_the_types_that_tensorflow_has(spark, frame, folder)
     assert bytes(row["f"]) == b"\xff\xfe"
 
 
+@pytest.mark.tensorflow
+def test_examples_of_rows_are_what_tensorflow_would_make_and_a_null_is_no_feature(frame):
+    import tensorflow as tf
+
+    made_of = {"bytes_list": tf.train.BytesList, "float_list": tf.train.FloatList, "int64_list": tf.train.Int64List}
+    values = {
+        "a": ("bytes_list", ["text 中".encode()]), "b": ("int64_list", [1]), "c": ("int64_list", [2, 3, 4, 5]),
+        "d": ("float_list", [-1.1]), "e": ("float_list", [-2.2, -3.3, -4.4]), "f": ("bytes_list", [b"\xff\xfe"]),
+        "g": ("int64_list", [1]), "h": ("int64_list", [7]),
+    }  # fmt: skip
+    features = {name: tf.train.Feature(**{kind: made_of[kind](value=some)}) for name, (kind, some) in values.items()}
+    rows = [*frame.collect(), dict.fromkeys("abcdefgh")]
+    pairs = dfutil.toTFExample(frame.dtypes)(iter(rows))
+    made = [tf.train.Example.FromString(bytes(record)) for record, _ in pairs]
+    whole = tf.train.Example(features=tf.train.Features(feature=features))
+    assert made == [whole, whole, whole, tf.train.Example(features=tf.train.Features())]
+
+
 def test_several_folders_are_loaded_as_one(spark, frame, tmp_path):
     for name in ("one", "two"):
         dfutil.saveAsTFRecords(frame, f"file://{tmp_path}/{name}")

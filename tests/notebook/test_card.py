@@ -354,7 +354,7 @@ def test_nodes_that_agree_have_one_row_which_unfolds_to_theirs():
 
 def test_of_nodes_that_agree_only_ranges_are_wide():
     view = staged_cluster(COMPUTE).view()
-    row = re.search('<tr class="tfos-together.*?</tr>', render_table(view, view.places), re.DOTALL)
+    row = re.search('<tr class="tfos-together.*?</tr>', render_table(view), re.DOTALL)
     cells = re.findall("<td.*?</td>", row[0], re.DOTALL)
     assert [cell for cell in cells if "tfos-range" in cell] == [cell for cell in cells if " – " in cell] != []
 

@@ -211,6 +211,7 @@ def test_logs_of_an_old_run_are_printed_by_its_name(place, said, problem):
         f"(the last 200 lines at most; all of them are in {place}/titanic-20260104-120000-4e5f)",
     ]
     assert said("%tfos logs 4e5f")[0] == "[chief:0] Epoch 3/3"
+    assert said(f"%tfos logs {place}/titanic-20260104-120000-4e5f")[0] == "[chief:0] Epoch 3/3"
     # With clusters of this process, they could be meant, too.
     wrong = r"there is no (run|cluster, run or node called) 'titnic'; did you mean titanic\?"
     assert re.fullmatch(wrong, problem("%tfos logs titnic"))

@@ -7,6 +7,7 @@ The files are written and read by `tfos_lab.data.tfrecords`: without a JAR, and 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Collection, Iterable, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -105,6 +106,8 @@ def _widened(found: DataType) -> DataType:
 
 # ---- rows as examples ------------------------------------------------------------------------------------------------
 
+# A column of so many rows is one array, whatever they hold.
+_ROWS_AT_ONCE = 1000
 # By their names in ``df.dtypes``.
 _LEAVES = {
     "boolean": pa.bool_(),
@@ -130,9 +133,11 @@ def _arrow_type(dtype: str) -> pa.DataType:
 
 def to_examples(rows: Iterable[Row], dtypes: Sequence[tuple[str, str]]) -> list[tuple[bytearray, None]]:
     """Make a pair of each row: a serialized example, and None. A null becomes no feature."""
-    rows = list(rows)
-    columns = {name: pa.array([row[name] for row in rows], _arrow_type(dtype)) for name, dtype in dtypes}
-    return [(bytearray(record.as_py()), None) for record in encode(pa.RecordBatch.from_pydict(columns))]
+    rows, pairs = iter(rows), []
+    while some := list(itertools.islice(rows, _ROWS_AT_ONCE)):
+        columns = {name: pa.array([row[name] for row in some], _arrow_type(dtype)) for name, dtype in dtypes}
+        pairs += [(bytearray(record.as_py()), None) for record in encode(pa.RecordBatch.from_pydict(columns))]
+    return pairs
 
 
 class _ToTFExample:

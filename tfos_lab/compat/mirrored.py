@@ -1,30 +1,22 @@
 """`MirroredStrategyRunner`: a training function on several Spark tasks, with one copy of the model on each.
 
 Constructor, `MirroredStrategyRunner.run` and errors mean what they mean in spark-tensorflow-distributor. Nodes import
-this module with the programs that use it, without what only the driver has. What runs there is
-`tfos_lab.node.train_fn`.
+this module with the programs that use it; the work is done by `tfos_lab.compat.training`.
 """
 
 from __future__ import annotations
 
-import functools
 import logging
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tfos_lab.core.config import ClusterOptions
 from tfos_lab.core.options import is_int
-from tfos_lab.data.frames import is_connect
 from tfos_lab.errors import ConfigError
-from tfos_lab.node.train_fn import TrainFnSettings, checked_gpus, run_train_fn
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
 logger = logging.getLogger(__name__)
-
-_IGNORE_SSL = "tensorflow.spark.distributor.ignoreSsl"
 
 
 class MirroredStrategyRunner:
@@ -67,27 +59,26 @@ class MirroredStrategyRunner:
     ) -> None:
         if not is_int(num_slots) or num_slots <= 0:
             raise ConfigError([f"num_slots={num_slots!r}: a whole number is needed that is not less than 1"])
-        from pyspark.sql import SparkSession
-
-        from tfos_lab.launchers.spark.session import active_session
+        from tfos_lab.compat.training import Training
 
         logger.info("Doing %s training...", "GPU" if use_gpu else "CPU")
         self._num_slots = num_slots
-        self._local_mode = bool(local_mode)
-        self._use_gpu = bool(use_gpu)
-        self._gpu_resource_name = gpu_resource_name
-        self._use_custom_strategy = bool(use_custom_strategy)
-        self._spark = active_session() or SparkSession.builder.getOrCreate()
-        self._num_tasks = 1 if local_mode else self.get_num_tasks()
+        self._training = Training(
+            num_slots=num_slots,
+            local_mode=bool(local_mode),
+            use_gpu=bool(use_gpu),
+            gpu_resource_name=gpu_resource_name,
+            use_custom_strategy=bool(use_custom_strategy),
+        )
         if local_mode:
             logger.warning("The function will run on the driver's machine, and share it with whatever else runs there.")
         else:
-            logger.info("Will run with %s Spark tasks.", self._num_tasks)
+            logger.info("Will run with %s Spark tasks.", self._training.num_tasks)
 
     @property
     def sc(self) -> SparkContext:
         """The SparkContext."""
-        return self._spark.sparkContext
+        return self._training.spark.sparkContext
 
     def get_num_tasks(self) -> int:
         """Return how many Spark tasks train.
@@ -97,7 +88,7 @@ class MirroredStrategyRunner:
         ConfigError
             If GPUs are wanted, and Spark does not give any to its tasks.
         """
-        return math.ceil(self._num_slots / self._gpus_per_task()) if self._use_gpu else self._num_slots
+        return self._training.count_tasks()
 
     def run(self, train_fn: Callable[..., Any], **kwargs: Any) -> Any:
         """Call ``train_fn(**kwargs)`` on each worker; returns what the first one returns.
@@ -125,87 +116,6 @@ class MirroredStrategyRunner:
         NodeFailed
             With the remote traceback of the worker that failed.
         """
-        from tfos_lab.launchers.spark.session import is_local
-        from tfos_lab.notebook.start import run
-
-        spans_hosts = not self._local_mode and not is_local(self._spark)
-        # All nodes are called workers.
-        options: ClusterOptions = {"master_node": None, "name": "MirroredStrategy", "cluster_size": self._num_tasks}
-        if self._local_mode:
-            options["local"] = "processes"
-            options["env"] = {"CUDA_VISIBLE_DEVICES": ",".join(self._gpus_of_driver())}
-        else:
-            self._check_encryption()
-            if not self._use_gpu:
-                options["env"] = {"CUDA_VISIBLE_DEVICES": ""}
-            elif not spans_hosts:
-                options["gpus"] = self._gpus_per_task()
-        settings = TrainFnSettings(
-            num_slots=self._num_slots,
-            num_tasks=self._num_tasks,
-            gpu_resource=self._gpu_resource_name if spans_hosts and self._use_gpu else "",
-            makes_strategy=not self._use_custom_strategy,
-            sets_tf_config=not self._local_mode,
-        )
-        function = functools.partial(run_train_fn, train_fn, settings)
-        with run(function, kwargs, spark=self._spark, show=False, **options) as cluster:
-            logger.info("Training in progress; what the workers print is in %s", cluster.run_dir)
-            value = cluster.wait()["worker:0"]
+        value = self._training.run(train_fn, kwargs)
         logger.info("Training with %s slots is complete!", self._num_slots)
         return value
-
-    def _setting(self, key: str, default: str = "") -> str:
-        from tfos_lab.launchers.spark.session import conf
-
-        return conf(self._spark, key, default)
-
-    def _gpus_per_task(self) -> int:
-        key = f"spark.task.resource.{self._gpu_resource_name}.amount"
-        amount = self._setting(key)
-        if not amount:
-            problem = (
-                f"use_gpu=True, but Spark does not assign GPUs to tasks: '{key}' was not found in its configuration. "
-                "Set it and the other settings of GPU-aware scheduling, give another gpu_resource_name, or train "
-                "without GPUs with use_gpu=False"
-            )
-            raise ConfigError([problem])
-        if not amount.isdecimal() or int(amount) < 1:
-            raise ConfigError([f"'{key}' is {amount} in Spark's configuration: a whole number from 1 on is needed"])
-        return int(amount)
-
-    def _gpus_of_driver(self) -> list[str]:
-        """Return the GPUs to use in local mode."""
-        name, slots = self._gpu_resource_name, self._num_slots
-        if not self._use_gpu:
-            if slots > 1:
-                raise ConfigError([f"num_slots={slots}: local mode without GPUs runs on one machine; use num_slots=1"])
-            return []
-        resources = {} if is_connect(self._spark) else self._spark.sparkContext.resources
-        if name not in resources:
-            problem = (
-                f"use_gpu=True, but Spark has assigned no resource '{name}' to the driver: set "
-                f"spark.driver.resource.{name}.amount and .discoveryScript, give another gpu_resource_name, or train "
-                "without GPUs with use_gpu=False"
-            )
-            raise ConfigError([problem])
-        gpus = checked_gpus(name, list(resources[name].addresses))
-        if slots > len(gpus):
-            raise ConfigError([f"num_slots={slots}: local mode needs as many GPUs, and the driver has {len(gpus)}"])
-        return gpus[:slots]
-
-    def _check_encryption(self) -> None:
-        """Raise if the user expects encrypted connections: those between TensorFlow's workers are not."""
-        if not self._is_set("spark.ssl.enabled"):
-            return
-        told = (
-            "spark.ssl.enabled is set, but TensorFlow's workers send gradients and variables to one another unencrypted"
-        )
-        if not self._is_set(_IGNORE_SSL):
-            raise ConfigError([f"{told}. Set '{_IGNORE_SSL}' to 'true' in Spark's configuration to train nevertheless"])
-        logger.warning("%s, as '%s' allows", told, _IGNORE_SSL)
-
-    def _is_set(self, key: str) -> bool:
-        text = self._setting(key, "false").lower()
-        if text not in ("true", "false"):
-            raise ConfigError([f"'{key}' is {text!r} in Spark's configuration: true or false is needed"])
-        return text == "true"

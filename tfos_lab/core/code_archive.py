@@ -19,7 +19,7 @@ _MODULES = ("__init__", "errors", "gfile", "texts")
 # What only the driver needs of these packages, among it what shows clusters to other processes of its machine.
 _AT_HOME = {
     *("__pycache__", "driver", "cluster_records.py"),
-    *("__main__.py", "compat/cluster.py", "compat/program.py", "listener.py"),
+    *("__main__.py", "compat/cluster.py", "compat/program.py", "compat/training.py", "listener.py"),
     *("data/prepare.py", "data/session_stores.py"),
     *("scoring/columns.py", "scoring/predict.py"),
 }

@@ -202,10 +202,11 @@ def _logs(arguments: Arguments) -> None:
     _expect(arguments, "logs", at_most=2)
     known = clusters()
     shown: Cluster | Run
-    if arguments and (not known or (arguments[0] not in _names(known) and _find_run(arguments[0]))):
-        shown, node = choose_run(arguments[0], read_runs()), "".join(arguments[1:])
+    name = arguments[0] if arguments else ""
+    if name and (not known or "/" in name or (name not in _names(known) and _find_run(name))):
+        shown, node = choose_run(name, read_runs()), "".join(arguments[1:])
     elif known:
-        shown, node = _cluster_and_node(arguments, known, "cluster, run or node", _names_of_runs())
+        shown, node = _cluster_and_node(arguments, known, or_run=True)
     else:
         raise ConfigError(["there are no logs: no cluster has run yet"])
     try:
@@ -242,12 +243,10 @@ def _names(some: Iterable[Cluster]) -> list[str]:
 # ---- their nodes ----------------------------------------------------------------------------------------------------
 
 
-def _cluster_and_node(
-    arguments: Arguments, known: Sequence[Cluster], what: str = "cluster or node", others: Sequence[str] = ()
-) -> tuple[Cluster, str]:
+def _cluster_and_node(arguments: Arguments, known: Sequence[Cluster], *, or_run: bool = False) -> tuple[Cluster, str]:
     """Return the cluster that ``[name] [node]`` mean among those known, by default the newest, and the node or "".
 
-    ``what`` can be named first, which ``others`` could be meant by, too.
+    Where it could have been the name of an earlier run, too, the error says so.
     """
     named = [cluster for cluster in known if arguments and cluster.name == arguments[0]]
     rest = list(arguments[1:] if named else arguments)
@@ -256,9 +255,11 @@ def _cluster_and_node(
     cluster = (named or known)[-1]
     nodes = [view.name for view in cluster.nodes]
     if rest and rest[0] not in nodes:
-        names = [*nodes, *_names(known), *others]
-        if named or ":" in rest[0]:
-            what, names = f"node in the cluster '{cluster.name}'", nodes
+        what, names = f"node in the cluster '{cluster.name}'", nodes
+        if not named and ":" not in rest[0]:
+            what, names = "cluster or node", [*nodes, *_names(known)]
+            if or_run:
+                what, names = "cluster, run or node", [*names, *(run.name for run in read_runs().runs)]
         raise ConfigError([f"there is no {what} called {rest[0]!r}; {suggest(rest[0], names)}"])
     return cluster, "".join(rest)
 

@@ -13,7 +13,7 @@ import bisect
 import itertools
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -364,7 +364,7 @@ def make_bundle(
         render_charts(all_series(drawn, view.started_s), lines, before=series_before(files or run_dir, view.name)),
         render_shown(view.shown, files or run_dir, SAVED_BYTES if view.state.ended else LIVE_BYTES),
         _why_failed(error),
-        *render_printed(shown, read_tail, link_of),
+        *render_printed(view, shown.nodes, read_tail, link_of),
         render_where(shown, run_dir, link_of),
         "</div>",
     ]
@@ -394,8 +394,8 @@ def _why_failed(text: str) -> str:
 
 # ---- what nodes have printed -----------------------------------------------------------------------------------------
 
-# Short output in full, the last lines of long output folded. Every node that has printed something is listed, however
-# many there are; the lines per node are limited, so that a notebook does not grow with its clusters.
+# Short output in full, the last lines of long output folded, of each node that has a row and has printed something; the
+# lines per node are limited, so that a notebook does not grow with its clusters.
 
 # Output of up to this many lines is shown in full, up to this many lines of all nodes together.
 SHORT_LINES = 10
@@ -430,9 +430,9 @@ class _Printed:
         return self.whole and self.lines <= SHORT_LINES
 
 
-def render_printed(view: ClusterView, read_tail: TailReader, link_of: Linker) -> list[str]:
-    """Return what each node has printed, broken nodes first, as HTML."""
-    printed = list(_together(_read_all(view, read_tail, link_of), len(view.nodes)))
+def render_printed(view: ClusterView, nodes: Sequence[NodeView], read_tail: TailReader, link_of: Linker) -> list[str]:
+    """Return what these nodes have printed, broken ones first, as HTML."""
+    printed = list(_together(_read_all(nodes, view.places, read_tail, link_of), len(view.nodes)))
     short = [one for one in printed if one.is_short]
     lines = list(itertools.accumulate(one.lines for one in short))
     fits = bisect.bisect_right(lines, OPEN_LINES)
@@ -454,13 +454,14 @@ def render_where(view: ClusterView, run_dir: str | Path | None, link_of: Linker)
     return h("div", "Logs: ", h("span", name, cls="tfos-path", title=run_dir), *links, cls="tfos-where")
 
 
-def _read_all(view: ClusterView, read_tail: TailReader, link_of: Linker) -> Iterator[_Printed]:
-    places = view.places
-    broken = [node for node in view.nodes if node.state.is_broken]
-    others = [node for node in view.nodes if not node.state.is_broken]
-    for nodes, most in ((broken, FAILED_LINES), (others, OTHER_LINES)):
-        keep = max(_LEAST_LINES, min(most, ALL_LINES // max(1, len(nodes))))
-        for node in nodes:
+def _read_all(
+    nodes: Sequence[NodeView], places: Mapping[str, int], read_tail: TailReader, link_of: Linker
+) -> Iterator[_Printed]:
+    broken = [node for node in nodes if node.state.is_broken]
+    others = [node for node in nodes if not node.state.is_broken]
+    for some, most in ((broken, FAILED_LINES), (others, OTHER_LINES)):
+        keep = max(_LEAST_LINES, min(most, ALL_LINES // max(1, len(some))))
+        for node in some:
             runs = render_log(read_tail(node.name, keep + 1), _MAX_LINE_CHARS)
             count, kept = count_lines(runs), last_lines(runs, keep)
             if plain_text(kept).strip():

@@ -27,6 +27,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, wait
 from typing import Any
 
 import anywidget
@@ -67,7 +68,8 @@ CHARTS_EVERY_S = 1.0
 # In periods: how often the kernel is announced as busy again, for pages that were loaded since the last time.
 BUSY_EVERY = 20
 
-# In periods: the history is sent unasked then, for a page whose hello cannot reach us (older ipykernel, busy cell).
+# In periods: a page that has not sent its hello by then cannot reach us (older ipykernel, busy cell), and gets the
+# history unasked.
 UNREACHABLE_AFTER = 20
 
 # A page that asks for a node's stacks gets an answer in this time, whatever the node does.
@@ -81,6 +83,7 @@ class Dashboard(RedrawnCard):
     """Shows a cluster live until it is closed, by a widget; takes what `RedrawnCard` does."""
 
     def _begin(self) -> None:
+        self._greeted = False
         self._end_bundle: dict[str, str] | None = None
         self._busy = keep_busy(current_kernel())
         self._stacks = _Stacks(self._cluster)
@@ -95,6 +98,7 @@ class Dashboard(RedrawnCard):
     def _finish(self) -> None:
         self._updates.send_last()
         self._updates.close()
+        self._stacks.close()
 
     def _replace(self, bundle: dict[str, str]) -> None:
         """Replace the widget by the whole card, and have pages that come later do so."""
@@ -110,14 +114,16 @@ class Dashboard(RedrawnCard):
     # ---- the thread -------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        told: Sequence[NodeStacks] = []
         for period in itertools.count(1):
             if self._closing.wait(LOG_PERIOD_S):
                 return
             self._updates.send()
-            self._widget.stacks = render_stacks(self._stacks.answers, live=True)
+            if (stacks := self._stacks.answers) != told:
+                told, self._widget.stacks = stacks, render_stacks(stacks, live=True)
             if self._busy is not None and period % BUSY_EVERY == 0:
                 self._busy.repeat()
-            if period == UNREACHABLE_AFTER:
+            if period == UNREACHABLE_AFTER and not self._greeted:
                 self._updates.send_history()
             if not self._blocking and self._updates.shown_state.ended:
                 self.close()
@@ -127,6 +133,7 @@ class Dashboard(RedrawnCard):
     def _on_message(self, content: object) -> None:
         match content:
             case {"kind": "hello"}:
+                self._greeted = True
                 if self._end_bundle is not None:
                     self._updates.send_end(self._end_bundle)
                 else:
@@ -222,19 +229,23 @@ class Updates:
         self._metrics = SeriesBook(cluster.view().started_s)
         self._banded: ClusterView | None = None
         self._reports_seen = 0
-        # A page gets batches and history, pictures and the end in order, from whichever thread.
+        # A page gets batches and history in order, from whichever thread.
         self._sending = threading.Lock()
+        self._picturing = threading.Lock()
         self._has_ended = False
         self._view_pace = Pace(VIEW_EVERY_S)
         self._charts_pace, self._shown_pace = Pace(CHARTS_EVERY_S), Pace(CHARTS_EVERY_S)
         self._picture_pace = Pace(PICTURE_EVERY_S)
         self._drawn: tuple[ShownView, ...] = ()
-        self.widget = DashboardWidget(**self._draw_view(), **fixed)
+        self._pictured_state: RunState | None = None
+        self._changed = True
+        self._sent = self._draw_view()
+        self.widget = DashboardWidget(**self._sent, **fixed)
 
     @property
     def shown_state(self) -> RunState:
         """The cluster's state as the front end knows it."""
-        return RunState(self.widget.view["state"])
+        return RunState(self._sent["view"]["state"])
 
     def send(self) -> None:
         """Send what is new, as far as it is time to; an error is logged and ends this update only."""
@@ -243,7 +254,10 @@ class Updates:
             self._view_pace.draw(self._send_view)
             self._charts_pace.draw(self._send_charts)
             self._shown_pace.draw(self._send_shown)
-            if not self.shown_state.ended:
+            if self.shown_state is not self._pictured_state:
+                self._changed = True
+                self._picture_pace.hasten()
+            if self._changed and not self.shown_state.ended:
                 self._picture_pace.draw(self.send_picture)
         except Exception:
             logger.exception("the dashboard of cluster %s missed an update", self._cluster.id)
@@ -266,12 +280,17 @@ class Updates:
         with self._sending:
             batch = self._feed.take_out()
             if batch is not None:
+                self._changed = True
                 self.widget.send({"kind": "log", **batch})
 
     def _send_view(self) -> int:
-        with self.widget.hold_sync():
-            for name, value in self._draw_view().items():
-                self.widget.set_trait(name, value)
+        shown = self._draw_view()
+        if shown != self._sent:
+            self._changed = True
+            with self.widget.hold_sync():
+                for name, value in shown.items():
+                    self.widget.set_trait(name, value)
+            self._sent = shown
         return 0
 
     def _draw_view(self) -> dict[str, Any]:
@@ -320,9 +339,10 @@ class Updates:
 
     def send_picture(self) -> int:
         """Send the current picture for the document, unless it has the last one; return how many characters it has."""
-        with self._sending:
+        with self._picturing:
             if self._has_ended:
                 return 0
+            self._pictured_state, self._changed = self.shown_state, False
             bundle = self._make_bundle()
             self.widget.send({"kind": "picture", "model": self.widget.model_id, "bundle": bundle})
             return len(bundle["text/html"])
@@ -334,7 +354,7 @@ class Updates:
 
     def send_end(self, bundle: dict[str, str]) -> None:
         """Send the output that replaces the widget; no picture follows it."""
-        with self._sending:
+        with self._picturing:
             self._has_ended = True
             self.widget.send({"kind": "end", "model": self.widget.model_id, "bundle": bundle})
 
@@ -372,6 +392,7 @@ class _Stacks:
     def __init__(self, cluster: Any) -> None:
         self._cluster = cluster
         self._answers: dict[str, NodeStacks] = {}
+        self._pending: list[Future[None]] = []
         # The nodes that are asked just now.
         self.asked: set[str] = set()
 
@@ -384,7 +405,11 @@ class _Stacks:
         """Ask a node, unless it is being asked."""
         if node not in self.asked:
             self.asked.add(node)
-            on_a_thread(lambda: self._ask(node), name="tfos-stacks")
+            self._pending.append(on_a_thread(lambda: self._ask(node), name="tfos-stacks"))
+
+    def close(self) -> None:
+        """Wait for answers that are on their way, for a short time."""
+        wait(self._pending, timeout=1.0)
 
     def _ask(self, node: str) -> None:
         try:

@@ -58,14 +58,16 @@ def render_shown(shown: Sequence[ShownView], folder: str | Path | None, at_most_
 def _titles(shown: Sequence[ShownView], folder: Path) -> list[tuple[list[ShownView], str]]:
     """Return what each node shows under a name, and which node that is where several show something; alike, once."""
 
-    def seen(one: ShownView) -> tuple[str, int | None, int]:
+    def seen(one: ShownView) -> object:
         content = read_shown(folder, one)
-        return one.name, one.step, hash(content.png if isinstance(content, m.Picture) else repr(content))
+        what = one.file if content is None else content.png if isinstance(content, m.Picture) else repr(content)
+        return one.name, one.step, hash(what)
 
-    alike: dict[tuple[object, ...], list[list[ShownView]]] = {}
+    alike: dict[object, list[list[ShownView]]] = {}
+    several = len({one.node for one in shown}) >= LEAST_TOGETHER
     for _, of_node in itertools.groupby(shown, key=lambda one: (one.name, one.node)):
         series = list(of_node)
-        alike.setdefault(tuple(map(seen, series)), []).append(series)
+        alike.setdefault(tuple(map(seen, series)) if several else series[0], []).append(series)
     has_several = len({one.node for one in shown}) > 1
     titles = []
     for same in alike.values():

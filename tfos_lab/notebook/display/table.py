@@ -68,7 +68,8 @@ def listed(view: ClusterView, now_s: float = 0.0) -> Listed:
     others = [node for node in view.nodes if node.name not in names]
     if not is_large(view):
         return Listed(others, together, together)
-    top = heapq.nsmallest(MAX_TOP, others, key=severity)
+    worst = heapq.nsmallest(MAX_TOP, others, key=lambda node: (severity(node), node.step or 0))
+    top = [*worst, *(node for node in others if node.is_chief and node not in worst)]
     names |= {node.name for node in top}
     left = Counter("hanging" if hangs(node) else node.state.value for node in others if node.name not in names)
     states = ", ".join(f"{count:,} {state}" for state, count in left.most_common())
@@ -180,7 +181,7 @@ class _Drawing:
     def __init__(self, view: ClusterView, live: LiveTable | None, now_s: float) -> None:
         self._view, self._places, self._live, self._now_s = view, view.places, live, now_s
         self._listed = listed(view, now_s)
-        self._every = node_columns(only_listed(view), live.throughput if live else None)
+        self._every = node_columns(replace(view, nodes=self._listed.nodes), live.throughput if live else None)
         self._columns = [column for column in self._every if column.shown]
         self._bar = progress_column(view)
         self._broken = summary.broken_nodes(view)
@@ -230,8 +231,9 @@ class _Drawing:
 
     def _cell_together(self, column: Column) -> Html:
         nodes, kind = self._listed.together, _class_of(column)
-        is_range = " – " in text_of(column, nodes, len(self._view.nodes))
-        return h("td", self._content(column, nodes), cls=f"{kind or ''} tfos-range".strip() if is_range else kind)
+        text = text_of(column, nodes, len(self._view.nodes))
+        cls = f"{kind or ''} tfos-range".strip() if " – " in text else kind
+        return h("td", self._content(column, nodes, text), cls=cls)
 
     # ---- one node ---------------------------------------------------------------------------------------------------
 
@@ -276,13 +278,14 @@ class _Drawing:
         return _button("Asking…" if node.name in self._live.asked else "Stacks", "stacks", "tfos-button", **look)
 
     def _cell(self, node: NodeView, column: Column) -> Html:
-        title = node.detail if column.key == "state" else column.text(node) if not column.numeric else ""
-        return h("td", self._content(column, [node]), cls=_class_of(column), title=title or None)
+        text = text_of(column, [node], len(self._view.nodes))
+        title = node.detail if column.key == "state" else text if not column.numeric else ""
+        return h("td", self._content(column, [node], text), cls=_class_of(column), title=title or None)
 
     # ---- a cell of a node, or of several that agree ------------------------------------------------------------------
 
-    def _content(self, column: Column, nodes: Sequence[NodeView]) -> Html | str:
-        first, text = nodes[0], text_of(column, nodes, len(self._view.nodes))
+    def _content(self, column: Column, nodes: Sequence[NodeView], text: str) -> Html | str:
+        first = nodes[0]
         match column.key:
             case "state":
                 counts = Counter(map(_render_state_of, nodes))
