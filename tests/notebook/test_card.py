@@ -252,6 +252,9 @@ def test_of_many_that_are_lost_all_are_counted():
     assert "46 more are not listed: 46 lost" in told
     assert "46 more are not listed: 46 lost" in render_text(view)
     assert "30 nodes" in told
+    lost = tuple(NodeView(f"worker:{n}", "worker", n, n == 99, state="lost", step=n) for n in range(100))
+    listed = sent(dataclasses.replace(view, nodes=lost))["hues"]
+    assert sorted(listed) == sorted(f"worker:{n}" for n in [*range(24), 99]), "the chief has a row, whatever it does"
 
 
 # ---- what nodes have printed ----------------------------------------------------------------------------------------
@@ -335,7 +338,7 @@ def test_nodes_that_agree_have_one_row_which_unfolds_to_theirs():
 
     def rows() -> tuple[list[str], list[str]]:
         """Return the first row of each body, and the nodes of the folded one."""
-        html = render_table(cluster.view(), cluster.view().places)
+        html = render_table(cluster.view())
         folded = re.search('<tbody class="tfos-members".*?</tbody>', html, re.DOTALL)
         shown = html.replace(folded[0], "") if folded else html
         names = re.findall(r'<tr [^>]*data-key="([^" ]*)"', folded[0]) if folded else []

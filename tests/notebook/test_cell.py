@@ -79,6 +79,7 @@ sys.modules["keras"] = types.SimpleNamespace(Model=Model)
 def test_a_cell_that_ends_by_saving_its_model_shows_no_folder_that_will_be_gone(on_node):
     assert on_node(f"{_SAVES}ctx.save_model(Model())") is None
     assert on_node(f"{_SAVES}return ctx.save_model(Model())").endswith("/model.keras")
+    assert on_node(f"{_SAVES}type(ctx.save_model(Model())) is str")
 
 
 # ---- the names that it takes along ----------------------------------------------------------------------------------

@@ -121,7 +121,10 @@ def test_logs_prints_what_nodes_wrote(run, start, said, problem, shell):
         assert printed[-1].startswith("(the last 200 lines at most; all of them are in ")
     assert problem("%tfos logs bb") == "there is no cluster, run or node called 'bb'; did you mean b?"
     run("%%tfos name=silent local=processes\n1")
-    assert said("%tfos logs silent") == ["the nodes have printed nothing"]
+    for named in ("silent", shell.user_ns["silent"].run_dir):
+        assert said(f"%tfos logs {named}") == ["the nodes have printed nothing"]
+    wrong = "there is no cluster or run called 'slient'; did you mean silent?"
+    assert problem("%tfos logs slient chief:0") == wrong
     assert problem("%tfos logs a ps:0").startswith("there is no node in the cluster 'a' called 'ps:0'; ")
 
 

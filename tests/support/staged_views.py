@@ -127,13 +127,15 @@ def make_hang(cluster: FakeCluster, node: str) -> None:
 def _activity(staged: Staged, index: int) -> NodeActivity:
     rows, data, peers, computes, python = staged.shares
     shift = 0.04 * math.sin(index)
+    # Of all nodes together, the shares are those that are staged.
+    apart = shift / 2 - sum(0.02 * math.sin(one) for one in range(staged.nodes)) / staged.nodes
     return NodeActivity(
         step=_STEPS,
         step_s=staged.step_s * (1 + shift),
         waits_rows=rows,
         waits_data=data,
-        waits_peers=peers + shift / 2,
-        computes=computes - shift / 2,
+        waits_peers=peers + apart,
+        computes=computes - apart,
         python=python,
         rows_s=1020.0,
         where="Cell In[5], line 12, in fit",

@@ -117,8 +117,8 @@ _LEAVES = {
     **dict.fromkeys(("bigint", "long"), pa.int64()),
     "float": pa.float32(),
     "double": pa.float64(),
-    "string": pa.string(),
-    "binary": pa.binary(),
+    "string": pa.large_string(),
+    "binary": pa.large_binary(),
 }
 
 

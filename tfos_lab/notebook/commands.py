@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shlex
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -203,7 +204,8 @@ def _logs(arguments: Arguments) -> None:
     known = clusters()
     shown: Cluster | Run
     name = arguments[0] if arguments else ""
-    if name and (not known or "/" in name or (name not in _names(known) and _find_run(name))):
+    is_place = "://" in name or Path(name).is_dir()
+    if name and (not known or (name not in _names(known) and (is_place or _find_run(name)))):
         shown, node = choose_run(name, read_runs()), "".join(arguments[1:])
     elif known:
         shown, node = _cluster_and_node(arguments, known, or_run=True)
@@ -250,16 +252,18 @@ def _cluster_and_node(arguments: Arguments, known: Sequence[Cluster], *, or_run:
     """
     named = [cluster for cluster in known if arguments and cluster.name == arguments[0]]
     rest = list(arguments[1:] if named else arguments)
-    if len(rest) > 1:
-        raise ConfigError([f"there is no cluster called {rest[0]!r}; {suggest(rest[0], _names(known))}"])
     cluster = (named or known)[-1]
     nodes = [view.name for view in cluster.nodes]
-    if rest and rest[0] not in nodes:
+    if len(rest) > 1 or (rest and rest[0] not in nodes):
         what, names = f"node in the cluster '{cluster.name}'", nodes
-        if not named and ":" not in rest[0]:
-            what, names = "cluster or node", [*nodes, *_names(known)]
+        if not named and (len(rest) > 1 or ":" not in rest[0]):
+            kinds = {"cluster": _names(known)}
             if or_run:
-                what, names = "cluster, run or node", [*names, *(run.name for run in read_runs().runs)]
+                kinds["run"] = [run.name for run in read_runs().runs]
+            if len(rest) == 1:
+                kinds["node"] = nodes
+            what = re.sub(", (?=[a-z]+$)", " or ", ", ".join(kinds))
+            names = [name for some in kinds.values() for name in some]
         raise ConfigError([f"there is no {what} called {rest[0]!r}; {suggest(rest[0], names)}"])
     return cluster, "".join(rest)
 

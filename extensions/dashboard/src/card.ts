@@ -62,17 +62,20 @@ export class Card {
   /** Shows the run as it is now; a lost one stays as it was. */
   update(): void {
     const { lostReason } = this.store;
-    if (!lostReason) {
+    if (this.reason.hidden) {
       this.logs.update();
       this.head.update();
       this.showActions();
       for (const part of this.others) part.update();
       if (this.charts.update()) this.tips.update();
       if (this.stacks.update()) this.endStacks(true);
-    } else if (this.reason.hidden) {
-      this.reason.hidden = false;
-      setText(this.reason, lostReason);
-      asLost(this.el);
+      if (lostReason) {
+        this.reason.hidden = false;
+        setText(this.reason, lostReason);
+        clearTimeout(this.waitsForStop);
+        clearTimeout(this.waitsForStacks);
+        asLost(this.el);
+      }
     }
     this.tick();
   }

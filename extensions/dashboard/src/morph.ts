@@ -118,6 +118,6 @@ export function asLost(card: Element): void {
     if (state.matches(".tfos-state")) state.textContent = "✗ lost";
   }
   card.querySelector(".tfos-header .tfos-facts")?.prepend("last seen with ");
-  for (const gone of card.querySelectorAll(".tfos-overall, .tfos-actions > *")) gone.remove();
+  for (const gone of card.querySelectorAll(".tfos-overall, .tfos-actions > *, [data-do=stacks]")) gone.remove();
   for (const heartbeat of card.querySelectorAll("td.tfos-heartbeat")) heartbeat.textContent = "";
 }

@@ -470,6 +470,8 @@ def find_features(frames: Frames, wanted: Collection[str] | None = None) -> tupl
         at[kept] = entry_ends
         active = kept[_rows(entry_ends < limits[sane])]
     if is_odd.any():
+        if isinstance(frames, _Rewritten):
+            raise frames.refuse(int(np.argmax(is_odd)), "it is not a tf.train.Example")
         return find_features(_rewrite(frames, np.flatnonzero(is_odd)), wanted)
     return frames, found
 
@@ -532,8 +534,11 @@ def _list(data: Array, starts: Array, ends: Array) -> tuple[Array, Array, Array,
 
 def _rewrite(frames: Frames, rows: Array) -> Frames:
     """Have TensorFlow decode the odd records, and encode them again."""
-    import tensorflow as tf
-
+    try:
+        import tensorflow as tf
+    except ImportError as error:
+        reason = "it is not a tf.train.Example, or written in a way that only TensorFlow reads, which is not here"
+        raise frames.refuse(int(rows[0]), reason) from error
     view = frames.data
     records = [view[start:end] for start, end in zip(frames.starts.tolist(), frames.ends.tolist(), strict=True)]
     for row in rows.tolist():

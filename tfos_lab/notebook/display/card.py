@@ -350,7 +350,8 @@ def make_bundle(
     live view ``comes_back`` when the kernel is free, and ``asks`` the Jupyter server for the current state.
     """
     view = summary.with_endings(view)
-    shown, is_banded, now_s = only_listed(view), is_large(view), time.time()
+    is_banded, now_s = is_large(view), time.time()
+    nodes = listed(view).nodes if is_banded else view.nodes
     drawn = bands_of(reports) if is_banded else reports
     lines = BANDS if is_banded else sorted(view.places, key=view.places.__getitem__)
     parts = [
@@ -364,8 +365,8 @@ def make_bundle(
         render_charts(all_series(drawn, view.started_s), lines, before=series_before(files or run_dir, view.name)),
         render_shown(view.shown, files or run_dir, SAVED_BYTES if view.state.ended else LIVE_BYTES),
         _why_failed(error),
-        *render_printed(view, shown.nodes, read_tail, link_of),
-        render_where(shown, run_dir, link_of),
+        *render_printed(view, nodes, read_tail, link_of),
+        render_where(nodes, run_dir, link_of),
         "</div>",
     ]
     return {
@@ -443,11 +444,11 @@ def render_printed(view: ClusterView, nodes: Sequence[NodeView], read_tail: Tail
     return [*parts, *(_tail(one) for one in printed if not one.is_short)]
 
 
-def render_where(view: ClusterView, run_dir: str | Path | None, link_of: Linker) -> str:
+def render_where(nodes: Sequence[NodeView], run_dir: str | Path | None, link_of: Linker) -> str:
     """Return where the logs are, with links to those that can be opened."""
     if not run_dir:
         return ""
-    names = [node.name for node in view.nodes[:_MAX_FILES]]
+    names = [node.name for node in nodes[:_MAX_FILES]]
     files = [(name, link) for name, link in zip(names, map(link_of, names), strict=True) if link]
     links = [part for name, link in files for part in (" · ", h("a", name, href=link))]
     name = str(run_dir).rstrip("/").rpartition("/")[2]

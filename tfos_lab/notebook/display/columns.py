@@ -6,6 +6,7 @@ To add a column, add a `Column` to one of the tables at `node_columns`.
 from __future__ import annotations
 
 import re
+import statistics
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -53,18 +54,16 @@ SHARE_KINDS = {
 _SMALL = 0.005
 
 
-def shares(node: NodeView) -> dict[str, float]:
-    """Return the shares of a node's time, by the keys of `SHARE_KINDS`; nothing where they are not known."""
-    activity = node.activity
-    if activity is None or not activity.is_known:
-        return {}
-    parts = (activity.waits_rows, activity.waits_data, activity.waits_peers, activity.computes, activity.python)
-    return dict(zip(SHARE_KINDS, parts, strict=True))
+def shares(*nodes: NodeView) -> dict[str, float]:
+    """Return the mean shares of the nodes' time, by the keys of `SHARE_KINDS`; nothing where they are not known."""
+    known = [node.activity for node in nodes if node.activity is not None and node.activity.is_known]
+    parts = [(one.waits_rows, one.waits_data, one.waits_peers, one.computes, one.python) for one in known]
+    return dict(zip(SHARE_KINDS, map(statistics.fmean, zip(*parts, strict=True)), strict=True)) if parts else {}
 
 
-def _shares_text(node: NodeView) -> str:
+def _shares_text(*nodes: NodeView) -> str:
     """Return the shares in words, the largest first: ``"computes 61 %, waits for rows 34 %, is in Python 5 %"``."""
-    known = sorted(shares(node).items(), key=lambda part: -part[1])
+    known = sorted(shares(*nodes).items(), key=lambda part: -part[1])
     return ", ".join(f"{SHARE_KINDS[kind][0]} {_percent(share)}" for kind, share in known if share >= _SMALL)
 
 
@@ -265,7 +264,7 @@ def text_of(column: Column, nodes: Sequence[NodeView], of_all: int) -> str:
         case "node" if len(nodes) > 1:
             return several_text(texts, of_all)
         case "shares":
-            return texts[0]
+            return _shares_text(*nodes)
         case "host" if len({*texts} - {""}) > 1:
             return f"{len({*texts} - {''})} hosts"
         case _:

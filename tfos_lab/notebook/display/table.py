@@ -78,8 +78,11 @@ def listed(view: ClusterView, now_s: float = 0.0) -> Listed:
 
 
 def only_listed(view: ClusterView) -> ClusterView:
-    """Return the view of a large cluster with those of its nodes only that have a row."""
-    return replace(view, nodes=listed(view).nodes) if is_large(view) else view
+    """Return the view of a large cluster with those of its nodes only that have a row, in its own order."""
+    if not is_large(view):
+        return view
+    names = {node.name for node in listed(view).nodes}
+    return replace(view, nodes=tuple(node for node in view.nodes if node.name in names))
 
 
 def is_large(view: ClusterView) -> bool:
@@ -181,7 +184,7 @@ class _Drawing:
     def __init__(self, view: ClusterView, live: LiveTable | None, now_s: float) -> None:
         self._view, self._places, self._live, self._now_s = view, view.places, live, now_s
         self._listed = listed(view, now_s)
-        self._every = node_columns(replace(view, nodes=self._listed.nodes), live.throughput if live else None)
+        self._every = node_columns(only_listed(view), live.throughput if live else None)
         self._columns = [column for column in self._every if column.shown]
         self._bar = progress_column(view)
         self._broken = summary.broken_nodes(view)
@@ -292,7 +295,7 @@ class _Drawing:
                 told = [join(f"{count} " if len(counts) > 1 else "", one) for one, count in counts.items()]
                 return join(told[0], *(join(", ", one) for one in told[1:]))
             case "shares":
-                return _shares(first, text)
+                return _shares(nodes, text)
             case "step_time" if slower := straggler_text(first):
                 return join(own_step_time_text(first), " ", h("span", slower, cls="tfos-straggles"))
         if column.key.removeprefix("metric ") in first.nan_since:
@@ -325,11 +328,12 @@ def _button(text: object, does: str, cls: str, **attributes: object) -> Html:
     return h("button", text, cls=cls, data_do=does, **attributes)
 
 
-def _shares(node: NodeView, text: str) -> Html | str:
+def _shares(nodes: Sequence[NodeView], text: str) -> Html | str:
     if not text:
         return ""
-    parts = (h("span", data_share=kind, style=f"width:{share:.1%}") for kind, share in shares(node).items() if share)
-    kind, share = max(shares(node).items(), key=lambda part: part[1])
+    known = shares(*nodes)
+    parts = (h("span", data_share=kind, style=f"width:{share:.1%}") for kind, share in known.items() if share)
+    kind, share = max(known.items(), key=lambda part: part[1])
     return join(
         h("span", *parts, cls="tfos-shares", role="img", aria_label=text, title=text),
         " ",
