@@ -106,7 +106,7 @@ def _widened(found: DataType) -> DataType:
 
 # ---- rows as examples ------------------------------------------------------------------------------------------------
 
-# A column of so many rows is one array, whatever they hold.
+# Rows that are made at a time: a partition is not held as columns, too.
 _ROWS_AT_ONCE = 1000
 # By their names in ``df.dtypes``.
 _LEAVES = {

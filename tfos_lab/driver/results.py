@@ -13,6 +13,7 @@ from tfos_lab.core.states import RunState
 from tfos_lab.core.values import decode_value, load_stored
 from tfos_lab.data.model_files import find_model, load_model
 from tfos_lab.errors import NoModel
+from tfos_lab.texts import suggest
 
 
 class Results(Mapping[str, Any]):
@@ -40,7 +41,7 @@ class Results(Mapping[str, Any]):
             if node not in self._decoded:
                 outcome = self._outcomes().get(node)
                 if outcome is None or outcome.kind != "returned":
-                    raise KeyError(f"no result of {node!r}; there are those of {', '.join(self) or 'no node'}")
+                    raise KeyError(f"no result of {node!r}; {suggest(str(node), self)}")
                 if outcome.stored_bytes:
                     self._decoded[node] = load_stored(self._file_of(node), outcome.stored_bytes)
                 else:
