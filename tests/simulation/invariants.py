@@ -228,6 +228,8 @@ def children_end(run: Run) -> Iterator[str]:
         if life.ended_s is None:
             yield f"{name} never ends"
             continue
+        if agent in run.unnoticed:
+            continue
         is_reached = not any(one.kind in _UNREACHABLE and agent.name in one.nodes for one in run.done)
         is_reached = is_reached and not run.kernel.is_gone
         late_s = life.ended_s - run.over_s[agent.head_number]

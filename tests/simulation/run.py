@@ -71,7 +71,8 @@ class Run:
     """A run of a plan; `live` makes it.
 
     ``heads`` has one for each start of all nodes, and ``over_s`` when it was over. ``agents`` are all that there have
-    been, ``done`` the faults that were done, and ``lives`` the children.
+    been, ``done`` the faults that were done, and ``lives`` the children. ``unnoticed`` are agents that are stopped for
+    good, as their children are, after they gave their slot back: nobody but their executor's end ends them.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -85,6 +86,7 @@ class Run:
         self.done: list[Done] = []
         self.lives: list[Life] = []
         self.seen = Seen()
+        self.unnoticed: list[Agent] = []
         self.feed: FeedJob | None = None
         self.user_stops = False
         self._pids = 100
@@ -148,8 +150,17 @@ class Run:
             if self.user_stops or self.kernel.is_gone:
                 break
             self._make_head()
-        world.wait(world.now_s + _AFTERWARDS_S, lambda: not any(agent.is_there or agent.child for agent in self.agents))
+        self._await_ends()
+        for agent in self.agents:
+            if agent.executor and agent.stands == "stopped" and agent.child is not None and agent.child.is_stopped:
+                self.unnoticed.append(agent)
+                agent.on_executor_gone()
+        self._await_ends()
         return self
+
+    def _await_ends(self) -> None:
+        until_s = self.world.now_s + _AFTERWARDS_S
+        self.world.wait(until_s, lambda: not any(agent.is_there or agent.child for agent in self.agents))
 
     def _make_head(self) -> None:
         self._launcher_is_closed = False

@@ -77,6 +77,18 @@ RARE = [
     Plan(nodes=3, restarts=1, works_s=20.0, faults=(Fault("kill the child", at_s=4.0, node="worker:0"),)),
     # Training goes on without its evaluator.
     Plan(nodes=3, evaluator=True, works_s=20.0, faults=(Fault("raise", at_s=6.0, node="evaluator:0"),)),
+    # A node that has given its slot back, and is stopped for good with its agent, ends with its executor.
+    Plan(
+        nodes=1,
+        spark=True,
+        rows=8,
+        partitions=2,
+        seed=12,
+        faults=(
+            Fault("stop the child", at_s=4.1, node="chief:0", for_s=1e6),
+            Fault("stop the agent", at_s=6.4, node="chief:0", for_s=1e6),
+        ),
+    ),
 ]
 
 

@@ -238,7 +238,6 @@ class Updates:
         self._picture_pace = Pace(PICTURE_EVERY_S)
         self._drawn: tuple[ShownView, ...] = ()
         self._pictured_state: RunState | None = None
-        self._changed = True
         self._sent = self._draw_view()
         self.widget = DashboardWidget(**self._sent, **fixed)
 
@@ -255,9 +254,8 @@ class Updates:
             self._charts_pace.draw(self._send_charts)
             self._shown_pace.draw(self._send_shown)
             if self.shown_state is not self._pictured_state:
-                self._changed = True
                 self._picture_pace.hasten()
-            if self._changed and not self.shown_state.ended:
+            if not self.shown_state.ended:
                 self._picture_pace.draw(self.send_picture)
         except Exception:
             logger.exception("the dashboard of cluster %s missed an update", self._cluster.id)
@@ -280,13 +278,11 @@ class Updates:
         with self._sending:
             batch = self._feed.take_out()
             if batch is not None:
-                self._changed = True
                 self.widget.send({"kind": "log", **batch})
 
     def _send_view(self) -> int:
         shown = self._draw_view()
         if shown != self._sent:
-            self._changed = True
             with self.widget.hold_sync():
                 for name, value in shown.items():
                     self.widget.set_trait(name, value)
@@ -342,7 +338,7 @@ class Updates:
         with self._picturing:
             if self._has_ended:
                 return 0
-            self._pictured_state, self._changed = self.shown_state, False
+            self._pictured_state = self.shown_state
             bundle = self._make_bundle()
             self.widget.send({"kind": "picture", "model": self.widget.model_id, "bundle": bundle})
             return len(bundle["text/html"])
