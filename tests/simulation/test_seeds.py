@@ -64,6 +64,10 @@ MENDED = [
     Plan(faults=(Fault("lost task", at_s=0.0, node="worker:0"),)),
     # Another node's error was the cause before the killed one, which was still starting, had been silent for long.
     Plan(seed=8, nodes=4, spark=True, barrier=False, faults=(Fault("kill the agent", at_s=1.68, node="worker:0"),)),
+    # What had waited for a paused driver counted as heard before the pause.
+    Plan.drawn(43689),
+    # Spark's report of a loss waited for what that agent had sent, and a peer's error became the cause meanwhile.
+    Plan.drawn(52181),
 ]
 
 # Rules that few seeds meet.

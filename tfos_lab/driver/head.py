@@ -398,6 +398,7 @@ class Head:
         for rank, (why, since_s) in list(self._gone.items()):
             is_read = self._connections.get(rank) not in self._ranks
             if not (is_read and why) and now_s - since_s <= _REASON_S:
+                self.state.expect_loss(now_s)
                 break
             del self._gone[rank]
             instructions += self.state.lose(rank, why or "its connection to the notebook has ended", now_s)

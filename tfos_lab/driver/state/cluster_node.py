@@ -145,16 +145,16 @@ class Silence:
         self._resumed_s = 0.0
 
     def broken_by(self, rank: int, now_s: float) -> None:
-        """A node has sent a message."""
-        self._heard_s[rank] = self.attended_s
+        """A node has sent a message: also one that has waited for the driver is heard only now."""
         if self._ticked_s is None:
             self._ticked_s = now_s
+        self._heard_s[rank] = self.attended_s + _attended(now_s - self._ticked_s)
 
     def tick(self, now_s: float, *, behind: bool = False) -> None:
         """Time passes; called when all messages have been handled that had arrived, unless the driver is ``behind``."""
         passed_s = now_s - self._ticked_s if self._ticked_s is not None else 0.0
         self._ticked_s = now_s
-        self.attended_s += min(max(passed_s, 0.0), LONGEST_TICK_S) * (BEHIND_SHARE if behind else 1.0)
+        self.attended_s += _attended(passed_s) * (BEHIND_SHARE if behind else 1.0)
         if passed_s > _PAUSE_S:
             self._last_pause_s, self._resumed_s = passed_s, self.attended_s
 
@@ -171,3 +171,7 @@ class Silence:
         for rank, heard_s in enumerate(self._heard_s):
             if heard_s < since_s:
                 yield rank, self.attended_s - heard_s
+
+
+def _attended(passed_s: float) -> float:
+    return min(max(passed_s, 0.0), LONGEST_TICK_S)
