@@ -6,20 +6,21 @@ along with it is found.
 
 from __future__ import annotations
 
-import ast
+import dis
 import json
 import os
 import re
-import symtable
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from types import CodeType
+from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.config import ClusterConfig, FeedConfig, FeedOptions, NodeOptions, RunOptions, assign_roles
 from tfos_lab.core.launchers import launcher_for
 from tfos_lab.core.options import given_options, is_int, part_of
 from tfos_lab.core.roles import Role
+from tfos_lab.core.sources import imported_names
 from tfos_lab.driver.feed.files.source import is_table, text_of
 from tfos_lab.driver.feed.request import check_rows
 from tfos_lab.driver.script.run import ScriptRun, Versions
@@ -56,7 +57,7 @@ def make_script_run(
     """Check what `tfos_lab.run_script` is asked for, and return a run that is not started yet."""
     script, found = _read_script(path, function=function, files=files)
     counts, params = _plan_nodes(nodes)
-    given = [count for count in NodeCounts.__annotations__ if count in options]
+    given = [count for count in _COUNTS if count in options]
     problems = [f"{count}: the list of nodes says which there are; leave it out" for count in given]
     if data_format not in DATA_FORMATS:
         problems.append(f"data_format={data_format!r}: use one of {', '.join(DATA_FORMATS)}")
@@ -124,16 +125,10 @@ _KEYS = ("job_name", "task_index", "params")
 _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 
 
-class NodeCounts(TypedDict):
-    """The options of `tfos_lab.run` that say which nodes there are."""
-
-    cluster_size: int
-    num_ps: int
-    master_node: str | None
-    evaluator: bool
+_COUNTS = ("cluster_size", "num_ps", "master_node", "evaluator")
 
 
-def _plan_nodes(nodes: Sequence[Mapping[str, Any]]) -> tuple[NodeCounts, tuple[dict[str, Any], ...]]:
+def _plan_nodes(nodes: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], tuple[dict[str, Any], ...]]:
     """Return options and, by rank, parameters of the nodes of ``[{"job_name": "worker", "params": {"lr": 0.1}}, …]``.
 
     Raises ConfigError with every problem found, and what is allowed.
@@ -142,35 +137,19 @@ def _plan_nodes(nodes: Sequence[Mapping[str, Any]]) -> tuple[NodeCounts, tuple[d
         raise ConfigError(
             [f"nodes={nodes!r}: a list with a dict for each node is needed, such as [{{'job_name': 'worker'}}]"]
         )
-    problems = [problem for place, node in enumerate(nodes) for problem in _problems_of(place, node)]
-    if not problems:
-        problems = list(_problems_together(nodes))
-    if problems:
+    if problems := [problem for place, node in enumerate(nodes) for problem in _problems_of(place, node)]:
         raise ConfigError(problems)
-    jobs = [_job(node) for node in nodes]
-    leaders = [job for job in jobs if Role(job).leads]
-    options: NodeCounts = {
-        "cluster_size": len(nodes),
-        "num_ps": jobs.count(Role.PS),
-        "master_node": leaders[0] if leaders else None,
-        "evaluator": Role.EVALUATOR in jobs,
-    }
-    by_node = {f"{_job(node)}:{index}": node.get("params") or {} for node, index in _with_index(nodes)}
+    jobs = [str(node.get("job_name", Role.WORKER.value)) for node in nodes]
+    # Those given, or those of their order.
+    indices = [node.get("task_index", jobs[:place].count(jobs[place])) for place, node in enumerate(nodes)]
+    if problems := list(_problems_together(jobs, indices)):
+        raise ConfigError(problems)
+    leader = next((job for job in jobs if Role(job).leads), None)
+    counts = (len(nodes), jobs.count(Role.PS), leader, Role.EVALUATOR in jobs)
+    options: dict[str, Any] = dict(zip(_COUNTS, counts, strict=True))
+    by_node = dict(zip(zip(jobs, indices, strict=True), nodes, strict=True))
     specs = assign_roles(ClusterConfig(**options))
-    return options, tuple(dict(by_node[spec.node]) for spec in specs)
-
-
-def _job(node: Mapping[str, Any]) -> str:
-    return str(node.get("job_name", Role.WORKER.value))
-
-
-def _with_index(nodes: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], int]]:
-    """Yield the nodes with their numbers within their jobs: those given, or those of their order."""
-    counts: dict[str, int] = {}
-    for node in nodes:
-        job = _job(node)
-        yield node, node.get("task_index", counts.get(job, 0))
-        counts[job] = counts.get(job, 0) + 1
+    return options, tuple(dict(by_node[spec.job_name, spec.task_index].get("params") or {}) for spec in specs)
 
 
 def _problems_of(place: int, node: Any) -> Iterator[str]:
@@ -204,22 +183,19 @@ def _param_problems(where: str, params: Any) -> Iterator[str]:
             yield f"{where}: params[{name!r}]: {error}; numbers, texts, flags, lists and dicts can be parameters"
 
 
-def _problems_together(nodes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _problems_together(jobs: Sequence[str], indices: Sequence[int]) -> Iterator[str]:
     """Yield what is wrong with nodes that are right one by one."""
-    jobs = [_job(node) for node in nodes]
     leaders = [place for place, job in enumerate(jobs) if Role(job).leads]
     yield from _too_many("chief", leaders, "make the others workers")
     evaluators = [place for place, job in enumerate(jobs) if job == Role.EVALUATOR]
     yield from _too_many("evaluator", evaluators, "leave the others out")
     if not any(Role(job).trains for job in jobs):
         yield f"nodes: none of {', '.join(jobs)} trains: add a worker or a chief"
-    by_job: dict[str, list[int]] = {}
-    for node, index in _with_index(nodes):
-        by_job.setdefault(_job(node), []).append(index)
-    for job, indices in by_job.items():
-        if sorted(indices) != list(range(len(indices))):
-            wanted = ", ".join(map(str, range(len(indices))))
-            given = ", ".join(map(str, indices))
+    for job in dict.fromkeys(jobs):
+        of_job = [index for name, index in zip(jobs, indices, strict=True) if name == job]
+        if sorted(of_job) != list(range(len(of_job))):
+            wanted = ", ".join(map(str, range(len(of_job))))
+            given = ", ".join(map(str, of_job))
             yield f"nodes: the task_index of job_name={job!r} is {given}: each of {wanted} is needed once"
 
 
@@ -250,13 +226,12 @@ def _read_script(
     Raises ConfigError if there is no such file or function, a file cannot be parsed, or all of them are too large.
     """
     script = _existing(path)
-    data = script.read_bytes()
-    tree = _parsed(script, data)
+    home, code = script.parent, _compiled(script)
     if function is not None:
-        _require_function(script, tree, function)
-    found = {script.name: data}
-    for other in (*_imported(script.parent, tree, {script}), *_named(script.parent, files)):
-        found[other.relative_to(script.parent).as_posix()] = other.read_bytes()
+        _require_function(script, code, function)
+    found = {script.name: script.read_bytes()}
+    for other in (*_imported(home, code, {script}), *_named(home, files)):
+        found[other.relative_to(home).as_posix()] = other.read_bytes()
         _require_small(script, found)
     return script, found
 
@@ -275,9 +250,9 @@ def _existing(path: str | os.PathLike[str]) -> Path:
     raise ConfigError([f"there is no script {script}; {advice}"])
 
 
-def _parsed(path: Path, data: bytes) -> ast.Module:
+def _compiled(path: Path) -> CodeType:
     try:
-        return ast.parse(data, str(path))
+        return compile(path.read_bytes(), str(path), "exec", dont_inherit=True)
     except SyntaxError as error:
         line = (error.text or "").strip()
         shown = f": {line}" if line else ""
@@ -288,41 +263,30 @@ def _parsed(path: Path, data: bytes) -> ast.Module:
         raise ConfigError([f"{path} is no Python file: {error}"]) from None
 
 
-def _require_function(path: Path, tree: ast.Module, function: str) -> None:
+def _require_function(path: Path, code: CodeType, function: str) -> None:
     if not isinstance(function, str):
         raise ConfigError([f"function={function!r:.60}: the name of a function in {path} is needed"])
-    names = symtable.symtable(ast.unparse(tree), str(path), "exec").get_symbols()
-    bound = {symbol.get_name() for symbol in names if symbol.is_assigned() or symbol.is_imported()}
-    imports_all = any(isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in ast.walk(tree))
+    bound = {one.argval for one in dis.get_instructions(code) if one.opname == "STORE_NAME"}
+    imports_all = any(name.endswith(".*") for name in imported_names(code))
     if function in bound or imports_all:
         return
-    functions = [symbol.get_name() for symbol in names if symbol.is_namespace()]
+    functions = [one.co_name for one in code.co_consts if isinstance(one, CodeType) and one.co_name in bound]
     near = nearest(function, functions)
     there = f"it has {', '.join(functions)}" if functions else "it has none; leave function out to run the whole file"
     advice = f"did you mean {near!r}?" if near else there
     raise ConfigError([f"{path} has no function {function!r}; {advice}"])
 
 
-def _imported(home: Path, tree: ast.Module, seen: set[Path]) -> Iterator[Path]:
+def _imported(home: Path, code: CodeType, seen: set[Path], package: str = "") -> Iterator[Path]:
     """Yield the files in the script's folder that a module imports, and those that they import."""
-    for name in sorted(_names_imported_by(tree)):
+    for name in sorted({name.partition(".")[0] for name in imported_names(code, package)} - {""}):
         for path in _files_of(home, name):
             if path in seen:
                 continue
             seen.add(path)
             yield path
             if path.suffix == ".py":
-                yield from _imported(home, _parsed(path, path.read_bytes()), seen)
-
-
-def _names_imported_by(tree: ast.Module) -> set[str]:
-    names: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names.update(alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
-            names.add(node.module.partition(".")[0])
-    return names
+                yield from _imported(home, _compiled(path), seen, ".".join(path.relative_to(home).parent.parts))
 
 
 def _files_of(home: Path, name: str) -> list[Path]:
