@@ -84,7 +84,7 @@ def run_script(
     Returns
     -------
     ScriptRun
-        A handle: ``wait()``, ``stop()``, ``state``, ``logs()``, ``results``, ``version``.
+        Its cluster: ``wait()``, ``stop()``, ``state``, ``logs()``, ``results``; and ``version``, its kept output.
 
     Raises
     ------
@@ -119,7 +119,7 @@ def run_script(
     if is_shown(show=show):
         # A dashboard closes itself at the end of the nodes; lines of text are written while the user waits.
         live = has_front_end()
-        display = open_display(run.cluster, blocking=not live)
+        display = open_display(run, blocking=not live)
         if not live:
             run.watch(display.poll, display.close)
     run.start()

@@ -14,20 +14,16 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any
 
 from tfos_lab.core.config import FeedConfig, train_keywords
 from tfos_lab.core.options import is_int
 from tfos_lab.core.paths import is_local, split_scheme
-from tfos_lab.core.states import RunState
 from tfos_lab.driver.cluster import Cluster
 from tfos_lab.driver.results import Results
 from tfos_lab.errors import ClusterEnded, ConfigError, NoSession, WaitTimeout
 from tfos_lab.launchers.spark import session as spark_session
 from tfos_lab.launchers.spark.session import lost_connect_server
-
-if TYPE_CHECKING:
-    from tfos_lab.driver.state.events import ClusterView
 
 # How often the thread looks whether Spark still lives.
 _WATCH_S = 0.5
@@ -37,60 +33,58 @@ _STEP_S = 0.05
 _GONE_GRACE_S = 1.0
 
 
-class ScriptRun:
-    """One run of a script. Made by `tfos_lab.run_script`; usable with ``with``, which stops it at the end.
+class ScriptRun(Cluster):
+    """One run of a script: the cluster of its nodes. Made by `tfos_lab.run_script`; ``with`` stops it at the end.
 
     Safe to use from any thread.
 
     Attributes
     ----------
-    cluster : Cluster
-        Its nodes: logs, metrics, results, the run's folder.
     path : pathlib.Path
         The script.
-    version : pathlib.Path or None
-        Where its output is kept, once it is done: ``version-0001``, ….
     """
 
+    _repr_html_ = None  # type: ignore[assignment]  # it is shown where it was started
+
     def __init__(
-        self, cluster: Cluster, path: Path, *, data: Any, feed: FeedConfig, versions: Versions | None = None
+        self, *what: Any, path: Path, data: Any, feed: FeedConfig, versions: Versions | None = None, **how: Any
     ) -> None:
-        self.cluster = cluster
+        super().__init__(*what, **how)
         self.path = path
-        self.version: Path | None = None
         self._data, self._feed = data, feed
         self._versions = versions
+        self._version: Path | None = None
         self._error: BaseException | None = None
-        self._over = threading.Event()
+        self._follower: threading.Thread | None = None
         self._poll: Callable[[], None] = lambda: None
         self._close: Callable[[], None] = lambda: None
 
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), "path"} - {"start", "watch"})
+
     def __repr__(self) -> str:
-        view = self.view()
-        up = sum(node.state.is_up for node in view.nodes)
-        kept = f", {self.version.name}" if self.version else ""
-        return f"<ScriptRun {self.name!r}: {self.state}, {up}/{len(view.nodes)} nodes{kept}>"
-
-    # ---- what it is -------------------------------------------------------------------------------------------------
+        kept = f", {self._version.name}" if self._version else ""
+        up = sum(node.state.is_up for node in self.nodes)
+        return f"<ScriptRun {self.name!r}: {self.state}, {up}/{len(self.nodes)} nodes{kept}>"
 
     @property
-    def name(self) -> str:
-        """The label of the run."""
-        return self.cluster.name
+    def cluster(self) -> Cluster:
+        """Its nodes: the run itself."""
+        return self
 
     @property
-    def state(self) -> RunState:
-        """The state of its cluster, such as ``"running"``, ``"done"``, ``"failed"`` or ``"stopped"``."""
-        return self.cluster.state
+    def version(self) -> Path | None:
+        """Where its output is kept, once it is done: ``version-0001``, ….
 
-    @property
-    def ended(self) -> bool:
-        """Whether all is over: the nodes have ended, and the output is in its place."""
-        return self._over.is_set()
+        Once its nodes have ended, this waits until the output is in its place.
+        """
+        self._settle()
+        return self._version
 
     @property
     def cause(self) -> str:
         """Why it failed or ended early, in one line; "" where it did not."""
+        self._settle()
         if isinstance(self._error, ClusterEnded):
             return "it was stopped"
         if isinstance(self._error, NoSession):
@@ -98,27 +92,14 @@ class ScriptRun:
         return str(self._error).partition("\n")[0] if self._error is not None else ""
 
     @property
-    def results(self) -> Results:
-        """What the nodes' functions have returned so far: ``results["worker:0"]``; None for a whole script."""
-        return self.cluster.results
-
-    @property
-    def run_dir(self) -> Path:
-        """The run's folder on this machine: logs, ``run.json`` and ``output``."""
-        return self.cluster.run_dir
-
-    @property
     def output_dir(self) -> Path:
         """Where the nodes' output is: the kept version, or ``output`` in the run's folder."""
-        return self.version or self.run_dir / "output"
+        return self.version or super().output_dir
 
-    def view(self) -> ClusterView:
-        """Return all that can be seen of its nodes now, as one value."""
-        return self.cluster.view()
-
-    def logs(self, node: str | None = None, tail: int | None = None) -> str:
-        """Return what a node has written, or all nodes; see `Cluster.logs`."""
-        return self.cluster.logs(node, tail)
+    def _settle(self) -> None:
+        """Wait until the output of nodes that have ended is in its place."""
+        if self.ended and self._follower not in (None, threading.current_thread()):
+            self._follower.join()
 
     # ---- wait and stop ----------------------------------------------------------------------------------------------
 
@@ -145,10 +126,11 @@ class ScriptRun:
         """
         __tracebackhide__ = True
         deadline = None if timeout is None else time.monotonic() + timeout
-        while not self._over.wait(_STEP_S):
+        while self._follower is not None and self._follower.is_alive():
+            self._follower.join(_STEP_S)
             self._poll()
             if deadline is not None and time.monotonic() > deadline:
-                running = [view.name for view in self.cluster.nodes if not view.state.ended]
+                running = [view.name for view in self.nodes if not view.state.ended]
                 raise WaitTimeout(waited_s=float(timeout or 0), still_running=running)
         self._close()
         if self._error is not None:
@@ -157,15 +139,9 @@ class ScriptRun:
 
     def stop(self, *, grace: float | None = None) -> None:
         """End it: SIGTERM to all nodes, SIGKILL after ``grace`` seconds; nothing happens if it has ended."""
-        if not self.cluster.ended:
-            self.cluster.stop(grace=grace)
-        self._over.wait()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.stop()
+        if not self.ended:
+            super().stop(grace=grace)
+        self._settle()
 
     def watch(self, poll: Callable[[], None], close: Callable[[], None]) -> None:
         """Have a display updated while `wait` waits, and closed at its end."""
@@ -177,36 +153,34 @@ class ScriptRun:
         """Start the nodes, and follow them on a thread; what cannot be started raises here."""
         try:
             if self._data is not None:
-                self.cluster.feeding.expect(self._data)
-            self.cluster.launch()
+                self.feeding.expect(self._data)
+            self.launch()
         except BaseException as error:
             self._error = error
-            self._over.set()
-            self.cluster.stop(grace=0.0)
+            super().stop(grace=0.0)
             raise
-        threading.Thread(target=self._follow, name=f"tfos-script-{self.cluster.id}", daemon=True).start()
+        self._follower = threading.Thread(target=self._follow, name=f"tfos-script-{self.id}", daemon=True)
+        self._follower.start()
 
     def _follow(self) -> None:
         try:
-            self.cluster.wait_until_running()
+            self.wait_until_running()
             if self._data is not None:
-                with self.cluster.feeding.required():
-                    self.cluster.train(self._data, **train_keywords(vars(self._feed)))
+                with self.feeding.required():
+                    self.train(self._data, **train_keywords(vars(self._feed)))
             while not self._has_returned():
                 self._require_session()
-            self.version = self._keep_output()
+            self._version = self._keep_output()
         except BaseException as error:  # noqa: BLE001 - `wait` raises it
             self._error = self._cause_of(error)
-            if not self.cluster.ended:
-                self.cluster.history.add_note(f"stopped: {self.cause}")
-                self.cluster.stop(grace=_GONE_GRACE_S)
-        finally:
-            self._over.set()
+            if not self.ended:
+                self.history.add_note(f"stopped: {self.cause}")
+                super().stop(grace=_GONE_GRACE_S)
 
     def _has_returned(self) -> bool:
         """Wait a moment for the functions' end; raises why they have ended without returning."""
         with contextlib.suppress(WaitTimeout):
-            self.cluster.wait(timeout=_WATCH_S)
+            super().wait(timeout=_WATCH_S)
             return True
         return False
 
@@ -220,11 +194,11 @@ class ScriptRun:
             raise OSError(
                 f"{self.name} is done, but {self._versions.folder} could not take its output: {error}"
             ) from error
-        self.cluster.history.add_note(f"the output is kept as {version}")
+        self.history.add_note(f"the output is kept as {version}")
         return version
 
     def _require_session(self) -> None:
-        session = self.cluster.spark
+        session = self.spark
         # Where a Spark Connect server is lost, the nodes tell whether they have gone with it.
         death = None if session is None or lost_connect_server(session) else spark_session.death_of(session)
         if session is not None and death is not None:

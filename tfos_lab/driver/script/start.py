@@ -10,8 +10,8 @@ import dis
 import json
 import os
 import re
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import CodeType
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,7 @@ from tfos_lab.core.sources import imported_names
 from tfos_lab.driver.feed.files.source import is_table, text_of
 from tfos_lab.driver.feed.request import check_rows
 from tfos_lab.driver.script.run import ScriptRun, Versions
-from tfos_lab.driver.start import make_cluster
+from tfos_lab.driver.start import clusters, make_cluster
 from tfos_lab.errors import ConfigError, NoSession
 from tfos_lab.launchers.spark.session import active_session
 from tfos_lab.node.script import SentScript, named_placeholders, run_sent_script
@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 
 ONE_WORKER: tuple[Mapping[str, Any], ...] = ({"job_name": "worker"},)
 DATA_FORMATS = ("parquet", "json", "arrow")
-
-_lock = threading.Lock()
-_runs: list[ScriptRun] = []
 
 
 def make_script_run(
@@ -61,7 +58,7 @@ def make_script_run(
     problems = [f"{count}: the list of nodes says which there are; leave it out" for count in given]
     if data_format not in DATA_FORMATS:
         problems.append(f"data_format={data_format!r}: use one of {', '.join(DATA_FORMATS)}")
-    if data is None and "data_dir" in named_placeholders(list(params)):
+    if data is None and "data_dir" in named_placeholders(params):
         problems.append("nodes: a parameter names {data_dir}, but there is no data: give data=...")
     if problems:
         raise ConfigError(problems)
@@ -85,17 +82,15 @@ def make_script_run(
         function=function,
         data_format=data_format,
     )
-    cluster = make_cluster(run_sent_script, sent, spark=spark, config=config, chief_stays_here=False)
-    run = ScriptRun(cluster, script, data=data, feed=feed, versions=versions)
-    with _lock:
-        _runs.append(run)
+    kind = partial(ScriptRun, path=script, data=data, feed=feed, versions=versions)
+    run = make_cluster(run_sent_script, sent, spark=spark, config=config, chief_stays_here=False, kind=kind)
+    assert isinstance(run, ScriptRun)
     return run
 
 
 def script_runs() -> list[ScriptRun]:
     """Return all script runs of this process, oldest first, ended ones included."""
-    with _lock:
-        return list(_runs)
+    return [run for run in clusters() if isinstance(run, ScriptRun)]
 
 
 def _free_name(stem: str) -> str:
