@@ -30,7 +30,7 @@ _COLUMNS = {
 
 
 @dataclass
-class Run:
+class ParallelRun:
     """One run: what its nodes are called with and asked for, its argument in short, and what became of its last try.
 
     ``state`` is `NodeState.WAITING` until it has ended, also while a try goes on. The times, in seconds since the
@@ -80,7 +80,7 @@ class ParallelResults(Sequence[Any]):
         How many runs returned.
     """
 
-    def __init__(self, runs: Iterable[Run]) -> None:
+    def __init__(self, runs: Iterable[ParallelRun]) -> None:
         self.results: list[Any] = []
         self.failures: dict[int, RunFailed] = {}
         self._rows: list[tuple[Any, ...]] = []

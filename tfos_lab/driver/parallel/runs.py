@@ -29,7 +29,7 @@ from tfos_lab.driver.bus import Bus, Subscription
 from tfos_lab.driver.cluster import Cluster
 from tfos_lab.driver.history import History
 from tfos_lab.driver.logs import read_log, read_logs
-from tfos_lab.driver.parallel.results import ParallelResults, Run, short
+from tfos_lab.driver.parallel.results import ParallelResults, ParallelRun, short
 from tfos_lab.driver.parallel.slots import Slots, slots_for
 from tfos_lab.driver.publisher import make_publisher
 from tfos_lab.driver.record.inputs import Plain, plain_inputs
@@ -126,7 +126,7 @@ def make_runs(
         free = places.free(0, 0)
         if free < len(args):
             raise NotAllAtOnce(wanted=len(args), free=free, total=max(places.total, free))
-    runs = [Run(index, short(one), (map_fun, one), config) for index, one in enumerate(args)]
+    runs = [ParallelRun(index, short(one), (map_fun, one), config) for index, one in enumerate(args)]
     return ParallelRuns(
         map_fun, runs, config, launcher, session, slots=places, retries=retries, timeout_s=timeout, feed=feed
     )
@@ -174,7 +174,7 @@ class ParallelRuns:
     def __init__(
         self,
         map_fun: Callable[..., Any],
-        runs: Sequence[Run],
+        runs: Sequence[ParallelRun],
         config: ClusterConfig,
         launcher: LauncherTraits,
         session: SparkSession | None,
@@ -208,7 +208,7 @@ class ParallelRuns:
         self.stopping = False
         self._changed = threading.Condition(self.lock)
         self._waiting = deque(runs)
-        self._going: dict[int, Run] = {}
+        self._going: dict[int, ParallelRun] = {}
         self._fatal: TfosError | None = None
         # The executors are fit, or there are none; a function has run and ended.
         self._proven = not launcher.spans_hosts
@@ -334,7 +334,7 @@ class ParallelRuns:
                 self._tell()
             return 0
 
-    def _begin_next(self, free: int) -> Run | None:
+    def _begin_next(self, free: int) -> ParallelRun | None:
         """Begin the next run if so many slots are enough for it, and return it."""
         with self.lock:
             if not self._waiting:
@@ -355,11 +355,11 @@ class ParallelRuns:
             on_a_thread(functools.partial(self._execute, run), name=f"tfos-run-{self.id}.{run.index}")
         return run
 
-    def _size_of(self, run: Run) -> int:
+    def _size_of(self, run: ParallelRun) -> int:
         """Return how many slots a run takes that may begin next."""
         return run.slots
 
-    def _begin(self, run: Run) -> None:
+    def _begin(self, run: ParallelRun) -> None:
         """Begin the next try of a run."""
         run.tries += 1
         run.began_s, run.ended_s = time.time(), None
@@ -369,14 +369,14 @@ class ParallelRuns:
 
     # ---- one try ----------------------------------------------------------------------------------------------------
 
-    def _execute(self, run: Run) -> None:
+    def _execute(self, run: ParallelRun) -> None:
         ending: Ending = NodeState.STOPPED, None
         try:
             ending = self._try(run)
         finally:
             self._record(run, ending)
 
-    def _try(self, run: Run) -> Ending:
+    def _try(self, run: ParallelRun) -> Ending:
         """Run a try to its end; raises nothing but what interrupts this process."""
         try:
             return self._launch(run)
@@ -390,7 +390,7 @@ class ParallelRuns:
             if run.fed is not None:
                 wait([run.fed], _JOIN_S)
 
-    def _launch(self, run: Run) -> Ending:
+    def _launch(self, run: ParallelRun) -> Ending:
         cluster = run.cluster = self._make_cluster(run)
         if self.stopping:
             return NodeState.STOPPED, None
@@ -405,7 +405,7 @@ class ParallelRuns:
             finally:
                 self._pass_on(run, cluster, events)
 
-    def _make_cluster(self, run: Run) -> Cluster:
+    def _make_cluster(self, run: ParallelRun) -> Cluster:
         config = run.config
         if config.gpus is None:
             config = dataclasses.replace(config, gpus=ALL)  # else the first run would take all
@@ -424,7 +424,7 @@ class ParallelRuns:
             published=False,
         )
 
-    def _wait(self, run: Run, cluster: Cluster, events: Subscription) -> Ending:
+    def _wait(self, run: ParallelRun, cluster: Cluster, events: Subscription) -> Ending:
         deadline = None if self._timeout_s is None else time.monotonic() + self._timeout_s
         while True:
             if run.fed is None or _has_fed(run.fed):
@@ -442,7 +442,7 @@ class ParallelRuns:
                 tail = cluster.logs(self._leader, tail=20)
                 return NodeState.FAILED, self._failure(run, "timed out", message, log_tail=tail)
 
-    def _pass_on(self, run: Run, cluster: Cluster, events: Subscription) -> None:
+    def _pass_on(self, run: ParallelRun, cluster: Cluster, events: Subscription) -> None:
         """Tell displays what the leading node has printed and reported, under the run's name; have reports judged."""
         others = [node.name for node in cluster.nodes if node.name != self._leader]
         for event in events.take():
@@ -451,10 +451,10 @@ class ParallelRuns:
             if isinstance(event, LogText | MetricsReported) and event.node == self._leader:
                 self.bus.publish(dataclasses.replace(event, node=self.name_of(run.index)))
 
-    def take(self, run: Run, order: int, report: MetricsReported) -> None:
+    def take(self, run: ParallelRun, order: int, report: MetricsReported) -> None:
         """A node of a run has reported; ``order`` is 0 for the one that leads. A search may cut the run."""
 
-    def _ending_of(self, run: Run, error: BaseException) -> Ending:
+    def _ending_of(self, run: ParallelRun, error: BaseException) -> Ending:
         """Return how a try has ended whose nodes did not return."""
         is_here = not self.launcher.spans_hosts
         # Others took the GPUs that were free here; a host of executors may have too few.
@@ -478,12 +478,12 @@ class ParallelRuns:
         failure = self._failure(run, **_what_failed(error, run.cluster))
         return _state_after(failure), failure
 
-    def _failure(self, run: Run, kind: str, message: str, **more: str) -> RunFailed:
+    def _failure(self, run: ParallelRun, kind: str, message: str, **more: str) -> RunFailed:
         seconds = run.seconds(time.time()) or 0.0
         told = {"kind": kind, "message": message, **more}
         return RunFailed(run=run.index, argument=run.args, tries=run.tries, seconds=seconds, noun=self.noun, **told)
 
-    def _record(self, run: Run, ending: Ending) -> None:
+    def _record(self, run: ParallelRun, ending: Ending) -> None:
         """Record how a try has ended.
 
         If it has failed, another one follows after those that wait already, unless there have been enough; if it found
@@ -572,7 +572,7 @@ class ParallelRuns:
         """Return how many runs have failed, if that makes the whole a failure."""
         return self._count(NodeState.FAILED, NodeState.LOST)
 
-    def _row_of(self, run: Run) -> NodeView:
+    def _row_of(self, run: ParallelRun) -> NodeView:
         is_going = run.index in self._going
         node = self._node_of(run) if is_going or run.node is None else run.node
         # It has not ended before its end is recorded, as its rows may still come.
@@ -584,14 +584,14 @@ class ParallelRuns:
             run=self._facts_of(run),
         )
 
-    def _facts_of(self, run: Run) -> RunFacts:
+    def _facts_of(self, run: ParallelRun) -> RunFacts:
         seconds = run.seconds(time.time())
         # Whole seconds while it runs: the page gets what has changed.
         shown = seconds if seconds is None or run.ended_s is not None else float(int(seconds))
         log = str(run.part.log(self._leader).relative_to(self.run_dir)) if run.part is not None else ""
         return RunFacts(run.args, going=run.index in self._going, tries=run.tries, seconds=shown, log=log)
 
-    def _node_of(self, run: Run) -> NodeView:
+    def _node_of(self, run: ParallelRun) -> NodeView:
         """Return a run's nodes as one: what the leading one reports, as far as the last is, and where all are."""
         cluster = run.cluster
         nodes = cluster.nodes if cluster is not None else ()
@@ -651,7 +651,7 @@ class ParallelRuns:
             self._recorder.on_event(event)
 
 
-def _slots_in(runs: Iterable[Run]) -> int:
+def _slots_in(runs: Iterable[ParallelRun]) -> int:
     return sum(run.slots for run in runs)
 
 

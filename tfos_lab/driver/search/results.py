@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 from tfos_lab.core.paths import short_path
 from tfos_lab.core.states import NodeState
 from tfos_lab.data.model_files import find_model
-from tfos_lab.driver.parallel.results import Run
+from tfos_lab.driver.parallel.results import ParallelRun
 from tfos_lab.driver.search.space import Params
 from tfos_lab.errors import RunFailed
 from tfos_lab.texts import format_metric
@@ -76,7 +76,7 @@ class Trial:
 
 
 @dataclass
-class TrialRun(Run):
+class TrialRun(ParallelRun):
     """A trial as a run, with what its nodes have reported in its last try.
 
     ``source`` is the node whose values count: the most leading one that has reported the metric, 0 for the one that

@@ -20,7 +20,7 @@ from tfos_lab.driver.feed.arrays import frame_of_arrays, is_in_memory
 from tfos_lab.driver.feed.request import is_dstream
 from tfos_lab.driver.feed.splits import check_splits
 from tfos_lab.driver.metrics import EPOCH
-from tfos_lab.driver.parallel.results import Run, short
+from tfos_lab.driver.parallel.results import ParallelRun, short
 from tfos_lab.driver.parallel.runs import Ending, Feed, InlineCut, ParallelRuns, problems_with
 from tfos_lab.driver.parallel.slots import Slots, slots_for
 from tfos_lab.driver.record.inputs import plain_params
@@ -293,14 +293,14 @@ class SearchRuns(ParallelRuns):
                 with self.lock:
                     self._study.close()
 
-    def _size_of(self, run: Run) -> int:
+    def _size_of(self, run: ParallelRun) -> int:
         trial = self._trials[run.index]
         if self._study is not None and not trial.params:
             self._plan.give(trial, self._study.ask(trial.index), self.launcher)
             _require_slots(trial.slots, self._most_slots, self._slots)
         return trial.slots
 
-    def _begin(self, run: Run) -> None:
+    def _begin(self, run: ParallelRun) -> None:
         trial = self._trials[run.index]
         # What an earlier try has reported does not count.
         trial.metric, trial.steps, trial.source, trial.history = None, None, None, []
@@ -308,7 +308,7 @@ class SearchRuns(ParallelRuns):
         trial.call = map_fun, merge_args(self._args, trial.params)
         super()._begin(trial)
 
-    def take(self, run: Run, order: int, report: MetricsReported) -> None:
+    def take(self, run: ParallelRun, order: int, report: MetricsReported) -> None:
         """Take in what a node of a trial has reported, and cut the trial if the study says so."""
         with self.lock:
             trial, metrics, step = self._trials[run.index], report.metrics, report.step or 0
@@ -332,7 +332,7 @@ class SearchRuns(ParallelRuns):
             if self._study is not None and self._study.report(trial.index, step, report.total_steps, best):
                 trial.is_cut = not self.stopping
 
-    def _record(self, run: Run, ending: Ending) -> None:
+    def _record(self, run: ParallelRun, ending: Ending) -> None:
         with self.lock:
             super()._record(run, ending)
             trial = self._trials[run.index]
@@ -385,7 +385,7 @@ class SearchRuns(ParallelRuns):
             nodes = tuple(view.nodes[trial.index] for trial in ranking)
             return dataclasses.replace(view, nodes=nodes, search=facts)
 
-    def _facts_of(self, run: Run) -> RunFacts:
+    def _facts_of(self, run: ParallelRun) -> RunFacts:
         trial = self._trials[run.index]
         return dataclasses.replace(super()._facts_of(run), best=trial.metric, params=plain_params(trial.params))
 

@@ -1,32 +1,49 @@
-"""Checks what `tfos_lab.run_script` is asked for, and makes the run; nothing is started yet.
+"""`tfos_lab.run_script`: checks what is asked for, runs a script on its nodes, and keeps its output.
 
 The nodes are checked, and put in the order of their ranks. The script is read: its syntax is checked, and what travels
-along with it is found.
+along with it is found. A thread follows the run to its end. The kept output of runs is in one folder: ``version-0001``,
+``version-0002``, … and ``latest``.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dis
+import fcntl
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from tfos_lab.core.config import ClusterConfig, FeedConfig, FeedOptions, NodeOptions, RunOptions, assign_roles
+from tfos_lab.core.config import (
+    ClusterConfig,
+    FeedConfig,
+    FeedOptions,
+    NodeOptions,
+    RunOptions,
+    assign_roles,
+    train_keywords,
+)
 from tfos_lab.core.launchers import launcher_for
 from tfos_lab.core.options import given_options, is_int, part_of
+from tfos_lab.core.paths import is_local, split_scheme
 from tfos_lab.core.roles import Role
 from tfos_lab.core.sources import imported_names
+from tfos_lab.driver.cluster import Cluster
 from tfos_lab.driver.feed.files.source import is_table, text_of
 from tfos_lab.driver.feed.request import check_rows
-from tfos_lab.driver.script.run import ScriptRun, Versions
+from tfos_lab.driver.results import Results
 from tfos_lab.driver.start import clusters, make_cluster
-from tfos_lab.errors import ConfigError, NoSession
-from tfos_lab.launchers.spark.session import active_session
+from tfos_lab.errors import ClusterEnded, ConfigError, NoSession, WaitTimeout
+from tfos_lab.launchers.spark import session as spark_session
+from tfos_lab.launchers.spark.session import active_session, lost_connect_server
 from tfos_lab.node.script import SentScript, named_placeholders, run_sent_script
 from tfos_lab.texts import first_line, nearest
 
@@ -35,6 +52,20 @@ if TYPE_CHECKING:
 
 ONE_WORKER: tuple[Mapping[str, Any], ...] = ({"job_name": "worker"},)
 DATA_FORMATS = ("parquet", "json", "arrow")
+# Each node gets all of it within its start message.
+LIMIT_BYTES = 64 << 20
+# What a node of the list may have, how a parameter may be called, and the options that the list stands for.
+_KEYS = ("job_name", "task_index", "params")
+_NAME = re.compile(r"[A-Za-z_][\w.-]*")
+_COUNTS = ("cluster_size", "num_ps", "master_node", "evaluator")
+LATEST = "latest"
+_VERSION = re.compile(r"version-(\d{4,})")
+# How often the thread looks whether Spark still lives.
+_WATCH_S = 0.5
+# Short, so that an interrupt and the display are quick.
+_STEP_S = 0.05
+# Nobody waits for nodes whose session is gone.
+_GONE_GRACE_S = 1.0
 
 
 def make_script_run(
@@ -115,12 +146,6 @@ def _checked_rows(data: Any, feed: FeedConfig, spark: SparkSession | None) -> An
 
 
 # ---- the nodes ------------------------------------------------------------------------------------------------------
-
-_KEYS = ("job_name", "task_index", "params")
-_NAME = re.compile(r"[A-Za-z_][\w.-]*")
-
-
-_COUNTS = ("cluster_size", "num_ps", "master_node", "evaluator")
 
 
 def _plan_nodes(nodes: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], tuple[dict[str, Any], ...]]:
@@ -207,9 +232,6 @@ def _advice(word: object, candidates: Iterable[str]) -> str:
 
 
 # ---- the script -----------------------------------------------------------------------------------------------------
-
-# Each node gets all of it within its start message.
-LIMIT_BYTES = 64 << 20
 
 
 def _read_script(
@@ -321,3 +343,243 @@ def _require_small(script: Path, files: dict[str, bytes]) -> None:
     what = f"{script.name} and the files that travel with it take more than {LIMIT_BYTES / 1e6:,.0f} MB"
     advice = "give rows with data=..., and keep other large files where the nodes can read them"
     raise ConfigError([f"{what}, most of it {largest}: {advice}"])
+
+
+# ---- the run --------------------------------------------------------------------------------------------------------
+
+
+class ScriptRun(Cluster):
+    """One run of a script: the cluster of its nodes. Made by `tfos_lab.run_script`; ``with`` stops it at the end.
+
+    Safe to use from any thread.
+
+    Attributes
+    ----------
+    path : pathlib.Path
+        The script.
+    """
+
+    _repr_html_ = None  # type: ignore[assignment]  # it is shown where it was started
+
+    def __init__(
+        self, *what: Any, path: Path, data: Any, feed: FeedConfig, versions: Versions | None = None, **how: Any
+    ) -> None:
+        super().__init__(*what, **how)
+        self.path = path
+        self._data, self._feed = data, feed
+        self._versions = versions
+        self._version: Path | None = None
+        self._error: BaseException | None = None
+        self._follower: threading.Thread | None = None
+        self._poll: Callable[[], None] = lambda: None
+        self._close: Callable[[], None] = lambda: None
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), "path"} - {"start", "watch"})
+
+    def __repr__(self) -> str:
+        kept = f", {self._version.name}" if self._version else ""
+        up = sum(node.state.is_up for node in self.nodes)
+        return f"<ScriptRun {self.name!r}: {self.state}, {up}/{len(self.nodes)} nodes{kept}>"
+
+    @property
+    def cluster(self) -> Cluster:
+        """Its nodes: the run itself."""
+        return self
+
+    @property
+    def version(self) -> Path | None:
+        """Where its output is kept, once it is done: ``version-0001``, ….
+
+        Once its nodes have ended, this waits until the output is in its place.
+        """
+        self._settle()
+        return self._version
+
+    @property
+    def cause(self) -> str:
+        """Why it failed or ended early, in one line; "" where it did not."""
+        self._settle()
+        if isinstance(self._error, ClusterEnded):
+            return "it was stopped"
+        if isinstance(self._error, NoSession):
+            return self._error.reason
+        return str(self._error).partition("\n")[0] if self._error is not None else ""
+
+    @property
+    def output_dir(self) -> Path:
+        """Where the nodes' output is: the kept version, or ``output`` in the run's folder."""
+        return self.version or super().output_dir
+
+    def _settle(self) -> None:
+        """Wait until the output of nodes that have ended is in its place."""
+        if self.ended and self._follower not in (None, threading.current_thread()):
+            self._follower.join()
+
+    # ---- wait and stop ----------------------------------------------------------------------------------------------
+
+    def wait(self, timeout: float | None = None) -> Results:
+        """Wait until the script has run on all nodes, and return what its functions returned.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Give up waiting after so many seconds; the script goes on.
+
+        Raises
+        ------
+        NodeFailed
+            With the remote traceback of the first node that failed.
+        FeedError, ReservationTimeout
+            If it could not be fed, or its nodes did not come up.
+        NoSession
+            If the SparkSession was stopped meanwhile.
+        ClusterEnded
+            If it was stopped.
+        WaitTimeout
+            If it still runs after ``timeout``.
+        """
+        __tracebackhide__ = True
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while self._follower is not None and self._follower.is_alive():
+            self._follower.join(_STEP_S)
+            self._poll()
+            if deadline is not None and time.monotonic() > deadline:
+                running = [view.name for view in self.nodes if not view.state.ended]
+                raise WaitTimeout(waited_s=float(timeout or 0), still_running=running)
+        self._close()
+        if self._error is not None:
+            raise self._error.with_traceback(None)
+        return self.results
+
+    def stop(self, *, grace: float | None = None) -> None:
+        """End it: SIGTERM to all nodes, SIGKILL after ``grace`` seconds; nothing happens if it has ended."""
+        if not self.ended:
+            super().stop(grace=grace)
+        self._settle()
+
+    def watch(self, poll: Callable[[], None], close: Callable[[], None]) -> None:
+        """Have a display updated while `wait` waits, and closed at its end."""
+        self._poll, self._close = poll, close
+
+    # ---- the thread -------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the nodes, and follow them on a thread; what cannot be started raises here."""
+        try:
+            if self._data is not None:
+                self.feeding.expect(self._data)
+            self.launch()
+        except BaseException as error:
+            self._error = error
+            super().stop(grace=0.0)
+            raise
+        self._follower = threading.Thread(target=self._follow, name=f"tfos-script-{self.id}", daemon=True)
+        self._follower.start()
+
+    def _follow(self) -> None:
+        try:
+            self.wait_until_running()
+            if self._data is not None:
+                with self.feeding.required():
+                    self.train(self._data, **train_keywords(vars(self._feed)))
+            while not self._has_returned():
+                self._require_session()
+            self._version = self._keep_output()
+        except BaseException as error:  # noqa: BLE001 - `wait` raises it
+            self._error = self._cause_of(error)
+            if not self.ended:
+                self.history.add_note(f"stopped: {self.cause}")
+                super().stop(grace=_GONE_GRACE_S)
+
+    def _has_returned(self) -> bool:
+        """Wait a moment for the functions' end; raises why they have ended without returning."""
+        with contextlib.suppress(WaitTimeout):
+            super().wait(timeout=_WATCH_S)
+            return True
+        return False
+
+    def _keep_output(self) -> Path | None:
+        output = self.run_dir / "output"
+        if self._versions is None or not output.is_dir():
+            return None
+        try:
+            version = self._versions.add(output)
+        except OSError as error:
+            raise OSError(
+                f"{self.name} is done, but {self._versions.folder} could not take its output: {error}"
+            ) from error
+        self.history.add_note(f"the output is kept as {version}")
+        return version
+
+    def _require_session(self) -> None:
+        session = self.spark
+        # Where a Spark Connect server is lost, the nodes tell whether they have gone with it.
+        death = None if session is None or lost_connect_server(session) else spark_session.death_of(session)
+        if session is not None and death is not None:
+            reason = f"{death} while {self.path.name} ran, and its nodes were stopped with it"
+            raise NoSession(reason=reason, advice=spark_session.advice_for(session))
+
+    def _cause_of(self, error: BaseException) -> BaseException:
+        """Return the first cause: nodes are lost and feeds fail once the session is gone."""
+        try:
+            self._require_session()
+        except NoSession as gone:
+            if error is not gone:
+                gone.__cause__ = error
+            return gone
+        return error
+
+
+# ---- versions of its output ------------------------------------------------------------------------------------------
+
+
+class Versions:
+    """A folder of versions, of which the ``keep`` newest stay, or all; several processes may add to it.
+
+    Raises ConfigError if the folder cannot be made here, or ``keep`` is no number of versions.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], keep: int | None = None) -> None:
+        if keep is not None and (not is_int(keep) or keep < 1):
+            raise ConfigError([f"keep_versions={keep!r}: a whole number from 1 on is needed, or None to keep all"])
+        address = os.fspath(folder)
+        if not is_local(address):
+            raise ConfigError([f"output_dir={address!r}: versions are kept in a folder of this machine; copy them on"])
+        self.folder, self._keep = Path(split_scheme(address)[2]).expanduser().absolute(), keep
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError([f"output_dir={address!r}: it cannot be made ({error.strerror})"]) from None
+
+    def add(self, output: Path) -> Path:
+        """Move a folder here as the next version, and remove those that are too old; a link stays in its place.
+
+        Raises OSError if it cannot be moved; what was there is still there.
+        """
+        with (self.folder / ".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            there = {
+                int(found[1]): path
+                for path in self.folder.iterdir()
+                if (found := _VERSION.fullmatch(path.name)) and path.is_dir()
+            }
+            version = self.folder / f"version-{max(there, default=0) + 1:04d}"
+            partial = self.folder / f".{version.name}"
+            shutil.rmtree(partial, ignore_errors=True)
+            shutil.move(output, partial)
+            partial.rename(version)
+            with contextlib.suppress(OSError):  # a file system without links
+                output.symlink_to(version, target_is_directory=True)
+            self._point_at(version)
+            for old in sorted(there, reverse=True)[self._keep - 1 :] if self._keep else []:
+                shutil.rmtree(there[old], ignore_errors=True)
+            return version
+
+    def _point_at(self, version: Path) -> None:
+        """Let ``latest`` mean a version; whoever reads it sees the old one or the new one."""
+        partial = self.folder / f".{LATEST}"
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+            partial.symlink_to(version.name, target_is_directory=True)
+            partial.replace(self.folder / LATEST)
