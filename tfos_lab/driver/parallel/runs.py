@@ -210,8 +210,6 @@ class ParallelRuns:
         self._waiting = deque(runs)
         self._going: dict[int, ParallelRun] = {}
         self._fatal: TfosError | None = None
-        # The executors are fit, or there are none; a function has run and ended.
-        self._proven = not launcher.spans_hosts
         self._one_has_run = False
         self._not_before_s = 0.0
 
@@ -261,7 +259,7 @@ class ParallelRuns:
             free, began = self._free_slots(), False
             while free > 0 and (run := self._begin_next(free)) is not None:
                 began = True
-                free = free - run.slots if self._proven else 0
+                free -= run.slots
             on_step()
             with self._changed:
                 if not began and not self._are_over():
@@ -320,11 +318,12 @@ class ParallelRuns:
             return 0
         launching = [run for run in going if not (run.has_run or self._node_of(run).state.is_present)]
         # The first one has the executors looked at, for all.
-        self._proven = self._proven or len(launching) < len(going)
-        if not self._proven and going:
+        proven = self._one_has_run or not self.launcher.spans_hosts or len(launching) < len(going)
+        if not proven and going:
             return 0
         try:
-            return self._slots.free(_slots_in(going), _slots_in(launching), first.slots)
+            free = self._slots.free(_slots_in(going), _slots_in(launching), first.slots)
+            return free if proven else min(free, first.slots)
         except Exception as error:  # noqa: BLE001 - the session has gone, or its JVM: py4j raises many kinds
             message = f"Spark does not answer any more: {type(error).__name__}: {error}"
             with self.lock:
@@ -470,7 +469,7 @@ class ParallelRuns:
             return NodeState.WAITING, None  # the nodes have only waited for slots of Spark's
         if isinstance(error, _FATAL) and (not run.has_run or isinstance(error, ConfigError)):
             with self.lock:
-                if not (self._proven and self._one_has_run):
+                if not self._one_has_run:
                     self._begin_no_more(error)
                     return NodeState.STOPPED, None
             # Others have run: it has met this one only.
@@ -500,7 +499,7 @@ class ParallelRuns:
             else:
                 run.ended_s = time.time()
             if run.state not in (NodeState.WAITING, NodeState.STOPPED):
-                self._proven = self._one_has_run = True
+                self._one_has_run = True
                 run.value, run.failure = (told, None) if run.state is NodeState.DONE else (None, told)
             if run.state.is_broken and run.tries <= self._retries:
                 run.state = NodeState.WAITING
