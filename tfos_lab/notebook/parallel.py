@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from tfos_lab.core.config import NodeOptions
 from tfos_lab.core.options import takes_options
+from tfos_lab.driver.parallel.results import ParallelResults
 from tfos_lab.driver.parallel.runs import ParallelRuns, make_runs
-from tfos_lab.driver.parallel.state import ParallelResults
 from tfos_lab.notebook.display import is_shown, open_display, render_errors
 
 if TYPE_CHECKING:

@@ -21,7 +21,6 @@ from tfos_lab.core.states import RunState
 from tfos_lab.core.threads import on_a_thread
 from tfos_lab.driver.cluster import Cluster
 from tfos_lab.driver.feed.splits import check_splits, session_of
-from tfos_lab.driver.parallel.tries import Feed
 from tfos_lab.driver.start import clusters, make_cluster
 from tfos_lab.errors import ClusterEnded, ClusterInterrupted, ConfigError, WaitTimeout
 from tfos_lab.notebook.cell.function import typed_cell
@@ -74,7 +73,7 @@ def run_cluster(
     options: CellOptions,
     *,
     quiet: Display | None = None,
-    feed_rows: Feed | None = None,
+    feed_rows: Callable[[Cluster], object] | None = None,
 ) -> Mapping[str, object] | None:
     """Launch a cluster that was made, show it, feed it, and wait for its end; returns and raises what `run_cell` does.
 
@@ -146,7 +145,7 @@ def _wait(
     map_fun: Callable[..., Any],
     *,
     launch: Future[None],
-    feed_rows: Feed,
+    feed_rows: Callable[[Cluster], object],
 ) -> Mapping[str, object] | None:
     __tracebackhide__ = True
 

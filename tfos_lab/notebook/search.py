@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 from tfos_lab.core.config import RunOptions
 from tfos_lab.core.options import takes_options
 from tfos_lab.driver.search import space as values
-from tfos_lab.driver.search.runs import ClusterSize
-from tfos_lab.driver.search.start import SearchPlan, make_search
-from tfos_lab.driver.search.trials import SearchResults
+from tfos_lab.driver.search.results import SearchResults
+from tfos_lab.driver.search.runs import ClusterSize, SearchPlan, make_search
 from tfos_lab.notebook.parallel import run_shown
 
 if TYPE_CHECKING:
@@ -151,13 +150,13 @@ class Search:
             SearchPlan(
                 strategy=strategy,
                 trials=trials,
+                cluster_size=cluster_size,
                 metric=metric,
                 mode=mode,
                 reduction=reduction,
                 min_steps=min_steps,
                 seed=seed,
             ),
-            cluster_size=cluster_size,
             slots=slots,
             retries=retries,
             timeout=timeout,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tfos_lab.core.gpu_shares import GpuOption, gpus_wanted
@@ -24,13 +25,15 @@ class Slots:
     """Where runs find a slot: of a number that stays, such as one in this very process, which runs one after the other.
 
     ``limit`` is the most runs at once, None for as many as there are slots; ``total`` the number of slots, as far as it
-    is known. `is_waiting` says whether the last call of `free` found that others hold the slots.
+    is known. Of ``gpus``, each run has ``per_run`` that no other has at the same time. `is_waiting` says whether the
+    last call of `free` found that others hold the slots.
     """
 
-    def __init__(self, limit: int | None, total: int) -> None:
+    def __init__(self, limit: int | None, total: int, gpus: Sequence[str] = (), per_run: int = 0) -> None:
         self.limit = limit
-        self.is_waiting = False
         self.total = total
+        self.is_waiting = False
+        self._gpus, self._per_run = gpus, per_run
 
     def free(self, taken: int, launching: int, wanted: int = 1) -> int:
         """Return how many slots are free for runs that begin now, of which the next one needs ``wanted``.
@@ -42,39 +45,13 @@ class Slots:
         return max(0, free if self.limit is None else min(free, self.limit - taken))
 
     def _free(self, taken: int, launching: int, wanted: int) -> int:  # noqa: ARG002 - what others ask for
-        return self.total - taken
+        free = self.total - taken
+        # Others may hold some GPUs, and nodes that launch may not have taken theirs yet.
+        return min(free, len(free_gpus(self._gpus)) // self._per_run - launching) if self._per_run else free
 
     def most(self) -> int | None:
         """Return how many slots one run may take at most; None if their number changes, or is not known."""
         return self.total if self.limit is None else min(self.total, self.limit)
-
-
-class MachineSlots(Slots):
-    """This machine: a slot for each core, or for each task slot of a local session; and GPUs, if each run has some.
-
-    Without a limit there are ``default`` slots, or as many as cores, and at least as many as the ``largest`` run has
-    nodes, which may share cores. ``gpus`` are those that no other run has at the same time; None leaves all visible to
-    each. Raises ConfigError if the machine has no room for so many runs, or too few GPUs for one.
-    """
-
-    def __init__(self, limit: int | None, default: int | None, gpus: int | None = None, *, largest: int = 1) -> None:
-        fits, why = room()
-        if limit is not None and limit > fits:
-            raise ConfigError([f"slots={limit}: this machine has room for {format_count(fits, 'run')} at once: {why}"])
-        super().__init__(limit, min(fits, limit or max(default or cores(), largest)))
-        self._gpus = visible_gpus() if gpus else []
-        self._per_run = gpus or 0
-        if gpus:
-            if gpus > len(self._gpus):
-                raise ConfigError(
-                    [f"gpus={gpus}: this machine has {len(self._gpus)} for all runs; ask for fewer, or leave it out"]
-                )
-            self.total = min(self.total, len(self._gpus) // gpus)
-
-    def _free(self, taken: int, launching: int, wanted: int) -> int:
-        free = super()._free(taken, launching, wanted)
-        # Others may hold some GPUs, and nodes that launch may not have taken theirs yet.
-        return min(free, len(free_gpus(self._gpus)) // self._per_run - launching) if self._per_run else free
 
 
 class SparkSlots(Slots):
@@ -119,14 +96,31 @@ class SparkSlots(Slots):
 def slots_for(
     launcher: LauncherTraits, spark: SparkSession | None, *, limit: int | None, gpus: GpuOption, largest: int = 1
 ) -> Slots:
-    """Return the slots of a launcher, for runs of up to ``largest`` nodes; see `MachineSlots` for errors."""
+    """Return the slots of a launcher, for runs of up to ``largest`` nodes.
+
+    On this machine, there is a slot for each core, or for each task slot of a local session, and at least as many as
+    the largest run has nodes, which may share cores. Raises ConfigError if the machine has no room for so many runs, or
+    there are too few GPUs for one.
+    """
     if launcher.runs_inline:
         return Slots(1, 1)
-    of_run = None if gpus is None else gpus_wanted(gpus, Role.CHIEF, {})
+    per_run = (None if gpus is None else gpus_wanted(gpus, Role.CHIEF, {})) or 0
     if launcher.spans_hosts and spark is not None:
-        return SparkSlots(limit, spark, _gpu_runs(spark, of_run or 0))
-    slots = None if spark is None or is_connect(spark) else slots_of(spark)
-    return MachineSlots(limit, slots.total if slots is not None else None, of_run, largest=largest)
+        return SparkSlots(limit, spark, _gpu_runs(spark, per_run))
+    fits, why = room()
+    if limit is not None and limit > fits:
+        raise ConfigError([f"slots={limit}: this machine has room for {format_count(fits, 'run')} at once: {why}"])
+    of_session = None if spark is None or is_connect(spark) else slots_of(spark)
+    default = of_session.total if of_session is not None and of_session.total else cores()
+    total = min(fits, limit or max(default, largest))
+    if not per_run:
+        return Slots(limit, total)
+    there = visible_gpus()
+    if per_run > len(there):
+        raise ConfigError(
+            [f"gpus={per_run}: this machine has {len(there)} for all runs; ask for fewer, or leave it out"]
+        )
+    return Slots(limit, min(total, len(there) // per_run), there, per_run)
 
 
 def _gpu_runs(spark: SparkSession, per_run: int) -> int | None:

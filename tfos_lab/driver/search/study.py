@@ -14,7 +14,7 @@ from tfos_lab.errors import ConfigError
 if TYPE_CHECKING:
     import optuna
 
-    from tfos_lab.driver.search.start import SearchPlan
+    from tfos_lab.driver.search.runs import SearchPlan
 
 # Optuna stores values of these types as they are.
 _PLAIN = (str, int, float, bool, type(None))
