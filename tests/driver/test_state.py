@@ -115,6 +115,16 @@ def test_an_evaluator_that_returns_early_ends_nothing():
     assert play.cluster_state.state == "running"
 
 
+def test_an_evaluator_goes_on_for_as_long_as_it_is_given_also_after_the_others():
+    play = Play(cluster_size=3, evaluator=True).all_run()
+    for rank in (0, 2):
+        play.returns(rank)
+    assert [sent.message.grace_s for sent in play.asked if isinstance(sent, SendTo)] == [GRACE_S] * 3
+    play.asked = play.cluster_state.let_evaluator_go_on(play.now_s, 60.0)
+    assert [sent.message.grace_s for sent in play.asked] == [GRACE_S, 60.0, GRACE_S]
+    assert not play.wait(40.0).is_over
+
+
 ORPHANED = m.Outcome(kind="exited", message="the process it was forked from has ended", exit_code=-9, orphaned=True)
 
 
@@ -310,7 +320,7 @@ def test_a_lost_node_may_still_send_its_output():
 
 
 def test_a_lost_node_that_sees_the_run_s_folder_is_not_waited_for():
-    play = Play(cluster_size=2).all_run().receive(m.OutputOpened(rank=0))
+    play = Play(cluster_size=2).all_run()
     play.asked = play.cluster_state.lose(0, "gone", play.now_s)
     assert play.sent(m.Shutdown) == [0]
     assert play.drain(1).is_over

@@ -74,14 +74,12 @@ COLUMNS = (
         name="signatureDefKey",
         doc="Which signature of a SavedModel to call; by default serving_default, or the only one",
         convert=v.text,
-        default=None,
         optional=True,
     ),
     Declaration(
         name="tagSet",
         doc="Tags of a SavedModel's graph, separated by commas; by default its only graph",
         convert=v.text,
-        default=None,
         optional=True,
     ),
     Declaration(
@@ -118,9 +116,7 @@ TRAINING = (
         convert=v.flag,
         default=False,
     ),
-    Declaration(
-        name="seed", doc="Makes the order of shuffle repeatable", convert=v.whole(0), default=None, optional=True
-    ),
+    Declaration(name="seed", doc="Makes the order of shuffle repeatable", convert=v.whole(0), optional=True),
     Declaration(
         name="exportDir",
         doc=(

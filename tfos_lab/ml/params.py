@@ -11,7 +11,6 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from pyspark.ml.param import Param, Params
@@ -22,39 +21,24 @@ from tfos_lab.ml.param_values import Convert
 AnyStage = TypeVar("AnyStage", bound="type[Stage]")
 
 
-class Unset(Enum):
-    """Stands where there is no value, not even None."""
-
-    UNSET = "unset"
-
-
-UNSET = Unset.UNSET
-
-
 @dataclass(frozen=True, kw_only=True)
 class Declaration:
     """A param as declared, by a name in Spark ML's way, such as ``batchSize``.
 
-    ``convert`` takes the name and a value; it returns the value to keep, or raises a `ParamError`. The default is
-    `UNSET` for a param that has no value until it is set. For params that are not ``optional``, setting None removes
-    what was set.
+    ``convert`` takes the name and a value; it returns the value to keep, or raises a `ParamError`. None is a value of
+    ``optional`` params; others without a default have none until they are set, and setting None removes what was set.
     """
 
     name: str
     doc: str
     convert: Convert
-    default: Any = UNSET
+    default: Any = None
     optional: bool = False
 
     @property
     def setter(self) -> str:
         """The name of the method that sets it."""
         return f"set{self.name[0].upper()}{self.name[1:]}"
-
-    @property
-    def shown_default(self) -> Any:
-        """The default as signatures show it: None where there is none."""
-        return None if self.default is UNSET else self.default
 
     def accept(self, value: Any) -> Any:
         """Return the value to keep; raises a `ParamError` for what is no value of this param."""
@@ -78,8 +62,8 @@ class Stage(Params):
 
     def __init__(self, **params: Any) -> None:
         super().__init__()
-        defaults = {each.name: each.default for each in self.declared.values() if each.default is not UNSET}
-        self._setDefault(**defaults)
+        known = [each for each in self.declared.values() if each.optional or each.default is not None]
+        self._setDefault(**{each.name: each.default for each in known})
         self.setParams(**params)
 
     def setParams(self, **params: Any) -> Self:
@@ -177,11 +161,11 @@ def _show(stage: type[Stage], declarations: Iterable[Declaration]) -> None:
     own = [one for one in signature.parameters.values() if one.kind is not inspect.Parameter.VAR_KEYWORD]
     declarations = [each for each in declarations if each.name not in signature.parameters]
     keyword = inspect.Parameter.KEYWORD_ONLY
-    params = [inspect.Parameter(each.name, keyword, default=each.shown_default) for each in declarations]
+    params = [inspect.Parameter(each.name, keyword, default=each.default) for each in declarations]
     stage.__init__.__signature__ = signature.replace(parameters=[*own, *params])  # type: ignore[attr-defined]
     if stage.__doc__:  # python -OO drops it
         entries = []
         for each in declarations:
             text = textwrap.fill(f"{each.doc}.", 112, break_on_hyphens=False)
-            entries.append(f"{each.name} : default {each.shown_default!r}\n{textwrap.indent(text, '    ')}")
+            entries.append(f"{each.name} : default {each.default!r}\n{textwrap.indent(text, '    ')}")
         stage.__doc__ = stage.__doc__.replace("    {params}", textwrap.indent("\n".join(entries), "    "))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import wait
@@ -213,17 +214,14 @@ def check_executors(session: SparkSession) -> list[Finding]:
 @contextlib.contextmanager
 def probe_file() -> Iterator[str]:
     """Make a file in the run folder that others can only find in this very folder; yields "" if none can be made."""
-    probe = checks.existing_part(run_bases()[0]) / f".tfos-doctor-{secrets.token_hex(8)}"
+    folder = checks.existing_part(run_bases()[0])
     try:
-        probe.touch()
+        probe = tempfile.NamedTemporaryFile(prefix=f".tfos-doctor-{secrets.token_hex(8)}-", dir=folder)  # noqa: SIM115 - below
     except OSError:
         yield ""  # another check reports it
         return
-    try:
-        yield str(probe)
-    finally:
-        with contextlib.suppress(OSError):
-            probe.unlink()
+    with probe:
+        yield probe.name
 
 
 # ---- judging --------------------------------------------------------------------------------------------------------
@@ -314,10 +312,8 @@ def listening(bind_host: str, public_host: str) -> Iterator[DriverAddress | None
     except (ConfigError, OSError):
         yield None  # another check reports it
         return
-    try:
+    with contextlib.closing(listener):
         yield listener.address
-    finally:
-        listener.close()
 
 
 def unreachable_advice(driver: DriverAddress) -> str:

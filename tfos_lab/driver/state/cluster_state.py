@@ -94,7 +94,7 @@ class ClusterState:
     ) -> None:
         chief = chief_of(node_specs)
         self._nodes = [ClusterNode(spec, is_chief=spec == chief) for spec in node_specs]
-        self._grace_s = self._patience_s = grace_s
+        self._grace_s = self._evaluator_s = self._patience_s = grace_s
         self._needs_evaluator = needs_evaluator
         self._restarts = restarts or RestartBudget()
         self._starts_when_asked = starts_when_asked
@@ -170,8 +170,8 @@ class ClusterState:
                 node.take(message)
             case m.Ended(outcome=outcome):
                 return self._end(node, outcome, now_s)
-            case m.OutputOpened(place=place):
-                node.sends_output = bool(place)
+            case m.OutputOpened():
+                node.sends_output = True
             case m.FilePiece() | m.EventFilesPut():
                 self._output_at_s = now_s
             case m.OutputSettled():
@@ -310,7 +310,13 @@ class ClusterState:
         if not awaited or not all(node.has_returned for node in awaited):
             return []
         self._ended_s, self._finishing = now_s, True
-        return [SendTo(node.spec.rank, m.Finish(grace_s=self._grace_s)) for node in self._nodes]
+        return self._let_finish()
+
+    def _let_finish(self) -> list[Instruction]:
+        graces = {Role.EVALUATOR: self._evaluator_s}
+        return [
+            SendTo(node.spec.rank, m.Finish(grace_s=graces.get(node.spec.role, self._grace_s))) for node in self._nodes
+        ]
 
     def record_logs(self, rank: int, now_s: float) -> None:
         """Record that a node sends its log: it is alive, and at its end it may take longer for as long as it does."""
@@ -350,6 +356,12 @@ class ClusterState:
         self._patience_s = max(self._patience_s, grace_s)
         instructions = [*self._cluster_state(RunState.STOPPING, now_s), *self._stop_nodes(grace_s)]
         return instructions + self._when_drained(now_s)
+
+    def let_evaluator_go_on(self, now_s: float, grace_s: float) -> list[Instruction]:
+        """Give the evaluator so long when the training nodes have returned; from now on, if they have already."""
+        self._evaluator_s, self._output_at_s = grace_s, now_s
+        self._patience_s = max(self._patience_s, grace_s)
+        return self._let_finish() if self._finishing and not self._over else []
 
     def abandon(self, now_s: float, state: RunState = RunState.STOPPED) -> list[Instruction]:
         """Start nothing in the place of lost nodes: the user has stopped the cluster meanwhile, or nothing can be."""
