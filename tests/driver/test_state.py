@@ -138,7 +138,7 @@ def test_a_child_that_ended_with_its_fork_server_was_lost_if_its_executor_has_en
 def test_what_follows_from_the_end_of_an_executor_waits_for_spark_s_reason():
     aborted = m.Outcome(kind="raised", error="UnavailableError", message="aborted", consequence=True)
     play = Play(cluster_size=3).all_run()
-    play.cluster_state.expect_loss(play.now_s)
+    play.cluster_state.expect_loss()
     play.end(1, ORPHANED).end(2, aborted)
     play.wait(LEAVING_PATIENCE_S - 1.0)
     assert play.cluster_state.causes.first is None

@@ -68,6 +68,8 @@ MENDED = [
     Plan.drawn(43689),
     # Spark's report of a loss waited for what that agent had sent, and a peer's error became the cause meanwhile.
     Plan.drawn(52181),
+    # An executor's end was expected for some seconds, which went by while the kernel was paused.
+    Plan.drawn(68651),
 ]
 
 # Rules that few seeds meet.

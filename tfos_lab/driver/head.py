@@ -398,7 +398,7 @@ class Head:
         for rank, (why, since_s) in list(self._gone.items()):
             is_read = self._connections.get(rank) not in self._ranks
             if not (is_read and why) and now_s - since_s <= _REASON_S:
-                self.state.expect_loss(now_s)
+                self.state.expect_loss()
                 break
             del self._gone[rank]
             instructions += self.state.lose(rank, why or "its connection to the notebook has ended", now_s)
@@ -422,7 +422,7 @@ class Head:
                 cluster.shown.take(message, view.name)
                 return
             case m.ExecutorGone():
-                self.state.expect_loss(now_s)
+                self.state.expect_loss()
                 self.launcher.on_executor_end(view.executor)
                 return
         if type(message) not in _FIGURES:

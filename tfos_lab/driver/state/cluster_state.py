@@ -254,7 +254,7 @@ class ClusterState:
         if not outcome.orphaned or node.view.executor in ("", THIS_MACHINE):
             return False
         node.orphan = node.orphan or (outcome, now_s)
-        return now_s <= max(node.orphan[1] + ORPHAN_PATIENCE_S, self._leaving_until_s)
+        return now_s <= node.orphan[1] + ORPHAN_PATIENCE_S or self._expects_loss
 
     def _missed_rows(self, outcome: m.Outcome) -> bool:
         """Whether a function has ended because the feed has failed, which it may hear before it is stopped."""
@@ -401,7 +401,7 @@ class ClusterState:
             if node.orphan is not None:
                 instructions += self._end(node, node.orphan[0], now_s)
                 instructions += self._when_drained(now_s)  # all may have drained while this one's end was not believed
-        is_due = not self.state.is_ending and not self._may_be_explained(now_s)
+        is_due = not self.state.is_ending and not self._may_be_explained()
         if is_due and (unexplained := self.causes.overdue(now_s)) is not None:
             instructions += self._fail_for(unexplained, now_s)
         instructions += self._when_overdue()
@@ -414,19 +414,23 @@ class ClusterState:
             instructions += self.give_up(now_s)
         return instructions
 
-    def _may_be_explained(self, now_s: float) -> bool:
+    def _may_be_explained(self) -> bool:
         """Whether the loss of a node may come soon, and be why others have failed."""
         silent = (self._nodes[rank] for rank, _ in self._silence.longer_than(SILENT_S))
         is_missed = any(node.orphan is not None and not node.view.state.ended for node in self._nodes)
-        return now_s <= self._leaving_until_s or is_missed or any(not node.view.state.ended for node in silent)
+        return self._expects_loss or is_missed or any(not node.view.state.ended for node in silent)
 
     def give_up(self, now_s: float) -> list[Instruction]:
         """Wait for no node any longer, whatever was still to come."""
         return [] if self._over else self._conclude(RunState.DONE if self._finishing else _final(self.state), now_s)
 
-    def expect_loss(self, now_s: float) -> None:
+    def expect_loss(self) -> None:
         """A node's executor has ended, which its loss will tell: nothing that follows from it becomes the cause."""
-        self._leaving_until_s = now_s + LEAVING_PATIENCE_S
+        self._leaving_until_s = self._silence.attended_s + LEAVING_PATIENCE_S
+
+    @property
+    def _expects_loss(self) -> bool:
+        return self._silence.attended_s < self._leaving_until_s
 
     def lose(self, rank: int, why: str, now_s: float) -> list[Instruction]:
         """A node has gone without reporting its end: its agent, its executor or its host is lost."""
