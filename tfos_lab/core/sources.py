@@ -134,6 +134,8 @@ def imported_names(code: types.CodeType, package: str = "") -> set[str]:
     level: object = 0
     parts: object = None
     for instruction in (one for inner in codes_in(code) for one in dis.get_instructions(inner)):
+        if instruction.opname == "EXTENDED_ARG":  # of the instruction that follows
+            continue
         if instruction.opname == "IMPORT_NAME":
             name = str(instruction.argval)
             if isinstance(level, int) and level > 0:

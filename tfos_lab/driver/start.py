@@ -45,12 +45,12 @@ def make_cluster(
     spark: SparkSession | None = None,
     config: ClusterConfig,
     chief_stays_here: bool = True,
-    kind: Callable[..., Cluster] = Cluster,
+    kind: type[Cluster] = Cluster,
 ) -> Cluster:
     """Check what is asked for, and return a cluster that is not launched yet.
 
     With ``chief_stays_here=False``, a chief on this machine works in its own folder, as all other nodes do.
-    ``kind`` makes the handle.
+    ``kind`` is the class of the handle.
     """
     called_s = time.time()
     session, launcher = choose_launcher(config, spark)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import builtins
 import json
 import os
-import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from tfos_lab.node.context.context import NodeContext
 
 # What a text in a node's parameters may name, in braces; each is replaced on the node.
-_PLACEHOLDER = re.compile(r"\{(job_name|task_index|output_dir|data_dir)\}")
+PLACEHOLDERS = ("job_name", "task_index", "output_dir", "data_dir")
 _FOLDER = "script"
 
 
@@ -133,15 +132,21 @@ def _word(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def named_placeholders(params: Sequence[Mapping[str, Any]]) -> set[str]:
-    """Return the placeholders that texts of parameters name."""
-    return set(_PLACEHOLDER.findall(json.dumps(params)))
+def named_placeholders(value: Any) -> set[str]:
+    """Return the placeholders that a value's texts name."""
+    if isinstance(value, str):
+        return {name for name in PLACEHOLDERS if f"{{{name}}}" in value}
+    if isinstance(value, dict):
+        value = list(value.values())
+    return set().union(*map(named_placeholders, value)) if isinstance(value, list | tuple) else set()
 
 
 def filled(value: Any, meanings: Mapping[str, Callable[[], str]]) -> Any:
     """Return a value with the placeholders in its texts replaced; a meaning that nobody names is not asked for."""
     if isinstance(value, str):
-        return _PLACEHOLDER.sub(lambda found: meanings[found[1]](), value)
+        for name in named_placeholders(value):
+            value = value.replace(f"{{{name}}}", meanings[name]())
+        return value
     if isinstance(value, dict):
         return {key: filled(one, meanings) for key, one in value.items()}
     return [filled(one, meanings) for one in value] if isinstance(value, list | tuple) else value

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 from tfos_lab.core.config import RunOptions
 from tfos_lab.core.options import takes_options
 from tfos_lab.core.plain_table import PlainTable
-from tfos_lab.driver.script import ONE_WORKER, ScriptRun, make_script_run, script_runs
+from tfos_lab.driver.script.run import ScriptRun
+from tfos_lab.driver.script.start import ONE_WORKER, make_script_run, script_runs
 from tfos_lab.notebook.display import is_shown, open_display, render_errors, summary
 from tfos_lab.notebook.display.kernel import has_front_end
 
@@ -83,7 +84,7 @@ def run_script(
     Returns
     -------
     ScriptRun
-        Its cluster: ``wait()``, ``stop()``, ``state``, ``logs()``, ``results``; and ``version``, its kept output.
+        A handle: ``wait()``, ``stop()``, ``state``, ``logs()``, ``results``, ``version``.
 
     Raises
     ------
@@ -118,7 +119,7 @@ def run_script(
     if is_shown(show=show):
         # A dashboard closes itself at the end of the nodes; lines of text are written while the user waits.
         live = has_front_end()
-        display = open_display(run, blocking=not live)
+        display = open_display(run.cluster, blocking=not live)
         if not live:
             run.watch(display.poll, display.close)
     run.start()

@@ -36,7 +36,7 @@ class ParallelRun:
     ``state`` is `NodeState.WAITING` until it has ended, also while a try goes on. The times, in seconds since the
     epoch, the failure and the folder (``part``) are those of the last try; ``node`` has its nodes as they were seen
     last, as one, once that try has ended. The fields below are of a try that goes on: whether its function has begun,
-    whether it is cut, its nodes, and what feeds them.
+    whether it is cut, or stopped with all others, its nodes, and what feeds them.
     """
 
     index: int
@@ -55,6 +55,7 @@ class ParallelRun:
 
     has_run: bool = False
     is_cut: bool = False
+    is_stopped: bool = False
     cluster: Cluster | None = None
     fed: Future[None] | None = None
 
@@ -70,8 +71,6 @@ class ParallelResults(Sequence[Any]):
 
     Attributes
     ----------
-    results : list
-        The same as a list.
     failures : dict of int to RunFailed
         The runs that failed, by their places.
     states : list of str
@@ -81,24 +80,24 @@ class ParallelResults(Sequence[Any]):
     """
 
     def __init__(self, runs: Iterable[ParallelRun]) -> None:
-        self.results: list[Any] = []
+        self._values: list[Any] = []
         self.failures: dict[int, RunFailed] = {}
         self._rows: list[tuple[Any, ...]] = []
         for run in runs:
             error = "" if run.failure is None else run.failure.summary
             seconds = None if run.ended_s is None else run.seconds(run.ended_s)
             self._rows.append((run.index, run.args, run.state.value, run.tries, seconds, error))
-            self.results.append(run.value if run.failure is None else run.failure)
+            self._values.append(run.value if run.failure is None else run.failure)
             if run.failure is not None:
                 self.failures[run.index] = run.failure
         self.states = [row[2] for row in self._rows]
         self.done = self.states.count(NodeState.DONE.value)
 
     def __getitem__(self, index: Any) -> Any:
-        return self.results[index]
+        return self._values[index]
 
     def __len__(self) -> int:
-        return len(self.results)
+        return len(self._values)
 
     def __eq__(self, other: object) -> bool:
         return list(self) == list(other) if isinstance(other, ParallelResults | list) else NotImplemented
@@ -107,14 +106,20 @@ class ParallelResults(Sequence[Any]):
 
     def __repr__(self) -> str:
         lines = []
-        for (index, _, state, _, _, error), value in zip(self._rows[:_MAX_LINES], self.results, strict=False):
-            text = repr(value) if len(repr(value)) <= _WIDTH else f"{repr(value)[:_WIDTH]}…"
-            lines.append(f"{index}: {text if state == NodeState.DONE.value else f'{state} {error}'.strip()}")
+        for (index, _, state, _, _, error), value in zip(self._rows[:_MAX_LINES], self._values, strict=False):
+            text = repr(value) if state == NodeState.DONE.value else f"{state} {error}".strip()
+            is_long = state == NodeState.DONE.value and len(text) > _WIDTH
+            lines.append(f"{index}: {text[:_WIDTH]}…" if is_long else f"{index}: {text}")
         more = len(self) - len(lines)
         return "\n".join([*lines, *([f"… and {more} more"] if more else [])]) or "no runs"
 
     def _repr_html_(self) -> str:
         return str(self.table.to_html(index=False))
+
+    @property
+    def results(self) -> list[Any]:
+        """What the runs returned, in the order of ``args_list``; a `RunFailed` for those that failed."""
+        return list(self)
 
     @property
     def table(self) -> pd.DataFrame:

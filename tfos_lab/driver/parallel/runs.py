@@ -280,6 +280,8 @@ class ParallelRuns:
         """Stop all runs that go on, and begin no others; may be called twice, and from any thread."""
         with self.lock:
             self._begin_no_more()
+            for run in self._going.values():
+                run.is_stopped = True
             clusters = [run.cluster for run in self._going.values() if run.cluster is not None]
             self._tell()
         name = f"tfos-stop-{self.id}"
@@ -297,8 +299,8 @@ class ParallelRuns:
         try:
             if moved is not None:
                 wait([moved], _JOIN_S)
-                with self._changed:
-                    self._changed.wait_for(lambda: not self._going, _JOIN_S)
+            with self._changed:
+                self._changed.wait_for(lambda: not self._going, _JOIN_S)
         finally:
             with self.lock:
                 self._ended_s = time.time()
@@ -351,7 +353,8 @@ class ParallelRuns:
         if self.launcher.runs_inline:
             self._execute(run)
         else:
-            on_a_thread(functools.partial(self._execute, run), name=f"tfos-run-{self.id}.{run.index}")
+            name = f"tfos-run-{self.id}.{run.index}"
+            threading.Thread(target=self._execute, args=(run,), name=name, daemon=True).start()
         return run
 
     def _size_of(self, run: ParallelRun) -> int:
@@ -362,7 +365,8 @@ class ParallelRuns:
         """Begin the next try of a run."""
         run.tries += 1
         run.began_s, run.ended_s = time.time(), None
-        run.cluster, run.fed, run.node, run.has_run, run.is_cut = None, None, None, False, False
+        run.cluster, run.fed, run.node = None, None, None
+        run.has_run, run.is_cut, run.is_stopped = False, False, False
         run.part = self.files.make_part(f"{run.index}.{run.tries}" if run.tries > 1 else str(run.index))
         self._going[run.index] = run
 
@@ -443,9 +447,9 @@ class ParallelRuns:
 
     def _pass_on(self, run: ParallelRun, cluster: Cluster, events: Subscription) -> None:
         """Tell displays what the leading node has printed and reported, under the run's name; have reports judged."""
-        others = [node.name for node in cluster.nodes if node.name != self._leader]
         for event in events.take():
             if isinstance(event, MetricsReported) and not self.launcher.runs_inline:  # else judged as it was made
+                others = [node.name for node in cluster.nodes if node.name != self._leader]
                 self.take(run, [self._leader, *others].index(event.node), event)
             if isinstance(event, LogText | MetricsReported) and event.node == self._leader:
                 self.bus.publish(dataclasses.replace(event, node=self.name_of(run.index)))
@@ -459,7 +463,7 @@ class ParallelRuns:
         # Others took the GPUs that were free here; a host of executors may have too few.
         if isinstance(error, NotEnoughSlots) or (is_here and isinstance(error, NotEnoughGpus)):
             return NodeState.WAITING, None
-        if self.stopping:
+        if run.is_stopped:
             return NodeState.STOPPED, None
         if run.is_cut:  # what was under way, such as a feed, has ended with the nodes
             return NodeState.STOPPED_EARLY, None

@@ -38,6 +38,8 @@ from tfos_lab.texts import nearest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tfos_lab.driver.cluster import Cluster
+
 # A number of nodes, the name of a parameter, or a function of the parameters.
 ClusterSize = int | str | Callable[[Params], int]
 
@@ -145,8 +147,8 @@ class SearchPlan:
 
         Raises ConfigError if that is no whole number, or too small for the roles that were asked for.
         """
-        config = dataclasses.replace(trial.config, cluster_size=self._size_for(params))
-        trial.params, trial.args, trial.config = params, short(params), config
+        trial.params, trial.args = params, short(params)
+        config = trial.config = dataclasses.replace(trial.config, cluster_size=self._size_for(params))
         if not launcher.runs_inline:
             trial.slots = config.cluster_size - config.driver_ps * config.num_ps
 
@@ -304,9 +306,13 @@ class SearchRuns(ParallelRuns):
         trial = self._trials[run.index]
         # What an earlier try has reported does not count.
         trial.metric, trial.steps, trial.source, trial.history = None, None, None, []
+        super()._begin(trial)
+
+    def _make_cluster(self, run: ParallelRun) -> Cluster:
+        trial = self._trials[run.index]
         map_fun = _judged(self.map_fun, self, trial) if self.launcher.runs_inline else self.map_fun
         trial.call = map_fun, merge_args(self._args, trial.params)
-        super()._begin(trial)
+        return super()._make_cluster(trial)
 
     def take(self, run: ParallelRun, order: int, report: MetricsReported) -> None:
         """Take in what a node of a trial has reported, and cut the trial if the study says so."""
