@@ -121,7 +121,7 @@ def test_an_evaluator_goes_on_for_as_long_as_it_is_given_also_after_the_others()
         play.returns(rank)
     assert [sent.message.grace_s for sent in play.asked if isinstance(sent, SendTo)] == [GRACE_S] * 3
     play.asked = play.cluster_state.let_evaluator_go_on(play.now_s, 60.0)
-    assert [sent.message.grace_s for sent in play.asked] == [GRACE_S, 60.0, GRACE_S]
+    assert play.asked == [SendTo(1, m.Finish(grace_s=60.0))]
     assert not play.wait(40.0).is_over
 
 
@@ -320,7 +320,7 @@ def test_a_lost_node_may_still_send_its_output():
 
 
 def test_a_lost_node_that_sees_the_run_s_folder_is_not_waited_for():
-    play = Play(cluster_size=2).all_run()
+    play = Play(cluster_size=2).all_run().receive(m.OutputOpened(rank=0))
     play.asked = play.cluster_state.lose(0, "gone", play.now_s)
     assert play.sent(m.Shutdown) == [0]
     assert play.drain(1).is_over

@@ -140,13 +140,17 @@ def hash_of(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_large_output_arrives_whole_and_is_counted(run, remote):
+def test_large_output_arrives_whole_and_with_progress(run, remote):
     sizes = {"large": 60 << 20, "small": 10, "empty": 0}
     cluster = run(write_much, sizes)
     hashes = cluster.wait(timeout=120)["chief:0"]
     output = cluster.run_dir / "output"
     assert {name: hash_of(output / name) for name in sizes} == hashes
-    assert f"output: 3 files of 62.9 MB in {output}" in cluster.view().notes
+    *coming, last = [event for event in cluster.events if type(event).__name__ == "OutputProgressed"]
+    shown = [event.size_bytes for event in coming]
+    assert shown == sorted(shown)
+    assert shown[-1] == coming[-1].total_bytes == sum(sizes.values())
+    assert (last.complete, last.files, last.size_bytes) == (True, 3, sum(sizes.values()))
     assert sorted(path.name for path in output.parent.iterdir()) == ["output", "run.json"]
 
 

@@ -8,7 +8,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.support.clusters import running_clusters
-from tests.support.data_files import rows, write_parquet
 from tests.support.tensorflow_process import in_tensorflow
 from tfos_lab.errors import NodeFailed
 
@@ -403,38 +402,6 @@ def test_the_time_of_a_step_is_the_mean_of_the_epoch_s_training_steps(run):
     (activity,) = cluster.diagnose().nodes.values()
     assert activity.step > 2 * 200, "steps of the validation show that it works"
     assert activity.step_s == pytest.approx(mean_s, rel=0.1)
-
-
-def count_traces(args, ctx):
-    """Fit fed rows several times; return how many functions TensorFlow has traced in each fit."""
-    import keras
-    import tensorflow as tf
-
-    traced, make = [], tf.Graph.__init__
-
-    def count(graph):
-        if type(graph) is not tf.Graph:  # each thread has one of those
-            traced.append(graph)
-        make(graph)
-
-    tf.Graph.__init__ = count
-    with ctx.strategy().scope():
-        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(3)])
-        model.compile("sgd", "mse")
-    rows, counts = ctx.dataset(4, features="x", label="x"), []
-    for epochs in args:
-        before = len(traced)
-        model.fit(rows, epochs=epochs, verbose=0)
-        counts.append(len(traced) - before)
-    return counts
-
-
-def test_no_epoch_over_fed_rows_is_traced_again(run, tmp_path):
-    epochs = (1, 1, 3)
-    cluster = run(count_traces, epochs)
-    cluster.train(write_parquet(tmp_path / "rows.parquet", rows(0, 40)), epochs=sum(epochs))
-    for first, again, longer in cluster.wait(timeout=120).values():
-        assert first > again == longer
 
 
 def test_with_parameter_servers_tf_keras_reports_each_epoch(run):

@@ -152,7 +152,8 @@ class Run:
             self._make_head()
         self._await_ends()
         for agent in self.agents:
-            if agent.executor and agent.stands == "stopped" and agent.child is not None and agent.child.is_stopped:
+            is_free = agent.executor and not agent.holds_slot
+            if is_free and agent.stands == "stopped" and agent.child is not None and agent.child.is_stopped:
                 self.unnoticed.append(agent)
                 agent.on_executor_gone()
         self._await_ends()

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from tfos_lab.compat.TFSparkNode import NodeSettings, run_instance, run_main
 from tfos_lab.core.config import ClusterConfig, ClusterOptions
 from tfos_lab.core.options import is_int
-from tfos_lab.core.states import RunState
+from tfos_lab.core.roles import Role
+from tfos_lab.core.states import NodeState, RunState
 from tfos_lab.data.frames import default_fs
 from tfos_lab.driver.start import make_cluster
 from tfos_lab.driver.state.instructions import Failure
@@ -25,7 +26,6 @@ from tfos_lab.errors import (
     NoSession,
     ShutdownTimeout,
     TfosError,
-    WaitTimeout,
 )
 from tfos_lab.launchers.spark import session as spark_session
 from tfos_lab.notebook.parallel import run_all
@@ -182,7 +182,7 @@ def _wait_until_taken(cluster: Cluster, timeout_s: float) -> None:
 
 
 def end_cluster(cluster: Cluster, ssc: Any, *, is_asked: Callable[[], bool], grace_s: float, timeout_s: float) -> None:
-    """Wait until all nodes that train have returned, and the others have ended; the cluster is stopped in any case.
+    """Wait until all nodes that train have returned, then end the others; the cluster is stopped in any case.
 
     Streams are ended first, once they are not wanted any more: ``is_asked`` tells whether somebody has asked for it. An
     evaluator, which may loop forever, gets ``grace_s`` after the last node that trains. Raises what went wrong,
@@ -191,14 +191,15 @@ def end_cluster(cluster: Cluster, ssc: Any, *, is_asked: Callable[[], bool], gra
     deadline_s = time.monotonic() + timeout_s if timeout_s > 0 else float("inf")
     head = cluster.head
     try:
-        with contextlib.suppress(OSError):
-            head.request(lambda now_s: head.state.let_evaluator_go_on(now_s, grace_s))
+        if grace_s > cluster.config.grace:
+            with contextlib.suppress(OSError):  # it has ended
+                head.request(lambda now_s: head.state.let_evaluator_go_on(now_s, grace_s))
         if ssc is not None:
             _end_streams(cluster, ssc, is_asked, deadline_s)
-        cluster.wait(max(0.0, deadline_s - time.monotonic()))
-    except WaitTimeout as error:
-        cluster.stop(grace=_GRACE_S)
-        raise ShutdownTimeout(waited_s=timeout_s, still_running=error.still_running) from None
+        _end_training(cluster, deadline_s, timeout_s)
+        if _await_end(cluster, time.monotonic() + grace_s, trains=False):
+            cluster.stop(grace=_GRACE_S)
+        cluster.wait()
     except TfosError:
         raise
     except Exception as error:  # a stream's, whose rows a node's failure has kept from being fed
@@ -207,6 +208,30 @@ def end_cluster(cluster: Cluster, ssc: Any, *, is_asked: Callable[[], bool], gra
         raise
     finally:
         cluster.stop()
+
+
+def _end_training(cluster: Cluster, deadline_s: float, timeout_s: float) -> None:
+    cluster.feeding.end()
+    if running := _await_end(cluster, deadline_s, trains=True):
+        cluster.stop(grace=_GRACE_S)
+        raise ShutdownTimeout(waited_s=timeout_s, still_running=running)
+
+
+def _await_end(cluster: Cluster, deadline_s: float, *, trains: bool) -> list[str]:
+    """Wait for the nodes that train, or for the evaluator; return those that still run at the deadline."""
+    while True:
+        head = cluster.head
+        with head.lock:
+            state, views = head.state.state, head.state.views
+        going = [view for view in views if not view.state.ended and view.state is not NodeState.SERVING]
+        roles = {view.name: Role(view.job_name) for view in going}
+        # Others serve until they are told to end.
+        running = [node for node, role in roles.items() if role.trains is trains and not role.serves]
+        if state.ended or not running:
+            return []
+        if time.monotonic() >= deadline_s:
+            return running
+        time.sleep(_STEP_S)
 
 
 def _end_streams(cluster: Cluster, ssc: Any, is_asked: Callable[[], bool], deadline_s: float) -> None:

@@ -63,7 +63,13 @@ class MirroredStrategyRunner:
 
         logger.info("Doing %s training...", "GPU" if use_gpu else "CPU")
         self._num_slots = num_slots
-        self._training = Training(num_slots, local_mode, use_gpu, gpu_resource_name, use_custom_strategy)
+        self._training = Training(
+            num_slots=num_slots,
+            local_mode=bool(local_mode),
+            use_gpu=bool(use_gpu),
+            gpu_resource_name=gpu_resource_name,
+            use_custom_strategy=bool(use_custom_strategy),
+        )
         if local_mode:
             logger.warning("The function will run on the driver's machine, and share it with whatever else runs there.")
         else:

@@ -13,7 +13,7 @@ from tfos_lab.core.config import ClusterOptions
 from tfos_lab.data.frames import is_connect
 from tfos_lab.errors import ConfigError
 from tfos_lab.launchers.spark import session as spark_session
-from tfos_lab.node.train_fn import checked_gpus, run_train_fn
+from tfos_lab.node.train_fn import TrainFnSettings, checked_gpus, run_train_fn
 from tfos_lab.notebook.start import run as run_cluster
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 _IGNORE_SSL = "tensorflow.spark.distributor.ignoreSsl"
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Training:
     """Where a function trains, and how; see `MirroredStrategyRunner` for the first five.
 
@@ -69,14 +69,14 @@ class Training:
     def run(self, train_fn: Callable[..., Any], kwargs: Mapping[str, Any]) -> Any:
         """Call the function on each worker; see `MirroredStrategyRunner.run`."""
         options = self._local_options() if self.local_mode else self._distributed_options()
-        function = functools.partial(
-            run_train_fn,
-            train_fn,
-            self.num_slots,
-            self.gpu_resource_name if self._spans_hosts and self.use_gpu else "",
+        settings = TrainFnSettings(
+            num_slots=self.num_slots,
+            num_tasks=self.num_tasks,
+            gpu_resource=self.gpu_resource_name if self._spans_hosts and self.use_gpu else "",
             makes_strategy=not self.use_custom_strategy,
             sets_tf_config=not self.local_mode,
         )
+        function = functools.partial(run_train_fn, train_fn, settings)
         with run_cluster(function, kwargs, spark=self.spark, show=False, **options) as cluster:
             logger.info("Training in progress; what the workers print is in %s", cluster.run_dir)
             return cluster.wait()["worker:0"]

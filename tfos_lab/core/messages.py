@@ -485,9 +485,9 @@ class FilesTaken(ToAgent, frozen=True):
 
 
 class OutputOpened(FromAgent, frozen=True):
-    """The node's function has asked for its output folder, and the driver cannot see that.
+    """The node's function has asked for its output folder.
 
-    The agent adds the ``place`` on the node's host that keeps what is not taken.
+    If the driver cannot see that folder, the agent adds the ``place`` on the node's host that keeps what is not taken.
     """
 
     place: str = ""

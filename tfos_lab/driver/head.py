@@ -398,7 +398,8 @@ class Head:
         for rank, (why, since_s) in list(self._gone.items()):
             is_read = self._connections.get(rank) not in self._ranks
             if not (is_read and why) and now_s - since_s <= _REASON_S:
-                self.state.expect_loss()
+                if not self.state.view_of(rank).state.ended:
+                    self.state.expect_loss()
                 break
             del self._gone[rank]
             instructions += self.state.lose(rank, why or "its connection to the notebook has ended", now_s)
@@ -441,7 +442,7 @@ class Head:
                 if isinstance(message, m.FilePiece):  # of a profile
                     self._do(self._questions.handle(message, now_s))
                 self._do(cluster.event_files.handle(message))
-                self._do(cluster.output.handle(message, self.state.view_of(message.rank)))
+                self._do(cluster.output.handle(message, self.state.view_of(message.rank), now_s))
                 self._do(cluster.output.results.handle(message, view.name))
 
     # ---- what the state machines ask for ----------------------------------------------------------------------------
@@ -465,7 +466,7 @@ class Head:
                     is_last = self.state.state is not RunState.RESTARTING
                     if is_last:
                         self.cluster.event_files.conclude()
-                    self.cluster.output.conclude(is_last=is_last)
+                    self.cluster.bus.publish(*self.cluster.output.conclude(time.time(), is_last=is_last))
                     self.over.set()
 
     def _send(self, rank: int, message: m.ToAgent) -> None:

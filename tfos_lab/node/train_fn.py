@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core.roles import tf_config
@@ -14,31 +15,35 @@ if TYPE_CHECKING:
     from tfos_lab.node.context.context import NodeContext
 
 
-def run_train_fn(
-    train_fn: Callable[..., Any],
-    num_slots: int,
-    gpu_resource: str,
-    kwargs: Mapping[str, Any],
-    ctx: NodeContext,
-    *,
-    makes_strategy: bool,
-    sets_tf_config: bool,
-) -> Any:
-    """Call the function on a node; returns what it returns on the first one, and None elsewhere.
+@dataclass(frozen=True, kw_only=True)
+class TrainFnSettings:
+    """How a node runs the function."""
 
-    ``num_slots`` is how many GPUs, or workers without any, train on all nodes. ``gpu_resource`` is Spark's name of the
-    GPUs that each task has got; with "", CUDA_VISIBLE_DEVICES is left as it is.
-    """
-    if name := gpu_resource:
+    # How many GPUs, or workers without any, train; and how many nodes there are for them.
+    num_slots: int
+    num_tasks: int
+    # Spark's name of the GPUs that each task has got; "" to leave CUDA_VISIBLE_DEVICES as it is.
+    gpu_resource: str = ""
+    # Whether the function runs in the scope of a strategy that is made for it.
+    makes_strategy: bool = True
+    # Whether the node is a worker of a cluster, also of one worker.
+    sets_tf_config: bool = True
+
+
+def run_train_fn(
+    train_fn: Callable[..., Any], settings: TrainFnSettings, kwargs: Mapping[str, Any], ctx: NodeContext
+) -> Any:
+    """Call the function on a node; returns what it returns on the first one, and None elsewhere."""
+    if name := settings.gpu_resource:
         # Of the GPUs that Spark gave to this task, as many as fall to it of all.
-        wanted = num_slots // ctx.world_size + (ctx.task_index < num_slots % ctx.world_size)
+        wanted = settings.num_slots // settings.num_tasks + (ctx.task_index < settings.num_slots % settings.num_tasks)
         found = task_resources().get(name, [])
         if len(found) < wanted:
             raise ConfigError([f"Spark gave {len(found)} of the resource '{name}' to this task, which needs {wanted}"])
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(checked_gpus(name, found)[:wanted])
-    if sets_tf_config:
+    if settings.sets_tf_config:
         os.environ["TF_CONFIG"] = tf_config(ctx.cluster_spec, ctx.job_name, ctx.task_index)
-    if makes_strategy:
+    if settings.makes_strategy:
         import tensorflow as tf
 
         with tf.distribute.MultiWorkerMirroredStrategy().scope():

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import secrets
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import wait
@@ -214,14 +213,17 @@ def check_executors(session: SparkSession) -> list[Finding]:
 @contextlib.contextmanager
 def probe_file() -> Iterator[str]:
     """Make a file in the run folder that others can only find in this very folder; yields "" if none can be made."""
-    folder = checks.existing_part(run_bases()[0])
+    probe = checks.existing_part(run_bases()[0]) / f".tfos-doctor-{secrets.token_hex(8)}"
     try:
-        probe = tempfile.NamedTemporaryFile(prefix=f".tfos-doctor-{secrets.token_hex(8)}-", dir=folder)  # noqa: SIM115 - below
+        probe.touch()
     except OSError:
         yield ""  # another check reports it
         return
-    with probe:
-        yield probe.name
+    try:
+        yield str(probe)
+    finally:
+        with contextlib.suppress(OSError):
+            probe.unlink()
 
 
 # ---- judging --------------------------------------------------------------------------------------------------------
@@ -312,8 +314,10 @@ def listening(bind_host: str, public_host: str) -> Iterator[DriverAddress | None
     except (ConfigError, OSError):
         yield None  # another check reports it
         return
-    with contextlib.closing(listener):
+    try:
         yield listener.address
+    finally:
+        listener.close()
 
 
 def unreachable_advice(driver: DriverAddress) -> str:

@@ -31,7 +31,7 @@ class EventFileReceiver:
         self._local_dir = local_dir
         self._notify = notify
         self._seen = False
-        self._files = FileFetcher("events", local_dir, self._answer)
+        self._files = FileFetcher("events", local_dir)
         self._listed: m.FilesListed | None = None
         self.folder = log_dir
 
@@ -41,31 +41,25 @@ class EventFileReceiver:
             case m.FilesListed(rank=rank, folder="events", number=number, probe=probe):
                 if probe and _sees(Path(split_scheme(self._log_dir)[2]) / PurePosixPath(probe).name):
                     self._seen, self._listed = True, None
-                    self._files.drop()
                     if self.folder != self._log_dir:
                         earlier = f"those of the nodes before the restart are in {self.folder}"
                         self._notify(f"event files: now in {self._log_dir}; {earlier}")
                     self.folder = self._log_dir
                     return [SendTo(rank, m.FilesTaken("events", number, sees=True))]
                 self._listed = message
-                return self._files.fetch(message, list(self._wanted(message.files)))
-            case m.FilePiece(folder="events"):
-                answers = self._files.take(message)
+                return [*self._files.fetch(rank, list(self._wanted(message.files))), *self._when_taken()]
+            case m.FilePiece(folder="events") if self._listed is not None:
+                questions = self._files.take(message)
                 if self._files.held:
                     self.folder = str(self._local_dir)
-                return answers
+                return [*questions, *self._when_taken()]
             case m.EventFilesPut(problem=problem) if problem:
                 self._notify(f"event files: {problem}")
         return []
 
-    def _answer(self, listed: m.FilesListed) -> m.FilesTaken:
-        if listed.last:
-            self.conclude()
-        return m.FilesTaken("events", listed.number)
-
     def _wanted(self, files: list[m.ListedFile]) -> Iterator[m.ListedFile]:
         """Yield what is to be fetched, which is less than what there is of a file where the limit ends."""
-        room = LIMIT_BYTES - sum(file.size_bytes for file in self._files.held.values())
+        room = LIMIT_BYTES - self._files.held_bytes
         for file in files:
             held = self._files.held.get(file.name)
             begins_at = held.size_bytes if held else 0
@@ -75,6 +69,14 @@ class EventFileReceiver:
                 room -= size
                 yield m.ListedFile(file.name, begins_at + size)
 
+    def _when_taken(self) -> list[Instruction]:
+        if not self._files.is_idle or self._listed is None:
+            return []
+        listed = self._listed
+        if listed.last:
+            self.conclude()
+        return [SendTo(listed.rank, m.FilesTaken("events", listed.number))]
+
     def conclude(self) -> None:
         """Say what has come, and what has not: the chief has ended."""
         listed, self._listed = self._listed, None
@@ -82,7 +84,7 @@ class EventFileReceiver:
             return
         held = self._files.held
         sentence = f"event files: {len(held)} brought from the chief's host into {self._local_dir}"
-        if held and self._seen:
+        if held and self._seen and self.folder != self._log_dir:
             sentence += f"; those of the nodes before the restart are in {self._log_dir}"
         missing = [
             file.size_bytes - held[file.name].size_bytes if file.name in held else file.size_bytes

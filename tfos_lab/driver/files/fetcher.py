@@ -11,7 +11,7 @@ import itertools
 import logging
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,42 +41,42 @@ class FileFetcher:
 
     ``folder`` is its name in messages, and ``home`` where files are stored, made with the first one. ``part`` is the
     file, on the same file system, that holds what has arrived of the next one: files appear when they are complete.
-    Without it, they grow in their places, and what is there of them is not fetched again. ``answer`` makes the answer
-    to a list, once all has come that is wanted of it.
+    Without it, they grow in their places, and what is there of them is not fetched again.
 
-    `listed` is the last list; `held` are the files that are here, as they were on the node; `problems` is why others
-    are not, of those that were asked for last.
+    `held` are the files that are here, as they were on the node; `problems` is why others are not, of those that were
+    asked for last.
     """
 
-    def __init__(
-        self, folder: str, home: Path, answer: Callable[[m.FilesListed], m.FilesTaken], part: Path | None = None
-    ) -> None:
+    def __init__(self, folder: str, home: Path, part: Path | None = None) -> None:
         self._folder = folder
         self._home = home
-        self._answer = answer
         self._part = part
-        self._unanswered: m.FilesListed | None = None
+        self._rank = 0
         self._questions: Iterator[_Question] = iter(())
         self._asked: deque[_Question] = deque()
-        self.listed = m.FilesListed(folder, 0, [])
         self.held: dict[str, m.ListedFile] = {}
         self.problems: dict[str, str] = {}
 
     @property
-    def missing(self) -> list[m.ListedFile]:
-        """The files of the last list that are not here."""
-        return [file for file in self.listed.files if self.lacks(file)]
+    def is_idle(self) -> bool:
+        """Whether everything has come that was asked for."""
+        return not self._asked
+
+    @property
+    def held_bytes(self) -> int:
+        """How much is here."""
+        return sum(file.size_bytes for file in self.held.values())
 
     def lacks(self, file: m.ListedFile) -> bool:
         """Whether a file is not here as it is on the node."""
         held = self.held.get(file.name)
         return held is None or (held.size_bytes, held.changed_ns) != (file.size_bytes, file.changed_ns)
 
-    def fetch(self, listed: m.FilesListed, files: Iterable[m.ListedFile]) -> list[Instruction]:
-        """Ask for these files of a list, in this order, and for nothing else any more."""
+    def fetch(self, rank: int, files: Iterable[m.ListedFile]) -> list[Instruction]:
+        """Ask for these files of a node, in this order, and for nothing else any more."""
         self.drop()
         self.problems = {}
-        self.listed = self._unanswered = listed
+        self._rank = rank
         self._questions = itertools.chain.from_iterable(map(self._questions_of, files))
         return self._ask()
 
@@ -107,7 +107,6 @@ class FileFetcher:
 
     def drop(self) -> None:
         """Ask for nothing more, and drop the file that is not complete yet."""
-        self._unanswered = None
         self._questions = iter(())
         self._asked.clear()
         if self._part is not None:
@@ -136,10 +135,7 @@ class FileFetcher:
         while room > 0 and (question := next(self._questions, None)) is not None:
             self._asked.append(question)
             room -= _PIECE_COST + question.wanted.size_bytes
-            answers.append(SendTo(self.listed.rank, question.wanted))
-        if not self._asked and self._unanswered is not None:
-            self._unanswered = None
-            answers.append(SendTo(self.listed.rank, self._answer(self.listed)))
+            answers.append(SendTo(self._rank, question.wanted))
         return answers
 
     def _store(self, question: _Question, piece: m.FilePiece) -> str:

@@ -170,8 +170,8 @@ class ClusterState:
                 node.take(message)
             case m.Ended(outcome=outcome):
                 return self._end(node, outcome, now_s)
-            case m.OutputOpened():
-                node.sends_output = True
+            case m.OutputOpened(place=place):
+                node.sends_output = bool(place)
             case m.FilePiece() | m.EventFilesPut():
                 self._output_at_s = now_s
             case m.OutputSettled():
@@ -310,13 +310,8 @@ class ClusterState:
         if not awaited or not all(node.has_returned for node in awaited):
             return []
         self._ended_s, self._finishing = now_s, True
-        return self._let_finish()
-
-    def _let_finish(self) -> list[Instruction]:
-        graces = {Role.EVALUATOR: self._evaluator_s}
-        return [
-            SendTo(node.spec.rank, m.Finish(grace_s=graces.get(node.spec.role, self._grace_s))) for node in self._nodes
-        ]
+        graces_s = [self._evaluator_s if node.spec.role is Role.EVALUATOR else self._grace_s for node in self._nodes]
+        return [SendTo(rank, m.Finish(grace_s=grace_s)) for rank, grace_s in enumerate(graces_s)]
 
     def record_logs(self, rank: int, now_s: float) -> None:
         """Record that a node sends its log: it is alive, and at its end it may take longer for as long as it does."""
@@ -358,10 +353,13 @@ class ClusterState:
         return instructions + self._when_drained(now_s)
 
     def let_evaluator_go_on(self, now_s: float, grace_s: float) -> list[Instruction]:
-        """Give the evaluator so long when the training nodes have returned; from now on, if they have already."""
-        self._evaluator_s, self._output_at_s = grace_s, now_s
-        self._patience_s = max(self._patience_s, grace_s)
-        return self._let_finish() if self._finishing and not self._over else []
+        """Give the evaluator at least so long when the training nodes have returned; from now on, if they have."""
+        self._evaluator_s, self._patience_s = max(self._grace_s, grace_s), max(self._patience_s, grace_s)
+        if not self._finishing or self._over:
+            return []
+        self._output_at_s = now_s
+        evaluators = [node.spec.rank for node in self._nodes if node.spec.role is Role.EVALUATOR]
+        return [SendTo(rank, m.Finish(grace_s=self._evaluator_s)) for rank in evaluators]
 
     def abandon(self, now_s: float, state: RunState = RunState.STOPPED) -> list[Instruction]:
         """Start nothing in the place of lost nodes: the user has stopped the cluster meanwhile, or nothing can be."""

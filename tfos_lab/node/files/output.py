@@ -68,7 +68,9 @@ class NodeOutput:
 
     def open(self) -> None:
         """Start to watch the folder: the function has asked for it."""
-        if self._is_wanted and not self._is_shared:
+        if self._is_shared:
+            self._send(m.OutputOpened())
+        elif self._is_wanted:
             self._begin()
 
     def _begin(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import logging
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from tfos_lab.node.activity.fetches import patch_fetches, patch_once
@@ -143,24 +143,15 @@ def _distribute_presharded(
 ) -> tf.distribute.DistributedDataset:
     import tensorflow as tf
 
-    devices = strategy.extended.worker_devices
-    batches = dataset if len(devices) == 1 else _divide_batches(dataset, len(devices))
-    in_place = options is None and _can_be_read_in_place(dataset, devices)
-    if in_place:
-        batches = batches.prefetch(1)
+    replicas_here = len(strategy.extended.worker_devices)
+    batches = dataset if replicas_here == 1 else _divide_batches(dataset, replicas_here)
     pipelines = []
 
-    def distribute(batches: tf.data.Dataset) -> tf.distribute.DistributedDataset:
-        def presharded(pipeline: tf.distribute.InputContext) -> tf.data.Dataset:
-            pipelines.append(pipeline)
-            return batches
+    def presharded(pipeline: tf.distribute.InputContext) -> tf.data.Dataset:
+        pipelines.append(pipeline)
+        return batches
 
-        distributed = strategy.distribute_datasets_from_function(presharded, options)
-        if in_place:
-            distributed._options = _options_in_place()  # the strategy itself takes none of this kind
-        return distributed
-
-    distributed = distribute(batches)
+    distributed = strategy.distribute_datasets_from_function(presharded, options)
     if not is_across_workers(strategy) or not tf.executing_eagerly():
         return distributed
     own = tf.stack([dataset.cardinality(), int(keeps_steps(dataset)), int(is_statically_shaped(batches))])
@@ -174,30 +165,10 @@ def _distribute_presharded(
         distributed._enable_get_next_as_optional = False
     else:
         # A tf.function compares shapes only: with static ones it would reuse a step that was traced without asking.
-        distributed = distribute(batches.map(forget_count_of_rows))
+        batches = batches.map(forget_count_of_rows)
+        distributed = strategy.distribute_datasets_from_function(presharded, options)
     _record_length(distributed, steps, together=together)
     return distributed
-
-
-def _can_be_read_in_place(dataset: tf.data.Dataset, devices: Sequence[str]) -> bool:
-    """Whether batches need not be brought to a device, and no tuner's thread keeps an iterator from ending.
-
-    Otherwise, a strategy makes functions that bring them, and traces these anew in each epoch, which takes longer than
-    all steps of a small one.
-    """
-    import tensorflow as tf
-
-    kinds = [tf.DeviceSpec.from_string(device).device_type for device in devices]
-    return kinds == ["CPU"] and dataset.options().autotune.enabled is False
-
-
-@functools.cache
-def _options_in_place() -> tf.distribute.InputOptions:
-    """Return the same ones each time: a ``tf.function`` compares them by identity."""
-    import tensorflow as tf
-
-    per_replica = tf.distribute.InputReplicationMode.PER_REPLICA
-    return tf.distribute.InputOptions(experimental_fetch_to_device=False, experimental_replication_mode=per_replica)
 
 
 def _record_length(distributed: tf.distribute.DistributedDataset, steps: list[int], *, together: bool) -> None:
