@@ -398,8 +398,8 @@ class Head:
         for rank, (why, since_s) in list(self._gone.items()):
             is_read = self._connections.get(rank) not in self._ranks
             if not (is_read and why) and now_s - since_s <= _REASON_S:
-                if not self.state.view_of(rank).state.ended:
-                    self.state.expect_loss()
+                if not all(self.state.view_of(gone).state.ended for gone in self._gone):
+                    self.state.expect_loss(_REASON_S)
                 break
             del self._gone[rank]
             instructions += self.state.lose(rank, why or "its connection to the notebook has ended", now_s)

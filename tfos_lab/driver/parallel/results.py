@@ -7,7 +7,7 @@ import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from tfos_lab.core.config import ClusterConfig
 from tfos_lab.core.states import NodeState
@@ -90,10 +90,14 @@ class ParallelResults(Sequence[Any]):
             self._values.append(run.value if run.failure is None else run.failure)
             if run.failure is not None:
                 self.failures[run.index] = run.failure
-        self.states = [row[2] for row in self._rows]
+        self.states: list[str] = [row[2] for row in self._rows]
         self.done = self.states.count(NodeState.DONE.value)
 
-    def __getitem__(self, index: Any) -> Any:
+    @overload
+    def __getitem__(self, index: int) -> Any: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Any]: ...
+    def __getitem__(self, index: int | slice) -> Any:
         return self._values[index]
 
     def __len__(self) -> int:

@@ -303,6 +303,8 @@ class ParallelRuns:
                 self._changed.wait_for(lambda: not self._going, _JOIN_S)
         finally:
             with self.lock:
+                for run in self._going.values():  # it has taken too long to stop
+                    run.state = NodeState.STOPPED
                 self._ended_s = time.time()
                 self._recorder.finish()
                 self._tell()

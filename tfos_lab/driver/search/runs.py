@@ -336,7 +336,7 @@ class SearchRuns(ParallelRuns):
                     trial.metric = value
             best = badness(math.inf, mode) if trial.metric is None else trial.metric
             if self._study is not None and self._study.report(trial.index, step, report.total_steps, best):
-                trial.is_cut = not self.stopping
+                trial.is_cut = trial.is_cut or not self.stopping
 
     def _record(self, run: ParallelRun, ending: Ending) -> None:
         with self.lock:

@@ -6,6 +6,7 @@ threads or clocks: time is an argument. What may follow what is a table in `core
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from tfos_lab.core import messages as m
@@ -310,8 +311,16 @@ class ClusterState:
         if not awaited or not all(node.has_returned for node in awaited):
             return []
         self._ended_s, self._finishing = now_s, True
-        graces_s = [self._evaluator_s if node.spec.role is Role.EVALUATOR else self._grace_s for node in self._nodes]
-        return [SendTo(rank, m.Finish(grace_s=grace_s)) for rank, grace_s in enumerate(graces_s)]
+        return self._let_finish(self._nodes)
+
+    def _let_finish(self, nodes: Iterable[ClusterNode]) -> list[Instruction]:
+        instructions: list[Instruction] = []
+        for node in nodes:
+            evaluates = node.spec.role is Role.EVALUATOR and not node.view.state.ended
+            grace_s = self._evaluator_s if evaluates else self._grace_s
+            self._patience_s = max(self._patience_s, grace_s)
+            instructions.append(SendTo(node.spec.rank, m.Finish(grace_s=grace_s)))
+        return instructions
 
     def record_logs(self, rank: int, now_s: float) -> None:
         """Record that a node sends its log: it is alive, and at its end it may take longer for as long as it does."""
@@ -354,12 +363,12 @@ class ClusterState:
 
     def let_evaluator_go_on(self, now_s: float, grace_s: float) -> list[Instruction]:
         """Give the evaluator at least so long when the training nodes have returned; from now on, if they have."""
-        self._evaluator_s, self._patience_s = max(self._grace_s, grace_s), max(self._patience_s, grace_s)
+        self._evaluator_s = max(self._grace_s, grace_s)
         if not self._finishing or self._over:
             return []
         self._output_at_s = now_s
-        evaluators = [node.spec.rank for node in self._nodes if node.spec.role is Role.EVALUATOR]
-        return [SendTo(rank, m.Finish(grace_s=self._evaluator_s)) for rank in evaluators]
+        evaluators = [node for node in self._nodes if node.spec.role is Role.EVALUATOR]
+        return self._let_finish(node for node in evaluators if not node.view.state.ended)
 
     def abandon(self, now_s: float, state: RunState = RunState.STOPPED) -> list[Instruction]:
         """Start nothing in the place of lost nodes: the user has stopped the cluster meanwhile, or nothing can be."""
@@ -422,9 +431,9 @@ class ClusterState:
         """Wait for no node any longer, whatever was still to come."""
         return [] if self._over else self._conclude(RunState.DONE if self._finishing else _final(self.state), now_s)
 
-    def expect_loss(self) -> None:
+    def expect_loss(self, within_s: float = LEAVING_PATIENCE_S) -> None:
         """A node's executor has ended, which its loss will tell: nothing that follows from it becomes the cause."""
-        self._leaving_until_s = self._silence.attended_s + LEAVING_PATIENCE_S
+        self._leaving_until_s = max(self._leaving_until_s, self._silence.attended_s + within_s)
 
     @property
     def _expects_loss(self) -> bool:
