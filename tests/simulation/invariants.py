@@ -27,8 +27,6 @@ _MOMENT_S = 1.0
 # An agent that can be reached hears of the driver after so long at most; one that is not wanted, that it is to leave.
 _QUIET_S = HEARTBEAT_S + 2.0
 _ANSWER_S = 3.0
-# Of faults that only a node's agent sees.
-_TOLD_BY_AGENT = {"kill the child", "kill the fork server", "raise", "exit"}
 # Of faults that keep what wants to end a node from reaching it.
 _UNREACHABLE = {
     "cut",
@@ -114,9 +112,6 @@ def the_blamed_had_a_fault(run: Run) -> Iterator[str]:
             continue
         if _is_late(run, cause):
             continue
-        hanging = {node for one in run.done if one.kind == "the agent hangs" for node in one.nodes}
-        if cause.gone and any(one.kind in _TOLD_BY_AGENT and one.nodes & hanging for one in run.done):
-            continue  # nobody else could tell of it
         yield f"{cause.node} is blamed: {cause.kind}: {cause.message}"
 
 

@@ -33,6 +33,8 @@ from tfos_lab.notebook.start import STEP_S, begin_launch, finish
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tfos_lab.driver.parallel.runs import Feed
+
 
 # After ■ nobody wants to wait: nodes get no more than this to shut down, whatever `grace` is.
 INTERRUPT_GRACE_S = 1.0
@@ -73,7 +75,7 @@ def run_cluster(
     options: CellOptions,
     *,
     quiet: Display | None = None,
-    feed_rows: Callable[[Cluster], object] | None = None,
+    feed_rows: Feed | None = None,
 ) -> Mapping[str, object] | None:
     """Launch a cluster that was made, show it, feed it, and wait for its end; returns and raises what `run_cell` does.
 
@@ -145,7 +147,7 @@ def _wait(
     map_fun: Callable[..., Any],
     *,
     launch: Future[None],
-    feed_rows: Callable[[Cluster], object],
+    feed_rows: Feed,
 ) -> Mapping[str, object] | None:
     __tracebackhide__ = True
 
