@@ -710,7 +710,7 @@ class Cluster:
             for instruction in lost.state.abandon(time.time(), state):
                 if isinstance(instruction, Publish):
                     self.bus.publish(instruction.event)
-                    self.bus.publish(*self.output.conclude(time.time(), is_last=True))
+                    self.output.conclude(is_last=True)
 
     def wait_for_head(self, number: int) -> None:
         """Wait until the nodes have been restarted for the ``number``-th time, or the cluster has ended."""

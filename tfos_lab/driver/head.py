@@ -438,12 +438,11 @@ class Head:
                 self._do(self._questions.handle(message, now_s))
             case m.CellWrote() | m.CellEnded():
                 cluster.cells.handle(message)
-            case m.FilesListed() | m.FilePiece() | m.OutputOpened() | m.OutputSettled() | m.EventFilesPut() | m.Ended():
+            case m.FilesListed() | m.FilePiece() | m.OutputSettled() | m.EventFilesPut() | m.Ended():
                 if isinstance(message, m.FilePiece):  # of a profile
                     self._do(self._questions.handle(message, now_s))
                 self._do(cluster.event_files.handle(message))
-                self._do(cluster.output.handle(message, self.state.view_of(message.rank), now_s))
-                self._do(cluster.output.results.handle(message, view.name))
+                self._do(cluster.output.handle(message, view))
 
     # ---- what the state machines ask for ----------------------------------------------------------------------------
 
@@ -466,7 +465,7 @@ class Head:
                     is_last = self.state.state is not RunState.RESTARTING
                     if is_last:
                         self.cluster.event_files.conclude()
-                    self.cluster.bus.publish(*self.cluster.output.conclude(time.time(), is_last=is_last))
+                    self.cluster.output.conclude(is_last=is_last)
                     self.over.set()
 
     def _send(self, rank: int, message: m.ToAgent) -> None:
