@@ -586,8 +586,8 @@ class Cluster:
     def stop(self, *, grace: float | None = None) -> None:
         """Stop all nodes: SIGTERM, then SIGKILL after ``grace`` seconds. May be called twice, and from any thread.
 
-        Waits while nodes on other hosts send what they have written to ``ctx.output_dir``; a second call with
-        ``grace=0`` does not.
+        Waits while nodes on other hosts send what they have written to ``ctx.output_dir``, and while nodes put their
+        event files at a remote ``log_dir``; a second call with ``grace=0`` does not.
         """
         self._start_recording()
         with self._changing:
@@ -600,7 +600,7 @@ class Cluster:
         deadline = time.monotonic() + limit_s
         while not head.over.wait(WAIT_STEP_S):
             if not is_in_haste:
-                deadline = max(deadline, self.output.moved_at + STOP_EXTRA_S)
+                deadline = max(deadline, head.files_moved_at + STOP_EXTRA_S)
             if time.monotonic() > deadline:
                 logger.warning("cluster %s did not end within %.0f s", self.id, limit_s)
                 break

@@ -85,6 +85,8 @@ class Head:
         The first error with which the launcher gave up.
     feeds, caught_up : int, bool
         How many of the cluster's feeds these nodes have been given, and whether that is all that those before them had.
+    files_moved_at : float
+        When a node has sent a part of a file, or put one at a remote ``log_dir``, last, by `time.monotonic`.
     """
 
     def __init__(self, cluster: Cluster, number: int) -> None:
@@ -96,6 +98,7 @@ class Head:
         self.launch_error: TfosError | None = None
         self.feeds = 0
         self.caught_up = number == 0
+        self.files_moved_at = 0.0
         self.state = ClusterState(
             cluster.node_specs,
             grace_s=config.grace,
@@ -439,6 +442,8 @@ class Head:
             case m.CellWrote() | m.CellEnded():
                 cluster.cells.handle(message)
             case m.FilesListed() | m.FilePiece() | m.OutputSettled() | m.EventFilesPut() | m.Ended():
+                if isinstance(message, m.FilePiece | m.EventFilesPut):
+                    self.files_moved_at = time.monotonic()
                 if isinstance(message, m.FilePiece):  # of a profile
                     self._do(self._questions.handle(message, now_s))
                 self._do(cluster.event_files.handle(message))

@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import shutil
 import socket
-import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,14 +40,12 @@ class _Transfer(NamedTuple):
 class OutputReceiver:
     """Stores the output of one cluster's nodes: of all, or of the chief only.
 
-    `probe` is the file by which nodes find out that they see the run's folder. `moved_at` is when something was
-    received last, by `time.monotonic`.
+    `probe` is the file by which nodes find out that they see the run's folder.
     """
 
     def __init__(self, run_dir: RunDir, *, of_all: bool) -> None:
         self.home = run_dir.output
         self.probe = run_dir.make_probe()
-        self.moved_at = 0.0
         self._results = ResultReceiver(run_dir)
         self._run_dir = run_dir
         self._of_all = of_all
@@ -87,7 +84,6 @@ class OutputReceiver:
             case m.FilesListed(folder="output"):
                 return self._fetch(message, node)
             case m.FilePiece(rank=rank, folder="output") if rank in self._coming:
-                self.moved_at = time.monotonic()
                 return self._coming[rank].files.take(message)
             case m.OutputSettled(rank=rank, place=place) if rank in self._coming:
                 self._finish(self._coming.pop(rank), place)
