@@ -44,7 +44,6 @@ class NodeOutput:
         self._is_wanted = False
         self._is_shared = False
         self._is_open = False
-        self._is_ending = False
         self._is_done = False
         self._next_round_at = self._round_began_at = 0.0
 
@@ -87,7 +86,7 @@ class NodeOutput:
         if taken is None:
             return
         self._taken = None if taken.left_out else self._listed.files
-        if self._is_ending:
+        if self._listed.is_last:
             self._is_done = True
             self._send(m.OutputSettled(place=self._keep() if taken.left_out else ""))
         else:
@@ -96,7 +95,7 @@ class NodeOutput:
 
     def work(self) -> None:
         """List what the function has finished; called often while it works."""
-        if not self._is_wanted or self._is_ending or self._is_done:
+        if not self._is_wanted or self._listed.is_last:
             return
         if self._listed.is_answered and time.monotonic() >= self._next_round_at:
             self._round_began_at = time.monotonic()
@@ -114,12 +113,11 @@ class NodeOutput:
         """After the function's end, list what there is, and return whether the driver has it; called often."""
         if not self._is_wanted:
             self._report_dropped()
-        elif not self._is_ending:
+        elif not self._listed.is_last:
             self.look_for_work()
         if not self.has_more:
             return True
-        if not self._is_ending and self._listed.is_answered:
-            self._is_ending = True
+        if not self._listed.is_last and self._listed.is_answered:
             found, links = self._found()
             self._listed.list(found.values(), last=True, links=links, place=str(self._kept_path))
         return self._is_done
