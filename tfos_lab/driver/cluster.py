@@ -223,7 +223,6 @@ class Cluster:
         head = self.head
         with head.lock:
             state, nodes, reason = head.state.state, head.state.views, head.state.reason
-        output_notes = self.output.notes_at_the_end() if state.ended else self.output.notes
         view = ClusterView(
             cluster_id=self.id,
             name=self.name,
@@ -236,7 +235,7 @@ class Cluster:
             restarts=self.history.restarts,
             feeds=self.history.feeds,
             reason=str(head.launch_error or reason),
-            notes=(*self.history.notes, *output_notes),
+            notes=(*self.history.notes, *self.output.notes(ended=state.ended)),
             spark_ui=self._spark_ui,
             tensorboard=self.publisher is not None and self.publisher.shows_tensorboard,
             shown=self.shown.views,

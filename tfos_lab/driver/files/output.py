@@ -53,19 +53,16 @@ class OutputReceiver:
         self._coming: dict[int, _Transfer] = {}
         self._is_concluded = False
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """Sentences on what was received, what is coming, and what is missing."""
+    def notes(self, *, ended: bool) -> list[str]:
+        """Return sentences on what was received, what is coming, and what is missing; of a run that has ended, all."""
         coming = [
             f"output of {node.name}: {_size(files.taken_bytes)} of {_size(files.wanted_bytes)} copied here"
             for node, files in list(self._coming.values())
             if files.taken_bytes < files.wanted_bytes
         ]
-        return (*self._final_notes, *coming)
-
-    def notes_at_the_end(self) -> tuple[str, ...]:
-        """Return `notes` and a summary of the output, for a run that has ended though some of its nodes still live."""
-        return self.notes if self._is_concluded else (*self.notes, *self._summary())
+        # Some of its nodes may still live.
+        summary = self._summary() if ended and not self._is_concluded else []
+        return [*self._final_notes, *coming, *summary]
 
     @property
     def awaited(self) -> tuple[int, ...]:
