@@ -81,9 +81,7 @@ def test_the_chief_s_output_is_in_the_run_s_folder(saved):
     found = sorted(path.relative_to(output).as_posix() for path in output.rglob("*") if path.is_file())
     assert found == ["checkpoints/1.keras", "checkpoints/2.keras", "model.keras", "notes.json"]
     assert json.loads((output / "notes.json").read_text()) == "chief:0"
-    [event] = [event for event in saved.cluster.events if type(event).__name__ == "OutputProgressed"]
-    assert (event.complete, event.files) == (True, 4)
-    [note] = [note for note in saved.cluster.view().notes if note.startswith("output: ")]
+    [note] = [note for note in saved.cluster.view().notes if "output" in note]
     assert note.startswith("output: 4 files of ")
     assert note.endswith(f" in {output}")
 

@@ -77,11 +77,11 @@ def stand(start, nodes):
 
 @pytest.fixture
 def output(stand):
-    """The chief is on another host and has asked for its output folder."""
+    """The chief is on another host and has asked for its output folder, which is empty."""
 
     def make(**options):
         made = stand(**options)
-        made.ask(m.OutputOpened(rank=0, place="/tmp/there"))
+        assert made.ask(m.FilesListed("output", 0, [], place="/tmp/there", rank=0)) == [m.FilesTaken("output", 0)]
         return made
 
     return make
@@ -281,6 +281,16 @@ def test_event_files_in_a_folder_that_both_see_stay_there(chief, tmp_path):
     assert (chief.stored("events"), chief.notes) == (set(), ())
 
 
+def test_what_is_on_its_way_when_the_folder_is_seen_is_dropped(chief, tmp_path):
+    [wanted] = chief.ask(listed({"a.tfevents": b"x"}, folder="events", probe=".probe"))
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / ".probe").touch()
+    seen = listed({"a.tfevents": b"x"}, folder="events", number=2, probe=".probe")
+    assert chief.ask(seen) == [m.FilesTaken("events", 2, sees=True)]
+    assert chief.ask(m.FilePiece("events", wanted.name, 0, b"x", rank=0)) == []
+    assert (chief.stored("events"), chief.notes) == (set(), ())
+
+
 def test_event_files_of_another_host_are_brought_into_the_run_s_folder(chief, tmp_path):
     (tmp_path / "there").mkdir()  # of the same name, and another
     assert bring(chief, {"train/a.tfevents": b"one "}, probe=".probe")[1] == m.FilesTaken("events", 1)
@@ -296,6 +306,6 @@ def test_event_files_of_another_host_are_brought_into_the_run_s_folder(chief, tm
 def test_event_files_that_stay_on_the_chief_s_host_are_told(chief):
     files = [m.ListedFile("a.tfevents", 2), *(m.ListedFile(f"{name}.tfevents", 300 << 20) for name in "bc")]
     [wanted] = chief.ask(m.FilesListed("events", 1, files, last=True, rank=0))
-    assert chief.ask(m.FilePiece("events", wanted.name, 0, b"xx", rank=0)) == [m.FilesTaken("events", 1)]
+    assert chief.ask(m.FilePiece("events", wanted.name, 0, b"xx", rank=0)) == [m.FilesTaken("events", 1, left_out=2)]
     assert "event files: 1 brought" in chief.notes[0]
     assert "629.1 MB of 2 stay there in" in chief.notes[0]

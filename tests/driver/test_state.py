@@ -301,7 +301,7 @@ def test_a_node_may_send_files_for_as_long_as_they_arrive():
 
 
 def lost_while_it_brings(rank=0):
-    play = Play(cluster_size=2).all_run().receive(m.OutputOpened(rank=rank, place="/tmp/there"))
+    play = Play(cluster_size=2).all_run().receive(m.FilesListed("output", 1, [], rank=rank))
     play.asked = play.cluster_state.lose(rank, "Spark has ended its task", play.now_s)
     return play
 
@@ -320,7 +320,7 @@ def test_a_lost_node_may_still_send_its_output():
 
 
 def test_a_lost_node_that_sees_the_run_s_folder_is_not_waited_for():
-    play = Play(cluster_size=2).all_run().receive(m.OutputOpened(rank=0))
+    play = Play(cluster_size=2).all_run()
     play.asked = play.cluster_state.lose(0, "gone", play.now_s)
     assert play.sent(m.Shutdown) == [0]
     assert play.drain(1).is_over

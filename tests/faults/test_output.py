@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import sys
 import tempfile
 import threading
@@ -22,6 +23,7 @@ from tests.support.eventually import PATIENCE_S, eventually
 from tests.support.leftovers import scratch_root
 from tests.support.processes import gone
 from tests.support.unix_http import write_events
+from tfos_lab.driver.files.fetcher import FileFetcher
 from tfos_lab.errors import ClusterEnded
 
 pytestmark = pytest.mark.leaves_nothing
@@ -140,17 +142,33 @@ def hash_of(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def test_large_output_arrives_whole_and_with_progress(run, remote):
-    sizes = {"large": 60 << 20, "small": 10, "empty": 0}
-    cluster = run(write_much, sizes)
-    hashes = cluster.wait(timeout=120)["chief:0"]
+def move_in(args, ctx):
+    """Move files into the output folder, when a file is there."""
+    files, go = args
+    waits_for(go)
+    for file in files:
+        shutil.move(file, ctx.output_dir)
+
+
+def test_large_output_arrives_whole_and_with_progress(run, remote, monkeypatch, tmp_path):
+    def take_and_look(files, piece):
+        answers = take(files, piece)
+        shown.extend(note for note in cluster.view().notes if "copied here" in note)
+        return answers
+
+    shown, take = [], FileFetcher.take
+    monkeypatch.setattr(FileFetcher, "take", take_and_look)
+    contents = {"large": os.urandom(60 << 20), "small": b"x" * 10, "empty": b""}
+    for name, content_of_file in contents.items():
+        (tmp_path / name).write_bytes(content_of_file)
+    cluster = run(move_in, ([tmp_path / name for name in contents], tmp_path / "go"), cluster_size=1)
+    (tmp_path / "go").touch()
+    cluster.wait(timeout=120)
     output = cluster.run_dir / "output"
-    assert {name: hash_of(output / name) for name in sizes} == hashes
-    *coming, last = [event for event in cluster.events if type(event).__name__ == "OutputProgressed"]
-    shown = [event.size_bytes for event in coming]
-    assert shown == sorted(shown)
-    assert shown[-1] == coming[-1].total_bytes == sum(sizes.values())
-    assert (last.complete, last.files, last.size_bytes) == (True, 3, sum(sizes.values()))
+    assert content(output) == contents
+    told = [f"output of chief:0: {size} MB of 62.9 MB copied here" for size in (0.3, 31.5, 62.7)]
+    assert [note for note in shown if note in told] == told
+    assert cluster.view().notes == (f"output: 3 files of 62.9 MB in {output}",)
     assert sorted(path.name for path in output.parent.iterdir()) == ["output", "run.json"]
 
 
@@ -183,7 +201,7 @@ def test_a_second_stop_does_not_wait_for_files(run, remote, monkeypatch, tmp_pat
         stuck.set()
         return []
 
-    monkeypatch.setattr("tfos_lab.driver.files.fetcher.FileFetcher.take", keep_nothing)
+    monkeypatch.setattr(FileFetcher, "take", keep_nothing)
     cluster = run(checkpoint_and, ("wait", "chief:0", tmp_path / "never"))
     eventually(kept_by(cluster).joinpath("ready").exists)
     first = threading.Thread(target=cluster.stop)

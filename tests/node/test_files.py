@@ -114,19 +114,18 @@ def test_files_are_listed_while_the_function_works_and_at_its_end(start, tmp_pat
     (tmp_path / "go").touch()
     assert end(node)["growing.log"] == b"x"
     assert (last_list(node).links, settled(node)) == (0, m.OutputSettled())
-    assert not Path(node.all(m.OutputOpened)[0].place).exists()
+    assert not Path(last_list(node).place).exists()
 
 
 def test_an_answer_to_another_list_is_none(start):
     node = start({"m": (b"x", 0)})
     node.outcome()
     node.send(m.Finish(grace_s=5.0))
-    listed = node.wait_for(m.FilesListed, lambda listed: listed.last)
+    listed = node.wait_for(m.FilesListed)
     node.send(m.FilesTaken("output", listed.number - 1))
-    node.wait_for(m.Heartbeat)
-    assert not node.all(m.OutputSettled)
-    node.send(m.FilesTaken("output", listed.number))
-    node.wait_for(m.Drained)
+    assert node.beats()
+    assert node.all(m.FilesListed) == [listed]
+    take(node, lambda: node.all(m.Drained))
 
 
 def test_partial_files_of_our_own_and_what_links_lead_to_are_not_listed(start):
@@ -138,6 +137,7 @@ def test_partial_files_of_our_own_and_what_links_lead_to_are_not_listed(start):
 
 def test_what_has_changed_since_it_was_listed_or_is_a_link_now_is_not_sent(start, tmp_path):
     node = start({"changed": (b"first", 10), "two": (b"own", 10)}, go=tmp_path / "never")
+    take(node, lambda: any(len(one.files) == 2 for one in node.all(m.FilesListed)))
     listed = {file.name: file for file in node.wait_for(m.FilesListed, lambda one: len(one.files) == 2).files}
     [place] = Path(tempfile.gettempdir()).glob(f"tfos_lab-*/c-{os.getpid()}-{tmp_path.name[-12:]}-*/output")
     os.utime(place / "changed", (0, 0))
@@ -152,7 +152,7 @@ def test_what_has_changed_since_it_was_listed_or_is_a_link_now_is_not_sent(start
 
 def test_what_the_driver_does_not_take_is_kept_on_the_host_and_replaces_nothing(start):
     node = start({"old.keras": (b"x" * 8, 100), "new.keras": (b"y" * 9, 50)})
-    announced = Path(node.wait_for(m.OutputOpened).place)
+    announced = Path(node.wait_for(m.FilesListed).place)
     (announced.parent / "other").touch()
     end(node, left_out=1)
     place = Path(settled(node).place)
@@ -165,10 +165,8 @@ def test_what_the_driver_does_not_take_is_kept_on_the_host_and_replaces_nothing(
 @pytest.mark.parametrize("is_taken", [True, False])
 def test_an_agent_that_ends_early_keeps_files_that_the_driver_does_not_have(start, tmp_path, is_taken):
     node = start({"m": (b"x", 10)}, go=tmp_path / "never")
-    place = Path(node.wait_for(m.OutputOpened).place)
-    node.wait_for(m.FilesListed)
-    if is_taken:
-        take(node, node.beats)
+    take(node, lambda: any(listed.files for listed in node.all(m.FilesListed)), keeps=lambda _piece: is_taken)
+    place = Path(node.all(m.FilesListed)[-1].place)
     node.close()
     assert (place / "m").exists() != is_taken
 

@@ -436,8 +436,9 @@ class FilesListed(FromAgent, frozen=True):
     """All files in a folder of the node: ``"output"``, ``"events"`` or ``"result"``.
 
     The driver asks for what it wants of them, then answers `FilesTaken`. Lists of a folder are counted by ``number``;
-    after the ``last`` one the function writes no more. ``links`` symbolic links are left out. The file ``probe`` lies
-    beside event files, for the driver to find out whether it sees them.
+    after the ``last`` one the function writes no more. ``links`` symbolic links are left out. Output that is not taken
+    is kept in ``place`` on the node's host. The file ``probe`` lies beside event files, for the driver to find out
+    whether it sees them.
     """
 
     folder: str
@@ -445,6 +446,7 @@ class FilesListed(FromAgent, frozen=True):
     files: list[ListedFile]
     last: bool = False
     links: Number = 0
+    place: str = ""
     probe: str = ""
 
 
@@ -485,12 +487,7 @@ class FilesTaken(ToAgent, frozen=True):
 
 
 class OutputOpened(FromAgent, frozen=True):
-    """The node's function has asked for its output folder.
-
-    If the driver cannot see that folder, the agent adds the ``place`` on the node's host that keeps what is not taken.
-    """
-
-    place: str = ""
+    """The node's function has asked for its output folder, whose files its agent lists from now on."""
 
 
 class OutputSettled(FromAgent, frozen=True):

@@ -223,7 +223,6 @@ class Cluster:
         head = self.head
         with head.lock:
             state, nodes, reason = head.state.state, head.state.views, head.state.reason
-        output_notes = self.output.notes_at_the_end() if state.ended else self.output.notes
         view = ClusterView(
             cluster_id=self.id,
             name=self.name,
@@ -236,7 +235,7 @@ class Cluster:
             restarts=self.history.restarts,
             feeds=self.history.feeds,
             reason=str(head.launch_error or reason),
-            notes=(*self.history.notes, *output_notes),
+            notes=(*self.history.notes, *self.output.notes(ended=state.ended)),
             spark_ui=self._spark_ui,
             tensorboard=self.publisher is not None and self.publisher.shows_tensorboard,
             shown=self.shown.views,
@@ -586,8 +585,8 @@ class Cluster:
     def stop(self, *, grace: float | None = None) -> None:
         """Stop all nodes: SIGTERM, then SIGKILL after ``grace`` seconds. May be called twice, and from any thread.
 
-        Waits while nodes on other hosts send what they have written to ``ctx.output_dir``; a second call with
-        ``grace=0`` does not.
+        Waits while nodes on other hosts send what they have written to ``ctx.output_dir``, and while nodes put their
+        event files at a remote ``log_dir``; a second call with ``grace=0`` does not.
         """
         self._start_recording()
         with self._changing:
@@ -600,7 +599,7 @@ class Cluster:
         deadline = time.monotonic() + limit_s
         while not head.over.wait(WAIT_STEP_S):
             if not is_in_haste:
-                deadline = max(deadline, self.output.moved_at + STOP_EXTRA_S)
+                deadline = max(deadline, head.files_moved_at + STOP_EXTRA_S)
             if time.monotonic() > deadline:
                 logger.warning("cluster %s did not end within %.0f s", self.id, limit_s)
                 break
@@ -710,7 +709,7 @@ class Cluster:
             for instruction in lost.state.abandon(time.time(), state):
                 if isinstance(instruction, Publish):
                     self.bus.publish(instruction.event)
-                    self.bus.publish(*self.output.conclude(time.time(), is_last=True))
+                    self.output.conclude(is_last=True)
 
     def wait_for_head(self, number: int) -> None:
         """Wait until the nodes have been restarted for the ``number``-th time, or the cluster has ended."""

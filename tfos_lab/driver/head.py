@@ -85,6 +85,8 @@ class Head:
         The first error with which the launcher gave up.
     feeds, caught_up : int, bool
         How many of the cluster's feeds these nodes have been given, and whether that is all that those before them had.
+    files_moved_at : float
+        When a node has sent a part of a file, or put one at a remote ``log_dir``, last, by `time.monotonic`.
     """
 
     def __init__(self, cluster: Cluster, number: int) -> None:
@@ -96,6 +98,7 @@ class Head:
         self.launch_error: TfosError | None = None
         self.feeds = 0
         self.caught_up = number == 0
+        self.files_moved_at = 0.0
         self.state = ClusterState(
             cluster.node_specs,
             grace_s=config.grace,
@@ -438,12 +441,13 @@ class Head:
                 self._do(self._questions.handle(message, now_s))
             case m.CellWrote() | m.CellEnded():
                 cluster.cells.handle(message)
-            case m.FilesListed() | m.FilePiece() | m.OutputOpened() | m.OutputSettled() | m.EventFilesPut() | m.Ended():
+            case m.FilesListed() | m.FilePiece() | m.OutputSettled() | m.EventFilesPut() | m.Ended():
+                if isinstance(message, m.FilePiece | m.EventFilesPut):
+                    self.files_moved_at = time.monotonic()
                 if isinstance(message, m.FilePiece):  # of a profile
                     self._do(self._questions.handle(message, now_s))
                 self._do(cluster.event_files.handle(message))
-                self._do(cluster.output.handle(message, self.state.view_of(message.rank), now_s))
-                self._do(cluster.output.results.handle(message, view.name))
+                self._do(cluster.output.handle(message, view))
 
     # ---- what the state machines ask for ----------------------------------------------------------------------------
 
@@ -466,7 +470,7 @@ class Head:
                     is_last = self.state.state is not RunState.RESTARTING
                     if is_last:
                         self.cluster.event_files.conclude()
-                    self.cluster.bus.publish(*self.cluster.output.conclude(time.time(), is_last=is_last))
+                    self.cluster.output.conclude(is_last=is_last)
                     self.over.set()
 
     def _send(self, rank: int, message: m.ToAgent) -> None:

@@ -23,73 +23,72 @@ class EventFileReceiver:
     """Fetches the event files of one cluster; used by the head's thread only.
 
     The nodes write them to ``log_dir``, and what is fetched comes into ``local_dir``; ``notify`` gets a sentence for
-    the user about it. `folder` is the folder of this machine with the last chief's event files, as far as is known.
+    the user about it.
     """
 
     def __init__(self, log_dir: str, local_dir: Path, notify: Callable[[str], None]) -> None:
         self._log_dir = log_dir
         self._local_dir = local_dir
         self._notify = notify
-        self._seen = False
         self._files = FileFetcher("events", local_dir)
-        self._listed: m.FilesListed | None = None
-        self.folder = log_dir
+        # Whether the last chief's folder is seen here, and whether that of any was.
+        self._sees = self._has_seen = False
+        self._is_told = True
+
+    @property
+    def folder(self) -> str:
+        """The folder of this machine with the last chief's event files, as far as is known."""
+        return str(self._local_dir) if self._files.held and not self._sees else self._log_dir
 
     def handle(self, message: m.FromAgent) -> list[Instruction]:
         """Handle a message of the chief's agent; return the answers."""
+        answers: list[Instruction] = []
         match message:
-            case m.FilesListed(rank=rank, folder="events", number=number, probe=probe):
-                if probe and _sees(Path(split_scheme(self._log_dir)[2]) / PurePosixPath(probe).name):
-                    self._seen, self._listed = True, None
-                    if self.folder != self._log_dir:
-                        earlier = f"those of the nodes before the restart are in {self.folder}"
-                        self._notify(f"event files: now in {self._log_dir}; {earlier}")
-                    self.folder = self._log_dir
-                    return [SendTo(rank, m.FilesTaken("events", number, sees=True))]
-                self._listed = message
-                return [*self._files.fetch(rank, list(self._wanted(message.files))), *self._when_taken()]
-            case m.FilePiece(folder="events") if self._listed is not None:
-                questions = self._files.take(message)
-                if self._files.held:
-                    self.folder = str(self._local_dir)
-                return [*questions, *self._when_taken()]
+            case m.FilesListed(folder="events"):
+                answers = self._fetch(message)
+            case m.FilePiece(folder="events"):
+                answers = self._files.take(message)
             case m.EventFilesPut(problem=problem) if problem:
                 self._notify(f"event files: {problem}")
-        return []
+        if self._files.listed.last and self._files.is_answered:
+            self.conclude()
+        return answers
+
+    def _fetch(self, listed: m.FilesListed) -> list[Instruction]:
+        """Fetch what is listed, unless this machine sees the folder."""
+        before, probe = self.folder, PurePosixPath(listed.probe).name
+        self._sees = probe != "" and _sees(Path(split_scheme(self._log_dir)[2]) / probe)
+        if not self._sees:
+            self._is_told = False
+            return self._files.fetch(listed, list(self._wanted(listed.files)))
+        self._files.drop()
+        self._has_seen = self._is_told = True
+        if before != self._log_dir:
+            earlier = f"those of the nodes before the restart are in {before}"
+            self._notify(f"event files: now in {self._log_dir}; {earlier}")
+        return [SendTo(listed.rank, m.FilesTaken("events", listed.number, sees=True))]
 
     def _wanted(self, files: list[m.ListedFile]) -> Iterator[m.ListedFile]:
         """Yield what is to be fetched, which is less than what there is of a file where the limit ends."""
-        room = LIMIT_BYTES - self._files.held_bytes
+        room = LIMIT_BYTES - sum(file.size_bytes for file in self._files.held.values())
         for file in files:
-            held = self._files.held.get(file.name)
-            begins_at = held.size_bytes if held else 0
+            begins_at = self._files.begins_at(file.name)
             size = min(file.size_bytes - begins_at, room)
-            is_begun_or_fits = held is not None or file.size_bytes <= room
+            is_begun_or_fits = begins_at > 0 or file.size_bytes <= room
             if size > 0 and is_begun_or_fits and "tfevents" in PurePosixPath(file.name).name:
                 room -= size
                 yield m.ListedFile(file.name, begins_at + size)
 
-    def _when_taken(self) -> list[Instruction]:
-        if not self._files.is_idle or self._listed is None:
-            return []
-        listed = self._listed
-        if listed.last:
-            self.conclude()
-        return [SendTo(listed.rank, m.FilesTaken("events", listed.number))]
-
     def conclude(self) -> None:
         """Say what has come, and what has not: the chief has ended."""
-        listed, self._listed = self._listed, None
-        if listed is None:
+        if self._is_told:
             return
+        self._is_told = True
         held = self._files.held
         sentence = f"event files: {len(held)} brought from the chief's host into {self._local_dir}"
-        if held and self._seen and self.folder != self._log_dir:
+        if held and self._has_seen:
             sentence += f"; those of the nodes before the restart are in {self._log_dir}"
-        missing = [
-            file.size_bytes - held[file.name].size_bytes if file.name in held else file.size_bytes
-            for file in listed.files
-        ]
+        missing = [file.size_bytes - self._files.begins_at(file.name) for file in self._files.missing]
         if left := [size for size in missing if size > 0]:
             limits = f"more than {LIMIT_BYTES >> 20} MB, or more than fits into some seconds"
             sentence += f"; {sum(left) / 1e6:,.1f} MB of {len(left)} stay there in {self._log_dir}: they are {limits}"

@@ -41,42 +41,48 @@ class FileFetcher:
 
     ``folder`` is its name in messages, and ``home`` where files are stored, made with the first one. ``part`` is the
     file, on the same file system, that holds what has arrived of the next one: files appear when they are complete.
-    Without it, they grow in their places, and what is there of them is not fetched again.
+    Without it, they grow in their places, and what is there of them is not fetched again. A list is answered when all
+    has come that is wanted of it.
 
-    `held` are the files that are here, as they were on the node; `problems` is why others are not, of those that were
-    asked for last.
+    `listed` is the last list, and `problems` is why files that are wanted of it are not here. `held` are the files that
+    are here, as they were on the node. Of all lists, `taken_bytes` have come of `wanted_bytes`.
     """
 
     def __init__(self, folder: str, home: Path, part: Path | None = None) -> None:
         self._folder = folder
         self._home = home
         self._part = part
-        self._rank = 0
         self._questions: Iterator[_Question] = iter(())
         self._asked: deque[_Question] = deque()
+        self.listed = m.FilesListed(folder, 0, [])
+        self.is_answered = True
         self.held: dict[str, m.ListedFile] = {}
         self.problems: dict[str, str] = {}
+        self.taken_bytes = self.wanted_bytes = 0
 
     @property
-    def is_idle(self) -> bool:
-        """Whether everything has come that was asked for."""
-        return not self._asked
-
-    @property
-    def held_bytes(self) -> int:
-        """How much is here."""
-        return sum(file.size_bytes for file in self.held.values())
+    def missing(self) -> list[m.ListedFile]:
+        """The files of the last list that are not here."""
+        return [file for file in self.listed.files if self.lacks(file)]
 
     def lacks(self, file: m.ListedFile) -> bool:
-        """Whether a file is not here as it is on the node."""
+        """Whether a file is not here as it is on the node; one that grows in its place is here once it is as large."""
         held = self.held.get(file.name)
-        return held is None or (held.size_bytes, held.changed_ns) != (file.size_bytes, file.changed_ns)
+        if held is None or held.size_bytes != file.size_bytes:
+            return True
+        return self._part is not None and held.changed_ns != file.changed_ns
 
-    def fetch(self, rank: int, files: Iterable[m.ListedFile]) -> list[Instruction]:
-        """Ask for these files of a node, in this order, and for nothing else any more."""
+    def begins_at(self, name: str) -> int:
+        """Return how much is here of a file that grows in its place, which is not fetched again."""
+        held = self.held.get(name) if self._part is None else None
+        return held.size_bytes if held else 0
+
+    def fetch(self, listed: m.FilesListed, files: list[m.ListedFile]) -> list[Instruction]:
+        """Ask for these files of a list, in this order, and for nothing else any more."""
         self.drop()
         self.problems = {}
-        self._rank = rank
+        self.listed, self.is_answered = listed, False
+        self.wanted_bytes += sum(file.size_bytes - self.begins_at(file.name) for file in files)
         self._questions = itertools.chain.from_iterable(map(self._questions_of, files))
         return self._ask()
 
@@ -86,6 +92,7 @@ class FileFetcher:
             return []
         question = self._asked.popleft()
         name = question.wanted.name
+        self.taken_bytes += question.wanted.size_bytes
         if name not in self.problems and (problem := self._store(question, piece)):
             logger.warning("%r is not taken: %s", name, problem)
             self.problems[name] = problem
@@ -107,8 +114,9 @@ class FileFetcher:
 
     def drop(self) -> None:
         """Ask for nothing more, and drop the file that is not complete yet."""
-        self._questions = iter(())
         self._asked.clear()
+        self._questions = iter(())
+        self._end()
         if self._part is not None:
             with contextlib.suppress(OSError):
                 self._part.unlink(missing_ok=True)
@@ -118,9 +126,7 @@ class FileFetcher:
         if path is None:
             self.problems[file.name] = "it was not to come"
             return
-        # What is here of a file that grows in its place is not fetched again.
-        held = self.held.get(file.name) if self._part is None else None
-        offset = held.size_bytes if held else 0
+        offset = self.begins_at(file.name)
         while file.name not in self.problems:
             size = min(m.PIECE_BYTES, file.size_bytes - offset)
             changed_ns = 0 if self._part is None else file.changed_ns
@@ -135,8 +141,18 @@ class FileFetcher:
         while room > 0 and (question := next(self._questions, None)) is not None:
             self._asked.append(question)
             room -= _PIECE_COST + question.wanted.size_bytes
-            answers.append(SendTo(self._rank, question.wanted))
+            answers.append(SendTo(self.listed.rank, question.wanted))
+        if not self._asked and not self.is_answered:
+            self._end()
+            answers.append(SendTo(self.listed.rank, self.answer()))
         return answers
+
+    def _end(self) -> None:
+        self.is_answered, self.wanted_bytes = True, self.taken_bytes
+
+    def answer(self) -> m.FilesTaken:
+        """Return the answer to the list, now that all has come of it that could be had."""
+        return m.FilesTaken(self._folder, self.listed.number, left_out=len(self.missing))
 
     def _store(self, question: _Question, piece: m.FilePiece) -> str:
         """Write a piece; return why that was not possible, or ""."""

@@ -13,9 +13,8 @@ from __future__ import annotations
 import contextlib
 import shutil
 import socket
-import time
-from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from tfos_lab.core import messages as m
 from tfos_lab.core.paths import OWN_MARK
@@ -23,65 +22,47 @@ from tfos_lab.core.runtime_files import files_in
 from tfos_lab.driver.files.fetcher import FileFetcher
 from tfos_lab.driver.logs import room_on_disk
 from tfos_lab.driver.run_dir import RunDir
-from tfos_lab.driver.state.events import Event, NodeView, OutputProgressed
-from tfos_lab.driver.state.instructions import Instruction, Publish, SendTo
+from tfos_lab.driver.state.events import NodeView
+from tfos_lab.driver.state.instructions import Instruction, SendTo
 from tfos_lab.errors import ResultNotStored
 from tfos_lab.node.files.listed import files_in as listed_in
 from tfos_lab.node.invoke import RESULT_BYTES
 from tfos_lab.texts import format_count
 
-# Often enough for a progress bar.
-_EVENT_S = 0.25
 
+class _Transfer(NamedTuple):
+    """The output of one node on another host."""
 
-class _Transfer:
-    """The output of one node on another host, which lies there in ``origin``."""
-
-    def __init__(self, rank: int, node: NodeView, files: FileFetcher, origin: str) -> None:
-        self.node = node
-        self.files = files
-        self.origin = origin
-        self.listed = m.FilesListed("output", 0, [], rank=rank)
-        self.fits: dict[str, m.ListedFile] = {}
-        self.is_answered = True
-        self.size_bytes = self.total_bytes = 0
-        self.published_s = 0.0
-
-    def progress(self, now_s: float) -> OutputProgressed:
-        self.published_s = now_s
-        return OutputProgressed(
-            time_s=now_s,
-            node=self.node.name,
-            files=len(self.files.held),
-            size_bytes=self.size_bytes,
-            total_bytes=self.total_bytes,
-        )
-
-    @property
-    def left_out(self) -> list[m.ListedFile]:
-        """The files that were listed last and are not here."""
-        return [file for file in self.listed.files if self.files.lacks(file)]
+    node: NodeView
+    files: FileFetcher
 
 
 class OutputReceiver:
     """Stores the output of one cluster's nodes: of all, or of the chief only.
 
-    `probe` is the file by which nodes find out that they see the run's folder, and `notes` are sentences on what was
-    received and what is missing. `moved_at` is when something was received last, by `time.monotonic`.
+    `probe` is the file by which nodes find out that they see the run's folder.
     """
 
     def __init__(self, run_dir: RunDir, *, of_all: bool) -> None:
         self.home = run_dir.output
         self.probe = run_dir.make_probe()
-        self.notes: tuple[str, ...] = ()
-        self.moved_at = 0.0
-        self.results = ResultReceiver(run_dir)
+        self._results = ResultReceiver(run_dir)
         self._run_dir = run_dir
         self._of_all = of_all
         self._final_notes: list[str] = []
         self._coming: dict[int, _Transfer] = {}
-        self._is_used = False
         self._is_concluded = False
+
+    def notes(self, *, ended: bool) -> list[str]:
+        """Return sentences on what was received, what is coming, and what is missing; of a run that has ended, all."""
+        coming = [
+            f"output of {node.name}: {_size(files.taken_bytes)} of {_size(files.wanted_bytes)} copied here"
+            for node, files in list(self._coming.values())
+            if files.taken_bytes < files.wanted_bytes
+        ]
+        # Some of its nodes may still live.
+        summary = self._summary() if ended and not self._is_concluded else []
+        return [*self._final_notes, *coming, *summary]
 
     @property
     def awaited(self) -> tuple[int, ...]:
@@ -94,122 +75,70 @@ class OutputReceiver:
             return self.home
         return self._run_dir.output_of(node) if self._of_all else None
 
-    def handle(self, message: m.FromAgent, node: NodeView, now_s: float) -> list[Instruction]:
-        """Handle an agent's message; return what to do."""
+    def handle(self, message: m.FromAgent, node: NodeView) -> list[Instruction]:
+        """Handle an agent's message; return the answers."""
         match message:
-            case m.OutputOpened(rank=rank, place=place):
-                self._open(rank, node, place)
-            case m.FilesListed(rank=rank, folder="output") if rank in self._coming:
-                return self._fetch(message, self._coming[rank], now_s)
+            case m.FilesListed(folder="output"):
+                return self._fetch(message, node)
             case m.FilePiece(rank=rank, folder="output") if rank in self._coming:
-                return self._take(message, self._coming[rank], now_s)
+                return self._coming[rank].files.take(message)
             case m.OutputSettled(rank=rank, place=place) if rank in self._coming:
-                return self._finish(self._coming.pop(rank), place, now_s)
+                self._finish(self._coming.pop(rank), place)
             case m.OutputSettled(dropped=files, dropped_bytes=size_bytes) if files and not self._of_all:
                 self._note_dropped(node, files, size_bytes)
-        return []
+        return self._results.handle(message, node.name)
 
-    def _open(self, rank: int, node: NodeView, place: str) -> None:
+    def _fetch(self, listed: m.FilesListed, node: NodeView) -> list[Instruction]:
+        """Fetch the newest files that fit onto the disk, unless they are here; remove those that are gone."""
         home = self.folder_of(node.name, is_chief=node.is_chief)
         if home is None:
-            return
-        self._is_used = True
-        if place and rank not in self._coming:
-            files = FileFetcher("output", home, self._run_dir.partial_output(rank))
-            self._coming[rank] = _Transfer(rank, node, files, place)
-
-    def _fetch(self, listed: m.FilesListed, transfer: _Transfer, now_s: float) -> list[Instruction]:
-        """Fetch the newest files that fit onto the disk, unless they are here; remove those that are gone."""
-        transfer.listed, transfer.fits, transfer.is_answered = listed, {}, False
-        held = sum(file.size_bytes for file in listed.files if not transfer.files.lacks(file))
+            return []
+        if listed.rank not in self._coming:
+            partial = self._run_dir.partial_output(listed.rank)
+            self._coming[listed.rank] = _Transfer(node, FileFetcher("output", home, partial))
+        files, fits = self._coming[listed.rank].files, {}
+        held = sum(file.size_bytes for file in listed.files if not files.lacks(file))
         room = held + room_on_disk(self._run_dir.path)
         for file in sorted(listed.files, key=lambda file: (-file.changed_ns, file.name)):
             if file.size_bytes <= room:
                 room -= file.size_bytes
-                transfer.fits[file.name] = file
-        files = transfer.files
-        files.remove([name for name in files.held if name not in transfer.fits])
-        due = [file for file in transfer.fits.values() if files.lacks(file) and (file.settled or listed.last)]
-        transfer.total_bytes = transfer.size_bytes + sum(file.size_bytes for file in due)
-        return [*files.fetch(listed.rank, due), *self._when_taken(transfer, now_s)]
+                fits[file.name] = file
+        files.remove([name for name in files.held if name not in fits])
+        due = [file for file in fits.values() if files.lacks(file) and (file.settled or listed.last)]
+        return files.fetch(listed, due)
 
-    def _take(self, piece: m.FilePiece, transfer: _Transfer, now_s: float) -> list[Instruction]:
-        self.moved_at = time.monotonic()
-        transfer.size_bytes = min(transfer.total_bytes, transfer.size_bytes + len(piece.data))
-        return [*transfer.files.take(piece), *self._when_taken(transfer, now_s)]
-
-    def _when_taken(self, transfer: _Transfer, now_s: float) -> list[Instruction]:
-        self._update_notes()
-        is_taken = transfer.files.is_idle and not transfer.is_answered
-        is_due = transfer.size_bytes and (is_taken or now_s - transfer.published_s >= _EVENT_S)
-        instructions: list[Instruction] = [Publish(transfer.progress(now_s))] if is_due else []
-        if is_taken:
-            listed, transfer.is_answered = transfer.listed, True
-            taken = m.FilesTaken("output", listed.number, left_out=len(transfer.left_out))
-            instructions.append(SendTo(listed.rank, taken))
-        return instructions
-
-    def _finish(self, transfer: _Transfer, place: str, now_s: float) -> list[Instruction]:
-        transfer.files.drop()
-        name, host, left = transfer.node.name, transfer.node.host, transfer.left_out
-        if left:
-            files = _files(len(left), sum(file.size_bytes for file in left))
-            problems = [why for file, why in transfer.files.problems.items() if file in transfer.fits]
-            why = problems[0] if problems else "the disk is nearly full"
+    def _finish(self, transfer: _Transfer, place: str) -> None:
+        node, files = transfer
+        files.drop()
+        if left := files.missing:
+            what = _files(len(left), sum(file.size_bytes for file in left))
+            why = next(iter(files.problems.values()), "the disk is nearly full")
             were, they = ("was", "it is") if len(left) == 1 else ("were", "they are")
             self._final_notes.append(
-                f"output of {name}: {files} {were} not copied here ({why}); {they} on {host} in {place}"
+                f"output of {node.name}: {what} {were} not copied here ({why}); {they} on {node.host} in {place}"
             )
-        if transfer.listed.links:
-            links = format_count(transfer.listed.links, "symbolic link was", "symbolic links were")
-            self._final_notes.append(f"output of {name}: {links} not copied here")
-        self._update_notes()
-        return [Publish(transfer.progress(now_s))]
+        if files.listed.links:
+            links = format_count(files.listed.links, "symbolic link was", "symbolic links were")
+            self._final_notes.append(f"output of {node.name}: {links} not copied here")
 
     def _note_dropped(self, node: NodeView, files: int, size_bytes: int) -> None:
         what = f"{node.name} has written {_files(files, size_bytes)} by relative paths"
         note = f"{what}, removed with the node: collect='all' copies them here"
         if not node.is_chief and note not in self._final_notes:
             self._final_notes.append(note)
-            self._update_notes()
 
-    def _update_notes(self) -> None:
-        coming = [
-            f"output of {one.node.name}: {_size(one.size_bytes)} of {_size(one.total_bytes)} copied here"
-            for one in self._coming.values()
-            if one.size_bytes < one.total_bytes
-        ]
-        self.notes = (*self._final_notes, *coming)
-
-    def conclude(self, now_s: float, *, is_last: bool) -> Sequence[Event]:
-        """Handle the end of the nodes, which is the last one unless others follow; return what to publish."""
-        for transfer in self._coming.values():
-            transfer.files.drop()
-            node = transfer.node
+    def conclude(self, *, is_last: bool) -> None:
+        """Handle the end of the nodes, which is the last one unless others follow."""
+        for node, files in self._coming.values():
+            files.drop()
             what = f"{node.name} was lost before all of its output had been copied here"
-            self._final_notes.append(f"{what}: what is missing may be on {node.host} in {transfer.origin}")
+            self._final_notes.append(f"{what}: what is missing may be on {node.host} in {files.listed.place}")
         self._coming.clear()
-        self.results.clear()
-        events: Sequence[Event] = ()
+        self._results.clear()
         if is_last:
             self._tidy()
-            if self._is_used:
-                sizes = _sizes_below(self.home)
-                self._final_notes += self._summary(sizes)
-                size_bytes = sum(sizes)
-                events = [
-                    OutputProgressed(
-                        time_s=now_s,
-                        node="",
-                        files=len(sizes),
-                        size_bytes=size_bytes,
-                        total_bytes=size_bytes,
-                        complete=True,
-                    )
-                ]
-        self._update_notes()
+            self._final_notes += self._summary()
         self._is_concluded = is_last
-        return events
 
     def _tidy(self) -> None:
         """Remove files of our own, also those that a killed node left half-written."""
@@ -219,13 +148,8 @@ class OutputReceiver:
             with contextlib.suppress(OSError):
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
-    def notes_at_the_end(self) -> tuple[str, ...]:
-        """Return `notes` and a summary of the output, for a run that has ended though some of its nodes still live."""
-        if self._is_concluded or not self._is_used:
-            return self.notes
-        return (*self.notes, *self._summary(_sizes_below(self.home)))
-
-    def _summary(self, sizes: Sequence[int]) -> list[str]:
+    def _summary(self) -> list[str]:
+        sizes = [file.size for file in listed_in(self.home)[0].values()]
         return [f"output: {_files(len(sizes), sum(sizes))} in {self.home}"] if sizes else []
 
 
@@ -246,10 +170,6 @@ def saving_note(saving: m.SavesTo, chief: NodeView) -> str:
     )
 
 
-def _sizes_below(folder: Path) -> list[int]:
-    return [file.size for file in listed_in(folder)[0].values()]
-
-
 def _files(count: int, size_bytes: int) -> str:
     return f"{format_count(count, 'file')} of {_size(size_bytes)}"
 
@@ -263,14 +183,16 @@ def _size(size_bytes: int) -> str:
 # ---- large results ---------------------------------------------------------------------------------------------------
 
 
-class _Coming:
+class _Result(FileFetcher):
     """A result that is fetched."""
 
-    def __init__(self, offer: m.FilesListed, path: Path) -> None:
-        self.number = offer.number
-        [self.file] = offer.files
-        self.files = FileFetcher("result", path.parent, path.with_name(f".{path.name}.part"))
-        self.left_bytes = self.file.size_bytes
+    def answer(self) -> m.FilesTaken:
+        """Return the answer, with a sentence for the user if the result is not here."""
+        [file] = self.listed.files
+        problem = "".join(self.problems.values())
+        if problem:
+            problem = f"the result ({file.size_bytes / 1e6:,.1f} MB) could not be brought to the notebook: {problem}"
+        return m.FilesTaken("result", self.listed.number, problem=problem)
 
 
 class ResultReceiver:
@@ -281,25 +203,26 @@ class ResultReceiver:
 
     def __init__(self, run_dir: RunDir) -> None:
         self._run_dir = run_dir
-        self._coming: dict[int, _Coming] = {}
+        self._coming: dict[int, FileFetcher] = {}
 
     def handle(self, message: m.FromAgent, node: str) -> list[Instruction]:
-        """Handle an agent's message; return what to do."""
+        """Handle an agent's message; return the answers."""
         match message:
             case m.FilesListed(folder="result"):
                 return self._fetch(message, self._run_dir.result(node))
             case m.FilePiece(rank=rank, folder="result") if rank in self._coming:
-                return self._take(message, self._coming[rank])
-            case m.Ended(rank=rank):
-                self._coming.pop(rank, None)
+                return self._coming[rank].take(message)
+            case m.Ended(rank=rank) if rank in self._coming:
+                self._coming.pop(rank).drop()
         return []
 
     def _fetch(self, offer: m.FilesListed, path: Path) -> list[Instruction]:
         self._coming.pop(offer.rank, None)  # that of a node that was started again
         if problem := self._refusal(offer, path):
             return [SendTo(offer.rank, m.FilesTaken("result", offer.number, problem=problem))]
-        coming = self._coming[offer.rank] = _Coming(offer, path)
-        return coming.files.fetch(offer.rank, [coming.file])
+        coming = _Result("result", path.parent, path.with_name(f".{path.name}.part"))
+        self._coming[offer.rank] = coming
+        return coming.fetch(offer, offer.files)
 
     def _refusal(self, offer: m.FilesListed, path: Path) -> str:
         """Return why a result cannot be stored, or ""; its folder is made."""
@@ -312,28 +235,17 @@ class ResultReceiver:
             folder.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             return str(ResultNotStored(place=_here(folder), reason=error.strerror or str(error)))
-        promised = sum(one.left_bytes for one in self._coming.values())
+        promised = sum(one.wanted_bytes - one.taken_bytes for one in self._coming.values())
         room = max(0.0, room_on_disk(folder) - promised)
         if size_bytes <= room:
             return ""
         reason = f"it takes {size_bytes / 1e6:,.1f} MB, and the disk there has room for {room / 1e6:,.1f} MB"
         return str(ResultNotStored(place=_here(folder), reason=reason))
 
-    def _take(self, piece: m.FilePiece, coming: _Coming) -> list[Instruction]:
-        coming.left_bytes = max(0, coming.left_bytes - len(piece.data))
-        questions = coming.files.take(piece)
-        if not coming.files.is_idle:
-            return questions
-        problem = "".join(coming.files.problems.values())
-        if problem:
-            size = f"{coming.file.size_bytes / 1e6:,.1f} MB"
-            problem = f"the result ({size}) could not be brought to the notebook: {problem}"
-        return [SendTo(piece.rank, m.FilesTaken("result", coming.number, problem=problem))]
-
     def clear(self) -> None:
         """Forget who was to send: the nodes have ended."""
         for one in self._coming.values():
-            one.files.drop()
+            one.drop()
         self._coming.clear()
 
 

@@ -30,7 +30,7 @@ from tfos_lab.core.states import RunState
 from tfos_lab.core.version import __version__
 from tfos_lab.driver.record.format import CodeRecord, ErrorRecord, FileRecord, ProcessRecord, RunRecord, encode
 from tfos_lab.driver.run_store import KeptRun
-from tfos_lab.driver.state.events import ClusterView, Event, NodeChanged, NodeHung, OutputProgressed, StateChanged
+from tfos_lab.driver.state.events import ClusterView, Event, NodeChanged, NodeHung, StateChanged
 from tfos_lab.errors import NodeFailed
 from tfos_lab.node.files.listed import files_in
 from tfos_lab.texts import first_line
@@ -91,7 +91,7 @@ class RunRecorder:
 
     def on_event(self, event: Event) -> None:
         """Have ``event`` written soon if it changes the state of something; called by the thread that publishes it."""
-        if isinstance(event, StateChanged | NodeChanged | NodeHung | OutputProgressed):
+        if isinstance(event, StateChanged | NodeChanged | NodeHung):
             self._has_changed = True
 
     def finish(self) -> None:

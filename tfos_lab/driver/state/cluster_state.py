@@ -171,8 +171,8 @@ class ClusterState:
                 node.take(message)
             case m.Ended(outcome=outcome):
                 return self._end(node, outcome, now_s)
-            case m.OutputOpened(place=place):
-                node.sends_output = bool(place)
+            case m.FilesListed(folder="output"):
+                node.sends_output = True
             case m.FilePiece() | m.EventFilesPut():
                 self._output_at_s = now_s
             case m.OutputSettled():

@@ -151,20 +151,6 @@ class InferenceProgressed(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OutputProgressed(Event):
-    """A node's ``ctx.output_dir`` is copied to this machine: ``size_bytes`` of ``total_bytes`` so far.
-
-    ``complete`` is set once, at the end of the run, with the number of files and bytes in the run's output folder.
-    """
-
-    node: str
-    files: int
-    size_bytes: int
-    total_bytes: int
-    complete: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
 class FeedView:
     """The progress of one call of `Cluster.train` or `Cluster.inference`.
 

@@ -37,7 +37,6 @@ class NodeEventFiles:
         self._probe: Path | None = None
         self._due_s = 0.0
         self._deadline_s: float | None = None
-        self._is_last = False
 
     def set_folder(self, folder: str, age_s: float) -> None:
         """Set the folder that the function is about to write to.
@@ -61,8 +60,7 @@ class NodeEventFiles:
         if self._deadline_s is None:
             self._deadline_s = time.monotonic() + PATIENCE_S
         if time.monotonic() < self._deadline_s:
-            if self._listed.is_answered and not self._is_last:
-                self._is_last = True
+            if self._listed.is_answered and not self._listed.is_last:
                 self._list(last=True)
             if not self._listed.is_answered:
                 return False

@@ -21,8 +21,8 @@ from tfos_lab.core.paths import OWN_MARK
 class ListedFolder:
     """The files of one folder, as the driver knows them.
 
-    ``files`` are those that were listed last, by name. Their list ``is_answered`` when the driver has what it wants of
-    them; at ``heard_at`` (`time.monotonic`) it last said something about them.
+    ``files`` are those that were listed last, by name. Their list ``is_last`` if no other follows; it ``is_answered``
+    when the driver has what it wants of them; at ``heard_at`` (`time.monotonic`) that last said something about them.
     """
 
     def __init__(self, folder: str, send: Callable[[m.FromAgent], None]) -> None:
@@ -30,6 +30,7 @@ class ListedFolder:
         self._send = send
         self._number = 0
         self.is_answered = True
+        self.is_last = False
         self.files: dict[str, FoundFile] = {}
         self.heard_at = 0.0
 
@@ -40,6 +41,7 @@ class ListedFolder:
         settled_ns: int | None = None,
         last: bool = False,
         links: int = 0,
+        place: str = "",
         probe: str = "",
     ) -> None:
         """Tell the driver of these files, in this order; those changed after ``settled_ns`` may still be written."""
@@ -49,9 +51,9 @@ class ListedFolder:
             for file in self.files.values()
         ]
         self._number += 1
-        self.is_answered = False
+        self.is_answered, self.is_last = False, last
         self.heard_at = time.monotonic()
-        self._send(m.FilesListed(self._folder, self._number, listed, last, links, probe))
+        self._send(m.FilesListed(self._folder, self._number, listed, last, links, place, probe))
 
     def handle(self, message: m.ToAgent) -> m.FilesTaken | None:
         """Handle the driver's message if it is about this folder; return the answer to a list."""

@@ -38,13 +38,12 @@ class NodeOutput:
         self._kept_path = scratch.resolve().parent / "output" / label
         self._send = send
         self._listed = ListedFolder("output", send)
-        self._told: tuple[object, ...] = ()
+        self._told: tuple[object, ...] | None = None
         # The files that the driver has, all of which were there at the time.
         self._taken: dict[str, FoundFile] | None = {}
         self._is_wanted = False
         self._is_shared = False
         self._is_open = False
-        self._is_ending = False
         self._is_done = False
         self._next_round_at = self._round_began_at = 0.0
 
@@ -67,16 +66,14 @@ class NodeOutput:
         return msgspec.structs.replace(start, output_dir=str(self._folder))
 
     def open(self) -> None:
-        """Start to watch the folder: the function has asked for it."""
-        if self._is_shared:
-            self._send(m.OutputOpened())
-        elif self._is_wanted:
+        """Watch the folder from now on: the function has asked for it."""
+        if self._is_wanted and not self._is_shared:
             self._begin()
 
     def _begin(self) -> None:
         if not self._is_open:
-            self._is_open = True
-            self._send(m.OutputOpened(place=str(self._kept_path)))
+            # The driver waits for the files of a lost node once it has a list, be it empty.
+            self._is_open, self._next_round_at = True, 0.0
 
     def look_for_work(self) -> None:
         """List files once the function has written to its working folder, for which it need not ask."""
@@ -89,7 +86,7 @@ class NodeOutput:
         if taken is None:
             return
         self._taken = None if taken.left_out else self._listed.files
-        if self._is_ending:
+        if self._listed.is_last:
             self._is_done = True
             self._send(m.OutputSettled(place=self._keep() if taken.left_out else ""))
         else:
@@ -98,7 +95,7 @@ class NodeOutput:
 
     def work(self) -> None:
         """List what the function has finished; called often while it works."""
-        if not self._is_wanted or self._is_ending or self._is_done:
+        if not self._is_wanted or self._listed.is_last:
             return
         if self._listed.is_answered and time.monotonic() >= self._next_round_at:
             self._round_began_at = time.monotonic()
@@ -110,20 +107,19 @@ class NodeOutput:
                 told = tuple((file, file.changed_ns < settled_ns) for file in found.values())
                 if told != self._told:  # else the driver knows how they are
                     self._told = told
-                    self._listed.list(found.values(), settled_ns=settled_ns)
+                    self._listed.list(found.values(), settled_ns=settled_ns, place=str(self._kept_path))
 
     def settle(self) -> bool:
         """After the function's end, list what there is, and return whether the driver has it; called often."""
         if not self._is_wanted:
             self._report_dropped()
-        elif not self._is_ending:
+        elif not self._listed.is_last:
             self.look_for_work()
         if not self.has_more:
             return True
-        if not self._is_ending and self._listed.is_answered:
-            self._is_ending = True
+        if not self._listed.is_last and self._listed.is_answered:
             found, links = self._found()
-            self._listed.list(found.values(), last=True, links=links)
+            self._listed.list(found.values(), last=True, links=links, place=str(self._kept_path))
         return self._is_done
 
     def _report_dropped(self) -> None:
