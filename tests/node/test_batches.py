@@ -183,7 +183,7 @@ def node(tmp_path):
 
 def test_what_is_written_over_rows_in_one_epoch_is_not_read_in_the_next(node):
     """As TensorFlow does, which puts results of an operation where its input was."""
-    node.open_feed(epochs=2).segment([1, 2], shared=[3]).complete(3, leftovers=(0, 1)).plan(1)
+    node.open_feed(epochs=2).segment([1, 2], shared=[3], own=0).complete(3).plan(1)
     reading = node.open(4)
     for _ in range(2):
         (piece,) = (piece for piece in node.reader.epoch(reading) if piece is not None)
@@ -307,7 +307,7 @@ def test_ten_thousand_partitions_are_shuffled_with_few_descriptors(node):
     count = 300
     node.open_feed(remainder="exact")
     for number in range(count):
-        node.segment([2 * number, 2 * number + 1], partition=number)
+        node.segment([2 * number, 2 * number + 1])
     node.complete(2 * count).plan(6, batch_size=100)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) + 50, hard))

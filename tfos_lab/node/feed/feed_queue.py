@@ -45,8 +45,9 @@ class FeedQueue:
                 self.feeds.append(_opened(message))
             case m.SegmentReady():
                 self._add_segment(self.feeds[message.feed], message)
-            case m.FeedComplete(feed=number, rows=rows, leftovers=leftovers):
-                self.feeds[number].rows, self.feeds[number].leftovers = rows, leftovers
+            case m.FeedComplete(feed=number):
+                feed = self.feeds[number]
+                feed.rows = sum(segment.all_rows for segment in feed.segments)
             case m.FilesDealt(feed=number):
                 feed = self.feeds[number]
                 _resolve(feed, message.shapes)
@@ -72,8 +73,8 @@ class FeedQueue:
 
     def _add_segment(self, feed: NodeFeed, message: m.SegmentReady) -> None:
         _resolve(feed, message.shapes)
-        if message.rows + message.leftover:
-            feed.segments.append(Segment(message.path, message.rows, message.partition, message.leftover))
+        if message.path:
+            feed.segments.append(Segment(message.path, message.rows, message.leftover))
 
     # ---- what is read next ------------------------------------------------------------------------------------------
 

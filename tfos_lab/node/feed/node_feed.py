@@ -38,8 +38,6 @@ class NodeFeed:
     resolved: bool = False
     # This node's rows; None while more may come.
     rows: int | None = None
-    # Which of the rows stored on every node are this node's: ``[start, stop)``.
-    leftovers: tuple[int, int] = (0, 0)
     # The agreed steps, by dataset.
     plans: dict[int, EpochPlan] = field(default_factory=dict)
     # Datasets whose length was not known when they were opened; those whose batch size differs between nodes.
@@ -79,7 +77,7 @@ class NodeFeed:
 
     @property
     def rows_come(self) -> int:
-        """How many rows have arrived that certainly belong to this node."""
+        """How many rows have arrived at this node, and as many at each other one."""
         # Asked for with each batch, while there may be ten thousand segments. Other threads may ask, too.
         count, rows = self._come
         if fresh := self.segments[count:]:

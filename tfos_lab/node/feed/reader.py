@@ -23,7 +23,6 @@ from tfos_lab.node.feed.feed_queue import WAIT_STEP_S, FeedQueue
 from tfos_lab.node.feed.node_feed import NodeFeed, Reading, ReadProgress
 from tfos_lab.node.feed.row_answers import RowAnswers
 from tfos_lab.node.feed.schedule import Schedule
-from tfos_lab.node.feed.segments import Segments
 
 _NO_FILES = (
     "rows of a stream or of an inference have no end, so they are not written to files: read them with ctx.dataset or "
@@ -39,7 +38,6 @@ class FeedReader:
         self._send = send
         self._queue = FeedQueue()
         self._progress = ReadProgress(self._queue.feeds, send)
-        self._segments = Segments()
         self._pools: dict[str, ExchangePool] = {}
         self.answers = Answers(self._pool(INPUT_QUEUE))
         self._row_answers: dict[str, RowAnswers] = {}
@@ -193,7 +191,7 @@ class FeedReader:
     def _read(self, feed: NodeFeed, reading: Reading) -> Iterator[Piece | None]:
         seed = None if reading.seed is None else [reading.seed, self._rank, feed.epochs_read]
         progress = self._progress
-        epoch = Epoch(feed, reading, self._segments, self._queue.holds, progress.report_segment_read, seed=seed)
+        epoch = Epoch(feed, reading, self._queue.holds, progress.report_segment_read, seed=seed)
         for piece in epoch.pieces():
             if piece is not None:
                 self._check_promise(reading, piece.step, more=True)
@@ -241,7 +239,7 @@ class FeedReader:
         if (feed.number, file_format) in self._files:
             return list(self._files[feed.number, file_format])
         self._queue.wait_for(feed, lambda: feed.complete)
-        schema, batches = row_files.rows_of(feed, self._segments, self._progress.report_segment_read)
+        schema, batches = row_files.rows_of(feed, self._progress.report_segment_read)
         try:
             paths = row_files.write_files(schema, batches, folder / f"feed-{feed.number}", file_format)
         except FileNotFoundError:

@@ -126,6 +126,20 @@ def share_of(count: int, nodes: int, index: int) -> tuple[int, int]:
     return math.ceil(count * index / nodes), math.ceil(count * (index + 1) / nodes)
 
 
+def leftover_of(place: int, nodes: int, leftover: int, dealt: int) -> int | None:
+    """Return which of a partition's leftover rows a node gets, after those ``dealt`` for other partitions, if any.
+
+    Nodes get one in turn, so their rows differ by at most one, however many partitions there are.
+
+    Examples
+    --------
+    >>> [leftover_of(place, 3, 2, 2) for place in range(3)]
+    [1, None, 0]
+    """
+    row = (place - dealt) % nodes
+    return row if row < leftover else None
+
+
 def per_row(factors: Sequence[float], batch_size: int) -> float | np.ndarray:
     """Return the factor of each row of several batches: one number if all are equal, else float64 ``(rows,)``."""
     if all(factor == factors[0] for factor in factors):
