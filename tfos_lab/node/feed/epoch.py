@@ -81,10 +81,12 @@ class Epoch:
 
     def pieces(self) -> Iterator[Piece | None]:
         """Yield its batches, and None now and then while there are none."""
-        if self._remainder == "drop" or self._reading.shuffle or self._reading.dataset_id in self._feed.mixed_sizes:
+        reading, feed = self._reading, self._feed
+        may_differ = feed.files is not None or reading.dataset_id in feed.mixed_sizes
+        if self._remainder == "drop" or reading.shuffle or may_differ:
             yield from self._scheduled()
         waiting: list[Batch] = []
-        for batch in in_multiples(self._rows(), self._reading.batch_size, self._reading.rows_at_once(self._feed)):
+        for batch in in_multiples(self._rows(), reading.batch_size, reading.rows_at_once(feed)):
             if batch is None:
                 yield None
             else:

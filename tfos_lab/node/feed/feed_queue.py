@@ -75,6 +75,7 @@ class FeedQueue:
         _resolve(feed, message.shapes)
         if message.path:
             feed.segments.append(Segment(message.path, message.rows, message.leftover))
+            feed.rows_come += message.rows
 
     # ---- what is read next ------------------------------------------------------------------------------------------
 

@@ -36,6 +36,8 @@ class NodeFeed:
     segments: list[Segment] = field(default_factory=list)
     # Whether the shapes of `specs` are fully known.
     resolved: bool = False
+    # How many rows tasks have brought to each node; of files, one may have a row more than another.
+    rows_come: int = 0
     # This node's rows; None while more may come.
     rows: int | None = None
     # The agreed steps, by dataset.
@@ -63,7 +65,6 @@ class NodeFeed:
     files: FilesDealt | None = None
     # The rows of files, where they have been stored to be read in a random order.
     stored: list[Segment] | None = None
-    _come: tuple[int, int] = (0, 0)
 
     @property
     def kept(self) -> bool:
@@ -74,16 +75,6 @@ class NodeFeed:
     def complete(self) -> bool:
         """Whether all rows have arrived."""
         return self.rows is not None
-
-    @property
-    def rows_come(self) -> int:
-        """How many rows have arrived at this node, and as many at each other one."""
-        # Asked for with each batch, while there may be ten thousand segments. Other threads may ask, too.
-        count, rows = self._come
-        if fresh := self.segments[count:]:
-            rows += sum(segment.rows for segment in fresh)
-            self._come = count + len(fresh), rows
-        return rows
 
     def steps(self, reading: Reading) -> int | None:
         """Return the steps of an epoch, or None while they are not agreed on."""
