@@ -221,7 +221,7 @@ class RowReader:
         with self._queue.changed:
             feed.epochs_read += 1
         self._progress.flush()
-        return Chunk([], ends_batch=True) if feed.stream else None
+        return Chunk([], ends_batch=True) if feed.opened.stream else None
 
 
 class _Epoch:
@@ -234,7 +234,7 @@ class _Epoch:
         self.feed = feed
         self.has_ended = False
         self._on_segment_read = on_segment_read
-        self._decode = python_rows.decoder(feed.schema, objects=feed.objects)
+        self._decode = python_rows.decoder(feed.opened.schema, objects=feed.opened.objects)
         self._next = 0
         self._batches: Iterator[pa.RecordBatch] | None = None
 
@@ -253,7 +253,7 @@ class _Epoch:
         batch = next(self._batches, None)
         if batch is not None:
             return Chunk(self._decode(batch))
-        if feed.epochs_read >= feed.epochs - 1:
+        if feed.epochs_read >= feed.opened.epochs - 1:
             self._on_segment_read(segment.path)
         self._batches = None
         self._next += 1

@@ -69,7 +69,7 @@ class Epoch:
         self._holds = holds
         self._on_segment_read = on_segment_read
         self._seed = seed
-        self._remainder = reading.remainder or feed.remainder
+        self._remainder = reading.remainder or feed.opened.remainder
         self._step = 0
         self._taken_unplanned = 0
         self._first_row: Batch = {}
@@ -198,7 +198,7 @@ class Epoch:
                 segment = feed.segments[index]
                 for batch in segment.batches():
                     yield to_numpy(batch, feed.specs)
-                if feed.epochs_read >= feed.epochs - 1:
+                if feed.epochs_read >= feed.opened.epochs - 1:
                     self._on_segment_read(segment.path)
         except FileNotFoundError:
             raise FeedError(reason=ROWS_ARE_GONE) from None

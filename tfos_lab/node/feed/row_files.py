@@ -32,7 +32,7 @@ def check_format(file_format: object) -> None:
 def rows_of(feed: NodeFeed, on_segment_read: Callable[[str], None]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """Return the schema and the rows of a feed that is complete."""
     # In the spool, arrays have a fixed length.
-    schema = pa.schema([(name, kind) for name, kind, _ in arrow_columns(feed.schema)])
+    schema = pa.schema([(name, kind) for name, kind, _ in arrow_columns(feed.opened.schema)])
 
     def batches() -> Iterator[pa.RecordBatch]:
         for segment in feed.segments:

@@ -115,17 +115,6 @@ class Schedule:
         return nodes * (self.batch_size if padded else self.rows_at(step)) / total if total else 1.0
 
 
-def share_of(count: int, nodes: int, index: int) -> tuple[int, int]:
-    """Return the part ``[start, stop)`` of ``count`` rows that a node gets; parts differ by at most one row.
-
-    Examples
-    --------
-    >>> [share_of(3, 2, index) for index in range(2)]
-    [(0, 2), (2, 3)]
-    """
-    return math.ceil(count * index / nodes), math.ceil(count * (index + 1) / nodes)
-
-
 def leftover_of(place: int, nodes: int, leftover: int, dealt: int) -> int | None:
     """Return which of a partition's leftover rows a node gets, after those ``dealt`` for other partitions, if any.
 

@@ -35,11 +35,6 @@ class Segment:
     rows: int
     leftover: int | None = None
 
-    @property
-    def all_rows(self) -> int:
-        """How many rows of this node it has."""
-        return self.rows + (self.leftover is not None)
-
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield this node's rows, mapped anew: TensorFlow may have written into the memory that it was given.
 

@@ -95,7 +95,7 @@ class FeedStore:
                 if message.stream:
                     self._streamed[message.feed] = []
                 self._send(m.FeedReady(feed=message.feed, locations=locations))
-                self._send_to_child(message)
+                self._send_to_child(msgspec.structs.replace(message, token="", tls=None))
             case m.FilesAsked():
                 # Imported here: most feeds have no files.
                 from tfos_lab.node.feed.files.search import FileSearch

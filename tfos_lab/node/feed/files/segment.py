@@ -80,7 +80,7 @@ def stored_files(feed: NodeFeed) -> Generator[None, None, list[Segment]]:
         return feed.stored
     assert feed.files is not None
     folder = Path(feed.files.folder)
-    path = folder / f"{feed.number}-files.arrow"
+    path = folder / f"{feed.opened.feed}-files.arrow"
     left_bytes, rows, size_bytes = left_to_others(folder), 0, 0
 
     def checked(batch: pa.RecordBatch) -> pa.RecordBatch:
