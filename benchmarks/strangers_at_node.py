@@ -42,7 +42,7 @@ spool = Spool(folder / "spool")
 spool.open(0, epochs=1)
 tls = msgspec.msgpack.decode((folder / "node").read_bytes(), type=TlsIdentity)
 endpoint = Endpoint(
-    "127.0.0.1", folder / "feed", spool, on_stored=lambda attempt, path: spool.remove(path),
+    "127.0.0.1", folder / "feed", spool, on_stored=lambda attempt: spool.remove(attempt.path(folder / "spool")),
     on_commit=lambda stored: None, on_inference=lambda *_: None,
 )
 print(endpoint.open("token", tls)[-1], flush=True)

@@ -45,17 +45,16 @@ class FedNode:
         self.reader.handle(opened)
         return self
 
-    def segment(self, *batches, feed=0, shared=(), partition=0):
-        """Commit rows in record batches, followed by leftover rows."""
+    def segment(self, *batches, feed=0, shared=(), own=None):
+        """Commit rows in record batches, followed by leftover rows, one of which may be the node's own."""
         parts = [part for part in (*batches, shared) if len(part)]
         parts = [pa.RecordBatch.from_pydict({"x": pa.array(np.array(part), pa.int64())}) for part in parts]
-        rows, leftover = sum(map(len, batches)), len(shared)
-        return self._commit(parts, feed=feed, partition=partition, rows=rows, leftover=leftover, shapes={"x": []})
+        return self._commit(parts, feed=feed, rows=sum(map(len, batches)), leftover=own, shapes={"x": []})
 
     def feed_table(self, batch, *, feed=0, shapes):
         """Open a feed of these columns, and commit these rows."""
         self.open_feed(feed, schema=spark_schema(batch.schema))
-        return self._commit([batch], feed=feed, partition=0, rows=batch.num_rows, shapes=shapes)
+        return self._commit([batch], feed=feed, rows=batch.num_rows, shapes=shapes)
 
     def _commit(self, batches, **ready):
         path = self.folder / f"{self._segments}.arrow"
@@ -67,8 +66,8 @@ class FedNode:
         self.reader.handle(m.SegmentReady(path=str(path) if batches else "", **ready))
         return self
 
-    def complete(self, rows, *, feed=0, leftovers=(0, 0)):
-        self.reader.handle(m.FeedComplete(feed=feed, rows=rows, leftovers=leftovers))
+    def complete(self, rows, *, feed=0):
+        self.reader.handle(m.FeedComplete(feed=feed))
         self.rows_fed = rows
         return self
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from tests.node.feeding import SCHEMA, FedNode, in_thread
 from tests.support.eventually import PATIENCE_S
@@ -159,6 +160,8 @@ def check(epochs, count, sizes, remainder):
     assert len(rows) == len(set(rows))
     if remainder != "drop":
         assert rows == list(range(count))
+        shares = [sum(len(numbers) for numbers, _, _ in batches) for batches in epochs]
+        assert max(shares) - min(shares) <= 1
     elif len(set(sizes)) == 1:
         assert len(rows) == count // (nodes * sizes[0]) * nodes * sizes[0]
     for step in zip(*epochs, strict=True):
@@ -183,7 +186,7 @@ def node(tmp_path):
 
 def test_what_is_written_over_rows_in_one_epoch_is_not_read_in_the_next(node):
     """As TensorFlow does, which puts results of an operation where its input was."""
-    node.open_feed(epochs=2).segment([1, 2], shared=[3]).complete(3, leftovers=(0, 1)).plan(1)
+    node.open_feed(epochs=2).segment([1, 2], shared=[3], own=0).complete(3).plan(1)
     reading = node.open(4)
     for _ in range(2):
         (piece,) = (piece for piece in node.reader.epoch(reading) if piece is not None)
@@ -224,6 +227,18 @@ def test_batches_that_differ_in_size_wait_until_the_rows_of_all_nodes_are_known(
     pieces = [piece for piece in epoch if piece is not None]
     assert [piece.rows for piece in pieces] == [1] * 6
     assert {piece.factor for piece in pieces} == {1.0}
+
+
+def test_rows_of_files_which_nodes_may_have_one_more_of_wait_until_those_of_all_nodes_are_known(node, tmp_path):
+    path = tmp_path / "rows.parquet"
+    parquet.write_table(pa.table({"x": range(5)}), path)
+    part = m.FilePart(m.DataFile("/", str(path), path.stat().st_size), [(0, 0, 5)])
+    node.open_feed(remainder="exact", files=True)
+    node.reader.handle(m.FilesDealt(0, "parquet", [part], 5, shapes={"x": []}))
+    epoch = node.reader.epoch(node.open(4))
+    assert next(epoch) is None
+    node.reader.handle(m.EpochPlan(feed=0, dataset_id=0, steps=2, shares=[(5, 4, 1), (4, 4, 1)]))
+    assert [(piece.rows, piece.factor) for piece in epoch if piece is not None] == [(4, 8 / 7), (1, 1.0)]
 
 
 def test_batches_that_were_read_too_early_and_do_not_fit_together_are_refused(node):
@@ -307,7 +322,7 @@ def test_ten_thousand_partitions_are_shuffled_with_few_descriptors(node):
     count = 300
     node.open_feed(remainder="exact")
     for number in range(count):
-        node.segment([2 * number, 2 * number + 1], partition=number)
+        node.segment([2 * number, 2 * number + 1])
     node.complete(2 * count).plan(6, batch_size=100)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) + 50, hard))

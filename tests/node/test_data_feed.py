@@ -90,7 +90,7 @@ def session(tmp_path):
 def test_why_no_more_rows_come_is_heard_though_the_session_is_closed_at_once(session):
     session, agent, send = session
     with session.feed._queue.changed:  # its thread waits here, as on a machine with much to do
-        send(m.SegmentReady(feed=0, path="", rows=0, partition=0))
+        send(m.SegmentReady(feed=0, path="", rows=0))
         send(m.FeedAborted(feed=0, reason="column 'x' has a null"))
         agent.close()
         closing, _ = in_thread(session.close)

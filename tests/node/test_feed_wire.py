@@ -160,7 +160,7 @@ def test_the_attempt_that_was_not_chosen_is_dropped(wire):
     assert wire.files() == ["0-3-b.arrow", "0-4-c.arrow"]
 
 
-@pytest.mark.parametrize("end", [m.FeedComplete(feed=0, rows=3), m.FeedAborted(feed=0, reason="why")])
+@pytest.mark.parametrize("end", [m.FeedComplete(feed=0), m.FeedAborted(feed=0, reason="why")])
 def test_at_the_end_what_was_not_committed_is_dropped(wire, end):
     wire.send(3)
     wire.send(4, "straggler")

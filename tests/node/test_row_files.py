@@ -39,8 +39,8 @@ def numbers_in(paths, file_format):
 
 @FORMATS
 def test_files_have_this_nodes_rows_and_its_part_of_the_leftovers(node, tmp_path, file_format):
-    node.open_feed(epochs=3).segment([1, 2], [3], shared=[100, 101], partition=0)
-    node.segment([4, 5], shared=[102], partition=1).complete(7, leftovers=(1, 3))
+    node.open_feed(epochs=3).segment([1, 2], [3], shared=[100, 101], own=1)
+    node.segment([4, 5], shared=[102], own=0).complete(7)
     paths = node.ctx.rows_as_files(file_format)
     assert paths == [f"{tmp_path}/data/{file_format}/feed-0/part-00000.{file_format}"]
     assert sorted(numbers_in(paths, file_format)) == [1, 2, 3, 4, 5, 101, 102]

@@ -41,7 +41,7 @@ class Node:
             sender.send(pa.RecordBatch.from_pydict({"x": [b"x" * size]}))
             sender.commit()
         self.store.handle(m.Commit(feed=0, partition=partition, attempt="a", rows=1, shapes={"x": []}))
-        return next(ready.path for ready in self._ready if getattr(ready, "partition", None) == partition)
+        return next(ready.path for ready in self._ready if f"/0-{partition}-" in getattr(ready, "path", ""))
 
     def read(self, path):
         self.store.on_child_message(m.SegmentRead(path=path))

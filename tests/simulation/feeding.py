@@ -6,11 +6,11 @@ import itertools
 from typing import TYPE_CHECKING
 
 from tests.simulation.head import Head
+from tests.simulation.reading import Row, Stored
 from tfos_lab.core import messages as m
 
 if TYPE_CHECKING:
     from tests.simulation.agents import Agent
-    from tests.simulation.reading import Row
     from tests.simulation.run import Run
 
 _STEP_S = 0.1
@@ -164,7 +164,8 @@ class FeedJob:
         each = len(rows) // len(agents)
         leftover = rows[each * len(agents) :]
         for index, agent in enumerate(agents):
-            agent.spool.store(0, partition, attempt, (rows[index * each : (index + 1) * each], leftover))
+            own = rows[index * each : (index + 1) * each]
+            agent.spool.store(0, partition, attempt, Stored(own, leftover, index, len(agents)))
         asker = agents[partition % len(agents)]
         asker.send(
             m.AttemptStored(

@@ -5,17 +5,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfos_lab.core import messages as m
+from tfos_lab.node.feed.schedule import leftover_of
 
 Row = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Segment:
-    """What a node holds of a partition: rows of its own, and leftovers, which are on every node."""
+class Stored:
+    """What a node holds of a partition: rows of its own, and leftovers, which are on every node.
 
-    partition: int
+    It is the ``place``-th of all ``nodes``.
+    """
+
     own: list[Row]
     leftover: list[Row]
+    place: int
+    nodes: int
+
+
+@dataclass(frozen=True)
+class Segment:
+    """The rows of a partition that are a node's."""
+
+    partition: int
+    rows: list[Row]
 
 
 class Spool:
@@ -23,18 +36,21 @@ class Spool:
 
     def __init__(self) -> None:
         self.size = 0
-        self._stored: dict[tuple[int, int], dict[str, tuple[list[Row], list[Row]]]] = {}
+        self._stored: dict[tuple[int, int], dict[str, Stored]] = {}
         self._over: set[int] = set()
 
-    def store(self, feed: int, partition: int, attempt: str, rows: tuple[list[Row], list[Row]]) -> None:
-        self.size += len(rows[0]) + len(rows[1])
+    def store(self, feed: int, partition: int, attempt: str, rows: Stored) -> None:
+        self.size += len(rows.own) + len(rows.leftover)
         if feed not in self._over:
             self._stored.setdefault((feed, partition), {})[attempt] = rows
 
     def commit(self, message: m.Commit) -> Segment:
         """Return the rows of the attempt that counts, and drop those of others."""
-        own, leftover = self._stored.pop((message.feed, message.partition), {}).get(message.attempt, ([], []))
-        return Segment(message.partition, own, leftover)
+        stored = self._stored.pop((message.feed, message.partition), {}).get(message.attempt)
+        if stored is None:
+            return Segment(message.partition, [])
+        mine = leftover_of(stored.place, stored.nodes, message.leftover, message.dealt)
+        return Segment(message.partition, stored.own + ([] if mine is None else [stored.leftover[mine]]))
 
     def drop(self, feed: int) -> None:
         """Drop what was not committed: the feed is over."""
@@ -55,7 +71,7 @@ class Reader:
         self.is_done = False
         self.aborted = ""
         self._segments: list[Segment] = []
-        self._complete: m.FeedComplete | None = None
+        self._is_complete = False
 
     def open(self) -> list[m.FromAgent]:
         """Return what the function says when it opens its dataset."""
@@ -70,21 +86,15 @@ class Reader:
             case Segment():
                 self._segments.append(message)
             case m.FeedComplete():
-                self._complete = message
+                self._is_complete = True
             case m.EpochPlan():
                 self.plan = message
             case m.FeedAborted(reason=reason):
                 self.aborted = reason
-        if self._complete is not None and self.plan is not None and not self.is_done:
-            self._read(self._complete)
-
-    def _read(self, complete: m.FeedComplete) -> None:
-        start, stop = complete.leftovers
-        segments = sorted(self._segments, key=lambda segment: segment.partition)
-        own = [row for segment in segments for row in segment.own]
-        leftover = [row for segment in segments for row in segment.leftover]
-        self.rows = own + leftover[start:stop]
-        self.is_done = True
+        if self._is_complete and self.plan is not None and not self.is_done:
+            segments = sorted(self._segments, key=lambda segment: segment.partition)
+            self.rows = [row for segment in segments for row in segment.rows]
+            self.is_done = True
 
     def taken(self) -> m.RowsTaken:
         """Return how much it has read."""

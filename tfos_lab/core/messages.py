@@ -691,8 +691,7 @@ class FeedReady(FromAgent, frozen=True):
 class AttemptStored(FromAgent, frozen=True):
     """A feed task has stored all its rows on the nodes, ``rows`` on each of them, and asks to commit.
 
-    The ``leftover`` rows, too few to give each node one, are stored on every node, and dealt out when the feed is
-    complete.
+    The ``leftover`` rows, too few to give each node one, are stored on every node; the driver deals them out.
     """
 
     feed: Number
@@ -707,6 +706,7 @@ class AttemptStored(FromAgent, frozen=True):
 class Commit(ToAgent, frozen=True):
     """Make the attempt's rows visible, ``rows`` on each node; any other attempt of the partition is dropped.
 
+    The ``leftover`` rows go to one node each, to the next ones in turn after those ``dealt`` for other partitions.
     ``shapes`` gives the inner shape of array columns, so that a node without rows knows it, too.
     """
 
@@ -715,18 +715,14 @@ class Commit(ToAgent, frozen=True):
     attempt: str
     rows: int
     leftover: int = 0
+    dealt: int = 0
     shapes: dict[str, list[int]] = msgspec.field(default_factory=dict)
 
 
 class FeedComplete(ToAgent, frozen=True):
-    """All rows of the feed are committed: this node has ``rows`` of them.
-
-    They include those in ``[leftovers[0], leftovers[1])`` of all leftover rows, partition by partition.
-    """
+    """All rows of the feed are committed."""
 
     feed: int
-    rows: int
-    leftovers: tuple[int, int] = (0, 0)
 
 
 class FeedAborted(ToAgent, frozen=True):
@@ -850,16 +846,15 @@ class FilesDealt(ToAgent, frozen=True):
 
 
 class SegmentReady(ToAgent, frozen=True):
-    """Agent to child: the Arrow IPC file at ``path`` holds ``rows`` committed rows of a partition.
+    """Agent to child: the Arrow IPC file at ``path`` holds ``rows`` committed rows of a partition for this node.
 
-    They are followed by its ``leftover`` rows, which are stored on every node.
+    Leftover rows follow, which are stored on every node; the one of this number, from 0, is this node's, if any.
     """
 
     feed: int
     path: str
     rows: int
-    partition: int = 0
-    leftover: int = 0
+    leftover: int | None = None
     shapes: dict[str, list[int]] = msgspec.field(default_factory=dict)
 
 

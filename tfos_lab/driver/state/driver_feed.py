@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -29,10 +30,8 @@ class DriverFeed:
         The attempt that counts, by partition.
     each : int
         Rows committed on each node by tasks, which deal them out evenly: one number for thousands of nodes.
-    own : dict of int to int
-        Beside these, the rows of single nodes, by rank: their parts of the leftover, or their shares of files.
-    leftover : int
-        Rows that are stored on every node and not dealt out yet.
+    own : counter of int
+        Beside these, the rows of single nodes, by rank: leftover rows, or their shares of files.
     expected_rows, expected_partitions : int or None
         What Spark's job has produced; None until it is over.
     foreseen_partitions : int or None
@@ -65,8 +64,7 @@ class DriverFeed:
     locations: dict[int, list[str]] = field(default_factory=dict)
     committed: dict[int, str] = field(default_factory=dict)
     each: int = 0
-    own: dict[int, int] = field(default_factory=dict)
-    leftover: int = 0
+    own: Counter[int] = field(default_factory=Counter)
     size_bytes: int = 0
     expected_rows: int | None = None
     expected_partitions: int | None = None
@@ -117,8 +115,8 @@ class DriverFeed:
 
     @property
     def total_rows(self) -> int:
-        """Rows committed on all nodes, including those that are not dealt out yet."""
-        return self.each * len(self.names) + sum(self.own.values()) + self.leftover
+        """Rows committed on all nodes."""
+        return self.each * len(self.names) + self.own.total()
 
     @property
     def all_committed(self) -> bool:

@@ -19,7 +19,7 @@ from tfos_lab.driver.state.even_steps import EvenSteps
 from tfos_lab.driver.state.events import InferenceProgressed, Noted
 from tfos_lab.driver.state.instructions import Fail, Failure, Instruction, Publish, SendTo, SendToAll
 from tfos_lab.driver.state.readers import NOTHING_READ, Readers, queue_unread, returned_unread
-from tfos_lab.node.feed.schedule import count_steps, grouped, share_of
+from tfos_lab.node.feed.schedule import count_steps, grouped
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ class FeedState:
         feed = self._feeds[next(iter(shares.values())).feed]
         if feed.state != "open":
             return []
-        feed.own = {rank: share.rows for rank, share in shares.items()}
+        feed.own = Counter({rank: share.rows for rank, share in shares.items()})
         feed.expected_rows = feed.total_rows
         feed.state, feed.size_bytes, feed.complete_s = "complete", size_bytes, now_s
         instructions: list[Instruction] = [SendTo(rank, share) for rank, share in shares.items()]
@@ -324,14 +324,17 @@ class FeedState:
         feed.committed[message.partition] = message.attempt
         self.moves += 1
         feed.size_bytes += message.size_bytes
-        feed.leftover += message.leftover
         feed.each += message.rows
+        dealt, ranks = feed.own.total(), feed.ranks
+        # One by one, to the nodes in turn: as `leftover_of` has it.
+        feed.own.update(ranks[(dealt + row) % len(ranks)] for row in range(message.leftover))
         commit = m.Commit(
             feed=message.feed,
             partition=message.partition,
             attempt=message.attempt,
             rows=message.rows,
             leftover=message.leftover,
+            dealt=dealt,
             shapes=message.shapes,
         )
         return [SendToAll(feed.ranks, commit), *feed.progress(now_s), *self._when_complete(feed, now_s)]
@@ -339,19 +342,9 @@ class FeedState:
     def _when_complete(self, feed: DriverFeed, now_s: float) -> list[Instruction]:
         if feed.state != "open" or not feed.all_committed:
             return []
-        instructions = self._deal_leftover(feed)
-        # Last: the thread that waits for it counts the rows, and they add up only now.
         feed.state, feed.complete_s = "complete", now_s
-        return [*instructions, *feed.progress(now_s), *self._planner.plan(feed, now_s)]
-
-    def _deal_leftover(self, feed: DriverFeed) -> list[Instruction]:
-        """Give each node its part of the rows that are stored on all of them, and tell it how many it has in all."""
-        number, ranks = feed.number, feed.ranks
-        if not feed.leftover:
-            return [SendToAll(ranks, m.FeedComplete(number, feed.each))]
-        parts = {rank: share_of(feed.leftover, len(ranks), index) for index, rank in enumerate(ranks)}
-        feed.own, feed.leftover = {rank: stop - start for rank, (start, stop) in parts.items()}, 0
-        return [SendTo(rank, m.FeedComplete(number, feed.rows_of(rank), part)) for rank, part in parts.items()]
+        complete = SendToAll(feed.ranks, m.FeedComplete(feed.number))
+        return [complete, *feed.progress(now_s), *self._planner.plan(feed, now_s)]
 
 
 # ---- the steps of an epoch -------------------------------------------------------------------------------------------

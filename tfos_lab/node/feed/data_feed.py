@@ -16,7 +16,6 @@ from tfos_lab.node.feed import python_rows
 from tfos_lab.node.feed.feed_queue import WAIT_STEP_S, FeedQueue
 from tfos_lab.node.feed.node_feed import NodeFeed, ReadProgress
 from tfos_lab.node.feed.row_answers import Chunk, RowAnswers
-from tfos_lab.node.feed.segments import Segments
 from tfos_lab.texts import format_count
 
 if TYPE_CHECKING:
@@ -145,7 +144,6 @@ class RowReader:
         self._progress = progress
         self._served = served
         self._stop = stop
-        self._segments = Segments()
         self._epoch: _Epoch | None = None
         self._serves = False
         self.buffer = Buffer()
@@ -164,7 +162,7 @@ class RowReader:
                 self._serves = feed.serving
                 return Chunk([], ends_batch=True)  # no batch has rows of both kinds
             if not feed.serving:
-                self._epoch = _Epoch(feed, self._segments, self._progress.report_segment_read)
+                self._epoch = _Epoch(feed, self._progress.report_segment_read)
             elif (chunk := self._served.take(WAIT_STEP_S)) is not None:
                 return chunk
             elif self._nothing_follows():
@@ -222,10 +220,8 @@ class RowReader:
         self._epoch = None
         with self._queue.changed:
             feed.epochs_read += 1
-        if feed.epochs_read >= feed.epochs:
-            self._segments.forget(feed.segments)
         self._progress.flush()
-        return Chunk([], ends_batch=True) if feed.stream else None
+        return Chunk([], ends_batch=True) if feed.opened.stream else None
 
 
 class _Epoch:
@@ -234,12 +230,11 @@ class _Epoch:
     ``on_segment_read`` is called with the path of a file that is not read again, once all its rows have been taken.
     """
 
-    def __init__(self, feed: NodeFeed, segments: Segments, on_segment_read: Callable[[str], None]) -> None:
+    def __init__(self, feed: NodeFeed, on_segment_read: Callable[[str], None]) -> None:
         self.feed = feed
         self.has_ended = False
-        self._segments = segments
         self._on_segment_read = on_segment_read
-        self._decode = python_rows.decoder(feed.schema, objects=feed.objects)
+        self._decode = python_rows.decoder(feed.opened.schema, objects=feed.opened.objects)
         self._next = 0
         self._batches: Iterator[pa.RecordBatch] | None = None
 
@@ -248,21 +243,18 @@ class _Epoch:
         return self._batches is not None or self.feed.has_come(self._next)
 
     def take(self) -> Chunk:
-        """Return the rows of the next record batch; none at the end of a segment."""
-        segments, feed = self.feed.segments, self.feed
-        if self._batches is None:
-            is_segment = self._next < len(segments)
-            self._batches = (
-                self._segments.batches(segments[self._next])
-                if is_segment
-                else self._segments.leftovers(segments, feed.leftovers)
-            )
+        """Return the rows of the next record batch; none at the end of a segment, and of all."""
+        feed = self.feed
+        if self._next == len(feed.segments):
+            self.has_ended = True
+            return Chunk([])
+        segment = feed.segments[self._next]
+        self._batches = self._batches or segment.batches()
         batch = next(self._batches, None)
         if batch is not None:
             return Chunk(self._decode(batch))
+        if feed.epochs_read >= feed.opened.epochs - 1:
+            self._on_segment_read(segment.path)
         self._batches = None
-        if self._next < len(segments) and feed.epochs_read >= feed.epochs - 1:
-            self._on_segment_read(segments[self._next].path)
-        self.has_ended = self._next >= len(segments)
         self._next += 1
         return Chunk([], ends_partition=True)

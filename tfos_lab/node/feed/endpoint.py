@@ -64,7 +64,7 @@ class Endpoint:
         path: Path,
         spool: Spool,
         *,
-        on_stored: Callable[[w.Attempt, Path], None],
+        on_stored: Callable[[w.Attempt], None],
         on_commit: Callable[[m.AttemptStored], None],
         on_inference: OnInference,
         take_port: TakePort,
@@ -277,7 +277,7 @@ class Endpoint:
             self._spool.remove(path)
             raise
         self._spool.stored(path)
-        self._on_stored(attempt, path)
+        self._on_stored(attempt)
         wire.end()
 
     # ---- the end ----------------------------------------------------------------------------------------------------

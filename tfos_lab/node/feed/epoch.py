@@ -15,12 +15,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tfos_lab.data.batches import to_numpy
 from tfos_lab.data.rows import Array, Batch, count_rows, fill_to, join_rows, slice_rows, zeros
 from tfos_lab.errors import FeedError
 from tfos_lab.node.feed.files.segment import read_files, stored_files
 from tfos_lab.node.feed.node_feed import NodeFeed, Reading
 from tfos_lab.node.feed.schedule import Schedule, per_row
-from tfos_lab.node.feed.segments import Segments, shuffled
+from tfos_lab.node.feed.segments import shuffled
 
 # An iterator that waits for rows can be discarded after this time at the latest.
 IDLE_S = 0.2
@@ -58,7 +59,6 @@ class Epoch:
         self,
         feed: NodeFeed,
         reading: Reading,
-        segments: Segments,
         holds: Callable[[NodeFeed, Callable[[], bool], float], bool],
         on_segment_read: Callable[[str], None],
         *,
@@ -66,13 +66,13 @@ class Epoch:
     ) -> None:
         self._feed = feed
         self._reading = reading
-        self._segments = segments
         self._holds = holds
         self._on_segment_read = on_segment_read
         self._seed = seed
-        self._remainder = reading.remainder or feed.remainder
+        self._remainder = reading.remainder or feed.opened.remainder
         self._step = 0
         self._taken_unplanned = 0
+        self._first_row: Batch = {}
 
     @property
     def steps(self) -> int:
@@ -81,14 +81,18 @@ class Epoch:
 
     def pieces(self) -> Iterator[Piece | None]:
         """Yield its batches, and None now and then while there are none."""
-        if self._remainder == "drop" or self._reading.shuffle or self._reading.dataset_id in self._feed.mixed_sizes:
+        reading, feed = self._reading, self._feed
+        may_differ = feed.files is not None or reading.dataset_id in feed.mixed_sizes
+        if self._remainder == "drop" or reading.shuffle or may_differ:
             yield from self._scheduled()
         waiting: list[Batch] = []
-        for batch in in_multiples(self._rows(), self._reading.batch_size, self._reading.rows_at_once(self._feed)):
+        for batch in in_multiples(self._rows(), reading.batch_size, reading.rows_at_once(feed)):
             if batch is None:
                 yield None
             else:
                 waiting.append(batch)
+                if not self._first_row:
+                    self._first_row = {name: values[:1].copy() for name, values in batch.items()}
             waiting = yield from self._take_full(waiting)
             if waiting and self._remainder == "drop":
                 break
@@ -156,24 +160,21 @@ class Epoch:
         for step in range(self._step, schedule.steps):
             (factor,) = schedule.factors(step, step + 1, padded=padded)
             rows = schedule.rows_at(step)
-            batch = slice_rows(rest, start, start + rows) if rows else self._filler(rest)
+            batch = slice_rows(rest, start, start + rows) if rows else self._filler()
             start += rows
             wanted = size if padded else max(rows, 1)
             yield Piece(fill_to(batch, wanted), rows, step + 1, factor, short=wanted < size)
 
-    def _filler(self, rest: Batch) -> Batch:
+    def _filler(self) -> Batch:
         """Return a row for a step for which this node has none: a copy of any row that it can read, else zeros."""
-        feed = self._feed
-        if count_rows(rest):
-            return slice_rows(rest, 0, 1)
-        with contextlib.suppress(FileNotFoundError):
-            if row := self._segments.read_leftovers(feed.segments, (0, 1), feed.specs):
-                return row
-        for segment in feed.segments:
+        if self._first_row:
+            return self._first_row
+        specs = self._feed.specs
+        for segment in self._feed.segments:
             with contextlib.suppress(FileNotFoundError):
-                for batch in self._segments.read(segment, feed.specs):
-                    return slice_rows(batch, 0, 1)
-        return zeros(feed.specs, 1)
+                for batch in segment.stored():
+                    return slice_rows(to_numpy(batch, specs), 0, 1)
+        return zeros(specs, 1)
 
     # ---- rows -------------------------------------------------------------------------------------------------------
 
@@ -183,8 +184,7 @@ class Epoch:
             segments = (yield from stored_files(feed)) if feed.files else feed.segments
             at_once = self._reading.rows_at_once(feed)
             rng = np.random.default_rng(self._seed)
-            batches = [batch for segment in segments for batch in self._segments.batches(segment)]
-            batches += self._segments.leftovers(feed.segments, feed.leftovers)
+            batches = [batch for segment in segments for batch in segment.batches()]
             yield from shuffled(batches, feed.specs, at_once, rng)
             return
         if feed.files:
@@ -196,11 +196,10 @@ class Epoch:
                 if index >= len(feed.segments):
                     break
                 segment = feed.segments[index]
-                yield from self._segments.read(segment, feed.specs)
-                if feed.epochs_read >= feed.epochs - 1:
+                for batch in segment.batches():
+                    yield to_numpy(batch, feed.specs)
+                if feed.epochs_read >= feed.opened.epochs - 1:
                     self._on_segment_read(segment.path)
-            if leftovers := self._segments.read_leftovers(feed.segments, feed.leftovers, feed.specs):
-                yield leftovers
         except FileNotFoundError:
             raise FeedError(reason=ROWS_ARE_GONE) from None
 

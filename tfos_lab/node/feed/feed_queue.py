@@ -42,16 +42,17 @@ class FeedQueue:
         """Apply a message of the driver or the agent; call it with `changed` held."""
         match message:
             case m.FeedOpen():
-                self.feeds.append(_opened(message))
+                self.feeds.append(NodeFeed(message, column_specs(message.schema)))
             case m.SegmentReady():
                 self._add_segment(self.feeds[message.feed], message)
-            case m.FeedComplete(feed=number, rows=rows, leftovers=leftovers):
-                self.feeds[number].rows, self.feeds[number].leftovers = rows, leftovers
+            case m.FeedComplete(feed=number):
+                feed = self.feeds[number]
+                feed.rows = feed.rows_come + sum(segment.leftover is not None for segment in feed.segments)
             case m.FilesDealt(feed=number):
                 feed = self.feeds[number]
                 _resolve(feed, message.shapes)
                 # This node's rows: they all count, though none has been read.
-                feed.segments.extend(file_segments(message, feed.schema))
+                feed.segments.extend(file_segments(message, feed.opened.schema))
                 feed.files, feed.rows = message, message.rows
             case m.EpochPlan() | m.PlanLater():
                 _add_plan(self.feeds[message.feed], message)
@@ -72,8 +73,9 @@ class FeedQueue:
 
     def _add_segment(self, feed: NodeFeed, message: m.SegmentReady) -> None:
         _resolve(feed, message.shapes)
-        if message.rows + message.leftover:
-            feed.segments.append(Segment(message.path, message.rows, message.partition, message.leftover))
+        if message.path:
+            feed.segments.append(Segment(message.path, message.rows, message.leftover))
+            feed.rows_come += message.rows
 
     # ---- what is read next ------------------------------------------------------------------------------------------
 
@@ -102,21 +104,23 @@ class FeedQueue:
             if self._first_unread() is None:
                 self.changed.wait(timeout_s)
             feed = self._first_unread()
-            return feed if feed is not None and feed.stream else None
+            return feed if feed is not None and feed.opened.stream else None
 
     def stream_is_over(self) -> bool:
         """Whether the stream that is being read has no further feed: none will come, or the next is no part of it."""
         with self.changed:
             feed = self._first_unread()
-            return self.ended if feed is None else not feed.stream
+            return self.ended if feed is None else not feed.opened.stream
 
     def _first_unread(self, queue: str = INPUT_QUEUE) -> NodeFeed | None:
-        return next((feed for feed in self._of(queue) if feed.epochs_read < feed.epochs and not feed.aborted), None)
+        return next(
+            (feed for feed in self._of(queue) if feed.epochs_read < feed.opened.epochs and not feed.aborted), None
+        )
 
     def _last_feed(self, queue: str) -> NodeFeed:
         feeds = self._of(queue)
         if not feeds and queue != INPUT_QUEUE:
-            there = ", ".join(repr(feed.queue) for feed in self.feeds if feed.kept)
+            there = ", ".join(repr(feed.opened.queue) for feed in self.feeds if feed.kept)
             has = f"it has {there}" if there else "it has none beside the rows to train on"
             given = "validation=..." if queue == VALIDATION else f"validation={{{queue!r}: ...}}"
             advice = f"give the cell, tfos_lab.run or cluster.train {given}"
@@ -128,7 +132,7 @@ class FeedQueue:
         return feeds[-1]
 
     def _of(self, queue: str) -> list[NodeFeed]:
-        return [feed for feed in self.feeds if feed.queue == queue]
+        return [feed for feed in self.feeds if feed.opened.queue == queue]
 
     # ---- rows of any queue, as Python values ------------------------------------------------------------------------
 
@@ -166,32 +170,18 @@ class FeedQueue:
             return holds
 
 
-def _opened(message: m.FeedOpen) -> NodeFeed:
-    return NodeFeed(
-        message.feed,
-        message.epochs,
-        message.remainder,
-        column_specs(message.schema),
-        stream=message.stream,
-        objects=message.objects,
-        advice=message.advice,
-        schema=message.schema,
-        queue=message.queue,
-    )
-
-
 def _served(message: m.InferenceOpen) -> NodeFeed:
-    return NodeFeed(
-        -1,
-        1,
-        "pad",
-        column_specs(message.schema),
-        serving=True,
+    opened = m.FeedOpen(
+        feed=-1,
+        epochs=1,
+        remainder="pad",
+        schema=message.schema,
+        token="",
         objects=message.objects,
         advice=_SERVED_OBJECTS,
-        schema=message.schema,
         queue=message.queue,
     )
+    return NodeFeed(opened, column_specs(message.schema), serving=True)
 
 
 def _resolve(feed: NodeFeed, shapes: dict[str, list[int]]) -> None:

@@ -29,17 +29,17 @@ _REPORT_INTERVAL_S = 0.25
 class NodeFeed:
     """One feed, as far as it has arrived at this node."""
 
-    number: int
-    epochs: int
-    remainder: str
+    opened: m.FeedOpen
     specs: tuple[ColumnSpec, ...]
+    # Whether these are rows to be inferred.
+    serving: bool = False
     segments: list[Segment] = field(default_factory=list)
     # Whether the shapes of `specs` are fully known.
     resolved: bool = False
+    # How many rows tasks have brought to each node; of files, one may have a row more than another.
+    rows_come: int = 0
     # This node's rows; None while more may come.
     rows: int | None = None
-    # Which of the rows stored on every node are this node's: ``[start, stop)``.
-    leftovers: tuple[int, int] = (0, 0)
     # The agreed steps, by dataset.
     plans: dict[int, EpochPlan] = field(default_factory=dict)
     # Datasets whose length was not known when they were opened; those whose batch size differs between nodes.
@@ -49,43 +49,22 @@ class NodeFeed:
     aborted: str | None = None
     epochs_read: int = 0
     rows_taken: int = 0
-    stream: bool = False
     # Whether the driver knows that this feed of a stream has been read.
     read_reported: bool = False
-    # Whether these are rows to be inferred.
-    serving: bool = False
-    # Whether rows are pickled objects; ``advice`` then says what to do where columns are needed.
-    objects: bool = False
-    advice: str = ""
-    # Of the columns, as Spark writes it in JSON.
-    schema: str = ""
-    # The queue of rows to which they belong.
-    queue: str = INPUT_QUEUE
     # This node's share, where the rows come from files; the segments are then of `FileSegment`.
     files: FilesDealt | None = None
     # The rows of files, where they have been stored to be read in a random order.
     stored: list[Segment] | None = None
-    _come: tuple[int, int] = (0, 0)
 
     @property
     def kept(self) -> bool:
         """Whether these are the rows of a split, to be read whenever the function asks for them."""
-        return self.epochs == KEPT
+        return self.opened.epochs == KEPT
 
     @property
     def complete(self) -> bool:
         """Whether all rows have arrived."""
         return self.rows is not None
-
-    @property
-    def rows_come(self) -> int:
-        """How many rows have arrived that certainly belong to this node."""
-        # Asked for with each batch, while there may be ten thousand segments. Other threads may ask, too.
-        count, rows = self._come
-        if fresh := self.segments[count:]:
-            rows += sum(segment.rows for segment in fresh)
-            self._come = count + len(fresh), rows
-        return rows
 
     def steps(self, reading: Reading) -> int | None:
         """Return the steps of an epoch, or None while they are not agreed on."""
@@ -160,15 +139,15 @@ class ReadProgress:
         self._reported_s = time.monotonic()
         trained = [feed for feed in self._feeds if not feed.kept]
         epoch = max((feed.epochs_read for feed in trained), default=0)
-        feeds = {feed.number: (feed.epochs_read, feed.rows_taken) for feed in trained if not feed.stream}
+        feeds = {feed.opened.feed: (feed.epochs_read, feed.rows_taken) for feed in trained if not feed.opened.stream}
         self._send(m.RowsTaken(rows=self._rows_taken, epoch=epoch, feeds=feeds))
 
     def report_stream_read(self) -> None:
         """Report the feeds of a stream that have been read: a function that asks for more has finished them."""
         for feed in self._feeds:
-            if feed.stream and feed.epochs_read and not feed.read_reported:
+            if feed.opened.stream and feed.epochs_read and not feed.read_reported:
                 feed.read_reported = True
-                self._send(m.FeedRead(feed=feed.number))
+                self._send(m.FeedRead(feed=feed.opened.feed))
 
     def report_segment_read(self, path: str) -> None:
         """Report that all rows of a file have been taken."""

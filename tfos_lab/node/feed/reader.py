@@ -23,7 +23,6 @@ from tfos_lab.node.feed.feed_queue import WAIT_STEP_S, FeedQueue
 from tfos_lab.node.feed.node_feed import NodeFeed, Reading, ReadProgress
 from tfos_lab.node.feed.row_answers import RowAnswers
 from tfos_lab.node.feed.schedule import Schedule
-from tfos_lab.node.feed.segments import Segments
 
 _NO_FILES = (
     "rows of a stream or of an inference have no end, so they are not written to files: read them with ctx.dataset or "
@@ -39,7 +38,6 @@ class FeedReader:
         self._send = send
         self._queue = FeedQueue()
         self._progress = ReadProgress(self._queue.feeds, send)
-        self._segments = Segments()
         self._pools: dict[str, ExchangePool] = {}
         self.answers = Answers(self._pool(INPUT_QUEUE))
         self._row_answers: dict[str, RowAnswers] = {}
@@ -79,15 +77,15 @@ class FeedReader:
     @property
     def epochs(self) -> int:
         """How often the current feed is to be read; waits for it to begin."""
-        return self._next_feed().epochs
+        return self._next_feed().opened.epochs
 
     def is_stream(self, queue: str) -> bool:
         """Whether a queue's current feed is part of a stream; waits for it to begin."""
-        return self._next_feed(queue).stream
+        return self._next_feed(queue).opened.stream
 
     def remainder_of(self, queue: str) -> str:
         """Return how epochs of a queue's current feed end unless the dataset says otherwise; waits for it to begin."""
-        return self._next_feed(queue).remainder
+        return self._next_feed(queue).opened.remainder
 
     def open(
         self, batch_size: int, remainder: str | None, *, shuffle: bool, seed: int | None, queue: str = INPUT_QUEUE
@@ -113,8 +111,8 @@ class FeedReader:
         """
         self._ask(objects=False)
         feed = self._next_feed(queue)
-        if feed.objects:
-            raise FeedError(reason=feed.advice)
+        if feed.opened.objects:
+            raise FeedError(reason=feed.opened.advice)
         self._queue.wait_for(feed, lambda: feed.resolved or feed.complete or (feed.serving and self._queue.ended))
         return feed.specs
 
@@ -124,7 +122,7 @@ class FeedReader:
         The driver answers once all of them have opened their dataset; ``patience_s`` is for those that never do.
         """
         feed, dataset_id = self._next_feed(reading.queue), reading.dataset_id
-        if feed.serving or feed.stream:
+        if feed.serving or feed.opened.stream:
             return None
         with self._queue.changed:
             self._queue.changed.wait_for(
@@ -163,7 +161,7 @@ class FeedReader:
             yield from self._serve(feed, reading)
             return
         yield from self._read(feed, reading)
-        while feed.stream:
+        while feed.opened.stream:
             self._progress.report_stream_read()
             following = yield from self._next_of_stream()
             if following is None:
@@ -193,7 +191,7 @@ class FeedReader:
     def _read(self, feed: NodeFeed, reading: Reading) -> Iterator[Piece | None]:
         seed = None if reading.seed is None else [reading.seed, self._rank, feed.epochs_read]
         progress = self._progress
-        epoch = Epoch(feed, reading, self._segments, self._queue.holds, progress.report_segment_read, seed=seed)
+        epoch = Epoch(feed, reading, self._queue.holds, progress.report_segment_read, seed=seed)
         for piece in epoch.pieces():
             if piece is not None:
                 self._check_promise(reading, piece.step, more=True)
@@ -236,25 +234,25 @@ class FeedReader:
         """
         self._ask(objects=False)
         feed = self._next_feed()
-        if feed.objects or feed.stream or feed.serving:
-            raise FeedError(reason=feed.advice if feed.objects else _NO_FILES)
-        if (feed.number, file_format) in self._files:
-            return list(self._files[feed.number, file_format])
+        if feed.opened.objects or feed.opened.stream or feed.serving:
+            raise FeedError(reason=feed.opened.advice if feed.opened.objects else _NO_FILES)
+        if (feed.opened.feed, file_format) in self._files:
+            return list(self._files[feed.opened.feed, file_format])
         self._queue.wait_for(feed, lambda: feed.complete)
-        schema, batches = row_files.rows_of(feed, self._segments, self._progress.report_segment_read)
+        schema, batches = row_files.rows_of(feed, self._progress.report_segment_read)
         try:
-            paths = row_files.write_files(schema, batches, folder / f"feed-{feed.number}", file_format)
+            paths = row_files.write_files(schema, batches, folder / f"feed-{feed.opened.feed}", file_format)
         except FileNotFoundError:
             raise FeedError(reason=ROWS_ARE_GONE) from None
         except OSError as error:
             raise FeedError(reason=f"the rows cannot be written to files in {folder}: {error}") from None
         # All rows of all epochs count as taken: the function has them now, and reads them as often as it likes.
         with self._queue.changed:
-            epochs, feed.epochs_read = feed.epochs - feed.epochs_read, max(feed.epochs, feed.epochs_read)
+            epochs, feed.epochs_read = feed.opened.epochs - feed.epochs_read, max(feed.opened.epochs, feed.epochs_read)
             rows = (feed.rows or 0) * max(0, epochs)
             feed.rows_taken += rows
         self._progress.count(rows, report=True)
-        self._files[feed.number, file_format] = paths
+        self._files[feed.opened.feed, file_format] = paths
         return list(paths)
 
     def count_rows(self) -> int:

@@ -15,7 +15,6 @@ from pyarrow import types
 from tfos_lab.data.spark_types import arrow_columns
 from tfos_lab.errors import ConfigError
 from tfos_lab.node.feed.node_feed import NodeFeed
-from tfos_lab.node.feed.segments import Segments
 
 # Large enough for readers to be quick, small enough for several to share out the files and to hold a group in memory.
 _GROUP_BYTES = 16 << 20
@@ -30,19 +29,15 @@ def check_format(file_format: object) -> None:
         raise ConfigError([f"format={file_format!r}: use 'parquet', 'json' or 'arrow'"])
 
 
-def rows_of(
-    feed: NodeFeed, segments: Segments, on_segment_read: Callable[[str], None]
-) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Return the schema and the rows of a feed that is complete, this node's part of the leftover rows included."""
+def rows_of(feed: NodeFeed, on_segment_read: Callable[[str], None]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Return the schema and the rows of a feed that is complete."""
     # In the spool, arrays have a fixed length.
-    schema = pa.schema([(name, kind) for name, kind, _ in arrow_columns(feed.schema)])
+    schema = pa.schema([(name, kind) for name, kind, _ in arrow_columns(feed.opened.schema)])
 
     def batches() -> Iterator[pa.RecordBatch]:
         for segment in feed.segments:
-            for batch in segments.batches(segment):
+            for batch in segment.batches():
                 yield batch.cast(schema)
-        for batch in segments.leftovers(feed.segments, feed.leftovers):
-            yield batch.cast(schema)
         for segment in feed.segments:
             on_segment_read(segment.path)
 

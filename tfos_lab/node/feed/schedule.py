@@ -115,15 +115,18 @@ class Schedule:
         return nodes * (self.batch_size if padded else self.rows_at(step)) / total if total else 1.0
 
 
-def share_of(count: int, nodes: int, index: int) -> tuple[int, int]:
-    """Return the part ``[start, stop)`` of ``count`` rows that a node gets; parts differ by at most one row.
+def leftover_of(place: int, nodes: int, leftover: int, dealt: int) -> int | None:
+    """Return which of a partition's leftover rows a node gets, after those ``dealt`` for other partitions, if any.
+
+    Nodes get one in turn, so their rows differ by at most one, however many partitions there are.
 
     Examples
     --------
-    >>> [share_of(3, 2, index) for index in range(2)]
-    [(0, 2), (2, 3)]
+    >>> [leftover_of(place, 3, 2, 2) for place in range(3)]
+    [1, None, 0]
     """
-    return math.ceil(count * index / nodes), math.ceil(count * (index + 1) / nodes)
+    row = (place - dealt) % nodes
+    return row if row < leftover else None
 
 
 def per_row(factors: Sequence[float], batch_size: int) -> float | np.ndarray:

@@ -1,7 +1,7 @@
 """Reads the spool: memory-mapped Arrow IPC files, in their order or permuted, as columns of NumPy arrays.
 
 A segment holds one partition's rows for this node, followed by its leftover rows: too few to give each node one, they
-are stored on every node. Which of them belong to this node is known when the feed is complete.
+are stored on every node, and each belongs to one of them.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tfos_lab.data.batches import RowIndex, to_numpy
-from tfos_lab.data.rows import Batch, join_rows
+from tfos_lab.data.batches import RowIndex
+from tfos_lab.data.rows import Batch
 from tfos_lab.data.schema import ColumnSpec
 
 if TYPE_CHECKING:
@@ -26,64 +26,28 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class Segment:
-    """One partition's file in the spool: ``rows`` of this node, and then ``leftover`` rows that are on every node."""
+    """One partition's file in the spool: ``rows`` of this node, and then leftover rows, one of which may be its own.
+
+    ``leftover`` is the number of that one, from 0. Each node has as many ``rows``.
+    """
 
     path: str
     rows: int
-    partition: int = 0
-    leftover: int = 0
+    leftover: int | None = None
 
-    def batches(self) -> Iterable[pa.RecordBatch]:
-        """Return its record batches, mapped anew; a FileNotFoundError if it is gone."""
-        return open_segment(self.path)
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield this node's rows, mapped anew: TensorFlow may have written into the memory that it was given.
 
-
-class Segments:
-    """A node's segments, mapped again for each read: TensorFlow may have written into the memory that it was given."""
-
-    def __init__(self) -> None:
-        self._leftovers: dict[str, list[pa.RecordBatch]] = {}
-
-    def batches(self, segment: Segment) -> Iterator[pa.RecordBatch]:
-        """Yield the record batches of a segment without its leftover rows; a FileNotFoundError if it is gone."""
-        batches = segment.batches()
-        self._keep_leftovers(segment, batches)
-        yield from cut(batches, 0, segment.rows)
-
-    def read(self, segment: Segment, specs: Sequence[ColumnSpec]) -> Iterator[Batch]:
-        """Yield them as columns of shape ``(rows, …)``; numbers are views of the mapped file."""
-        for batch in self.batches(segment):
-            yield to_numpy(batch, specs)
-
-    def leftovers(self, segments: Sequence[Segment], part: tuple[int, int]) -> Iterator[pa.RecordBatch]:
-        """Yield a part of all leftover rows, partition by partition; all nodes see them in the same order.
-
-        Raises FileNotFoundError if a segment is gone that has not been read before.
+        Raises FileNotFoundError if the file is gone.
         """
-        begin = 0
-        for segment in sorted(segments, key=lambda segment: segment.partition):
-            start, stop = max(part[0] - begin, 0), min(part[1] - begin, segment.leftover)
-            begin += segment.leftover
-            if start < stop:
-                if segment.path not in self._leftovers:
-                    self._keep_leftovers(segment, segment.batches())
-                yield from cut(self._leftovers[segment.path], start, stop - start)
+        stored = self.stored()
+        yield from cut(stored, 0, self.rows)
+        if self.leftover is not None:
+            yield from cut(stored, self.rows + self.leftover, 1)
 
-    def read_leftovers(self, segments: Sequence[Segment], part: tuple[int, int], specs: Sequence[ColumnSpec]) -> Batch:
-        """Return them as columns of their own memory."""
-        parts = [to_numpy(batch, specs) for batch in self.leftovers(segments, part)]
-        return {name: values.copy() for name, values in join_rows(parts).items()} if parts else {}
-
-    def _keep_leftovers(self, segment: Segment, batches: Iterable[pa.RecordBatch]) -> None:
-        """Copy the leftover rows: a file that has been read may be removed."""
-        if segment.leftover and segment.path not in self._leftovers:
-            shared = cut(batches, segment.rows, segment.leftover)
-            self._leftovers[segment.path] = [rows.take(pa.array(range(rows.num_rows))) for rows in shared]
-
-    def forget(self, segments: Sequence[Segment]) -> None:
-        """Drop the copies of segments that are not read again."""
-        for segment in segments:
-            self._leftovers.pop(segment.path, None)
+    def stored(self) -> Iterable[pa.RecordBatch]:
+        """Return all that is in the file; raises as `batches` does."""
+        return open_segment(self.path)
 
 
 def cut(batches: Iterable[pa.RecordBatch], skip: int, rows: int) -> Iterator[pa.RecordBatch]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tfos_lab.core import messages as m
+from tfos_lab.node.feed.schedule import leftover_of
 from tfos_lab.node.feed.spool import Spool
 
 if TYPE_CHECKING:
@@ -54,8 +55,8 @@ class FeedStore:
         self._has_returned = False
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._posted: deque[Callable[[], None]] = deque()
-        # By feed and partition: the files of the attempts to send it.
-        self._stored: dict[tuple[int, int], dict[str, Path]] = {}
+        # By feed and partition: the attempts to send it.
+        self._stored: dict[tuple[int, int], dict[str, Attempt]] = {}
         self._over: set[int] = set()
         self._closing = threading.Lock()
         self._is_closed = False
@@ -94,7 +95,7 @@ class FeedStore:
                 if message.stream:
                     self._streamed[message.feed] = []
                 self._send(m.FeedReady(feed=message.feed, locations=locations))
-                self._send_to_child(message)
+                self._send_to_child(msgspec.structs.replace(message, token="", tls=None))
             case m.FilesAsked():
                 # Imported here: most feeds have no files.
                 from tfos_lab.node.feed.files.search import FileSearch
@@ -138,48 +139,45 @@ class FeedStore:
                 self._host,
                 self._scratch / "feed",
                 self._spool,
-                on_stored=lambda attempt, path: self._post(lambda: self._remember(attempt, path)),
+                on_stored=lambda attempt: self._post(lambda: self._remember(attempt)),
                 on_commit=lambda stored: self._post(lambda: self._send(stored)),
                 on_inference=self._exchanges.serve,
                 take_port=self._take_port,
             )
         return self._endpoint
 
-    def _remember(self, attempt: Attempt, path: Path) -> None:
+    def _remember(self, attempt: Attempt) -> None:
         if attempt.feed in self._over:
-            self._spool.remove(path)  # of an attempt that was slower than the feed
+            self._forget(attempt)  # it was slower than the feed
         else:
-            self._stored.setdefault((attempt.feed, attempt.partition), {})[attempt.attempt] = path
+            self._stored.setdefault((attempt.feed, attempt.partition), {})[attempt.attempt] = attempt
+
+    def _forget(self, attempt: Attempt) -> None:
+        self._spool.remove(attempt.path(self._spool.folder))
 
     def _commit(self, message: m.Commit) -> None:
         # The rows were stored before the driver was asked to commit them, but that may still be in the queue.
         self.pump()
         attempts = self._stored.pop((message.feed, message.partition), {})
-        path = attempts.pop(message.attempt, None)
+        attempt = attempts.pop(message.attempt, None)
         for other in attempts.values():
-            self._spool.remove(other)
-        if path is not None and not message.rows + message.leftover:
-            self._spool.remove(path)
-            path = None
-        if path is not None:
-            self._spool.committed(path)
-            if message.feed in self._streamed:
-                self._streamed[message.feed].append(path)
-        segment = m.SegmentReady(
-            feed=message.feed,
-            path="" if path is None else str(path),
-            rows=message.rows,
-            partition=message.partition,
-            leftover=message.leftover,
-            shapes=message.shapes,
-        )
+            self._forget(other)
+        if attempt is None:  # the partition has no rows
+            self._send_to_child(m.SegmentReady(feed=message.feed, path="", rows=0, shapes=message.shapes))
+            return
+        path = attempt.path(self._spool.folder)
+        self._spool.committed(path)
+        if message.feed in self._streamed:
+            self._streamed[message.feed].append(path)
+        leftover = leftover_of(attempt.place, attempt.nodes, message.leftover, message.dealt)
+        segment = m.SegmentReady(message.feed, str(path), message.rows, leftover, message.shapes)
         self._send_to_child(segment)
 
     def _drop_uncommitted(self, feed: int) -> None:
         self._over.add(feed)
         for key in [key for key in self._stored if key[0] == feed]:
-            for path in self._stored.pop(key).values():
-                self._spool.remove(path)
+            for attempt in self._stored.pop(key).values():
+                self._forget(attempt)
 
     # ---- the child's messages ---------------------------------------------------------------------------------------
 

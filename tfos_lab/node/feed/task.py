@@ -2,8 +2,8 @@
 
 Every node gets exactly as many rows as the others, so that nodes in lock-step read at the same rate and none lacks a
 row at the end, however uneven the partitions are. The surplus of an Arrow batch is held back until there is a row for
-each node again. The last rows, fewer than there are nodes, go to all nodes; they are dealt out when the feed is
-complete, so no row has to move between nodes.
+each node again. The last rows, fewer than there are nodes, go to all nodes; the driver deals them out as it commits
+them, so no row has to move between nodes.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class PartitionSender:
             return
         self._specs = measure(batch, self._specs)
         if not self._writers:
-            attempt = Attempt(self._plan.feed, self._partition, self._attempt)
-            for rank in self._ranks:
+            for place, rank in enumerate(self._ranks):
+                attempt = Attempt(self._plan.feed, self._partition, self._attempt, place, len(self._ranks))
                 self._writers[rank] = NodeWriter(self._connections[rank], attempt)
         self._size_bytes += batch.nbytes
         each, left = divmod(batch.num_rows, len(self._ranks))

@@ -65,12 +65,14 @@ class Attempt(msgspec.Struct, frozen=True, tag=True):
     """Asks to store the rows that follow: of one attempt to send a partition.
 
     A task on the node's host writes their file itself, and sends the size of each batch beforehand. Each batch, or
-    size, is answered when there is space for it.
+    size, is answered when there is space for it. The node is the ``place``-th, from 0, of all ``nodes`` that get rows.
     """
 
     feed: int
     partition: int
     attempt: str
+    place: int = 0
+    nodes: int = 1
 
     def path(self, spool: Path) -> Path:
         """Return the file of the rows in a spool."""

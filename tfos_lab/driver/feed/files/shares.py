@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tfos_lab.core.messages import DataFile, FilePart
-from tfos_lab.node.feed.schedule import share_of
 
 # Where reading can begin (the number of a row group, or a byte), and how many rows follow there.
 Block = tuple[int, int]
@@ -37,7 +37,7 @@ def deal_rows(files: Sequence[FoundFile], nodes: int) -> list[list[FilePart]]:
     [[[(0, 0, 2)]], [[(1, 0, 2)]], [[(1, 2, 1)]]]
     """
     total = sum(rows for file in files for _, rows in file.blocks or ())
-    ends = [share_of(total, nodes, index)[1] for index in range(nodes)]
+    ends = [math.ceil(total * (index + 1) / nodes) for index in range(nodes)]
     dealt: list[list[FilePart]] = [[] for _ in range(nodes)]
     begin = 0
     for number, file in enumerate(files):

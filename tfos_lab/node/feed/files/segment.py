@@ -40,7 +40,7 @@ class FileSegment(Segment):
     schema: str
     batch_rows: int
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
+    def stored(self) -> Iterator[pa.RecordBatch]:
         """Yield its rows; raises as `read_piece` does."""
         for piece in self.part.pieces:
             yield from read_piece(self.format, self.part, piece, self.schema, self.batch_rows)
@@ -60,13 +60,12 @@ def file_segments(dealt: FilesDealt, schema: str) -> list[FileSegment]:
         FileSegment(
             part.file.path,
             sum(rows for _, _, rows in part.pieces),
-            number,
             part=part,
             format=dealt.format,
             schema=schema,
             batch_rows=batch_rows,
         )
-        for number, part in enumerate(dealt.parts)
+        for part in dealt.parts
     ]
 
 
@@ -81,7 +80,7 @@ def stored_files(feed: NodeFeed) -> Generator[None, None, list[Segment]]:
         return feed.stored
     assert feed.files is not None
     folder = Path(feed.files.folder)
-    path = folder / f"{feed.number}-files.arrow"
+    path = folder / f"{feed.opened.feed}-files.arrow"
     left_bytes, rows, size_bytes = left_to_others(folder), 0, 0
 
     def checked(batch: pa.RecordBatch) -> pa.RecordBatch:
