@@ -8,10 +8,12 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import math
 import re
 from importlib import resources
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -353,6 +355,15 @@ def test_nodes_that_agree_have_one_row_which_unfolds_to_theirs():
     for node in cluster.nodes:
         cluster.change(node, nan_since={"loss": 12})
     assert rows() == (["3 nodes", "worker:1"], ["chief:0", "worker:0", "worker:2"]), "those that are all NaN agree, too"
+
+
+def test_a_record_shows_nan_as_such_and_else_that_a_number_is_not_finite():
+    cluster = FakeCluster(nodes=1)
+    cluster.change("chief:0", metrics={"loss": math.nan, "norm": math.inf}, nan_since={"loss": 3})
+    live = cluster.view()
+    read = msgspec.json.decode(msgspec.json.encode(live), type=ClusterView)
+    assert {*re.findall(">(nan|inf|not finite)<", render_table(live))} == {"nan", "inf"}
+    assert {*re.findall(">(nan|inf|not finite)<", render_table(read))} == {"nan", "not finite"}
 
 
 def test_of_nodes_that_agree_only_ranges_are_wide():
