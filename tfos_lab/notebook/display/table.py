@@ -27,7 +27,6 @@ from tfos_lab.notebook.display.columns import (
     own_step_time_text,
     progress,
     progress_column,
-    range_of,
     shares,
     straggler_text,
     text_of,
@@ -128,7 +127,7 @@ _SHARES, _WIDEST = 176, 324
 _DIGIT, _LETTER = 6.8, 5.8
 # So many characters of a range are in a line of a saved table.
 _RANGE = 9
-_HEARTBEAT = 70
+_HEARTBEAT = Column("tfos-heartbeat", "Heartbeat", lambda _: "12 s ago", rank=1)
 # The widths of a page below which columns of each rank are left out.
 _NARROWER = (0, 460, 560, 680, 740, 800, 850, 900, 960, 1080)
 
@@ -196,15 +195,17 @@ class _Drawing:
         self._listed = listed(view, now_s)
         self._bar = progress_column(view)
         every = node_columns(only_listed(view), live.throughput if live else None)
-        self._longest = {column.key: self._longest_text(column) for column in every if column.shown}
-        ranks = self._ranks([column for column in every if column.shown])
+        shown = [column for column in every if column.shown] + [_HEARTBEAT] * (live is not None)
+        self._longest = {column.key: self._longest_text(column) for column in shown}
+        ranks = self._ranks(shown)
+        self._heartbeat_class = f"tfos-rank{ranks.get(_HEARTBEAT.key)} {_HEARTBEAT.key}"
         self._every = [replace(column, rank=ranks.get(column.key, column.rank)) for column in every]
         self._columns = [column for column in self._every if column.shown]
         self._broken = summary.broken_nodes(view)
         self._width = len(self._columns) + (live is not None)
 
     def table(self, more: str = "") -> Html:
-        heartbeat = h("th", "Heartbeat", scope="col", cls="tfos-rank1 tfos-heartbeat", data_key="heartbeat")
+        heartbeat = h("th", _HEARTBEAT.title, scope="col", cls=self._heartbeat_class, data_key="heartbeat")
         titles = [*map(self._title, self._columns), heartbeat if self._live else None]
         rows = [row for node in self._listed.top for row in self._rows(node)]
         rows += [self._across(told) for told in (self._listed.more, more) if told]
@@ -218,8 +219,9 @@ class _Drawing:
     def _longest_text(self, column: Column) -> int:
         """Return the characters of the longest text of a column; in a live page, of the longest that it has had."""
         texts = [column.text(node) for node in self._listed.nodes]
-        if together := self._listed.together:
-            text = range_of([column.text(node) for node in together])
+        together = self._listed.together
+        if together and column.key != "state":  # they soon agree in that
+            text = text_of(column, together, len(self._view.nodes))
             texts.append(text if self._live else text[:_RANGE])
         longest = max(map(len, texts), default=0)
         if self._live is not None:
@@ -229,7 +231,7 @@ class _Drawing:
     def _ranks(self, columns: Sequence[Column]) -> dict[str, int]:
         """Return the columns' ranks; those that a page has no room for beside the others leave before it scrolls."""
         ranks = {}
-        needed: float = _HEARTBEAT if self._live else 0
+        needed = 0.0
         for column in sorted(columns, key=lambda column: (column.rank, self._pixels(column))):
             needed += self._pixels(column)
             widest = min(bisect.bisect_left(_NARROWER, needed), len(_NARROWER) - 1)
@@ -355,7 +357,7 @@ class _Drawing:
             age_s = _silent_s(node, self._now_s)
             late = " tfos-late" if age_s >= _LATE_S else None
         text = "" if age_s is None else f"{summary.whole_seconds(age_s)} ago" if late else "now"
-        return h("td", text, cls=f"tfos-rank1 tfos-heartbeat{late or ''}")
+        return h("td", text, cls=f"{self._heartbeat_class}{late or ''}")
 
 
 def _more(label: str) -> Html:
