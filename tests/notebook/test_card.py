@@ -36,9 +36,10 @@ from tfos_lab.driver.state.events import (
 )
 from tfos_lab.notebook.display.card import NodeStacks, make_bundle, render_text, traits
 from tfos_lab.notebook.display.charts import render_charts
+from tfos_lab.notebook.display.columns import range_of
 from tfos_lab.notebook.display.history import RunPage
 from tfos_lab.notebook.display.series import SeriesBook, SeriesPoints, all_series, series_before
-from tfos_lab.notebook.display.table import LiveTable, range_of, render_table
+from tfos_lab.notebook.display.table import LiveTable, render_table
 
 DASHBOARD = Path(__file__).parents[2] / "extensions/dashboard"
 NASTY = "<script>alert('x')</script>"
@@ -313,6 +314,16 @@ def test_what_nodes_printed_alike_but_for_times_is_said_once():
     cluster.change("worker:0", state="failed", detail="ValueError")
     cluster.write("chief:0", "saved\n")
     assert "worker:0Epoch 1/1" in in_sight(bundle_of(cluster)["text/html"]), "one that broke stands by itself"
+
+
+def test_what_nodes_printed_alike_before_they_failed_is_said_once():
+    cluster = FakeCluster(nodes=3)
+    for number, node in enumerate(cluster.nodes):
+        cluster.write(node, f"W0000 00:00:17960242{number}.4612   1502{number} op_kernel.cc:1834] cast failed\n")
+        cluster.change(node, state="failed", detail="ValueError")
+    assert in_sight(bundle_of(cluster)["text/html"]).count("cast failed") == 1
+    cluster.change("worker:0", state="stopped")
+    assert in_sight(bundle_of(cluster)["text/html"]).count("cast failed") == 2, "those that failed stand apart"
 
 
 def test_a_feed_says_how_far_spark_is_before_the_first_row_comes():
