@@ -497,6 +497,7 @@ class ParallelFailed(TfosError, RuntimeError):
 
     failed: Collection[Any]
     results: Sequence[Any]
+    _rest = "  .results (in a notebook sys.last_value.results) has the values of the others"
 
     def __init__(self, *, failed: Collection[RunFailed | Mapping[str, Any]], results: Sequence[Any]) -> None:
         super().__init__(failed=[_fields_of(failure) for failure in failed], results=results)
@@ -507,9 +508,7 @@ class ParallelFailed(TfosError, RuntimeError):
         return {fields["run"]: RunFailed(**fields) for fields in self.failed}
 
     def _first_line(self, told: str) -> str:
-        count = f"{len(self.failed)} of {format_count(len(self.results), 'run')}"
-        others = ".results (in a notebook sys.last_value.results) has the values of the others"
-        return f"{count} failed ({told}); {others}"
+        return f"{len(self.failed)} of {format_count(len(self.results), 'run')} failed ({told})"
 
     def __str__(self) -> str:
         failures = list(self.failures.values())
@@ -518,6 +517,7 @@ class ParallelFailed(TfosError, RuntimeError):
         lines += [f"  {failure.headline}" for failure in failures[:_MOST_NAMED]]
         if len(failures) > _MOST_NAMED:
             lines.append(f"  … and {len(failures) - _MOST_NAMED} more in .failures")
+        lines.append(self._rest)
         # The first failure of each sort with its traceback, or with the last lines that it printed.
         sorts = {(failure.kind, failure.error, failure.message): failure for failure in reversed(failures)}
         chosen = sorted(sorts.values(), key=lambda failure: failure.run)[:_MOST_TRACEBACKS]
@@ -527,9 +527,11 @@ class ParallelFailed(TfosError, RuntimeError):
 class SearchFailed(ParallelFailed):
     """All trials of a search failed. ``results`` is its `SearchResults`, without a best trial."""
 
+    _rest = "  .results.table has a row for each"
+
     def _first_line(self, told: str) -> str:
         count = "the only trial" if len(self.results) == 1 else f"all {len(self.results)} trials"
-        return f"{count} failed ({told}), so none is the best; .results.table has a row for each"
+        return f"{count} failed ({told}), so none is the best"
 
 
 class NotAllAtOnce(NotEnoughSlots):

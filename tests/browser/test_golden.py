@@ -54,6 +54,19 @@ def test_a_run_looks_as_it_did(page: Page, name: str) -> None:
         assert difference(path, golden) is None
 
 
+@pytest.mark.parametrize("name", ["compute-bound", "straggler", "done", "forty-nodes"])
+def test_columns_leave_before_a_card_scrolls_sideways(page: Page, name: str) -> None:
+    page.set_content(f"<style>{(STYLES / 'summary.css').read_text()}</style><body>{html_of(name)}")
+    box, titles = page.locator(".tfos-table-box"), page.locator(".tfos-table thead th")
+    shown = []
+    for width in (560, 640, 700, 780, 840, 900, 1000, 1200):
+        page.set_viewport_size({"width": width, "height": 600})
+        assert box.evaluate("(box) => box.scrollWidth - box.clientWidth") == 0, f"at {width} pixels"
+        shown.append(titles.filter(visible=True).count())
+    assert shown == sorted(shown)
+    assert shown[-1] == titles.count()
+
+
 def difference(path: object, golden: object) -> str | None:
     """Return how a picture differs from the golden one, if it does."""
     with Image.open(path) as one, Image.open(golden) as other:

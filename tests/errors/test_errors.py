@@ -54,8 +54,9 @@ TEXTS = [
             results=[None],
         ),
         (
-            "the only trial failed (1 raised), so none is the best; .results.table has a row for each\n"
-            "  trial 0: KeyError: 'lr'"
+            "the only trial failed (1 raised), so none is the best\n"
+            "  trial 0: KeyError: 'lr'\n"
+            "  .results.table has a row for each"
         ),
     ),
     (
@@ -159,9 +160,8 @@ def test_many_failed_runs_are_told_apart_and_show_one_traceback():
     lost = RunFailed(run=35, kind="lost", message="killed", tries=3)
     error = errors.ParallelFailed(failed=[*raised, lost], results=[None] * 40)
     text = str(error)
-    assert text.startswith(
-        "31 of 40 runs failed (30 raised, 1 lost); .results (in a notebook sys.last_value.results) has the "
-    )
+    assert text.startswith("31 of 40 runs failed (30 raised, 1 lost)\n"), "all that the history quotes of it"
+    assert "  .results (in a notebook sys.last_value.results) has the values of the others\n" in text
     assert "more in .failures" in text
     assert text.count("--- traceback of") == 1
     assert "--- traceback of run 0 ---\nof 0" in text

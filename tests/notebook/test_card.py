@@ -8,10 +8,12 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import math
 import re
 from importlib import resources
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,9 +36,10 @@ from tfos_lab.driver.state.events import (
 )
 from tfos_lab.notebook.display.card import NodeStacks, make_bundle, render_text, traits
 from tfos_lab.notebook.display.charts import render_charts
+from tfos_lab.notebook.display.columns import range_of
 from tfos_lab.notebook.display.history import RunPage
 from tfos_lab.notebook.display.series import SeriesBook, SeriesPoints, all_series, series_before
-from tfos_lab.notebook.display.table import LiveTable, range_of, render_table
+from tfos_lab.notebook.display.table import LiveTable, render_table
 
 DASHBOARD = Path(__file__).parents[2] / "extensions/dashboard"
 NASTY = "<script>alert('x')</script>"
@@ -313,6 +316,16 @@ def test_what_nodes_printed_alike_but_for_times_is_said_once():
     assert "worker:0Epoch 1/1" in in_sight(bundle_of(cluster)["text/html"]), "one that broke stands by itself"
 
 
+def test_what_nodes_printed_alike_before_they_failed_is_said_once():
+    cluster = FakeCluster(nodes=3)
+    for number, node in enumerate(cluster.nodes):
+        cluster.write(node, f"W0000 00:00:17960242{number}.4612   1502{number} op_kernel.cc:1834] cast failed\n")
+        cluster.change(node, state="failed", detail="ValueError")
+    assert in_sight(bundle_of(cluster)["text/html"]).count("cast failed") == 1
+    cluster.change("worker:0", state="stopped")
+    assert in_sight(bundle_of(cluster)["text/html"]).count("cast failed") == 2, "those that failed stand apart"
+
+
 def test_a_feed_says_how_far_spark_is_before_the_first_row_comes():
     waits = FeedView(rows={"chief:0": 0}, total_partitions=4, tasks=(57, 204))
 
@@ -353,6 +366,15 @@ def test_nodes_that_agree_have_one_row_which_unfolds_to_theirs():
     for node in cluster.nodes:
         cluster.change(node, nan_since={"loss": 12})
     assert rows() == (["3 nodes", "worker:1"], ["chief:0", "worker:0", "worker:2"]), "those that are all NaN agree, too"
+
+
+def test_a_record_shows_nan_as_such_and_else_that_a_number_is_not_finite():
+    cluster = FakeCluster(nodes=1)
+    cluster.change("chief:0", metrics={"loss": math.nan, "norm": math.inf}, nan_since={"loss": 3})
+    live = cluster.view()
+    read = msgspec.json.decode(msgspec.json.encode(live), type=ClusterView)
+    assert {*re.findall(">(nan|inf|not finite)<", render_table(live))} == {"nan", "inf"}
+    assert {*re.findall(">(nan|inf|not finite)<", render_table(read))} == {"nan", "not finite"}
 
 
 def test_of_nodes_that_agree_only_ranges_are_wide():

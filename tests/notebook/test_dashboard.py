@@ -21,6 +21,7 @@ from tests.support.lazy import Lazy
 from tests.support.notebook_kernel import kernel_sockets
 from tests.support.quick import QUICK_ENV
 from tfos_lab.driver.state.events import MetricsReported
+from tfos_lab.errors import NodeFailed
 from tfos_lab.notebook.display import open_display
 
 nbclient = Lazy("nbclient")
@@ -112,9 +113,9 @@ def test_the_view_is_sent_with_the_widget_and_whenever_it_changes(browser, clust
     assert "0/2 nodes reserved" in output.data["text/html"], "a front end without widgets has something to show"
     assert output.data["text/plain"].startswith("○ mnist: launching")
     assert "application/vnd.jupyter.widget-view+json" in output.data
-    cluster.change("chief:0", state="reserved", host="h1", metrics={"loss": float("nan")})
+    cluster.change("chief:0", state="reserved", host="h1", metrics={"loss": float("nan")}, nan_since={"loss": 1})
     eventually(lambda: "1/2 nodes reserved" in browser.part("head"))
-    for cell in ("◔</span> reserved", ">nan</td>", ">h1</td>"):
+    for cell in ("◔</span> reserved", ">nan</span></td>", ">h1</td>"):
         assert cell in browser.part("nodes")
 
 
@@ -268,6 +269,24 @@ def test_in_the_background_it_closes_itself_and_explains_the_failure(browser, cl
     assert ("Cell In[1], line 2" in data["text/html"]) is not blocking, "a cell that waits raises it itself"
     assert data["text/plain"].endswith("ValueError: no") is not blocking
     eventually(lambda: not threads_of(cluster))
+
+
+def test_what_another_call_raises_is_folded_and_names_the_line(browser, cluster):
+    open_display(cluster, interactive=True, blocking=False, folds_error=True)
+    cluster.set_state("failed", "worker:0: ValueError: no")
+    eventually(lambda: browser.customs("end"))
+    assert "<summary>Why it failed: Cell In[1], line 2</summary>" in browser.outputs[-1].data["text/html"]
+    assert not re.search(r"<details[^>]* open", browser.outputs[-1].data["text/html"])
+
+
+def test_a_sentence_that_the_card_begins_with_is_not_said_again(browser, cluster, monkeypatch):
+    said = "column 'x' has 1 null: fill them with df.fillna(...)"
+    failure = NodeFailed(node="feed", kind="FeedError", message=said)
+    monkeypatch.setattr(cluster, "failure", lambda: failure)
+    open_display(cluster, interactive=True, blocking=False)
+    cluster.set_state("failed", f"feed: FeedError: {said}")
+    eventually(lambda: browser.customs("end"))
+    assert browser.outputs[-1].data["text/html"].count("df.fillna") == 1
 
 
 def test_nodes_that_end_after_a_failed_cell_are_not_shown_as_stopping_for_good(browser, cluster):

@@ -129,7 +129,7 @@ def test_an_opened_run_looks_as_its_cell_did_and_tells_more(place, run, problem,
     outline = Outline(html_of(shown))
     for text in ("titanic", "worker:0 failed", "Epoch 3/3", "args.lr", "cluster_size", "with ctx.strategy()", "1 file"):
         assert text in outline.text
-    assert "%tfos tensorboard titanic-20260104-120000-4e5f" in outline.text
+    assert "%tfos logs titanic-20260104-120000-4e5f" in outline.text
     assert "restarts" not in outline.text, "only options that differ from their defaults"
     lines = repr(shown).splitlines()
     assert lines[0] == "✗ titanic: failed · 2/2 nodes done · 3.40 s"
@@ -229,7 +229,9 @@ def test_tensorboard_shows_an_old_run_or_any_folder_by_a_link_without_a_jupyter_
     assert problem("%tfos tensorboard titanic") == (
         f"the run titanic-20260104-120000-4e5f has left no event files on this machine: {events} is not there"
     )
+    assert "%tfos tensorboard" not in repr(run("%tfos history titanic"))
     events.mkdir()
+    assert "%tfos tensorboard titanic-20260104-120000-4e5f" in repr(run("%tfos history titanic"))
     evil = tmp_path / "<b>" / "</script><script>alert(1)<"
     evil.mkdir(parents=True)
     for name, folder in (("4e5f", events), (str(evil), evil)):

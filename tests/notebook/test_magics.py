@@ -74,6 +74,12 @@ def test_what_is_no_command_is_refused_with_a_suggestion(problem, line, message)
     assert problem(f"%tfos {line}").startswith(message)
 
 
+def test_tensorboard_of_a_run_that_has_reported_nothing_says_so(run, shell, problem):
+    run("%%tfos name=bare local=inline\n1")
+    bare = shell.user_ns["bare"].id
+    assert problem("%tfos tensorboard bare").startswith(f"the run {bare} has left no event files on this machine: ")
+
+
 def test_warm_prints_where_and_doctor_ends_with_a_sentence(said):
     assert said("%tfos warm") == ["warming on this machine: the next cell there starts at once"]
     *_, last = said("%tfos doctor")

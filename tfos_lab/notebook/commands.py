@@ -227,11 +227,7 @@ def _tensorboard(arguments: Arguments) -> TensorBoardView:
     if not arguments:
         raise ConfigError(["no cluster has run yet: name a folder with event files, %tfos tensorboard FOLDER"])
     old = _find_run(arguments[0])
-    if old is None:
-        return view_folder(arguments[0])
-    if "://" not in old.event_dir and not Path(old.event_dir).is_dir():
-        raise ConfigError([f"the run {old.id} has left no event files on this machine: {old.event_dir} is not there"])
-    return view_folder(old.event_dir, old.name)
+    return view_folder(arguments[0]) if old is None else view_folder(old.event_dir, old)
 
 
 def _running() -> list[Cluster]:

@@ -168,7 +168,7 @@ def _shown(cluster: Cluster) -> Display:
     """Show a cluster for as long as it lives: nothing waits for it here."""
     render_errors()
     in_kernel = current_kernel() is not None
-    display = open_display(cluster, blocking=not in_kernel)
+    display = open_display(cluster, blocking=not in_kernel, folds_error=True)
     if in_kernel and cluster.config.tensorboard:
         from tfos_lab.notebook.display.tensorboard import show_tensorboard
 

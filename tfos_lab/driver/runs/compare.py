@@ -10,6 +10,7 @@ from typing import Any
 from tfos_lab.driver.metrics import by_weight
 from tfos_lab.driver.runs.run import Run
 from tfos_lab.driver.state.events import MetricsReported
+from tfos_lab.driver.state.phases import SHORTEST_S
 
 # They differ between all runs, and say nothing about why.
 _IGNORED = ("name",)
@@ -65,9 +66,10 @@ def last_metrics(runs: Sequence[Run]) -> dict[str, list[float | None]]:
 
 
 def phase_seconds(runs: Sequence[Run]) -> dict[str, list[float | None]]:
-    """Return the seconds of each phase, one for each run, None where a run had no such phase."""
+    """Return the seconds of each phase that took some in a run, one for each run, None where it had no such phase."""
     own = [run.phases for run in runs]
-    return {name: [one.get(name) for one in own] for name in dict.fromkeys(name for one in own for name in one)}
+    names = dict.fromkeys(name for one in own for name, seconds in one.items() if seconds >= SHORTEST_S)
+    return {name: [one.get(name) for one in own] for name in names}
 
 
 def leading_reports(run: Run) -> list[MetricsReported]:

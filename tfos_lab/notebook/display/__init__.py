@@ -45,21 +45,24 @@ class Display(ABC):
         self.close()
 
 
-def open_display(cluster: WatchedCluster, *, interactive: bool | None = None, blocking: bool = True) -> Display:
+def open_display(
+    cluster: WatchedCluster, *, interactive: bool | None = None, blocking: bool = True, folds_error: bool = False
+) -> Display:
     """Show ``cluster``, which may not be launched yet, in the output of the current cell.
 
     ``interactive`` is True for the live card and False for lines of text; by default, what fits (see `has_front_end`).
     If the cell does not wait (``blocking``), nobody polls: the dashboard closes itself when the cluster has ended, and
-    the text display only says where to look.
+    the text display only says where to look. With ``folds_error``, why the cluster failed is there to unfold, as its
+    ``wait`` raises that, too.
     """
     if has_front_end() if interactive is None else interactive:
         if may_use_widgets():
             from tfos_lab.notebook.display.dashboard import Dashboard
 
-            return Dashboard(cluster, blocking=blocking)
+            return Dashboard(cluster, blocking=blocking, folds_error=folds_error)
         from tfos_lab.notebook.display.plain_display import RedrawnCard
 
-        return RedrawnCard(cluster, blocking=blocking)
+        return RedrawnCard(cluster, blocking=blocking, folds_error=folds_error)
     from tfos_lab.notebook.display.plain_display import TextDisplay
 
     return TextDisplay(cluster, blocking=blocking)

@@ -61,6 +61,8 @@ PICTURE_EVERY_S = 3.0
 
 # A path in a note; where a note says that a run's output is.
 _ABSOLUTE = re.compile(r"(?<= )/\S+")
+# A line of the notebook in a traceback.
+_OWN_LINE = re.compile(r"^ *(Cell In\[\d+\], line \d+.*)$", re.MULTILINE)
 _OUTPUT = re.compile(r" in \S*?([^/\s]+)/output$")
 
 
@@ -281,12 +283,18 @@ def render_stacks(stacks: Sequence[NodeStacks], *, live: bool = False) -> Html:
 
 
 def bundle_of(
-    cluster: WatchedCluster, *, raises: bool, stacks: Sequence[NodeStacks] = (), asks: bool = True
+    cluster: WatchedCluster,
+    *,
+    raises: bool,
+    folds_error: bool = False,
+    stacks: Sequence[NodeStacks] = (),
+    asks: bool = True,
 ) -> dict[str, str]:
     """Return the MIME bundle of a cluster as it is now.
 
-    It has the error of a failed cluster unless the cell itself ``raises`` it, and where the threads of nodes were when
-    somebody asked. With ``asks``, the picture of a run that goes on asks the Jupyter server for the current state.
+    It has the error of a failed cluster unless the cell itself ``raises`` it, to unfold where another call will, and
+    where the threads of nodes were when somebody asked. With ``asks``, the picture of a run that goes on asks the
+    Jupyter server for the current state.
     """
     reports, _ = cluster.reports_after(0)
     view = cluster.view()
@@ -295,7 +303,8 @@ def bundle_of(
         lambda node, lines: cluster.logs(node, tail=lines),
         cluster.run_dir,
         reports,
-        "" if raises or view.state != "failed" else "\n".join(render_error(cluster.failure())),
+        "" if raises or view.state != "failed" else _told_beside(view.reason, render_error(cluster.failure())),
+        folds_error=folds_error,
         link_of=lambda node: link_to(cluster.log_path(node)),
         stacks=stacks,
         asks=asks,
@@ -337,6 +346,7 @@ def make_bundle(
     reports: Sequence[MetricsReported] = (),
     error: str = "",
     *,
+    folds_error: bool = False,
     link_of: Linker = no_link,
     stacks: Sequence[NodeStacks] = (),
     files: Path | None = None,
@@ -364,7 +374,7 @@ def make_bundle(
         render_stacks(stacks),
         render_charts(all_series(drawn, view.started_s), lines, before=series_before(files or run_dir, view.name)),
         render_shown(view.shown, files or run_dir, SAVED_BYTES if view.state.ended else LIVE_BYTES),
-        _why_failed(error),
+        _why_failed(error, folded=folds_error),
         *render_printed(view, nodes, read_tail, link_of),
         render_where(nodes, run_dir, link_of),
         "</div>",
@@ -386,11 +396,20 @@ def _seen(view: ClusterView, *, asks: bool, comes_back: bool) -> str:
     return h("div", _seen_text(), cls="tfos-seen", id=element) + inline_script("seen_note.js", options)
 
 
-def _why_failed(text: str) -> str:
+def _told_beside(reason: str, lines: Sequence[str]) -> str:
+    """Return the lines of an error, unless its only one says what the reason does."""
+    sentence = lines[0].partition(": ")[2]
+    is_said = len(lines) == 1 and (sentence.partition(" failed: ")[2] or sentence).rstrip(".") in reason
+    return "" if is_said else "\n".join(lines)
+
+
+def _why_failed(text: str, *, folded: bool) -> str:
     if not text:
         return ""
     log = h("pre", html_text(render_log(text, _MAX_LINE_CHARS)), cls="tfos-log")
-    return h("details", h("summary", "Why it failed"), log, cls="tfos-tail", data_tone="bad", open=True)
+    lines = _OWN_LINE.findall(text)
+    title = f"Why it failed: {lines[-1]}" if folded and lines else "Why it failed"
+    return h("details", h("summary", title), log, cls="tfos-tail", data_tone="bad", open=not folded)
 
 
 # ---- what nodes have printed -----------------------------------------------------------------------------------------
@@ -408,8 +427,12 @@ ALL_LINES = 400
 _LEAST_LINES = 3
 # This many log files are linked by name; longer logs have a link of their own as well.
 _MAX_FILES = 12
-# What differs between nodes that do the same: how long steps take, and when TensorFlow has warned.
-_TIMES = re.compile(r"\b\d+(?:\.\d+)?(?:ms|us|µs|s)\b|\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?")
+# What differs between nodes that do the same: how long steps take, and when and on which thread TensorFlow has warned.
+_TIMES = re.compile(
+    r"\b\d+(?:\.\d+)?(?:ms|us|µs|s)\b"
+    r"|\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?"
+    r"|(?<=\b[IWEF]0000 00:00:)[\d.]+ +\d+"
+)
 
 
 @dataclass(frozen=True)
@@ -472,10 +495,10 @@ def _read_all(
 
 
 def _together(printed: Iterable[_Printed], of_all: int) -> Iterator[_Printed]:
-    """Yield once what several nodes have printed alike, but for times; nodes that broke stand by themselves."""
+    """Yield once what several nodes have printed alike, but for times: nodes that broke, and others."""
     alike: dict[object, list[_Printed]] = {}
     for one in printed:
-        key = one.node.name if one.node.state.is_broken else (_TIMES.sub("", plain_text(one.runs)), one.whole)
+        key = one.node.state.is_broken, _TIMES.sub("", plain_text(one.runs)), one.whole
         alike.setdefault(key, []).append(one)
     for several in alike.values():
         first, names = several[0], [one.node.name for one in several]

@@ -5,6 +5,7 @@ To add a column, add a `Column` to one of the tables at `node_columns`.
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections import Counter
@@ -22,6 +23,8 @@ from tfos_lab.texts import format_bytes, format_metric, format_rate, format_seco
 # So many metrics have a column, and so many of them one that is shown unless others are chosen.
 _MAX_METRICS = 24
 _SHOWN_METRICS = 3
+# The ranks of columns that pages of less than 680 pixels have no room for, and of those that only wide ones have.
+_NARROW, _WIDE = 3, 9
 
 
 @dataclass(frozen=True)
@@ -118,9 +121,9 @@ def _seconds_text(run: RunFacts) -> str:
 
 def node_columns(view: ClusterView, throughput: Throughput | None = None) -> list[Column]:
     """Return the columns that are not empty for this cluster, node and state in any case."""
-    metrics = [_metric_column(name, rank) for rank, name in enumerate(metric_names(view))]
+    metrics = [_metric_column(name, place) for place, name in enumerate(metric_names(view))]
     # Where steps say how far a node is, rows matter less.
-    rows_rank = 1 if progress_column(view) == "rows" else 5
+    rows_rank = 1 if progress_column(view) == "rows" else _WIDE
     rates = [_rate_column(throughput)] if throughput is not None else []
     first = _trial_columns(view.search.metric) if view.search else _RUN_COLUMNS if view.of_runs else _FIRST_COLUMNS
     columns = [*first, *_TIME_COLUMNS, *metrics, _rows_column(view.feeds, rows_rank), *rates, *_LAST_COLUMNS]
@@ -155,17 +158,17 @@ _TIME_COLUMNS = (
     Column("shares", "Time", _shares_text, rank=1),
 )
 _LAST_COLUMNS = (
-    _of_activity("cpu", "CPU", lambda activity: f"{activity.cpu:.1f}", numeric=True, rank=2),
+    _of_activity("cpu", "CPU", lambda activity: f"{activity.cpu:.1f}", numeric=True, rank=_NARROW),
     _of_activity(
         "memory",
         "Memory",
         lambda activity: format_bytes(activity.memory_bytes) if activity.memory_bytes else "",
         numeric=True,
-        rank=5,
+        rank=_WIDE,
     ),
-    _of_activity("gpu", "GPU", _gpu_text, numeric=True, rank=2),
-    Column("host", "Host", lambda node: node.host, rank=2),
-    Column("gpus", "GPUs", lambda node: ", ".join(node.gpus), rank=2),
+    _of_activity("gpu", "GPU", _gpu_text, numeric=True, rank=_NARROW),
+    Column("host", "Host", lambda node: node.host, rank=_NARROW),
+    Column("gpus", "GPUs", lambda node: ", ".join(node.gpus), rank=_NARROW),
     _of_activity("host_use", "Use of the host", _host_text, shown=False),
     _of_activity("last_sign", "Last sign", _last_sign_text, shown=False),
     _of_activity("where", "At", lambda activity: activity.where, shown=False),
@@ -184,11 +187,17 @@ def _trial_columns(metric: str) -> tuple[Column, ...]:
     return (trial, _of_run("best", f"Best {metric}", best, numeric=True), args, *_OF_RUNS)
 
 
-def _metric_column(name: str, rank: int) -> Column:
+def _metric_column(name: str, place: int) -> Column:
     def text(node: NodeView) -> str:
-        return format_metric(node.metrics[name]) if name in node.metrics else ""
+        value = node.metrics.get(name)
+        if value is None:
+            return ""
+        # A record has no other word for what is infinite.
+        is_infinite = math.isnan(value) and name not in node.nan_since
+        return "not finite" if is_infinite else format_metric(value)
 
-    return Column(f"metric {name}", name, text, numeric=True, rank=min(2, rank), shown=rank < _SHOWN_METRICS)
+    rank = place if place < 2 else _NARROW
+    return Column(f"metric {name}", name, text, numeric=True, rank=rank, shown=place < _SHOWN_METRICS)
 
 
 def _rows_column(feeds: Sequence[FeedView], rank: int) -> Column:
@@ -205,7 +214,7 @@ def _rate_column(throughput: Throughput) -> Column:
         rate = throughput.per_s(node.name) if node.state is NodeState.RUNNING else None
         return "" if rate is None else format_rate(rate)
 
-    return Column("rate", "Rows/s", text, numeric=True, rank=2)
+    return Column("rate", "Rows/s", text, numeric=True, rank=_NARROW)
 
 
 def metric_names(view: ClusterView) -> list[str]:

@@ -109,7 +109,8 @@ class Dashboard(RedrawnCard):
             _retire(self._widget)
 
     def _bundle(self) -> dict[str, str]:
-        return bundle_of(self._cluster, raises=self._blocking, stacks=self._stacks.answers)
+        stacks, folds = self._stacks.answers, self._folds_error
+        return bundle_of(self._cluster, raises=self._blocking, folds_error=folds, stacks=stacks)
 
     # ---- the thread -------------------------------------------------------------------------------------------------
 

@@ -448,7 +448,9 @@ class RunPage:
     def _commands(self) -> list[str]:
         if self.run.address:
             return [f"%tfos tensorboard {self.run.event_dir}"]
-        return [f"%tfos {command} {self.run.id}" for command in ("tensorboard", "logs")]
+        events = self.run.event_dir
+        has_events = "://" in events or Path(events).is_dir()
+        return [f"%tfos {command} {self.run.id}" for command in ["tensorboard"] * has_events + ["logs"]]
 
     # ---- HTML -------------------------------------------------------------------------------------------------------
 

@@ -37,12 +37,14 @@ _ENDS_POLL_S = 0.2
 class RedrawnCard(Display):
     """Shows a cluster by pictures, one in the place of the other, until it is closed; `Dashboard` shows more meanwhile.
 
-    If the cell does not wait for it (``blocking``), it closes itself when the cluster has ended.
+    If the cell does not wait for it (``blocking``), it closes itself when the cluster has ended; with ``folds_error``,
+    why that has failed is there to unfold.
     """
 
-    def __init__(self, cluster: WatchedCluster, *, blocking: bool = True) -> None:
+    def __init__(self, cluster: WatchedCluster, *, blocking: bool = True, folds_error: bool = False) -> None:
         self._cluster = cluster
         self._blocking = blocking
+        self._folds_error = folds_error
         # By its beginning JupyterLab's panel finds the cell of a run.
         self._id = f"tfos-{cluster.id}-{next(_numbers)}"
         # A page that was reloaded finds the output by this.
@@ -110,7 +112,7 @@ class RedrawnCard(Display):
         return len(bundle["text/html"])
 
     def _bundle(self) -> dict[str, str]:
-        return bundle_of(self._cluster, raises=self._blocking, asks=False)
+        return bundle_of(self._cluster, raises=self._blocking, folds_error=self._folds_error, asks=False)
 
 
 # ---- lines of text ---------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ Nodes that agree have one row together, which unfolds to theirs: those that diff
 
 from __future__ import annotations
 
+import bisect
 import heapq
 import math
 import re
@@ -26,7 +27,6 @@ from tfos_lab.notebook.display.columns import (
     own_step_time_text,
     progress,
     progress_column,
-    range_of,
     shares,
     straggler_text,
     text_of,
@@ -121,6 +121,15 @@ def title_of(text: str, cls: str | None) -> tuple[str, str | None]:
 
 # A bar, and the space beside a text, in pixels.
 _BAR, _SPACE = 64, 12
+# What else is beside texts, and how wide texts are, as ``summary.css`` has it.
+_BESIDE = {"node": 44, "state": 28}
+_SHARES, _WIDEST = 176, 324
+_DIGIT, _LETTER = 6.8, 5.8
+# So many characters of a range are in a line of a saved table.
+_RANGE = 9
+_HEARTBEAT = Column("tfos-heartbeat", "Heartbeat", lambda _: "12 s ago", rank=1)
+# The widths of a page below which columns of each rank are left out.
+_NARROWER = (0, 460, 560, 680, 740, 800, 850, 900, 960, 1080)
 
 
 @dataclass
@@ -184,14 +193,19 @@ class _Drawing:
     def __init__(self, view: ClusterView, live: LiveTable | None, now_s: float) -> None:
         self._view, self._places, self._live, self._now_s = view, view.places, live, now_s
         self._listed = listed(view, now_s)
-        self._every = node_columns(only_listed(view), live.throughput if live else None)
-        self._columns = [column for column in self._every if column.shown]
         self._bar = progress_column(view)
+        every = node_columns(only_listed(view), live.throughput if live else None)
+        shown = [column for column in every if column.shown] + [_HEARTBEAT] * (live is not None)
+        self._longest = {column.key: self._longest_text(column) for column in shown}
+        ranks = self._ranks(shown)
+        self._heartbeat_class = f"tfos-rank{ranks.get(_HEARTBEAT.key)} {_HEARTBEAT.key}"
+        self._every = [replace(column, rank=ranks.get(column.key, column.rank)) for column in every]
+        self._columns = [column for column in self._every if column.shown]
         self._broken = summary.broken_nodes(view)
         self._width = len(self._columns) + (live is not None)
 
     def table(self, more: str = "") -> Html:
-        heartbeat = h("th", "Heartbeat", scope="col", cls="tfos-rank1 tfos-heartbeat", data_key="heartbeat")
+        heartbeat = h("th", _HEARTBEAT.title, scope="col", cls=self._heartbeat_class, data_key="heartbeat")
         titles = [*map(self._title, self._columns), heartbeat if self._live else None]
         rows = [row for node in self._listed.top for row in self._rows(node)]
         rows += [self._across(told) for told in (self._listed.more, more) if told]
@@ -202,14 +216,40 @@ class _Drawing:
     def _across(self, told: str) -> Html:
         return h("tr", h("td", told, cls="tfos-facts", colspan=self._width))
 
+    def _longest_text(self, column: Column) -> int:
+        """Return the characters of the longest text of a column; in a live page, of the longest that it has had."""
+        texts = [column.text(node) for node in self._listed.nodes]
+        together = self._listed.together
+        if together and column.key != "state":  # they soon agree in that
+            text = text_of(column, together, len(self._view.nodes))
+            texts.append(text if self._live else text[:_RANGE])
+        longest = max(map(len, texts), default=0)
+        if self._live is not None:
+            longest = self._live.widths[column.key] = max(self._live.widths.get(column.key, 0), longest)
+        return longest
+
+    def _ranks(self, columns: Sequence[Column]) -> dict[str, int]:
+        """Return the columns' ranks; those that a page has no room for beside the others leave before it scrolls."""
+        ranks = {}
+        needed = 0.0
+        for column in sorted(columns, key=lambda column: (column.rank, self._pixels(column))):
+            needed += self._pixels(column)
+            widest = min(bisect.bisect_left(_NARROWER, needed), len(_NARROWER) - 1)
+            ranks[column.key] = max(column.rank, widest) if column.rank else 0
+        return ranks
+
+    def _pixels(self, column: Column) -> float:
+        """Return about how wide a column is."""
+        if column.key == "shares":
+            return _SHARES
+        beside = _BAR if column.key == self._bar else _BESIDE.get(column.key, _SPACE)
+        title = 0 if len(column.title) > _SHORT_TITLE else len(column.title) * _LETTER + _SPACE
+        return min(max(self._longest[column.key] * _DIGIT + beside, title), _WIDEST)
+
     def _title(self, column: Column) -> Html:
         width = None
         if self._live is not None and column.key not in _ANY_WIDTH:
-            texts = [column.text(node) for node in self._listed.nodes]
-            if together := self._listed.together:
-                texts.append(range_of([column.text(node) for node in together]))
-            longest = max(map(len, texts), default=0)
-            longest = self._live.widths[column.key] = max(self._live.widths.get(column.key, 0), longest)
+            longest = self._longest[column.key]
             width = f"min-width:calc({longest} * var(--tfos-digit) + {_BAR if column.key == self._bar else _SPACE}px)"
         title, kind = title_of(column.title, _class_of(column))
         return h("th", title, scope="col", cls=kind, data_key=column.key, style=width)
@@ -317,7 +357,7 @@ class _Drawing:
             age_s = _silent_s(node, self._now_s)
             late = " tfos-late" if age_s >= _LATE_S else None
         text = "" if age_s is None else f"{summary.whole_seconds(age_s)} ago" if late else "now"
-        return h("td", text, cls=f"tfos-rank1 tfos-heartbeat{late or ''}")
+        return h("td", text, cls=f"{self._heartbeat_class}{late or ''}")
 
 
 def _more(label: str) -> Html:

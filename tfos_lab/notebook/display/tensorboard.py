@@ -19,6 +19,7 @@ from tfos_lab.notebook.display.assets import inline_script, unique_id
 
 if TYPE_CHECKING:
     from tfos_lab.driver.cluster import Cluster
+    from tfos_lab.driver.runs.run import Run
 
 
 @dataclass(frozen=True, repr=False)
@@ -78,14 +79,19 @@ def view_cluster(cluster: Cluster) -> TensorBoardView:
     """Return the TensorBoard of a cluster of this notebook."""
     publisher, folder = cluster.publisher, cluster.event_files.folder
     if publisher is None or publisher.tensorboard_socket is None:
-        return view_folder(folder, cluster.name)
+        return view_folder(folder, cluster)
     return TensorBoardView(cluster.id, cluster.name, folder, publisher.link)
 
 
-def view_folder(folder: str, name: str = "") -> TensorBoardView:
-    """Return the TensorBoard of a folder; a `ConfigError` if there is none, or TensorBoard cannot be shown."""
+def view_folder(folder: str, of: Cluster | Run | None = None) -> TensorBoardView:
+    """Return the TensorBoard of a folder, or of a run whose folder it is.
+
+    Raises a `ConfigError` if there is none, or TensorBoard cannot be shown.
+    """
     if "://" not in folder:
         path = Path(folder).expanduser().absolute()
+        if not path.is_dir() and of is not None:
+            raise ConfigError([f"the run {of.id} has left no event files on this machine: {folder} is not there"])
         if not path.is_dir():
             raise ConfigError([f"{folder}: there is no such cluster, and no such folder on this machine"])
         folder = str(path)
@@ -93,4 +99,4 @@ def view_folder(folder: str, name: str = "") -> TensorBoardView:
         publisher = show_folder(folder)
     except OSError as error:
         raise ConfigError([f"TensorBoard cannot be shown: {error}"]) from error
-    return TensorBoardView(publisher.id, name or folder, folder, publisher.link)
+    return TensorBoardView(publisher.id, folder if of is None else of.name, folder, publisher.link)
