@@ -454,6 +454,48 @@ def test_no_epoch_is_traced_again_and_a_step_takes_batches_from_wherever_they_co
         assert np.isfinite(loss)
 
 
+def count_exchanges(args, ctx):
+    """Return how often a step exchanges something, and the history: of a model without, and with, a metric of our own."""
+    import keras
+    import tensorflow as tf
+    from tensorflow.python.framework import func_graph
+
+    graphs, make = [], func_graph.FuncGraph.__init__
+
+    def keep(graph, *args, **kwargs):
+        make(graph, *args, **kwargs)
+        graphs.append(graph)
+
+    func_graph.FuncGraph.__init__ = keep
+
+    def largest(y, predicted):
+        return tf.reduce_max(model.trainable_variables[0])  # after the step
+
+    found = []
+    for metrics in (["mae"], ["mae", largest]):
+        keras.utils.set_random_seed(0)
+        with ctx.strategy().scope():
+            model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(3)])
+            model.compile("sgd", "mse", metrics=metrics)
+        graphs.clear()
+        history = model.fit(ctx.dataset(4, features="x", label="x"), epochs=2, verbose=0).history
+        steps = [graph for graph in graphs if "step_on_data" in graph.name]
+        exchanges = [sum("Collective" in op.type for op in graph.get_operations()) for graph in steps]
+        found.append((exchanges, history))
+    return found
+
+
+def test_a_step_exchanges_gradients_and_counts_of_metrics_together(run, tmp_path):
+    cluster = run(count_exchanges)
+    cluster.train(write_parquet(tmp_path / "rows.parquet", rows(0, 40)), epochs=4)
+    results = cluster.wait(timeout=120)
+    (once, history), (twice, other_history) = results["chief:0"]
+    assert (once, twice) == ([1], [2])
+    del other_history["largest"]
+    assert history == other_history
+    assert results["worker:0"][0] == results["chief:0"][0]
+
+
 def test_with_parameter_servers_tf_keras_reports_each_epoch(run):
     cluster = run(fit_constant_model, env={"TF_USE_LEGACY_KERAS": "1"}, cluster_size=3, num_ps=1)
     results, metrics = cluster.wait(timeout=120), cluster.metrics
