@@ -455,7 +455,7 @@ def test_no_epoch_is_traced_again_and_a_step_takes_batches_from_wherever_they_co
 
 
 def count_exchanges(args, ctx):
-    """Return how often a step exchanges something, and the history: of a model without, and with, a metric of our own."""
+    """Return how often a step exchanges something, and the history: of a model without and with a metric of its own."""
     import keras
     import tensorflow as tf
     from tensorflow.python.framework import func_graph

@@ -109,7 +109,7 @@ class OneExchange:
         return _results_from(sums, self.model, variables) if sums else outputs
 
     def _may_apply_last(self) -> bool:
-        """Whether what the step does after it has applied the gradients is Keras' own, and looks at predictions only."""
+        """Whether what the step does after it has applied gradients is Keras' own, and looks at predictions only."""
         model, trainer = self.model, sys.modules["keras.src.backend.tensorflow.trainer"].TensorFlowTrainer
         optimizer = sys.modules["keras.src.optimizers.base_optimizer"].BaseOptimizer
         counted = model._compile_metrics
