@@ -75,8 +75,8 @@ def _results_from(vectors: list[tf.Tensor], model: keras.Model, variables: list[
 # ---- one exchange for each step -------------------------------------------------------------------------------------
 
 
-class OneExchange:
-    """A step of Keras' own, in which the counts of the metrics travel with the gradients; any other as it is.
+class ReplicaStep:
+    """A model's step, as each replica takes it. In a train step of Keras' own, metrics travel with the gradients.
 
     An exchange takes longer than all that a small model computes. Keras counts metrics after it has applied the
     gradients, from predictions that it had made before: it may as well apply them last.
@@ -95,11 +95,11 @@ class OneExchange:
         self._step = step
 
     def __call__(self, data: Any) -> Any:
-        """Run the step, in a replica; returns its results."""
+        """Take the step; returns its results."""
         self.is_reduced = False
         if not self._may_apply_last():
             return self._step(data)
-        running.held = held = HeldGradients()
+        running.held = held = _HeldGradients(self.model.optimizer)
         try:
             outputs, variables = self._step(data), _summed_variables(self.model)
             sums = held.apply(_vectors(variables))
@@ -110,62 +110,95 @@ class OneExchange:
 
     def _may_apply_last(self) -> bool:
         """Whether what the step does after it has applied gradients is Keras' own, and looks at predictions only."""
-        model, trainer = self.model, sys.modules["keras.src.backend.tensorflow.trainer"].TensorFlowTrainer
-        optimizer = sys.modules["keras.src.optimizers.base_optimizer"].BaseOptimizer
-        counted = model._compile_metrics
+        trainer: Any = sys.modules["keras.src.backend.tensorflow.trainer"].TensorFlowTrainer
+        optimizer: Any = sys.modules["keras.src.optimizers.base_optimizer"].BaseOptimizer
+        model, counted = self.model, self.model._compile_metrics
         return (
             is_across_workers(model.distribute_strategy)
             and getattr(self._step, "__func__", None) is trainer.train_step
-            and type(model).compute_metrics is trainer.compute_metrics
-            # A metric of the user's own may look at the weights.
+            and _has_own(model, trainer, "compute_metrics", "get_metrics_result")
             and (counted is None or (counted.built and all(map(_is_of_keras, counted.metrics))))
-            and getattr(type(model.optimizer), "apply_gradients", None) is optimizer.apply_gradients
-            # It asks the others whether all gradients are finite before it applies any.
-            and not hasattr(model.optimizer, "inner_optimizer")
+            # Others may apply them several times, or not at all, as with a scale of the loss.
+            and _has_own(model.optimizer, optimizer, "apply_gradients", "apply")
         )
 
 
+def _has_own(thing: Any, kind: type, *methods: str) -> bool:
+    """Whether these methods are those of a class, and neither a subclass nor the user has replaced them."""
+    return all(getattr(getattr(thing, name, None), "__func__", None) is getattr(kind, name) for name in methods)
+
+
 def _is_of_keras(metric: keras.Metric) -> bool:
-    return (getattr(metric, "_fn", None) or type(metric)).__module__.startswith("keras.")
+    """Whether a metric, and the function that it wraps, are Keras' own: those of a user may look at the weights."""
+    made_of = (type(metric), getattr(metric, "_fn", None) or type(metric))
+    return all(str(getattr(one, "__module__", "")).startswith("keras.") for one in made_of)
 
 
-class HeldGradients:
-    """The gradients that a step has computed, until they are applied with its only exchange.
+class _HeldGradients:
+    """The gradients of a step, which are applied after all else, with what is sent together with them."""
 
-    ``sent`` are vectors that are sent with them, and ``sums`` what they are over all replicas.
-    """
+    def __init__(self, optimizer: Any) -> None:
+        self._optimizer = optimizer
+        self._apply: Callable[[], Any] | None = None
+        self._sent: list[tf.Tensor] = []
+        self._sums: list[tf.Tensor] = []
 
-    def __init__(self) -> None:
-        self.pending: Callable[[], Any] | None = None
-        self.sent: list[tf.Tensor] = []
-        self.sums: list[tf.Tensor] = []
+    def hold(self, optimizer: Any, apply: Callable[[], Any]) -> bool:
+        """Take what applies them for later, unless it is another optimizer's, or there are some already."""
+        if self._apply is not None or optimizer is not self._optimizer:
+            return False
+        self._apply = apply
+        return True
 
     def apply(self, sent: list[tf.Tensor]) -> list[tf.Tensor]:
-        """Apply them; returns the sums of what is sent with them, or nothing if there are no gradients."""
-        self.sent = sent
-        if self.pending is not None:
-            self.pending()
-        return self.sums
+        """Apply them; returns the sums over all replicas of what is sent with them, or nothing without gradients."""
+        self._sent = sent
+        if self._apply is not None:
+            self._apply()
+        return self._sums
+
+    def sums_of(self, gradients: list[tf.Tensor], context: tf.distribute.ReplicaContext) -> list[tf.Tensor]:
+        """Add up gradients over all replicas, and what is sent with them."""
+        sums = sums_over_replicas([*gradients, *self._sent], context)
+        self._sums = sums[len(gradients) :]
+        return sums[: len(gradients)]
 
 
-def or_held(apply: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap the optimizers' `apply_gradients`: it leaves to a step that holds its gradients when to apply them."""
+def sums_over_replicas(values: list[tf.Tensor], context: tf.distribute.ReplicaContext) -> list[tf.Tensor]:
+    """Add up values over all replicas, in one exchange for each of their dtypes: TensorFlow joins what it sends."""
+    places: dict[tf.DType, list[int]] = {}
+    for place, value in enumerate(values):
+        places.setdefault(value.dtype, []).append(place)
+    sums: dict[int, tf.Tensor] = {}
+    for alike in places.values():
+        sums.update(zip(alike, context.all_reduce("SUM", [values[place] for place in alike]), strict=True))
+    return [sums[place] for place in range(len(values))]
+
+
+def gradients_over_replicas(gradients: list[tf.Tensor], context: tf.distribute.ReplicaContext) -> list[tf.Tensor]:
+    """Add up a step's gradients over all replicas."""
+    if running.held is None:
+        return sums_over_replicas(gradients, context)
+    return running.held.sums_of(gradients, context)
+
+
+def unless_held(apply: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap the optimizers' `apply_gradients`, so that a step can apply them last."""
 
     @functools.wraps(apply)
     def apply_gradients(optimizer: Any, grads_and_vars: Any) -> Any:
-        if running.held is None:
-            return apply(optimizer, grads_and_vars)
-        running.held.pending = functools.partial(apply, optimizer, list(grads_and_vars))
-        return optimizer.iterations
+        apply_now = functools.partial(apply, optimizer, list(grads_and_vars))
+        is_held = running.held is not None and running.held.hold(optimizer, apply_now)
+        return optimizer.iterations if is_held else apply_now()
 
     return apply_gradients
 
 
 class _Running(threading.local):
-    """The step that this thread runs, and the gradients that it holds while it traces it."""
+    """The step that this thread has begun last, and the gradients that a replica holds while this thread traces it."""
 
-    step: OneExchange | None = None
-    held: HeldGradients | None = None
+    step: ReplicaStep | None = None
+    held: _HeldGradients | None = None
 
 
 running = _Running()

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tfos_lab.node.activity.fetches import patch_once
 from tfos_lab.node.activity.steps import FITS
 from tfos_lab.node.keras.distribute import is_across_workers
-from tfos_lab.node.keras.exchange import HeldGradients, OneExchange, or_held, running
+from tfos_lab.node.keras.exchange import ReplicaStep, gradients_over_replicas, running, unless_held
 from tfos_lab.node.keras.presharded import forget_count_of_rows
 from tfos_lab.node.keras.row_counts import (
     RowMode,
@@ -50,7 +50,7 @@ def patch_keras_3(trainer: ModuleType) -> None:
     optimizer = sys.modules["keras.src.backend.tensorflow.optimizer"].TFOptimizer
     patch_once(optimizer, "_backend_apply_gradients", _on_sums)
     patch_once(optimizer, "_all_reduce_sum_gradients", _unless_summed)
-    patch_once(sys.modules["keras.src.optimizers.base_optimizer"].BaseOptimizer, "apply_gradients", or_held)
+    patch_once(sys.modules["keras.src.optimizers.base_optimizer"].BaseOptimizer, "apply_gradients", unless_held)
     scaling = sys.modules["keras.src.optimizers.loss_scale_optimizer"].LossScaleOptimizer
     patch_once(scaling, "check_finite", _on_all_replicas)
 
@@ -71,7 +71,7 @@ def _counting_steps(make_function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(make_function)
     def _make_function(model: keras.Model, step_function: Callable[..., Any]) -> Any:
         mode = getattr(model, "_tfos_lab_mode", None)
-        take = OneExchange(model, step_function)
+        take = ReplicaStep(model, step_function)
 
         @functools.wraps(step_function)
         def step(data: Any) -> Any:
@@ -133,9 +133,7 @@ def _on_sums(apply: Callable[..., None]) -> Callable[..., None]:
         if context is None:
             apply(optimizer, grads, trainable_variables)
             return
-        held = running.held or HeldGradients()
-        sums = context.all_reduce("SUM", [*grads, *held.sent])
-        sums, held.sums = sums[: len(grads)], sums[len(grads) :]
+        sums = gradients_over_replicas(list(grads), context)
         # From here on, all replicas compute the same. Without a meeting at each update, updates may be conditional.
         extended = context.strategy.extended
         extended._use_merge_call = lambda: False
