@@ -454,6 +454,57 @@ def test_no_epoch_is_traced_again_and_a_step_takes_batches_from_wherever_they_co
         assert np.isfinite(loss)
 
 
+def count_exchanges(args, ctx):
+    """Return how often a step exchanges something, and the history: of Keras' own, with a metric, and an optimizer."""
+    import keras
+    import tensorflow as tf
+    from tensorflow.python.framework import func_graph
+
+    graphs, make = [], func_graph.FuncGraph.__init__
+
+    def keep(graph, *args, **kwargs):
+        make(graph, *args, **kwargs)
+        graphs.append(graph)
+
+    func_graph.FuncGraph.__init__ = keep
+
+    def largest(y, predicted):
+        return tf.reduce_max(model.trainable_variables[0])  # after the step
+
+    class Passing(keras.optimizers.SGD):
+        def apply(self, grads, trainable_variables=None):
+            self.inner.apply_gradients(zip(grads, trainable_variables, strict=True))
+
+    found = []
+    for metrics, optimizer in (
+        (["mae"], keras.optimizers.SGD),
+        (["mae", largest], keras.optimizers.SGD),
+        (["mae"], Passing),
+    ):
+        keras.utils.set_random_seed(0)
+        with ctx.strategy().scope():
+            model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(3)])
+            model.compile(optimizer(), "mse", metrics=[*metrics, keras.metrics.MeanIoU(2, name="iou")])
+            model.optimizer.inner = keras.optimizers.SGD()
+        graphs.clear()
+        history = model.fit(ctx.dataset(4, features="x", label="x"), epochs=2, verbose=0).history
+        steps = [graph for graph in graphs if "step_on_data" in graph.name]
+        found.append([sum("Collective" in op.type for op in graph.get_operations()) for graph in steps])
+        found.append({name: values for name, values in history.items() if name != "largest"})
+    return found
+
+
+def test_a_step_exchanges_gradients_and_counts_of_metrics_together(run, tmp_path):
+    cluster = run(count_exchanges)
+    cluster.train(write_parquet(tmp_path / "rows.parquet", rows(0, 40)), epochs=6)
+    results = cluster.wait(timeout=120)
+    exchanges, histories = results["chief:0"][::2], results["chief:0"][1::2]
+    # One for each dtype: the mean IoU counts in integers. Where the step is not all of Keras, metrics have their own.
+    assert exchanges == [[2], [3], [3]]
+    assert histories[0] == histories[1] == histories[2]
+    assert results["worker:0"] == results["chief:0"]
+
+
 def test_with_parameter_servers_tf_keras_reports_each_epoch(run):
     cluster = run(fit_constant_model, env={"TF_USE_LEGACY_KERAS": "1"}, cluster_size=3, num_ps=1)
     results, metrics = cluster.wait(timeout=120), cluster.metrics

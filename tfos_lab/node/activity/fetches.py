@@ -17,10 +17,9 @@ from tfos_lab.core.threads import on_a_thread
 
 _PATCHED = "_tfos_lab_patched"
 _CREATION_TIMEOUT_S = 10.0
-_ITERATORS = (
-    ("tensorflow.python.data.ops.iterator_ops", "OwnedIterator", ("_next_internal", "get_next_as_optional")),
-    ("tensorflow.python.data.ops.multi_device_iterator_ops", "OwnedMultiDeviceIterator", ("get_next_as_optional",)),
-)
+# Each of a strategy's iterators asks one of these for each of its devices.
+_ITERATOR = ("tensorflow.python.data.ops.iterator_ops", "OwnedIterator")
+_METHODS = ("_next_internal", "get_next_as_optional")
 
 
 class Fetches:
@@ -71,9 +70,9 @@ FETCHES = Fetches()
 
 def patch_fetches() -> None:
     """Have iterators count within graphs; may be called twice. TensorFlow has loaded them."""
-    for module, name, methods in _ITERATORS:
-        for method in methods:
-            patch_once(getattr(sys.modules.get(module), name, None), method, _counted)
+    module, name = _ITERATOR
+    for method in _METHODS:
+        patch_once(getattr(sys.modules.get(module), name, None), method, _counted)
 
 
 def patch_once(owner: Any, name: str, wrap: Callable[[Any], Any]) -> None:

@@ -87,7 +87,7 @@ def _without_tuner(create: Callable[..., tf.data.Dataset]) -> Callable[..., tf.d
 
 
 def _in_place_on_a_cpu(distribute: Callable[..., Any]) -> Callable[..., Any]:
-    """Have a worker whose one device is its CPU take batches from the dataset's own iterator, one batch ahead.
+    """Have a worker whose one device is its CPU take batches from the dataset's own iterator, as far ahead as before.
 
     TensorFlow makes functions that bring batches to the device, and traces them for each epoch anew: that takes longer
     than all steps of a small one. All datasets of a strategy are alike in this, whoever distributes them, since a
@@ -101,12 +101,19 @@ def _in_place_on_a_cpu(distribute: Callable[..., Any]) -> Callable[..., Any]:
         distributed = distribute(extended, *args, **kwargs)
         kinds = [tf.DeviceSpec.from_string(device).device_type for device in extended.worker_devices]
         if kinds == ["CPU"] and tf.compat.v1.executing_eagerly_outside_functions():
+            wanted = distributed._options or tf.distribute.InputOptions()
             distributed._options = _options_in_place()  # a strategy across workers refuses them from outside
             parts = "_datasets" if hasattr(distributed, "_datasets") else "_cloned_datasets"
-            setattr(distributed, parts, [part.prefetch(1) for part in getattr(distributed, parts)])
+            ahead = functools.partial(_ahead, batches=wanted.experimental_per_replica_buffer_size)
+            setattr(distributed, parts, list(map(ahead, getattr(distributed, parts))))
         return distributed
 
     return distribute_in_place
+
+
+def _ahead(dataset: tf.data.Dataset, batches: int) -> tf.data.Dataset:
+    rows = presharded_of(dataset)
+    return dataset if not batches or (rows is not None and rows.is_stream) else dataset.prefetch(batches)
 
 
 @functools.cache

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import math
 import sys
 from collections.abc import Callable, Iterator
 from types import ModuleType
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tfos_lab.node.activity.fetches import patch_once
 from tfos_lab.node.activity.steps import FITS
 from tfos_lab.node.keras.distribute import is_across_workers
+from tfos_lab.node.keras.exchange import ReplicaStep, gradients_over_replicas, running, unless_held
 from tfos_lab.node.keras.presharded import forget_count_of_rows
 from tfos_lab.node.keras.row_counts import (
     RowMode,
@@ -50,6 +50,7 @@ def patch_keras_3(trainer: ModuleType) -> None:
     optimizer = sys.modules["keras.src.backend.tensorflow.optimizer"].TFOptimizer
     patch_once(optimizer, "_backend_apply_gradients", _on_sums)
     patch_once(optimizer, "_all_reduce_sum_gradients", _unless_summed)
+    patch_once(sys.modules["keras.src.optimizers.base_optimizer"].BaseOptimizer, "apply_gradients", unless_held)
     scaling = sys.modules["keras.src.optimizers.loss_scale_optimizer"].LossScaleOptimizer
     patch_once(scaling, "check_finite", _on_all_replicas)
 
@@ -70,6 +71,7 @@ def _counting_steps(make_function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(make_function)
     def _make_function(model: keras.Model, step_function: Callable[..., Any]) -> Any:
         mode = getattr(model, "_tfos_lab_mode", None)
+        take = ReplicaStep(model, step_function)
 
         @functools.wraps(step_function)
         def step(data: Any) -> Any:
@@ -79,7 +81,7 @@ def _counting_steps(make_function: Callable[..., Any]) -> Callable[..., Any]:
                     data = forget_count_of_rows(data)
                     rows_of(weights_in(data), mode)
                 with counting_activities(model, "activity_regularizer", of_mean=penalizes_mean_activity()):
-                    return step_function(data)
+                    return take(data)
 
         if mode is not None:
             of_real_rows = functools.partial(
@@ -91,7 +93,7 @@ def _counting_steps(make_function: Callable[..., Any]) -> Callable[..., Any]:
 
         @functools.wraps(function)
         def run(iterator: Any) -> Any:
-            current.model = model
+            running.step = take
             if on_fetched is not None and isinstance(iterator, FetchedBatches):
                 return on_fetched(next(iterator))
             outputs = function(iterator)
@@ -131,7 +133,7 @@ def _on_sums(apply: Callable[..., None]) -> Callable[..., None]:
         if context is None:
             apply(optimizer, grads, trainable_variables)
             return
-        sums = context.all_reduce("SUM", list(grads))
+        sums = gradients_over_replicas(list(grads), context)
         # From here on, all replicas compute the same. Without a meeting at each update, updates may be conditional.
         extended = context.strategy.extended
         extended._use_merge_call = lambda: False
@@ -169,47 +171,6 @@ def _on_all_replicas(check: Callable[..., Any]) -> Callable[..., Any]:
         return finite if context is None else context.all_reduce("SUM", tf.cast(~finite, tf.float32)) == 0
 
     return check_finite
-
-
-# ---- metrics --------------------------------------------------------------------------------------------------------
-
-
-def metrics_over_replicas(strategy: tf.distribute.Strategy, outputs: Any) -> dict[str, Any] | None:
-    """Return the metrics of a step over the rows of all replicas, or None if the outputs are something else.
-
-    The metrics' counts are summed over the replicas, and the results are computed from the sums: a mean of the
-    replicas' results would be wrong if they have counted different numbers of rows.
-    """
-    import tensorflow as tf
-
-    model = current.model
-    if model is None or not isinstance(outputs, dict):
-        return None
-    variables = [variable for metric in model.metrics for variable in metric.variables]
-    if not variables or any(variable.aggregation != "sum" for variable in variables):
-        return None
-    dtypes = sorted({variable.dtype for variable in variables})
-
-    def local() -> list[Any]:
-        return [
-            tf.concat([tf.reshape(variable.value, [-1]) for variable in variables if variable.dtype == dtype], axis=0)
-            for dtype in dtypes
-        ]
-
-    sums = {
-        dtype: strategy.reduce(tf.distribute.ReduceOp.SUM, vector, axis=None)
-        for dtype, vector in zip(dtypes, strategy.run(local), strict=True)
-    }
-    ends = dict.fromkeys(dtypes, 0)
-    values = []
-    for variable in variables:
-        start = ends[variable.dtype]
-        ends[variable.dtype] += math.prod(variable.shape)
-        values.append(tf.reshape(sums[variable.dtype][start : ends[variable.dtype]], variable.shape))
-    keras = sys.modules["keras"]
-    with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
-        results: dict[str, Any] = model.get_metrics_result()
-    return results if results.keys() == outputs.keys() else None
 
 
 # ---- steps on batches that are fetched before ------------------------------------------------------------------------

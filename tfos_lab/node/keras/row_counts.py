@@ -22,7 +22,6 @@ from tfos_lab.node.keras.distribute import is_across_workers
 from tfos_lab.node.keras.presharded import ends_together, presharded_of
 
 if TYPE_CHECKING:
-    import keras
     import tensorflow as tf
 
 
@@ -67,10 +66,9 @@ class StepRows:
 
 
 class _Current(threading.local):
-    """The rows and the model of the step that this thread traces."""
+    """The rows of the step that this thread traces."""
 
     rows: StepRows | None = None
-    model: keras.Model | None = None
 
 
 current = _Current()

@@ -30,6 +30,7 @@ _REPLACED: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
             "TFOptimizer._backend_apply_gradients": ("grads", "trainable_variables"),
             "TFOptimizer._all_reduce_sum_gradients": ("grads_and_vars",),
         },
+        "keras.src.optimizers.base_optimizer": {"BaseOptimizer.apply_gradients": ("grads_and_vars",)},
         "keras.src.optimizers.loss_scale_optimizer": {"LossScaleOptimizer.check_finite": ("grads",)},
     },
     "tf_keras": {

@@ -32,7 +32,8 @@ from tfos_lab.node.keras.distribute import (
     why_fit_would_hang,
     without_jit,
 )
-from tfos_lab.node.keras.keras_3 import FetchedBatches, count_rows, metrics_over_replicas, patch_keras_3
+from tfos_lab.node.keras.exchange import metrics_over_replicas
+from tfos_lab.node.keras.keras_3 import FetchedBatches, count_rows, patch_keras_3
 from tfos_lab.node.keras.presharded import (
     is_presharded,
     is_statically_shaped,
