@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from tests.support.eventually import eventually
+from tests.support.eventually import PATIENCE_S, eventually
 from tests.support.fake_nodes import identity_of
 from tfos_lab.core import messages as m
 
@@ -162,6 +162,30 @@ def test_a_file_that_does_not_come_whole_is_left_out_and_the_old_one_stays(outpu
         "output of chief:0: 1 file of 6 bytes was not copied here (it changed while it was read); it is"
         in stand.notes[0]
     )
+
+
+def test_only_what_is_stored_is_told_of_as_copied(output):
+    stand = output()
+    stand.ask(listed({"gone": b"x" * 300, "rest": b"z" * 1_300}))
+    stand.ask(m.FilePiece("output", "gone", 0, b"", "it is not there any more", rank=0))
+    assert stand.notes == ("output of chief:0: 0 bytes of 1,600 bytes copied here",)
+    assert stand.ask(piece("rest", b"z" * 1_300)) == [m.FilesTaken("output", 1, left_out=1)]
+    assert stand.notes == ()
+
+
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_a_list_that_comes_after_the_ends_of_all_nodes_begins_no_transfer(stand, restarts):
+    stand = stand(restarts=restarts)
+    head, listener = stand.cluster.head, stand.nodes.listener
+    stand.nodes.deaf.update([0, 1])
+    stand.nodes.kill(1)
+    stand.nodes.settle()
+    stand.nodes.deaf.clear()
+    ends = [m.Ended(rank=0, outcome=m.Outcome(kind="stopped")), m.Drained(rank=0), m.Drained(rank=1)]
+    listener.deliver_at_once(*ends, listed({"m": b"x"}))
+    head.join(PATIENCE_S)
+    assert stand.cluster.ended == (restarts == 0)
+    assert stand.cluster.output.awaited == ()
 
 
 ELSEWHERE = ["../m", "/etc/m", "a/../../m", "a//m", "..", "", "a/\0", "x" * 256]

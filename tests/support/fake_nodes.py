@@ -54,6 +54,10 @@ class FakeListener:
         if isinstance(message, m.Reserve):
             self.post(message.rank)
 
+    def deliver_at_once(self, *messages: Any) -> None:
+        """Have several messages be read at once."""
+        self.post([(identity_of(message.rank), m.encode(message)) for message in messages])
+
     def post(self, item: Any) -> None:
         self._items.put(item)
 
@@ -68,7 +72,7 @@ class FakeListener:
         if isinstance(item, int):
             self.alive.add(item)  # its reservation has been read
             return beats
-        return [*beats, item]
+        return [*beats, *item] if isinstance(item, list) else [*beats, item]
 
     def send(self, identity: bytes, data: bytes) -> None:
         message = m.decode_to_agent(data)

@@ -588,6 +588,9 @@ class Cluster:
         Waits while nodes on other hosts send what they have written to ``ctx.output_dir``, and while nodes put their
         event files at a remote ``log_dir``; a second call with ``grace=0`` does not.
         """
+        self._stop(grace, awaits_puts=True)
+
+    def _stop(self, grace: float | None, *, awaits_puts: bool) -> None:
         self._start_recording()
         with self._changing:
             is_in_haste, self._stopping = self._stopping and grace == 0.0, True
@@ -599,7 +602,8 @@ class Cluster:
         deadline = time.monotonic() + limit_s
         while not head.over.wait(WAIT_STEP_S):
             if not is_in_haste:
-                deadline = max(deadline, head.files_moved_at + STOP_EXTRA_S)
+                moved_at = max(head.piece_at, head.put_at) if awaits_puts else head.piece_at
+                deadline = max(deadline, moved_at + STOP_EXTRA_S)
             if time.monotonic() > deadline:
                 logger.warning("cluster %s did not end within %.0f s", self.id, limit_s)
                 break
@@ -625,10 +629,10 @@ class Cluster:
             self.stop()
 
     def close(self) -> None:
-        """Stop at once, and remove what other processes see of the cluster; for Python's exit."""
+        """Stop at once, waiting for no store, and remove what other processes see of the cluster; for Python's exit."""
         try:
             if not self.ended:
-                self.stop(grace=0.0)
+                self._stop(0.0, awaits_puts=False)
             self._join_recorders()
         finally:
             if self.publisher is not None:

@@ -85,8 +85,9 @@ class Head:
         The first error with which the launcher gave up.
     feeds, caught_up : int, bool
         How many of the cluster's feeds these nodes have been given, and whether that is all that those before them had.
-    files_moved_at : float
-        When a node has sent a part of a file, or put one at a remote ``log_dir``, last, by `time.monotonic`.
+    piece_at, put_at : float
+        When a node last sent a piece of a file, and when one last reported that a remote ``log_dir`` takes its files,
+        by `time.monotonic`.
     """
 
     def __init__(self, cluster: Cluster, number: int) -> None:
@@ -98,7 +99,7 @@ class Head:
         self.launch_error: TfosError | None = None
         self.feeds = 0
         self.caught_up = number == 0
-        self.files_moved_at = 0.0
+        self.piece_at = self.put_at = 0.0
         self.state = ClusterState(
             cluster.node_specs,
             grace_s=config.grace,
@@ -274,6 +275,8 @@ class Head:
         try:
             while not self.over.is_set():
                 for item in self._listener.poll(TICK_S):
+                    if self.over.is_set():
+                        break  # what follows would begin transfers that nobody ends
                     with self.lock:
                         self._take(item)
                 is_behind = is_behind and self._listener.is_behind
@@ -442,10 +445,11 @@ class Head:
             case m.CellWrote() | m.CellEnded():
                 cluster.cells.handle(message)
             case m.FilesListed() | m.FilePiece() | m.OutputSettled() | m.EventFilesPut() | m.Ended():
-                if isinstance(message, m.FilePiece | m.EventFilesPut):
-                    self.files_moved_at = time.monotonic()
-                if isinstance(message, m.FilePiece):  # of a profile
-                    self._do(self._questions.handle(message, now_s))
+                if isinstance(message, m.EventFilesPut):
+                    self.put_at = time.monotonic()
+                if isinstance(message, m.FilePiece):
+                    self.piece_at = time.monotonic()
+                    self._do(self._questions.handle(message, now_s))  # it may be of a profile
                 self._do(cluster.event_files.handle(message))
                 self._do(cluster.output.handle(message, view))
 

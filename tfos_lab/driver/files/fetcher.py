@@ -45,7 +45,8 @@ class FileFetcher:
     has come that is wanted of it.
 
     `listed` is the last list, and `problems` is why files that are wanted of it are not here. `held` are the files that
-    are here, as they were on the node. Of all lists, `taken_bytes` have come of `wanted_bytes`.
+    are here, as they were on the node. `taken_bytes` were stored so far of `wanted_bytes`, of all lists together; what
+    could not be had of one is no longer wanted once it is answered.
     """
 
     def __init__(self, folder: str, home: Path, part: Path | None = None) -> None:
@@ -92,10 +93,12 @@ class FileFetcher:
             return []
         question = self._asked.popleft()
         name = question.wanted.name
-        self.taken_bytes += question.wanted.size_bytes
-        if name not in self.problems and (problem := self._store(question, piece)):
-            logger.warning("%r is not taken: %s", name, problem)
-            self.problems[name] = problem
+        if name not in self.problems:
+            if problem := self._store(question, piece):
+                logger.warning("%r is not taken: %s", name, problem)
+                self.problems[name] = problem
+            else:
+                self.taken_bytes += question.wanted.size_bytes
         return self._ask()
 
     def remove(self, names: Iterable[str]) -> None:
