@@ -291,10 +291,11 @@ def piece(rank=0):
     return m.FilePiece("output", "model.keras", 0, b"x", rank=rank)
 
 
-def test_a_node_may_send_files_for_as_long_as_they_arrive():
+@pytest.mark.parametrize("moved", [piece(), m.EventFilesPut(rank=0)])
+def test_a_node_may_send_files_or_put_them_at_an_address_for_as_long_as_they_move(moved):
     play = Play(cluster_size=1).all_run().returns(0)
     for _ in range(5):
-        play.receive(piece(), after_s=DRAIN_TIMEOUT_S)
+        play.receive(moved, after_s=DRAIN_TIMEOUT_S)
         assert not play.wait(GRACE_S).is_over
     assert play.wait(GRACE_S + DRAIN_TIMEOUT_S).is_over
     assert play.cluster_state.state == "done"
@@ -319,7 +320,7 @@ def test_a_lost_node_may_still_send_its_output():
     assert play.sent(m.Shutdown) == [0]
 
 
-def test_a_lost_node_that_sees_the_run_s_folder_is_not_waited_for():
+def test_a_lost_node_that_has_listed_no_output_is_not_waited_for():
     play = Play(cluster_size=2).all_run()
     play.asked = play.cluster_state.lose(0, "gone", play.now_s)
     assert play.sent(m.Shutdown) == [0]

@@ -168,6 +168,8 @@ def test_large_output_arrives_whole_and_with_progress(run, remote, monkeypatch, 
     assert content(output) == contents
     told = [f"output of chief:0: {size} MB of 62.9 MB copied here" for size in (0.3, 31.5, 62.7)]
     assert [note for note in shown if note in told] == told
+    copied = [float(note.split()[3]) for note in shown if " MB of " in note]
+    assert copied == sorted(set(copied))
     assert cluster.view().notes == (f"output: 3 files of 62.9 MB in {output}",)
     assert sorted(path.name for path in output.parent.iterdir()) == ["output", "run.json"]
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.support.eventually import eventually
 from tfos_lab.core import messages as m
+from tfos_lab.node.files.remote_log import RemoteLog
 
 
 def take(node, is_over, *, folder="output", left_out=0, sees=False, keeps=lambda _piece: True):
@@ -93,6 +96,11 @@ def start(run, tmp_path):
         shutil.rmtree(left)
 
 
+def output_folders(tmp_path):
+    """Return the folders on the node's host that functions of this test write to."""
+    return list(Path(tempfile.gettempdir()).glob(f"tfos_lab-*/c-{os.getpid()}-{tmp_path.name[-12:]}-*/output"))
+
+
 def end(node, **taking):
     """Let the function end, and take what it has written."""
     node.outcome()
@@ -117,6 +125,22 @@ def test_files_are_listed_while_the_function_works_and_at_its_end(start, tmp_pat
     assert not Path(last_list(node).place).exists()
 
 
+def open_output(_args, ctx):
+    assert ctx.output_dir
+    time.sleep(3600)
+
+
+def test_a_function_that_has_asked_for_its_folder_has_it_listed_while_it_is_empty(start):
+    assert start(None, open_output).wait_for(m.FilesListed).files == []
+
+
+def test_a_node_that_sees_the_run_s_folder_lists_nothing(start, tmp_path):
+    node = start({"m": (b"x", 10)}, sees=True)
+    assert end(node) == {}
+    assert not node.all(m.FilesListed)
+    assert (tmp_path / "run" / "output" / "m").read_bytes() == b"x"
+
+
 def test_an_answer_to_another_list_is_none(start):
     node = start({"m": (b"x", 0)})
     node.outcome()
@@ -139,7 +163,7 @@ def test_what_has_changed_since_it_was_listed_or_is_a_link_now_is_not_sent(start
     node = start({"changed": (b"first", 10), "two": (b"own", 10)}, go=tmp_path / "never")
     take(node, lambda: any(len(one.files) == 2 for one in node.all(m.FilesListed)))
     listed = {file.name: file for file in node.wait_for(m.FilesListed, lambda one: len(one.files) == 2).files}
-    [place] = Path(tempfile.gettempdir()).glob(f"tfos_lab-*/c-{os.getpid()}-{tmp_path.name[-12:]}-*/output")
+    [place] = output_folders(tmp_path)
     os.utime(place / "changed", (0, 0))
     (place / "two").unlink()
     (place / "two").symlink_to(place / "changed")
@@ -162,13 +186,18 @@ def test_what_the_driver_does_not_take_is_kept_on_the_host_and_replaces_nothing(
     (announced.parent / "other").unlink()
 
 
-@pytest.mark.parametrize("is_taken", [True, False])
-def test_an_agent_that_ends_early_keeps_files_that_the_driver_does_not_have(start, tmp_path, is_taken):
+@pytest.mark.parametrize("driver", ["has them", "leaves them out", "does not answer"])
+def test_an_agent_that_ends_early_keeps_files_that_the_driver_does_not_have(start, tmp_path, driver):
     node = start({"m": (b"x", 10)}, go=tmp_path / "never")
-    take(node, lambda: any(listed.files for listed in node.all(m.FilesListed)), keeps=lambda _piece: is_taken)
-    place = Path(node.all(m.FilesListed)[-1].place)
+
+    if driver == "does not answer":
+        eventually(lambda: any((folder / "m").exists() for folder in output_folders(tmp_path)))
+    else:
+        keeps = driver == "has them"
+        take(node, lambda: any(one.files for one in node.all(m.FilesListed)), keeps=lambda _piece: keeps)
+    place = Path(node.wait_for(m.FilesListed).place)
     node.close()
-    assert (place / "m").exists() != is_taken
+    assert (place / "m").exists() == (driver != "has them")
 
 
 # ---- event files ----------------------------------------------------------------------------------------------------
@@ -239,3 +268,43 @@ def test_without_event_files_nothing_is_listed(chief):
     node = chief({"model.keras": (1, 0), "old.tfevents": (1, 3600)})
     node.wait_for(m.Drained)
     assert not node.all(m.FilesListed)
+
+
+# ---- a remote log_dir -----------------------------------------------------------------------------------------------
+
+
+class SlowStore:
+    """Takes each file byte by byte, one whenever the test says so."""
+
+    def __init__(self):
+        self.next, self.taken, self.files = threading.Semaphore(0), 0, {}
+
+    def put(self, source, path, on_block):
+        data = b""
+        for byte in source.read_bytes():
+            self.next.acquire()
+            data += bytes([byte])
+            on_block()
+            self.taken += 1
+        self.files[path] = data
+
+
+def test_a_store_is_waited_for_while_it_takes_files_and_the_driver_hears_of_it(tmp_path, monkeypatch):
+    store, now, sent = SlowStore(), [1_000.0], []
+    monkeypatch.setattr("tfos_lab.gfile.store_of", lambda _address: (store, "logs"))
+    monkeypatch.setattr("tfos_lab.node.files.remote_log.time", SimpleNamespace(monotonic=lambda: now[0]))
+    log = RemoteLog(tmp_path, sent.append)
+    start = log.prepare(m.Start(0, {}, "chief", 0, True, log_dir="slow://logs"), {})
+    folder = Path(start.event_home, start.event_folder)
+    folder.mkdir(parents=True)
+    (folder / "a.tfevents").write_bytes(b"12345")
+    for taken in range(5):
+        assert not log.settle()
+        assert sent == [m.EventFilesPut()] * (taken + 1)
+        store.next.release()
+        eventually(lambda taken=taken: store.taken == taken + 1)
+        now[0] += 9.0  # less than a store has for each part, and together more
+    assert eventually(log.settle)
+    assert set(store.files.values()) == {b"12345"}
+    assert m.EventFilesPut() in sent
+    assert not any(message.problem for message in sent)

@@ -487,7 +487,7 @@ class FilesTaken(ToAgent, frozen=True):
 
 
 class OutputOpened(FromAgent, frozen=True):
-    """The node's function has asked for its output folder, whose files its agent lists from now on."""
+    """The function has asked for its output folder. Goes to the node's agent only, which lists files from now on."""
 
 
 class OutputSettled(FromAgent, frozen=True):

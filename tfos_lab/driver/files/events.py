@@ -20,7 +20,7 @@ LIMIT_BYTES = 256 << 20
 
 
 class EventFileReceiver:
-    """Fetches the event files of one cluster; used by the head's thread only.
+    """Fetches the event files of one cluster. The head's thread calls; `folder` may be read from any.
 
     The nodes write them to ``log_dir``, and what is fetched comes into ``local_dir``; ``notify`` gets a sentence for
     the user about it.

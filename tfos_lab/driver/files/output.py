@@ -51,18 +51,20 @@ class OutputReceiver:
         self._of_all = of_all
         self._final_notes: list[str] = []
         self._coming: dict[int, _Transfer] = {}
-        self._is_concluded = False
+        # Of nodes that have all ended.
+        self._final_summary: list[str] | None = None
 
     def notes(self, *, ended: bool) -> list[str]:
         """Return sentences on what was received, what is coming, and what is missing; of a run that has ended, all."""
+        final_notes, summary = list(self._final_notes), self._final_summary
+        if summary is None:
+            summary = self._summary() if ended else []  # some of its nodes may still live
         coming = [
             f"output of {node.name}: {_size(files.taken_bytes)} of {_size(files.wanted_bytes)} copied here"
             for node, files in list(self._coming.values())
             if files.taken_bytes < files.wanted_bytes
         ]
-        # Some of its nodes may still live.
-        summary = self._summary() if ended and not self._is_concluded else []
-        return [*self._final_notes, *coming, *summary]
+        return [*final_notes, *coming, *summary]
 
     @property
     def awaited(self) -> tuple[int, ...]:
@@ -137,8 +139,7 @@ class OutputReceiver:
         self._results.clear()
         if is_last:
             self._tidy()
-            self._final_notes += self._summary()
-        self._is_concluded = is_last
+            self._final_summary = self._summary()
 
     def _tidy(self) -> None:
         """Remove files of our own, also those that a killed node left half-written."""

@@ -49,7 +49,7 @@ class NodeEventFiles:
 
     def tick(self) -> None:
         """List what has grown, now and then; called often while the function runs."""
-        if self._listed.is_answered and time.monotonic() >= self._due_s:
+        if self._listed.is_answered and not self._listed.is_last and time.monotonic() >= self._due_s:
             self._due_s = time.monotonic() + _PERIOD_S
             self._list()
 

@@ -72,7 +72,7 @@ class NodeOutput:
 
     def _begin(self) -> None:
         if not self._is_open:
-            # The driver waits for the files of a lost node once it has a list, be it empty.
+            # Listed at once, be it empty: the driver waits for a lost node's files once it has a list.
             self._is_open, self._next_round_at = True, 0.0
 
     def look_for_work(self) -> None:
