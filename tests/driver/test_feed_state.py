@@ -24,8 +24,8 @@ NAMES = {1: "chief:0", 2: "worker:0"}
 class Rig:
     """A feed state with one open feed; `asked` are the instructions of the last step."""
 
-    def __init__(self, *, remainder="pad", epochs=2, lock_step=True):
-        self.feed_state = FeedState(NAMES, lock_step=lock_step)
+    def __init__(self, *, remainder="pad", epochs=2, lock_step=True, names=NAMES):
+        self.feed_state = FeedState(names, lock_step=lock_step)
         opened = m.FeedOpen(feed=-1, epochs=epochs, remainder=remainder, schema="schema", token="token")
         self.asked = self.feed_state.open(opened)
 
@@ -47,8 +47,8 @@ class Rig:
             self.opens(rank, size, remainder=remainder, **how)
         return self
 
-    def store(self, partition, attempt, rows):
-        return self.handle(m.AttemptStored(0, partition, attempt, rows, 100, rank=1))
+    def store(self, partition, attempt, rows, leftover=0):
+        return self.handle(m.AttemptStored(0, partition, attempt, rows, 100, leftover, rank=1))
 
     def returns(self, rank, **outcome):
         return self.handle(m.Ended(m.Outcome(kind="returned", **outcome), rank=rank))
@@ -110,6 +110,24 @@ def test_without_lock_step_each_node_reads_its_presharded_rows_to_the_end():
     assert rig.opens(2, 10).plans()[2] == 1
 
 
+@pytest.mark.parametrize(
+    ("leftovers", "dealt", "rows"),
+    [
+        ((2, 2, 1), [0, 2, 4], {1: 32, 3: 32, 4: 31}),
+        ((1, 0, 1), [0, 1, 1], {1: 31, 3: 31, 4: 30}),
+        ((0, 2, 2), [0, 0, 2], {1: 32, 3: 31, 4: 31}),
+    ],
+)
+def test_leftover_rows_go_to_the_nodes_in_turn_whatever_their_ranks(leftovers, dealt, rows):
+    rig, told = Rig(names={1: "chief:0", 3: "worker:1", 4: "worker:2"}), []
+    for partition, leftover in enumerate(leftovers):
+        rig.store(partition, "a", 10, leftover)
+        assert set(rig.sent(m.Commit)) == {1, 3, 4}
+        told += {(commit.leftover, commit.dealt) for commit in rig.sent(m.Commit).values()}
+    assert told == list(zip(leftovers, dealt, strict=True))
+    assert rig.feed_state.feed(0).rows == rows
+
+
 # ---- nodes that want no more rows, and feeds that end early ---------------------------------------------------------
 
 
@@ -127,6 +145,7 @@ def test_a_feed_that_a_node_has_stopped_is_what_was_committed_by_then():
     assert rig.feed_state.stopped_by == "worker:0"
     rig.asked = rig.feed_state.cut(0, NOW_S)
     assert set(rig.sent(m.FeedComplete)) == {1, 2}
+    assert rig.feed_state.feed(0).rows == {1: 5, 2: 5}
     assert rig.plans() == {1: 2, 2: 2}
     assert rig.feed_state.cut(0, NOW_S) == []
 

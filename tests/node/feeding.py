@@ -49,7 +49,7 @@ class FedNode:
         """Commit rows in record batches, followed by leftover rows, one of which may be the node's own."""
         parts = [part for part in (*batches, shared) if len(part)]
         parts = [pa.RecordBatch.from_pydict({"x": pa.array(np.array(part), pa.int64())}) for part in parts]
-        return self._commit(parts, feed=feed, rows=sum(map(len, batches)), leftover=own, shapes={"x": []})
+        return self._commit(parts, feed=feed, rows=sum(map(len, batches)), own_leftover=own, shapes={"x": []})
 
     def feed_table(self, batch, *, feed=0, shapes):
         """Open a feed of these columns, and commit these rows."""
@@ -68,6 +68,7 @@ class FedNode:
 
     def complete(self, rows, *, feed=0):
         self.reader.handle(m.FeedComplete(feed=feed))
+        assert self.reader._queue.feeds[feed].rows == rows
         self.rows_fed = rows
         return self
 

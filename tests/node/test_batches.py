@@ -35,16 +35,16 @@ from tfos_lab.node.feed.wire import FeedPlan
 class Cluster:
     """Real tasks, stores and readers of some nodes, and the driver's rules between them; messages go by hand."""
 
-    def __init__(self, count, folder):
-        self.state = FeedState({rank: f"worker:{rank}" for rank in range(count)}, lock_step=True)
-        self.locations, self.stores, self.readers = {}, [], []
-        for rank in range(count):
+    def __init__(self, ranks, folder):
+        self.state = FeedState({rank: f"worker:{rank}" for rank in ranks}, lock_step=True)
+        self.locations, self.stores, self.readers = {}, {}, []
+        for rank in ranks:
             scratch = folder / f"c-{rank}-{os.getpid()}"
             scratch.mkdir()
             reader = FeedReader(rank, lambda message, rank=rank: self.child_sends(rank, message))
             self.readers.append(reader)
             send = functools.partial(self.agent_sends, rank)
-            self.stores.append(FeedStore("127.0.0.1", scratch, send, reader.handle))
+            self.stores[rank] = FeedStore("127.0.0.1", scratch, send, reader.handle)
 
     def child_sends(self, rank, message):
         if self.stores[rank].on_child_message(message):
@@ -71,11 +71,11 @@ class Cluster:
                 sender.send(pa.RecordBatch.from_pydict({"x": pa.array(numbers, pa.int64())}))
             if not dies:
                 sender.commit()
-        for store in self.stores:
+        for store in self.stores.values():
             store.pump()
 
     def close(self):
-        for store in self.stores:
+        for store in self.stores.values():
             store.close()
 
 
@@ -91,6 +91,10 @@ def batches_of(reader, reading):
             factor = piece.factor if isinstance(piece.factor, float) else float(piece.factor[start])
             batches.append((part[: max(0, piece.rows - start)], len(part), factor))
     return batches
+
+
+# Of the nodes that are fed: parameter servers and an evaluator have the others.
+RANKS = (1, 3, 4, 6)
 
 
 def case(partitions, sizes, **rest):
@@ -120,7 +124,7 @@ def test_every_row_is_in_one_step_of_one_node_and_the_mean_over_nodes_is_that_ov
     if is_same_size or looks_early:
         sizes = sizes[:1] * len(sizes)
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
-        cluster = Cluster(len(sizes), Path(folder))
+        cluster = Cluster(RANKS[: len(sizes)], Path(folder))
         try:
             cluster.open(2, remainder)
 
@@ -234,11 +238,19 @@ def test_rows_of_files_which_nodes_may_have_one_more_of_wait_until_those_of_all_
     parquet.write_table(pa.table({"x": range(5)}), path)
     part = m.FilePart(m.DataFile("/", str(path), path.stat().st_size), [(0, 0, 5)])
     node.open_feed(remainder="exact", files=True)
-    node.reader.handle(m.FilesDealt(0, "parquet", [part], 5, shapes={"x": []}))
     epoch = node.reader.epoch(node.open(4))
+    assert next(epoch) is None
+    node.reader.handle(m.FilesDealt(0, "parquet", [part], 5, shapes={"x": []}))
     assert next(epoch) is None
     node.reader.handle(m.EpochPlan(feed=0, dataset_id=0, steps=2, shares=[(5, 4, 1), (4, 4, 1)]))
     assert [(piece.rows, piece.factor) for piece in epoch if piece is not None] == [(4, 8 / 7), (1, 1.0)]
+    assert node.sent_of(m.SegmentRead) == [], "the user's file is nothing that may go"
+
+
+def test_steps_that_were_planned_with_other_rows_or_another_batch_size_are_not_taken(node):
+    node.open_feed().segment([1, 2]).complete(2).plan(1, batch_size=3)
+    with pytest.raises(FeedError, match="this node has 2 rows, in batches of 4, and the driver has not planned"):
+        node.rows(node.open(4))
 
 
 def test_batches_that_were_read_too_early_and_do_not_fit_together_are_refused(node):
@@ -279,7 +291,7 @@ def test_a_micro_batch_that_was_left_after_its_last_step_counts_once_more_is_ask
 
 
 def test_the_last_feed_can_be_read_on_and_on_once_no_other_will_come(node):
-    node.open_feed().segment([1]).complete(1).plan(1).end()
+    node.open_feed().segment([1]).complete(1).plan(1, batch_size=1).end()
     reading = node.open(1)
     assert [node.rows(reading) for _ in range(3)] == [[1], [1], [1]]
 
@@ -288,7 +300,8 @@ def test_a_shuffled_epoch_has_all_rows_in_another_order_each_time_and_a_seed_rep
     orders = []
     for _ in range(2):
         node.read_anew()
-        node.open_feed(epochs=2).segment(range(10), range(10, 30)).segment(range(30, 100)).complete(100).plan(10)
+        node.open_feed(epochs=2).segment(range(10), range(10, 30)).segment(range(30, 100)).complete(100)
+        node.plan(10, batch_size=10)
         reading = node.open(10, shuffle=True, seed=1)
         orders.append([node.rows(reading), node.rows(reading)])
     (first, second), again = orders
@@ -301,18 +314,19 @@ def test_what_was_unknown_to_others_stays_unknown_here(node):
     node.open_feed().segment([1])
     reading = node.open(1)
     node.reader.handle(m.PlanLater(feed=0, dataset_id=0))
-    node.complete(1).plan(1)
+    node.complete(1).plan(1, batch_size=1)
     assert node.reader.known_schedule(reading, PATIENCE_S) is None
     assert node.reader.known_schedule(node.open(1)) is None
 
 
 @pytest.mark.parametrize(("numbers", "steps"), [([1, 2, 3], "more"), ([], "0")])
 def test_a_dataset_that_promised_its_steps_is_not_read_for_a_feed_of_another_length(node, numbers, steps):
-    node.open_feed().segment([1, 2]).complete(2).plan(2)
+    node.open_feed().segment([1, 2]).complete(2).plan(2, batch_size=1)
     reading = node.open(1)
     assert node.reader.known_schedule(reading).steps == 2
     assert len(node.epoch(reading)) == 2
-    node.open_feed(1).segment(numbers, feed=1).complete(len(numbers), feed=1).plan(len(numbers), feed=1)
+    node.open_feed(1).segment(numbers, feed=1).complete(len(numbers), feed=1)
+    node.plan(len(numbers), feed=1, batch_size=1)
     with pytest.raises(FeedError, match=f"had 2 steps, and now one has {steps}: call ctx.dataset anew"):
         node.epoch(reading)
 

@@ -37,6 +37,12 @@ def test_files_may_go_once_their_rows_have_been_taken_for_the_last_time(node):
     assert [message.path[-7:] for message in node.sent_of(m.SegmentRead)] == ["0.arrow", "1.arrow"]
 
 
+def test_each_epoch_has_this_node_s_leftover_rows_with_their_partitions(node):
+    node.open_feed(epochs=2).segment([1, 2], shared=[8, 9], own=1).segment([3], shared=[7])
+    node.segment(shared=[5, 6], own=0).complete(5).end()
+    assert node.batches(4, train_mode=False) == [[1, 2, 9], [3], [5]] * 2
+
+
 def test_a_batch_ends_with_each_part_of_a_stream_which_then_counts_as_read(node):
     node.open_feed(stream=True).segment([1, 2, 3]).complete(3)
     feed = node.ctx.data_feed()

@@ -153,6 +153,19 @@ def test_a_commit_that_overtakes_the_queue_still_finds_the_rows(wire):
     assert wire.to_child[-1].path.endswith("0-3-a.arrow")
 
 
+def test_a_commit_of_rows_that_are_not_here_is_an_error_and_one_without_rows_is_not(wire):
+    wire.commit("a", rows=0)
+    assert (wire.to_child[-1].path, wire.to_child[-1].rows) == ("", 0)
+    with pytest.raises(RuntimeError, match="attempt a of partition 4 is not stored here"):
+        wire.commit("a", partition=4)
+
+
+def test_the_child_is_not_given_what_opens_the_endpoints(wire):
+    wire.store.handle(m.InferenceOpen(schema=SCHEMA, token="of the inference", tls=wire.identities.nodes))
+    assert [type(message) for message in wire.to_child] == [m.FeedOpen, m.InferenceOpen]
+    assert [(message.token, message.tls) for message in wire.to_child] == [("", None)] * 2
+
+
 def test_the_attempt_that_was_not_chosen_is_dropped(wire):
     for partition, attempt in ((3, "a"), (3, "b"), (4, "c")):
         wire.send(partition, attempt)

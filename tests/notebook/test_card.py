@@ -339,6 +339,17 @@ def test_a_feed_says_how_far_spark_is_before_the_first_row_comes():
     assert "Spark has" not in told(partitions=1)
 
 
+def test_leftover_rows_that_come_to_one_node_after_another_leave_what_an_open_feed_shows_in_place():
+    def told(first, second, **fields):
+        feed = FeedView(rows={"chief:0": first, "worker:0": second}, partitions=1, **fields)
+        return words(drawn(view_of("running", "running", "running", feeds=(feed,))))
+
+    assert "2 nodes with 5 rows each" in told(5, 5)
+    assert "2 nodes with 5 to 6 rows" in told(6, 5)
+    assert "chief:0 6 · worker:0 5" in told(6, 5, complete=True)
+    assert "chief:0 9 · worker:0 5" in told(9, 5)
+
+
 def test_a_run_that_ended_for_a_nan_says_so_once():
     reason = 'worker:0: FloatingPointError: loss is NaN since step 4, and on_nan="stop" ends the run'
     for told, times in [("", 1), ("worker:0: KeyError: 'x'", 1), (reason, 0)]:

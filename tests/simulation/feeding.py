@@ -141,11 +141,12 @@ class FeedJob:
         self._world.at(self._world.between(0.02, 0.8), self._send, partition, attempt, fault)
 
     def _nodes(self) -> list[Agent] | None:
-        """Return the agents that take rows; None if one is gone."""
+        """Return the agents that take rows, by rank; None if one is gone."""
         feed = self._head.feed_state.current
         assert feed is not None
         pids = {pid for [pid] in feed.locations.values()}
-        here = [agent for agent in self._run.present if str(agent.pid) in pids]
+        present = sorted(self._run.present, key=lambda agent: agent.rank)
+        here = [agent for agent in present if str(agent.pid) in pids]
         return here if len(here) == len(pids) and self._head is self._run.head else None
 
     def _send(self, partition: int, attempt: str, fault: str, since_s: float | None = None) -> None:
@@ -163,9 +164,9 @@ class FeedJob:
         rows = self.partitions[partition]
         each = len(rows) // len(agents)
         leftover = rows[each * len(agents) :]
-        for index, agent in enumerate(agents):
-            own = rows[index * each : (index + 1) * each]
-            agent.spool.store(0, partition, attempt, Stored(own, leftover, index, len(agents)))
+        for place, agent in enumerate(agents):
+            own = rows[place * each : (place + 1) * each]
+            agent.spool.store(0, partition, attempt, Stored(own, leftover, place, len(agents)))
         asker = agents[partition % len(agents)]
         asker.send(
             m.AttemptStored(

@@ -254,6 +254,11 @@ def every_row_comes_once(run: Run) -> Iterator[str]:
         yield f"nodes have different plans: {run.seen.steps}"
     if any(nodes != len(run.seen.rows) for _, nodes in run.seen.steps) and is_whole and not run.plan.ps:
         yield f"{len(run.seen.rows)} nodes read, and the plans are {run.seen.steps}"
+    for name, rows in run.seen.rows.items():
+        rank = next(spec.rank for spec in run.plan.specs if spec.node == name)
+        committed = run.head.feed_state.feed(0)
+        if committed is None or committed.rows_of(rank) != len(rows):
+            yield f"{name} has read {len(rows)} rows, and the driver has committed others: {committed}"
     amounts = [len(rows) for rows in run.seen.rows.values()]
     if is_whole and max(amounts, default=0) - min(amounts, default=0) > 1 and not run.plan.ps:
         yield f"rows are dealt out unevenly: {amounts}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfos_lab.core import messages as m
-from tfos_lab.node.feed.schedule import leftover_of
+from tfos_lab.node.feed.schedule import leftover_places
 
 Row = tuple[int, int]
 
@@ -48,9 +48,12 @@ class Spool:
         """Return the rows of the attempt that counts, and drop those of others."""
         stored = self._stored.pop((message.feed, message.partition), {}).get(message.attempt)
         if stored is None:
+            assert not message.rows, "committed rows are stored"
+            assert not message.leftover, "committed rows are stored"
             return Segment(message.partition, [])
-        mine = leftover_of(stored.place, stored.nodes, message.leftover, message.dealt)
-        return Segment(message.partition, stored.own + ([] if mine is None else [stored.leftover[mine]]))
+        places = leftover_places(message.leftover, dealt=message.dealt, nodes=stored.nodes)
+        leftover = [row for row, place in zip(stored.leftover, places, strict=True) if place == stored.place]
+        return Segment(message.partition, stored.own + leftover)
 
     def drop(self, feed: int) -> None:
         """Drop what was not committed: the feed is over."""

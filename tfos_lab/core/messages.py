@@ -848,13 +848,13 @@ class FilesDealt(ToAgent, frozen=True):
 class SegmentReady(ToAgent, frozen=True):
     """Agent to child: the Arrow IPC file at ``path`` holds ``rows`` committed rows of a partition for this node.
 
-    Leftover rows follow, which are stored on every node; the one of this number, from 0, is this node's, if any.
+    Leftover rows follow, which are stored on every node; the one numbered ``own_leftover``, from 0, is this node's.
     """
 
     feed: int
     path: str
     rows: int
-    leftover: int | None = None
+    own_leftover: int | None = None
     shapes: dict[str, list[int]] = msgspec.field(default_factory=dict)
 
 

@@ -19,7 +19,7 @@ from tfos_lab.driver.state.even_steps import EvenSteps
 from tfos_lab.driver.state.events import InferenceProgressed, Noted
 from tfos_lab.driver.state.instructions import Fail, Failure, Instruction, Publish, SendTo, SendToAll
 from tfos_lab.driver.state.readers import NOTHING_READ, Readers, queue_unread, returned_unread
-from tfos_lab.node.feed.schedule import count_steps, grouped
+from tfos_lab.node.feed.schedule import count_steps, grouped, leftover_places
 
 
 @dataclass(frozen=True)
@@ -326,8 +326,7 @@ class FeedState:
         feed.size_bytes += message.size_bytes
         feed.each += message.rows
         dealt, ranks = feed.own.total(), feed.ranks
-        # One by one, to the nodes in turn: as `leftover_of` has it.
-        feed.own.update(ranks[(dealt + row) % len(ranks)] for row in range(message.leftover))
+        feed.own.update(ranks[place] for place in leftover_places(message.leftover, dealt=dealt, nodes=len(ranks)))
         commit = m.Commit(
             feed=message.feed,
             partition=message.partition,

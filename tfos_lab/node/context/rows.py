@@ -63,7 +63,8 @@ class RowMethods(NodeFacts):
         shuffle : bool
             Shuffle this node's rows, differently in each epoch.
         seed : int, optional
-            Makes the order repeatable.
+            Makes the order repeatable for rows of files. Other rows come in the order in which Spark's tasks finish,
+            which may be another in each run; which node has the last few rows of a partition depends on it, too.
         remainder : {"exact", "pad", "drop"}, optional
             How an epoch ends, see the table; by default as the feed was started, which is ``"exact"`` by default.
         prefetch : int

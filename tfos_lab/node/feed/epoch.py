@@ -1,8 +1,9 @@
 """One epoch of a feed, as one dataset reads it: every row of this node once, in the steps that were agreed on.
 
-Full batches are yielded as soon as their rows have arrived, but one row is always held back for the step that may
-follow. So no node takes a step that another node cannot take, whatever the number of rows turns out to be, and no node
-takes an epoch's last step before all nodes know that it is the last.
+Full batches are yielded as soon as all nodes have the rows for them, leftover rows aside, but one row is always held
+back for the step that may follow. So no node takes a step that another node cannot take, whatever the number of rows
+turns out to be, and no node takes an epoch's last step before all nodes know that it is the last. Epochs of files, in a
+random order, without short batches, or in batches that differ between nodes begin once their steps are known.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class Epoch:
     def pieces(self) -> Iterator[Piece | None]:
         """Yield its batches, and None now and then while there are none."""
         reading, feed = self._reading, self._feed
-        may_differ = feed.files is not None or reading.dataset_id in feed.mixed_sizes
+        may_differ = feed.opened.files or reading.dataset_id in feed.mixed_sizes
         if self._remainder == "drop" or reading.shuffle or may_differ:
             yield from self._scheduled()
         waiting: list[Batch] = []

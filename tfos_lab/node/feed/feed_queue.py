@@ -47,11 +47,11 @@ class FeedQueue:
                 self._add_segment(self.feeds[message.feed], message)
             case m.FeedComplete(feed=number):
                 feed = self.feeds[number]
-                feed.rows = feed.rows_come + sum(segment.leftover is not None for segment in feed.segments)
+                feed.rows = feed.rows_come + sum(segment.own_leftover is not None for segment in feed.segments)
             case m.FilesDealt(feed=number):
                 feed = self.feeds[number]
                 _resolve(feed, message.shapes)
-                # This node's rows: they all count, though none has been read.
+                # Nothing more will come: the node reads its share of the files by itself.
                 feed.segments.extend(file_segments(message, feed.opened.schema))
                 feed.files, feed.rows = message, message.rows
             case m.EpochPlan() | m.PlanLater():
@@ -74,7 +74,7 @@ class FeedQueue:
     def _add_segment(self, feed: NodeFeed, message: m.SegmentReady) -> None:
         _resolve(feed, message.shapes)
         if message.path:
-            feed.segments.append(Segment(message.path, message.rows, message.leftover))
+            feed.segments.append(Segment(message.path, message.rows, message.own_leftover))
             feed.rows_come += message.rows
 
     # ---- what is read next ------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from tfos_lab.core import messages as m
 from tfos_lab.core.messages import INPUT_QUEUE, KEPT, EpochPlan, FilesDealt
 from tfos_lab.data.rows import row_bytes
 from tfos_lab.data.schema import ColumnSpec
+from tfos_lab.errors import FeedError
 from tfos_lab.node.feed.schedule import Schedule
 from tfos_lab.node.feed.segments import Segment
 
@@ -36,7 +37,7 @@ class NodeFeed:
     segments: list[Segment] = field(default_factory=list)
     # Whether the shapes of `specs` are fully known.
     resolved: bool = False
-    # How many rows tasks have brought to each node; of files, one may have a row more than another.
+    # How many rows each node has, of what tasks have brought; leftover rows, and those of files, come on top.
     rows_come: int = 0
     # This node's rows; None while more may come.
     rows: int | None = None
@@ -72,10 +73,16 @@ class NodeFeed:
         return None if plan is None else plan.steps
 
     def schedule(self, reading: Reading) -> Schedule | None:
-        """Return how the rows become steps, or None while that is not known."""
+        """Return how the rows become steps, or None while that is not known.
+
+        Raises FeedError if they were planned with other rows, or another batch size, than this node has.
+        """
         plan = self.plans.get(reading.dataset_id)
         if plan is None or self.rows is None:
             return None
+        if (self.rows, reading.batch_size) not in [(rows, size) for rows, size, _ in plan.shares]:
+            has = f"{self.rows:,} rows, in batches of {reading.batch_size:,}"
+            raise FeedError(reason=f"this node has {has}, and the driver has not planned the steps with them")
         return Schedule(plan.steps, self.rows, reading.batch_size, plan.shares)
 
     def has_come(self, index: int) -> bool:

@@ -115,18 +115,18 @@ class Schedule:
         return nodes * (self.batch_size if padded else self.rows_at(step)) / total if total else 1.0
 
 
-def leftover_of(place: int, nodes: int, leftover: int, dealt: int) -> int | None:
-    """Return which of a partition's leftover rows a node gets, after those ``dealt`` for other partitions, if any.
+def leftover_places(leftover: int, *, dealt: int, nodes: int) -> list[int]:
+    """Return the place, among the nodes, of the one that gets each of a partition's leftover rows.
 
-    Nodes get one in turn, so their rows differ by at most one, however many partitions there are.
+    Nodes get one in turn, after those ``dealt`` for other partitions, so their rows differ by at most one, however many
+    partitions there are.
 
     Examples
     --------
-    >>> [leftover_of(place, 3, 2, 2) for place in range(3)]
-    [1, None, 0]
+    >>> leftover_places(2, dealt=0, nodes=3), leftover_places(2, dealt=2, nodes=3)
+    ([0, 1], [2, 0])
     """
-    row = (place - dealt) % nodes
-    return row if row < leftover else None
+    return [(dealt + row) % nodes for row in range(leftover)]
 
 
 def per_row(factors: Sequence[float], batch_size: int) -> float | np.ndarray:

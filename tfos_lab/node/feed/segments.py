@@ -1,7 +1,7 @@
 """Reads the spool: memory-mapped Arrow IPC files, in their order or permuted, as columns of NumPy arrays.
 
-A segment holds one partition's rows for this node, followed by its leftover rows: too few to give each node one, they
-are stored on every node, and each belongs to one of them.
+A segment holds one partition's rows for this node, followed by the partition's leftover rows: too few to give each node
+one, they are stored on every node, and each belongs to one of them.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class Segment:
     """One partition's file in the spool: ``rows`` of this node, and then leftover rows, one of which may be its own.
 
-    ``leftover`` is the number of that one, from 0. Each node has as many ``rows``.
+    ``own_leftover`` is the number of that one, from 0. All nodes have equally many ``rows`` of a partition.
     """
 
     path: str
     rows: int
-    leftover: int | None = None
+    own_leftover: int | None = None
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield this node's rows, mapped anew: TensorFlow may have written into the memory that it was given.
@@ -42,8 +42,8 @@ class Segment:
         """
         stored = self.stored()
         yield from cut(stored, 0, self.rows)
-        if self.leftover is not None:
-            yield from cut(stored, self.rows + self.leftover, 1)
+        if self.own_leftover is not None:
+            yield from cut(stored, self.rows + self.own_leftover, 1)
 
     def stored(self) -> Iterable[pa.RecordBatch]:
         """Return all that is in the file; raises as `batches` does."""

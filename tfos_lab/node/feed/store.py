@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tfos_lab.core import messages as m
-from tfos_lab.node.feed.schedule import leftover_of
+from tfos_lab.node.feed.schedule import leftover_places
 from tfos_lab.node.feed.spool import Spool
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class FeedStore:
                 # A lazy DataFrame may be computed at any time.
                 locations = self._open_endpoint().open(message.token, message.tls, lasting=True)
                 self._send(m.InferenceReady(locations=locations))
-                self._send_to_child(message)
+                self._send_to_child(msgspec.structs.replace(message, token="", tls=None))
             case m.Commit():
                 self._commit(message)
             case m.FeedComplete(feed=feed) | m.FeedAborted(feed=feed):
@@ -162,16 +162,19 @@ class FeedStore:
         attempt = attempts.pop(message.attempt, None)
         for other in attempts.values():
             self._forget(other)
-        if attempt is None:  # the partition has no rows
+        if attempt is None:
+            # A partition without rows stores nothing; the child needs its shapes.
+            if message.rows or message.leftover:
+                raise RuntimeError(f"attempt {message.attempt} of partition {message.partition} is not stored here")
             self._send_to_child(m.SegmentReady(feed=message.feed, path="", rows=0, shapes=message.shapes))
             return
         path = attempt.path(self._spool.folder)
         self._spool.committed(path)
         if message.feed in self._streamed:
             self._streamed[message.feed].append(path)
-        leftover = leftover_of(attempt.place, attempt.nodes, message.leftover, message.dealt)
-        segment = m.SegmentReady(message.feed, str(path), message.rows, leftover, message.shapes)
-        self._send_to_child(segment)
+        places = leftover_places(message.leftover, dealt=message.dealt, nodes=attempt.nodes)
+        own_leftover = places.index(attempt.place) if attempt.place in places else None
+        self._send_to_child(m.SegmentReady(message.feed, str(path), message.rows, own_leftover, message.shapes))
 
     def _drop_uncommitted(self, feed: int) -> None:
         self._over.add(feed)

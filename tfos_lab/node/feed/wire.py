@@ -71,8 +71,8 @@ class Attempt(msgspec.Struct, frozen=True, tag=True):
     feed: int
     partition: int
     attempt: str
-    place: int = 0
-    nodes: int = 1
+    place: int
+    nodes: int
 
     def path(self, spool: Path) -> Path:
         """Return the file of the rows in a spool."""

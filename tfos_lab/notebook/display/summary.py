@@ -247,11 +247,15 @@ def _amounts(feed: FeedView, throughput: Throughput | None) -> list[str]:
 
 
 def feed_shares(feed: FeedView) -> str:
-    """Return each node's rows, or their range where there are many nodes; equal ones are said once, and none not."""
+    """Return each node's rows, or their range where there are many nodes; equal ones are said once, and none not.
+
+    While it is fed, some nodes have had a leftover row more than others, now and then: that alone is no reason to list.
+    """
     low, high = min(feed.rows.values(), default=0), max(feed.rows.values(), default=0)
     if not high:
         return ""
-    if len(feed.rows) < 2 or (len(feed.rows) <= _MAX_SHARES and low != high):
+    differ = high - low > (0 if feed.complete else 1)
+    if len(feed.rows) < 2 or (len(feed.rows) <= _MAX_SHARES and differ):
         return " · ".join(f"{node} {rows:,}" for node, rows in feed.rows.items())
     each = f"{low:,} rows each" if low == high else f"{low:,} to {high:,} rows"
     return f"{len(feed.rows)} nodes with {each}"
