@@ -37,8 +37,8 @@ _ENDS_POLL_S = 0.2
 class RedrawnCard(Display):
     """Shows a cluster by pictures, one in the place of the other, until it is closed; `Dashboard` shows more meanwhile.
 
-    If the cell does not wait for it (``blocking``), it closes itself when the cluster has ended; with ``folds_error``,
-    why that has failed is there to unfold.
+    If the cell does not wait for it (``blocking``), it closes itself when the cluster has ended; ``folds_error`` is
+    that of `open_display`.
     """
 
     def __init__(self, cluster: WatchedCluster, *, blocking: bool = True, folds_error: bool = False) -> None:
