@@ -438,12 +438,12 @@ ALL_LINES = 400
 _LEAST_LINES = 3
 # This many log files are linked by name; longer logs have a link of their own as well.
 _MAX_FILES = 12
-# What differs between nodes that do the same: how long steps take, and when and on which thread TensorFlow has warned.
-_TIMES = re.compile(
-    r"\b\d+(?:\.\d+)?(?:ms|us|µs|s)\b"
-    r"|\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?"
-    r"|(?<=\b[IWEF]0000 00:00:)[\d.]+ +\d+"
-)
+# So many nodes that broke alike are named.
+_MAX_NAMED = 4
+# What differs between nodes that do the same: when and on which thread TensorFlow has warned, and how long steps take.
+# How long a node took until it broke may be why.
+_WHEN = re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?|(?<=\b[IWEF]0000 00:00:)[\d.]+ +\d+")
+_WHEN_AND_HOW_LONG = re.compile(rf"\b\d+(?:\.\d+)?(?:ms|us|µs|s)\b|{_WHEN.pattern}")
 
 
 @dataclass(frozen=True)
@@ -509,14 +509,17 @@ def _together(printed: Iterable[_Printed], of_all: int) -> Iterator[_Printed]:
     """Yield once what several nodes have printed alike, but for times: nodes that broke, and others."""
     alike: dict[object, list[_Printed]] = {}
     for one in printed:
-        key = one.node.state.is_broken, _TIMES.sub("", plain_text(one.runs)), one.whole
+        is_broken = one.node.state.is_broken
+        times = _WHEN if is_broken else _WHEN_AND_HOW_LONG
+        key = is_broken, times.sub("", plain_text(one.runs)), one.whole
         alike.setdefault(key, []).append(one)
     for several in alike.values():
         first, names = several[0], [one.node.name for one in several]
         if len(several) == 1:
             yield first
             continue
-        by = several_text(names, of_all)
+        is_named = first.node.state.is_broken and len(names) <= _MAX_NAMED and len(names) < of_all
+        by = ", ".join(names) if is_named else several_text(names, of_all)
         differ = any(plain_text(one.runs) != plain_text(first.runs) for one in several)
         title = f"{', '.join(names)}{f'; times are those of {names[0]}' if differ else ''}"
         yield replace(first, by=by, hue="tfos-hue-all", nodes=len(names), title=title)
