@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from importlib import resources
 
@@ -12,8 +13,11 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, expect
 
 from tests.support.axe import violations_in
+from tests.support.fake_cluster import FakeCluster
 from tests.support.golden_runs import GOLDEN, RUNS, html_of
 from tests.support.jupyter_rig import REPOSITORY
+from tests.support.staged_views import COMPUTE, FORTY, INPUT, Staged, make_straggle, staged_cluster
+from tfos_lab.notebook.display.table import LiveTable
 
 pytestmark = pytest.mark.browser
 
@@ -54,12 +58,46 @@ def test_a_run_looks_as_it_did(page: Page, name: str) -> None:
         assert difference(path, golden) is None
 
 
-@pytest.mark.parametrize("name", ["compute-bound", "straggler", "done", "forty-nodes"])
+@pytest.mark.parametrize("name", ["compute-bound", "straggler", "done", "forty-nodes", "a-thousand-nodes"])
 def test_columns_leave_before_a_card_scrolls_sideways(page: Page, name: str) -> None:
     page.set_content(f"<style>{(STYLES / 'summary.css').read_text()}</style><body>{html_of(name)}")
+    check_columns_leave(page)
+
+
+@pytest.mark.parametrize("staged", [COMPUTE, INPUT, FORTY])
+def test_columns_leave_before_a_live_card_scrolls_sideways(page: Page, staged: Staged) -> None:
+    cluster = staged_cluster(staged)
+    set_live(page, cluster)
+    check_columns_leave(page)
+    make_straggle(cluster, "worker:0")
+    set_live(page, cluster)
+    check_columns_leave(page)
+
+
+def test_the_heartbeat_of_a_late_node_is_in_sight_or_among_its_details(page: Page) -> None:
+    cluster = staged_cluster(COMPUTE)
+    cluster.change("worker:1", last_heartbeat_s=time.time() - 30)
+    set_live(page, cluster)
+    page.get_by_label("Details of worker:1").click()
+    for width in (400, 440, 500, 600, 1200):
+        page.set_viewport_size({"width": width, "height": 600})
+        expect(page.get_by_text("30 s ago").filter(visible=True)).to_have_count(1)
+
+
+def set_live(page: Page, cluster: FakeCluster) -> None:
+    """Show the table of a live card, each of whose nodes sends heartbeats."""
+    for node in cluster.view().nodes:
+        cluster.change(node.name, last_heartbeat_s=node.last_heartbeat_s or time.time())
+    table = LiveTable(can_ask=True).render(cluster.view(), time.time())
+    style = (STYLES / "dashboard.css").read_text()
+    page.set_content(f'<style>{style}</style><body><div class="tfos tfos-live">{table}</div>')
+
+
+def check_columns_leave(page: Page) -> None:
+    """Check that a table never scrolls sideways, and that wider pages show more of its columns, up to all."""
     box, titles = page.locator(".tfos-table-box"), page.locator(".tfos-table thead th")
     shown = []
-    for width in (560, 640, 700, 780, 840, 900, 1000, 1200):
+    for width in (560, 640, 700, 780, 840, 900, 1000, 1100, 1200, 1280):
         page.set_viewport_size({"width": width, "height": 600})
         assert box.evaluate("(box) => box.scrollWidth - box.clientWidth") == 0, f"at {width} pixels"
         shown.append(titles.filter(visible=True).count())

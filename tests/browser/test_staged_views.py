@@ -129,6 +129,7 @@ def test_what_has_no_column_is_among_the_details(staging: Staging) -> None:
     stage.unfold()
     stage.page.get_by_label("Details of worker:0").click()
     expect(details).to_contain_text(re.compile(r"val_accuracy.*Memory1.24 GB.*PID41217", re.DOTALL))
+    stage.page.set_viewport_size({"width": 1200, "height": 1300})
     expect(details).not_to_contain_text("exec-1", use_inner_text=True)
     stage.page.set_viewport_size({"width": 500, "height": 1300})
     expect(details).to_contain_text("exec-1", use_inner_text=True)

@@ -323,7 +323,14 @@ def test_what_nodes_printed_alike_before_they_failed_is_said_once():
         cluster.change(node, state="failed", detail="ValueError")
     assert in_sight(bundle_of(cluster)["text/html"]).count("cast failed") == 1
     cluster.change("worker:0", state="stopped")
-    assert in_sight(bundle_of(cluster)["text/html"]).count("cast failed") == 2, "those that failed stand apart"
+    told = in_sight(bundle_of(cluster)["text/html"])
+    assert told.count("cast failed") == 2, "those that failed stand apart"
+    assert "chief:0, worker:1W0000" in told, "those of many that failed are named"
+    for seconds, node in ((30, "chief:0"), (900, "worker:1")):
+        cluster.write(node, f"gave up after {seconds}s\n")
+    told = in_sight(bundle_of(cluster)["text/html"])
+    assert "chief:0W0000" in told
+    assert "worker:1W0000" in told, "how long a node took may be why it failed"
 
 
 def test_a_feed_says_how_far_spark_is_before_the_first_row_comes():

@@ -21,7 +21,7 @@ from tests.support.lazy import Lazy
 from tests.support.notebook_kernel import kernel_sockets
 from tests.support.quick import QUICK_ENV
 from tfos_lab.driver.state.events import MetricsReported
-from tfos_lab.errors import NodeFailed
+from tfos_lab.errors import FeedError, LaunchFailed, NodeFailed
 from tfos_lab.notebook.display import open_display
 
 nbclient = Lazy("nbclient")
@@ -279,14 +279,44 @@ def test_what_another_call_raises_is_folded_and_names_the_line(browser, cluster)
     assert not re.search(r"<details[^>]* open", browser.outputs[-1].data["text/html"])
 
 
-def test_a_sentence_that_the_card_begins_with_is_not_said_again(browser, cluster, monkeypatch):
-    said = "column 'x' has 1 null: fill them with df.fillna(...)"
-    failure = NodeFailed(node="feed", kind="FeedError", message=said)
+STACKS = "Thread 1:\n  Cell In[1], line 7, in f\nThread 2:\n  Cell In[1], line 9, in g"
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        NodeFailed(node="worker:0", kind="Hung", message="no step for 600 s", traceback=STACKS),
+        NodeFailed(node="worker:0", kind="Exited", message="exit code 3", log_tail="Cell In[1], line 5"),
+        LaunchFailed(reason="Spark has ended\n  Cell In[1], line 3"),
+    ],
+)
+def test_no_line_is_named_but_that_at_which_a_function_raised(browser, cluster, monkeypatch, failure):
+    monkeypatch.setattr(cluster, "failure", lambda: failure)
+    open_display(cluster, interactive=True, blocking=False, folds_error=True)
+    cluster.set_state("failed", "it failed")
+    eventually(lambda: browser.customs("end"))
+    html = browser.outputs[-1].data["text/html"]
+    assert re.search(r"<details[^>]* open[^>]*><summary>Why it failed</summary>", html)
+
+
+NULL = "column 'x' has 1 null: fill them with df.fillna(...)"
+
+
+@pytest.mark.parametrize(
+    ("failure", "is_said"),
+    [
+        (NodeFailed(node="feed", kind="FeedError", message=NULL), True),
+        (NodeFailed(node="feed", kind="FeedError", message=f"{NULL}\nin 3 rows"), False),
+        (FeedError(reason=f"{NULL}."), True),
+        (FeedError(reason="column 'x' has 1 null"), False),
+    ],
+)
+def test_a_sentence_that_the_card_begins_with_is_not_said_again(browser, cluster, monkeypatch, failure, is_said):
     monkeypatch.setattr(cluster, "failure", lambda: failure)
     open_display(cluster, interactive=True, blocking=False)
-    cluster.set_state("failed", f"feed: FeedError: {said}")
+    cluster.set_state("failed", f"feed: FeedError: {NULL}")
     eventually(lambda: browser.customs("end"))
-    assert browser.outputs[-1].data["text/html"].count("df.fillna") == 1
+    assert ("Why it failed" in browser.outputs[-1].data["text/html"]) is not is_said
 
 
 def test_nodes_that_end_after_a_failed_cell_are_not_shown_as_stopping_for_good(browser, cluster):

@@ -230,8 +230,12 @@ def test_tensorboard_shows_an_old_run_or_any_folder_by_a_link_without_a_jupyter_
         f"the run titanic-20260104-120000-4e5f has left no event files on this machine: {events} is not there"
     )
     assert "%tfos tensorboard" not in repr(run("%tfos history titanic"))
-    events.mkdir()
-    assert "%tfos tensorboard titanic-20260104-120000-4e5f" in repr(run("%tfos history titanic"))
+    for made in (events, events / "train"):
+        made.mkdir()
+        assert "\nlogs: %tfos logs titanic-20260104-120000-4e5f" in repr(run("%tfos history titanic"))
+    (events / "train/events.out.tfevents.1.host.2.v2").touch()
+    both = "TensorBoard and logs: %tfos tensorboard titanic-20260104-120000-4e5f · %tfos logs "
+    assert both in repr(run("%tfos history titanic"))
     evil = tmp_path / "<b>" / "</script><script>alert(1)<"
     evil.mkdir(parents=True)
     for name, folder in (("4e5f", events), (str(evil), evil)):

@@ -74,7 +74,9 @@ def test_what_is_no_command_is_refused_with_a_suggestion(problem, line, message)
     assert problem(f"%tfos {line}").startswith(message)
 
 
-def test_tensorboard_of_a_run_that_has_reported_nothing_says_so(run, shell, problem):
+def test_tensorboard_of_a_run_that_has_reported_nothing_says_so(run, start, shell, problem):
+    [going] = start("going", options="cluster_size=1")
+    assert problem("%tfos tensorboard going").startswith(f"the run {going.id} has written no event files yet: ")
     run("%%tfos name=bare local=inline\n1")
     bare = shell.user_ns["bare"].id
     assert problem("%tfos tensorboard bare").startswith(f"the run {bare} has left no event files on this machine: ")

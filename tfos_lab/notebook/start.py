@@ -89,7 +89,7 @@ def run(
     try:
         if data is not None:
             cluster.feeding.expect(data)
-        bring_up(cluster, show=show)
+        bring_up(cluster, show=show, folds_error=True)
         if data is not None:
             with cluster.feeding.required():
                 cluster.train(data, validation=splits, **train_keywords(vars(feed)))
@@ -145,11 +145,11 @@ def start(
     return cluster
 
 
-def bring_up(cluster: Cluster, *, show: bool | None = None) -> None:
-    """Launch a cluster, and return when all its nodes run; show it from then on, if asked to."""
+def bring_up(cluster: Cluster, *, show: bool | None = None, folds_error: bool = False) -> None:
+    """Launch a cluster, and return when all its nodes run; show it from then on, if asked to (see `open_display`)."""
     __tracebackhide__ = True
     if is_shown(show=show):
-        finish(begin_launch(cluster), _shown(cluster))
+        finish(begin_launch(cluster), _shown(cluster, folds_error=folds_error))
     else:
         cluster.launch()
     cluster.wait_until_running()
@@ -164,11 +164,11 @@ def begin_launch(cluster: Cluster) -> Future[None]:
     return launch
 
 
-def _shown(cluster: Cluster) -> Display:
+def _shown(cluster: Cluster, *, folds_error: bool) -> Display:
     """Show a cluster for as long as it lives: nothing waits for it here."""
     render_errors()
     in_kernel = current_kernel() is not None
-    display = open_display(cluster, blocking=not in_kernel, folds_error=True)
+    display = open_display(cluster, blocking=not in_kernel, folds_error=folds_error)
     if in_kernel and cluster.config.tensorboard:
         from tfos_lab.notebook.display.tensorboard import show_tensorboard
 

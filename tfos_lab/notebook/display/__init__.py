@@ -52,8 +52,8 @@ def open_display(
 
     ``interactive`` is True for the live card and False for lines of text; by default, what fits (see `has_front_end`).
     If the cell does not wait (``blocking``), nobody polls: the dashboard closes itself when the cluster has ended, and
-    the text display only says where to look. With ``folds_error``, why the cluster failed is there to unfold, as its
-    ``wait`` raises that, too.
+    the text display only says where to look. With ``folds_error``, the line of the notebook at which a node failed
+    unfolds to the whole error, as the cluster's ``wait`` raises that, too.
     """
     if has_front_end() if interactive is None else interactive:
         if may_use_widgets():

@@ -24,11 +24,12 @@ from tfos_lab.core.plain_table import PlainTable
 from tfos_lab.core.states import Tone
 from tfos_lab.driver.state.events import ClusterView, FeedView, MetricsReported, NodeView
 from tfos_lab.driver.state.phases import told_spans
+from tfos_lab.errors import NodeFailed, TfosError
 from tfos_lab.notebook.display import WatchedCluster, summary
 from tfos_lab.notebook.display.assets import inline_script, read_asset, unique_id
 from tfos_lab.notebook.display.charts import hue_at, render_charts
 from tfos_lab.notebook.display.columns import node_columns, text_of
-from tfos_lab.notebook.display.error_messages import render_error
+from tfos_lab.notebook.display.error_messages import error_lines
 from tfos_lab.notebook.display.kernel import link_to
 from tfos_lab.notebook.display.log_text import Run, count_lines, html_text, last_lines, plain_text, render_log
 from tfos_lab.notebook.display.series import BANDS, all_series, bands_of, series_before
@@ -292,19 +293,21 @@ def bundle_of(
 ) -> dict[str, str]:
     """Return the MIME bundle of a cluster as it is now.
 
-    It has the error of a failed cluster unless the cell itself ``raises`` it, to unfold where another call will, and
-    where the threads of nodes were when somebody asked. With ``asks``, the picture of a run that goes on asks the
-    Jupyter server for the current state.
+    It has the error of a failed cluster unless the cell itself ``raises`` it, and where the threads of nodes were when
+    somebody asked. With ``folds_error``, as another call will raise the error, a line of the notebook stands for it,
+    which unfolds to the rest. With ``asks``, the picture of a run that goes on asks the Jupyter server for the current
+    state.
     """
     reports, _ = cluster.reports_after(0)
     view = cluster.view()
+    error = cluster.failure() if view.state == "failed" and not raises else None
     return make_bundle(
         view,
         lambda node, lines: cluster.logs(node, tail=lines),
         cluster.run_dir,
         reports,
-        "" if raises or view.state != "failed" else _told_beside(view.reason, render_error(cluster.failure())),
-        folds_error=folds_error,
+        "" if error is None else _told_beside(view.reason, error),
+        error_line=_own_line(error) if folds_error else "",
         link_of=lambda node: link_to(cluster.log_path(node)),
         stacks=stacks,
         asks=asks,
@@ -346,7 +349,7 @@ def make_bundle(
     reports: Sequence[MetricsReported] = (),
     error: str = "",
     *,
-    folds_error: bool = False,
+    error_line: str = "",
     link_of: Linker = no_link,
     stacks: Sequence[NodeStacks] = (),
     files: Path | None = None,
@@ -355,6 +358,7 @@ def make_bundle(
 ) -> dict[str, str]:
     """Return the MIME bundle of a run: ``text/html``, one self-contained ``<div>``, and ``text/plain``; never a widget.
 
+    An ``error_line`` of the notebook stands for the ``error``, which it unfolds to.
     ``read_tail(node, lines)`` returns the last lines of a node's log, ``link_of(node)`` a link to it. What nodes have
     shown is read from the folder ``files``, by default ``run_dir``. A picture of a run that goes on tells whether the
     live view ``comes_back`` when the kernel is free, and ``asks`` the Jupyter server for the current state.
@@ -374,7 +378,7 @@ def make_bundle(
         render_stacks(stacks),
         render_charts(all_series(drawn, view.started_s), lines, before=series_before(files or run_dir, view.name)),
         render_shown(view.shown, files or run_dir, SAVED_BYTES if view.state.ended else LIVE_BYTES),
-        _why_failed(error, folded=folds_error),
+        _why_failed(error, error_line),
         *render_printed(view, nodes, read_tail, link_of),
         render_where(nodes, run_dir, link_of),
         "</div>",
@@ -396,20 +400,27 @@ def _seen(view: ClusterView, *, asks: bool, comes_back: bool) -> str:
     return h("div", _seen_text(), cls="tfos-seen", id=element) + inline_script("seen_note.js", options)
 
 
-def _told_beside(reason: str, lines: Sequence[str]) -> str:
+def _told_beside(reason: str, error: TfosError) -> str:
     """Return the lines of an error, unless its only one says what the reason does."""
-    sentence = lines[0].partition(": ")[2]
-    is_said = len(lines) == 1 and (sentence.partition(" failed: ")[2] or sentence).rstrip(".") in reason
+    lines = error_lines(error)
+    said = (str(error), f"feed: {type(error).__name__}: {error}")
+    is_said = len(lines) == 1 and reason.rstrip(".") in [one.rstrip(".") for one in said if one]
     return "" if is_said else "\n".join(lines)
 
 
-def _why_failed(text: str, *, folded: bool) -> str:
+def _own_line(error: TfosError | None) -> str:
+    """Return the last line of the notebook in the traceback of a node's function, if there is one."""
+    if not isinstance(error, NodeFailed) or error.has_stacks:
+        return ""
+    return next(reversed(_OWN_LINE.findall(error.traceback)), "")
+
+
+def _why_failed(text: str, line: str) -> str:
     if not text:
         return ""
     log = h("pre", html_text(render_log(text, _MAX_LINE_CHARS)), cls="tfos-log")
-    lines = _OWN_LINE.findall(text)
-    title = f"Why it failed: {lines[-1]}" if folded and lines else "Why it failed"
-    return h("details", h("summary", title), log, cls="tfos-tail", data_tone="bad", open=not folded)
+    title = f"Why it failed: {line}" if line else "Why it failed"
+    return h("details", h("summary", title), log, cls="tfos-tail", data_tone="bad", open=not line)
 
 
 # ---- what nodes have printed -----------------------------------------------------------------------------------------
@@ -427,12 +438,12 @@ ALL_LINES = 400
 _LEAST_LINES = 3
 # This many log files are linked by name; longer logs have a link of their own as well.
 _MAX_FILES = 12
-# What differs between nodes that do the same: how long steps take, and when and on which thread TensorFlow has warned.
-_TIMES = re.compile(
-    r"\b\d+(?:\.\d+)?(?:ms|us|µs|s)\b"
-    r"|\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?"
-    r"|(?<=\b[IWEF]0000 00:00:)[\d.]+ +\d+"
-)
+# So many nodes that broke alike are named.
+_MAX_NAMED = 4
+# What differs between nodes that do the same: when and on which thread TensorFlow has warned, and how long steps take.
+# How long a node took until it broke may be why.
+_WHEN = re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?|(?<=\b[IWEF]0000 00:00:)[\d.]+ +\d+")
+_WHEN_AND_HOW_LONG = re.compile(rf"\b\d+(?:\.\d+)?(?:ms|us|µs|s)\b|{_WHEN.pattern}")
 
 
 @dataclass(frozen=True)
@@ -498,14 +509,17 @@ def _together(printed: Iterable[_Printed], of_all: int) -> Iterator[_Printed]:
     """Yield once what several nodes have printed alike, but for times: nodes that broke, and others."""
     alike: dict[object, list[_Printed]] = {}
     for one in printed:
-        key = one.node.state.is_broken, _TIMES.sub("", plain_text(one.runs)), one.whole
+        is_broken = one.node.state.is_broken
+        times = _WHEN if is_broken else _WHEN_AND_HOW_LONG
+        key = is_broken, times.sub("", plain_text(one.runs)), one.whole
         alike.setdefault(key, []).append(one)
     for several in alike.values():
         first, names = several[0], [one.node.name for one in several]
         if len(several) == 1:
             yield first
             continue
-        by = several_text(names, of_all)
+        is_named = first.node.state.is_broken and len(names) <= _MAX_NAMED and len(names) < of_all
+        by = ", ".join(names) if is_named else several_text(names, of_all)
         differ = any(plain_text(one.runs) != plain_text(first.runs) for one in several)
         title = f"{', '.join(names)}{f'; times are those of {names[0]}' if differ else ''}"
         yield replace(first, by=by, hue="tfos-hue-all", nodes=len(names), title=title)

@@ -43,17 +43,21 @@ def install(shell: Any) -> None:
 
 def render_error(error: BaseException) -> list[str]:
     """Return the lines that a notebook shows for one of our errors."""
+    return [*error_lines(error), *_own_lines(error)]
+
+
+def error_lines(error: BaseException) -> list[str]:
+    """Return what one of our errors says, the same before and after it has been raised."""
     match error:
         case NodeFailed():
-            lines = _node_failed(error)
+            return _node_failed(error)
         case ConfigError(problems=problems) if len(problems) > 1:
-            lines = [_headline("ConfigError", f"{len(problems)} problems")]
-            lines += [f"{_INDENT}• {problem}" for problem in problems]
+            headline = _headline("ConfigError", f"{len(problems)} problems")
+            return [headline, *(f"{_INDENT}• {problem}" for problem in problems)]
         case ClusterInterrupted():
-            lines = [_headline("KeyboardInterrupt", str(error))]
+            return [_headline("KeyboardInterrupt", str(error))]
         case _:
-            lines = [_headline(type(error).__name__, str(error))]
-    return [*lines, *_own_lines(error)]
+            return [_headline(type(error).__name__, str(error))]
 
 
 def _node_failed(error: NodeFailed) -> list[str]:

@@ -411,7 +411,8 @@ class RunPage:
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, str]:
         run, bundle = self.run, self._bundle(self.run.folder)
-        first, *others = (h("code", command) for command in self._commands())
+        commands = self._commands()
+        first, *others = (h("code", command) for command in commands.values())
         hint = h("div", first, *(join(" · ", one) for one in others), cls="tfos-hint")
         more = self._details(self._options(), self._code(), self._files(), hint)
         inputs = ", ".join(f"{name}={value!r}" for name, value in run.inputs.items())
@@ -420,7 +421,7 @@ class RunPage:
             bundle["text/plain"],
             f"inputs: {inputs}" if inputs else "",
             f"output: {files}" if run.record.files else "",
-            f"TensorBoard and logs: {' · '.join(self._commands())}",
+            f"{' and '.join(commands)}: {' · '.join(commands.values())}",
         ]
         return {"text/html": f"{bundle['text/html']}\n{more}", "text/plain": "\n".join(filter(None, lines))}
 
@@ -445,12 +446,15 @@ class RunPage:
     def _output(self) -> str:
         return f"{self.run.folder}/output"
 
-    def _commands(self) -> list[str]:
-        if self.run.address:
-            return [f"%tfos tensorboard {self.run.event_dir}"]
-        events = self.run.event_dir
-        has_events = "://" in events or Path(events).is_dir()
-        return [f"%tfos {command} {self.run.id}" for command in ["tensorboard"] * has_events + ["logs"]]
+    def _commands(self) -> dict[str, str]:
+        """Return the commands that show more of the run, by what they show."""
+        run, events = self.run, self.run.event_dir
+        if run.address:
+            return {"TensorBoard": f"%tfos tensorboard {events}"}
+        commands = {"TensorBoard": f"%tfos tensorboard {run.id}", "logs": f"%tfos logs {run.id}"}
+        if "://" not in events and next(Path(events).rglob("events.out.tfevents*"), None) is None:
+            del commands["TensorBoard"]
+        return commands
 
     # ---- HTML -------------------------------------------------------------------------------------------------------
 

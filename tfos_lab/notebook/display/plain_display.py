@@ -37,8 +37,8 @@ _ENDS_POLL_S = 0.2
 class RedrawnCard(Display):
     """Shows a cluster by pictures, one in the place of the other, until it is closed; `Dashboard` shows more meanwhile.
 
-    If the cell does not wait for it (``blocking``), it closes itself when the cluster has ended; with ``folds_error``,
-    why that has failed is there to unfold.
+    If the cell does not wait for it (``blocking``), it closes itself when the cluster has ended; ``folds_error`` is
+    that of `open_display`.
     """
 
     def __init__(self, cluster: WatchedCluster, *, blocking: bool = True, folds_error: bool = False) -> None:
@@ -67,10 +67,11 @@ class RedrawnCard(Display):
             self._finish()
         finally:
             # Also when a second interrupt comes in the middle: a widget must not stay behind in the notebook.
-            self._replace(self._bundle())
+            bundle = self._bundle()
+            self._replace(bundle)
             self._no_bars.close()
             if self._is_stopping():
-                on_a_thread(self._draw_ends, name="tfos-ends")
+                on_a_thread(lambda: self._draw_ends(bundle), name="tfos-ends")
 
     def _begin(self) -> None:
         display(self._bundle(), raw=True, display_id=self._id, metadata=self._metadata)  # type: ignore[no-untyped-call]
@@ -87,12 +88,16 @@ class RedrawnCard(Display):
         view = self._cluster.view()
         return view.state.ended and any(node.state.is_present for node in view.nodes)
 
-    def _draw_ends(self) -> None:
-        """Draw the card once more when the last nodes of a failed run have ended, which the cell does not wait for."""
+    def _draw_ends(self, shown: dict[str, str]) -> None:
+        """Draw the card once more when the last nodes of a failed run have ended, which the cell does not wait for.
+
+        Not if it has not changed: that would close what its reader has unfolded.
+        """
         until_s = time.monotonic() + _ENDS_S
         while self._is_stopping() and time.monotonic() < until_s:
             time.sleep(_ENDS_POLL_S)
-        self._replace(self._bundle())
+        if (bundle := self._bundle()) != shown:
+            self._replace(bundle)
 
     def _finish(self) -> None:
         """Show what is left, once the thread has ended."""

@@ -123,13 +123,16 @@ def title_of(text: str, cls: str | None) -> tuple[str, str | None]:
 _BAR, _SPACE = 64, 12
 # What else is beside texts, and how wide texts are, as ``summary.css`` has it.
 _BESIDE = {"node": 44, "state": 28}
-_SHARES, _WIDEST = 176, 324
+_SHARES, _WIDEST, _WIDEST_RANKED = 176, 324, 204
+# The margins of a live table.
+_MARGINS = 24
 _DIGIT, _LETTER = 6.8, 5.8
 # So many characters of a range are in a line of a saved table.
 _RANGE = 9
+_NOW = "now"
 _HEARTBEAT = Column("tfos-heartbeat", "Heartbeat", lambda _: "12 s ago", rank=1)
 # The widths of a page below which columns of each rank are left out.
-_NARROWER = (0, 460, 560, 680, 740, 800, 850, 900, 960, 1080)
+_NARROWER = (0, 460, 560, 680, 740, 800, 850, 900, 960, 1080, 1160, 1240)
 
 
 @dataclass
@@ -195,10 +198,12 @@ class _Drawing:
         self._listed = listed(view, now_s)
         self._bar = progress_column(view)
         every = node_columns(only_listed(view), live.throughput if live else None)
-        shown = [column for column in every if column.shown] + [_HEARTBEAT] * (live is not None)
+        # Of its rank, a heartbeat stays the longest.
+        shown = [_HEARTBEAT] * (live is not None) + [column for column in every if column.shown]
         self._longest = {column.key: self._longest_text(column) for column in shown}
         ranks = self._ranks(shown)
-        self._heartbeat_class = f"tfos-rank{ranks.get(_HEARTBEAT.key)} {_HEARTBEAT.key}"
+        self._heartbeat_rank = ranks.get(_HEARTBEAT.key)
+        self._heartbeat_class = f"tfos-rank{self._heartbeat_rank} {_HEARTBEAT.key}"
         self._every = [replace(column, rank=ranks.get(column.key, column.rank)) for column in every]
         self._columns = [column for column in self._every if column.shown]
         self._broken = summary.broken_nodes(view)
@@ -222,7 +227,7 @@ class _Drawing:
         together = self._listed.together
         if together and column.key != "state":  # they soon agree in that
             text = text_of(column, together, len(self._view.nodes))
-            texts.append(text if self._live else text[:_RANGE])
+            texts.append(text[:_RANGE] if " – " in text and self._live is None else text)
         longest = max(map(len, texts), default=0)
         if self._live is not None:
             longest = self._live.widths[column.key] = max(self._live.widths.get(column.key, 0), longest)
@@ -231,8 +236,9 @@ class _Drawing:
     def _ranks(self, columns: Sequence[Column]) -> dict[str, int]:
         """Return the columns' ranks; those that a page has no room for beside the others leave before it scrolls."""
         ranks = {}
-        needed = 0.0
-        for column in sorted(columns, key=lambda column: (column.rank, self._pixels(column))):
+        needed = 0.0 if self._live is None else _MARGINS
+        # Not by their widths, which grow: columns would take turns.
+        for column in sorted(columns, key=lambda column: column.rank):
             needed += self._pixels(column)
             widest = min(bisect.bisect_left(_NARROWER, needed), len(_NARROWER) - 1)
             ranks[column.key] = max(column.rank, widest) if column.rank else 0
@@ -244,7 +250,8 @@ class _Drawing:
             return _SHARES
         beside = _BAR if column.key == self._bar else _BESIDE.get(column.key, _SPACE)
         title = 0 if len(column.title) > _SHORT_TITLE else len(column.title) * _LETTER + _SPACE
-        return min(max(self._longest[column.key] * _DIGIT + beside, title), _WIDEST)
+        widest = _WIDEST_RANKED if column.rank and not column.numeric else _WIDEST
+        return min(max(self._longest[column.key] * _DIGIT + beside, title), widest)
 
     def _title(self, column: Column) -> Html:
         width = None
@@ -308,6 +315,8 @@ class _Drawing:
             for column in self._every
             if (not column.shown or column.rank) and (text := column.text(node))
         ]
+        if self._live is not None and (age := self._age_text(node)):
+            facts.insert(0, h("div", h("dt", _HEARTBEAT.title), h("dd", age), cls=f"tfos-fact{self._heartbeat_rank}"))
         told = [h("dl", *facts, cls="tfos-row-facts")] if facts else []
         asks = None if summary.hangs(node) else self._stacks_button(node)
         return [*told, asks] if asks else told
@@ -352,12 +361,16 @@ class _Drawing:
     def _heartbeat(self, node: NodeView) -> Html | None:
         if self._live is None:
             return None
-        age_s, late = None, None
-        if node.last_heartbeat_s is not None and node.state.is_present and not self._view.state.ended:
-            age_s = _silent_s(node, self._now_s)
-            late = " tfos-late" if age_s >= _LATE_S else None
-        text = "" if age_s is None else f"{summary.whole_seconds(age_s)} ago" if late else "now"
-        return h("td", text, cls=f"{self._heartbeat_class}{late or ''}")
+        age = self._age_text(node)
+        late = " tfos-late" if age not in ("", _NOW) else ""
+        return h("td", age, cls=f"{self._heartbeat_class}{late}")
+
+    def _age_text(self, node: NodeView) -> str:
+        """Return how long ago a node has given its last sign, where one is awaited."""
+        if node.last_heartbeat_s is None or not node.state.is_present or self._view.state.ended:
+            return ""
+        age_s = _silent_s(node, self._now_s)
+        return f"{summary.whole_seconds(age_s)} ago" if age_s >= _LATE_S else _NOW
 
 
 def _more(label: str) -> Html:

@@ -91,7 +91,8 @@ def view_folder(folder: str, of: Cluster | Run | None = None) -> TensorBoardView
     if "://" not in folder:
         path = Path(folder).expanduser().absolute()
         if not path.is_dir() and of is not None:
-            raise ConfigError([f"the run {of.id} has left no event files on this machine: {folder} is not there"])
+            has_none = "has left no event files on this machine" if of.state.ended else "has written no event files yet"
+            raise ConfigError([f"the run {of.id} {has_none}: {folder} is not there"])
         if not path.is_dir():
             raise ConfigError([f"{folder}: there is no such cluster, and no such folder on this machine"])
         folder = str(path)
