@@ -405,6 +405,30 @@ def test_the_time_of_a_step_is_the_mean_of_the_epoch_s_training_steps(run):
     assert activity.step_s == pytest.approx(mean_s, rel=0.1)
 
 
+def fit_late(args, ctx):
+    """Fit fed rows, on one node later than the others wait to hear how many steps an epoch has."""
+    import time
+
+    from tensorflow import keras
+
+    strategy = ctx.strategy()
+    if ctx.is_chief:
+        time.sleep(12)
+    rows = ctx.dataset(4, features="x", label="x")
+    with strategy.scope():
+        model = keras.Sequential([keras.layers.Dense(3, input_shape=(3,))])
+        model.compile("sgd", "mse")
+    return len(model.fit(rows, epochs=2, verbose=0).history["loss"]), int(model.optimizer.iterations.numpy())
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("legacy", ["0", "1"])
+def test_nodes_that_come_late_end_their_epochs_with_the_others(run, tmp_path, legacy):
+    cluster = run(fit_late, env={"TF_USE_LEGACY_KERAS": legacy})
+    cluster.train(write_parquet(tmp_path / "rows.parquet", rows(0, 40)), epochs=2)
+    assert cluster.wait(timeout=120) == dict.fromkeys(("chief:0", "worker:0"), (2, 2 * 5))
+
+
 def count_exchanges(args, ctx):
     """Return how often a step exchanges something, and the history: of Keras' own, with a metric, and an optimizer."""
     import keras

@@ -16,6 +16,7 @@ from tfos_lab.node.activity.fetches import patch_once
 from tfos_lab.node.keras.distribute import (
     LOOP_OR_NO_SERVERS,
     is_across_workers,
+    length_of_epoch,
     tell_of_own_statistics,
     why_fit_would_hang,
     without_jit,
@@ -91,6 +92,9 @@ def _starting_with_its_epoch(enumerate_epochs: Callable[..., Any]) -> Callable[.
         refusal = why_fit_would_hang(dataset) if handler._steps_per_epoch in (None, -1) else None
         if refusal:
             raise FeedError(reason=refusal)
+        if handler._inferred_steps is None:
+            # Another worker may know it: one that finds the end by a step without a batch counts as having sent more.
+            handler._inferred_steps = length_of_epoch(dataset)
         if not is_presharded(getattr(adapter, "_dataset", None)) or not adapter.should_recreate_iterator():
             yield from enumerate_epochs(handler)
             return
