@@ -427,6 +427,53 @@ def test_nodes_that_come_late_end_their_epochs_with_the_others(run, tmp_path, le
     cluster = run(fit_late, env={"TF_USE_LEGACY_KERAS": legacy})
     cluster.train(write_parquet(tmp_path / "rows.parquet", rows(0, 40)), epochs=2)
     assert cluster.wait(timeout=120) == dict.fromkeys(("chief:0", "worker:0"), (2, 2 * 5))
+def count_traces(args, ctx):
+    """Return how much TensorFlow has traced in each `fit`, and what one step makes of batches of several origins."""
+    import keras
+    import tensorflow as tf
+    from tensorflow.python.framework import func_graph
+
+    traced, make = [], func_graph.FuncGraph.__init__
+
+    def count(graph, name, *args, **kwargs):
+        traced.append(name)
+        make(graph, name, *args, **kwargs)
+
+    func_graph.FuncGraph.__init__ = count
+    strategy = ctx.strategy()
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(3)])
+        model.compile("sgd", "mse")
+    fed, x = ctx.dataset(4, features="x", label="x"), np.ones((16, 3), "float32")
+    dataset = tf.data.Dataset.from_tensor_slices((x, x)).batch(4)
+    counts = []
+    for data in (fed, dataset, ctx.even(dataset)):
+        for epochs in (2, 1, 3):
+            before = len(traced)
+            model.fit(data, epochs=epochs, verbose=0)
+            counts.append(len(traced) - before)
+
+    @tf.function
+    def step(batches):
+        return strategy.reduce("SUM", strategy.run(lambda x, _: tf.reduce_sum(x), args=next(batches)), axis=None)
+
+    ways = (
+        strategy.experimental_distribute_dataset(dataset),
+        strategy.distribute_datasets_from_function(lambda _: dataset),
+        strategy.experimental_distribute_dataset(dataset, tf.distribute.InputOptions()),
+    )
+    sums = [float(step(iter(way))) for way in ways]
+    return counts, sums, model.evaluate(x, x, verbose=0)
+
+
+def test_no_epoch_is_traced_again_and_a_step_takes_batches_from_wherever_they_come(run, tmp_path):
+    cluster = run(count_traces)
+    cluster.train(write_parquet(tmp_path / "rows.parquet", rows(0, 40)), epochs=6)
+    for counts, sums, loss in cluster.wait(timeout=120).values():
+        assert counts[0] > 0
+        assert counts[1::3] == counts[2::3], "one epoch and three"
+        assert sums == [4 * 3, 2 * 4 * 3, 4 * 3], "each worker gets its share, or what its function returns"
+        assert np.isfinite(loss)
 
 
 def count_exchanges(args, ctx):

@@ -109,10 +109,11 @@ def _tensor_dataset(feed: FeedReader, reading: Reading, layout: _Layout, request
     # rounds come after 0.31, 0.63, 1.27, 2.55 s and so on (seen on TensorFlow 2.21).
     options.autotune.enabled = False
     # A stream's rows count as read once the function asks for the next ones, so nothing else may ask ahead.
-    if request.prefetch and not feed.is_stream(reading.queue):
+    is_stream = feed.is_stream(reading.queue)
+    if request.prefetch and not is_stream:
         dataset = dataset.prefetch(request.prefetch)
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    rows = Presharded(weighted=request.weight is not None, padded=remainder == "pad")
+    rows = Presharded(weighted=request.weight is not None, padded=remainder == "pad", is_stream=is_stream)
     return mark_as_presharded(dataset.with_options(options), rows)
 
 

@@ -49,6 +49,10 @@ def patch_strategy() -> None:
     device_iterators = sys.modules.get("tensorflow.python.data.ops.multi_device_iterator_ops")
     patch_once(device_iterators, "_create_device_dataset", _without_tuner)
     patch_once(tf.distribute.MultiWorkerMirroredStrategy, "experimental_distribute_dataset", _or_presharded)
+    strategies = sys.modules.get("tensorflow.python.distribute.collective_all_reduce_strategy")
+    extended = getattr(strategies, "CollectiveAllReduceExtended", None)
+    for name in ("_experimental_distribute_dataset", "_distribute_datasets_from_function"):
+        patch_once(extended, name, _in_place_on_a_cpu)
 
 
 def _counted(take: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -80,6 +84,44 @@ def _without_tuner(create: Callable[..., tf.data.Dataset]) -> Callable[..., tf.d
         return create(*args, **kwargs).with_options(options)
 
     return _create_device_dataset
+
+
+def _in_place_on_a_cpu(distribute: Callable[..., Any]) -> Callable[..., Any]:
+    """Have a worker whose one device is its CPU take batches from the dataset's own iterator, as far ahead as before.
+
+    TensorFlow makes functions that bring batches to the device, and traces them for each epoch anew: that takes longer
+    than all steps of a small one. All datasets of a strategy are alike in this, whoever distributes them, since a
+    ``tf.function`` that was traced for one kind of iterator is used for the other, too, and fails.
+    """
+
+    @functools.wraps(distribute)
+    def distribute_in_place(extended: Any, *args: Any, **kwargs: Any) -> Any:
+        import tensorflow as tf
+
+        distributed = distribute(extended, *args, **kwargs)
+        kinds = [tf.DeviceSpec.from_string(device).device_type for device in extended.worker_devices]
+        if kinds == ["CPU"] and tf.compat.v1.executing_eagerly_outside_functions():
+            wanted = distributed._options or tf.distribute.InputOptions()
+            distributed._options = _options_in_place()  # a strategy across workers refuses them from outside
+            parts = "_datasets" if hasattr(distributed, "_datasets") else "_cloned_datasets"
+            ahead = functools.partial(_ahead, batches=wanted.experimental_per_replica_buffer_size)
+            setattr(distributed, parts, list(map(ahead, getattr(distributed, parts))))
+        return distributed
+
+    return distribute_in_place
+
+
+def _ahead(dataset: tf.data.Dataset, batches: int) -> tf.data.Dataset:
+    rows = presharded_of(dataset)
+    return dataset if not batches or (rows is not None and rows.is_stream) else dataset.prefetch(batches)
+
+
+@functools.cache
+def _options_in_place() -> tf.distribute.InputOptions:
+    import tensorflow as tf
+
+    per_replica = tf.distribute.InputReplicationMode.PER_REPLICA
+    return tf.distribute.InputOptions(experimental_fetch_to_device=False, experimental_replication_mode=per_replica)
 
 
 def is_across_workers(strategy: tf.distribute.Strategy | None) -> bool:

@@ -45,6 +45,8 @@ class Presharded:
     weights_are_ours: bool = True
     # Whether the weights say how rows are to be counted; Keras counts them by itself otherwise.
     has_weights: bool = True
+    # Whether a row counts as read when it is asked for, so that none may be asked for ahead.
+    is_stream: bool = False
 
 
 _UNKNOWN = Presharded(weighted=True)
