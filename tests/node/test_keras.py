@@ -427,6 +427,8 @@ def test_nodes_that_come_late_end_their_epochs_with_the_others(run, tmp_path, le
     cluster = run(fit_late, env={"TF_USE_LEGACY_KERAS": legacy})
     cluster.train(write_parquet(tmp_path / "rows.parquet", rows(0, 40)), epochs=2)
     assert cluster.wait(timeout=120) == dict.fromkeys(("chief:0", "worker:0"), (2, 2 * 5))
+
+
 def count_traces(args, ctx):
     """Return how much TensorFlow has traced in each `fit`, and what one step makes of batches of several origins."""
     import keras
