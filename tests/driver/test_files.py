@@ -173,6 +173,21 @@ def test_only_what_is_stored_is_told_of_as_copied(output):
     assert stand.notes == ()
 
 
+def test_what_a_lost_node_has_brought_to_the_end_is_not_said_to_be_lost(output):
+    stand = output()
+    stand.ask(listed({"m": b"xx"}, last=True))
+    stand.nodes.deaf.add(0)
+    stand.cluster.head.lose(0, "Spark has ended its task")
+    assert eventually(lambda: stand.cluster.nodes[1].state.ended)
+    stand.nodes.settle()
+    assert stand.cluster.output.awaited == (0,)
+    stand.nodes.send(piece("m", b"xx"))
+    stand.nodes.send(m.OutputSettled(rank=0))
+    stand.cluster.head.join(PATIENCE_S)
+    assert stand.stored() == {"m"}
+    assert [note for note in stand.notes if "was lost" in note] == []
+
+
 @pytest.mark.parametrize("restarts", [0, 1])
 def test_a_list_that_comes_after_the_ends_of_all_nodes_begins_no_transfer(stand, restarts):
     stand = stand(restarts=restarts)

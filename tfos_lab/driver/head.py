@@ -86,8 +86,8 @@ class Head:
     feeds, caught_up : int, bool
         How many of the cluster's feeds these nodes have been given, and whether that is all that those before them had.
     piece_at, put_at : float
-        When a node last sent a piece of a file, and when one last reported that a remote ``log_dir`` takes its files,
-        by `time.monotonic`.
+        When a node last sent a piece of a file, and when one last reported that it puts event files at a remote
+        ``log_dir``, by `time.monotonic`.
     """
 
     def __init__(self, cluster: Cluster, number: int) -> None:
@@ -411,7 +411,7 @@ class Head:
             instructions += self.state.lose(rank, why or "its connection to the notebook has ended", now_s)
         return instructions
 
-    def _handle(  # noqa: C901 - one case for each kind
+    def _handle(  # noqa: C901, PLR0912 - one case for each kind
         self, connection: int, message: m.FromAgent, now_s: float
     ) -> None:
         cluster, view = self.cluster, self.state.view_of(message.rank)
@@ -435,6 +435,9 @@ class Head:
         if type(message) not in _FIGURES:
             # First, as functions that have read nothing have failed, and are not done.
             self._do(self.feed_state.handle(message, now_s))
+        if isinstance(message, m.OutputSettled):
+            # First, too: it may be the last word of all, after which what has not come counts as lost.
+            self._do(cluster.output.handle(message, view))
         self._do(self.state.handle(message, now_s))
         match message:
             case m.PayloadWanted(rank=rank, offset=offset):
@@ -444,7 +447,7 @@ class Head:
                 self._do(self._questions.handle(message, now_s))
             case m.CellWrote() | m.CellEnded():
                 cluster.cells.handle(message)
-            case m.FilesListed() | m.FilePiece() | m.OutputSettled() | m.EventFilesPut() | m.Ended():
+            case m.FilesListed() | m.FilePiece() | m.EventFilesPut() | m.Ended():
                 if isinstance(message, m.EventFilesPut):
                     self.put_at = time.monotonic()
                 if isinstance(message, m.FilePiece):

@@ -1,6 +1,6 @@
 """What the steps of several workers in Keras 3 send to one another: gradients, and the counts of the metrics.
 
-`keras_3` has each step taken as `OneExchange`; `workers` asks for `metrics_over_replicas` after it.
+`keras_3` has each step taken as `ReplicaStep`; `workers` asks for `metrics_over_replicas` after it.
 """
 # ruff: noqa: SLF001 - what is read is private
 

@@ -442,7 +442,9 @@ _MAX_FILES = 12
 _MAX_NAMED = 4
 # What differs between nodes that do the same: when and on which thread TensorFlow has warned, and how long steps take.
 # How long a node took until it broke may be why.
-_WHEN = re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?|(?<=\b[IWEF]0000 00:00:)[\d.]+ +\d+")
+_WHEN = re.compile(
+    r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?|(?<=\b[IWEF]0000 00:00:)[\d.]+ +\d+|\b\d+s \d+[muµ]?s/step\b"
+)
 _WHEN_AND_HOW_LONG = re.compile(rf"\b\d+(?:\.\d+)?(?:ms|us|µs|s)\b|{_WHEN.pattern}")
 
 

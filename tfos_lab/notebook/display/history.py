@@ -398,6 +398,8 @@ def _texts(values: Mapping[str, Sequence[float | None]], write: Callable[[float]
 
 
 _MAX_FILES = 50
+# How long a run's folder is searched for event files.
+_SEARCH_S = 1.0
 
 
 class RunPage:
@@ -452,7 +454,7 @@ class RunPage:
         if run.address:
             return {"TensorBoard": f"%tfos tensorboard {events}"}
         commands = {"TensorBoard": f"%tfos tensorboard {run.id}", "logs": f"%tfos logs {run.id}"}
-        if "://" not in events and next(Path(events).rglob("events.out.tfevents*"), None) is None:
+        if "://" not in events and not _has_event_files(events):
             del commands["TensorBoard"]
         return commands
 
@@ -491,6 +493,14 @@ class RunPage:
         if (more := run.record.file_count - len(shown)) > 0:
             items.append(h("li", f"and {more:,} more in {self._output}"))
         return _folded(format_count(run.record.file_count, "file"), h("ul", *items))
+
+
+def _has_event_files(folder: str) -> bool:
+    """Whether there are event files in a folder or below it; one that takes long to look through is assumed to."""
+    until_s = time.monotonic() + _SEARCH_S
+    return any(
+        time.monotonic() > until_s or any("tfevents" in name for name in names) for _, _, names in os.walk(folder)
+    )
 
 
 def _folded(title: str, content: Html) -> Html:

@@ -67,10 +67,10 @@ class RedrawnCard(Display):
             self._finish()
         finally:
             # Also when a second interrupt comes in the middle: a widget must not stay behind in the notebook.
-            bundle = self._bundle()
+            is_stopping, bundle = self._is_stopping(), self._bundle()
             self._replace(bundle)
             self._no_bars.close()
-            if self._is_stopping():
+            if is_stopping:
                 on_a_thread(lambda: self._draw_ends(bundle), name="tfos-ends")
 
     def _begin(self) -> None:
