@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab.node.activity.fetches import patch_once
 from tfos_lab.node.activity.steps import FITS
+from tfos_lab.node.keras.all_reduce import ReplicaStep, gradients_over_replicas, running, unless_held
 from tfos_lab.node.keras.distribute import is_across_workers
-from tfos_lab.node.keras.exchange import ReplicaStep, gradients_over_replicas, running, unless_held
 from tfos_lab.node.keras.presharded import forget_count_of_rows
 from tfos_lab.node.keras.row_counts import (
     RowMode,

@@ -23,6 +23,7 @@ from tfos_lab.data.schema import WEIGHT_KEY
 from tfos_lab.errors import ConfigError, FeedError
 from tfos_lab.node.activity.fetches import patch_once
 from tfos_lab.node.activity.steps import FITS, STEPS
+from tfos_lab.node.keras.all_reduce import metrics_over_replicas
 from tfos_lab.node.keras.distribute import (
     LOOP_OR_NO_SERVERS,
     is_across_workers,
@@ -32,7 +33,6 @@ from tfos_lab.node.keras.distribute import (
     why_fit_would_hang,
     without_jit,
 )
-from tfos_lab.node.keras.exchange import metrics_over_replicas
 from tfos_lab.node.keras.keras_3 import FetchedBatches, count_rows, patch_keras_3
 from tfos_lab.node.keras.presharded import (
     is_presharded,

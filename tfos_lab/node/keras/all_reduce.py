@@ -72,13 +72,13 @@ def _results_from(vectors: list[tf.Tensor], model: keras.Model, variables: list[
     return results
 
 
-# ---- one exchange for each step -------------------------------------------------------------------------------------
+# ---- one all-reduce for each step -----------------------------------------------------------------------------------
 
 
 class ReplicaStep:
     """A model's step, as each replica takes it. In a train step of Keras' own, metrics travel with the gradients.
 
-    An exchange takes longer than all that a small model computes. Keras counts metrics after it has applied the
+    An all-reduce takes longer than all that a small model computes. Keras counts metrics after it has applied the
     gradients, from predictions that it had made before: it may as well apply them last.
 
     Attributes
@@ -165,7 +165,7 @@ class _HeldGradients:
 
 
 def sums_over_replicas(values: list[tf.Tensor], context: tf.distribute.ReplicaContext) -> list[tf.Tensor]:
-    """Add up values over all replicas, in one exchange for each of their dtypes: TensorFlow joins what it sends."""
+    """Add up values over all replicas, in one all-reduce for each of their dtypes: TensorFlow joins what it sends."""
     places: dict[tf.DType, list[int]] = {}
     for place, value in enumerate(values):
         places.setdefault(value.dtype, []).append(place)
