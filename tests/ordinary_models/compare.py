@@ -25,13 +25,15 @@ class Found:
     logs: dict[str, str]
 
 
-def train_all(names: Sequence[str], keras: str, nodes: int, *, spark: Any, folder: Path) -> Found:
-    """Train models one after another in one cluster, and in one process."""
-    args = {"keras": keras, "names": [name for name in names if keras in ORDINARY[name].keras], "folder": str(folder)}
+def train_all(names: Sequence[str], keras: str, nodes: int, *, spark: Any, folder: Path, whole: bool = False) -> Found:
+    """Train models one after another in one cluster, and in one process; ``whole``: all nodes have all rows."""
+    names = [name for name in names if keras in ORDINARY[name].keras]
+    args = {"keras": keras, "names": names, "folder": str(folder), "whole": whole}
     env = {"TF_USE_LEGACY_KERAS": "1"} if keras == TF_KERAS else {}
     options = {"env": env, "spark": spark, "name": "ordinary", "hang_timeout": 0}
     with tfos_lab.run(train_models, args, cluster_size=nodes, **options) as cluster:
-        cluster.train(some_frame(spark, some_rows()))
+        if not whole:
+            cluster.train(some_frame(spark, some_rows()))
         results = list(cluster.wait(timeout=800).values())
         logs = {node.name: cluster.logs(node.name) for node in cluster.nodes}
     found = Found(

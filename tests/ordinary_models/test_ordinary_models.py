@@ -65,6 +65,20 @@ def test_an_ordinary_model_trains_as_in_one_process(trained, keras, name):
     assert_as_in_one_process(trained(keras, name), name)
 
 
+WHOLE = [one.name for one in ORDINARY.values() if one.short and KERAS in one.keras and not (one.train or one.not_exact)]
+
+
+@pytest.fixture(scope="module")
+def trained_whole(tmp_path_factory):
+    return train_all(WHOLE, KERAS, NODES, spark=None, folder=tmp_path_factory.mktemp("whole"), whole=True)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", WHOLE)
+def test_nodes_that_all_have_all_rows_train_as_in_one_process(trained_whole, name):
+    assert_as_in_one_process(trained_whole, name)
+
+
 @pytest.mark.parametrize(
     ("name", "sentence", "told"),
     [

@@ -6,6 +6,7 @@ from the same weights. The models are divided among the nodes for that.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import time
@@ -68,7 +69,8 @@ def some_frame(spark: Any, rows: Mapping[str, Any]) -> Any:
 def train_models(args: Any, ctx: Any) -> Any:
     """The map_fun: returns, by name of a model, what training on the nodes and in one process has found.
 
-    ``args`` has the ``names`` of models, which ``keras``, and a ``folder`` that all nodes see.
+    ``args`` has the ``names`` of models, which ``keras``, and a ``folder`` that all nodes see; with ``whole``, all
+    nodes have all rows, as arrays or a dataset in memory.
     """
     import tensorflow as tf
 
@@ -77,13 +79,19 @@ def train_models(args: Any, ctx: Any) -> Any:
     keras = importlib.import_module(args["keras"])
     names = [name for name in args["names"] if has(keras, ORDINARY[name].needs)]
     strategy = ctx.strategy()
-    mine = recorded(ctx.dataset(BATCH, features=["id"], label="y"))
-    begun: dict[str, list[Any]] = {name: [] for name in names}
-    together = {name: or_error(train_on_node, keras, ORDINARY[name], ctx, strategy, begun[name]) for name in names}
-    shares = of_all_nodes(ctx, Path(args["folder"]) / "rows", mine)
-    steps = [[row for share in step for row in share] for step in zip(*shares, strict=True)]
-    own = [name for number, name in enumerate(names) if number % ctx.world_size == ctx.rank]
     rows = some_rows()
+    begun: dict[str, list[Any]] = {name: [] for name in names}
+    if args["whole"]:
+        steps = [list(range(first, min(first + BATCH, ROWS))) for first in range(0, ROWS, BATCH)]
+        given: Any = functools.partial(whole, rows)
+    else:
+        shares = of_all_nodes(
+            ctx, Path(args["folder"]) / "rows", recorded(ctx.dataset(BATCH, features=["id"], label="y"))
+        )
+        steps = [[row for share in step for row in share] for step in zip(*shares, strict=True)]
+        given = functools.partial(fed, ctx)
+    together = {name: or_error(train_on_node, keras, ORDINARY[name], given, strategy, begun[name]) for name in names}
+    own = [name for number, name in enumerate(names) if number % ctx.world_size == ctx.rank]
     alone = {name: or_error(train_alone, keras, ORDINARY[name], rows, steps, begun[name]) for name in own}
     # A node that returned before the others would be told that they still train.
     of_all_nodes(ctx, Path(args["folder"]) / "end", None)
@@ -114,13 +122,31 @@ def recorded(dataset: Any) -> list[list[int]]:
     return found
 
 
-def train_on_node(keras: Any, ordinary: Ordinary, ctx: Any, strategy: Any, begun: list[Any]) -> Any:
+def fed(ctx: Any, ordinary: Ordinary) -> Any:
+    return ctx.dataset(BATCH, features=list(ordinary.features), label=ordinary.label, weight=ordinary.weight)
 
-    dataset = ctx.dataset(BATCH, features=list(ordinary.features), label=ordinary.label, weight=ordinary.weight)
+
+def whole(rows: Mapping[str, Any], ordinary: Ordinary) -> Any:
+    """Return all rows as a dataset of batches."""
+    import tensorflow as tf
+
+    x = {name: rows[name] for name in ordinary.features}
+    weights = () if ordinary.weight is None else (rows[ordinary.weight],)
+    some = (x if len(x) > 1 else rows[ordinary.features[0]], targets(ordinary.label, rows), *weights)
+    if ordinary.change and not weights:
+        some = (*some, np.ones(ROWS, np.float32))
+    return tf.data.Dataset.from_tensor_slices(tf.nest.map_structure(tf.constant, some)).batch(BATCH)
+
+
+def train_on_node(keras: Any, ordinary: Ordinary, given: Callable[..., Any], strategy: Any, begun: list[Any]) -> Any:
+    import tensorflow as tf
+
+    dataset = given(ordinary)
     with strategy.scope():
         keras.utils.set_random_seed(3)
         model = ordinary.build(keras)
-    begun += [model.get_weights(), dataset.element_spec]
+    spec = dataset.element_spec
+    begun += [model.get_weights(), spec if len(spec) == 3 else (*spec, tf.TensorSpec([None]))]
     if ordinary.change:
         dataset = changed(dataset, ordinary.change)
     return trained(keras, ordinary, model, dataset, strategy)

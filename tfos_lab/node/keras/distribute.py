@@ -173,7 +173,7 @@ def _or_presharded(distribute: Callable[..., Any]) -> Callable[..., Any]:
         is_own = policy == tf.data.experimental.AutoShardPolicy.OFF  # each worker has its own
         if is_own and is_across_workers(strategy) and tf.executing_eagerly():
             own = tf.expand_dims(dataset.cardinality(), 0)
-            (steps,) = _gather_from_workers(strategy, own, strategy.extended._make_input_context())
+            (steps,) = gather_from_workers(strategy, own, strategy.extended._make_input_context())
             _record_length(distributed, steps, together=len(set(steps)) == 1)
         return distributed
 
@@ -197,7 +197,7 @@ def _distribute_presharded(
     if not is_across_workers(strategy) or not tf.executing_eagerly():
         return distributed
     own = tf.stack([dataset.cardinality(), int(keeps_steps(dataset)), int(is_statically_shaped(batches))])
-    steps, keep_steps, static = _gather_from_workers(strategy, own, pipelines[0])
+    steps, keep_steps, static = gather_from_workers(strategy, own, pipelines[0])
     lengths, unknown = set(steps), tf.data.UNKNOWN_CARDINALITY
     # Of a feed, some workers may know their length before others do.
     together = len(lengths - {unknown}) <= 1 if all(keep_steps) else len(lengths) == 1 and unknown not in lengths
@@ -232,7 +232,7 @@ def _record_length(distributed: tf.distribute.DistributedDataset, steps: list[in
         logger.warning(refusal)
 
 
-def _gather_from_workers(
+def gather_from_workers(
     strategy: tf.distribute.Strategy, own: tf.Tensor, pipeline: tf.distribute.InputContext
 ) -> list[list[int]]:
     """Return, for each of this worker's numbers, the numbers of all workers by rank. All workers must call it."""
@@ -288,18 +288,35 @@ def _parts_of_batch(spec: Any, parts: int, *batch: Any) -> tf.data.Dataset:
     import tensorflow as tf
 
     batch = tf.nest.pack_sequence_as(spec, tf.nest.flatten(batch))
-    count = tf.shape(tf.nest.flatten(batch)[0], out_type=tf.int64)[0]
     is_weighted = isinstance(batch, tuple) and len(batch) == 3 and batch[2].dtype.is_floating
 
     def part(i: tf.Tensor) -> Any:
-        start, stop = count * i // parts, count * (i + 1) // parts
-        if not is_weighted:
-            return tf.nest.map_structure(lambda rows: rows[start:stop], batch)
-        # Some layers fail on a part without rows: it gets a copy of one, as a filler.
-        first = tf.minimum(start, count - 1)
-        x, y, weights = tf.nest.map_structure(lambda rows: rows[first : tf.maximum(stop, first + 1)], batch)
-        # The mean over the GPUs is to be the mean over the batch, though parts may differ in size.
-        share = tf.cast(parts * (stop - start), tf.float64) / tf.cast(count, tf.float64)
-        return x, y, tf.where(stop > start, weights * tf.cast(share, weights.dtype), -tf.zeros_like(weights))
+        if is_weighted:
+            return part_of_batch(batch, i, parts)
+        start, stop, _ = _range_of_part(batch, i, parts)
+        return tf.nest.map_structure(lambda rows: rows[start:stop], batch)
 
     return tf.data.Dataset.range(parts).map(part)
+
+
+def part_of_batch(batch: tuple[Any, Any, tf.Tensor], i: Any, parts: int) -> tuple[Any, Any, tf.Tensor]:
+    """Return the i-th of so many parts of a batch ``(x, y, weights)``, such that their mean is that of the batch.
+
+    A part without rows has a copy of one, as a filler, since some layers fail without: its weight is -0.0.
+    """
+    import tensorflow as tf
+
+    start, stop, count = _range_of_part(batch, i, parts)
+    first = tf.minimum(start, count - 1)
+    x, y, weights = tf.nest.map_structure(lambda rows: rows[first : tf.maximum(stop, first + 1)], batch)
+    # Parts may differ in size.
+    share = tf.cast(parts * (stop - start), tf.float64) / tf.cast(count, tf.float64)
+    return x, y, tf.where(stop > start, weights * tf.cast(share, weights.dtype), -tf.zeros_like(weights))
+
+
+def _range_of_part(batch: Any, i: Any, parts: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Return where a part of a batch begins and ends, and how many rows the batch has, as int64 scalars."""
+    import tensorflow as tf
+
+    count = tf.shape(tf.nest.flatten(batch)[0], out_type=tf.int64)[0]
+    return count * i // parts, count * (i + 1) // parts, count

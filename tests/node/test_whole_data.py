@@ -1,0 +1,163 @@
+"""`fit` and `evaluate` of Keras 3 where all nodes have all of the data: arrays, and datasets in memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.clusters import running_clusters
+
+pytestmark = [pytest.mark.full, pytest.mark.tensorflow, pytest.mark.timeout(600)]
+
+# More than two batches, the last of which has a row for one node only.
+ROWS, BATCH, EPOCHS, NODES = 13, 6, 4, 3
+# Of so many powers of two, no others have the same sum.
+ALL_ROWS = pytest.approx((2**ROWS - 1) / ROWS, rel=1e-6)
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TFOS_LAB_RUNS", str(tmp_path_factory.mktemp("runs")))
+        with running_clusters({"local": "processes", "grace": 2.0}) as start:
+            cluster = start(try_all, cluster_size=NODES)
+            results = list(cluster.wait(timeout=500).values())
+            return results, cluster.logs("chief:0")
+
+
+def try_all(args, ctx):
+    return {
+        "arrays": fit_powers(ctx, shuffle=True),
+        "batches": fit_powers(ctx, shuffle="batch"),
+        "other lengths": fit_other_rows(ctx, lambda rank: slice(0, 10 + rank)),
+        "own step": fit_with_own_step(ctx),
+        "steps": fit_too_many_steps(ctx),
+        "other rows": fit_other_rows(ctx, lambda rank: slice(rank, 8 + rank)),
+        "in memory": fit_in_memory(ctx, seed=3),
+        "no seed": fit_in_memory(ctx, seed=None),
+    }
+
+
+def model_of_means(ctx, kind=None):
+    """Return a model that learns nothing, and whose metric is the mean over the rows that it has seen."""
+    import keras
+
+    with ctx.strategy().scope():
+        model = (kind or keras.Sequential)([keras.Input((1,)), keras.layers.Dense(1, kernel_initializer="ones")])
+        model.compile(keras.optimizers.SGD(0.0), "mse", metrics=[keras.metrics.MeanSquaredError(), value])
+    return model
+
+
+def value(_y_true, y_pred):
+    return y_pred
+
+
+def powers():
+    import numpy as np
+
+    return 2.0 ** np.arange(ROWS, dtype=np.float32)[:, None]
+
+
+def fit_powers(ctx, *, shuffle):
+    """Fit arrays that are shuffled; returns what each epoch has seen, and what the first batch of each."""
+    import keras
+    import numpy as np
+
+    firsts = []
+
+    class First(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if batch == 0:
+                firsts.append(logs["value"])
+
+    model, x = model_of_means(ctx), powers()
+    history = model.fit(
+        x, x, batch_size=BATCH, epochs=EPOCHS, verbose=0, shuffle=shuffle, callbacks=[First()], validation_split=0.0
+    ).history
+    evaluated = model.evaluate(x, x, batch_size=BATCH, verbose=0, return_dict=True)
+    weighted = model.evaluate(
+        x, x, batch_size=BATCH, verbose=0, return_dict=True, sample_weight=np.ones(ROWS, np.float32)
+    )
+    return history["value"], firsts, evaluated["value"], weighted["value"]
+
+
+def fit_in_memory(ctx, *, seed):
+    import tensorflow as tf
+
+    x = powers()
+    dataset = tf.data.Dataset.from_tensor_slices((x, x)).shuffle(ROWS, seed=seed).batch(BATCH)
+    model = model_of_means(ctx)
+    history = model.fit(dataset, epochs=EPOCHS, verbose=0, validation_data=dataset).history
+    return history["value"], history["val_value"]
+
+
+def fit_with_own_step(ctx):
+    """Fit a model whose step takes what it is given, and no weights."""
+    import keras
+    import tensorflow as tf
+
+    class Own(keras.Sequential):
+        def train_step(self, data):
+            x, y = data
+            with tf.GradientTape() as tape:
+                loss = self.compute_loss(x=x, y=y, y_pred=self(x, training=True))
+            variables = self.trainable_variables
+            self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+            return {"loss": loss}
+
+    x = powers()
+    return model_of_means(ctx, Own).fit(x, x, batch_size=BATCH, epochs=1, verbose=0).history["loss"]
+
+
+def fit_other_rows(ctx, mine):
+    x = powers()[mine(ctx.rank)]
+    return len(model_of_means(ctx).fit(x, x, batch_size=BATCH, epochs=1, verbose=0).history["loss"])
+
+
+def fit_too_many_steps(ctx):
+    """Ask for more steps than there are batches; returns how many were taken."""
+    x = powers()
+    model = model_of_means(ctx)
+    model.fit(x, x, batch_size=BATCH, epochs=2, steps_per_epoch=2, verbose=0)
+    return int(model.optimizer.iterations.numpy())
+
+
+@pytest.mark.parametrize("what", ["arrays", "batches"])
+def test_each_row_of_shuffled_arrays_is_in_each_epoch_once(found, what):
+    results, _ = found
+    for result in results:
+        seen, _, evaluated, weighted = result[what]
+        assert [*seen, evaluated, weighted] == [ALL_ROWS] * (EPOCHS + 2)
+
+
+def test_arrays_are_shuffled_anew_in_each_epoch_and_alike_on_all_nodes(found):
+    results, _ = found
+    firsts = [result["arrays"][1] for result in results]
+    assert len(set(firsts[0])) > 1
+    assert firsts[1:] == firsts[:1] * (NODES - 1)
+
+
+def test_a_dataset_in_memory_is_divided_by_rows(found):
+    results, _ = found
+    for result in results:
+        seen, validated = result["in memory"]
+        assert [*seen, *validated] == [ALL_ROWS] * EPOCHS * 2
+
+
+def test_an_epoch_ends_where_the_rows_do(found):
+    results, _ = found
+    assert [result["steps"] for result in results] == [3] * NODES
+
+
+def test_what_cannot_be_weighted_is_left_to_tensorflow(found):
+    results, _ = found
+    for result in results:
+        assert len(result["own step"]) == result["other lengths"] == result["other rows"] == 1
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    ["The nodes call `fit` or `evaluate` with different arrays", "Each node shuffles its dataset in an order"],
+)
+def test_what_gives_nodes_other_rows_than_one_process_is_told_once(found, sentence):
+    _, log = found
+    assert log.count(sentence) == 1
