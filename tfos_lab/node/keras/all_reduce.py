@@ -116,14 +116,14 @@ class ReplicaStep:
         return (
             is_across_workers(model.distribute_strategy)
             and getattr(self._step, "__func__", None) is trainer.train_step
-            and _has_own(model, trainer, "compute_metrics", "get_metrics_result")
+            and has_own(model, trainer, "compute_metrics", "get_metrics_result")
             and (counted is None or (counted.built and all(map(_is_of_keras, counted.metrics))))
             # Others may apply them several times, or not at all, as with a scale of the loss.
-            and _has_own(model.optimizer, optimizer, "apply_gradients", "apply")
+            and has_own(model.optimizer, optimizer, "apply_gradients", "apply")
         )
 
 
-def _has_own(thing: Any, kind: type, *methods: str) -> bool:
+def has_own(thing: Any, kind: type, *methods: str) -> bool:
     """Whether these methods are those of a class, and neither a subclass nor the user has replaced them."""
     return all(getattr(getattr(thing, name, None), "__func__", None) is getattr(kind, name) for name in methods)
 

@@ -72,9 +72,9 @@ def mark_as_presharded(dataset: tf.data.Dataset, rows: Presharded | None = None)
     return marked
 
 
-def presharded_of(dataset: tf.data.Dataset) -> Presharded | None:
+def presharded_of(dataset: tf.data.Dataset | None) -> Presharded | None:
     """Return what is known about a marked dataset, or about the one that it derives from; None for anything else."""
-    if not hasattr(dataset, "element_spec"):
+    if dataset is None or not hasattr(dataset, "element_spec"):
         return None  # arrays
     untouched = True
     for source in sources_of(dataset):

@@ -38,10 +38,10 @@ class RowMode:
     end_together: bool
 
 
-def mode_of(dataset: tf.data.Dataset, strategy: tf.distribute.Strategy | None) -> RowMode | None:
+def mode_of(dataset: tf.data.Dataset | None, strategy: tf.distribute.Strategy | None) -> RowMode | None:
     """Return how to count the rows of a dataset; None if Keras counts them correctly by itself."""
     rows = presharded_of(dataset)
-    if rows is None or not rows.has_weights or not (rows.padded or is_across_workers(strategy)):
+    if dataset is None or rows is None or not rows.has_weights or not (rows.padded or is_across_workers(strategy)):
         return None
     return RowMode(asks=rows.weighted or not rows.weights_are_ours, end_together=ends_together(dataset))
 

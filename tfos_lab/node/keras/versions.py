@@ -20,6 +20,7 @@ _REPLACED: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
         _TRAINER: {
             "TensorFlowTrainer._maybe_symbolic_build": ("iterator", "data_batch"),
             "TensorFlowTrainer._make_function": ("step_function",),
+            "TFEpochIterator.__init__": ("distribute_strategy",),
             "TFEpochIterator._get_iterator": (),
             "reduce_per_replica": ("values", "strategy", "reduction"),
         },

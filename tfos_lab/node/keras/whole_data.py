@@ -10,21 +10,23 @@ Here, all take their parts of the same batches, and rows have weights as those o
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import logging
 import secrets
 import sys
 import threading
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import suppress
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tfos_lab.node.activity.fetches import patch_once
-from tfos_lab.node.keras.distribute import gather_from_workers, part_of_batch
-from tfos_lab.node.keras.presharded import Presharded, mark_as_presharded, sources_of
+from tfos_lab.node.keras.all_reduce import has_own
+from tfos_lab.node.keras.distribute import gather_from_workers, is_across_workers, part_of_batch
+from tfos_lab.node.keras.presharded import Presharded, is_presharded, mark_as_presharded, sources_of
 from tfos_lab.node.keras.versions import keras_3_trainer
 
 if TYPE_CHECKING:
@@ -33,75 +35,87 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_PART = "_tfos_lab_part"
+_GENERATOR = "_tfos_lab_generator"
 # What datasets in memory begin with.
 _IN_MEMORY = {"_TensorDataset", "_TensorSliceDataset", "_RangeDataset"}
-_NO_BATCHES = _NO_SEED = -1
 
 
-def patch_shuffle() -> None:
-    """Let workers shuffle arrays alike; may be called twice."""
+def patch_iterators(trainer: ModuleType) -> None:
+    """Leave the data of an iterator over epochs whole until `divide` is called for it; may be called twice."""
     import tensorflow as tf
 
     patch_once(tf.random, "shuffle", _in_one_order)
+    patch_once(trainer.TFEpochIterator, "__init__", _of_whole_data)
+    patch_once(trainer.TFEpochIterator, "_get_iterator", _of_divided_data)
 
 
-def part_of_worker(model: keras.Model, iterator: Any) -> tf.data.Dataset | None:
-    """Return this worker's part of the batches of an iterator over epochs; None where TensorFlow divides the data.
+def divide(model: keras.Model, iterator: Any) -> tf.data.Dataset | None:
+    """Have an iterator over epochs take this worker's part of the data; return that, or None if TensorFlow divides it.
 
-    All workers must call it: they tell one another what they have.
+    All workers must call it: they tell one another what they have. Keras keeps the iterator over rows that validate
+    from epoch to epoch.
     """
-    adapter, extended = iterator.data_adapter, model.distribute_strategy.extended
-    pipeline = extended._make_input_context()
-    batches = _batches_of(adapter) if _takes_weights(model) else None
-    seed = sys.modules["tensorflow.python.eager.context"].global_seed()
-    own = [
-        _NO_BATCHES if batches is None else adapter.num_batches,
-        _checksum(getattr(adapter, "_inputs", None)),
-        _order_of(batches),
-        _NO_SEED if seed is None else seed & 0x7FFFFFFF,
-        secrets.randbits(31),
-    ]
     import tensorflow as tf
 
-    lengths, sums, orders, seeds, random = gather_from_workers(
-        model.distribute_strategy, tf.constant(own, tf.int64), pipeline
-    )
+    if not hasattr(iterator, _PART):
+        whole = iterator._distributed_dataset
+        part = whole if is_presharded(whole) else _part_of_worker(model, iterator)
+        setattr(iterator, _PART, part)
+        if isinstance(whole, tf.data.Dataset):
+            iterator._distributed_dataset = model.distribute_strategy.experimental_distribute_dataset(
+                whole if part is None else part
+            )
+    return iterator.__dict__[_PART]
+
+
+def _part_of_worker(model: keras.Model, iterator: Any) -> tf.data.Dataset | None:
+    """Return this worker's part of each batch, if all workers have as many, and rows can have weights."""
+    import tensorflow as tf
+
+    pipeline = model.distribute_strategy.extended._make_input_context()
+    batches, steps = iterator._distributed_dataset, iterator.data_adapter.num_batches
+    is_divisible = _takes_weights(model) and steps is not None and _is_whole(iterator)
+    own = [steps if is_divisible else -1, _checksum(iterator), _order(iterator), secrets.randbits(31)]
+    lengths, sums, orders, seeds = gather_from_workers(model.distribute_strategy, tf.constant(own, tf.int64), pipeline)
     if len(set(sums)) > 1:
         _tell_of_other_rows()
     if len(set(orders)) > 1:
         _tell_of_other_orders()
-    if batches is None or len(set(lengths)) > 1 or lengths[0] < 0:
+    if len(set(lengths)) > 1 or not is_divisible:
         return None
-    if getattr(adapter, "_shuffle", False) and (len(set(seeds)) > 1 or seeds[0] == _NO_SEED):
-        with _one_order(random[0]):
-            batches = adapter.get_tf_dataset()
-    is_weighted = len(batches.element_spec) == 3
+    if (generator := getattr(iterator, _GENERATOR, None)) is not None:
+        generator.reset_from_seed(seeds[0])
     part = functools.partial(_part, pipeline.input_pipeline_id, pipeline.num_input_pipelines)
-    parts = batches.map(part).apply(tf.data.experimental.assert_cardinality(lengths[0]))
-    return mark_as_presharded(parts, Presharded(weighted=is_weighted, padded=True))
+    parts = batches.map(part).apply(tf.data.experimental.assert_cardinality(steps))
+    return mark_as_presharded(parts, Presharded(weighted=len(batches.element_spec) == 3, padded=True))
+
+
+def _part(rank: int, workers: int, x: Any, y: Any, weights: Any = None) -> Any:
+    import tensorflow as tf
+
+    if weights is None:
+        weights = tf.ones(tf.shape(tf.nest.flatten(x)[0])[:1])
+    return part_of_batch((x, y, weights), rank, workers)
+
+
+# ---- what can be divided --------------------------------------------------------------------------------------------
 
 
 def _takes_weights(model: keras.Model) -> bool:
     """Whether the steps of a model are Keras' own, which take batches with weights and without."""
     trainer: Any = keras_3_trainer()
-    return all(
-        getattr(getattr(model, step), "__func__", None) is getattr(trainer.TensorFlowTrainer, step)
-        for step in ("train_step", "test_step")
-    )
+    return has_own(model, trainer.TensorFlowTrainer, "train_step", "test_step")
 
 
-def _batches_of(adapter: Any) -> tf.data.Dataset | None:
-    """Return the batches of arrays, or of a dataset in memory, whose rows can have weights; None of others."""
+def _is_whole(iterator: Any) -> bool:
+    """Whether the data are batches of arrays, or of a dataset in memory, whose rows can have weights."""
     import tensorflow as tf
 
-    kind = type(adapter).__name__
-    if kind not in ("ArrayDataAdapter", "TFDatasetAdapter") or adapter.num_batches is None:
-        return None
-    dataset = adapter.get_tf_dataset()
-    is_divided = isinstance(dataset, tf.distribute.DistributedDataset)
-    if is_divided or not _takes_weights_of_rows(dataset.element_spec):
-        return None
-    return dataset if kind == "ArrayDataAdapter" or _is_in_memory(dataset) else None
+    whole, kind = iterator._distributed_dataset, type(iterator.data_adapter).__name__
+    if not isinstance(whole, tf.data.Dataset) or not _takes_weights_of_rows(whole.element_spec):
+        return False
+    return kind == "ArrayDataAdapter" or (kind == "TFDatasetAdapter" and _is_in_memory(whole))
 
 
 def _takes_weights_of_rows(spec: Any) -> bool:
@@ -131,37 +145,39 @@ def _is_in_memory(dataset: tf.data.Dataset) -> bool:
     )
 
 
-def _part(rank: int, workers: int, x: Any, y: Any, weights: Any = None) -> Any:
-    import tensorflow as tf
-
-    if weights is None:
-        weights = tf.ones(tf.shape(tf.nest.flatten(x)[0])[:1])
-    return part_of_batch((x, y, weights), rank, workers)
-
-
 # ---- whether all workers have the same ------------------------------------------------------------------------------
 
 
-def _checksum(arrays: Any) -> int:
-    """Return a number that tells arrays of other shapes, or with another first or last row, apart; 0 of none."""
+def _checksum(iterator: Any) -> int:
+    """Return a number that tells arrays of other shapes, or with another first or last row, apart; 0 of a dataset."""
     import tensorflow as tf
 
     found = 0
-    for array in tf.nest.flatten(arrays) if arrays is not None else ():
+    for array in tf.nest.flatten(getattr(iterator.data_adapter, "_inputs", ())):
         for end in (slice(None, 1), slice(-1, None)):
-            with contextlib.suppress(Exception):  # the user's arrays may be of any kind
+            with suppress(Exception):  # the user's arrays may be of any kind
                 rows = np.asarray(array[end])
                 found = zlib.crc32(repr((tuple(array.shape), rows.dtype, rows.tolist())).encode(), found)
     return found
 
 
-def _order_of(dataset: tf.data.Dataset | None) -> int:
-    """Return a number that tells the orders of a dataset's rows apart, by the seeds of what shuffles it; 0 of none."""
-    shuffles = [one for one in sources_of(dataset) if type(one).__name__ == "_ShuffleDataset"] if dataset else []
+def _order(iterator: Any) -> int:
+    """Return a number that tells orders of rows apart; 0 where they are not shuffled, or will be alike."""
+    if getattr(iterator, _GENERATOR, None) is not None:
+        return 0
+    if getattr(iterator.data_adapter, "_shuffle", False):
+        return 1 + (_global_seed() or 0) & 0x7FFFFFFF
+    shuffles = [one for one in sources_of(iterator._distributed_dataset) if type(one).__name__ == "_ShuffleDataset"]
     seeds = [(int(one._seed), int(one._seed2)) for one in shuffles]
     if (0, 0) in seeds:
         return secrets.randbits(31)
     return zlib.crc32(repr(seeds).encode()) if seeds else 0
+
+
+def _global_seed() -> int | None:
+    """Return what `tf.random.set_seed` was given last."""
+    seed: int | None = sys.modules["tensorflow.python.eager.context"].global_seed()
+    return seed
 
 
 @functools.cache
@@ -180,38 +196,67 @@ def _tell_of_other_orders() -> None:
     )
 
 
-# ---- one order of rows ----------------------------------------------------------------------------------------------
+# ---- what Keras makes ----------------------------------------------------------------------------------------------
 
 
-class _Order(threading.local):
-    """What this thread shuffles by while it makes the dataset of arrays."""
+class _Whole:
+    """Stands in for a strategy while an iterator over epochs is made: it divides nothing."""
 
-    generator: tf.random.Generator | None = None
-
-
-_order = _Order()
+    def experimental_distribute_dataset(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
+        return dataset
 
 
-@contextlib.contextmanager
-def _one_order(seed: int) -> Iterator[None]:
-    """Shuffle anew in each epoch, by numbers that all workers draw from the same seed."""
-    import tensorflow as tf
+class _Shuffling(threading.local):
+    """The iterator over epochs that this thread makes, if its rows are to be shuffled alike on all workers."""
 
-    with tf.device("CPU:0"):
-        _order.generator = tf.random.Generator.from_seed(seed)
-    try:
-        yield
-    finally:
-        _order.generator = None
+    iterator: Any = None
+
+
+_shuffling = _Shuffling()
+
+
+def _of_whole_data(init: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(init)
+    def __init__(iterator: Any, distribute_strategy: Any = None, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+        if not is_across_workers(distribute_strategy):
+            init(iterator, distribute_strategy, *args, **kwargs)
+            return
+        _shuffling.iterator = None if _global_seed() is not None else iterator
+        try:
+            init(iterator, _Whole(), *args, **kwargs)
+        finally:
+            _shuffling.iterator = None
+        iterator._distribute_strategy = distribute_strategy
+
+    return __init__
+
+
+def _of_divided_data(get: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(get)
+    def _get_iterator(iterator: Any) -> Any:
+        import tensorflow as tf
+
+        strategy, data = iterator._distribute_strategy, iterator._distributed_dataset
+        if isinstance(data, tf.data.Dataset) and is_across_workers(strategy):  # as in `predict`
+            iterator._distributed_dataset = strategy.experimental_distribute_dataset(data)
+        return get(iterator)
+
+    return _get_iterator
 
 
 def _in_one_order(shuffle: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap `tf.random.shuffle`, by which Keras shuffles arrays: by numbers that all workers draw from one seed."""
+
     @functools.wraps(shuffle)
     def shuffled(value: Any, seed: int | None = None, name: str | None = None) -> Any:
         import tensorflow as tf
 
-        if _order.generator is None:
+        iterator = _shuffling.iterator
+        if iterator is None:
             return shuffle(value, seed=seed, name=name)
-        return tf.random.experimental.stateless_shuffle(value, _order.generator.make_seeds(1)[:, 0])
+        if not hasattr(iterator, _GENERATOR):
+            with tf.init_scope(), tf.device("CPU:0"):
+                setattr(iterator, _GENERATOR, tf.random.Generator.from_seed(0))
+        return tf.random.experimental.stateless_shuffle(value, getattr(iterator, _GENERATOR).make_seeds(1)[:, 0])
 
     return shuffled

@@ -42,7 +42,7 @@ from tfos_lab.node.keras.presharded import (
 from tfos_lab.node.keras.row_counts import mode_of
 from tfos_lab.node.keras.tf_keras import patch_tf_keras
 from tfos_lab.node.keras.versions import is_none_spec, keras_3_trainer, misfit
-from tfos_lab.node.keras.whole_data import part_of_worker, patch_shuffle
+from tfos_lab.node.keras.whole_data import divide, patch_iterators
 
 if TYPE_CHECKING:
     import keras
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_PART = "_tfos_lab_part"
 _CALLBACKS = ("keras.src.callbacks.callback_list", "tf_keras.src.callbacks")
 
 
@@ -61,7 +60,6 @@ def patch_keras() -> None:
     the strategy for the rows of a feed (`mark_as_presharded`), for every Keras and for custom loops.
     """
     patch_strategy()
-    patch_shuffle()
     _patch_fits()
     patch_tf_keras()
     trainer: Any = keras_3_trainer()
@@ -71,6 +69,7 @@ def patch_keras() -> None:
     patch_once(trainer, "reduce_per_replica", _reduce_across_workers)
     # Of the base itself: Keras does not compile what it loads where a model's `compile` is not that.
     patch_once(sys.modules["keras.src.trainers.trainer"].Trainer, "compile", without_jit)
+    patch_iterators(trainer)
     patch_keras_3(trainer)
 
 
@@ -98,8 +97,8 @@ def _build_from_specs(build: Callable[..., Any]) -> Callable[..., Any]:
                 tell_of_own_statistics(model)
         dataset = getattr(iterator.data_adapter, "_dataset", None)
         has_fed_rows = dataset is not None and is_presharded(dataset)
-        rows = dataset if has_fed_rows else _divide(model, iterator) if across else None
-        count_rows(model, mode_of(rows, strategy) if rows is not None else None, validates=validates)
+        rows = divide(model, iterator) if across else dataset if has_fed_rows else None
+        count_rows(model, mode_of(rows, strategy), validates=validates)
         if across and not iterator.steps_per_epoch and (why := why_fit_would_hang(iterator._distributed_dataset)):
             raise FeedError(reason=why)
         if has_fed_rows:
@@ -111,19 +110,6 @@ def _build_from_specs(build: Callable[..., Any]) -> Callable[..., Any]:
         return build(model, data_batch=_example_of(iterator, strategy))
 
     return _maybe_symbolic_build
-
-
-def _divide(model: keras.Model, iterator: Any) -> tf.data.Dataset | None:
-    """Have an iterator over epochs take this worker's part of what all have; returns it, or None if TensorFlow does.
-
-    Keras keeps the iterator over rows that validate from epoch to epoch.
-    """
-    if not hasattr(iterator, _PART):
-        part = part_of_worker(model, iterator)
-        if part is not None:
-            iterator._distributed_dataset = model.distribute_strategy.experimental_distribute_dataset(part)
-        setattr(iterator, _PART, part)
-    return getattr(iterator, _PART)
 
 
 def _refuse_rows_without_label(model: keras.Model, dataset: tf.data.Dataset) -> None:
