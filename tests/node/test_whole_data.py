@@ -30,10 +30,14 @@ def try_all(args, ctx):
         "batches": fit_powers(ctx, shuffle="batch"),
         "other lengths": fit_other_rows(ctx, lambda rank: slice(0, 10 + rank)),
         "own step": fit_with_own_step(ctx),
+        "named": fit_named(ctx),
+        "own metric": fit_with_own_metric(ctx),
+        "evaluates": fit_and_evaluate_in_epochs(ctx),
         "steps": fit_too_many_steps(ctx),
         "other rows": fit_other_rows(ctx, lambda rank: slice(rank, 8 + rank)),
         "in memory": fit_in_memory(ctx, seed=3),
         "no seed": fit_in_memory(ctx, seed=None),
+        "seeds": fit_powers(ctx, seed=1 + ctx.rank, shuffle=True),
     }
 
 
@@ -57,10 +61,13 @@ def powers():
     return 2.0 ** np.arange(ROWS, dtype=np.float32)[:, None]
 
 
-def fit_powers(ctx, *, shuffle):
+def fit_powers(ctx, *, shuffle, seed=None):
     """Fit arrays that are shuffled; returns what each epoch has seen, and what the first batch of each."""
     import keras
     import numpy as np
+
+    if seed is not None:
+        keras.utils.set_random_seed(seed)
 
     firsts = []
 
@@ -70,9 +77,10 @@ def fit_powers(ctx, *, shuffle):
                 firsts.append(logs["value"])
 
     model, x = model_of_means(ctx), powers()
-    history = model.fit(
-        x, x, batch_size=BATCH, epochs=EPOCHS, verbose=0, shuffle=shuffle, callbacks=[First()], validation_split=0.0
-    ).history
+    with ctx.strategy().scope():  # as some do
+        history = model.fit(
+            x, x, batch_size=BATCH, epochs=EPOCHS, verbose=0, shuffle=shuffle, callbacks=[First()]
+        ).history
     evaluated = model.evaluate(x, x, batch_size=BATCH, verbose=0, return_dict=True)
     weighted = model.evaluate(
         x, x, batch_size=BATCH, verbose=0, return_dict=True, sample_weight=np.ones(ROWS, np.float32)
@@ -108,6 +116,60 @@ def fit_with_own_step(ctx):
     return model_of_means(ctx, Own).fit(x, x, batch_size=BATCH, epochs=1, verbose=0).history["loss"]
 
 
+def fit_with_own_metric(ctx):
+    """Fit a model with a metric that counts the rows it is given, whatever their weights."""
+    import keras
+
+    class Own(keras.Sequential):
+        def compute_metrics(self, x, y, y_pred, sample_weight=None):
+            super().compute_metrics(x, y, y_pred, sample_weight)
+            self.rows.update_state(keras.ops.ones_like(y))
+            return self.get_metrics_result()
+
+        @property
+        def metrics(self):
+            return [*super().metrics, self.rows]
+
+    with ctx.strategy().scope():
+        Own.rows = keras.metrics.Sum("rows")
+    x = powers()
+    return model_of_means(ctx, Own).fit(x, x, batch_size=BATCH, epochs=1, verbose=0).history["rows"]
+
+
+def fit_named(ctx):
+    from typing import Any, NamedTuple
+
+    import tensorflow as tf
+
+    class Row(NamedTuple):
+        x: Any
+        y: Any
+
+    x = powers()
+    dataset = tf.data.Dataset.from_tensor_slices(Row(x, x)).batch(BATCH)
+    return len(model_of_means(ctx).fit(dataset, epochs=1, verbose=0).history["loss"])
+
+
+def fit_and_evaluate_in_epochs(ctx):
+    """Evaluate data without weights while weighted data is fitted; returns what each epoch has seen, and evaluated."""
+    import keras
+    import numpy as np
+
+    evaluated, x = [], powers()
+
+    class Evaluates(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            evaluated.append(self.model.evaluate(x, x, batch_size=BATCH, verbose=0, return_dict=True)["value"])
+
+    weights = np.linspace(1, 2, ROWS, dtype=np.float32)
+    history = (
+        model_of_means(ctx)
+        .fit(x, x, batch_size=BATCH, epochs=2, verbose=0, sample_weight=weights, callbacks=[Evaluates()])
+        .history
+    )
+    return history["value"], evaluated
+
+
 def fit_other_rows(ctx, mine):
     x = powers()[mine(ctx.rank)]
     return len(model_of_means(ctx).fit(x, x, batch_size=BATCH, epochs=1, verbose=0).history["loss"])
@@ -121,7 +183,7 @@ def fit_too_many_steps(ctx):
     return int(model.optimizer.iterations.numpy())
 
 
-@pytest.mark.parametrize("what", ["arrays", "batches"])
+@pytest.mark.parametrize("what", ["arrays", "batches", "seeds"])
 def test_each_row_of_shuffled_arrays_is_in_each_epoch_once(found, what):
     results, _ = found
     for result in results:
@@ -148,15 +210,23 @@ def test_an_epoch_ends_where_the_rows_do(found):
     assert [result["steps"] for result in results] == [3] * NODES
 
 
+def test_a_callback_may_evaluate_rows_that_count_otherwise(found):
+    results, _ = found
+    for result in results:
+        seen, evaluated = result["evaluates"]
+        assert [*seen, *evaluated] == [ALL_ROWS] * 4
+
+
 def test_what_cannot_be_weighted_is_left_to_tensorflow(found):
     results, _ = found
     for result in results:
-        assert len(result["own step"]) == result["other lengths"] == result["other rows"] == 1
+        assert len(result["own step"]) == result["other lengths"] == result["other rows"] == result["named"] == 1
+        assert result["own metric"] == [ROWS]
 
 
 @pytest.mark.parametrize(
     "sentence",
-    ["The nodes call `fit` or `evaluate` with different arrays", "Each node shuffles its dataset in an order"],
+    ["The nodes call `fit` or `evaluate` with different data", "Each node shuffles its dataset in an order"],
 )
 def test_what_gives_nodes_other_rows_than_one_process_is_told_once(found, sentence):
     _, log = found

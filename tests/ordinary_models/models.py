@@ -246,6 +246,18 @@ def autoencoder(keras):
     return compiled(keras.Sequential([keras.Input((6,)), layers.Dense(3, activation="tanh"), layers.Dense(6)]))
 
 
+def as_image(x, y, w):
+    import tensorflow as tf
+
+    return x, tf.reshape(y, (-1, 2, 3, 1)), w
+
+
+@ordinary("an image as output, with a loss for each pixel", label="x", change=as_image, short=True)
+def pixels_as_output(keras):
+    decode = [keras.layers.Dense(6), keras.layers.Reshape((2, 3, 1))]
+    return compiled(keras.Sequential([keras.Input((6,)), keras.layers.Dense(4, activation="tanh"), *decode]))
+
+
 @ordinary("a `train_step` of your own", label="z")
 def own_step(keras):
     import tensorflow as tf

@@ -28,6 +28,7 @@ from tfos_lab.node.keras.row_counts import (
     rows_of,
     rows_of_one_step,
     times_weights_of_rows,
+    weighing_rows,
     weights_in,
 )
 from tfos_lab.node.keras.versions import penalizes_mean_activity
@@ -44,7 +45,10 @@ def patch_keras_3(trainer: ModuleType) -> None:
     """Patch Keras 3, given its module of the TensorFlow trainer; may be called twice."""
     adapter = sys.modules["keras.src.trainers.data_adapters.tf_dataset_adapter"]
     patch_once(adapter, "make_class_weight_map_fn", times_weights_of_rows)
+    patch_once(sys.modules["keras.src.losses.loss"], "reduce_weighted_values", weighing_rows)
     patch_once(trainer.TensorFlowTrainer, "_make_function", _counting_steps)
+    for name in ("train_function", "test_function"):
+        patch_once(trainer.TensorFlowTrainer, f"make_{name}", functools.partial(_as_rows_count, name))
     metrics = sys.modules["keras.src.trainers.compile_utils"].CompileMetrics
     patch_once(metrics, "update_state", lambda update: on_real_rows(update, lambda _weights: current.rows))
     optimizer = sys.modules["keras.src.backend.tensorflow.optimizer"].TFOptimizer
@@ -55,16 +59,24 @@ def patch_keras_3(trainer: ModuleType) -> None:
     patch_once(scaling, "check_finite", _on_all_replicas)
 
 
-def count_rows(model: keras.Model, mode: RowMode | None, *, validates: bool = False) -> None:
-    """Set how a `fit` or `evaluate` counts rows, and drop step functions that were made for another way.
-
-    Where `fit` validates, it goes on with its own step function afterwards, which is kept: ``validates=True``.
-    """
+def count_rows(model: keras.Model, mode: RowMode | None) -> None:
+    """Set how steps count rows for which a function is made from now on."""
     model._tfos_lab_mode = mode
-    for name in ("test_function",) if validates else ("train_function", "test_function"):
-        function = getattr(model, name, None)
-        if function is not None and getattr(function, "tfos_lab_mode", None) != mode:
-            setattr(model, name, None)
+
+
+def _as_rows_count(name: str, make: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap what makes a step function at the beginning of `fit` and its kin: one that counts otherwise is made anew.
+
+    A `fit` goes on with its own where a callback evaluates.
+    """
+
+    @functools.wraps(make)
+    def make_function(model: keras.Model, force: bool = False) -> Any:  # noqa: FBT001, FBT002 - it is that method
+        mode = getattr(model, "_tfos_lab_mode", None)
+        made = getattr(model, name, None)
+        return make(model, force or (made is not None and getattr(made, "tfos_lab_mode", None) != mode))
+
+    return make_function
 
 
 def _counting_steps(make_function: Callable[..., Any]) -> Callable[..., Any]:

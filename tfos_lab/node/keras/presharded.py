@@ -67,9 +67,13 @@ def mark_as_presharded(dataset: tf.data.Dataset, rows: Presharded | None = None)
     options = tf.data.Options()
     # Keeps all rows also under a strategy that is not patched, as in a process that tfos_lab did not start.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    marked = dataset.with_options(options)
-    setattr(marked, _MARK, rows or _UNKNOWN)
-    return marked
+    return mark(dataset.with_options(options), rows or _UNKNOWN)
+
+
+def mark(dataset: tf.data.Dataset, rows: Presharded) -> tf.data.Dataset:
+    """Mark a dataset that no other strategy than the patched one will ever see."""
+    setattr(dataset, _MARK, rows)
+    return dataset
 
 
 def presharded_of(dataset: tf.data.Dataset | None) -> Presharded | None:

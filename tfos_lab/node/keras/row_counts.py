@@ -175,6 +175,20 @@ def times_weights_of_rows(make_map: Callable[..., Any]) -> Callable[..., Any]:
     return make_class_weight_map_fn
 
 
+def weighing_rows(reduce: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap what reduces losses, so that it takes one weight for each row of losses of any rank, as of pixels."""
+
+    @functools.wraps(reduce)
+    def reduce_weighted(values: Any, sample_weight: Any = None, *args: Any, **kwargs: Any) -> Any:
+        import tensorflow as tf
+
+        if tf.is_tensor(values) and tf.is_tensor(sample_weight) and sample_weight.shape.rank == 1 and values.shape.rank:
+            sample_weight = tf.reshape(sample_weight, [-1] + [1] * (values.shape.rank - 1))
+        return reduce(values, sample_weight, *args, **kwargs)
+
+    return reduce_weighted
+
+
 @contextmanager
 def counting_activities(model: Any, attribute: str, *, of_mean: bool) -> Iterator[None]:
     """Let activity regularizers see real rows only, and penalize as in one process, while a step is traced.

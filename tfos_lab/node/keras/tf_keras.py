@@ -32,6 +32,7 @@ from tfos_lab.node.keras.row_counts import (
     rows_of,
     rows_of_one_step,
     times_weights_of_rows,
+    weighing_rows,
     weights_in,
 )
 from tfos_lab.node.keras.versions import misfit
@@ -53,6 +54,7 @@ def patch_tf_keras() -> None:
         return
     patch_once(utils.MetricsContainer, "update_state", lambda update: on_real_rows(update, _rows_of_tf_keras))
     patch_once(utils.LossesContainer, "__call__", _losses_of_real_rows)
+    patch_once(sys.modules["tf_keras.src.utils.losses_utils"], "compute_weighted_loss", weighing_rows)
     adapter: Any = sys.modules["tf_keras.src.engine.data_adapter"]
     patch_once(adapter, "_make_class_weight_map_fn", times_weights_of_rows)
     patch_once(adapter.DataHandler, "enumerate_epochs", _starting_with_its_epoch)

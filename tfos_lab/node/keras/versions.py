@@ -20,11 +20,14 @@ _REPLACED: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
         _TRAINER: {
             "TensorFlowTrainer._maybe_symbolic_build": ("iterator", "data_batch"),
             "TensorFlowTrainer._make_function": ("step_function",),
+            "TensorFlowTrainer.make_train_function": ("force",),
+            "TensorFlowTrainer.make_test_function": ("force",),
             "TFEpochIterator.__init__": ("distribute_strategy",),
             "TFEpochIterator._get_iterator": (),
             "reduce_per_replica": ("values", "strategy", "reduction"),
         },
         "keras.src.trainers.data_adapters.tf_dataset_adapter": {"make_class_weight_map_fn": ("class_weight",)},
+        "keras.src.losses.loss": {"reduce_weighted_values": ("values", "sample_weight")},
         "keras.src.trainers.trainer": {"Trainer.compile": ("jit_compile",)},
         "keras.src.trainers.compile_utils": {"CompileMetrics.update_state": ("y_true", "y_pred", "sample_weight")},
         "keras.src.backend.tensorflow.optimizer": {
@@ -39,6 +42,7 @@ _REPLACED: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
             "MetricsContainer.update_state": ("y_true", "y_pred", "sample_weight"),
             "LossesContainer.__call__": ("y_true", "y_pred", "sample_weight", "regularization_losses"),
         },
+        "tf_keras.src.utils.losses_utils": {"compute_weighted_loss": ("losses", "sample_weight")},
         "tf_keras.src.engine.data_adapter": {
             "DataHandler.enumerate_epochs": (),
             "_make_class_weight_map_fn": ("class_weight",),

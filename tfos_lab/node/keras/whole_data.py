@@ -12,21 +12,23 @@ from __future__ import annotations
 
 import functools
 import logging
+import re
 import secrets
 import sys
 import threading
 import zlib
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfos_lab.core.threads import on_a_thread
 from tfos_lab.node.activity.fetches import patch_once
 from tfos_lab.node.keras.all_reduce import has_own
 from tfos_lab.node.keras.distribute import gather_from_workers, is_across_workers, part_of_batch
-from tfos_lab.node.keras.presharded import Presharded, is_presharded, mark_as_presharded, sources_of
+from tfos_lab.node.keras.presharded import Presharded, is_presharded, mark, sources_of
 from tfos_lab.node.keras.versions import keras_3_trainer
 
 if TYPE_CHECKING:
@@ -63,9 +65,8 @@ def divide(model: keras.Model, iterator: Any) -> tf.data.Dataset | None:
         part = whole if is_presharded(whole) else _part_of_worker(model, iterator)
         setattr(iterator, _PART, part)
         if isinstance(whole, tf.data.Dataset):
-            iterator._distributed_dataset = model.distribute_strategy.experimental_distribute_dataset(
-                whole if part is None else part
-            )
+            data = iterator._distributed_dataset if part is None else part
+            iterator._distributed_dataset = model.distribute_strategy.experimental_distribute_dataset(data)
     return iterator.__dict__[_PART]
 
 
@@ -76,19 +77,31 @@ def _part_of_worker(model: keras.Model, iterator: Any) -> tf.data.Dataset | None
     pipeline = model.distribute_strategy.extended._make_input_context()
     batches, steps = iterator._distributed_dataset, iterator.data_adapter.num_batches
     is_divisible = _takes_weights(model) and steps is not None and _is_whole(iterator)
-    own = [steps if is_divisible else -1, _checksum(iterator), _order(iterator), secrets.randbits(31)]
-    lengths, sums, orders, seeds = gather_from_workers(model.distribute_strategy, tf.constant(own, tf.int64), pipeline)
+    seed = _global_seed()
+    own = [
+        steps if is_divisible else -1,
+        _checksum(iterator),
+        _order(iterator),
+        -1 if seed is None else seed & 0x7FFFFFFF,
+        secrets.randbits(31),
+    ]
+    lengths, sums, orders, seeds, drawn = gather_from_workers(
+        model.distribute_strategy, tf.constant(own, tf.int64), pipeline
+    )
     if len(set(sums)) > 1:
         _tell_of_other_rows()
     if len(set(orders)) > 1:
         _tell_of_other_orders()
+    if getattr(iterator.data_adapter, "_shuffle", False):
+        if len(set(seeds)) > 1:
+            batches = iterator._distributed_dataset = _shuffled_alike(iterator)
+        if (generator := getattr(iterator, _GENERATOR, None)) is not None:
+            generator.reset_from_seed(drawn[0])
     if len(set(lengths)) > 1 or not is_divisible:
         return None
-    if (generator := getattr(iterator, _GENERATOR, None)) is not None:
-        generator.reset_from_seed(seeds[0])
     part = functools.partial(_part, pipeline.input_pipeline_id, pipeline.num_input_pipelines)
     parts = batches.map(part).apply(tf.data.experimental.assert_cardinality(steps))
-    return mark_as_presharded(parts, Presharded(weighted=len(batches.element_spec) == 3, padded=True))
+    return mark(parts, Presharded(weighted=len(batches.element_spec) == 3, padded=True))
 
 
 def _part(rank: int, workers: int, x: Any, y: Any, weights: Any = None) -> Any:
@@ -103,9 +116,9 @@ def _part(rank: int, workers: int, x: Any, y: Any, weights: Any = None) -> Any:
 
 
 def _takes_weights(model: keras.Model) -> bool:
-    """Whether the steps of a model are Keras' own, which take batches with weights and without."""
+    """Whether what a model does with batches is Keras' own, which takes them with weights and without."""
     trainer: Any = keras_3_trainer()
-    return has_own(model, trainer.TensorFlowTrainer, "train_step", "test_step")
+    return has_own(model, trainer.TensorFlowTrainer, "train_step", "test_step", "compute_loss", "compute_metrics")
 
 
 def _is_whole(iterator: Any) -> bool:
@@ -122,7 +135,7 @@ def _takes_weights_of_rows(spec: Any) -> bool:
     """Whether these are batches ``(x, y)`` or ``(x, y, w)`` of dense tensors, with one float for each row if any."""
     import tensorflow as tf
 
-    if not isinstance(spec, tuple) or len(spec) not in (2, 3):
+    if type(spec) is not tuple or len(spec) not in (2, 3):  # of a subclass, a map would get the whole
         return False
     if not all(isinstance(part, tf.TensorSpec) and part.shape.rank for part in tf.nest.flatten(spec)):
         return False
@@ -138,18 +151,17 @@ def _is_in_memory(dataset: tf.data.Dataset) -> bool:
     policies = tf.data.experimental.AutoShardPolicy
     if dataset.options().experimental_distribute.auto_shard_policy not in (policies.AUTO, policies.DATA):
         return False
-    kinds = [(type(source).__name__, bool(source._inputs())) for source in sources_of(dataset)]
-    return all(has_source or kind in _IN_MEMORY for kind, has_source in kinds) and not any(
-        "FlatMap" in kind or "Interleave" in kind
-        for kind, _ in kinds  # they may read files
-    )
+    sources = list(sources_of(dataset))
+    # What makes datasets of elements may read files, too.
+    reads = any(hasattr(one, "_filenames") or re.search("FlatMap|Interleave", type(one).__name__) for one in sources)
+    return not reads and all(one._inputs() or type(one).__name__ in _IN_MEMORY for one in sources)
 
 
 # ---- whether all workers have the same ------------------------------------------------------------------------------
 
 
 def _checksum(iterator: Any) -> int:
-    """Return a number that tells arrays of other shapes, or with another first or last row, apart; 0 of a dataset."""
+    """Return a number that tells data of other shapes, with another first or last row, or another shard, apart."""
     import tensorflow as tf
 
     found = 0
@@ -157,16 +169,14 @@ def _checksum(iterator: Any) -> int:
         for end in (slice(None, 1), slice(-1, None)):
             with suppress(Exception):  # the user's arrays may be of any kind
                 rows = np.asarray(array[end])
-                found = zlib.crc32(repr((tuple(array.shape), rows.dtype, rows.tolist())).encode(), found)
-    return found
+                content = repr(rows.tolist()).encode() if rows.dtype == object else rows.tobytes()
+                found = zlib.crc32(content, zlib.crc32(repr((tuple(array.shape), rows.dtype)).encode(), found))
+    shards = [int(one._index) for one in sources_of(iterator._distributed_dataset) if hasattr(one, "_num_shards")]
+    return zlib.crc32(repr(shards).encode(), found) if shards else found
 
 
 def _order(iterator: Any) -> int:
-    """Return a number that tells orders of rows apart; 0 where they are not shuffled, or will be alike."""
-    if getattr(iterator, _GENERATOR, None) is not None:
-        return 0
-    if getattr(iterator.data_adapter, "_shuffle", False):
-        return 1 + (_global_seed() or 0) & 0x7FFFFFFF
+    """Return a number that tells the orders of a dataset apart, by the seeds of what shuffles it; 0 of any other."""
     shuffles = [one for one in sources_of(iterator._distributed_dataset) if type(one).__name__ == "_ShuffleDataset"]
     seeds = [(int(one._seed), int(one._seed2)) for one in shuffles]
     if (0, 0) in seeds:
@@ -183,8 +193,8 @@ def _global_seed() -> int | None:
 @functools.cache
 def _tell_of_other_rows() -> None:
     logger.warning(
-        "The nodes call `fit` or `evaluate` with different arrays, and each trains on its part of its own ones only: "
-        "give all nodes the same arrays, or, where each is to train on all of its own, ctx.even(dataset)."
+        "The nodes call `fit` or `evaluate` with different data, and each trains on its part of its own only: give all "
+        "nodes the same, or, where each is to train on all of its own, ctx.even(dataset)."
     )
 
 
@@ -221,11 +231,8 @@ def _of_whole_data(init: Callable[..., None]) -> Callable[..., None]:
         if not is_across_workers(distribute_strategy):
             init(iterator, distribute_strategy, *args, **kwargs)
             return
-        _shuffling.iterator = None if _global_seed() is not None else iterator
-        try:
+        with _shuffling_alike(iterator if _global_seed() is None else None):  # in the order of one process if seeded
             init(iterator, _Whole(), *args, **kwargs)
-        finally:
-            _shuffling.iterator = None
         iterator._distribute_strategy = distribute_strategy
 
     return __init__
@@ -244,6 +251,22 @@ def _of_divided_data(get: Callable[..., Any]) -> Callable[..., Any]:
     return _get_iterator
 
 
+@contextmanager
+def _shuffling_alike(iterator: Any) -> Iterator[None]:
+    _shuffling.iterator = iterator
+    try:
+        yield
+    finally:
+        _shuffling.iterator = None
+
+
+def _shuffled_alike(iterator: Any) -> tf.data.Dataset:
+    """Return the dataset of arrays anew, where the nodes have seeds of their own."""
+    with _shuffling_alike(iterator):
+        dataset: tf.data.Dataset = iterator.data_adapter.get_tf_dataset()
+    return dataset
+
+
 def _in_one_order(shuffle: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap `tf.random.shuffle`, by which Keras shuffles arrays: by numbers that all workers draw from one seed."""
 
@@ -255,8 +278,15 @@ def _in_one_order(shuffle: Callable[..., Any]) -> Callable[..., Any]:
         if iterator is None:
             return shuffle(value, seed=seed, name=name)
         if not hasattr(iterator, _GENERATOR):
-            with tf.init_scope(), tf.device("CPU:0"):
-                setattr(iterator, _GENERATOR, tf.random.Generator.from_seed(0))
+            setattr(iterator, _GENERATOR, on_a_thread(_make_generator, name="tfos-shuffle").result())
         return tf.random.experimental.stateless_shuffle(value, getattr(iterator, _GENERATOR).make_seeds(1)[:, 0])
 
     return shuffled
+
+
+def _make_generator() -> tf.random.Generator:
+    """Make it in a thread of its own: there is no strategy, which would have the workers agree on its state."""
+    import tensorflow as tf
+
+    with tf.device("CPU:0"):
+        return tf.random.Generator.from_seed(0)

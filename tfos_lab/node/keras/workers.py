@@ -88,17 +88,16 @@ def _build_from_specs(build: Callable[..., Any]) -> Callable[..., Any]:
             way = "" if is_fed else "use Keras 2 (env={'TF_USE_LEGACY_KERAS': '1'}), "
             raise ConfigError([f"Keras 3 has no `fit` with parameter servers: {way}{LOOP_OR_NO_SERVERS}"])
         if iterator is None:
+            count_rows(model, None)
             return build(model, iterator=iterator, data_batch=data_batch)
         across = is_across_workers(strategy)
-        validates = iterator is getattr(model, "_eval_epoch_iterator", None)
         if across:
             _force_single_steps(model, iterator)
-            if not validates:
-                tell_of_own_statistics(model)
+            tell_of_own_statistics(model)
         dataset = getattr(iterator.data_adapter, "_dataset", None)
         has_fed_rows = dataset is not None and is_presharded(dataset)
         rows = divide(model, iterator) if across else dataset if has_fed_rows else None
-        count_rows(model, mode_of(rows, strategy), validates=validates)
+        count_rows(model, mode_of(rows, strategy))
         if across and not iterator.steps_per_epoch and (why := why_fit_would_hang(iterator._distributed_dataset)):
             raise FeedError(reason=why)
         if has_fed_rows:
