@@ -124,3 +124,34 @@ def test_a_wide_and_deep_program_of_2019_trains_and_is_evaluated_beside(run, tmp
     assert epochs == [0, 1]
     assert module.startswith("tf_keras.")
     assert found["evaluator:0"] == ["accuracy", "loss"]
+
+
+def of_the_tutorial():
+    """Return a program of TensorFlow's own tutorial, which starts its servers itself."""
+
+    def train(args, ctx):
+        import tensorflow as tf
+
+        resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+        if resolver.task_type in ("worker", "ps"):
+            server = tf.distribute.Server(
+                resolver.cluster_spec(), job_name=resolver.task_type, task_index=resolver.task_id, protocol="grpc"
+            )
+            server.join()
+        strategy = tf.distribute.ParameterServerStrategy(resolver)
+        coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
+        with strategy.scope():
+            steps = tf.Variable(0)
+        step = tf.function(lambda: steps.assign_add(1))
+        for _ in range(20):
+            coordinator.schedule(step)
+        coordinator.join()
+        return int(steps.numpy())
+
+    return train
+
+
+@pytest.mark.back_ends("local")
+def test_servers_that_a_program_starts_itself_end_with_training(run):
+    cluster = run(of_the_tutorial(), cluster_size=3, num_ps=1)
+    assert dict(cluster.wait(timeout=60)) == {"chief:0": 20, "worker:0": None, "ps:0": None}

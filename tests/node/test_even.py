@@ -285,6 +285,22 @@ def test_a_node_may_ask_for_its_strategy_again_while_another_uses_it(run):
     assert list(results.values()) == [([1.0, 2.0], True)] * 2
 
 
+def hear_signals(args, ctx):
+    import os
+    import signal
+
+    heard = []
+    signal.signal(signal.SIGTERM, lambda *_: heard.append("SIGTERM"))
+    ctx.strategy()
+    os.kill(os.getpid(), signal.SIGTERM)
+    return heard
+
+
+def test_a_node_with_a_strategy_ends_by_the_signals_that_end_any_other(run):
+    results = run(hear_signals, cluster_size=2).wait(timeout=100)
+    assert list(results.values()) == [["SIGTERM"]] * 2
+
+
 def ask_late(args, ctx):
     import tensorflow as tf
 

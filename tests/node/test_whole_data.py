@@ -231,3 +231,8 @@ def test_what_cannot_be_weighted_is_left_to_tensorflow(found):
 def test_what_gives_nodes_other_rows_than_one_process_is_told_once(found, sentence):
     _, log = found
     assert log.count(sentence) == 1
+
+
+def test_no_line_of_tensorflow_s_is_about_options_that_no_user_has_set(found):
+    _, log = found
+    assert "auto_shard_policy" not in log

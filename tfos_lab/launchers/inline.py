@@ -23,7 +23,7 @@ from tfos_lab.node.activity.reporter import ActivityReporter
 from tfos_lab.node.driver_link import DriverLink
 from tfos_lab.node.feed.store import FeedStore
 from tfos_lab.node.files.remote_log import RemoteLog
-from tfos_lab.node.invoke import NodeServed, call_map_fun, returned_outcome
+from tfos_lab.node.invoke import call_map_fun, returned_outcome
 from tfos_lab.node.profile import trace_piece
 from tfos_lab.node.remote_files import register_file_systems
 from tfos_lab.node.scratch import Scratch
@@ -69,8 +69,6 @@ class InlineLauncher(Launcher):
         session.send_running()
         try:
             value = call_map_fun(map_fun, args, session.context)
-        except NodeServed:
-            value = None
         except BaseException as error:
             session.send_ended(m.Outcome(kind="raised", error=type(error).__name__, message=str(error)))
             raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import faulthandler
+import functools
 import io
 import os
 import socket
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab.core import messages as m
 from tfos_lab.core.frames import FrameSocket, peer_of
+from tfos_lab.core.lazy_imports import after_import
 from tfos_lab.core.processes import adopt_orphans, set_process_name
 from tfos_lab.errors import NoKeyboard, PayloadError
 from tfos_lab.node.context.shown import show_figures_by
@@ -36,6 +38,7 @@ def run(_body: bytes, fds: list[int]) -> int:
 
     from tfos_lab.node.files.result import NAME
     from tfos_lab.node.session import AgentWatch, NodeSession
+    from tfos_lab.node.strategy import end_servers_with_training
 
     control = FrameSocket(sock)
     try:
@@ -53,6 +56,8 @@ def run(_body: bytes, fds: list[int]) -> int:
     register_dump(scratch)
     session = NodeSession(control, start, scratch, port=port, agent=AgentWatch(peer_of(sock)))
     show_figures_by(session.context)
+    serve = session.context._serve  # noqa: SLF001 - users see no such method
+    after_import("tensorflow", functools.partial(end_servers_with_training, serve))
     outcome = _run_function(session, start, scratch / NAME)
     _flush()
     session.send_ended(outcome)

@@ -33,17 +33,12 @@ _MAX_ASKED = 16
 _THIS_HOST = ("127.0.0.1", "localhost", "[::1]")
 
 
-def strategy_for(
-    cluster_spec: ClusterSpec, job_name: str, task_index: int, serve: Callable[[], None]
-) -> tf.distribute.Strategy:
-    """Return the strategy for a node, or raise `NodeServed` on a node that only serves a ``ParameterServerStrategy``.
-
-    ``serve()`` reports that the node serves, and waits until training has ended.
-    """
+def strategy_for(cluster_spec: ClusterSpec, job_name: str, task_index: int) -> tf.distribute.Strategy:
+    """Return the strategy for a node, or raise `NodeServed` on one that only serves a ``ParameterServerStrategy``."""
     import tensorflow as tf
 
     if Role.PS in cluster_spec:
-        return _parameter_server(cluster_spec, job_name, task_index, serve)
+        return _parameter_server(cluster_spec, job_name, task_index)
     if not Role(job_name).in_tf_cluster or count_training(cluster_spec) == 1:
         several = len(tf.config.list_physical_devices("GPU")) > 1
         return tf.distribute.MirroredStrategy() if several else tf.distribute.get_strategy()
@@ -61,9 +56,7 @@ def strategy_for(
         raise ConfigError([problem]) from None
 
 
-def _parameter_server(
-    cluster_spec: ClusterSpec, job_name: str, task_index: int, serve: Callable[[], None]
-) -> tf.distribute.Strategy:
+def _parameter_server(cluster_spec: ClusterSpec, job_name: str, task_index: int) -> tf.distribute.Strategy:
     import tensorflow as tf
 
     if Role.CHIEF not in cluster_spec or Role.WORKER not in cluster_spec:
@@ -78,7 +71,7 @@ def _parameter_server(
     spec = tf.train.ClusterSpec(tf_cluster_spec(cluster_spec))
     if job_name != Role.CHIEF:
         os.environ["GRPC_FAIL_FAST"] = "use_caller"
-        server = start_server(cluster_spec, job_name, task_index, serve)
+        server = start_server(cluster_spec, job_name, task_index)
         server.join()
     require_peers(cluster_spec, job_name, task_index)
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
@@ -91,15 +84,11 @@ def start_server(
     cluster_spec: Mapping[str, list[str]],
     job_name: str,
     task_index: int,
-    serve: Callable[[], None],
     *,
     protocol: str = "grpc",
     config: Any = None,
 ) -> tf.distribute.Server:
-    """Return the node's server, which runs; its ``join()`` calls ``serve()`` and then ends the node's function.
-
-    ``serve()`` reports that the node serves, and waits until training has ended.
-    """
+    """Return the node's server, which runs."""
     import tensorflow as tf
 
     node = f"{job_name}:{task_index}"
@@ -109,7 +98,7 @@ def start_server(
     require_peers(cluster_spec, job_name, task_index)
     spec = tf.train.ClusterSpec(tf_cluster_spec(cluster_spec))
     try:
-        server = tf.distribute.Server(spec, job_name=job_name, task_index=task_index, protocol=protocol, config=config)
+        return tf.distribute.Server(spec, job_name=job_name, task_index=task_index, protocol=protocol, config=config)
     except tf.errors.OpError as error:
         problem = (
             f"ctx.start_server() on {node}: TensorFlow could not serve at {cluster_spec[job_name][task_index]} "
@@ -118,13 +107,20 @@ def start_server(
         )
         raise ConfigError([problem]) from error
 
-    def join() -> None:
-        """Serve until training has ended. TensorFlow's own ``join`` never returns, and programs rely on that."""
+
+def end_servers_with_training(serve: Callable[[], None]) -> None:
+    """Have ``join()`` of all servers of this process call ``serve()``, and then end the node's function.
+
+    ``serve()`` reports that the node serves, and waits until training has ended. TensorFlow's own ``join`` never
+    returns, and programs rely on that.
+    """
+    import tensorflow as tf
+
+    def join(_server: tf.distribute.Server) -> None:
         serve()
         raise NodeServed
 
-    server.join = join
-    return server
+    tf.distribute.Server.join = join
 
 
 def require_peers(cluster_spec: Mapping[str, list[str]], job_name: str, task_index: int) -> None:

@@ -110,7 +110,7 @@ class NodeContext(RowMethods, ReportMethods, FolderMethods, ShareMethods):
         from tfos_lab.node.strategy import strategy_for
 
         if self._strategy is None:
-            self._strategy = strategy_for(self.cluster_spec, self.job_name, self.task_index, self._serve)
+            self._strategy = strategy_for(self.cluster_spec, self.job_name, self.task_index)
         return self._strategy
 
     def start_server(self, *, protocol: str = "grpc", config: Any = None) -> tf.distribute.Server:
@@ -149,9 +149,9 @@ class NodeContext(RowMethods, ReportMethods, FolderMethods, ShareMethods):
         """
         from tfos_lab.node.strategy import start_server
 
-        serve, spec = self._serve, self.cluster_spec
+        spec = self.cluster_spec
         # The context holds it: a server ends with the last reference to it.
-        self._server = start_server(spec, self.job_name, self.task_index, serve, protocol=protocol, config=config)
+        self._server = start_server(spec, self.job_name, self.task_index, protocol=protocol, config=config)
         return self._server
 
     def _serve(self) -> None:

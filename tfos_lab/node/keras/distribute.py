@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import functools
 import logging
+import signal
 import sys
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +55,19 @@ def patch_strategy() -> None:
     extended = getattr(strategies, "CollectiveAllReduceExtended", None)
     for name in ("_experimental_distribute_dataset", "_distribute_datasets_from_function"):
         patch_once(extended, name, _in_place_on_a_cpu)
+    patch_once(extended, "_initialize_multi_worker", _keeping_sigterm)
+
+
+def _keeping_sigterm(initialize: Callable[..., None]) -> Callable[..., None]:
+    """Have SIGTERM do what it did before: TensorFlow takes it, only notes it, and nodes are ended by it."""
+
+    @functools.wraps(initialize)
+    def _initialize_multi_worker(*args: Any, **kwargs: Any) -> None:
+        initialize(*args, **kwargs)
+        if threading.current_thread() is threading.main_thread():  # Python sets no signals elsewhere
+            signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+
+    return _initialize_multi_worker
 
 
 def _counted(take: Callable[[Any], Any]) -> Callable[[Any], Any]:
