@@ -64,9 +64,11 @@ def mark_as_presharded(dataset: tf.data.Dataset, rows: Presharded | None = None)
     """
     import tensorflow as tf
 
-    options = tf.data.Options()
-    # Keeps all rows also under a strategy that is not patched, as in a process that tfos_lab did not start.
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    options, policies = tf.data.Options(), tf.data.experimental.AutoShardPolicy
+    # Keeps all rows also under a strategy that is not patched, as in a process that tfos_lab did not start. Where Keras
+    # has set a policy, TensorFlow would warn of another one at each `fit`.
+    if dataset.options().experimental_distribute.auto_shard_policy == policies.AUTO:
+        options.experimental_distribute.auto_shard_policy = policies.OFF
     marked = dataset.with_options(options)
     setattr(marked, _MARK, rows or _UNKNOWN)
     return marked
