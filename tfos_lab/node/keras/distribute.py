@@ -299,7 +299,7 @@ def _parts_of_batch(spec: Any, parts: int, *batch: Any) -> tf.data.Dataset:
     return tf.data.Dataset.range(parts).map(part)
 
 
-def part_of_batch(batch: tuple[Any, Any, tf.Tensor], i: Any, parts: int) -> tuple[Any, Any, tf.Tensor]:
+def part_of_batch(batch: tuple[Any, Any, Any], i: Any, parts: int) -> tuple[Any, Any, Any]:
     """Return the i-th of so many parts of a batch ``(x, y, weights)``, such that their mean is that of the batch.
 
     A part without rows has a copy of one, as a filler, since some layers fail without: its weight is -0.0.
@@ -311,7 +311,11 @@ def part_of_batch(batch: tuple[Any, Any, tf.Tensor], i: Any, parts: int) -> tupl
     x, y, weights = tf.nest.map_structure(lambda rows: rows[first : tf.maximum(stop, first + 1)], batch)
     # Parts may differ in size.
     share = tf.cast(parts * (stop - start), tf.float64) / tf.cast(count, tf.float64)
-    return x, y, tf.where(stop > start, weights * tf.cast(share, weights.dtype), -tf.zeros_like(weights))
+
+    def shared(weights: tf.Tensor) -> tf.Tensor:
+        return tf.where(stop > start, weights * tf.cast(share, weights.dtype), -tf.zeros_like(weights))
+
+    return x, y, tf.nest.map_structure(shared, weights)
 
 
 def _range_of_part(batch: Any, i: Any, parts: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:

@@ -24,11 +24,13 @@ from tfos_lab.node.keras.row_counts import (
     counting_activities,
     counting_real_rows,
     current,
+    of_all_replicas,
     on_real_rows,
     rows_of,
     rows_of_one_step,
     times_weights_of_rows,
     weights_in,
+    with_masks,
 )
 from tfos_lab.node.keras.versions import penalizes_mean_activity
 from tfos_lab.node.lock_step import STEP_COUNT
@@ -47,6 +49,9 @@ def patch_keras_3(trainer: ModuleType) -> None:
     patch_once(trainer.TensorFlowTrainer, "_make_function", _counting_steps)
     metrics = sys.modules["keras.src.trainers.compile_utils"].CompileMetrics
     patch_once(metrics, "update_state", lambda update: on_real_rows(update, lambda _weights: current.rows))
+    losses = sys.modules["keras.src.losses.loss"]
+    patch_once(losses, "reduce_weighted_values", of_all_replicas)
+    patch_once(losses, "apply_mask", with_masks)
     optimizer = sys.modules["keras.src.backend.tensorflow.optimizer"].TFOptimizer
     patch_once(optimizer, "_backend_apply_gradients", _on_sums)
     patch_once(optimizer, "_all_reduce_sum_gradients", _unless_summed)

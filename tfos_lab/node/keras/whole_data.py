@@ -105,15 +105,13 @@ def _batches_of(adapter: Any) -> tf.data.Dataset | None:
 
 
 def _takes_weights_of_rows(spec: Any) -> bool:
-    """Whether these are batches ``(x, y)`` or ``(x, y, w)`` of dense tensors, with one float for each row if any."""
+    """Whether these are batches ``(x, y)`` or ``(x, y, w)`` of dense tensors."""
     import tensorflow as tf
 
-    if not isinstance(spec, tuple) or len(spec) not in (2, 3):
-        return False
-    if not all(isinstance(part, tf.TensorSpec) and part.shape.rank for part in tf.nest.flatten(spec)):
-        return False
-    return len(spec) == 2 or (
-        isinstance(spec[2], tf.TensorSpec) and spec[2].shape.rank == 1 and spec[2].dtype.is_floating
+    return (
+        isinstance(spec, tuple)
+        and len(spec) in (2, 3)
+        and all(isinstance(part, tf.TensorSpec) and part.shape.rank for part in tf.nest.flatten(spec))
     )
 
 
@@ -136,6 +134,7 @@ def _part(rank: int, workers: int, x: Any, y: Any, weights: Any = None) -> Any:
 
     if weights is None:
         weights = tf.ones(tf.shape(tf.nest.flatten(x)[0])[:1])
+    weights = tf.nest.map_structure(lambda one: one if one.dtype.is_floating else tf.cast(one, tf.float32), weights)
     return part_of_batch((x, y, weights), rank, workers)
 
 
