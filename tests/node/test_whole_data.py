@@ -34,6 +34,9 @@ def try_all(args, ctx):
         "other rows": fit_other_rows(ctx, lambda rank: slice(rank, 8 + rank)),
         "in memory": fit_in_memory(ctx, seed=3),
         "no seed": fit_in_memory(ctx, seed=None),
+        "callback": evaluate_within_fit(ctx),
+        "weights": fit_weights(ctx),
+        "single batches": take_single_batches(ctx),
     }
 
 
@@ -108,6 +111,45 @@ def fit_with_own_step(ctx):
     return model_of_means(ctx, Own).fit(x, x, batch_size=BATCH, epochs=1, verbose=0).history["loss"]
 
 
+def evaluate_within_fit(ctx):
+    """Evaluate all rows in a callback, while `fit` has weights; returns what both have seen."""
+    import keras
+    import numpy as np
+
+    x, evaluated = powers(), []
+
+    class Evaluate(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            evaluated.append(self.model.evaluate(x, x, batch_size=BATCH, verbose=0, return_dict=True)["value"])
+
+    options = {"batch_size": BATCH, "epochs": EPOCHS, "sample_weight": np.ones(ROWS, np.float32)}
+    history = model_of_means(ctx).fit(x, x, verbose=0, callbacks=[Evaluate()], **options).history
+    return history["value"], evaluated
+
+
+def fit_weights(ctx):
+    """Fit weights of several types, of which the last row has 2 and the others 1; returns each loss."""
+    import numpy as np
+
+    x = powers()
+    return [
+        model_of_means(ctx).fit(x, 0 * x, sample_weight=weights, batch_size=BATCH, verbose=0).history["loss"]
+        for dtype in (np.int64, np.float64)
+        for weights in [np.array([1] * (ROWS - 1) + [2], dtype)]
+    ]
+
+
+def take_single_batches(ctx):
+    """Train, test and predict one batch after a `fit`; returns the losses, and the predictions."""
+    import numpy as np
+
+    model, x = model_of_means(ctx), powers()
+    model.fit(x, x, batch_size=BATCH, verbose=0)
+    given = (x, 0 * x, np.full(ROWS, 2.0, np.float32))
+    losses = [float(step(*given, return_dict=True)["loss"]) for step in (model.train_on_batch, model.test_on_batch)]
+    return losses, model.predict_on_batch(x).tolist()
+
+
 def fit_other_rows(ctx, mine):
     x = powers()[mine(ctx.rank)]
     return len(model_of_means(ctx).fit(x, x, batch_size=BATCH, epochs=1, verbose=0).history["loss"])
@@ -146,6 +188,29 @@ def test_a_dataset_in_memory_is_divided_by_rows(found):
 def test_an_epoch_ends_where_the_rows_do(found):
     results, _ = found
     assert [result["steps"] for result in results] == [3] * NODES
+
+
+def test_a_callback_may_evaluate_other_rows_than_fit_has(found):
+    results, _ = found
+    for result in results:
+        seen, evaluated = result["callback"]
+        assert [*seen, *evaluated] == [ALL_ROWS] * EPOCHS * 2
+
+
+def test_weights_of_rows_may_be_of_any_type(found):
+    results, _ = found
+    loss = (sum(4**row for row in range(ROWS)) + 4 ** (ROWS - 1)) / ROWS
+    for result in results:
+        assert result["weights"] == [[pytest.approx(loss, rel=1e-5)]] * 2
+
+
+def test_single_batches_are_those_of_one_process(found):
+    results, _ = found
+    loss = 2 * sum(4**row for row in range(ROWS)) / ROWS
+    for result in results:
+        losses, predicted = result["single batches"]
+        assert losses == [pytest.approx(loss, rel=1e-5)] * 2
+        assert predicted == [[2.0**row] for row in range(ROWS)]
 
 
 def test_what_cannot_be_weighted_is_left_to_tensorflow(found):

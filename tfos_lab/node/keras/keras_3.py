@@ -47,6 +47,8 @@ def patch_keras_3(trainer: ModuleType) -> None:
     adapter = sys.modules["keras.src.trainers.data_adapters.tf_dataset_adapter"]
     patch_once(adapter, "make_class_weight_map_fn", times_weights_of_rows)
     patch_once(trainer.TensorFlowTrainer, "_make_function", _counting_steps)
+    for name in ("train_function", "test_function"):
+        patch_once(trainer.TensorFlowTrainer, f"make_{name}", functools.partial(_anew, name))
     metrics = sys.modules["keras.src.trainers.compile_utils"].CompileMetrics
     patch_once(metrics, "update_state", lambda update: on_real_rows(update, lambda _weights: current.rows))
     losses = sys.modules["keras.src.losses.loss"]
@@ -60,16 +62,23 @@ def patch_keras_3(trainer: ModuleType) -> None:
     patch_once(scaling, "check_finite", _on_all_replicas)
 
 
-def count_rows(model: keras.Model, mode: RowMode | None, *, validates: bool = False) -> None:
-    """Set how a `fit` or `evaluate` counts rows, and drop step functions that were made for another way.
-
-    Where `fit` validates, it goes on with its own step function afterwards, which is kept: ``validates=True``.
-    """
+def count_rows(model: keras.Model, mode: RowMode | None) -> None:
+    """Set how the step function that Keras makes next counts rows."""
     model._tfos_lab_mode = mode
-    for name in ("test_function",) if validates else ("train_function", "test_function"):
-        function = getattr(model, name, None)
-        if function is not None and getattr(function, "tfos_lab_mode", None) != mode:
-            setattr(model, name, None)
+
+
+def _anew(name: str, make: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a step function anew where there is one that counts rows in another way.
+
+    Only the function that is asked for: a callback may evaluate while `fit` goes on with its own.
+    """
+
+    @functools.wraps(make)
+    def make_function(model: keras.Model, force: bool = False) -> Any:  # noqa: FBT001, FBT002 - as Keras has it
+        made = getattr(getattr(model, name), "tfos_lab_mode", None)
+        return make(model, force=force or made != getattr(model, "_tfos_lab_mode", None))
+
+    return make_function
 
 
 def _counting_steps(make_function: Callable[..., Any]) -> Callable[..., Any]:

@@ -68,6 +68,7 @@ def patch_keras() -> None:
     if trainer is None or misfit("keras"):
         return
     patch_once(trainer.TensorFlowTrainer, "_maybe_symbolic_build", _build_from_specs)
+    patch_once(trainer.TensorFlowTrainer, "predict_on_batch", _on_this_worker)
     patch_once(trainer, "reduce_per_replica", _reduce_across_workers)
     # Of the base itself: Keras does not compile what it loads where a model's `compile` is not that.
     patch_once(sys.modules["keras.src.trainers.trainer"].Trainer, "compile", without_jit)
@@ -89,17 +90,17 @@ def _build_from_specs(build: Callable[..., Any]) -> Callable[..., Any]:
             way = "" if is_fed else "use Keras 2 (env={'TF_USE_LEGACY_KERAS': '1'}), "
             raise ConfigError([f"Keras 3 has no `fit` with parameter servers: {way}{LOOP_OR_NO_SERVERS}"])
         if iterator is None:
+            count_rows(model, None)
             return build(model, iterator=iterator, data_batch=data_batch)
         across = is_across_workers(strategy)
-        validates = iterator is getattr(model, "_eval_epoch_iterator", None)
         if across:
             _force_single_steps(model, iterator)
-            if not validates:
+            if iterator is not getattr(model, "_eval_epoch_iterator", None):
                 tell_of_own_statistics(model)
         dataset = getattr(iterator.data_adapter, "_dataset", None)
         has_fed_rows = dataset is not None and is_presharded(dataset)
         rows = dataset if has_fed_rows else _divide(model, iterator) if across else None
-        count_rows(model, mode_of(rows, strategy) if rows is not None else None, validates=validates)
+        count_rows(model, mode_of(rows, strategy) if rows is not None else None)
         if across and not iterator.steps_per_epoch and (why := why_fit_would_hang(iterator._distributed_dataset)):
             raise FeedError(reason=why)
         if has_fed_rows:
@@ -209,6 +210,21 @@ def _describes_rows(spec: Any) -> bool:
     """Whether everything but the number of rows is known."""
     rank = spec.shape.rank
     return rank is not None and (rank == 0 or spec.shape[1:].is_fully_defined())
+
+
+def _on_this_worker(predict: Callable[..., Any]) -> Callable[..., Any]:
+    """Have each worker predict its own batch: Keras would wait for the others, and return the predictions of all."""
+
+    @functools.wraps(predict)
+    def predict_on_batch(model: keras.Model, x: Any) -> Any:
+        if not is_across_workers(model.distribute_strategy):
+            return predict(model, x)
+        import tensorflow as tf
+
+        trainer: Any = keras_3_trainer()
+        return tf.nest.map_structure(trainer.convert_to_np_if_not_ragged, model.predict_step((x,)))
+
+    return predict_on_batch
 
 
 # ---- after each step ------------------------------------------------------------------------------------------------
