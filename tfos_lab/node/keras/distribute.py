@@ -19,6 +19,7 @@ from tfos_lab.node.keras.presharded import (
     is_statically_shaped,
     keeps_steps,
     presharded_of,
+    sources_of,
 )
 from tfos_lab.node.lock_step import STEP_COUNT
 
@@ -168,6 +169,8 @@ def _or_presharded(distribute: Callable[..., Any]) -> Callable[..., Any]:
     ) -> tf.distribute.DistributedDataset:
         if is_presharded(dataset):
             return _distribute_presharded(strategy, dataset, options)
+        if is_across_workers(strategy) and any("FlatMap" in type(source).__name__ for source in sources_of(dataset)):
+            dataset = _copied(dataset)
         distributed = distribute(strategy, dataset, options)
         policy = dataset.options().experimental_distribute.auto_shard_policy
         is_own = policy == tf.data.experimental.AutoShardPolicy.OFF  # each worker has its own
@@ -178,6 +181,23 @@ def _or_presharded(distribute: Callable[..., Any]) -> Callable[..., Any]:
         return distributed
 
     return experimental_distribute_dataset
+
+
+def _copied(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Have each batch own its memory, as that of a generator does not.
+
+    TensorFlow takes the memory of the array that is yielded, and cuts it; steps then write into what they have of it,
+    and the user's rows change from epoch to epoch (seen on TensorFlow 2.21).
+    """
+    import tensorflow as tf
+
+    def copy(*batch: Any) -> Any:
+        own = batch if isinstance(dataset.element_spec, tuple) else batch[0]
+        return tf.nest.map_structure(
+            lambda one: tf.raw_ops.DeepCopy(x=one) if tf.is_tensor(one) else one, own, expand_composites=True
+        )
+
+    return dataset.map(copy)
 
 
 def _distribute_presharded(
