@@ -37,6 +37,9 @@ def try_all(args, ctx):
         "callback": evaluate_within_fit(ctx),
         "weights": fit_weights(ctx),
         "single batches": take_single_batches(ctx),
+        "yielded": fit_yielded(ctx),
+        "own losses": fit_own_losses(ctx),
+        "own metric": fit_own_metric(ctx),
     }
 
 
@@ -150,6 +153,81 @@ def take_single_batches(ctx):
     return losses, model.predict_on_batch(x).tolist()
 
 
+def fit_yielded(ctx):
+    """Fit arrays that a generator yields, from addresses at which TensorFlow does not copy them; returns them."""
+    import numpy as np
+
+    memory = np.zeros(1024, np.uint8)
+    rows = memory[-memory.ctypes.data % 64 :][: 4 * BATCH].view(np.float32)[:, None]
+    rows[:] = 1
+
+    def batches():
+        while True:
+            yield rows, rows
+
+    model_of_means(ctx).fit(batches(), steps_per_epoch=2, epochs=2, verbose=0)
+    return rows.tolist()
+
+
+def fit_own_losses(ctx):
+    """Train by losses of the user's, in a step and in `compute_loss`; returns the losses and weights."""
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    class Step(keras.Sequential):
+        def train_step(self, data):
+            x, y = data
+            with tf.GradientTape() as tape:
+                loss = keras.ops.mean((y - self(x, training=True)) ** 2)
+            variables = self.trainable_variables
+            self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+            return {"loss": loss}
+
+    class KerasLoss(keras.Sequential):
+        def train_step(self, data):
+            x, y = data
+            with tf.GradientTape() as tape:
+                loss = self.compute_loss(x=x, y=y, y_pred=self(x, training=True))
+            variables = self.trainable_variables
+            self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+            return {"loss": loss}
+
+    class Loss(keras.Sequential):
+        def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+            return keras.ops.mean((y - y_pred) ** 2)
+
+    found, x = [], np.ones((BATCH, 1), np.float32)
+    for kind in (Step, KerasLoss, Loss):
+        model = model_of_means(ctx, kind)
+        model.optimizer.learning_rate.assign(0.25)
+        loss = model.fit(x, 3 * x, batch_size=BATCH, verbose=0).history["loss"]
+        found.append([*loss, *model.get_weights()[0].ravel().tolist()])
+    return found
+
+
+def fit_own_metric(ctx):
+    """Train with a metric whose result is its variable; returns what the history has."""
+    import keras
+    import tensorflow as tf
+
+    class Count(keras.metrics.Metric):
+        def __init__(self):
+            super().__init__(name="count")
+            self.rows = self.add_variable(shape=(), initializer="zeros", name="rows")
+
+        def update_state(self, y_true, _y_pred, sample_weight=None):
+            self.rows.assign_add(tf.cast(tf.shape(y_true)[0], tf.float32))
+
+        def result(self):
+            return self.rows.value
+
+    with ctx.strategy().scope():
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse", metrics=[Count()])
+    return [float(rows) for rows in model.fit(powers(), powers(), batch_size=BATCH, verbose=0).history["count"]]
+
+
 def fit_other_rows(ctx, mine):
     x = powers()[mine(ctx.rank)]
     return len(model_of_means(ctx).fit(x, x, batch_size=BATCH, epochs=1, verbose=0).history["loss"])
@@ -211,6 +289,23 @@ def test_single_batches_are_those_of_one_process(found):
         losses, predicted = result["single batches"]
         assert losses == [pytest.approx(loss, rel=1e-5)] * 2
         assert predicted == [[2.0**row] for row in range(ROWS)]
+
+
+def test_arrays_that_a_generator_yields_stay_as_they_are(found):
+    results, _ = found
+    for result in results:
+        assert result["yielded"] == [[1.0]] * BATCH
+
+
+def test_losses_of_the_users_are_those_of_one_process(found):
+    results, _ = found
+    for result in results:
+        assert result["own losses"] == [pytest.approx([4.0, 2.0])] * 3
+
+
+def test_a_metric_may_return_its_variable(found):
+    results, _ = found
+    assert [result["own metric"] for result in results] == [[ROWS]] * NODES
 
 
 def test_what_cannot_be_weighted_is_left_to_tensorflow(found):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab.node.activity.fetches import patch_once
 from tfos_lab.node.activity.steps import FITS
-from tfos_lab.node.keras.all_reduce import ReplicaStep, gradients_over_replicas, running, unless_held
+from tfos_lab.node.keras.all_reduce import ReplicaStep, gradients_over_replicas, running, unless_held, unless_within
 from tfos_lab.node.keras.distribute import is_across_workers
 from tfos_lab.node.keras.presharded import forget_count_of_rows
 from tfos_lab.node.keras.row_counts import (
@@ -54,6 +54,8 @@ def patch_keras_3(trainer: ModuleType) -> None:
     losses = sys.modules["keras.src.losses.loss"]
     patch_once(losses, "reduce_weighted_values", of_all_replicas)
     patch_once(losses, "apply_mask", with_masks)
+    for name in ("scale_loss_for_distribution", "unscale_loss_for_distribution"):
+        patch_once(losses, name, unless_within)
     optimizer = sys.modules["keras.src.backend.tensorflow.optimizer"].TFOptimizer
     patch_once(optimizer, "_backend_apply_gradients", _on_sums)
     patch_once(optimizer, "_all_reduce_sum_gradients", _unless_summed)

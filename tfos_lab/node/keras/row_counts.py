@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tfos_lab.node.keras.all_reduce import replicas_within
 from tfos_lab.node.keras.distribute import is_across_workers
 from tfos_lab.node.keras.presharded import ends_together, presharded_of
 
@@ -180,13 +181,16 @@ def of_all_replicas(reduce: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap how Keras 3 reduces weighted losses, so that rows may have several, and all replicas' count alike.
 
     Keras fails where each row has one weight and several losses, as of pixels and time steps. It divides by the number
-    of entries that this replica's masks leave. And a sum does not need the factor that means do.
+    of entries that this replica's masks leave. And a sum does not need the factor that means do, but is divided by the
+    number of replicas as they are.
     """
 
     @functools.wraps(reduce)
     def reduce_weighted_values(values: Any, sample_weight: Any = None, mask: Any = None, **options: Any) -> Any:
         loss = reduce(values, sample_weight=_like(values, sample_weight), mask=mask, **options)
         rows, reduction = current.rows, options.get("reduction")
+        if reduction == "sum":
+            loss *= replicas_within()
         if rows is None or sample_weight is None:
             return loss
         import tensorflow as tf

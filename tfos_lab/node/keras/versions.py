@@ -20,11 +20,20 @@ _REPLACED: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
         _TRAINER: {
             "TensorFlowTrainer._maybe_symbolic_build": ("iterator", "data_batch"),
             "TensorFlowTrainer._make_function": ("step_function",),
+            "TensorFlowTrainer.make_train_function": ("force",),
+            "TensorFlowTrainer.make_test_function": ("force",),
+            "TensorFlowTrainer.predict_on_batch": ("x",),
             "TFEpochIterator._get_iterator": (),
             "reduce_per_replica": ("values", "strategy", "reduction"),
         },
         "keras.src.trainers.data_adapters.tf_dataset_adapter": {"make_class_weight_map_fn": ("class_weight",)},
-        "keras.src.trainers.trainer": {"Trainer.compile": ("jit_compile",)},
+        "keras.src.losses.loss": {
+            "reduce_weighted_values": ("values", "sample_weight", "mask", "reduction"),
+            "apply_mask": ("sample_weight", "mask"),
+            "scale_loss_for_distribution": ("value",),
+            "unscale_loss_for_distribution": ("value",),
+        },
+        "keras.src.trainers.trainer": {"Trainer.compile": ("jit_compile",), "Trainer.get_metrics_result": ()},
         "keras.src.trainers.compile_utils": {"CompileMetrics.update_state": ("y_true", "y_pred", "sample_weight")},
         "keras.src.backend.tensorflow.optimizer": {
             "TFOptimizer._backend_apply_gradients": ("grads", "trainable_variables"),

@@ -52,7 +52,7 @@ def part_of_worker(model: keras.Model, iterator: Any) -> tf.data.Dataset | None:
     """
     adapter, extended = iterator.data_adapter, model.distribute_strategy.extended
     pipeline = extended._make_input_context()
-    batches = _batches_of(adapter) if _takes_weights(model) else None
+    batches = None if takes_own_steps(model) else _batches_of(adapter)
     seed = sys.modules["tensorflow.python.eager.context"].global_seed()
     own = [
         _NO_BATCHES if batches is None else adapter.num_batches,
@@ -81,11 +81,11 @@ def part_of_worker(model: keras.Model, iterator: Any) -> tf.data.Dataset | None:
     return mark_as_presharded(parts, Presharded(weighted=is_weighted, padded=True))
 
 
-def _takes_weights(model: keras.Model) -> bool:
-    """Whether the steps of a model are Keras' own, which take batches with weights and without."""
+def takes_own_steps(model: keras.Model) -> bool:
+    """Whether a step of a model is the user's, which takes batches as it likes. Keras' own takes weights, too."""
     trainer: Any = keras_3_trainer()
-    return all(
-        getattr(getattr(model, step), "__func__", None) is getattr(trainer.TensorFlowTrainer, step)
+    return any(
+        getattr(getattr(model, step), "__func__", None) is not getattr(trainer.TensorFlowTrainer, step)
         for step in ("train_step", "test_step")
     )
 

@@ -42,7 +42,7 @@ from tfos_lab.node.keras.presharded import (
 from tfos_lab.node.keras.row_counts import mode_of
 from tfos_lab.node.keras.tf_keras import patch_tf_keras
 from tfos_lab.node.keras.versions import is_none_spec, keras_3_trainer, misfit
-from tfos_lab.node.keras.whole_data import part_of_worker, patch_shuffle
+from tfos_lab.node.keras.whole_data import part_of_worker, patch_shuffle, takes_own_steps
 
 if TYPE_CHECKING:
     import keras
@@ -71,7 +71,9 @@ def patch_keras() -> None:
     patch_once(trainer.TensorFlowTrainer, "predict_on_batch", _on_this_worker)
     patch_once(trainer, "reduce_per_replica", _reduce_across_workers)
     # Of the base itself: Keras does not compile what it loads where a model's `compile` is not that.
-    patch_once(sys.modules["keras.src.trainers.trainer"].Trainer, "compile", without_jit)
+    base = sys.modules["keras.src.trainers.trainer"].Trainer
+    patch_once(base, "compile", without_jit)
+    patch_once(base, "get_metrics_result", _as_tensors)
     patch_keras_3(trainer)
 
 
@@ -109,9 +111,20 @@ def _build_from_specs(build: Callable[..., Any]) -> Callable[..., Any]:
             _prepare_end(iterator)
         if strategy is None or not (has_fed_rows or across):
             return build(model, iterator=iterator, data_batch=data_batch)
-        return build(model, data_batch=_example_of(iterator, strategy))
+        return _build_from_example(build, model, _example_of(iterator, strategy))
 
     return _maybe_symbolic_build
+
+
+def _build_from_example(build: Callable[..., Any], model: Any, batch: Any) -> Any:
+    """Build a model; one with steps of its own need not take the batches that they take, as in one process."""
+    try:
+        return build(model, data_batch=batch)
+    except ValueError:
+        if not takes_own_steps(model) or not all(layer.built for layer in model._flatten_layers()):
+            raise
+    with model.distribute_strategy.scope():
+        return model.optimizer.build(model.trainable_variables)
 
 
 def _divide(model: keras.Model, iterator: Any) -> tf.data.Dataset | None:
@@ -241,6 +254,23 @@ def _reduce_across_workers(reduce: Callable[..., Any]) -> Callable[..., Any]:
         return _reduce_together(values, strategy, across)
 
     return reduce_per_replica
+
+
+def _as_tensors(get: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap what returns the results of metrics: a user's may be a variable, which the history would keep."""
+
+    @functools.wraps(get)
+    def get_metrics_result(model: keras.Model) -> Any:
+        import tensorflow as tf
+
+        in_scope = sys.modules["keras"].ops.convert_to_tensor
+
+        def as_tensor(result: Any) -> Any:
+            return tf.convert_to_tensor(in_scope(result)) if hasattr(result, "assign") else result
+
+        return tf.nest.map_structure(as_tensor, get(model))
+
+    return get_metrics_result
 
 
 def _reduce_together(values: Any, strategy: tf.distribute.Strategy, how: str) -> Any:
