@@ -31,12 +31,17 @@ def try_all(args, ctx):
         "other lengths": fit_other_rows(ctx, lambda rank: slice(0, 10 + rank)),
         "own step": fit_with_own_step(ctx),
         "named": fit_named(ctx),
-        "own metric": fit_with_own_metric(ctx),
-        "evaluates": fit_and_evaluate_in_epochs(ctx),
+        "counting": fit_with_own_metric(ctx),
         "steps": fit_too_many_steps(ctx),
         "other rows": fit_other_rows(ctx, lambda rank: slice(rank, 8 + rank)),
         "in memory": fit_in_memory(ctx, seed=3),
         "no seed": fit_in_memory(ctx, seed=None),
+        "callback": evaluate_within_fit(ctx),
+        "weights": fit_weights(ctx),
+        "single batches": take_single_batches(ctx),
+        "yielded": fit_yielded(ctx),
+        "own losses": fit_own_losses(ctx),
+        "own metric": fit_own_metric(ctx),
         "seeds": fit_powers(ctx, seed=1 + ctx.rank, shuffle=True),
     }
 
@@ -150,24 +155,118 @@ def fit_named(ctx):
     return len(model_of_means(ctx).fit(dataset, epochs=1, verbose=0).history["loss"])
 
 
-def fit_and_evaluate_in_epochs(ctx):
-    """Evaluate data without weights while weighted data is fitted; returns what each epoch has seen, and evaluated."""
+def evaluate_within_fit(ctx):
+    """Evaluate all rows in a callback, while `fit` has weights; returns what both have seen."""
     import keras
     import numpy as np
 
-    evaluated, x = [], powers()
+    x, evaluated = powers(), []
 
-    class Evaluates(keras.callbacks.Callback):
+    class Evaluate(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
             evaluated.append(self.model.evaluate(x, x, batch_size=BATCH, verbose=0, return_dict=True)["value"])
 
-    weights = np.linspace(1, 2, ROWS, dtype=np.float32)
-    history = (
-        model_of_means(ctx)
-        .fit(x, x, batch_size=BATCH, epochs=2, verbose=0, sample_weight=weights, callbacks=[Evaluates()])
-        .history
-    )
+    options = {"batch_size": BATCH, "epochs": EPOCHS, "sample_weight": np.ones(ROWS, np.float32)}
+    history = model_of_means(ctx).fit(x, x, verbose=0, callbacks=[Evaluate()], **options).history
     return history["value"], evaluated
+
+
+def fit_weights(ctx):
+    """Fit weights of several types, of which the last row has 2 and the others 1; returns each loss."""
+    import numpy as np
+
+    x = powers()
+    return [
+        model_of_means(ctx).fit(x, 0 * x, sample_weight=weights, batch_size=BATCH, verbose=0).history["loss"]
+        for dtype in (np.int64, np.float64)
+        for weights in [np.array([1] * (ROWS - 1) + [2], dtype)]
+    ]
+
+
+def take_single_batches(ctx):
+    """Train, test and predict one batch after a `fit`; returns the losses, and the predictions."""
+    import numpy as np
+
+    model, x = model_of_means(ctx), powers()
+    model.fit(x, x, batch_size=BATCH, verbose=0)
+    given = (x, 0 * x, np.full(ROWS, 2.0, np.float32))
+    losses = [float(step(*given, return_dict=True)["loss"]) for step in (model.train_on_batch, model.test_on_batch)]
+    return losses, model.predict_on_batch(x).tolist()
+
+
+def fit_yielded(ctx):
+    """Fit arrays that a generator yields, from addresses at which TensorFlow does not copy them; returns them."""
+    import numpy as np
+
+    memory = np.zeros(1024, np.uint8)
+    rows = memory[-memory.ctypes.data % 64 :][: 4 * BATCH].view(np.float32)[:, None]
+    rows[:] = 1
+
+    def batches():
+        while True:
+            yield rows, rows
+
+    model_of_means(ctx).fit(batches(), steps_per_epoch=2, epochs=2, verbose=0)
+    return rows.tolist()
+
+
+def fit_own_losses(ctx):
+    """Train by losses of the user's, in a step and in `compute_loss`; returns the losses and weights."""
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    class Step(keras.Sequential):
+        def train_step(self, data):
+            x, y = data
+            with tf.GradientTape() as tape:
+                loss = keras.ops.mean((y - self(x, training=True)) ** 2)
+            variables = self.trainable_variables
+            self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+            return {"loss": loss}
+
+    class KerasLoss(keras.Sequential):
+        def train_step(self, data):
+            x, y = data
+            with tf.GradientTape() as tape:
+                loss = self.compute_loss(x=x, y=y, y_pred=self(x, training=True))
+            variables = self.trainable_variables
+            self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+            return {"loss": loss}
+
+    class Loss(keras.Sequential):
+        def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+            return keras.ops.mean((y - y_pred) ** 2)
+
+    found, x = [], np.ones((BATCH, 1), np.float32)
+    for kind in (Step, KerasLoss, Loss):
+        model = model_of_means(ctx, kind)
+        model.optimizer.learning_rate.assign(0.25)
+        loss = model.fit(x, 3 * x, batch_size=BATCH, verbose=0).history["loss"]
+        found.append([*loss, *model.get_weights()[0].ravel().tolist()])
+    return found
+
+
+def fit_own_metric(ctx):
+    """Train with a metric whose result is its variable; returns what the history has."""
+    import keras
+    import tensorflow as tf
+
+    class Count(keras.metrics.Metric):
+        def __init__(self):
+            super().__init__(name="count")
+            self.rows = self.add_variable(shape=(), initializer="zeros", name="rows")
+
+        def update_state(self, y_true, _y_pred, sample_weight=None):
+            self.rows.assign_add(tf.cast(tf.shape(y_true)[0], tf.float32))
+
+        def result(self):
+            return self.rows.value
+
+    with ctx.strategy().scope():
+        model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse", metrics=[Count()])
+    return [float(rows) for rows in model.fit(powers(), powers(), batch_size=BATCH, verbose=0).history["count"]]
 
 
 def fit_other_rows(ctx, mine):
@@ -210,18 +309,51 @@ def test_an_epoch_ends_where_the_rows_do(found):
     assert [result["steps"] for result in results] == [3] * NODES
 
 
-def test_a_callback_may_evaluate_rows_that_count_otherwise(found):
+def test_a_callback_may_evaluate_other_rows_than_fit_has(found):
     results, _ = found
     for result in results:
-        seen, evaluated = result["evaluates"]
-        assert [*seen, *evaluated] == [ALL_ROWS] * 4
+        seen, evaluated = result["callback"]
+        assert [*seen, *evaluated] == [ALL_ROWS] * EPOCHS * 2
+
+
+def test_weights_of_rows_may_be_of_any_type(found):
+    results, _ = found
+    loss = (sum(4**row for row in range(ROWS)) + 4 ** (ROWS - 1)) / ROWS
+    for result in results:
+        assert result["weights"] == [[pytest.approx(loss, rel=1e-5)]] * 2
+
+
+def test_single_batches_are_those_of_one_process(found):
+    results, _ = found
+    loss = 2 * sum(4**row for row in range(ROWS)) / ROWS
+    for result in results:
+        losses, predicted = result["single batches"]
+        assert losses == [pytest.approx(loss, rel=1e-5)] * 2
+        assert predicted == [[2.0**row] for row in range(ROWS)]
+
+
+def test_arrays_that_a_generator_yields_stay_as_they_are(found):
+    results, _ = found
+    for result in results:
+        assert result["yielded"] == [[1.0]] * BATCH
+
+
+def test_losses_of_the_users_are_those_of_one_process(found):
+    results, _ = found
+    for result in results:
+        assert result["own losses"] == [pytest.approx([4.0, 2.0])] * 3
+
+
+def test_a_metric_may_return_its_variable(found):
+    results, _ = found
+    assert [result["own metric"] for result in results] == [[ROWS]] * NODES
 
 
 def test_what_cannot_be_weighted_is_left_to_tensorflow(found):
     results, _ = found
     for result in results:
         assert len(result["own step"]) == result["other lengths"] == result["other rows"] == result["named"] == 1
-        assert result["own metric"] == [ROWS]
+        assert result["counting"] == [ROWS]
 
 
 @pytest.mark.parametrize(

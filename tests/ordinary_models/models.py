@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.ordinary_models.declare import KERAS, kind, ordinary
+from tests.ordinary_models.declare import KERAS, TF_KERAS, kind, ordinary
 
 CITIES = ("Basel", "Graz", "Lyon", "Oslo")
 WORDS = ("ash", "birch", "cedar", "elm", "fir", "larch", "maple", "oak", "pine", "rowan")
@@ -122,6 +122,25 @@ def transformer(keras):
 
 
 @ordinary(
+    "a class for each token, padding masked",
+    features=["tokens"],
+    label="tokens",
+    not_exact={TF_KERAS: "each node takes the mean over the tokens that its own masks leave. Use Keras 3"},
+    short=True,
+)
+def masked_tokens(keras):
+    return tagger(keras, mask_zero=True, metrics=["accuracy"])
+
+
+def tagger(keras, *, mask_zero, **options):
+    """Return a model that tells something of each token."""
+    layers = keras.layers
+    stack = [keras.Input((8,)), layers.Embedding(VOCABULARY, 4, mask_zero=mask_zero)]
+    stack += [layers.GRU(6, return_sequences=True), layers.Dense(VOCABULARY, activation="softmax")]
+    return compiled(keras.Sequential(stack), loss="sparse_categorical_crossentropy", **options)
+
+
+@ordinary(
     "`Conv2D` on the bytes of images",
     features=["image"],
     label="k",
@@ -138,6 +157,11 @@ def pixels(x):
     import tensorflow as tf
 
     return tf.reshape(tf.cast(tf.io.decode_raw(x, tf.uint8), tf.float32) / 255.0, (-1, 8, 8, 1))
+
+
+@ordinary("images made of images", features=["image"], label="k", change=lambda x, _, w: (pixels(x), pixels(x), w))
+def images_of_images(keras):
+    return compiled(keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Conv2D(1, 3, padding="same")]))
 
 
 @ordinary("a series of numbers, GRU", features=["series"], label="z")
@@ -246,18 +270,6 @@ def autoencoder(keras):
     return compiled(keras.Sequential([keras.Input((6,)), layers.Dense(3, activation="tanh"), layers.Dense(6)]))
 
 
-def as_image(x, y, w):
-    import tensorflow as tf
-
-    return x, tf.reshape(y, (-1, 2, 3, 1)), w
-
-
-@ordinary("an image as output, with a loss for each pixel", label="x", change=as_image, short=True)
-def pixels_as_output(keras):
-    decode = [keras.layers.Dense(6), keras.layers.Reshape((2, 3, 1))]
-    return compiled(keras.Sequential([keras.Input((6,)), keras.layers.Dense(4, activation="tanh"), *decode]))
-
-
 @ordinary("a `train_step` of your own", label="z")
 def own_step(keras):
     import tensorflow as tf
@@ -356,6 +368,16 @@ def own_losses(keras):
     return compiled(keras.Model(inputs, [price, sold]), loss=[Pinball(), fourth_power])
 
 
+@ordinary(
+    '`reduction="sum"`',
+    label="z",
+    not_exact={TF_KERAS: "the rows of a step with fewer rows on some nodes count as those of a mean. Use Keras 3"},
+    short=True,
+)
+def sum_of_losses(keras):
+    return plain(keras, keras.optimizers.SGD(0.001), loss=keras.losses.MeanSquaredError(reduction="sum"))
+
+
 @ordinary("AUC, precision, recall", label="y", short=True)
 def auc(keras):
     metrics = keras.metrics
@@ -418,6 +440,23 @@ def class_weight_and_row_weights(keras):
 @ordinary("weights of classes by `map`", label="y", change=lambda x, y, w: (x, y, w * (1 + 2 * y)), weighs=True)
 def class_weight_by_map(keras):
     return binary(keras, weighted_metrics=["accuracy"])
+
+
+@ordinary(
+    "weights of tokens by `map`",
+    features=["tokens"],
+    label="tokens",
+    change=lambda x, y, w: (x, y, of_tokens(x, w)),
+    weighs=True,
+)
+def token_weights(keras):
+    return tagger(keras, mask_zero=False, weighted_metrics=["accuracy"])
+
+
+def of_tokens(x, w):
+    import tensorflow as tf
+
+    return tf.expand_dims(w, -1) * tf.cast(x % 3, tf.float32)
 
 
 @ordinary("`steps_per_epoch`, of rows that repeat", label="z", repeat=True, fit={"steps_per_epoch": 3})

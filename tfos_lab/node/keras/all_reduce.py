@@ -96,6 +96,13 @@ class ReplicaStep:
 
     def __call__(self, data: Any) -> Any:
         """Take the step; returns its results."""
+        before, running.is_within = running.is_within, is_across_workers(self.model.distribute_strategy)
+        try:
+            return self._take(data)
+        finally:
+            running.is_within = before
+
+    def _take(self, data: Any) -> Any:
         self.is_reduced = False
         if not self._may_apply_last():
             return self._step(data)
@@ -176,10 +183,40 @@ def sums_over_replicas(values: list[tf.Tensor], context: tf.distribute.ReplicaCo
 
 
 def gradients_over_replicas(gradients: list[tf.Tensor], context: tf.distribute.ReplicaContext) -> list[tf.Tensor]:
-    """Add up a step's gradients over all replicas."""
+    """Join a step's gradients over all replicas: their mean in a step of a model, whose losses are those of a node."""
+    gradients = [_divided(one, replicas_within()) for one in gradients]
     if running.held is None:
         return sums_over_replicas(gradients, context)
     return running.held.sums_of(gradients, context)
+
+
+def _divided(gradient: Any, replicas: int) -> Any:
+    import tensorflow as tf
+
+    if isinstance(gradient, tf.IndexedSlices):
+        return tf.IndexedSlices(gradient.values / replicas, gradient.indices, gradient.dense_shape)
+    return gradient / replicas
+
+
+def replicas_within() -> int:
+    """Return the number of replicas that a model's step is taken on together; 1 outside of one."""
+    import tensorflow as tf
+
+    return tf.distribute.get_strategy().num_replicas_in_sync if running.is_within else 1
+
+
+def unless_within(scale: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Wrap how Keras scales a loss by the number of replicas, and back, so that it does not within a model's step.
+
+    Keras divides the losses that it has computed, not those that a step or a `compute_loss` of the user's computes, and
+    a step that counts the divided ones reports a part of the loss. Here, no loss is divided, but the gradients are.
+    """
+
+    @functools.wraps(scale)
+    def scale_loss(value: Any) -> Any:
+        return value if running.is_within else scale(value)
+
+    return scale_loss
 
 
 def unless_held(apply: Callable[..., Any]) -> Callable[..., Any]:
@@ -198,6 +235,8 @@ class _Running(threading.local):
     """The step that this thread has begun last, and the gradients that a replica holds while this thread traces it."""
 
     step: ReplicaStep | None = None
+    # Whether this thread traces a step of a model that trains together with other processes.
+    is_within: bool = False
     held: _HeldGradients | None = None
 
 

@@ -21,6 +21,7 @@ from tfos_lab.node.keras.presharded import (
     is_statically_shaped,
     keeps_steps,
     presharded_of,
+    sources_of,
 )
 from tfos_lab.node.lock_step import STEP_COUNT
 
@@ -183,6 +184,8 @@ def _or_presharded(distribute: Callable[..., Any]) -> Callable[..., Any]:
     ) -> tf.distribute.DistributedDataset:
         if is_presharded(dataset):
             return _distribute_presharded(strategy, dataset, options)
+        if is_across_workers(strategy) and any("FlatMap" in type(source).__name__ for source in sources_of(dataset)):
+            dataset = _copied(dataset)
         distributed = distribute(strategy, dataset, options)
         policy = dataset.options().experimental_distribute.auto_shard_policy
         is_own = policy == tf.data.experimental.AutoShardPolicy.OFF  # each worker has its own
@@ -193,6 +196,23 @@ def _or_presharded(distribute: Callable[..., Any]) -> Callable[..., Any]:
         return distributed
 
     return experimental_distribute_dataset
+
+
+def _copied(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Have each batch own its memory, as that of a generator does not.
+
+    TensorFlow takes the memory of the array that is yielded, and cuts it; steps then write into what they have of it,
+    and the user's rows change from epoch to epoch (seen on TensorFlow 2.21).
+    """
+    import tensorflow as tf
+
+    def copy(*batch: Any) -> Any:
+        own = batch if isinstance(dataset.element_spec, tuple) else batch[0]
+        return tf.nest.map_structure(
+            lambda one: tf.raw_ops.DeepCopy(x=one) if tf.is_tensor(one) else one, own, expand_composites=True
+        )
+
+    return dataset.map(copy)
 
 
 def _distribute_presharded(
@@ -314,7 +334,7 @@ def _parts_of_batch(spec: Any, parts: int, *batch: Any) -> tf.data.Dataset:
     return tf.data.Dataset.range(parts).map(part)
 
 
-def part_of_batch(batch: tuple[Any, Any, tf.Tensor], i: Any, parts: int) -> tuple[Any, Any, tf.Tensor]:
+def part_of_batch(batch: tuple[Any, Any, Any], i: Any, parts: int) -> tuple[Any, Any, Any]:
     """Return the i-th of so many parts of a batch ``(x, y, weights)``, such that their mean is that of the batch.
 
     A part without rows has a copy of one, as a filler, since some layers fail without: its weight is -0.0.
@@ -326,7 +346,11 @@ def part_of_batch(batch: tuple[Any, Any, tf.Tensor], i: Any, parts: int) -> tupl
     x, y, weights = tf.nest.map_structure(lambda rows: rows[first : tf.maximum(stop, first + 1)], batch)
     # Parts may differ in size.
     share = tf.cast(parts * (stop - start), tf.float64) / tf.cast(count, tf.float64)
-    return x, y, tf.where(stop > start, weights * tf.cast(share, weights.dtype), -tf.zeros_like(weights))
+
+    def shared(weights: tf.Tensor) -> tf.Tensor:
+        return tf.where(stop > start, weights * tf.cast(share, weights.dtype), -tf.zeros_like(weights))
+
+    return x, y, tf.nest.map_structure(shared, weights)
 
 
 def _range_of_part(batch: Any, i: Any, parts: int) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab.node.activity.fetches import patch_once
 from tfos_lab.node.activity.steps import FITS
-from tfos_lab.node.keras.all_reduce import ReplicaStep, gradients_over_replicas, running, unless_held
+from tfos_lab.node.keras.all_reduce import ReplicaStep, gradients_over_replicas, running, unless_held, unless_within
 from tfos_lab.node.keras.distribute import is_across_workers
 from tfos_lab.node.keras.presharded import forget_count_of_rows
 from tfos_lab.node.keras.row_counts import (
@@ -24,12 +24,13 @@ from tfos_lab.node.keras.row_counts import (
     counting_activities,
     counting_real_rows,
     current,
+    of_all_replicas,
     on_real_rows,
     rows_of,
     rows_of_one_step,
     times_weights_of_rows,
-    weighing_rows,
     weights_in,
+    with_masks,
 )
 from tfos_lab.node.keras.versions import penalizes_mean_activity
 from tfos_lab.node.lock_step import STEP_COUNT
@@ -45,12 +46,16 @@ def patch_keras_3(trainer: ModuleType) -> None:
     """Patch Keras 3, given its module of the TensorFlow trainer; may be called twice."""
     adapter = sys.modules["keras.src.trainers.data_adapters.tf_dataset_adapter"]
     patch_once(adapter, "make_class_weight_map_fn", times_weights_of_rows)
-    patch_once(sys.modules["keras.src.losses.loss"], "reduce_weighted_values", weighing_rows)
     patch_once(trainer.TensorFlowTrainer, "_make_function", _counting_steps)
     for name in ("train_function", "test_function"):
         patch_once(trainer.TensorFlowTrainer, f"make_{name}", functools.partial(_as_rows_count, name))
     metrics = sys.modules["keras.src.trainers.compile_utils"].CompileMetrics
     patch_once(metrics, "update_state", lambda update: on_real_rows(update, lambda _weights: current.rows))
+    losses = sys.modules["keras.src.losses.loss"]
+    patch_once(losses, "reduce_weighted_values", of_all_replicas)
+    patch_once(losses, "apply_mask", with_masks)
+    for name in ("scale_loss_for_distribution", "unscale_loss_for_distribution"):
+        patch_once(losses, name, unless_within)
     optimizer = sys.modules["keras.src.backend.tensorflow.optimizer"].TFOptimizer
     patch_once(optimizer, "_backend_apply_gradients", _on_sums)
     patch_once(optimizer, "_all_reduce_sum_gradients", _unless_summed)

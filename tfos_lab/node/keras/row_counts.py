@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tfos_lab.node.keras.all_reduce import replicas_within
 from tfos_lab.node.keras.distribute import is_across_workers
 from tfos_lab.node.keras.presharded import ends_together, presharded_of
 
@@ -50,7 +51,7 @@ def mode_of(dataset: tf.data.Dataset | None, strategy: tf.distribute.Strategy | 
 class StepRows:
     """A replica's rows of one step."""
 
-    # Floats and bools ``(rows,)``: the rows' weights, and which rows are fillers.
+    # Floats ``(rows, ...)``: the rows' weights. Bools ``(rows,)``: which rows are fillers.
     weights: tf.Tensor
     filler: tf.Tensor
     # float32 scalar, like the following ones: the number of rows that are not fillers.
@@ -80,18 +81,19 @@ def weights_in(data: Any) -> Any:
 
 
 def rows_of(weights: Any, mode: RowMode) -> StepRows | None:
-    """Return the rows of a replica's batch, given its weights; None if there is not one weight for each row.
+    """Return the rows of a replica's batch, given its weights; None without weights of rows.
 
-    Of weights for each of several outputs, the first ones tell which rows are fillers.
+    Of weights for each of several outputs or time steps, the first ones tell which rows are fillers.
     """
     import tensorflow as tf
 
     weights = tf.nest.flatten(weights)[0]
-    if not tf.is_tensor(weights) or weights.shape.rank != 1:
+    if not tf.is_tensor(weights) or not weights.shape.rank:
         return None
     if current.rows is not None and current.rows.weights is weights:
         return current.rows
-    filler = tf.equal(tf.bitcast(tf.cast(weights, tf.float32), tf.int32), tf.int32.min)
+    firsts = weights[(..., *[0] * (weights.shape.rank - 1))]
+    filler = tf.equal(tf.bitcast(tf.cast(firsts, tf.float32), tf.int32), tf.int32.min)
     size = tf.cast(tf.size(filler), tf.float32)
     count = size - tf.reduce_sum(tf.cast(filler, tf.float32))
     if mode.asks:
@@ -175,18 +177,64 @@ def times_weights_of_rows(make_map: Callable[..., Any]) -> Callable[..., Any]:
     return make_class_weight_map_fn
 
 
-def weighing_rows(reduce: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap what reduces losses, so that it takes one weight for each row of losses of any rank, as of pixels."""
+def of_all_replicas(reduce: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap how Keras 3 reduces weighted losses, so that rows may have several, and all replicas' count alike.
+
+    Keras fails where each row has one weight and several losses, as of pixels and time steps. It divides by the number
+    of entries that this replica's masks leave. And a sum does not need the factor that means do, but is divided by the
+    number of replicas as they are.
+    """
 
     @functools.wraps(reduce)
-    def reduce_weighted(values: Any, sample_weight: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def reduce_weighted_values(values: Any, sample_weight: Any = None, mask: Any = None, **options: Any) -> Any:
+        loss = reduce(values, sample_weight=_like(values, sample_weight), mask=mask, **options)
+        rows, reduction = current.rows, options.get("reduction")
+        if reduction == "sum":
+            loss *= replicas_within()
+        if rows is None or sample_weight is None:
+            return loss
         import tensorflow as tf
 
-        if tf.is_tensor(values) and tf.is_tensor(sample_weight) and sample_weight.shape.rank == 1 and values.shape.rank:
-            sample_weight = tf.reshape(sample_weight, [-1] + [1] * (values.shape.rank - 1))
-        return reduce(values, sample_weight, *args, **kwargs)
+        if reduction == "sum":
+            loss /= tf.cast(rows.factor, loss.dtype)
+        elif mask is not None and reduction in ("sum_over_batch_size", "mean"):
+            context = tf.distribute.get_replica_context()
+            valid = tf.cast(mask, rows.factor.dtype)
+            real = tf.reduce_sum(tf.boolean_mask(valid, tf.logical_not(rows.filler)))
+            mean = context.all_reduce(tf.distribute.ReduceOp.SUM, real) / context.num_replicas_in_sync
+            loss *= tf.cast(tf.math.divide_no_nan(tf.reduce_sum(valid), rows.factor * mean), loss.dtype)
+        return loss
 
-    return reduce_weighted
+    return reduce_weighted_values
+
+
+def weighing_rows(reduce: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap how Keras 2 reduces weighted losses: it fails, too, where each row has one weight and several losses."""
+
+    @functools.wraps(reduce)
+    def compute_weighted_loss(losses: Any, sample_weight: Any = None, *args: Any, **kwargs: Any) -> Any:
+        return reduce(losses, _like(losses, sample_weight), *args, **kwargs)
+
+    return compute_weighted_loss
+
+
+def with_masks(apply: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap how Keras 3 multiplies weights and masks: it fails where each row has one weight and several entries."""
+
+    @functools.wraps(apply)
+    def apply_mask(sample_weight: Any, mask: Any, *args: Any, **kwargs: Any) -> Any:
+        return apply(_like(mask, sample_weight), mask, *args, **kwargs)
+
+    return apply_mask
+
+
+def _like(values: Any, weights: Any) -> Any:
+    """Return weights of rows such that they can be multiplied by values of which each row has several."""
+    import tensorflow as tf
+
+    if values is None or len(getattr(weights, "shape", ())) != 1 or len(values.shape) < 2:
+        return weights
+    return tf.reshape(weights, [-1] + [1] * (len(values.shape) - 1))
 
 
 @contextmanager
@@ -240,7 +288,7 @@ def on_real_rows(update: Callable[..., Any], rows: Callable[[Any], StepRows | No
             update(metrics, y_true, y_pred, sample_weight=sample_weight)
             return
         weights = tf.nest.map_structure(
-            lambda given: None if given is None else given / step_rows.factor, sample_weight
+            lambda given: None if given is None else given / tf.cast(step_rows.factor, given.dtype), sample_weight
         )
         _build_metrics(metrics, y_true, y_pred)
 

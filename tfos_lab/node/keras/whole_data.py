@@ -76,7 +76,8 @@ def _part_of_worker(model: keras.Model, iterator: Any) -> tf.data.Dataset | None
 
     pipeline = model.distribute_strategy.extended._make_input_context()
     batches, steps = iterator._distributed_dataset, iterator.data_adapter.num_batches
-    is_divisible = _takes_weights(model) and steps is not None and _is_whole(iterator)
+    takes_weights = _has_of_keras(model, "train_step", "test_step", "compute_loss", "compute_metrics")
+    is_divisible = takes_weights and steps is not None and _is_whole(iterator)
     seed = _global_seed()
     own = [
         steps if is_divisible else -1,
@@ -109,16 +110,22 @@ def _part(rank: int, workers: int, x: Any, y: Any, weights: Any = None) -> Any:
 
     if weights is None:
         weights = tf.ones(tf.shape(tf.nest.flatten(x)[0])[:1])
+    weights = tf.nest.map_structure(lambda one: one if one.dtype.is_floating else tf.cast(one, tf.float32), weights)
     return part_of_batch((x, y, weights), rank, workers)
 
 
 # ---- what can be divided --------------------------------------------------------------------------------------------
 
 
-def _takes_weights(model: keras.Model) -> bool:
-    """Whether what a model does with batches is Keras' own, which takes them with weights and without."""
+def takes_own_steps(model: keras.Model) -> bool:
+    """Whether a step of a model is the user's, which takes batches as it likes."""
+    return not _has_of_keras(model, "train_step", "test_step")
+
+
+def _has_of_keras(model: keras.Model, *methods: str) -> bool:
+    """Whether these methods of a model are Keras' own, which take weights of rows and heed them."""
     trainer: Any = keras_3_trainer()
-    return has_own(model, trainer.TensorFlowTrainer, "train_step", "test_step", "compute_loss", "compute_metrics")
+    return has_own(model, trainer.TensorFlowTrainer, *methods)
 
 
 def _is_whole(iterator: Any) -> bool:
@@ -132,15 +139,13 @@ def _is_whole(iterator: Any) -> bool:
 
 
 def _takes_weights_of_rows(spec: Any) -> bool:
-    """Whether these are batches ``(x, y)`` or ``(x, y, w)`` of dense tensors, with one float for each row if any."""
+    """Whether these are batches ``(x, y)`` or ``(x, y, w)`` of dense tensors."""
     import tensorflow as tf
 
-    if type(spec) is not tuple or len(spec) not in (2, 3):  # of a subclass, a map would get the whole
-        return False
-    if not all(isinstance(part, tf.TensorSpec) and part.shape.rank for part in tf.nest.flatten(spec)):
-        return False
-    return len(spec) == 2 or (
-        isinstance(spec[2], tf.TensorSpec) and spec[2].shape.rank == 1 and spec[2].dtype.is_floating
+    return (
+        type(spec) is tuple  # of a subclass, a map would get the whole
+        and len(spec) in (2, 3)
+        and all(isinstance(part, tf.TensorSpec) and part.shape.rank for part in tf.nest.flatten(spec))
     )
 
 

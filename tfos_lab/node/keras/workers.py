@@ -42,7 +42,7 @@ from tfos_lab.node.keras.presharded import (
 from tfos_lab.node.keras.row_counts import mode_of
 from tfos_lab.node.keras.tf_keras import patch_tf_keras
 from tfos_lab.node.keras.versions import is_none_spec, keras_3_trainer, misfit
-from tfos_lab.node.keras.whole_data import divide, patch_iterators
+from tfos_lab.node.keras.whole_data import divide, patch_iterators, takes_own_steps
 
 if TYPE_CHECKING:
     import keras
@@ -66,9 +66,12 @@ def patch_keras() -> None:
     if trainer is None or misfit("keras"):
         return
     patch_once(trainer.TensorFlowTrainer, "_maybe_symbolic_build", _build_from_specs)
+    patch_once(trainer.TensorFlowTrainer, "predict_on_batch", _on_this_worker)
     patch_once(trainer, "reduce_per_replica", _reduce_across_workers)
     # Of the base itself: Keras does not compile what it loads where a model's `compile` is not that.
-    patch_once(sys.modules["keras.src.trainers.trainer"].Trainer, "compile", without_jit)
+    base = sys.modules["keras.src.trainers.trainer"].Trainer
+    patch_once(base, "compile", without_jit)
+    patch_once(base, "get_metrics_result", _as_tensors)
     patch_iterators(trainer)
     patch_keras_3(trainer)
 
@@ -93,7 +96,8 @@ def _build_from_specs(build: Callable[..., Any]) -> Callable[..., Any]:
         across = is_across_workers(strategy)
         if across:
             _force_single_steps(model, iterator)
-            tell_of_own_statistics(model)
+            if iterator is not getattr(model, "_eval_epoch_iterator", None):
+                tell_of_own_statistics(model)
         dataset = getattr(iterator.data_adapter, "_dataset", None)
         has_fed_rows = dataset is not None and is_presharded(dataset)
         rows = divide(model, iterator) if across else dataset if has_fed_rows else None
@@ -106,9 +110,20 @@ def _build_from_specs(build: Callable[..., Any]) -> Callable[..., Any]:
             _prepare_end(iterator)
         if strategy is None or not (has_fed_rows or across):
             return build(model, iterator=iterator, data_batch=data_batch)
-        return build(model, data_batch=_example_of(iterator, strategy))
+        return _build_from_example(build, model, _example_of(iterator, strategy))
 
     return _maybe_symbolic_build
+
+
+def _build_from_example(build: Callable[..., Any], model: Any, batch: Any) -> Any:
+    """Build a model; one with steps of its own need not take the batches that they take, as in one process."""
+    try:
+        return build(model, data_batch=batch)
+    except ValueError:
+        if not takes_own_steps(model) or not all(layer.built for layer in model._flatten_layers()):
+            raise
+    with model.distribute_strategy.scope():
+        return model.optimizer.build(model.trainable_variables)
 
 
 def _refuse_rows_without_label(model: keras.Model, dataset: tf.data.Dataset) -> None:
@@ -196,6 +211,21 @@ def _describes_rows(spec: Any) -> bool:
     return rank is not None and (rank == 0 or spec.shape[1:].is_fully_defined())
 
 
+def _on_this_worker(predict: Callable[..., Any]) -> Callable[..., Any]:
+    """Have each worker predict its own batch: Keras would wait for the others, and return the predictions of all."""
+
+    @functools.wraps(predict)
+    def predict_on_batch(model: keras.Model, x: Any) -> Any:
+        if not is_across_workers(model.distribute_strategy):
+            return predict(model, x)
+        import tensorflow as tf
+
+        trainer: Any = keras_3_trainer()
+        return tf.nest.map_structure(trainer.convert_to_np_if_not_ragged, model.predict_step((x,)))
+
+    return predict_on_batch
+
+
 # ---- after each step ------------------------------------------------------------------------------------------------
 
 
@@ -210,6 +240,23 @@ def _reduce_across_workers(reduce: Callable[..., Any]) -> Callable[..., Any]:
         return _reduce_together(values, strategy, across)
 
     return reduce_per_replica
+
+
+def _as_tensors(get: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap what returns the results of metrics: a user's may be a variable, which the history would keep."""
+
+    @functools.wraps(get)
+    def get_metrics_result(model: keras.Model) -> Any:
+        import tensorflow as tf
+
+        in_scope = sys.modules["keras"].ops.convert_to_tensor
+
+        def as_tensor(result: Any) -> Any:
+            return tf.convert_to_tensor(in_scope(result)) if hasattr(result, "assign") else result
+
+        return tf.nest.map_structure(as_tensor, get(model))
+
+    return get_metrics_result
 
 
 def _reduce_together(values: Any, strategy: tf.distribute.Strategy, how: str) -> Any:
