@@ -522,7 +522,7 @@ def muon(keras):
 @ordinary("the loss scaled by `LossScaleOptimizer`", label="z")
 def loss_scale(keras):
     from_where = keras.optimizers if hasattr(keras.optimizers, "LossScaleOptimizer") else keras.mixed_precision
-    return plain(keras, from_where.LossScaleOptimizer(keras.optimizers.Adam(0.01)))
+    return plain(keras, from_where.LossScaleOptimizer(keras.optimizers.SGD(0.1)))
 
 
 @ordinary("`clipnorm`", label="z")

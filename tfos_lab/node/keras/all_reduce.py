@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 
+# How many steps of models a strategy takes now.
+_STEPS = "_tfos_lab_steps"
+
+
 def metrics_over_replicas(strategy: tf.distribute.Strategy, outputs: Any) -> dict[str, Any] | None:
     """Return the metrics of a step over the rows of all replicas, or None if the outputs are something else.
 
@@ -96,11 +100,15 @@ class ReplicaStep:
 
     def __call__(self, data: Any) -> Any:
         """Take the step; returns its results."""
-        before, running.is_within = running.is_within, is_across_workers(self.model.distribute_strategy)
+        strategy = self.model.distribute_strategy
+        if not is_across_workers(strategy):
+            return self._take(data)
+        # Counted for the strategy: it takes parts of a step on threads of their own.
+        setattr(strategy, _STEPS, getattr(strategy, _STEPS, 0) + 1)
         try:
             return self._take(data)
         finally:
-            running.is_within = before
+            setattr(strategy, _STEPS, getattr(strategy, _STEPS) - 1)
 
     def _take(self, data: Any) -> Any:
         self.is_reduced = False
@@ -202,7 +210,8 @@ def replicas_within() -> int:
     """Return the number of replicas that a model's step is taken on together; 1 outside of one."""
     import tensorflow as tf
 
-    return tf.distribute.get_strategy().num_replicas_in_sync if running.is_within else 1
+    strategy = tf.distribute.get_strategy()
+    return strategy.num_replicas_in_sync if getattr(strategy, _STEPS, 0) else 1
 
 
 def unless_within(scale: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -214,7 +223,7 @@ def unless_within(scale: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
     @functools.wraps(scale)
     def scale_loss(value: Any) -> Any:
-        return value if running.is_within else scale(value)
+        return value if replicas_within() > 1 else scale(value)
 
     return scale_loss
 
@@ -235,8 +244,6 @@ class _Running(threading.local):
     """The step that this thread has begun last, and the gradients that a replica holds while this thread traces it."""
 
     step: ReplicaStep | None = None
-    # Whether this thread traces a step of a model that trains together with other processes.
-    is_within: bool = False
     held: _HeldGradients | None = None
 
 
