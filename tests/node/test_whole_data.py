@@ -238,8 +238,17 @@ def fit_own_losses(ctx):
         def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
             return keras.ops.mean((y - y_pred) ** 2)
 
+    class Average(keras.Sequential):
+        def train_step(self, data):
+            x, y = data
+            with tf.GradientTape() as tape:
+                loss = tf.nn.compute_average_loss((y - self(x, training=True))[:, 0] ** 2)
+            variables = self.trainable_variables
+            self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+            return {"loss": loss}
+
     found, x = [], np.ones((BATCH, 1), np.float32)
-    for kind in (Step, KerasLoss, Loss):
+    for kind in (Step, KerasLoss, Loss, Average):
         model = model_of_means(ctx, kind)
         model.optimizer.learning_rate.assign(0.25)
         loss = model.fit(x, 3 * x, batch_size=BATCH, verbose=0).history["loss"]
@@ -341,7 +350,7 @@ def test_arrays_that_a_generator_yields_stay_as_they_are(found):
 def test_losses_of_the_users_are_those_of_one_process(found):
     results, _ = found
     for result in results:
-        assert result["own losses"] == [pytest.approx([4.0, 2.0])] * 3
+        assert result["own losses"] == [pytest.approx([4.0, 2.0])] * 4
 
 
 def test_a_metric_may_return_its_variable(found):

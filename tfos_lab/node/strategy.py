@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -72,7 +73,7 @@ def _parameter_server(cluster_spec: ClusterSpec, job_name: str, task_index: int)
     if job_name != Role.CHIEF:
         os.environ["GRPC_FAIL_FAST"] = "use_caller"
         server = start_server(cluster_spec, job_name, task_index)
-        server.join()
+        server.join()  # raises at the end of training
     require_peers(cluster_spec, job_name, task_index)
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         spec, task_type=Role.CHIEF.value, task_id=0, rpc_layer="grpc"
@@ -109,14 +110,18 @@ def start_server(
 
 
 def end_servers_with_training(serve: Callable[[], None]) -> None:
-    """Have ``join()`` of all servers of this process call ``serve()``, and then end the node's function.
+    """Have ``join()`` of a server that this node's function calls itself call ``serve()``, and then end the function.
 
     ``serve()`` reports that the node serves, and waits until training has ended. TensorFlow's own ``join`` never
     returns, and programs rely on that.
     """
     import tensorflow as tf
 
-    def join(_server: tf.distribute.Server) -> None:
+    process, join_for_ever = os.getpid(), tf.distribute.Server.join
+
+    def join(server: tf.distribute.Server) -> None:
+        if os.getpid() != process or threading.current_thread() is not threading.main_thread():
+            join_for_ever(server)  # the function goes on beside it
         serve()
         raise NodeServed
 

@@ -32,7 +32,7 @@ _TARGETS = {
 _OF_AGENTS = ("node.agent", "node.child", "node.feed.files.search", "node.feed.endpoint", "node.tensorboard")
 _OF_CHILDREN = (
     *("core.payload", "node.child", "node.feed.dataset", "node.files.payload", "node.files.result", "node.invoke"),
-    "node.session",
+    *("node.session", "node.strategy"),
 )
 
 # What a forked process runs: (body of the request, the descriptors that came with it) -> exit code.

@@ -192,7 +192,8 @@ def sums_over_replicas(values: list[tf.Tensor], context: tf.distribute.ReplicaCo
 
 def gradients_over_replicas(gradients: list[tf.Tensor], context: tf.distribute.ReplicaContext) -> list[tf.Tensor]:
     """Join a step's gradients over all replicas: their mean in a step of a model, whose losses are those of a node."""
-    gradients = [_divided(one, replicas_within()) for one in gradients]
+    if (replicas := replicas_within()) > 1:
+        gradients = [_divided(one, replicas) for one in gradients]
     if running.held is None:
         return sums_over_replicas(gradients, context)
     return running.held.sums_of(gradients, context)
@@ -212,6 +213,16 @@ def replicas_within() -> int:
 
     strategy = tf.distribute.get_strategy()
     return strategy.num_replicas_in_sync if getattr(strategy, _STEPS, 0) else 1
+
+
+def over_nodes(average: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap what divides losses for all replicas, as `tf.nn.compute_average_loss`: in a model's step, gradients are."""
+
+    @functools.wraps(average)
+    def average_loss(*args: Any, **kwargs: Any) -> Any:
+        return average(*args, **kwargs) * replicas_within()
+
+    return average_loss
 
 
 def unless_within(scale: Callable[[Any], Any]) -> Callable[[Any], Any]:

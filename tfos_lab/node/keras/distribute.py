@@ -65,8 +65,10 @@ def _keeping_sigterm(initialize: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(initialize)
     def _initialize_multi_worker(*args: Any, **kwargs: Any) -> None:
         initialize(*args, **kwargs)
-        if threading.current_thread() is threading.main_thread():  # Python sets no signals elsewhere
-            signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
+        handler = signal.getsignal(signal.SIGTERM)
+        # Python sets no signals elsewhere, and no handlers of others.
+        if threading.current_thread() is threading.main_thread() and handler is not None:
+            signal.signal(signal.SIGTERM, handler)
 
     return _initialize_multi_worker
 
@@ -207,7 +209,7 @@ def _copied(dataset: tf.data.Dataset) -> tf.data.Dataset:
     import tensorflow as tf
 
     def copy(*batch: Any) -> Any:
-        own = batch if isinstance(dataset.element_spec, tuple) else batch[0]
+        own = batch if type(dataset.element_spec) is tuple else batch[0]
         return tf.nest.map_structure(
             lambda one: tf.raw_ops.DeepCopy(x=one) if tf.is_tensor(one) else one, own, expand_composites=True
         )

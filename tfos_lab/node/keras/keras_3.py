@@ -1,7 +1,7 @@
 """Patches Keras 3, so that N nodes train as one process would, and report the numbers that it would; see `row_counts`.
 
-`workers` calls `count_rows` at the beginning of each `fit` and `evaluate`. The optimizers get the sum of all nodes'
-gradients before they do anything else with them, such as clipping or accumulating.
+`workers` calls `count_rows` at the beginning of each `fit` and `evaluate`. The optimizers get the gradients
+of all nodes before they do anything else with them, such as clipping or accumulating.
 """
 # ruff: noqa: SLF001 - what is patched is private
 
@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab.node.activity.fetches import patch_once
 from tfos_lab.node.activity.steps import FITS
-from tfos_lab.node.keras.all_reduce import ReplicaStep, gradients_over_replicas, running, unless_held, unless_within
+from tfos_lab.node.keras.all_reduce import (
+    ReplicaStep,
+    gradients_over_replicas,
+    over_nodes,
+    running,
+    unless_held,
+    unless_within,
+)
 from tfos_lab.node.keras.distribute import is_across_workers
 from tfos_lab.node.keras.presharded import forget_count_of_rows
 from tfos_lab.node.keras.row_counts import (
@@ -56,6 +63,8 @@ def patch_keras_3(trainer: ModuleType) -> None:
     patch_once(losses, "apply_mask", with_masks)
     for name in ("scale_loss_for_distribution", "unscale_loss_for_distribution"):
         patch_once(losses, name, unless_within)
+    for name in ("compute_average_loss", "scale_regularization_loss"):
+        patch_once(sys.modules["tensorflow"].nn, name, over_nodes)
     optimizer = sys.modules["keras.src.backend.tensorflow.optimizer"].TFOptimizer
     patch_once(optimizer, "_backend_apply_gradients", _on_sums)
     patch_once(optimizer, "_all_reduce_sum_gradients", _unless_summed)

@@ -219,7 +219,7 @@ def weighing_rows(reduce: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def with_masks(apply: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap how Keras 3 multiplies weights and masks: it fails where each row has one weight and several entries."""
+    """Wrap how the metrics of Keras 3 multiply weights and masks, as `of_all_replicas` does for losses."""
 
     @functools.wraps(apply)
     def apply_mask(sample_weight: Any, mask: Any, *args: Any, **kwargs: Any) -> Any:
@@ -229,10 +229,16 @@ def with_masks(apply: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _like(values: Any, weights: Any) -> Any:
-    """Return weights of rows such that they can be multiplied by values of which each row has several."""
+    """Return weights of rows such that they can be multiplied by values of which each row has several.
+
+    Where no rows are counted, only where Keras would fail: weights may be of columns there.
+    """
     import tensorflow as tf
 
     if values is None or len(getattr(weights, "shape", ())) != 1 or len(values.shape) < 2:
+        return weights
+    are_of_rows = values.shape[0] is not None and weights.shape[0] == values.shape[0] != values.shape[-1]
+    if current.rows is None and not are_of_rows:
         return weights
     return tf.reshape(weights, [-1] + [1] * (len(values.shape) - 1))
 
@@ -246,10 +252,11 @@ def counting_activities(model: Any, attribute: str, *, of_mean: bool) -> Iterato
     """
     before = {}
     if current.rows is not None:
-        layers = model._flatten_layers()
-        before = {layer: regularizer for layer in layers if (regularizer := getattr(layer, attribute, None))}
-        for layer, regularizer in before.items():
-            setattr(layer, attribute, functools.partial(_penalty, regularizer, current.rows, of_mean))
+        for layer in model._flatten_layers():
+            regularizer = getattr(layer, attribute, None)
+            if regularizer is not None and not isinstance(regularizer, _Penalty):  # another replica's step may wait
+                before[layer] = regularizer
+                setattr(layer, attribute, _Penalty(regularizer, of_mean=of_mean))
     try:
         yield
     finally:
@@ -257,7 +264,19 @@ def counting_activities(model: Any, attribute: str, *, of_mean: bool) -> Iterato
             setattr(layer, attribute, regularizer)
 
 
-def _penalty(regularizer: Callable[[Any], Any], rows: StepRows, of_mean: bool, output: Any) -> tf.Tensor:  # noqa: FBT001
+class _Penalty:
+    """Stands in for an activity regularizer while the steps of replicas are traced, each on its thread."""
+
+    def __init__(self, regularizer: Callable[[Any], Any], *, of_mean: bool) -> None:
+        self._regularizer = regularizer
+        self._of_mean = of_mean
+
+    def __call__(self, output: Any) -> Any:
+        rows, penalize = current.rows, self._regularizer
+        return penalize(output) if rows is None else _penalty(penalize, rows, output, of_mean=self._of_mean)
+
+
+def _penalty(regularizer: Callable[[Any], Any], rows: StepRows, output: Any, *, of_mean: bool) -> tf.Tensor:
     import tensorflow as tf
 
     size = tf.shape(output)[0]
@@ -313,7 +332,12 @@ def on_real_rows(update: Callable[..., Any], rows: Callable[[Any], StepRows | No
 def _keep_rows(real: tf.Tensor, value: Any) -> Any:
     import tensorflow as tf
 
-    return tf.boolean_mask(value, real) if tf.is_tensor(value) and value.shape.rank else value
+    if not tf.is_tensor(value) or not value.shape.rank:
+        return value
+    kept = tf.boolean_mask(value, real)
+    if (mask := getattr(value, "_keras_mask", None)) is not None:
+        kept._keras_mask = tf.boolean_mask(mask, real)
+    return kept
 
 
 def _build_metrics(metrics: Any, y_true: Any, y_pred: Any) -> None:

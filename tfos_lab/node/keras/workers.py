@@ -122,8 +122,10 @@ def _build_from_example(build: Callable[..., Any], model: Any, batch: Any) -> An
     except ValueError:
         if not takes_own_steps(model) or not all(layer.built for layer in model._flatten_layers()):
             raise
-    with model.distribute_strategy.scope():
-        return model.optimizer.build(model.trainable_variables)
+    if model.optimizer is not None and not model.optimizer.built:
+        with model.distribute_strategy.scope():
+            model.optimizer.build(model.trainable_variables)
+    return None
 
 
 def _refuse_rows_without_label(model: keras.Model, dataset: tf.data.Dataset) -> None:
@@ -221,7 +223,9 @@ def _on_this_worker(predict: Callable[..., Any]) -> Callable[..., Any]:
         import tensorflow as tf
 
         trainer: Any = keras_3_trainer()
-        return tf.nest.map_structure(trainer.convert_to_np_if_not_ragged, model.predict_step((x,)))
+        with model.distribute_strategy.scope():  # a model that is not built yet makes its variables
+            predictions = model.predict_step((x,))
+        return tf.nest.map_structure(trainer.convert_to_np_if_not_ragged, predictions)
 
     return predict_on_batch
 
