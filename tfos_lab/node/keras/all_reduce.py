@@ -100,9 +100,10 @@ class ReplicaStep:
 
     def __call__(self, data: Any) -> Any:
         """Take the step; returns its results."""
+        self.is_reduced = False
         strategy = self.model.distribute_strategy
         if not is_across_workers(strategy):
-            return self._take(data)
+            return self._step(data)
         # Counted for the strategy: it takes parts of a step on threads of their own.
         setattr(strategy, _STEPS, getattr(strategy, _STEPS, 0) + 1)
         try:
@@ -111,7 +112,6 @@ class ReplicaStep:
             setattr(strategy, _STEPS, getattr(strategy, _STEPS) - 1)
 
     def _take(self, data: Any) -> Any:
-        self.is_reduced = False
         if not self._may_apply_last():
             return self._step(data)
         running.held = held = _HeldGradients(self.model.optimizer)
@@ -129,8 +129,7 @@ class ReplicaStep:
         optimizer: Any = sys.modules["keras.src.optimizers.base_optimizer"].BaseOptimizer
         model, counted = self.model, self.model._compile_metrics
         return (
-            is_across_workers(model.distribute_strategy)
-            and getattr(self._step, "__func__", None) is trainer.train_step
+            getattr(self._step, "__func__", None) is trainer.train_step
             and has_own(model, trainer, "compute_metrics", "get_metrics_result")
             and (counted is None or (counted.built and all(map(_is_of_keras, counted.metrics))))
             # Others may apply them several times, or not at all, as with a scale of the loss.
