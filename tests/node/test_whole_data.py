@@ -216,39 +216,30 @@ def fit_own_losses(ctx):
     import numpy as np
     import tensorflow as tf
 
-    class Step(keras.Sequential):
-        def train_step(self, data):
-            x, y = data
-            with tf.GradientTape() as tape:
-                loss = keras.ops.mean((y - self(x, training=True)) ** 2)
-            variables = self.trainable_variables
-            self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
-            return {"loss": loss}
+    def stepping(loss_of):
+        class Own(keras.Sequential):
+            def train_step(self, data):
+                x, y = data
+                with tf.GradientTape() as tape:
+                    loss = loss_of(self, x, y, self(x, training=True))
+                variables = self.trainable_variables
+                self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+                return {"loss": loss}
 
-    class KerasLoss(keras.Sequential):
-        def train_step(self, data):
-            x, y = data
-            with tf.GradientTape() as tape:
-                loss = self.compute_loss(x=x, y=y, y_pred=self(x, training=True))
-            variables = self.trainable_variables
-            self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
-            return {"loss": loss}
+        return Own
 
     class Loss(keras.Sequential):
         def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
             return keras.ops.mean((y - y_pred) ** 2)
 
-    class Average(keras.Sequential):
-        def train_step(self, data):
-            x, y = data
-            with tf.GradientTape() as tape:
-                loss = tf.nn.compute_average_loss((y - self(x, training=True))[:, 0] ** 2)
-            variables = self.trainable_variables
-            self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
-            return {"loss": loss}
-
+    kinds = [
+        stepping(lambda _model, _x, y, y_pred: keras.ops.mean((y - y_pred) ** 2)),
+        stepping(lambda model, x, y, y_pred: model.compute_loss(x=x, y=y, y_pred=y_pred)),
+        stepping(lambda _model, _x, y, y_pred: tf.nn.compute_average_loss((y - y_pred)[:, 0] ** 2)),
+        Loss,
+    ]
     found, x = [], np.ones((BATCH, 1), np.float32)
-    for kind in (Step, KerasLoss, Loss, Average):
+    for kind in kinds:
         model = model_of_means(ctx, kind)
         model.optimizer.learning_rate.assign(0.25)
         loss = model.fit(x, 3 * x, batch_size=BATCH, verbose=0).history["loss"]
