@@ -297,23 +297,17 @@ def test_arrays_are_shuffled_anew_in_each_epoch_and_alike_on_all_nodes(found):
     assert firsts[1:] == firsts[:1] * (NODES - 1)
 
 
-def test_a_dataset_in_memory_is_divided_by_rows(found):
+@pytest.mark.parametrize("what", ["in memory", "callback"])
+def test_each_row_is_evaluated_once_too_after_each_epoch_and_by_a_callback(found, what):
     results, _ = found
     for result in results:
-        seen, validated = result["in memory"]
-        assert [*seen, *validated] == [ALL_ROWS] * EPOCHS * 2
+        seen, evaluated = result[what]
+        assert [*seen, *evaluated] == [ALL_ROWS] * EPOCHS * 2
 
 
 def test_an_epoch_ends_where_the_rows_do(found):
     results, _ = found
     assert [result["steps"] for result in results] == [3] * NODES
-
-
-def test_a_callback_may_evaluate_other_rows_than_fit_has(found):
-    results, _ = found
-    for result in results:
-        seen, evaluated = result["callback"]
-        assert [*seen, *evaluated] == [ALL_ROWS] * EPOCHS * 2
 
 
 def test_weights_of_rows_may_be_of_any_type(found):

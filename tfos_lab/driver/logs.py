@@ -106,8 +106,6 @@ _NOISE = (
     # There is no driver (303) or no GPU (100), and the user asked for none. Other CUDA errors are shown.
     ("cuInit", re.compile(r"failed call to cuInit: .*(\(303\)|CUDA_ERROR_NO_DEVICE|no CUDA-capable device)")),
     ("cuda drivers", re.compile(r"Could not find cuda drivers on your machine, GPU will not be used")),
-    # Nodes are stopped by SIGTERM, which TensorFlow takes for the end of a rented machine.
-    ("SIGTERM caught", re.compile(r"preemption_notifier\.cc:\d+\] SIGTERM caught at")),
     # This is the generator that reads the node's spool; there is nothing to optimize in it.
     ("GeneratorDatasetOp", re.compile(r"Input of GeneratorDatasetOp::Dataset will not be optimized because")),
     # Nobody may take part in collectives with a node that has returned: one that waits raises this itself, and where

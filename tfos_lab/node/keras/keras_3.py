@@ -1,7 +1,7 @@
 """Patches Keras 3, so that N nodes train as one process would, and report the numbers that it would; see `row_counts`.
 
-`workers` calls `count_rows` at the beginning of each `fit` and `evaluate`. The optimizers get the gradients
-of all nodes before they do anything else with them, such as clipping or accumulating.
+`workers` calls `count_rows` at the beginning of each `fit` and `evaluate`. The optimizers get the gradients of
+all nodes before they do anything else with them, such as clipping or accumulating.
 """
 # ruff: noqa: SLF001 - what is patched is private
 
@@ -66,7 +66,7 @@ def patch_keras_3(trainer: ModuleType) -> None:
     for name in ("compute_average_loss", "scale_regularization_loss"):
         patch_once(sys.modules["tensorflow"].nn, name, over_nodes)
     optimizer = sys.modules["keras.src.backend.tensorflow.optimizer"].TFOptimizer
-    patch_once(optimizer, "_backend_apply_gradients", _on_sums)
+    patch_once(optimizer, "_backend_apply_gradients", _on_all_gradients)
     patch_once(optimizer, "_all_reduce_sum_gradients", _unless_summed)
     patch_once(sys.modules["keras.src.optimizers.base_optimizer"].BaseOptimizer, "apply_gradients", unless_held)
     scaling = sys.modules["keras.src.optimizers.loss_scale_optimizer"].LossScaleOptimizer
@@ -143,7 +143,7 @@ def _replica_across_workers() -> tf.distribute.ReplicaContext | None:
     return context if context is not None and is_across_workers(context.strategy) else None
 
 
-def _on_sums(apply: Callable[..., None]) -> Callable[..., None]:
+def _on_all_gradients(apply: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(apply)
     def _backend_apply_gradients(optimizer: Any, grads: Any, trainable_variables: Any) -> None:
         import tensorflow as tf
@@ -159,12 +159,12 @@ def _on_sums(apply: Callable[..., None]) -> Callable[..., None]:
         if context is None:
             apply(optimizer, grads, trainable_variables)
             return
-        sums = gradients_over_replicas(list(grads), context)
+        gradients = gradients_over_replicas(list(grads), context)
         # From here on, all replicas compute the same. Without a meeting at each update, updates may be conditional.
         extended = context.strategy.extended
         extended._use_merge_call = lambda: False
         try:
-            apply(optimizer, sums, trainable_variables)
+            apply(optimizer, gradients, trainable_variables)
         finally:
             del extended._use_merge_call
 
