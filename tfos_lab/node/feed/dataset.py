@@ -17,7 +17,7 @@ from tfos_lab.data.schema import WEIGHT_KEY, ColumnSpec, columns_of_label, selec
 from tfos_lab.errors import ConfigError, FeedError
 from tfos_lab.node.activity.steps import STEPS
 from tfos_lab.node.feed.epoch import Piece
-from tfos_lab.node.feed.generator_dataset import generator_dataset
+from tfos_lab.node.generator_dataset import generator_dataset
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -18,7 +18,7 @@ from tfos_lab.data.schema import WEIGHT_KEY
 from tfos_lab.errors import ConfigError
 from tfos_lab.node.feed.dataset import FILLER_WEIGHT
 from tfos_lab.node.feed.epoch import IDLE_S
-from tfos_lab.node.feed.generator_dataset import generator_dataset
+from tfos_lab.node.generator_dataset import generator_dataset
 from tfos_lab.node.keras.presharded import Presharded, mark_as_presharded
 from tfos_lab.node.keras.workers import patch_keras
 

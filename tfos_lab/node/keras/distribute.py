@@ -26,6 +26,7 @@ from tfos_lab.node.keras.presharded import (
 from tfos_lab.node.lock_step import STEP_COUNT
 
 if TYPE_CHECKING:
+    import numpy as np
     import tensorflow as tf
 
 logger = logging.getLogger(__name__)
@@ -56,15 +57,27 @@ def patch_strategy() -> None:
     extended = getattr(strategies, "CollectiveAllReduceExtended", None)
     for name in ("_experimental_distribute_dataset", "_distribute_datasets_from_function"):
         patch_once(extended, name, _in_place_on_a_cpu)
-    patch_once(extended, "_initialize_multi_worker", _keeping_sigterm)
+    patch_once(extended, "_initialize_multi_worker", _noting_strategy)
 
 
-def _keeping_sigterm(initialize: Callable[..., None]) -> Callable[..., None]:
-    """Have SIGTERM do what it did before: TensorFlow takes it, only notes it, and nodes are ended by it."""
+# The part of the last strategy that trains with other processes.
+_extended: Any = None
+
+
+def strategy_across_workers() -> tf.distribute.Strategy | None:
+    """Return the strategy by which this process trains with others, if it has made one; it need not be in its scope."""
+    strategy = _extended._container_strategy() if _extended is not None else None
+    return strategy if is_across_workers(strategy) else None
+
+
+def _noting_strategy(initialize: Callable[..., None]) -> Callable[..., None]:
+    """Note the strategy, and have SIGTERM do what it did: TensorFlow takes it, only notes it, and nodes end by it."""
 
     @functools.wraps(initialize)
-    def _initialize_multi_worker(*args: Any, **kwargs: Any) -> None:
-        initialize(*args, **kwargs)
+    def _initialize_multi_worker(extended: Any, *args: Any, **kwargs: Any) -> None:
+        global _extended  # noqa: PLW0603 - a process connects once
+        initialize(extended, *args, **kwargs)
+        _extended = extended
         handler = signal.getsignal(signal.SIGTERM)
         # Python sets no signals elsewhere, and no handlers of others.
         if threading.current_thread() is threading.main_thread() and handler is not None:
@@ -193,7 +206,7 @@ def _or_presharded(distribute: Callable[..., Any]) -> Callable[..., Any]:
         is_own = policy == tf.data.experimental.AutoShardPolicy.OFF  # each worker has its own
         if is_own and is_across_workers(strategy) and tf.executing_eagerly():
             own = tf.expand_dims(dataset.cardinality(), 0)
-            (steps,) = gather_from_workers(strategy, own, strategy.extended._make_input_context())
+            (steps,) = gather_from_workers(strategy, own).tolist()
             _record_length(distributed, steps, together=len(set(steps)) == 1)
         return distributed
 
@@ -224,17 +237,11 @@ def _distribute_presharded(
 
     replicas_here = len(strategy.extended.worker_devices)
     batches = dataset if replicas_here == 1 else _divide_batches(dataset, replicas_here)
-    pipelines = []
-
-    def presharded(pipeline: tf.distribute.InputContext) -> tf.data.Dataset:
-        pipelines.append(pipeline)
-        return batches
-
-    distributed = strategy.distribute_datasets_from_function(presharded, options)
+    distributed = strategy.distribute_datasets_from_function(lambda _pipeline: batches, options)
     if not is_across_workers(strategy) or not tf.executing_eagerly():
         return distributed
     own = tf.stack([dataset.cardinality(), int(keeps_steps(dataset)), int(is_statically_shaped(batches))])
-    steps, keep_steps, static = gather_from_workers(strategy, own, pipelines[0])
+    steps, keep_steps, static = gather_from_workers(strategy, own).tolist()
     lengths, unknown = set(steps), tf.data.UNKNOWN_CARDINALITY
     # Of a feed, some workers may know their length before others do.
     together = len(lengths - {unknown}) <= 1 if all(keep_steps) else len(lengths) == 1 and unknown not in lengths
@@ -245,7 +252,7 @@ def _distribute_presharded(
     else:
         # A tf.function compares shapes only: with static ones it would reuse a step that was traced without asking.
         batches = batches.map(forget_count_of_rows)
-        distributed = strategy.distribute_datasets_from_function(presharded, options)
+        distributed = strategy.distribute_datasets_from_function(lambda _pipeline: batches, options)
     _record_length(distributed, steps, together=together)
     return distributed
 
@@ -269,14 +276,13 @@ def _record_length(distributed: tf.distribute.DistributedDataset, steps: list[in
         logger.warning(refusal)
 
 
-def gather_from_workers(
-    strategy: tf.distribute.Strategy, own: tf.Tensor, pipeline: tf.distribute.InputContext
-) -> list[list[int]]:
+def gather_from_workers(strategy: tf.distribute.Strategy, own: tf.Tensor) -> np.ndarray:
     """Return, for each of this worker's numbers, the numbers of all workers by rank. All workers must call it."""
     import tensorflow as tf
 
+    pipeline = strategy.extended._make_input_context()
     ranks = tf.one_hot(pipeline.input_pipeline_id, pipeline.num_input_pipelines, dtype=own.dtype)
-    gathered: list[list[int]] = strategy.reduce("SUM", own[:, tf.newaxis] * ranks, axis=None).numpy().tolist()
+    gathered: np.ndarray = strategy.reduce("SUM", own[:, tf.newaxis] * ranks, axis=None).numpy()
     return gathered
 
 
@@ -287,11 +293,12 @@ def tell_of_own_statistics(model: Any) -> None:
     """Log on the chief, once in a process, that a model's batch normalization is not that of one process."""
     strategy = model.distribute_strategy
     is_told_here = is_across_workers(strategy) and strategy.extended.should_checkpoint
-    if is_told_here and any(map(_has_own_statistics, model._flatten_layers())):
+    if is_told_here and any(map(has_own_statistics, model._flatten_layers())):
         _log_own_statistics()
 
 
-def _has_own_statistics(layer: Any) -> bool:
+def has_own_statistics(layer: Any) -> bool:
+    """Whether a layer has statistics of this worker's rows, as `tell_of_own_statistics` tells."""
     kinds = {kind.__name__ for kind in type(layer).__mro__}
     is_plain = "BatchNormalization" in kinds and not getattr(layer, "synchronized", False)
     return is_plain and layer.trainable and "SyncBatchNormalization" not in kinds

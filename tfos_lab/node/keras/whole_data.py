@@ -87,8 +87,8 @@ def _part_of_worker(model: keras.Model, iterator: Any) -> tf.data.Dataset | None
         secrets.randbits(31),
     ]
     lengths, sums, orders, seeds, drawn = gather_from_workers(
-        model.distribute_strategy, tf.constant(own, tf.int64), pipeline
-    )
+        model.distribute_strategy, tf.constant(own, tf.int64)
+    ).tolist()
     if len(set(sums)) > 1:
         _tell_of_other_rows()
     if len(set(orders)) > 1:

@@ -23,6 +23,7 @@ from tfos_lab.data.schema import WEIGHT_KEY
 from tfos_lab.errors import ConfigError, FeedError
 from tfos_lab.node.activity.fetches import patch_once
 from tfos_lab.node.activity.steps import FITS, STEPS
+from tfos_lab.node.keras.adapting import patch_adapt, tell_of_other_states
 from tfos_lab.node.keras.all_reduce import metrics_over_replicas
 from tfos_lab.node.keras.distribute import (
     LOOP_OR_NO_SERVERS,
@@ -60,6 +61,7 @@ def patch_keras() -> None:
     the strategy for the rows of a feed (`mark_as_presharded`), for every Keras and for custom loops.
     """
     patch_strategy()
+    patch_adapt()
     _patch_fits()
     patch_tf_keras()
     trainer: Any = keras_3_trainer()
@@ -319,6 +321,8 @@ def _note_begin(callbacks: Any) -> None:
     strategy = getattr(callbacks.model, "distribute_strategy", None)
     is_served = isinstance(strategy, tf.distribute.ParameterServerStrategy)
     FITS.is_alone = not (is_served or is_across_workers(strategy))
+    if is_across_workers(strategy):
+        tell_of_other_states(callbacks.model)
     FITS.stopped_after = 0
 
 

@@ -1,0 +1,95 @@
+"""`adapt` of Keras' preprocessing layers, where each node has a part of the rows."""
+
+from __future__ import annotations
+
+import sys
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from tests.support.clusters import running_clusters
+
+pytestmark = [pytest.mark.full, pytest.mark.tensorflow, pytest.mark.timeout(300)]
+
+TOLD = "whose layers have learned different things before"
+# Common words come late, and rare ones on one node only.
+ROWS = {
+    "number": [float(number) for number in range(37)],
+    "words": [("ash elm " if number % 3 else "fir ") + f"tree{number // 5}" for number in range(37)],
+    "y": [1.0] * 37,
+}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("rows")
+    parquet.write_table(pa.table(ROWS), folder / "rows.parquet", row_group_size=5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TFOS_LAB_RUNS", str(tmp_path_factory.mktemp("runs")))
+        with running_clusters({"local": "processes", "grace": 2.0}) as start:
+            cluster = start(adapt_all, ROWS, cluster_size=2)
+            cluster.train(str(folder))
+            return list(cluster.wait(timeout=250).values()), cluster.logs("worker:0")
+
+
+def adapt_all(rows, ctx):
+    import keras
+    import tf_keras
+
+    ctx.strategy()
+    dataset = ctx.dataset(4, features=["number", "words"], label="y")
+    found = {}
+    for module in (keras, tf_keras):
+        found[module.__name__] = {kind: adapt(module, kind, dataset, rows) for kind in ("number", "text", "bins")}
+    fit(ctx, keras, dataset, vocabulary=None)
+    sys.stdout.write("fitted what all have adapted to\n")
+    fit(ctx, keras, dataset, vocabulary=["ash", "elm", f"tree{ctx.rank}"])
+    return found
+
+
+def adapt(keras, kind, dataset, rows):
+    """Return what a layer has learned from the fed rows, and what it learns from all of them in one process."""
+    import numpy as np
+
+    makes = {
+        "number": keras.layers.Normalization,
+        "text": lambda: keras.layers.TextVectorization(max_tokens=8),
+        "bins": lambda: keras.layers.Discretization(num_bins=2),
+    }
+    column = "words" if kind == "text" else "number"
+    states = []
+    for data in (dataset.map(lambda x, y, w: x[column][:, None]), np.array(rows[column])[:, None]):
+        layer = makes[kind]()
+        layer.adapt(data)
+        if kind == "number":
+            states.append([float(np.ravel(value)[0]) for value in (layer.mean, layer.variance)])
+        else:
+            states.append(list(map(str, layer.get_vocabulary() if kind == "text" else layer.bin_boundaries)))
+    return states
+
+
+def fit(ctx, keras, dataset, vocabulary):
+    words = keras.layers.StringLookup(vocabulary=vocabulary, output_mode="multi_hot")
+    if vocabulary is None:
+        words.adapt(dataset.map(lambda x, y, w: x["words"][:, None]), steps=2)
+    with ctx.strategy().scope():
+        model = keras.Sequential([keras.Input((1,), dtype="string"), words, keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    model.fit(dataset.map(lambda x, y, w: (x["words"][:, None], y, w)), verbose=0)
+
+
+@pytest.mark.parametrize("keras", ["keras", "tf_keras"])
+@pytest.mark.parametrize("kind", ["number", "text", "bins"])
+def test_a_layer_adapts_to_the_rows_of_all_nodes(found, keras, kind):
+    nodes, _ = found
+    for node in nodes:
+        learned, alone = node[keras][kind]
+        assert learned == (pytest.approx(alone, rel=1e-5) if kind == "number" else alone)
+
+
+def test_a_model_whose_layers_know_other_things_on_other_nodes_is_told_of(found):
+    _, log = found
+    before, _, after = log.partition("fitted what all have adapted to")
+    assert TOLD not in before
+    assert TOLD in after
