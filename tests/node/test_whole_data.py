@@ -30,6 +30,8 @@ def try_all(args, ctx):
         "batches": fit_powers(ctx, shuffle="batch"),
         "other lengths": fit_other_rows(ctx, lambda rank: slice(0, 10 + rank)),
         "own step": fit_with_own_step(ctx),
+        "called": fit_own_step_of_unbuilt(ctx, is_called=True),
+        "never called": fit_own_step_of_unbuilt(ctx, is_called=False),
         "named": fit_named(ctx),
         "counting": fit_with_own_metric(ctx),
         "steps": fit_too_many_steps(ctx),
@@ -119,6 +121,34 @@ def fit_with_own_step(ctx):
 
     x = powers()
     return model_of_means(ctx, Own).fit(x, x, batch_size=BATCH, epochs=1, verbose=0).history["loss"]
+
+
+def fit_own_step_of_unbuilt(ctx, *, is_called):
+    """Fit a model as a class, whose layer is built when it is called first; its step takes a dict."""
+    import keras
+    import tensorflow as tf
+
+    class Own(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.layer = keras.layers.Dense(1)
+
+        def call(self, x):
+            return self.layer(x)
+
+        def train_step(self, data):
+            return {"loss": tf.reduce_mean(self.layer(data["x"]))}
+
+    x = powers()
+    with ctx.strategy().scope():
+        model = Own()
+        model.compile("sgd")
+        if is_called:
+            model(x[:1])
+    try:
+        return list(model.fit(tf.data.Dataset.from_tensor_slices({"x": x, "z": x}).batch(BATCH), verbose=0).history)
+    except ValueError as error:
+        return str(error)
 
 
 def fit_with_own_metric(ctx):
@@ -348,6 +378,16 @@ def test_what_cannot_be_weighted_is_left_to_tensorflow(found):
     for result in results:
         assert len(result["own step"]) == result["other lengths"] == result["other rows"] == result["named"] == 1
         assert result["counting"] == [ROWS]
+
+
+def test_a_model_with_a_step_of_its_own_has_its_variables_before_it(found):
+    results, _ = found
+    for result in results:
+        assert result["called"] == ["loss"]
+        assert (
+            "variables of a model must exist before its first step, and Own, whose step is your own"
+            in result["never called"]
+        )
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_UNBUILT = (
+    "on several nodes, the variables of a model must exist before its first step, and {kind}, whose step is your own, "
+    "cannot be called with a batch as it comes: call it, or its layers, with a batch before `fit`, under "
+    "ctx.strategy().scope()"
+)
 _CALLBACKS = ("keras.src.callbacks.callback_list", "tf_keras.src.callbacks")
 
 
@@ -121,9 +126,11 @@ def _build_from_example(build: Callable[..., Any], model: Any, batch: Any) -> An
     """Build a model; one with steps of its own need not take the batches that they take, as in one process."""
     try:
         return build(model, data_batch=batch)
-    except ValueError:
-        if not takes_own_steps(model) or not all(layer.built for layer in model._flatten_layers()):
+    except Exception as error:
+        if not takes_own_steps(model):
             raise
+        if not all(layer.built for layer in model._flatten_layers(include_self=False)):
+            raise ConfigError([_UNBUILT.format(kind=type(model).__name__)]) from error
     if model.optimizer is not None and not model.optimizer.built:
         with model.distribute_strategy.scope():
             model.optimizer.build(model.trainable_variables)
