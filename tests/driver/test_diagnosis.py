@@ -444,6 +444,33 @@ def test_what_limits_training_is_told_stage_by_stage(run, tmp_path):
     cluster.wait(timeout=60)
 
 
+def fit_arrays(folder, ctx):
+    """Train in epochs that take no longer than it takes to begin them."""
+    import pathlib
+
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    model = keras.Sequential([keras.Input((20,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    x = np.zeros((64, 20), np.float32)
+    data = tf.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(32)
+    while not pathlib.Path(folder, "end").exists():
+        model.fit(x, x[:, :1], epochs=20, verbose=0, validation_data=data)
+
+
+@pytest.mark.full
+@pytest.mark.tensorflow
+def test_what_keras_makes_of_arrays_is_no_pipeline_of_the_user_s(run, tmp_path):
+    cluster = run(fit_arrays, str(tmp_path), cluster_size=1)
+    trains = eventually(lambda: [node for node in cluster.diagnose().nodes.values() if (node.step or 0) > 500])
+    assert trains[0].waits_data == 0
+    assert trains[0].computes > 0
+    (tmp_path / "end").touch()
+    cluster.wait(timeout=60)
+
+
 # ---- without ---------------------------------------------------------------------------------------------------------
 
 

@@ -104,7 +104,7 @@ class ActivitySampler:
         elif self._may_wait_in_collectives and not self._busy.any_runs:
             doing = Doing.PEERS
         if doing is Doing.DATA:
-            return awaited_by(others.values()) or Doing.DATA
+            return awaited_by(others.values()) or (Doing.TENSORFLOW if FITS.has_arrays else Doing.DATA)
         return doing
 
     @property

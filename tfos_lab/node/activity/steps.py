@@ -132,7 +132,8 @@ STEPS = StepClock()
 class Fits:
     """What training with Keras has told last; noted by what `node.keras` patches, and read by other threads.
 
-    A model ``is_alone`` if it trains without the other nodes, by `fit` or in a loop of the user's own.
+    A model ``is_alone`` if it trains without the other nodes, by `fit` or in a loop of the user's own. It
+    ``has_arrays`` if Keras makes its batches of them, and no pipeline of the user's does.
     ``stopped_after`` is the epoch after which `fit` was stopped before the last one (``model.stop_training``); 0 if it
     was not.
     """
@@ -142,7 +143,7 @@ class Fits:
 
     def start(self) -> None:
         """Begin anew: another function runs."""
-        self.is_alone = False
+        self.is_alone = self.has_arrays = False
         self.stopped_after = 0
 
 

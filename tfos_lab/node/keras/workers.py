@@ -101,9 +101,12 @@ def _build_from_specs(build: Callable[..., Any]) -> Callable[..., Any]:
             count_rows(model, None)
             return build(model, iterator=iterator, data_batch=data_batch)
         across = is_across_workers(strategy)
+        validates = iterator is getattr(model, "_eval_epoch_iterator", None)
+        if not validates:
+            FITS.has_arrays = type(iterator.data_adapter).__name__ == "ArrayDataAdapter"
         if across:
             _force_single_steps(model, iterator)
-            if iterator is not getattr(model, "_eval_epoch_iterator", None):
+            if not validates:
                 tell_of_own_statistics(model)
         dataset = getattr(iterator.data_adapter, "_dataset", None)
         has_fed_rows = dataset is not None and is_presharded(dataset)
