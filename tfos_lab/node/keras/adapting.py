@@ -38,7 +38,15 @@ _LAYERS = {
 }
 # So much of a worker's rows goes to the others at once.
 _BATCHES, _BYTES = 64, 1 << 20
-_COMPARED = "_tfos_lab_compared"
+_ALIKE = "_tfos_lab_alike"
+_OTHER_BEFORE = (
+    "Before it was trained, this model has learned other things on other nodes, such as a vocabulary or a mean, in %s: "
+    "give all nodes the same, or adapt to rows of ctx.dataset, which takes those of all nodes."
+)
+_OTHER_IN_STEPS = (
+    "This model has state of each node's own in %s: what a layer assigns in a step comes from rows of its node, and no "
+    "strategy averages it. The chief's is saved."
+)
 
 
 def patch_adapt() -> None:
@@ -119,28 +127,42 @@ def _gather_messages(strategy: tf.distribute.Strategy, own: bytes | None) -> lis
 # ---- what layers have learned ---------------------------------------------------------------------------------------
 
 
-def tell_of_other_states(model: Any) -> None:
-    """Log, once for a model, that its layers have learned other things on other workers. All workers must call it."""
+def tell_of_other_states(model: Any, *, is_trained: bool) -> None:
+    """Log, once for a model, which layers have learned other things on other workers. All workers must call it.
+
+    Called before a model is trained, and after it: layers may have learned from rows before, or in each step.
+    """
+    if getattr(model, _ALIKE, not is_trained):
+        other = _other_on_some_workers(model)
+        setattr(model, _ALIKE, not other and not is_trained)
+        if other:
+            logger.warning(_OTHER_IN_STEPS if is_trained else _OTHER_BEFORE, ", ".join(other))
+
+
+def _other_on_some_workers(model: Any) -> list[str]:
+    """Return the names of the layers whose state is not the same on all workers."""
     import tensorflow as tf
 
-    if hasattr(model, _COMPARED):
-        return
-    setattr(model, _COMPARED, True)
-    own = 0
-    for layer in model._flatten_layers():
-        if hasattr(layer, "get_vocabulary"):
-            own = zlib.crc32(repr(list(map(str, layer.get_vocabulary()))).encode(), own)
-        if not has_own_statistics(layer):
-            for weight in layer.non_trainable_weights:
-                own = zlib.crc32(weight.numpy().tobytes(), own)
-    (sums,) = gather_from_workers(model.distribute_strategy, tf.constant([own], tf.int64))
-    if len(set(sums)) > 1:
-        _log_other_states()
+    strategy, own = model.distribute_strategy, _learned(model)
+    total = [len(own), zlib.crc32(repr(own).encode())]
+    counts, totals = gather_from_workers(strategy, tf.constant(total, tf.int64)).tolist()
+    if len(set(totals)) == 1:
+        return []
+    if len(set(counts)) > 1:
+        return list(own) or [model.name]
+    by_layer = gather_from_workers(strategy, tf.constant(list(own.values()), tf.int64)).tolist()
+    return [name for name, found in zip(own, by_layer, strict=True) if len(set(found)) > 1] or [model.name]
 
 
-@functools.cache
-def _log_other_states() -> None:
-    logger.warning(
-        "The nodes train one model whose layers have learned different things before, such as a vocabulary or a mean: "
-        "give all nodes the same, or adapt each layer to rows of ctx.dataset, which takes those of all nodes."
-    )
+def _learned(model: Any) -> dict[str, int]:
+    """Return a checksum of what each layer of a model has learned without being trained."""
+    learned: dict[str, int] = {}
+    seen: set[int] = set()
+    for layer in reversed(list(model._flatten_layers())):  # those within a layer come before it
+        own = [weight for weight in layer.non_trainable_weights if id(weight) not in seen]
+        seen.update(map(id, own))
+        words = list(map(str, layer.get_vocabulary())) if hasattr(layer, "get_vocabulary") else []
+        values = [] if has_own_statistics(layer) else [weight.numpy().tobytes() for weight in own]
+        if words or values:
+            learned[layer.name] = zlib.crc32(b"".join([repr(words).encode(), *values]))
+    return learned

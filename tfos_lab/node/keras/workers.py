@@ -332,7 +332,7 @@ def _note_begin(callbacks: Any) -> None:
     is_served = isinstance(strategy, tf.distribute.ParameterServerStrategy)
     FITS.is_alone = not (is_served or is_across_workers(strategy))
     if is_across_workers(strategy):
-        tell_of_other_states(callbacks.model)
+        tell_of_other_states(callbacks.model, is_trained=False)
     FITS.stopped_after = 0
 
 
@@ -340,4 +340,6 @@ def _note_end(callbacks: Any) -> None:
     done = next((one.epoch[-1] + 1 for one in callbacks.callbacks if getattr(one, "epoch", None)), 0)
     is_early = callbacks.model.stop_training and done < callbacks.params.get("epochs", 0)
     FITS.stopped_after = done if is_early else 0
+    if is_across_workers(getattr(callbacks.model, "distribute_strategy", None)):
+        tell_of_other_states(callbacks.model, is_trained=True)
     STEPS.end_fit()
