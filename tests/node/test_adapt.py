@@ -43,7 +43,9 @@ def adapt_all(rows, ctx):
     dataset = ctx.dataset(4, features=["number", "words"], label="y")
     found = {}
     for module in (keras, tf_keras):
-        found[module.__name__] = {kind: adapt(module, kind, dataset, rows) for kind in ("number", "text", "bins")}
+        found[module.__name__] = {
+            kind: adapt(module, kind, dataset, rows) for kind in ("number", "text", "bins", "ragged")
+        }
     fit(ctx, keras, dataset, vocabulary=None)
     sys.stdout.write("fitted what all have adapted to\n")
     fit(ctx, keras, dataset, vocabulary=["ash", "elm", f"tree{ctx.rank}"])
@@ -54,21 +56,27 @@ def adapt_all(rows, ctx):
 def adapt(keras, kind, dataset, rows):
     """Return what a layer has learned from the fed rows, and what it learns from all of them in one process."""
     import numpy as np
+    import tensorflow as tf
 
     makes = {
         "number": keras.layers.Normalization,
         "text": lambda: keras.layers.TextVectorization(max_tokens=8),
         "bins": lambda: keras.layers.Discretization(num_bins=2),
+        "ragged": keras.layers.StringLookup,
     }
-    column = "words" if kind == "text" else "number"
+    if kind == "ragged":
+        fed, whole = dataset.map(lambda x, y, w: tf.strings.split(x["words"])), " ".join(rows["words"]).split()
+    else:
+        column = "words" if kind == "text" else "number"
+        fed, whole = dataset.map(lambda x, y, w: x[column][:, None]), np.array(rows[column])[:, None]
     states = []
-    for data in (dataset.map(lambda x, y, w: x[column][:, None]), np.array(rows[column])[:, None]):
+    for data in (fed, whole):
         layer = makes[kind]()
         layer.adapt(data)
         if kind == "number":
             states.append([float(np.ravel(value)[0]) for value in (layer.mean, layer.variance)])
         else:
-            states.append(list(map(str, layer.get_vocabulary() if kind == "text" else layer.bin_boundaries)))
+            states.append(list(map(str, layer.bin_boundaries if kind == "bins" else layer.get_vocabulary())))
     return states
 
 
@@ -102,7 +110,7 @@ def fit_counting(ctx, dataset):
 
 
 @pytest.mark.parametrize("keras", ["keras", "tf_keras"])
-@pytest.mark.parametrize("kind", ["number", "text", "bins"])
+@pytest.mark.parametrize("kind", ["number", "text", "bins", "ragged"])
 def test_a_layer_adapts_to_the_rows_of_all_nodes(found, keras, kind):
     nodes, _ = found
     for node in nodes:

@@ -80,7 +80,8 @@ def _rows_of_all(strategy: tf.distribute.Strategy, data: tf.data.Dataset) -> tf.
     """Return the batches of all workers, in the same order on each of them. All workers must read it."""
     import tensorflow as tf
 
-    parts = tf.nest.flatten(data.element_spec)
+    spec = data.element_spec
+    parts = tf.nest.flatten(spec, expand_composites=True)
 
     def batches() -> Iterator[Any]:
         own = _messages(data)
@@ -88,10 +89,13 @@ def _rows_of_all(strategy: tf.distribute.Strategy, data: tf.data.Dataset) -> tf.
             for message in messages:
                 for batch in msgspec.msgpack.decode(message, type=list[list[bytes]]):
                     yield [
-                        tf.io.parse_tensor(part, spec.dtype).numpy() for part, spec in zip(batch, parts, strict=True)
+                        tf.io.parse_tensor(tensor, part.dtype).numpy()
+                        for tensor, part in zip(batch, parts, strict=True)
                     ]
 
-    return generator_dataset(batches, data.element_spec)
+    return generator_dataset(batches, tuple(parts)).map(
+        lambda *tensors: tf.nest.pack_sequence_as(spec, tensors, expand_composites=True)
+    )
 
 
 def _messages(data: tf.data.Dataset) -> Iterator[bytes]:
@@ -101,7 +105,8 @@ def _messages(data: tf.data.Dataset) -> Iterator[bytes]:
     batches: list[list[bytes]] = []
     size = 0
     for batch in data:
-        batches.append([tf.io.serialize_tensor(part).numpy() for part in tf.nest.flatten(batch)])
+        tensors = tf.nest.flatten(batch, expand_composites=True)
+        batches.append([tf.io.serialize_tensor(tensor).numpy() for tensor in tensors])
         size += sum(map(len, batches[-1]))
         if len(batches) == _BATCHES or size >= _BYTES:
             yield msgspec.msgpack.encode(batches)
