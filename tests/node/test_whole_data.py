@@ -25,7 +25,10 @@ def found(tmp_path_factory):
 
 
 def try_all(args, ctx):
+    import tf_keras  # noqa: F401 - a Keras that the fork server has not loaded is patched by ctx.strategy()
+
     return {
+        "tf_keras": fit_tf_keras(ctx),
         "arrays": fit_powers(ctx, shuffle=True),
         "batches": fit_powers(ctx, shuffle="batch"),
         "other lengths": fit_other_rows(ctx, lambda rank: slice(0, 10 + rank)),
@@ -103,6 +106,19 @@ def fit_in_memory(ctx, *, seed):
     model = model_of_means(ctx)
     history = model.fit(dataset, epochs=EPOCHS, verbose=0, validation_data=dataset).history
     return history["value"], history["val_value"]
+
+
+def fit_tf_keras(ctx):
+    """Fit arrays with tf_keras; returns what it says of an epoch after its last batch, and at its end."""
+    import tf_keras
+
+    last = tf_keras.callbacks.LambdaCallback(on_batch_end=lambda batch, logs: said.append(float(logs["mae"])))
+    said: list[float] = []
+    with ctx.strategy().scope():
+        model = tf_keras.Sequential([tf_keras.Input((1,)), tf_keras.layers.Dense(1)])
+        model.compile("sgd", "mse", metrics=["mae"])
+    found = model.fit(powers() / 2**ROWS, powers() / 2**ROWS, batch_size=BATCH, verbose=0, callbacks=[last])
+    return said[-1], found.history["mae"][0]
 
 
 def fit_with_own_step(ctx):
@@ -378,6 +394,13 @@ def test_what_cannot_be_weighted_is_left_to_tensorflow(found):
     for result in results:
         assert len(result["own step"]) == result["other lengths"] == result["other rows"] == result["named"] == 1
         assert result["counting"] == [ROWS]
+
+
+def test_tf_keras_says_the_same_of_an_epoch_after_its_last_batch_and_at_its_end(found):
+    results, _ = found
+    for result in results:
+        of_last_batch, of_epoch = result["tf_keras"]
+        assert of_last_batch == pytest.approx(of_epoch, rel=1e-5)
 
 
 def test_a_model_with_a_step_of_its_own_has_its_variables_before_it(found):

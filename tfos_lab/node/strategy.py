@@ -43,6 +43,9 @@ def strategy_for(cluster_spec: ClusterSpec, job_name: str, task_index: int) -> t
     if not Role(job_name).in_tf_cluster or count_training(cluster_spec) == 1:
         several = len(tf.config.list_physical_devices("GPU")) > 1
         return tf.distribute.MirroredStrategy() if several else tf.distribute.get_strategy()
+    from tfos_lab.node.keras.workers import patch_keras
+
+    patch_keras()  # the function may have imported Keras itself
     warn_of_misfit()
     require_peers(cluster_spec, job_name, task_index)
     try:
