@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 
 import pyarrow as pa
@@ -13,8 +12,7 @@ from tests.support.clusters import running_clusters
 
 pytestmark = [pytest.mark.full, pytest.mark.tensorflow, pytest.mark.timeout(300)]
 
-TOLD = "this model has learned other things on other nodes, such as a vocabulary or a mean, in known:"
-TOLD_AFTER = "This model has state of each node's own in counting:"
+TOLD = "differ from node to node before it is trained, as in a vocabulary or a mean: known."
 # Common words come late, and rare ones on one node only.
 ROWS = {
     "number": [float(number) for number in range(37)],
@@ -46,10 +44,11 @@ def adapt_all(rows, ctx):
         found[module.__name__] = {
             kind: adapt(module, kind, dataset, rows) for kind in ("number", "text", "bins", "ragged")
         }
+    if ctx.is_chief:
+        keras.layers.StringLookup()  # from here on, layers have other names on other nodes
     fit(ctx, keras, dataset, vocabulary=None)
     sys.stdout.write("fitted what all have adapted to\n")
     fit(ctx, keras, dataset, vocabulary=["ash", "elm", f"tree{ctx.rank}"])
-    fit_counting(ctx, dataset)
     return found
 
 
@@ -81,32 +80,13 @@ def adapt(keras, kind, dataset, rows):
 
 
 def fit(ctx, keras, dataset, vocabulary):
-    words = keras.layers.StringLookup(vocabulary=vocabulary, output_mode="multi_hot", name="known")
+    words = keras.layers.StringLookup(vocabulary=vocabulary, output_mode="multi_hot", name=vocabulary and "known")
     if vocabulary is None:
         words.adapt(dataset.map(lambda x, y, w: x["words"][:, None]), steps=2)
     with ctx.strategy().scope():
         model = keras.Sequential([keras.Input((1,), dtype="string"), words, keras.layers.Dense(1)])
         model.compile("sgd", "mse")
     model.fit(dataset.map(lambda x, y, w: (x["words"][:, None], y, w)), verbose=0)
-
-
-def fit_counting(ctx, dataset):
-    import keras
-
-    class Counting(keras.layers.Layer):
-        def build(self, shape):
-            self.seen = self.add_weight(initializer="zeros", trainable=False)
-
-        def call(self, x):
-            self.seen.assign_add(keras.ops.sum(x))
-            return x
-
-    with ctx.strategy().scope():
-        layers = [Counting(name="counting"), keras.layers.Dropout(0.5), keras.layers.Dense(1)]
-        model = keras.Sequential([keras.Input((1,)), *layers])
-        model.compile("sgd", "mse")
-    for _ in range(2):
-        model.fit(dataset.map(lambda x, y, w: (x["number"][:, None], y, w)), verbose=0)
 
 
 @pytest.mark.parametrize("keras", ["keras", "tf_keras"])
@@ -118,8 +98,8 @@ def test_a_layer_adapts_to_the_rows_of_all_nodes(found, keras, kind):
         assert learned == (pytest.approx(alone, rel=1e-5) if kind == "number" else alone)
 
 
-def test_what_layers_have_learned_apart_is_told(found):
+def test_layers_that_differ_from_node_to_node_are_named_in_the_log(found):
     _, log = found
     before, _, after = log.partition("fitted what all have adapted to")
-    assert not re.search(f"{TOLD}|{TOLD_AFTER}", before)
-    assert (after.count(TOLD), after.count(TOLD_AFTER)) == (1, 1)
+    assert TOLD not in before
+    assert TOLD in after

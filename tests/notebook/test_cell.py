@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import signal
 import threading
 
@@ -14,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+import tfos_lab
 from tests.support.eventually import eventually
 from tfos_lab.errors import ClusterInterrupted, ConfigError, NodeFailed, NoSession, NotEnoughRoom, PayloadError
 
@@ -185,6 +187,15 @@ def test_lines_above_the_body_are_counted(run, typed, line):
     with pytest.raises(ZeroDivisionError) as error:
         run(typed)
     assert error.traceback[-1].lineno + 1 == line
+
+
+@pytest.mark.parametrize(("place", "name"), [("here", "here"), ("on_node", "there")])
+def test_the_text_of_a_cell_is_python_for_who_reads_all_of_it_and_its_record_is_as_typed(request, place, name, shell):
+    """AutoGraph does so to convert a lambda, wherever the function runs."""
+    body = "import ast, linecache\nfound = ast.parse(''.join(linecache.getlines((lambda: 0).__code__.co_filename)))\n"
+    assert request.getfixturevalue(place)(body + "found.body[0].lineno") == 2
+    record = eventually(lambda: tfos_lab.runs()[shell.user_ns[name].run_dir].record)
+    assert re.match(r"%%tfos .*\nimport ast", record.code.source)
 
 
 def test_an_inline_error_comes_with_its_own_frames_only(run, shell):

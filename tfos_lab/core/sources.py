@@ -94,6 +94,20 @@ def labels() -> dict[str, str]:
     return dict(_labels)
 
 
+def as_python(above: str) -> str:
+    """Return the lines above a cell's body with their magics as comments.
+
+    AutoGraph reads the whole text of a cell as Python to convert a lambda, and so do IPython's tracebacks.
+    """
+    return re.sub(r"^(?=%)", "# ", above, flags=re.MULTILINE)
+
+
+def as_typed(text: str) -> str:
+    """Return the text of a cell whose magics are comments as the user has typed it."""
+    head = re.match(r"(?:.*\n)*?# %%tfos", text)
+    return re.sub(r"^# (?=%)", "", head[0], flags=re.MULTILINE) + text[head.end() :] if head else text
+
+
 def collect_cells(filenames: Iterable[str]) -> list[Source]:
     """Return the sources of those files whose text this process has, sorted by file name."""
     texts = {filename: "".join(linecache.getlines(filename)) for filename in sorted(set(filenames))}

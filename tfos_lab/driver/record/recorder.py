@@ -181,7 +181,8 @@ def code_of(function: Callable[..., Any]) -> CodeRecord | None:
     label = sources.label(code.co_filename) or code.co_filename
     is_cell = code.co_name == "<module>"
     try:
-        source = "".join(linecache.getlines(code.co_filename)) if is_cell else inspect.getsource(function)
+        lines = linecache.getlines(code.co_filename) if is_cell else []
+        source = sources.as_typed("".join(lines)) if is_cell else inspect.getsource(function)
     except (OSError, TypeError):
         source = ""
     name = getattr(function, "__name__", "")

@@ -1,7 +1,7 @@
 """Has Keras' preprocessing layers learn from the rows of all workers, where each worker has a part of them.
 
 `adapt` reads its dataset in each process alone. Of rows that are dealt out it would find other means, and other numbers
-for the same words, on each worker, and nobody would be told.
+for the same words, on each worker. Models with such layers, of data of the workers' own, are named in the log.
 """
 # ruff: noqa: SLF001 - what has to be asked is private
 
@@ -20,8 +20,8 @@ import numpy as np
 from tfos_lab.node.activity.fetches import patch_once
 from tfos_lab.node.activity.steps import STEPS
 from tfos_lab.node.generator_dataset import generator_dataset
-from tfos_lab.node.keras.distribute import gather_from_workers, has_own_statistics, strategy_across_workers
-from tfos_lab.node.keras.presharded import is_presharded
+from tfos_lab.node.keras.distribute import gather_from_workers, is_across_workers, strategy_across_workers
+from tfos_lab.node.keras.presharded import is_presharded, presharded_of
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -38,14 +38,10 @@ _LAYERS = {
 }
 # So much of a worker's rows goes to the others at once.
 _BATCHES, _BYTES = 64, 1 << 20
-_ALIKE = "_tfos_lab_alike"
-_OTHER_BEFORE = (
-    "Before it was trained, this model has learned other things on other nodes, such as a vocabulary or a mean, in %s: "
-    "give all nodes the same, or adapt to rows of ctx.dataset, which takes those of all nodes."
-)
-_OTHER_IN_STEPS = (
-    "This model has state of each node's own in %s: what a layer assigns in a step comes from rows of its node, and no "
-    "strategy averages it. The chief's is saved."
+_COMPARED = "_tfos_lab_compared"
+_DIFFERENT = (
+    "Layers of the model differ from node to node before it is trained, as in a vocabulary or a mean: %s. Give all "
+    "nodes the same, or adapt to rows of ctx.dataset, which takes those of all nodes."
 )
 
 
@@ -60,17 +56,29 @@ def _to_all_rows(adapt: Callable[..., None]) -> Callable[..., None]:
     def adapt_to_all(layer: Any, data: Any, *args: Any, **kwargs: Any) -> None:
         import tensorflow as tf
 
-        strategy = strategy_across_workers()
-        if strategy is None or not isinstance(data, tf.data.Dataset) or not is_presharded(data):
+        is_part = isinstance(data, tf.data.Dataset) and is_presharded(data)
+        strategy = strategy_across_workers() if is_part else None
+        if strategy is None:
             adapt(layer, data, *args, **kwargs)
             return
+        if (rows := presharded_of(data)) is not None and rows.padded:
+            _warn_of_fillers()
         if (steps := kwargs.pop("steps", None)) is not None:
             data = data.take(steps)
         STEPS.evaluate(begins=True)  # its batches are no steps of training
-        adapt(layer, _rows_of_all(strategy, data), *args, **kwargs)
-        STEPS.evaluate(begins=False)
+        try:
+            adapt(layer, _rows_of_all(strategy, data), *args, **kwargs)
+        finally:
+            STEPS.evaluate(begins=False)
 
     return adapt_to_all
+
+
+@functools.cache
+def _warn_of_fillers() -> None:
+    logger.warning(
+        "adapt learns from the filler rows of this dataset, too: call it before ctx.even, and without remainder='pad'."
+    )
 
 
 # ---- rows of all workers --------------------------------------------------------------------------------------------
@@ -129,45 +137,40 @@ def _gather_messages(strategy: tf.distribute.Strategy, own: bytes | None) -> lis
     return [message[:size].tobytes() for message, size in zip(gathered, sizes, strict=True) if size]
 
 
-# ---- what layers have learned ---------------------------------------------------------------------------------------
+# ---- layers that differ ---------------------------------------------------------------------------------------------
 
 
-def tell_of_other_states(model: Any, *, is_trained: bool) -> None:
-    """Log, once for a model, which layers have learned other things on other workers. All workers must call it.
-
-    Called before a model is trained, and after it: layers may have learned from rows before, or in each step.
-    """
-    if getattr(model, _ALIKE, not is_trained):
-        other = _other_on_some_workers(model)
-        setattr(model, _ALIKE, not other and not is_trained)
-        if other:
-            logger.warning(_OTHER_IN_STEPS if is_trained else _OTHER_BEFORE, ", ".join(other))
-
-
-def _other_on_some_workers(model: Any) -> list[str]:
-    """Return the names of the layers whose state is not the same on all workers."""
+def warn_of_different_layers(model: Any) -> None:
+    """Log, once for a model, which layers have learned other things on other workers. All workers must call it."""
     import tensorflow as tf
 
-    strategy, own = model.distribute_strategy, _learned(model)
-    total = [len(own), zlib.crc32(repr(own).encode())]
-    counts, totals = gather_from_workers(strategy, tf.constant(total, tf.int64)).tolist()
+    strategy = model.distribute_strategy
+    if not is_across_workers(strategy) or hasattr(model, _COMPARED):
+        return
+    setattr(model, _COMPARED, True)
+    own = [(layer.name, _learned(layer)) for layer in model._flatten_layers()]
+    sums = [learned for _, learned in own]
+    counts, totals = gather_from_workers(
+        strategy, tf.constant([len(own), zlib.crc32(repr(sums).encode())], tf.int64)
+    ).tolist()
     if len(set(totals)) == 1:
-        return []
-    if len(set(counts)) > 1:
-        return list(own) or [model.name]
-    by_layer = gather_from_workers(strategy, tf.constant(list(own.values()), tf.int64)).tolist()
-    return [name for name, found in zip(own, by_layer, strict=True) if len(set(found)) > 1] or [model.name]
+        return
+    different = [model.name]
+    if len(set(counts)) == 1:
+        by_layer = gather_from_workers(strategy, tf.constant(sums, tf.int64)).tolist()
+        different = [name for (name, _), found in zip(own, by_layer, strict=True) if len(set(found)) > 1]
+    logger.warning(_DIFFERENT, ", ".join(different))
 
 
-def _learned(model: Any) -> dict[str, int]:
-    """Return a checksum of what each layer of a model has learned without being trained."""
-    learned: dict[str, int] = {}
-    seen: set[int] = set()
-    for layer in reversed(list(model._flatten_layers())):  # those within a layer come before it
-        own = [weight for weight in layer.non_trainable_weights if id(weight) not in seen]
-        seen.update(map(id, own))
-        words = list(map(str, layer.get_vocabulary())) if hasattr(layer, "get_vocabulary") else []
-        values = [] if has_own_statistics(layer) else [weight.numpy().tobytes() for weight in own]
-        if words or values:
-            learned[layer.name] = zlib.crc32(b"".join([repr(words).encode(), *values]))
-    return learned
+def _learned(layer: Any) -> int:
+    """Return a checksum of what a layer itself has learned by other means than training; 0 for nothing."""
+    kinds = {kind.__name__ for kind in type(layer).__mro__}
+    if "BatchNormalization" in kinds:  # see `distribute.tell_of_own_statistics`
+        return 0
+    weights = getattr(layer, "_non_trainable_variables", None) or getattr(layer, "_non_trainable_weights", [])
+    learned = [weight.numpy().tobytes() for weight in weights]
+    if kinds & {"IndexLookup", "TextVectorization"}:
+        learned.append(repr(list(map(str, layer.get_vocabulary()))).encode())
+    if "Discretization" in kinds:
+        learned.append(repr(list(map(float, layer.bin_boundaries or ()))).encode())
+    return zlib.crc32(b"".join(learned))

@@ -11,6 +11,7 @@ import logging
 import signal
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -60,13 +61,13 @@ def patch_strategy() -> None:
     patch_once(extended, "_initialize_multi_worker", _noting_strategy)
 
 
-# The part of the last strategy that trains with other processes.
-_extended: Any = None
+# The last strategy that connects to other processes: a weak reference, or what returns None.
+_connected: Callable[[], Any] = type(None)
 
 
 def strategy_across_workers() -> tf.distribute.Strategy | None:
-    """Return the strategy by which this process trains with others, if it has made one; it need not be in its scope."""
-    strategy = _extended._container_strategy() if _extended is not None else None
+    """Return the strategy by which this process trains with others, if it has one; it need not be in its scope."""
+    strategy = _connected()
     return strategy if is_across_workers(strategy) else None
 
 
@@ -75,9 +76,9 @@ def _noting_strategy(initialize: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(initialize)
     def _initialize_multi_worker(extended: Any, *args: Any, **kwargs: Any) -> None:
-        global _extended  # noqa: PLW0603 - a process connects once
+        global _connected  # noqa: PLW0603 - a process connects once
         initialize(extended, *args, **kwargs)
-        _extended = extended
+        _connected = weakref.ref(extended._container_strategy())
         handler = signal.getsignal(signal.SIGTERM)
         # Python sets no signals elsewhere, and no handlers of others.
         if threading.current_thread() is threading.main_thread() and handler is not None:
@@ -293,12 +294,11 @@ def tell_of_own_statistics(model: Any) -> None:
     """Log on the chief, once in a process, that a model's batch normalization is not that of one process."""
     strategy = model.distribute_strategy
     is_told_here = is_across_workers(strategy) and strategy.extended.should_checkpoint
-    if is_told_here and any(map(has_own_statistics, model._flatten_layers())):
+    if is_told_here and any(map(_has_own_statistics, model._flatten_layers())):
         _log_own_statistics()
 
 
-def has_own_statistics(layer: Any) -> bool:
-    """Whether a layer has statistics of this worker's rows, as `tell_of_own_statistics` tells."""
+def _has_own_statistics(layer: Any) -> bool:
     kinds = {kind.__name__ for kind in type(layer).__mro__}
     is_plain = "BatchNormalization" in kinds and not getattr(layer, "synchronized", False)
     return is_plain and layer.trainable and "SyncBatchNormalization" not in kinds

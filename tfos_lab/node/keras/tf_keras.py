@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfos_lab.errors import ConfigError, FeedError
 from tfos_lab.node.activity.fetches import patch_once
+from tfos_lab.node.keras.adapting import warn_of_different_layers
 from tfos_lab.node.keras.distribute import (
     LOOP_OR_NO_SERVERS,
     is_across_workers,
@@ -131,6 +132,7 @@ def _with_mode(run: Callable[..., Any], training: ModuleType) -> Callable[..., A
                 model.distribute_reduction_method = "first"
         if run.__name__ == "fit":
             tell_of_own_statistics(model)
+            warn_of_different_layers(model)
         name = f"{run.__name__.replace('fit', 'train').replace('evaluate', 'test')}_function"
         if getattr(model, "_tfos_lab_mode", {}).get(name) != _mode[0]:
             setattr(model, name, None)

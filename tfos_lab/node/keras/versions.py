@@ -34,10 +34,6 @@ _REPLACED: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
             "scale_loss_for_distribution": ("value",),
             "unscale_loss_for_distribution": ("value",),
         },
-        "keras.src.layers.preprocessing.discretization": {"Discretization.adapt": ("data", "steps")},
-        "keras.src.layers.preprocessing.index_lookup": {"IndexLookup.adapt": ("data", "steps")},
-        "keras.src.layers.preprocessing.normalization": {"Normalization.adapt": ("data",)},
-        "keras.src.layers.preprocessing.text_vectorization": {"TextVectorization.adapt": ("data", "steps")},
         "keras.src.trainers.trainer": {"Trainer.compile": ("jit_compile",), "Trainer.get_metrics_result": ()},
         "keras.src.trainers.compile_utils": {"CompileMetrics.update_state": ("y_true", "y_pred", "sample_weight")},
         "keras.src.backend.tensorflow.optimizer": {
@@ -53,7 +49,6 @@ _REPLACED: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {
             "LossesContainer.__call__": ("y_true", "y_pred", "sample_weight", "regularization_losses"),
         },
         "tf_keras.src.utils.losses_utils": {"compute_weighted_loss": ("losses", "sample_weight")},
-        "tf_keras.src.engine.base_preprocessing_layer": {"PreprocessingLayer.adapt": ("data", "steps")},
         "tf_keras.src.engine.data_adapter": {
             "DataHandler.enumerate_epochs": (),
             "_make_class_weight_map_fn": ("class_weight",),

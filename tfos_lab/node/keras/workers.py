@@ -23,7 +23,7 @@ from tfos_lab.data.schema import WEIGHT_KEY
 from tfos_lab.errors import ConfigError, FeedError
 from tfos_lab.node.activity.fetches import patch_once
 from tfos_lab.node.activity.steps import FITS, STEPS
-from tfos_lab.node.keras.adapting import patch_adapt, tell_of_other_states
+from tfos_lab.node.keras.adapting import patch_adapt, warn_of_different_layers
 from tfos_lab.node.keras.all_reduce import metrics_over_replicas
 from tfos_lab.node.keras.distribute import (
     LOOP_OR_NO_SERVERS,
@@ -108,6 +108,7 @@ def _build_from_specs(build: Callable[..., Any]) -> Callable[..., Any]:
             _force_single_steps(model, iterator)
             if not validates:
                 tell_of_own_statistics(model)
+                warn_of_different_layers(model)
         dataset = getattr(iterator.data_adapter, "_dataset", None)
         has_fed_rows = dataset is not None and is_presharded(dataset)
         rows = divide(model, iterator) if across else dataset if has_fed_rows else None
@@ -331,8 +332,6 @@ def _note_begin(callbacks: Any) -> None:
     strategy = getattr(callbacks.model, "distribute_strategy", None)
     is_served = isinstance(strategy, tf.distribute.ParameterServerStrategy)
     FITS.is_alone = not (is_served or is_across_workers(strategy))
-    if is_across_workers(strategy):
-        tell_of_other_states(callbacks.model, is_trained=False)
     FITS.stopped_after = 0
 
 
@@ -340,6 +339,5 @@ def _note_end(callbacks: Any) -> None:
     done = next((one.epoch[-1] + 1 for one in callbacks.callbacks if getattr(one, "epoch", None)), 0)
     is_early = callbacks.model.stop_training and done < callbacks.params.get("epochs", 0)
     FITS.stopped_after = done if is_early else 0
-    if is_across_workers(getattr(callbacks.model, "distribute_strategy", None)):
-        tell_of_other_states(callbacks.model, is_trained=True)
+    FITS.has_arrays = False
     STEPS.end_fit()

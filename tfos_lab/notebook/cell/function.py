@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from IPython.core.displayhook import DisplayHook
 
+from tfos_lab.core import sources
 from tfos_lab.core.payload import global_names
 from tfos_lab.errors import ConfigError
 from tfos_lab.notebook.cell.free_names import capture, own_nodes
@@ -249,7 +250,7 @@ def register_cell(shell: Any, line: str, body: str) -> CellText:
         above = f"%%tfos {line}".rstrip() + "\n"
         text = above + body
     # The kernel, and a front end that sets a breakpoint, derive the file name from the raw text.
-    filename = shell.compile.cache(text, cell_number(shell), raw_code=text)
+    filename = shell.compile.cache(sources.as_python(above) + body, cell_number(shell), raw_code=text)
     return CellText(filename, above.count("\n"), body)
 
 
