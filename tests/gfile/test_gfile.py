@@ -32,7 +32,7 @@ from tfos_lab.errors import ConfigError
 tf = Lazy("tensorflow")
 gfile = Lazy("tensorflow.io.gfile")
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = pytest.mark.tensorflow("here")
 
 
 class KeyStore(MemoryFileSystem):
