@@ -45,6 +45,7 @@ def train():
     model.summary()
     inspect.stack()  # goes through all modules and looks at their files
     found.append(imported())
+    assert "plot_image_gallery" in dir(keras.visualization)
     wrapper = keras.wrappers.SKLearnRegressor(model)
     from tensorflow.keras.visualization import plot_image_gallery
     import sklearn.base
@@ -52,7 +53,7 @@ def train():
     assert pickle.loads(pickle.dumps(type(wrapper))) is tf.keras.wrappers.SKLearnRegressor
     names = {}
     exec("from keras.visualization import *", names)
-    assert names["plot_image_gallery"] is plot_image_gallery and "plot_image_gallery" in dir(keras.visualization)
+    assert names["plot_image_gallery"] is plot_image_gallery
     assert not hasattr(keras.visualization, "absent")
     assert "plot_image_gallery" in inspect.getsource(keras.visualization)
     return os.getppid(), [*found, imported()]
