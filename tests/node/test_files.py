@@ -171,6 +171,7 @@ def test_what_has_changed_since_it_was_listed_or_is_a_link_now_is_not_sent(start
         piece = node.wait_for(m.FilePiece, lambda piece, name=name: piece.name == name)
         assert piece.data == b""
         assert piece.problem
+    node.close()  # what it keeps goes with the other files of the test
 
 
 def test_what_the_driver_does_not_take_is_kept_on_the_host_and_replaces_nothing(start):
