@@ -55,7 +55,7 @@ MINUTES := 20
 MASTER := local
 
 soak: setup  ## fuzz with fresh examples, then clusters with random faults: make soak MINUTES=5 SEED=1234 MASTER=standalone
-	TFOS_LAB_FUZZ=soak $(PYTHON) -m pytest tests/laws tests/data/test_tfrecords.py --timeout=1800
+	TFOS_LAB_FUZZ=soak $(PYTHON) -m pytest tests/laws tests/data/test_tfrecords.py tests/node/test_batches.py --timeout=1800
 	TFOS_SOAK_MINUTES=$(MINUTES) TFOS_SOAK_MASTER=$(MASTER) TFOS_SOAK_SEED=$(SEED) $(PYTHON) -m pytest -s tests/soak
 
 matrix: setup  ## a suite with the oldest, newest and other versions, each in its environment: make matrix LEG=spark35

@@ -114,8 +114,11 @@ def _group_of(item):
     """Return which tests run in the same process as this one, as they share what takes seconds to start.
 
     YARN, the servers of stores, the Connect server, the standalone cluster, JupyterLab, the kernels of notebooks, the
-    session of the examples, and TensorFlow for the ordinary models start once. Other tests share what their file keeps.
+    session of the examples, and TensorFlow for the ordinary models start once, and tests that import TensorFlow
+    themselves do so once. Other tests share what their file keeps.
     """
+    if "here" in getattr(item.get_closest_marker("tensorflow"), "args", ()):
+        return "tensorflow"
     names = set(getattr(item, "fixturenames", ()))
     mode = _session_of(item)
     folder = item.path.relative_to(item.config.rootpath).parts[1]

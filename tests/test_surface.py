@@ -13,6 +13,7 @@ import pytest
 import tfos_lab
 from tests.support.clusters import running_clusters
 from tests.support.eventually import eventually
+from tests.support.quick import QUICK_ENV
 from tfos_lab import ml  # before `compat`, whose import has the logging of TensorFlowOnSpark's programs appear
 
 ROOT = Path(tfos_lab.__file__).parents[1]
@@ -173,7 +174,7 @@ def runs_folder(tmp_path, monkeypatch):
 
 
 def test_results_go_by_the_names_of_nodes_and_a_script_s_run_is_shown_if_asked_for(runs_folder, capfd):
-    with running_clusters({"local": "processes", "cluster_size": 3}) as run:
+    with running_clusters({"local": "processes", "cluster_size": 3, "env": QUICK_ENV}) as run:
         apart = run(lambda args, ctx: (ctx.node, ctx.world_size))
         assert [node.name for node in apart.nodes] == ["chief:0", "worker:0", "worker:1"]
         assert apart.wait(timeout=60)["worker:1"] == ("worker:1", 3)
@@ -202,10 +203,10 @@ def _table():
 
 
 def test_handles_and_tables_are_tables_in_a_notebook_and_nothing_in_them_is_markup(runs_folder):
-    with running_clusters({"local": "processes", "cluster_size": 1}) as run:
+    with running_clusters({"local": "processes", "cluster_size": 1, "env": QUICK_ENV}) as run:
         cluster = run(lambda: "<b>bold</b>", name="<i>named</i>")
         cluster.wait(timeout=60)
-        parallel = tfos_lab.parallel(lambda: "<b>bold</b>", [1])
+        parallel = tfos_lab.parallel(lambda: "<b>bold</b>", [1], env=QUICK_ENV)
         for shown in (cluster, cluster.results, cluster.diagnose(), parallel, tfos_lab.runs()[cluster.id]):
             html = shown._repr_html_()
             assert "<b>" not in html

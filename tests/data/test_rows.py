@@ -215,10 +215,9 @@ ATOMS = [
 
 
 @pytest.mark.parametrize("spark_mode", ["local", "connect"])
-@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
-def test_each_type_of_spark_arrives_as_its_rule_says_in_any_time_zone(fed, spark, zone):
+def test_each_type_of_spark_arrives_as_its_rule_says_in_any_time_zone(fed, spark):
     before = spark.conf.get("spark.sql.session.timeZone")
-    spark.conf.set("spark.sql.session.timeZone", zone)
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:
         df = spark.range(3).selectExpr(*(f"{sql} as c{i}" for i, (sql, _, _) in enumerate(ATOMS)))
         arrays = fed(df, spark=spark)

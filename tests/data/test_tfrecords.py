@@ -17,14 +17,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.laws.random_data import damaged, fuzzed, little_memory
 from tests.support import records
 from tfos_lab.errors import ConfigError, RecordError
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = pytest.mark.tensorflow("here")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -83,7 +83,7 @@ def as_example(tf, row, schema):
     return made
 
 
-@settings(max_examples=100)
+@fuzzed(60)
 @given(tables())
 def test_what_we_write_is_what_tensorflow_would_and_reads_back(tf, batch):
     examples = [as_example(tf, row, batch.schema) for row in batch.to_pylist()]

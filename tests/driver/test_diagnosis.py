@@ -185,8 +185,6 @@ def test_nodes_that_are_slower_are_marked_after_some_updates(training):
 @pytest.mark.parametrize(
     ("step_ms", "waits", "host_cpu"),
     [
-        ((37, 37, 37, 38), (0.65, 0.66, 0.64, 0.52), 0.99),
-        ((24, 25, 26, 27), (0.62, 0.61, 0.65, 0.40), 0.98),
         ((22, 22, 22, 21), (0.70, 0.66, 0.64, 0.33), 0.97),
         ((0.30, 0.30, 0.42), (0.0, 0.0, 0.0), 0.3),
         ((100, 100, 130), (0.0, 0.0, 0.0), 0.3),
@@ -317,18 +315,6 @@ def test_a_metric_that_is_nan_is_told_with_its_step_until_it_is_a_number_again(t
     assert alarm(1, 14, loss=2.0) == "loss of worker:0 is NaN since step 12"
     assert alarm(0, 15, accuracy=0.5) == "loss of worker:0 is NaN since step 12"
     assert alarm(0, 16, loss=2.0) == ""
-
-
-def test_what_was_nan_at_the_end_is_in_the_record_of_the_run(run):
-    def diverge(args, ctx):
-        for step in range(1, 6):
-            ctx.report(step, loss=math.nan if step > 3 else 1.0)
-
-    cluster = run(diverge, None, cluster_size=1, env=QUICK_ENV)
-    cluster.wait(timeout=60)
-    cluster.stop()
-    record = eventually(lambda: recorded(cluster))
-    assert (record.state, record.alarm) == ("done", "loss is NaN since step 4")
 
 
 # ---- real runs ------------------------------------------------------------------------------------------------------

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import socket
 import stat
 import tempfile
@@ -35,24 +33,19 @@ def program(folder, name, script):
     return path
 
 
-@pytest.fixture
-def taken_port():
-    """A port on which somebody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        yield listener.getsockname()[1]
-
-
 def test_what_comes_first_comes_first_and_a_look_at_the_run_folder_leaves_nothing(monkeypatch, tmp_path):
     monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path))
     assert list(doctor_finds())[:3] == ["Python", "Java", "pyspark"]
     assert list(tmp_path.iterdir()) == []
 
 
-def test_every_fault_of_this_machine_is_in_one_report_with_its_cure(monkeypatch, taken_port):
-    found = found_by(
-        monkeypatch, JAVA_HOME="/no/such/java", TFOS_LAB_RUNS="/proc/self/runs", http_proxy="http://proxy:3128",
-        no_proxy="example.com,127.0.0.1", NO_PROXY=None, TFOS_SERVER_PORT=str(taken_port),
-    )  # fmt: skip
+def test_every_fault_of_this_machine_is_in_one_report_with_its_cure(monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        taken_port = listener.getsockname()[1]
+        found = found_by(
+            monkeypatch, JAVA_HOME="/no/such/java", TFOS_LAB_RUNS="/proc/self/runs", http_proxy="http://proxy:3128",
+            no_proxy="example.com,127.0.0.1", NO_PROXY=None, TFOS_SERVER_PORT=str(taken_port),
+        )  # fmt: skip
     problems = {what: finding for what, finding in found.items() if not finding.ok}
     assert {"Java", "run folder", "proxies", "ports"} <= set(problems)
     assert all(finding.advice for finding in problems.values())
@@ -146,15 +139,17 @@ def test_extensions_that_are_disabled_are_problems_with_the_commands_that_enable
 # ---- fork servers, sessions and executors ---------------------------------------------------------------------------
 
 
-def test_a_fork_server_is_warm_unless_it_is_stopped(monkeypatch):
+TELL = "from tests.support.command_line import doctor_finds; tell([doctor_finds()['fork servers'].found])"
+
+
+def test_a_fork_server_is_warm_unless_it_is_stopped():
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         kernels = Kernels(Path(folder))
-        tell = "from tests.support.command_line import doctor_finds; tell([doctor_finds()['fork servers'].found])"
-        assert kernels.outcome(tell) == ["none yet: the first cell starts them"]
-        servers = kernels.outcome("run(lambda args, ctx: 1).wait(); tell(servers())")
-        assert kernels.outcome(tell) == ["1 plain warm, 1 tensorflow warm"]
-        os.kill(servers["plain"], signal.SIGSTOP)
-        assert "the plain one was stopped" in kernels.outcome(tell)[0]
+        stop = "import signal; os.kill(servers()['plain'], signal.SIGSTOP)"
+        with kernels.start(f"{TELL}\nrun(lambda args, ctx: 1).wait()\n{TELL}\n{stop}\n{TELL}") as kernel:
+            assert told(kernel) == ["none yet: the first cell starts them"]
+            assert told(kernel) == ["1 plain warm, 1 tensorflow warm"]
+            assert "the plain one was stopped" in told(kernel)[0]
         kernels.close()
 
 
@@ -163,7 +158,6 @@ def test_a_fork_server_that_cannot_import_is_a_fault_of_its_own_environment(tmp_
     broken = (
         f"tfos_lab.run(lambda args, ctx: 1, cluster_size=1, local='processes', env={{'PYTHONPATH': {str(tmp_path)!r}}})"
     )
-    tell = "from tests.support.command_line import doctor_finds; tell([doctor_finds()['fork servers'].found])"
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         kernels = Kernels(Path(folder))
         fails = f"""
@@ -172,9 +166,9 @@ try:
 except tfos_lab.TfosError:
     pass
 """
-        with kernels.start(f"{fails}\n{tell}\nsys.stdin.read()") as kernel:
+        with kernels.start(f"{fails}\n{TELL}\nsys.stdin.read()") as kernel:
             assert told(kernel) == ["cannot import: ImportError: no libcudart here"]
-            assert "libcudart" not in kernels.outcome(tell)[0]
+            assert "libcudart" not in kernels.outcome(TELL)[0]
             kernel.stdin.close()
         kernels.close()
 

@@ -16,7 +16,6 @@ import pytest
 from tests.support.eventually import PATIENCE_S, eventually
 from tests.support.fake_nodes import identity_of
 from tfos_lab.core import messages as m
-from tfos_lab.driver.cluster import STOP_EXTRA_S
 from tfos_lab.errors import ClusterEnded, LaunchFailed, NodeFailed, NotEnoughSlots, ReservationTimeout
 
 pytestmark = pytest.mark.leaves_nothing
@@ -27,6 +26,9 @@ NAMES = {
     "output_dir", "plot", "profile", "report", "results", "run_dir", "shutdown", "stacks", "state", "stop", "story",
     "tensorboard_url", "timings", "train", "view", "wait", "wait_until_running",
 }  # fmt: skip
+
+
+STOP_EXTRA_S = 5.0  # a stop waits for so long for nodes that neither end nor send
 
 
 def running(start, **options):

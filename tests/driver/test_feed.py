@@ -137,20 +137,10 @@ def test_the_objects_of_a_stream_are_refused(spark, refusal):
 Point = namedtuple("Point", "x y", module="__main__")  # noqa: PYI024
 
 
-@pytest.mark.parametrize(
-    ("rows", "words"),
-    [
-        ([(1.0, 5), (2, 6)], r"field _1: DoubleType\(\) can not accept object .?2.? in type .*int"),
-        (
-            [{"x": [1.0, 2.0]}, {"x": [3.0, 4]}],
-            r"array field x: DoubleType\(\) can not accept object .?4.? in type",
-        ),
-    ],
-    ids=["int for float", "in an array"],
-)
-def test_a_value_of_another_type_than_the_first_is_refused_by_spark_and_not_made_null(spark, start, rows, words):
-    with pytest.raises(FeedError, match=f"{words}.*give all values of a column one type"):
-        start(wait).train(spark.sparkContext.parallelize(rows, 1), objects=False)
+def test_a_value_of_another_type_than_the_first_is_refused_by_spark_and_not_made_null(spark, start):
+    words = r"field _1: DoubleType\(\) can not accept object .?2.? in type .*int.*give all values of a column one type"
+    with pytest.raises(FeedError, match=words):
+        start(wait).train(spark.sparkContext.parallelize([(1.0, 5), (2, 6)], 1), objects=False)
 
 
 @pytest.mark.parametrize(

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from tests.support.eventually import eventually
 from tfos_lab.core import messages as m
-from tfos_lab.core.config import ClusterConfig, assign_roles
 from tfos_lab.core.messages import Condition
-from tfos_lab.driver.state.cluster_state import ClusterState
-from tfos_lab.driver.state.events import Noted
-from tfos_lab.driver.state.feed_state import FeedState
-from tfos_lab.driver.state.hangs import UnreadWatch
-from tfos_lab.driver.state.instructions import Publish
-from tfos_lab.driver.state.questions import Questions
 from tfos_lab.errors import NodeFailed
 
 pytestmark = pytest.mark.leaves_nothing
@@ -165,41 +160,8 @@ def test_a_node_that_is_silent_is_the_cause_of_its_peers_errors(stage, idle_s, m
 # ---- rows that nobody takes -----------------------------------------------------------------------------------------
 
 
-# What comes of it is in `tests/faults/table.py`; when, and of whom not, is as the state machines say.
+# What comes of it is in `tests/faults/table.py`; when, and of whom not, is as the driver's clock says.
 START_S = 1000.0
-
-
-class Fed:
-    """A chief and a worker that run; a feed has brought each of them ten rows."""
-
-    def __init__(self, *, warn_s=60.0, timeout_s=600.0, resumes=False, stream=False, caller_waits=False, then=None):
-        specs = assign_roles(ClusterConfig(cluster_size=2))
-        names = {spec.rank: spec.node for spec in specs}
-        self.state = ClusterState(specs, grace_s=1.0)
-        self.feeds = FeedState(names, lock_step=True, resumes=resumes)
-        self.watch = UnreadWatch(self.state, self.feeds, Questions(), warn_s=warn_s)
-        self.now = START_S
-        for rank in names:
-            self.receive(m.Reserve("h", f"h:{rank}", 1, "", [], rank=rank))
-        for rank in names:
-            self.receive(m.Progressed("running", 7, rank=rank))
-        opened = m.FeedOpen(feed=-1, epochs=1, remainder="exact", schema="", token="t", spool_bytes=None, stream=stream)
-        self.feeds.open(opened, 0, timeout_s)
-        self.receive(m.AttemptStored(rank=0, feed=0, partition=0, attempt="a", rows=10, size_bytes=9))
-        self.feeds.job_done(0, 20, 1, self.now)
-        self.receive(m.RowsTaken(rank=0, rows=10, epoch=0, feeds={0: (1, 10)}))
-        self.feeds.caller_waits = caller_waits
-        if then is not None:
-            self.receive(then)
-
-    def receive(self, message):
-        self.state.handle(message, self.now)
-        self.feeds.handle(message, self.now)
-
-    def at(self, passed_s, *, idle_s):
-        self.now = START_S + passed_s
-        self.receive(m.Activity(m.NodeActivity(idle_s=idle_s, last_sign="began"), rank=1))
-        return self.watch.tick(self.now)
 
 
 NEVER = [(60, 60, False), (5000, 5000, False)]
@@ -225,13 +187,41 @@ NEVER = [(60, 60, False), (5000, 5000, False)]
         pytest.param({"then": m.Ended(rank=1, outcome=m.Outcome(kind="returned"))}, NEVER, id="returned"),
     ],
 )
-def test_a_node_that_takes_none_of_its_rows_is_warned_of(options, looks):
+def test_a_node_that_takes_none_of_its_rows_is_warned_of(start, nodes, monkeypatch, options, looks):
     """Each look is after some seconds, the worker's last sign so many seconds ago, and finds a warning or nothing."""
-    rig = Fed(**options)
+    clock = SimpleNamespace(now_s=START_S)
+    times = SimpleNamespace(monotonic=lambda: clock.now_s, time=lambda: clock.now_s)
+    monkeypatch.setattr("tfos_lab.driver.head.time", times)
+    resumes = options.get("resumes", False)
+    cluster = start(hang_timeout=options.get("warn_s", 60.0), restarts=int(resumes))
+    cluster.wait_until_running()
+    if resumes:
+        nodes.kill(1)
+        eventually(lambda: len(nodes.launchers) == 2 and cluster.state == "running")
+    nodes.listener.is_behind = True  # else the nodes would be lost, of which nothing is heard in such leaps of time
+    head, feeds = cluster.head, cluster.head.feed_state
+    opened = m.FeedOpen(feed=-1, epochs=1, remainder="exact", schema="", token="t", stream=options.get("stream", False))
+    head.request(lambda _now_s: feeds.open(opened, 0, options.get("timeout_s", 600.0)))
+    nodes.send(m.AttemptStored(rank=0, feed=0, partition=0, attempt="a", rows=10, size_bytes=9))
+    nodes.settle()
+    head.request(lambda now_s: feeds.job_done(0, 20, 1, now_s))
+    nodes.send(m.RowsTaken(rank=0, rows=10, epoch=0, feeds={0: (1, 10)}))
+    nodes.settle()
+    feeds.caller_waits = options.get("caller_waits", False)
+    if "then" in options:
+        nodes.send(options["then"])
+        nodes.settle()
     for passed_s, idle_s, is_warned_of in looks:
-        found = rig.at(passed_s, idle_s=idle_s)
-        if not is_warned_of:
-            assert found == []
-            continue
-        [warning] = [i.event.text for i in found if isinstance(i, Publish) and isinstance(i.event, Noted)]
-        assert warning.startswith(f"worker:0 has taken none of its 10 rows, which had all come {passed_s} s ago: ")
+        before = cluster.view().notes
+        clock.now_s = START_S + passed_s
+        nodes.send(m.Activity(m.NodeActivity(idle_s=idle_s, last_sign="began"), rank=1))
+        nodes.settle()
+        clock.now_s += 0.3  # more than passes between two looks of the driver
+        for _ in range(2):
+            nodes.settle()
+        told = [note for note in cluster.view().notes if note not in before]
+        if is_warned_of:
+            [warning] = told
+            assert warning.startswith(f"worker:0 has taken none of its 10 rows, which had all come {passed_s} s ago: ")
+        else:
+            assert told == []

@@ -72,6 +72,8 @@ def profiled(*, files=None, note="", problem="", sends=True, samples=SAMPLES):
 
     def reply(rank, message):
         match message:
+            case m.StacksWanted(request=number):
+                return m.Stacks(number, m.Condition.BUSY, "", rank=rank)
             case m.ProfileWanted(request=number):
                 return m.Profiled(number, 0.01, samples, files=files, note=note, problem=problem, rank=rank)
             case m.PieceWanted(folder=folder, name=name, offset=offset):

@@ -33,37 +33,30 @@ def measure(args, ctx):
     return lengths
 
 
-@pytest.fixture
-def start(new_spark):
-    """Start two quick nodes on a Spark with the lower limit."""
-    spark = new_spark("local[2]", conf=CONF)
-    with running_clusters({"spark": spark, "local": "processes", "env": QUICK_ENV}) as start:
-        yield (
-            start,
-            lambda size, rows: spark.range(0, rows, 1, 1).selectExpr(
-                "id", f"cast(repeat(char(97 + id % 7), {size}) as binary) as x"
-            ),
-        )
-
-
 def fail(cluster, rows):
     cluster.train(rows)
     cluster.wait(timeout=100)
 
 
-def test_large_rows_are_fed_and_too_large_ones_are_told_with_their_column(start):
-    start, rows = start
-    cluster = start(measure)
-    cluster.train(rows(3_000_000, 5))
-    assert sorted(itertools.chain(*cluster.wait(timeout=100).values())) == [3_000_000] * 5
-    cluster = start(measure)
-    with pytest.raises((FeedError, NodeFailed), match=TOLD):
-        fail(cluster, rows(9_000_000, 1))
-    cluster = start(measure, "answer")
-    answered = cluster.inference(rows(3_000_000, 5), schema="prediction long")
-    assert [row.prediction for row in answered.select("prediction").collect()] == [3_000_000] * 5
-    cluster.stop()
-    cluster = start(measure, "answer")
-    with pytest.raises(FeedError, match=TOLD):
-        cluster.inference(rows(9_000_000, 1))
-    assert rows(1, 3).count() == 3
+def test_large_rows_are_fed_and_too_large_ones_are_told_with_their_column(new_spark):
+    spark = new_spark("local[2]", conf=CONF)  # with the lower limit
+
+    def rows(size, count):
+        text = f"cast(repeat(char(97 + id % 7), {size}) as binary) as x"
+        return spark.range(0, count, 1, 1).selectExpr("id", text)
+
+    with running_clusters({"spark": spark, "local": "processes", "env": QUICK_ENV}) as start:
+        cluster = start(measure)
+        cluster.train(rows(3_000_000, 5))
+        assert sorted(itertools.chain(*cluster.wait(timeout=100).values())) == [3_000_000] * 5
+        cluster = start(measure)
+        with pytest.raises((FeedError, NodeFailed), match=TOLD):
+            fail(cluster, rows(9_000_000, 1))
+        cluster = start(measure, "answer")
+        answered = cluster.inference(rows(3_000_000, 5), schema="prediction long")
+        assert [row.prediction for row in answered.select("prediction").collect()] == [3_000_000] * 5
+        cluster.stop()
+        cluster = start(measure, "answer")
+        with pytest.raises(FeedError, match=TOLD):
+            cluster.inference(rows(9_000_000, 1))
+        assert rows(1, 3).count() == 3

@@ -14,6 +14,7 @@ import pytest
 
 import tfos_lab
 from tests.support.eventually import eventually
+from tests.support.quick import QUICK_ENV
 from tests.support.recorded_runs import this_process, write_run
 from tests.support.trials import fit
 from tfos_lab.cli import main
@@ -21,7 +22,7 @@ from tfos_lab.errors import ConfigError, NodeFailed
 
 pytestmark = pytest.mark.leaves_nothing
 
-HERE = {"local": "processes"}
+HERE = {"local": "processes", "env": QUICK_ENV}
 
 
 @pytest.fixture
@@ -94,7 +95,7 @@ def test_a_driver_that_is_killed_leaves_a_run_that_has_not_ended_here_and_at_the
             import time
             time.sleep(600)
 
-        tfos_lab.run(work, run_store={store!r}, local="processes").wait()
+        tfos_lab.run(work, run_store={store!r}, local="processes", env={QUICK_ENV!r}).wait()
     """
     with subprocess.Popen([sys.executable, "-c", textwrap.dedent(program)], cwd=tmp_path) as driver:
         try:

@@ -27,24 +27,18 @@ SETTINGS = {
 
 
 @pytest.fixture
-def session(spark):
-    """The session, with keys of stores, where it has what is set as ``spark.hadoop.…``."""
-    settings = spark.sparkContext._jsc.hadoopConfiguration()
+def run(spark, monkeypatch):
+    """``tfos_lab.run`` with the session, which has keys of stores, while no variables are set; and none stay."""
+    settings = spark.sparkContext._jsc.hadoopConfiguration()  # where it has what is set as ``spark.hadoop.…``
     for name, value in SETTINGS.items():
         settings.set(name, value)
-    yield spark
-    for name in SETTINGS:
-        settings.unset(name)
-
-
-@pytest.fixture
-def run(session, monkeypatch):
-    """``tfos_lab.run`` with the session, while no other variables are set; and none stay."""
     for name in [name for name in os.environ if name.startswith(("AZURE_", "GOOGLE_"))]:
         monkeypatch.delenv(name)
     before = dict(os.environ)
-    with running_clusters({"spark": session, "env": QUICK_ENV}) as start:
+    with running_clusters({"spark": spark, "env": QUICK_ENV}) as start:
         yield start
+    for name in SETTINGS:
+        settings.unset(name)
     for name in {*os.environ} - {*before}:
         os.environ.pop(name)
 

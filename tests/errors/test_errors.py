@@ -276,7 +276,7 @@ def test_an_error_crosses_spark(spark):
     assert f"tfos_lab.errors.NodeFailed: {str(ODD_ERROR).splitlines()[0]}" in str(caught.value)
 
 
-@pytest.mark.tensorflow
+@pytest.mark.tensorflow("here")
 def test_an_error_crosses_tensorflow():
     import tensorflow as tf
 

@@ -95,8 +95,7 @@ PATTERNS = ["*", "f", "none", "*/g", "e/*", "?", "[a-e]", "[!f]", "*/*", "none/*
 
 def odd_names(folder):
     names = ["a b", "ä-ß-漢", "100%", "x=1,y=2", "a#b", "a+b&c", ".hidden", "a'b", "~", "-"]
-    for name in names:
-        write(f"{folder}/odd/{name}", name) if gfile.exists(f"{folder}/odd") else gfile.makedirs(f"{folder}/odd")
+    gfile.makedirs(f"{folder}/odd")
     for name in names:
         write(f"{folder}/odd/{name}", name)
     return sorted(gfile.listdir(f"{folder}/odd")), [read(f"{folder}/odd/{name}") for name in names]

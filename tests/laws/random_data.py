@@ -20,11 +20,9 @@ MANY = os.environ.get("TFOS_LAB_FUZZ") == "soak"
 _COMMON = {"deadline": None, "print_blob": True, "suppress_health_check": list(HealthCheck), "database": None}
 
 
-def fuzzed(examples: int, *, steps: int = 30) -> settings:
-    """Return the settings of a test that tries so many examples, of so many steps if it is of a state machine."""
-    if MANY:
-        return settings(max_examples=20 * examples, stateful_step_count=2 * steps, **_COMMON)
-    return settings(max_examples=examples, stateful_step_count=steps, derandomize=True, **_COMMON)
+def fuzzed(examples: int) -> settings:
+    """Return the settings of a test that tries so many examples."""
+    return settings(max_examples=20 * examples if MANY else examples, derandomize=not MANY, **_COMMON)
 
 
 # ---- values, by their types -----------------------------------------------------------------------------------------

@@ -6,8 +6,6 @@ they have bytes.
 
 from __future__ import annotations
 
-import pickle
-
 import msgspec
 import pytest
 from hypothesis import example, given
@@ -54,9 +52,8 @@ def test_every_kind_of_message_survives_the_journey_and_only_in_its_direction(un
         journey_of(kind)()
 
 
-@pytest.mark.parametrize("decode", DECODERS.values(), ids=["from agents", "to agents"])
-@pytest.mark.parametrize("union", DECODERS, ids=["an agent's", "the driver's"])
-def test_damaged_messages_are_messages_or_refused(decode, union):
+@pytest.mark.parametrize(("union", "decode"), DECODERS.items(), ids=["an agent's", "the driver's"])
+def test_damaged_messages_are_messages_or_refused(union, decode):
     @fuzzed(120)
     @given(damaged(values_of(union).map(m.encode)) | st.binary(max_size=64))
     @example(NESTED)
@@ -71,18 +68,3 @@ def test_damaged_messages_are_messages_or_refused(decode, union):
             assert isinstance(message, msgspec.Struct)
 
     read()
-
-
-def test_what_is_no_message_is_refused():
-    rubbish = [
-        msgspec.msgpack.encode({"type": "Explode"}),
-        msgspec.msgpack.encode({"rank": 1}),
-        msgspec.msgpack.encode({"type": "Heartbeat", "rank": "one"}),
-        msgspec.msgpack.encode({"type": "Ended"}),
-        m.encode(m.Heartbeat())[:-1],
-        pickle.dumps(m.Heartbeat()),
-    ]
-    for data in rubbish:
-        for decode in DECODERS.values():
-            with pytest.raises(msgspec.DecodeError):
-                decode(data)

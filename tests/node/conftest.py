@@ -131,7 +131,7 @@ class Node:
             self.poll()
             return [sign for sign in self.received[before:] if isinstance(sign, m.Heartbeat | m.Activity)]
 
-        return eventually(lambda: len(signs()) > 2)
+        return eventually(lambda: len(signs()) > 1)
 
     @property
     def pid(self):

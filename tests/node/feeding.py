@@ -9,8 +9,8 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from tests.node.conftest import start_for
+from tfos_lab import NodeContext
 from tfos_lab.core import messages as m
-from tfos_lab.node.context.context import NodeContext
 from tfos_lab.node.feed.reader import FeedReader
 
 NUMBERS = pa.schema({"x": pa.int64()})

@@ -14,10 +14,11 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from tests.laws.random_data import fuzzed
 from tests.node.feeding import SCHEMA, FedNode, in_thread
 from tests.support.eventually import PATIENCE_S
 from tests.support.instructions import sends
@@ -101,7 +102,7 @@ def case(partitions, sizes, **rest):
     return {"partitions": partitions, "sizes": sizes, "is_same_size": True, "remainder": "exact", **rest}
 
 
-@settings(max_examples=60, deadline=None)
+@fuzzed(40)
 @given(
     partitions=st.lists(
         st.tuples(st.lists(st.integers(0, 70), max_size=3), st.sampled_from(["once", "died before", "twice"])),
@@ -390,7 +391,7 @@ X = pa.array([[1.0, 2.0], [3.0, 4.0]], pa.list_(pa.float32()))
 Y = [5, 6]
 
 
-@pytest.mark.tensorflow
+@pytest.mark.tensorflow("here")
 def test_elements_have_weights_and_those_of_rows_that_only_fill_up_are_a_zero_of_their_own(dataset_of):
     ((x, y, weights),) = dataset_of({"x": X, "y": Y}, label="y")
     assert (x.shape, y.tolist(), weights.tolist()) == ((3, 2), [5, 6, 6], [1.5, 1.5, 0.0])
@@ -399,7 +400,7 @@ def test_elements_have_weights_and_those_of_rows_that_only_fill_up_are_a_zero_of
     assert np.signbit(weights).tolist() == [False, False, True]
 
 
-@pytest.mark.tensorflow
+@pytest.mark.tensorflow("here")
 @pytest.mark.parametrize(
     ("label", "told"),
     [
@@ -414,7 +415,7 @@ def test_a_label_that_is_not_there_is_one_sentence(dataset_of, label, told):
         dataset_of({"price": Y, "x": X, "y": Y}, label=label)
 
 
-@pytest.mark.tensorflow
+@pytest.mark.tensorflow("here")
 def test_a_column_is_not_overwritten_with_the_weights_of_the_rows(dataset_of):
     rows = {"x": X, "y": Y, "sample_weight": pa.array([0.25, 0.5], pa.float32())}
     with pytest.raises(ConfigError, match=r"column 'sample_weight': .* say weight='sample_weight'"):
@@ -423,7 +424,7 @@ def test_a_column_is_not_overwritten_with_the_weights_of_the_rows(dataset_of):
     assert element["sample_weight"].tolist() == [0.375, 0.75, 0.0]
 
 
-@pytest.mark.tensorflow
+@pytest.mark.tensorflow("here")
 def test_columns_of_bytes_become_numbers_of_the_shape_that_was_asked_for(dataset_of):
     pixels = np.arange(12, dtype=np.int16).reshape(2, 2, 3)
     ((image, y, _),) = dataset_of(
@@ -432,7 +433,7 @@ def test_columns_of_bytes_become_numbers_of_the_shape_that_was_asked_for(dataset
     assert (image.dtype, image[:2].tolist(), y[:2].tolist()) == (np.int16, pixels.tolist(), Y)
 
 
-@pytest.mark.tensorflow
+@pytest.mark.tensorflow("here")
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
@@ -448,7 +449,7 @@ def test_bytes_that_cannot_be_decoded_are_one_sentence(dataset_of, asked, told):
         dataset_of({"image": [b"123456", b"123456"], "y": Y}, decode_raw=asked)
 
 
-@pytest.mark.tensorflow
+@pytest.mark.tensorflow("here")
 @pytest.mark.parametrize(
     ("other", "came"),
     [
@@ -464,7 +465,7 @@ def test_rows_of_another_table_are_refused_with_what_was_expected(dataset_of, ot
     assert f"for rows of (x: float32 (2,), y: int64 ()), and now come rows of ({came})" in str(caught.value)
 
 
-@pytest.mark.tensorflow
+@pytest.mark.tensorflow("here")
 def test_a_dataset_can_be_read_again_beside_itself_and_ends_its_reading_when_it_is_thrown_away(node):
     import tensorflow as tf
 

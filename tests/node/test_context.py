@@ -13,7 +13,6 @@ import pytest
 import tfos_lab
 from tfos_lab.core import messages as m
 from tfos_lab.errors import ConfigError, FeedError
-from tfos_lab.node.context.context import NodeContext
 from tfos_lab.node.feed.reader import FeedReader
 
 SPEC = {"ps": ["p:1"], "chief": ["c:2"], "evaluator": ["e:3"], "worker": ["w:4", "w:5"]}
@@ -35,7 +34,7 @@ class Rig:
             **start,
         }
         self.feed = FeedReader(start["rank"], self.sent.append)
-        self.ctx = NodeContext(m.Start(**start), self.feed, self.sent.append, self.finish)
+        self.ctx = tfos_lab.NodeContext(m.Start(**start), self.feed, self.sent.append, self.finish)
 
 
 def test_each_node_has_its_own_folder_for_event_files_and_another_after_a_restart():
@@ -102,6 +101,7 @@ def test_a_report_sends_numbers_of_any_type_and_a_step_which_counts_up():
         rig.ctx.report(loss=np.array([1, 2]))
 
 
+@pytest.mark.tensorflow("here")
 def test_a_report_takes_arrays_of_one_element_and_the_variables_of_a_strategy():
     import keras
     import tensorflow as tf
@@ -251,7 +251,7 @@ def test_a_pattern_without_files_is_refused(tmp_path, pattern, reason):
         Rig().ctx.files(None)
 
 
-@pytest.mark.tensorflow
+@pytest.mark.tensorflow("here")
 def test_each_element_of_a_dataset_is_on_one_node():
     import tensorflow as tf
 
@@ -262,7 +262,7 @@ def test_each_element_of_a_dataset_is_on_one_node():
     assert list(whole.as_numpy_iterator()) == list(range(8))
 
 
-@pytest.mark.tensorflow
+@pytest.mark.tensorflow("here")
 def test_a_dataset_that_each_node_shuffles_differently_is_refused():
     import tensorflow as tf
 

@@ -266,39 +266,27 @@ def test_keras_refuses_own_datasets_of_different_lengths_at_once(run, legacy):
 
 
 def make_variables(args, ctx):
-    """Make a variable in each of two scopes; the chief comes late to the second."""
+    """Make a variable in each of two scopes, the chief late in the second one; then be asked to end, and hear it."""
+    import os
+    import signal
     import time
 
     import tensorflow as tf
 
-    values = []
+    values, heard = [], []
+    signal.signal(signal.SIGTERM, lambda *_: heard.append("SIGTERM"))
     for value in (1.0, 2.0):
         if ctx.is_chief and values:
             time.sleep(2)
         with ctx.strategy().scope():
             values.append(float(tf.Variable(value if ctx.is_chief else 0.0).numpy()))
-    return values, ctx.strategy() is ctx.strategy()
-
-
-def test_a_node_may_ask_for_its_strategy_again_while_another_uses_it(run):
-    results = run(make_variables, cluster_size=2).wait(timeout=100)
-    assert list(results.values()) == [([1.0, 2.0], True)] * 2
-
-
-def hear_signals(args, ctx):
-    import os
-    import signal
-
-    heard = []
-    signal.signal(signal.SIGTERM, lambda *_: heard.append("SIGTERM"))
-    ctx.strategy()
     os.kill(os.getpid(), signal.SIGTERM)
-    return heard
+    return values, ctx.strategy() is ctx.strategy(), heard
 
 
-def test_a_node_with_a_strategy_ends_by_the_signals_that_end_any_other(run):
-    results = run(hear_signals, cluster_size=2).wait(timeout=100)
-    assert list(results.values()) == [["SIGTERM"]] * 2
+def test_a_node_may_ask_for_its_strategy_again_while_another_uses_it_and_hears_signals_with_it(run):
+    results = run(make_variables, cluster_size=2).wait(timeout=100)
+    assert list(results.values()) == [([1.0, 2.0], True, ["SIGTERM"])] * 2
 
 
 def ask_late(args, ctx):

@@ -14,7 +14,6 @@ import pytest
 
 from tests.support.eventually import eventually
 from tfos_lab.core import messages as m
-from tfos_lab.node.files.remote_log import RemoteLog
 
 
 def take(node, is_over, *, folder="output", left_out=0, sees=False, keeps=lambda _piece: True):
@@ -172,6 +171,7 @@ def test_what_has_changed_since_it_was_listed_or_is_a_link_now_is_not_sent(start
         piece = node.wait_for(m.FilePiece, lambda piece, name=name: piece.name == name)
         assert piece.data == b""
         assert piece.problem
+    node.close()  # what it keeps goes with the other files of the test
 
 
 def test_what_the_driver_does_not_take_is_kept_on_the_host_and_replaces_nothing(start):
@@ -186,18 +186,21 @@ def test_what_the_driver_does_not_take_is_kept_on_the_host_and_replaces_nothing(
     (announced.parent / "other").unlink()
 
 
-@pytest.mark.parametrize("driver", ["has them", "leaves them out", "does not answer"])
-def test_an_agent_that_ends_early_keeps_files_that_the_driver_does_not_have(start, tmp_path, driver):
-    node = start({"m": (b"x", 10)}, go=tmp_path / "never")
-
-    if driver == "does not answer":
-        eventually(lambda: any((folder / "m").exists() for folder in output_folders(tmp_path)))
-    else:
-        keeps = driver == "has them"
-        take(node, lambda: any(one.files for one in node.all(m.FilesListed)), keeps=lambda _piece: keeps)
-    place = Path(node.wait_for(m.FilesListed).place)
-    node.close()
-    assert (place / "m").exists() == (driver != "has them")
+def test_an_agent_that_ends_early_keeps_files_that_the_driver_does_not_have(start, tmp_path):
+    nodes = [start({"m": (b"x", 10)}, go=tmp_path / "never") for _ in ("has it", "leaves it out", "does not answer")]
+    eventually(lambda: sum((folder / "m").exists() for folder in output_folders(tmp_path)) == len(nodes))
+    for node, keeps in zip(nodes, (True, False), strict=False):
+        take(
+            node,
+            lambda node=node: any(listed.files for listed in node.all(m.FilesListed)),
+            keeps=lambda _piece, keeps=keeps: keeps,
+        )
+    places = [Path(node.wait_for(m.FilesListed).place) for node in nodes]
+    for node in nodes:
+        node.agent.leave()  # all at once, as they wait a while for their driver
+    for node in nodes:
+        node.close()
+    assert [(place / "m").exists() for place in places] == [False, True, True]
 
 
 # ---- event files ----------------------------------------------------------------------------------------------------
@@ -289,22 +292,24 @@ class SlowStore:
         self.files[path] = data
 
 
-def test_a_store_is_waited_for_while_it_takes_files_and_the_driver_hears_of_it(tmp_path, monkeypatch):
-    store, now, sent = SlowStore(), [1_000.0], []
+def write_one(args, ctx):
+    Path(ctx.event_dir).mkdir(parents=True)
+    Path(ctx.event_dir, "a.tfevents").write_bytes(b"12345")
+
+
+def test_a_store_is_waited_for_while_it_takes_files_and_the_driver_hears_of_it(run, monkeypatch):
+    store, now = SlowStore(), [1_000.0]
     monkeypatch.setattr("tfos_lab.gfile.store_of", lambda _address: (store, "logs"))
     monkeypatch.setattr("tfos_lab.node.files.remote_log.time", SimpleNamespace(monotonic=lambda: now[0]))
-    log = RemoteLog(tmp_path, sent.append)
-    start = log.prepare(m.Start(0, {}, "chief", 0, True, log_dir="slow://logs"), {})
-    folder = Path(start.event_home, start.event_folder)
-    folder.mkdir(parents=True)
-    (folder / "a.tfevents").write_bytes(b"12345")
+    node = run(write_one, start={"log_dir": "slow://logs"})
+    node.outcome()
+    node.send(m.Finish(grace_s=5.0))
     for taken in range(5):
-        assert not log.settle()
-        assert sent == [m.EventFilesPut()] * (taken + 1)
+        eventually(lambda taken=taken: node.poll() or len(node.all(m.EventFilesPut)) == taken + 1)
+        assert not node.all(m.Drained)
         store.next.release()
         eventually(lambda taken=taken: store.taken == taken + 1)
         now[0] += 9.0  # less than a store has for each part, and together more
-    assert eventually(log.settle)
-    assert set(store.files.values()) == {b"12345"}
-    assert m.EventFilesPut() in sent
-    assert not any(message.problem for message in sent)
+    node.wait_for(m.Drained)
+    assert store.files == {"logs/a.tfevents": b"12345"}
+    assert not any(message.problem for message in node.all(m.EventFilesPut))

@@ -20,18 +20,12 @@ from tests.support.processes import gone
 from tests.support.quick import QUICK_ENV
 from tfos_lab.node.forkserver.health import ServerRecord, lock_path
 
-
-@pytest.fixture
-def owner(request):
-    """An owner of fork servers that no other test has."""
-    return f"{request.node.name}-{os.getpid()}"
-
-
 # ---- one for equal environments -------------------------------------------------------------------------------------
 
 
 # Prints the fork server before and after what `cluster.model()` makes a kernel import, and what a node has imported at
-# its start, when it has trained, and when it has used what Keras has for scikit-learn and matplotlib.
+# its start, when it has trained, and when it has used what Keras has for scikit-learn and matplotlib. That is then like
+# any module.
 _KERNEL = """
 import json, os
 import tfos_lab
@@ -42,19 +36,26 @@ def imported():
 
 def train():
     found = [imported()]
-    import keras, numpy as np, pickle, tensorflow as tf
+    import inspect, keras, numpy as np, pickle, tensorflow as tf
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     model.compile("adam", "mse", metrics=["mae"])
     rows = np.ones((4, 2), "float32")
     model.fit(rows, rows[:, :1], verbose=2)
     model.fit(tf.data.Dataset.from_tensor_slices((rows, rows[:, :1])).batch(2), verbose=2)
     model.summary()
+    inspect.stack()  # goes through all modules and looks at their files
     found.append(imported())
+    assert "plot_image_gallery" in dir(keras.visualization)
     wrapper = keras.wrappers.SKLearnRegressor(model)
     from tensorflow.keras.visualization import plot_image_gallery
     import sklearn.base
     assert isinstance(wrapper, sklearn.base.RegressorMixin)
     assert pickle.loads(pickle.dumps(type(wrapper))) is tf.keras.wrappers.SKLearnRegressor
+    names = {}
+    exec("from keras.visualization import *", names)
+    assert names["plot_image_gallery"] is plot_image_gallery
+    assert not hasattr(keras.visualization, "absent")
+    assert "plot_image_gallery" in inspect.getsource(keras.visualization)
     return os.getppid(), [*found, imported()]
 
 def on_a_node(function):
@@ -197,14 +198,6 @@ def test_the_user_s_folder_is_one_that_nobody_else_can_open(root, run):
     root.chmod(0o700)
 
 
-@pytest.fixture
-def ended():
-    """The pid of a process that has ended."""
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return process.pid
-
-
 def aged(path, age_s=_OLD_S):
     then = time.time() - age_s
     os.utime(path, (then, then))
@@ -227,7 +220,9 @@ def held(folder):
     os.close(descriptor)
 
 
-def test_the_folder_of_a_killed_agent_is_removed_by_the_next_node_and_others_stay(root, ended, start_a_node):
+def test_the_folder_of_a_killed_agent_is_removed_by_the_next_node_and_others_stay(root, start_a_node):
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        ended = process.pid
     killed = leave(root, f"cluster-20261121-1-{ended}", age_s=100.0)
     stay = [
         leave(root, f"cluster-0-{os.getpid()}", age_s=100.0),
@@ -265,8 +260,8 @@ def test_thousands_of_entries_go(root, start_a_node):
         start_a_node()  # which looks for them for 0.2 s
 
 
-def test_a_folder_with_a_fork_server_stays_however_old_it_is_and_goes_with_it(root, run, start_a_node, owner):
-    server = psutil.Process(run(os.getppid, owner=owner).result())
+def test_a_folder_with_a_fork_server_stays_however_old_it_is_and_goes_with_it(root, run, start_a_node):
+    server = psutil.Process(run(os.getppid, owner=f"stays-{os.getpid()}").result())
     folder = next(path.parent for path in root.rglob("*.sock") if str(path) in server.cmdline())
     aged(folder)
     start_a_node()

@@ -35,15 +35,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     began_s = time.monotonic()
     seeds = range(options.first, options.first + options.seeds)
     parts = [range(start, min(start + _AT_ONCE, seeds.stop)) for start in range(seeds.start, seeds.stop, _AT_ONCE)]
-    states: collections.Counter[str] = collections.Counter()
+    met: collections.Counter[str] = collections.Counter()
     failed: list[tuple[int, str]] = []
     with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
-        for some_states, some_failed in pool.imap(failing, parts):
-            states += some_states
+        for some_met, some_failed in pool.imap(failing, parts):
+            met += some_met
             failed += some_failed
     took_s = time.monotonic() - began_s
-    ends = ", ".join(f"{count} {state}" for state, count in states.most_common())
-    print(f"{options.seeds:,} seeds in {took_s:.0f} s: {ends}; {len(failed)} do not hold")
+    counts = ", ".join(f"{count} {what}" for what, count in met.most_common())
+    print(f"{options.seeds:,} seeds in {took_s:.0f} s: {counts}; {len(failed)} do not hold")
     kinds: dict[str, list[tuple[int, str]]] = {}
     for seed, text in failed:
         kinds.setdefault(kind_of(text), []).append((seed, text))

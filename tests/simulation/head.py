@@ -6,26 +6,21 @@ All that the simulation knows of them stands here. Whatever takes their place ne
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 from unittest import mock
 
 from tests.simulation.plan import Plan
 from tests.simulation.world import World
+from tfos_lab import Cluster, ClusterConfig
+from tfos_lab.core.config import assign_roles
 from tfos_lab.core.launchers import LAUNCHERS
-from tfos_lab.data.session_stores import SessionStores
 from tfos_lab.driver import head as driver
-from tfos_lab.driver.bus import Bus
-from tfos_lab.driver.cells import Cells
-from tfos_lab.driver.files.events import EventFileReceiver
-from tfos_lab.driver.files.output import OutputReceiver
-from tfos_lab.driver.history import History
-from tfos_lab.driver.logs import LogWriter
 from tfos_lab.driver.run_dir import RunDir
 from tfos_lab.driver.state.cluster_state import RestartBudget
 from tfos_lab.driver.state.events import Event, NodeView
@@ -142,16 +137,17 @@ class Head(driver.Head):
         self._world = world
         self._mailbox = Mailbox(world, kernel, send)
         launcher = SimpleNamespace(close=_ignore, hint=str, on_executor_end=on_executor_gone)
-        cluster = SimpleNamespace(
-            **_shared(),
+        cluster = copy.copy(_cluster())
+        vars(cluster).update(
             config=plan.config,
             node_specs=plan.specs,
             restarts=restarts,
-            bus=Bus(lambda *events: [publish(event) for event in events]),
+            bus=SimpleNamespace(publish=lambda *events: [publish(event) for event in events]),
             make_listener=lambda *_: self._mailbox,
             make_launcher=lambda _head: launcher,
+            on_over=_ignore,
         )
-        super().__init__(cluster, number)  # type: ignore[arg-type]
+        super().__init__(cluster, number)
         self.arrive = self._mailbox.arrive
 
     def serve(self) -> None:
@@ -209,23 +205,17 @@ def _place() -> tempfile.TemporaryDirectory[str]:
 
 
 @functools.cache
-def _shared() -> dict[str, Any]:
-    """Return what all heads of this process have of their cluster: nothing of it changes, or is looked at."""
-    folder = RunDir(Path(_place().name))
-    return {
-        "id": "simulated",
-        "needs_evaluator": False,
-        "called_s": 0.0,
-        "working_dir": "",
-        "hosts": ("", ""),
-        "payload": b"",
-        "launcher": LAUNCHERS["local"],
-        "stores": SessionStores(),
-        "files": folder,
-        "history": History(0.0),
-        "log_writer": LogWriter(folder, _ignore),
-        "event_files": EventFileReceiver(folder.event_home, folder.events, _ignore),
-        "output": OutputReceiver(folder, of_all=False),
-        "cells": Cells(),
-        "on_over": _ignore,
-    }
+def _cluster() -> Cluster:
+    """Return what all heads of this process share of their cluster: nothing of it changes, or is looked at."""
+    config = ClusterConfig()
+    return Cluster(
+        config,
+        (_ignore, None),
+        launcher=LAUNCHERS["local"],
+        node_specs=assign_roles(config),
+        files=RunDir(Path(_place().name)),
+        called_s=0.0,
+        published=False,
+        make_listener=lambda *_: SimpleNamespace(address=None),  # type: ignore[arg-type, return-value]
+        make_launcher=_ignore,  # type: ignore[arg-type]
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tfos_lab.core import messages as m
-from tfos_lab.node.feed.schedule import leftover_places
 
 Row = tuple[int, int]
 
@@ -51,8 +50,8 @@ class Spool:
             assert not message.rows, "committed rows are stored"
             assert not message.leftover, "committed rows are stored"
             return Segment(message.partition, [])
-        places = leftover_places(message.leftover, dealt=message.dealt, nodes=stored.nodes)
-        leftover = [row for row, place in zip(stored.leftover, places, strict=True) if place == stored.place]
+        turns = enumerate(stored.leftover, message.dealt)  # all nodes take them in turn, and have taken some before
+        leftover = [row for turn, row in turns if turn % stored.nodes == stored.place]
         return Segment(message.partition, stored.own + leftover)
 
     def drop(self, feed: int) -> None:

@@ -12,30 +12,31 @@ from tests.simulation.plan import Plan
 from tests.simulation.run import Run
 
 
-def outcome_of(plan: Plan) -> tuple[str, list[str]]:
-    """Return the state in which a run of a plan ends, and what does not hold for it."""
+def outcome_of(plan: Plan) -> tuple[list[str], list[str]]:
+    """Return the state in which a run of a plan ends, with the kinds of its faults; and what does not hold for it."""
     try:
         run = Run(plan).live()
     except Exception as error:  # noqa: BLE001 - whatever it is, it is what was looked for
         where = traceback.extract_tb(error.__traceback__)[-1]
-        return "error", [f"{type(error).__name__}: {error} ({where.filename}:{where.lineno})"]
-    return "no kernel" if run.kernel.is_gone else str(run.head.state.state), problems(run)
+        return ["error"], [f"{type(error).__name__}: {error} ({where.filename}:{where.lineno})"]
+    state = "no kernel" if run.kernel.is_gone else str(run.head.state.state)
+    return [state, *(one.kind for one in run.done)], problems(run)
 
 
 def failing(seeds: Iterable[int]) -> tuple[Counter[str], list[tuple[int, str]]]:
-    """Return how the runs of some seeds have ended, and which of them do not hold, with the first reason."""
+    """Return how many runs of some seeds have ended how, and met which fault; and which do not hold, and why not."""
     logging.disable(logging.CRITICAL)  # warnings of the driver are what faults are to bring about
-    states: Counter[str] = Counter()
+    met: Counter[str] = Counter()
     failed = []
     try:
         for seed in seeds:
-            state, wrong = outcome_of(Plan.drawn(seed))
-            states[state] += 1
+            outcome, wrong = outcome_of(Plan.drawn(seed))
+            met.update(outcome)
             if wrong:
                 failed.append((seed, wrong[0]))
     finally:
         logging.disable(logging.NOTSET)
-    return states, failed
+    return met, failed
 
 
 def least(plan: Plan) -> Plan:
