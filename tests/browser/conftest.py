@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -24,12 +25,24 @@ def chromium() -> Iterator[Browser]:
 
 
 @pytest.fixture
-def stage(chromium: Browser) -> Iterator[Stage]:
-    page = chromium.new_page(viewport={"width": 900, "height": 700})
-    made = Stage(page, FakeCluster())
-    yield made
-    assert made.errors == []
-    page.close()
+def open_stage(chromium: Browser) -> Iterator[Callable[..., Stage]]:
+    """A function that opens a page with the dashboard of a cluster."""
+    stages: list[Stage] = []
+
+    def open_stage(cluster: FakeCluster, width: int = 900, height: int = 700, **options: Any) -> Stage:
+        page = chromium.new_page(viewport={"width": width, "height": height}, **options)
+        stages.append(Stage(page, cluster))
+        return stages[-1]
+
+    yield open_stage
+    for made in stages:
+        assert made.errors == []
+        made.page.close()
+
+
+@pytest.fixture
+def stage(open_stage: Callable[..., Stage]) -> Stage:
+    return open_stage(FakeCluster())
 
 
 @pytest.fixture(scope="package")

@@ -11,7 +11,7 @@ from playwright.sync_api import Locator, expect
 from tests.support.jupyter_rig import JupyterRig, Notebook
 from tests.support.lazy import Lazy
 from tests.support.log_stream import stream_cells, watch_stream
-from tests.support.quick import QUICK_ENV
+from tests.support.quick import QUICK_ENV, quick_cell
 
 nbformat = Lazy("nbformat")
 
@@ -21,11 +21,6 @@ pytestmark = pytest.mark.browser
 expect.set_options(timeout=60_000)
 
 STREAM_S = 3
-
-
-def quick_cell(options: str, body: str) -> str:
-    """Return a real cell for two quick nodes."""
-    return f"%%tfos {options} cluster_size=2 local=processes env={QUICK_ENV}\n{body}"
 
 
 # The nodes' losses differ: those of nodes that agree would be one line.
@@ -77,7 +72,6 @@ CELLS = {
     "first": quick_cell("name=first background", ENDLESS),
     "second": quick_cell("name=second background", "raise ValueError('of the second')"),
     "status": "%tfos",
-    "refused": quick_cell("name=first", "1"),
     "parallel": PARALLEL,
 }
 
@@ -213,14 +207,5 @@ def test_clusters_in_the_background_keep_to_their_own_cells(notebook: Notebook) 
     table = notebook.output("status").get_by_role("table")
     expect(table.get_by_role("row").filter(has_text="first")).to_contain_text(re.compile(r"● running.*2/2.*loss"))
     expect(table.get_by_role("row").filter(has_text="second")).to_contain_text("✗ failed")
-    notebook.run_cell("refused")
-    expect(notebook.output("refused")).to_contain_text("the cluster 'first' is still running")
-    notebook.run_cell("first")  # a cell that runs again replaces its own run
-    notebook.in_state("running")
-    notebook.run_cell("status")
-    again = table.get_by_role("row").filter(has_text="first")
-    expect(again).to_have_count(2)
-    expect(again.first).to_contain_text("■ stopped")
-    expect(again.last).to_contain_text("● running")
-    for name in ("mark", "status", "refused", "second"):
+    for name in ("mark", "status", "second"):
         expect(notebook.output(name)).not_to_contain_text("of the first")

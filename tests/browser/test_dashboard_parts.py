@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from tests.support.axe import violations_in
 from tests.support.fake_cluster import FakeCluster
@@ -83,15 +83,6 @@ def test_the_look_that_was_chosen_stays_when_values_come(stage: Stage) -> None:
     assert violations_in(stage.page, ".tfos") == []
 
 
-def test_charts_that_were_folded_stay_so(stage: Stage) -> None:
-    stage.report(reported("chief:0", 1, loss=1.0))
-    stage.page.get_by_text("Metrics", exact=True).click()
-    expect(chart(stage, "loss")).to_be_hidden()
-    stage.report(reported("chief:0", 2, loss=0.5, accuracy=0.5))
-    expect(chart(stage, "accuracy")).to_have_count(1)
-    expect(chart(stage, "loss")).to_be_hidden()
-
-
 # ---- parts that Python draws -----------------------------------------------------------------------------------------
 
 
@@ -115,7 +106,13 @@ def test_what_is_selected_stays_when_a_part_changes(stage: Stage) -> None:
     assert stage.page.evaluate(same)
 
 
-def test_focus_details_and_scroll_position_stay_when_rows_come_and_go(large: Stage) -> None:
+def test_focus_details_and_scroll_position_stay_when_rows_come_and_go(open_stage: Callable[..., Stage]) -> None:
+    cluster = FakeCluster(nodes=100)  # whose rows come in the order of how much they need attention
+    for number, node in enumerate(cluster.nodes):
+        hung = {"hung": f"no step for {number} s"} if number < 12 else {}
+        cluster.change(node, state="running", pid=1000 + number, **hung)
+    large = open_stage(cluster)
+
     def order() -> list[str]:
         return large.page.locator(".tfos-node-link:visible").all_inner_texts()
 
@@ -145,30 +142,6 @@ def test_long_names_of_metrics_push_no_column_out_of_sight(stage: Stage) -> None
     expect(title).to_have_text("classification_output_of_sale_loss")
     box = stage.page.locator(".tfos-table-box")
     assert box.evaluate("(box) => box.scrollWidth - box.clientWidth") == 0
-
-
-def test_the_row_of_a_large_cluster_unfolds_and_stays_so(large: Stage) -> None:
-    names = large.page.locator(".tfos-node-link:visible")
-    folded = names.count()
-    large.unfold()
-    expect(names).to_have_count(folded + 12)
-    large.change("worker:4", state="failed", detail="ValueError: no")
-    expect(large.row("worker:4")).to_contain_text("failed")
-    expect(names).to_have_count(folded + 12)
-    assert violations_in(large.page, ".tfos") == []
-
-
-@pytest.fixture
-def large(chromium: Browser) -> Iterator[Stage]:
-    """A page of a cluster whose rows come in the order of how much they need attention."""
-    cluster = FakeCluster(nodes=100)
-    for number, node in enumerate(cluster.nodes):
-        hung = {"hung": f"no step for {number} s"} if number < 12 else {}
-        cluster.change(node, state="running", pid=1000 + number, **hung)
-    made = Stage(chromium.new_page(viewport={"width": 900, "height": 700}), cluster)
-    yield made
-    assert made.errors == []
-    made.page.close()
 
 
 # ---- phases, feed, progress ------------------------------------------------------------------------------------------
@@ -208,23 +181,7 @@ def test_tensorboard_is_linked_when_it_can_be_opened(stage: Stage) -> None:
     in_jupyter(stage)
     stage.alter(verdict="healthy")
     expect(link).to_have_attribute("href", f"{ENTRY}{stage.cluster.id}/")
-
-
-def test_jupyterlab_may_open_tensorboard_in_a_tab_of_its_own(stage: Stage) -> None:
-    in_jupyter(stage)
-    stage.alter(tensorboard=True)
-    link = stage.page.get_by_role("link", name="TensorBoard")
-    expect(link).to_have_attribute("href", f"{ENTRY}{stage.cluster.id}/")
-    stage.page.evaluate(
-        """() => document.addEventListener("tfos-lab:open-tensorboard", (event) => {
-          event.preventDefault();
-          window.opened = event.detail;
-        }, { once: true })"""
-    )
-    link.click()
-    assert stage.page.evaluate("window.opened") == {"id": stage.cluster.id, "name": "mnist"}
-    assert len(stage.page.context.pages) == 1
-    with stage.page.context.expect_page():
+    with stage.page.context.expect_page():  # JupyterLab opens a tab of its own
         link.click()
 
 

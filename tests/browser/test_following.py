@@ -11,7 +11,7 @@ from playwright.sync_api import Locator, Response, expect
 
 from tests.support.jupyter_rig import JupyterRig, Notebook
 from tests.support.lazy import Lazy
-from tests.support.quick import QUICK_ENV
+from tests.support.quick import quick_cell
 
 nbconvert = Lazy("nbconvert")
 nbformat = Lazy("nbformat")
@@ -28,11 +28,6 @@ RECORD_STATES = """() => {
     window.kernelStates.push(state);
   });
 }"""
-
-
-def quick_cell(options: str, body: str) -> str:
-    """Return a real cell for two quick nodes."""
-    return f"%%tfos {options} cluster_size=2 local=processes env={QUICK_ENV}\n{body}"
 
 
 ENDLESS = """\
@@ -64,7 +59,6 @@ go = Path("go").absolute()""",
     "card": "background",
     "hello": quick_cell("name=hello", "print('hello')"),
     "late": f"%%tfos name=late tensorboard local=processes env=QUICK_ENV\n{WRITE_LATER}",
-    "short": "%%tfos name=short tensorboard local=processes env=QUICK_ENV\nwrite_events(ctx.log_dir, loss=[0.5, 0.4])",
     "silent": "%%tfos name=silent tensorboard local=processes env=QUICK_ENV\n1",
 }
 

@@ -16,7 +16,7 @@ from tests.support.axe import violations_in
 from tests.support.fake_cluster import FakeCluster
 from tests.support.golden_runs import GOLDEN, RUNS, html_of
 from tests.support.jupyter_rig import REPOSITORY
-from tests.support.staged_views import COMPUTE, FORTY, INPUT, Staged, make_straggle, staged_cluster
+from tests.support.staged_views import COMPUTE, FORTY, Staged, make_straggle, staged_cluster
 from tfos_lab.notebook.display.table import LiveTable
 
 pytestmark = pytest.mark.browser
@@ -58,13 +58,13 @@ def test_a_run_looks_as_it_did(page: Page, name: str) -> None:
         assert difference(path, golden) is None
 
 
-@pytest.mark.parametrize("name", ["compute-bound", "straggler", "done", "forty-nodes", "a-thousand-nodes"])
+@pytest.mark.parametrize("name", ["compute-bound", "done", "forty-nodes", "a-thousand-nodes"])
 def test_columns_leave_before_a_card_scrolls_sideways(page: Page, name: str) -> None:
     page.set_content(f"<style>{(STYLES / 'summary.css').read_text()}</style><body>{html_of(name)}")
     check_columns_leave(page)
 
 
-@pytest.mark.parametrize("staged", [COMPUTE, INPUT, FORTY])
+@pytest.mark.parametrize("staged", [COMPUTE, FORTY])
 def test_columns_leave_before_a_live_card_scrolls_sideways(page: Page, staged: Staged) -> None:
     cluster = staged_cluster(staged)
     set_live(page, cluster)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -12,11 +11,9 @@ from tests.support.axe import violations_in
 from tests.support.eventually import eventually
 from tests.support.jupyter_rig import JupyterRig, Notebook
 from tests.support.quick import QUICK_ENV
-from tests.support.recorded_runs import failure, this_process, write_run
+from tests.support.recorded_runs import failure, write_live, write_run
 from tests.support.staged_views import FORTY, make_hang, staged_cluster
 from tfos_lab.core import cluster_records
-from tfos_lab.driver.record.format import RunRecord, encode
-from tfos_lab.driver.run_dir import RunDir
 
 pytestmark = pytest.mark.browser
 
@@ -49,9 +46,7 @@ class Wide:
         cluster_records.publish(cluster_records.ClusterRecord.here(self.cluster.id, str(self.cluster.run_dir)))
 
     def publish(self) -> None:
-        record = RunRecord(written_s=time.time(), process=this_process(), view=self.cluster.view())
-        files = RunDir(self.cluster.run_dir)
-        files.replace(files.record, encode(record))
+        write_live(self.cluster.run_dir, self.cluster.view())
 
     def wait_for_stop(self) -> None:
         mark = cluster_records.stop_mark(self.cluster.id)

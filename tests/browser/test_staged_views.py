@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Callable
 
 import pytest
 from PIL import Image
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
 from tests.support.axe import violations_in
 from tests.support.stage import Stage
@@ -30,35 +30,20 @@ pytestmark = pytest.mark.browser
 STACKS = '  File "Cell In[5]", line 12, in map_fun\n    model.fit(dataset, epochs=3)\n'
 
 
-class Staging:
-    """Opens staged views in pages of one browser."""
+@pytest.fixture
+def open_staged(open_stage: Callable[..., Stage]) -> Callable[[Staged], Stage]:
+    """A function that opens a staged view, with figures and lines of its nodes."""
 
-    def __init__(self, browser: Browser) -> None:
-        self._browser = browser
-        self._stages: list[Stage] = []
-
-    def open(self, staged: Staged) -> Stage:
-        page = self._browser.new_page(viewport={"width": 1000, "height": 1300}, reduced_motion="reduce")
+    def open_staged(staged: Staged) -> Stage:
         cluster = staged_cluster(staged)
-        stage = Stage(page, cluster)
-        self._stages.append(stage)
+        stage = open_stage(cluster, 1000, 1300, reduced_motion="reduce")
         stage.report(*reports_of(cluster, staged))
         for node in cluster.nodes[:4]:
             stage.write((node, f"Epoch 1/3\n60/96 of {node} - loss: 0.4132\n"))
-        expect(page.locator(".tfos-line").first).to_be_visible()
+        expect(stage.page.locator(".tfos-line").first).to_be_visible()
         return stage
 
-    def close(self) -> None:
-        for stage in self._stages:
-            assert stage.errors == []
-            stage.page.close()
-
-
-@pytest.fixture
-def staging(chromium: Browser) -> Iterator[Staging]:
-    made = Staging(chromium)
-    yield made
-    made.close()
+    return open_staged
 
 
 def is_accessible(stage: Stage) -> None:
@@ -80,8 +65,8 @@ def show_things(stage: Stage, step: int) -> None:
     stage.alter(shown=files.views)
 
 
-def test_what_nodes_show_is_below_the_charts_and_stays_open(staging: Staging) -> None:
-    stage = staging.open(COMPUTE)
+def test_what_nodes_show_is_below_the_charts_and_stays_open(open_staged: Callable[[Staged], Stage]) -> None:
+    stage = open_staged(COMPUTE)
     show_things(stage, 3)
     expect(stage.page.get_by_role("img", name="samples, step 3")).to_be_visible()
     stage.page.get_by_text("2 earlier steps").click()
@@ -92,8 +77,8 @@ def test_what_nodes_show_is_below_the_charts_and_stays_open(staging: Staging) ->
     is_accessible(stage)
 
 
-def test_a_hung_node_is_marked_and_tells_its_stacks(staging: Staging) -> None:
-    stage = staging.open(HUNG)
+def test_a_hung_node_is_marked_and_tells_its_stacks(open_staged: Callable[[Staged], Stage]) -> None:
+    stage = open_staged(HUNG)
     make_hang(stage.cluster, "worker:1")
     stage.show()
     expect(stage.row("worker:1")).to_contain_text("hangs")
@@ -119,8 +104,8 @@ def test_a_hung_node_is_marked_and_tells_its_stacks(staging: Staging) -> None:
 # ---- table, metrics and log pane -------------------------------------------------------------------------------------
 
 
-def test_what_has_no_column_is_among_the_details(staging: Staging) -> None:
-    stage = staging.open(INPUT)
+def test_what_has_no_column_is_among_the_details(open_staged: Callable[[Staged], Stage]) -> None:
+    stage = open_staged(INPUT)
     titles = stage.page.get_by_role("columnheader")
     for title in ("val_accuracy", "PID", "Memory"):
         expect(titles.filter(has_text=title).filter(visible=True)).to_have_count(0)
@@ -142,8 +127,8 @@ def test_what_has_no_column_is_among_the_details(staging: Staging) -> None:
     expect(details).to_have_count(0)
 
 
-def test_the_log_pane_is_as_high_as_its_lines(staging: Staging) -> None:
-    stage = staging.open(INPUT)
+def test_the_log_pane_is_as_high_as_its_lines(open_staged: Callable[[Staged], Stage]) -> None:
+    stage = open_staged(INPUT)
     stage.tab("chief:0").click()
     stage.has_lines("Epoch 1/3", "60/96 of chief:0 - loss: 0.4132")
     low = stage.panel.bounding_box()["height"]

@@ -104,7 +104,7 @@ def test_without_a_session_arrays_are_refused_and_what_has_started_for_them_has_
         ctx.wait_for_training(60)
 
     told = "data is of type ndarray, but there is no SparkSession to read it"
-    with pytest.raises(NoSession, match=told), run(wait) as cluster:
+    with pytest.raises(NoSession, match=told), run(wait, env=QUICK_ENV) as cluster:
         cluster.train(np.zeros(3))
     assert cluster.state == "failed"
     with pytest.raises(NodeFailed, match=told):

@@ -125,17 +125,23 @@ def cost(run, messages, opened, tmp_path, monkeypatch):
     return measure
 
 
+@pytest.fixture
+def costs(once, cost):
+    """What that takes in a folder of nothing, of files, and of earlier runs."""
+    return once("costs", lambda: {fill.__name__: cost(fill) for fill in (of_nothing, of_files, of_runs)})
+
+
 @pytest.mark.back_ends("local")
-def test_a_run_costs_the_same_in_an_empty_folder_and_in_one_of_files_or_of_earlier_runs(cost):
-    first, *others = [cost(fill) for fill in (of_nothing, of_files, of_runs)]
+def test_a_run_costs_the_same_in_an_empty_folder_and_in_one_of_files_or_of_earlier_runs(costs):
+    first, *others = costs.of_nothing, costs.of_files, costs.of_runs
     for other in others:
         assert dataclasses.replace(other, opened=first.opened, links=first.links) == first
     assert max(one.opened for one in (first, *others)) < FEW_FILES
 
 
 @pytest.mark.back_ends("local")
-def test_an_empty_run_of_four_nodes_is_one_fork_and_nine_messages_for_each_but_for_those_about_peers(cost):
-    empty = cost(of_nothing)
+def test_an_empty_run_of_four_nodes_is_one_fork_and_nine_messages_for_each_but_for_those_about_peers(costs):
+    empty = costs.of_nothing
     once = ("Reserve", "Start", "FeedsEnded", "Ended", "Finish", "Drained", "Shutdown")
     about_peers = NODES * (NODES - 1) // 2  # each that returns, to those that have not
     expected = {**dict.fromkeys(once, NODES), "Progressed": 2 * NODES, "PeerReturned": about_peers}
@@ -144,10 +150,10 @@ def test_an_empty_run_of_four_nodes_is_one_fork_and_nine_messages_for_each_but_f
 
 
 @pytest.mark.back_ends("local")
-def test_a_folder_is_one_link_for_each_of_its_entries_and_one_for_all_runs(cost):
-    chief, *others = cost(of_runs).links
+def test_a_folder_is_one_link_for_each_of_its_entries_and_one_for_all_runs(costs):
+    chief, *others = costs.of_runs.links
     assert (chief, others) == (0, [1] * (NODES - 1)), "the chief works in the folder itself"
-    chief, *others = cost(of_files).links
+    chief, *others = costs.of_files.links
     assert (chief, others) == (0, [301] * (NODES - 1))
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.eventually import eventually
+from tests.support.quick import QUICK_ENV
 
 pytestmark = [pytest.mark.leaves_nothing]
 
@@ -29,9 +30,9 @@ def read_files(args, ctx):
     return kinds, [row for table in wide for row in table.to_pylist()], lines, last, paths
 
 
-@pytest.mark.back_ends("inline-session", "local-session", "standalone")
+@pytest.mark.back_ends("inline-session", "local-session")
 def test_files_have_every_row_once_and_are_removed_at_the_end(run, frame, back_end):
-    cluster = run(read_files, cluster_size=min(2, back_end.ranks))
+    cluster = run(read_files, cluster_size=min(2, back_end.ranks), env={} if back_end.is_inline else QUICK_ENV)
     columns = ("x", "cast(x as decimal(5, 1)) d", "array(array(x), array(x)) a", "date_add(date'2026-01-01', int(x)) t")
     cluster.train(frame(5, 0, 2, 4).selectExpr(*columns), epochs=2)
     cluster.train(frame(3))

@@ -151,10 +151,11 @@ def test_weights_are_those_of_training_on_the_same_rows_from_spark_and_tables_ar
 
 
 @pytest.mark.back_ends("local-session")
-@pytest.mark.parametrize("name", ["rowz.parquet", "my-rows.parquet"])
-def test_a_mistyped_name_of_a_file_is_one_sentence_and_nothing_of_pyspark_s_log(spark, run, capsys, name):
+def test_a_mistyped_name_of_a_file_is_one_sentence_and_nothing_of_pyspark_s_log(spark, run, capsys):
     cluster = run(fit_twice, cluster_size=1)
-    with pytest.raises(ConfigError) as caught:
-        cluster.train(name)
-    assert str(caught.value) == f"data='{name}': there is no such file, and no such table; write './{name}' for a file"
+    for name in ("rowz.parquet", "my-rows.parquet"):
+        with pytest.raises(ConfigError) as caught:
+            cluster.train(name)
+        told = f"data='{name}': there is no such file, and no such table; write './{name}' for a file"
+        assert str(caught.value) == told
     assert "TABLE_OR_VIEW_NOT_FOUND" not in capsys.readouterr().err

@@ -100,6 +100,8 @@ def test_a_function_that_fails_fails_the_query_and_the_cluster(run, frame):
         cluster.wait(timeout=100)
     with pytest.raises(Exception, match=told):
         lazy.collect()
+    with pytest.raises(NodeFailed, match="enough"):
+        cluster.inference(frame(1))
 
 
 @pytest.mark.back_ends("inline-session")

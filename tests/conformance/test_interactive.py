@@ -8,7 +8,7 @@ import tfos_lab
 from tfos_lab.errors import CellFailed
 
 
-@pytest.mark.back_ends("local", "standalone")
+@pytest.mark.back_ends("standalone")
 def test_names_stay_on_the_nodes_and_an_exception_ends_only_its_cell(back_end, spark):
     with tfos_lab.start({"a": 1}, cluster_size=2, spark=spark, local=back_end.local) as cluster:
         cluster.run_cell("import tensorflow as tf\nstrategy = ctx.strategy()\nx = ctx.worker_num")

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 
 import numpy as np
 import pytest
 
+from tests.support.quick import QUICK_ENV
 from tfos_lab.errors import ConfigError, FeedTimeout, NodeFailed
 
 # Through Spark Connect there are no RDDs; inline answers on the thread that computes the results. On other hosts:
 # tests/hosts/test_two_hosts.py.
-pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow, pytest.mark.back_ends("local-session")]
+pytestmark = [pytest.mark.leaves_nothing, pytest.mark.back_ends("local-session")]
 
 PARTITIONS = ((0, 45), (), (45, 46), (46, 10_046))
+
+
+@pytest.fixture
+def run(run):
+    """The functions need no TensorFlow."""
+    return functools.partial(run, env=QUICK_ENV)
 
 
 def echo(args, ctx):
@@ -137,26 +145,6 @@ def test_columns_can_be_answered_by_a_data_feed(run, frame):
 
 
 # ---- what goes wrong ------------------------------------------------------------------------------------------------
-
-
-def test_a_function_that_raises_is_the_cause_in_the_action_and_in_wait(run, spark):
-    def fail_late(args, ctx):
-        feed = ctx.data_feed(train_mode=False)
-        for _ in range(3):
-            feed.batch_results(feed.next_batch(4))
-        raise ValueError("enough")
-
-    cluster = run(fail_late)
-    lazy = cluster.inference(parts(spark, (0, 40), (40, 80)))
-    told = r"FeedError: the cluster has failed: (chief|worker):0: ValueError: enough \(cluster\.wait\(\) raises it with"
-    with pytest.raises(Exception, match=told):
-        lazy.collect()
-    with pytest.raises(NodeFailed, match="enough"):
-        cluster.wait(timeout=100)
-    with pytest.raises(Exception, match=told):
-        lazy.count()
-    with pytest.raises(NodeFailed, match="enough"):
-        cluster.inference(parts(spark, (0, 1)), objects=True)
 
 
 def test_terminate_ends_the_action_with_a_sentence_and_the_cluster_well(run, spark):

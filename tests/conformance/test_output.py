@@ -94,22 +94,8 @@ def test_the_model_is_loaded_unchanged_into_the_kernel(saved):
     np.testing.assert_allclose(model.predict(ROWS, verbose=0), saved.results["chief:0"]["predicted"], rtol=1e-5)
 
 
-@pytest.mark.back_ends("local", "standalone")
-def test_with_output_all_each_node_has_a_folder_of_its_own(run):
-    def write(args, ctx):
-        Path(ctx.output_dir, "who.txt").write_text(ctx.node)
-
-    cluster = run(write, collect="all")
-    cluster.wait(timeout=100)
-    output = cluster.run_dir / "output"
-    assert {path.relative_to(output).as_posix(): path.read_text() for path in output.rglob("*.txt")} == {
-        "who.txt": "chief:0",
-        "worker-0/who.txt": "worker:0",
-    }
-
-
-@pytest.mark.back_ends("inline", "local")
-def test_a_run_without_a_saved_model_is_reported(run, monkeypatch):
+@pytest.mark.back_ends("local")
+def test_a_run_without_a_saved_model_is_reported(run):
     cluster = run(lambda args, ctx: Path(ctx.output_dir, "plot.png").touch())
     cluster.wait(timeout=100)
     with pytest.raises(NoModel) as caught:

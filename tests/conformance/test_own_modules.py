@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.support.quick import QUICK_ENV
+
 
 @pytest.mark.back_ends("local", "standalone")
 def test_a_module_beside_the_notebook_reaches_each_run_as_it_is_on_disk(run, tmp_path, monkeypatch):
@@ -18,5 +20,5 @@ def test_a_module_beside_the_notebook_reaches_each_run_as_it_is_on_disk(run, tmp
     results = []
     for rate in (3, 44):
         file.write_text(f"RATE = {rate}\n")
-        results.append(set(run(map_fun, 2, cluster_size=2).wait(60).values()))
+        results.append(set(run(map_fun, 2, cluster_size=2, env=QUICK_ENV).wait(60).values()))
     assert results == [{6}, {88}]

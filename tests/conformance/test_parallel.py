@@ -55,7 +55,7 @@ def act(args, ctx):
     return what
 
 
-@pytest.mark.back_ends("inline", "local", "standalone", "connect")
+@pytest.mark.back_ends("local", "standalone", "connect")
 def test_more_runs_than_slots_return_in_order(parallel, capfd):
     results = parallel(act, [f"job {number}" for number in range(7)], show=True)
     assert list(results) == [f"job {number}" for number in range(7)]

@@ -11,46 +11,21 @@ from tfos_lab.errors import ConfigError, FeedError
 pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
 
 
-# Functions are made where they are asked for: nodes elsewhere cannot import this module.
-
-
-def serving_the_chief():
-    """Return a function that reads on the chief alone, which the workers serve."""
-
-    def train(args, ctx):
-        ctx.strategy()
-        return sorted({int(x) for batch in ctx.dataset(8) for x in batch["x"].numpy()})
-
-    return train
-
-
-def training_apart():
-    """Return a function that reads on every worker, each for itself."""
-
-    def train(args, ctx):
-        if ctx.job_name == "ps":
-            ctx.wait_for_training()
-            return None
-        return sorted({int(x) for batch in ctx.dataset(8) for x in batch["x"].numpy()})
-
-    return train
-
-
-def reading(times):
-    """Return a function that passes over the rows so many times, however often they are to be read."""
-
-    def read(args, ctx):
-        for _ in range(times):
-            for _ in ctx.dataset(8):
-                pass
-
-    return read
+def read(times, ctx):
+    """Pass over the rows so many times, however often they are to be read."""
+    for _ in range(times):
+        for _ in ctx.dataset(8):
+            pass
 
 
 @pytest.mark.back_ends("local-session")
 @pytest.mark.parametrize("order", ["fed first", "served first"])
 def test_the_chief_of_parameter_servers_reads_all_rows(run, frame, order):
-    cluster = run(serving_the_chief(), cluster_size=4, num_ps=1)
+    def train(args, ctx):
+        ctx.strategy()  # the workers serve the chief
+        return sorted({int(x) for batch in ctx.dataset(8) for x in batch["x"].numpy()})
+
+    cluster = run(train, cluster_size=4, num_ps=1)
     if order == "served first":
         eventually(lambda: sum(node.state == "serving" for node in cluster.nodes) == 3)
     cluster.train(frame(300, 300))
@@ -61,7 +36,13 @@ def test_the_chief_of_parameter_servers_reads_all_rows(run, frame, order):
 
 @pytest.mark.back_ends("local-session")
 def test_workers_that_train_separately_share_the_rows(run, frame):
-    cluster = run(training_apart(), cluster_size=4, num_ps=1)
+    def train(args, ctx):
+        if ctx.job_name == "ps":
+            ctx.wait_for_training()
+            return None
+        return sorted({int(x) for batch in ctx.dataset(8) for x in batch["x"].numpy()})
+
+    cluster = run(train, cluster_size=4, num_ps=1)
     cluster.train(frame(300, 300))
     results = cluster.wait(timeout=120)
     read = {node: set(results[node]) - {0} for node in ("chief:0", "worker:0", "worker:1")}
@@ -88,9 +69,9 @@ def test_an_evaluator_that_asks_for_rows_is_refused(run, tmp_path):
     assert told.startswith("ctx.dataset on evaluator:0: rows are fed to the nodes that train"), told
 
 
-@pytest.mark.back_ends("inline-session", "local-session")
+@pytest.mark.back_ends("local-session")
 def test_unread_epochs_are_reported(run, frame):
-    cluster = run(reading(1))
+    cluster = run(read, 1)
     cluster.train(frame(50, 50), epochs=2)
     cluster.wait(timeout=120)
     names = [node.name for node in cluster.nodes]
@@ -98,9 +79,8 @@ def test_unread_epochs_are_reported(run, frame):
     assert note.startswith(f"rows were left unread: {', '.join(names)} read 1 of 2 epochs. ")
 
 
-def stopping_after(epochs):
-    """Return a function whose `fit` is stopped after so many epochs, on each node."""
-
+@pytest.mark.back_ends("local-session")
+def test_training_that_is_stopped_early_is_told_in_place_of_the_rows_that_it_left(run, frame):
     def train(args, ctx):
         import keras
 
@@ -109,18 +89,13 @@ def stopping_after(epochs):
             model.compile("sgd", "mse")
 
         def stop(epoch, logs):
-            model.stop_training = epoch + 1 == epochs[ctx.rank]
+            model.stop_training = epoch == 1
 
         callback = keras.callbacks.LambdaCallback(on_epoch_end=stop)
         rows = ctx.dataset(8, features="x", label="x")
         model.fit(rows, epochs=ctx.epochs, callbacks=[callback], verbose=0)
 
-    return train
-
-
-@pytest.mark.back_ends("inline-session", "local-session")
-def test_training_that_is_stopped_early_is_told_in_place_of_the_rows_that_it_left(run, frame):
-    cluster = run(stopping_after([2, 2]))
+    cluster = run(train)
     cluster.train(frame(50, 50), epochs=4)
     cluster.wait(timeout=120)
     assert cluster.view().notes == ("stopped early after epoch 2",)
@@ -132,8 +107,8 @@ def test_rows_that_are_read_or_not_wanted_are_not_reported(run, frame):
         next(iter(ctx.dataset(8)))
         ctx.stop_feed()
 
-    for map_fun in (reading(2), stop):
-        cluster = run(map_fun)
+    for map_fun in (read, stop):
+        cluster = run(map_fun, 2)
         cluster.train(frame(50, 50), epochs=2)
         cluster.wait(timeout=120)
         assert cluster.view().notes == ()

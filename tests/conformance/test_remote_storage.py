@@ -98,7 +98,7 @@ def put_a_file_in_its_place(folder):
     Path(folder).write_text("a file, where the folder should be")
 
 
-@pytest.mark.back_ends("inline", "local")
+@pytest.mark.back_ends("local")
 def test_an_address_that_a_node_cannot_write_to_is_one_sentence(run, address, tmp_path):
     def look(args, ctx):
         put_a_file_in_its_place(args)
@@ -115,7 +115,7 @@ def test_a_run_of_this_machine_checks_its_address_beside_a_session_of_connect(ba
         tfos_lab.run(print, local="processes", log_dir="local:///proc/logs")
 
 
-@pytest.mark.back_ends("inline", "local")
+@pytest.mark.back_ends("local")
 def test_a_store_that_takes_no_files_any_more_is_a_note_and_the_files_are_here(run, address, tmp_path):
     def write(args, ctx):
         put_a_file_in_its_place(args)

@@ -193,6 +193,7 @@ def test_timings_of_phases_are_in_order(survey):
     assert phases[0] >= 0.0
 
 
+@pytest.mark.back_ends("standalone")
 def test_feeding_a_cluster_that_has_ended_is_refused(survey, frame):
     with pytest.raises(ClusterEnded, match=r"cannot feed rows: cluster 'cluster' is done"):
         survey.cluster.train(frame(3))
@@ -201,6 +202,7 @@ def test_feeding_a_cluster_that_has_ended_is_refused(survey, frame):
 # ---- one cluster after another ------------------------------------------------------------------------------------
 
 
+@pytest.mark.back_ends("local", "standalone", "yarn")
 def test_the_next_cluster_comes_from_the_same_fork_server_and_its_function_gets_what_it_takes(survey, run, back_end):
     fork_servers = back_end.ranks if back_end.name == "yarn" else 1  # a container has its own
     assert len({survey.results[node]["fork_server"] for node in survey.nodes}) == fork_servers
@@ -229,8 +231,8 @@ def test_the_env_option_applies_before_tensorflow_is_imported(survey, run):
 # ---- remote addresses ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.back_ends("inline", "local", "standalone")
-def test_tensorflow_writes_and_reads_an_address_that_it_does_not_know(run, back_end, tmp_path):
+@pytest.mark.back_ends("standalone")
+def test_tensorflow_writes_and_reads_an_address_that_it_does_not_know(run, tmp_path):
     def write(args, ctx):
         import tensorflow as tf
 
@@ -261,6 +263,7 @@ def test_a_store_that_is_gone_is_the_failure_of_the_node_that_met_it(run):
 # ---- failure ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.back_ends("inline", "yarn")  # for the others see the_function_raises in tests/faults/table.py
 def test_an_exception_is_raised_with_its_line_and_the_next_cluster_runs(run, spark, back_end):
     last = min(2, back_end.ranks) - 1
 
@@ -285,14 +288,6 @@ def test_an_exception_is_raised_with_its_line_and_the_next_cluster_runs(run, spa
     assert set(run(lambda: "next").wait().values()) == {"next"}
 
 
-@pytest.mark.one_spark
-def test_a_cluster_used_with_with_is_stopped_at_the_end(run):
-    with run(lambda args, ctx: threading.Event().wait(60)) as cluster:
-        assert not cluster.ended
-    assert cluster.state == "stopped"
-
-
-@pytest.mark.back_ends("inline", "local", "local-session", "standalone", "connect", "yarn")
 def test_a_wait_may_time_out_and_stop_ends_every_process_and_may_be_called_twice(run, back_end):
     begun = []
     cluster = run(lambda args, ctx: begun.append(1) or threading.Event().wait(60))
@@ -312,7 +307,7 @@ def test_a_wait_may_time_out_and_stop_ends_every_process_and_may_be_called_twice
     assert begun == []
 
 
-@pytest.mark.back_ends("local-session", "standalone", "connect")
+@pytest.mark.back_ends("local-session", "connect")
 def test_paths_are_those_of_sparks_own_file_system(run, spark):
     def where(args, ctx):
         default = ctx.defaultFS

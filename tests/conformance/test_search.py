@@ -21,16 +21,12 @@ pytestmark = pytest.mark.leaves_nothing
 
 @pytest.fixture
 def search(back_end, spark):
-    """``tfos_lab.search`` on the back end, with a quick TensorFlow."""
-    env = {} if back_end.is_inline else QUICK_ENV
-
-    def run(map_fun, space, **options):
-        return tfos_lab.search(map_fun, space, **{"spark": spark, "local": back_end.local, "env": env, **options})
-
-    return run
+    """``tfos_lab.search`` on the back end, with a quick TensorFlow; inline, see tests/driver/test_search.py."""
+    defaults = {"spark": spark, "local": back_end.local, "env": QUICK_ENV}
+    return lambda map_fun, space, **options: tfos_lab.search(map_fun, space, **{**defaults, **options})
 
 
-@pytest.mark.back_ends("inline", "local", "standalone")
+@pytest.mark.back_ends("local", "standalone")
 def test_a_grid_is_searched_and_a_failure_is_a_row(search, capfd):
     found = search(fit, {"x": range(4)}, args={"lr": 0.1}, show=True)
     assert (found.metric, found.best.params, found.best.metric, found.best.value) == ("loss", {"x": 2}, 1 / 3, 2)
@@ -51,7 +47,7 @@ def test_a_grid_is_searched_and_a_failure_is_a_row(search, capfd):
     assert last.index("\ntrial 2 ") < last.index("\ntrial 1 ") < last.index("\ntrial 0 ") < last.index("\ntrial 3 ")
 
 
-@pytest.mark.back_ends("inline", "local", "standalone")
+@pytest.mark.back_ends("local", "standalone")
 def test_halving_stops_early_what_is_worse(search):
     found = search(endless, {"x": range(3)}, strategy="halving", seed=1, slots=1)
     assert found.best.params == {"x": 0}
@@ -60,7 +56,7 @@ def test_halving_stops_early_what_is_worse(search):
     assert list(found.table["metric"]) == [0.0, 1.0, 2.0]
 
 
-@pytest.mark.back_ends("inline", "local")
+@pytest.mark.back_ends("local")
 def test_where_all_fail_there_is_one_error(search):
     with pytest.raises(SearchFailed) as caught:
         search(lambda args, ctx: args["y"], {"x": [1, 2]})
@@ -70,7 +66,7 @@ def test_where_all_fail_there_is_one_error(search):
     assert list(caught.value.results.table["state"]) == ["failed", "failed"]
 
 
-@pytest.mark.back_ends("inline", "local")
+@pytest.mark.back_ends("local")
 def test_a_metric_that_the_first_trial_does_not_report_ends_the_search(search):
     def work(args, ctx):
         import threading

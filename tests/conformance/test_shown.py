@@ -18,8 +18,6 @@ NASTY = "<img src=x onerror=alert(1)>"
 
 @pytest.mark.one_spark
 def test_what_nodes_show_comes_home_and_is_in_the_run(run):
-    from tfos_lab.notebook.display.history import RunPage  # nodes need no notebook
-
     def show_all(_args, ctx):
         is_known = "matplotlib" in sys.modules
         for step in (10, 20):
@@ -44,7 +42,7 @@ def test_what_nodes_show_comes_home_and_is_in_the_run(run):
     files = {one.file for one in cluster.view().shown}
     assert {path.relative_to(cluster.run_dir).as_posix() for path in (cluster.run_dir / "shown").iterdir()} == files
     assert all((cluster.run_dir / file).read_bytes().startswith(PNG) for file in files if file.endswith(".png"))
-    page = RunPage(found)._repr_mimebundle_()["text/html"]
+    page = found._repr_html_()
     told = " ".join(Outline(page).texts)
     for words in (
         "samples step 20",

@@ -57,9 +57,10 @@ def wait_for_rows(cluster, count):
 
 
 @pytest.mark.back_ends("local-session", "standalone")
-@pytest.mark.parametrize("sizes", [(7, 1, 7, 10), (11, 8, 8, 16)], ids=["rest", "whole batches"])
-def test_a_stream_is_stopped_and_resumed_and_no_row_is_lost_or_read_twice(run, frame, stream, tmp_path, sizes):
+def test_a_stream_is_stopped_and_resumed_and_no_row_is_lost_or_read_twice(back_end, run, frame, stream, tmp_path):
     rows, add = stream
+    # With a rest, and as whole batches: what is left of them is the same wherever nodes are.
+    sizes = (7, 1, 7, 10) if back_end.launcher == "local" else (11, 8, 8, 16)
     bounds = list(itertools.accumulate(sizes, initial=5))
     files = list(itertools.pairwise(bounds))
     add(*files[:-1])

@@ -62,24 +62,3 @@ def test_a_graph_is_fed_from_the_dataset(run, frame, eager):
     cluster.train(frame(21, 21), epochs=4)
     sums = zip(*cluster.wait(timeout=120).values(), strict=True)
     assert [sum(pair) for pair in sums] == [sum(range(42))] * 4
-
-
-def test_a_session_is_fed_from_the_data_feed(run, frame):
-    def add_up(args, ctx):
-        import tensorflow as tf
-
-        v1 = tf.compat.v1
-        with tf.Graph().as_default():
-            x = v1.placeholder(tf.int64, [None])
-            total = tf.reduce_sum(x)
-            v1.train.get_or_create_global_step()
-            sums = []
-            with v1.train.MonitoredTrainingSession() as session:
-                feed = ctx.data_feed(input_mapping={"x": "numbers"})
-                while not session.should_stop() and not feed.should_stop():
-                    sums.append(int(session.run(total, {x: feed.next_batch(4)["numbers"]})))
-            return sum(sums)
-
-    cluster = run(add_up)
-    cluster.train(frame(21, 21), epochs=2)
-    assert sum(cluster.wait(timeout=120).values()) == 2 * sum(range(42))

@@ -53,7 +53,7 @@ def test_each_pass_over_a_split_reads_all_its_rows_once_and_none_counts_as_train
     assert cluster.view().notes == ()
 
 
-@pytest.mark.back_ends("local-session", "inline-session")
+@pytest.mark.back_ends("local-session")
 def test_a_fraction_is_held_out_of_the_rows_to_train_on_and_is_the_same_each_time(run, frame):
     held_out = []
     for _ in range(2):

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import getpass
 import os
-import time
 from pathlib import Path
 
 import pytest
 
 import tfos_lab
 from tests.support.eventually import eventually
+from tests.support.quick import QUICK_ENV
 from tfos_lab.errors import NodeFailed
 
-pytestmark = [pytest.mark.leaves_nothing, pytest.mark.tensorflow]
+pytestmark = pytest.mark.leaves_nothing
+
+
+@pytest.fixture
+def run(run, back_end):
+    """The functions need no TensorFlow."""
+    return run if back_end.is_inline else functools.partial(run, env=QUICK_ENV)
 
 
 @pytest.fixture
@@ -27,7 +34,8 @@ def notebook(tmp_path, monkeypatch):
 
 
 def write_model(args, ctx):
-    """Write a model by a relative path, as programs do that were written for one node."""
+    """Write a model by a relative path, as programs do that were written for one node; and a file of the output."""
+    Path(ctx.output_dir, "who.txt").write_text(ctx.node)
     Path("model").mkdir()
     Path("model", "weights").write_text(ctx.node)
     data = Path("data", "x.csv")
@@ -67,9 +75,10 @@ def test_nodes_that_write_the_same_relative_path_do_not_collide_and_know_the_not
             assert absolute.endswith(f"/user/{getpass.getuser()}/model")
         else:
             assert absolute == f"file://{notebook}/model"
-    expected = {
-        f"{'' if node == 'chief:0' else node.replace(':', '-') + '/'}work/model/weights": node
-        for node in results
+    folders = {node: "" if node == "chief:0" else node.replace(":", "-") + "/" for node in results}
+    expected = {f"{folder}who.txt": node for node, folder in folders.items()} | {
+        f"{folder}work/model/weights": node
+        for node, folder in folders.items()
         if not stays_in_the_notebook_s_folder(back_end, node)
     }
     assert copies(cluster.run_dir / "output") == expected
@@ -86,35 +95,19 @@ def test_by_default_only_the_chief_s_files_are_copied(back_end, run, notebook):
     cluster.stop()
     assert any(note.startswith("worker:0 has written 1 file of 8 bytes by relative") for note in cluster.view().notes)
     copied = {} if back_end.launcher == "local" else {"work/model/weights": "chief:0"}
-    assert copies(cluster.run_dir / "output") == copied
+    assert copies(cluster.run_dir / "output") == {"who.txt": "chief:0", **copied}
     kept = [str(notebook)] * (back_end.launcher == "local")
     # Agents remove their folders when they have said good-bye.
     eventually(lambda: [folder for folder in folders if Path(folder).exists()] == kept)
 
 
-def fail_as_chief(gate, ctx):
-    """Write a file, and fail when there is ``gate``; only as the chief, whom another node's failure might stop."""
-    if ctx.is_chief:
-        Path("checkpoint").write_text(ctx.node)
-        while not gate.exists():
-            time.sleep(0.01)
-        raise ValueError("no more")
-
-
-@pytest.mark.back_ends("standalone")
-def test_files_that_were_written_before_a_failure_are_copied(run, notebook, tmp_path):
-    gate = tmp_path / "gate"
-    cluster = run(fail_as_chief, gate)
-    gate.touch()
-    with pytest.raises(NodeFailed, match="no more"):
-        cluster.wait(timeout=100)
-    cluster.stop()  # the error is told at once, and files come when the chief has ended
-    [run_dir] = tmp_path.glob("cluster-*")
-    assert copies(run_dir / "output") == {"work/checkpoint": "chief:0"}
-
-
 @pytest.mark.back_ends("standalone")
 def test_files_that_were_written_before_a_failure_of_the_start_are_copied(run, notebook, tmp_path, monkeypatch):
+    def fail_as_chief(args, ctx):  # whom another node's failure might stop
+        if ctx.is_chief:
+            Path("checkpoint").write_text(ctx.node)
+            raise ValueError("no more")
+
     looks = tfos_lab.Cluster.wait_until_running
 
     def looks_late(cluster):
@@ -123,7 +116,7 @@ def test_files_that_were_written_before_a_failure_of_the_start_are_copied(run, n
 
     monkeypatch.setattr(tfos_lab.Cluster, "wait_until_running", looks_late)
     with pytest.raises(NodeFailed, match="no more"):
-        run(fail_as_chief, tmp_path)
+        run(fail_as_chief)
     [run_dir] = tmp_path.glob("cluster-*")
     assert copies(run_dir / "output") == {"work/checkpoint": "chief:0"}
 

@@ -204,6 +204,9 @@ def test_one_that_exits_with_an_error_or_is_killed_again_while_it_starts_is_star
     assert play.end(2, KILLED).sent(m.StartAgain) == [2]
     assert play.end(3, BOOM).sent(m.StartAgain) == [3]
     assert play.restarts.used == 3
+    play.receive(m.Progressed(rank=2, state="serving")).end(2, m.Outcome(kind="exited", exit_code=3))
+    assert (play.cluster_state.state, play.sent(m.StartAgain)) == ("failed", [])
+    assert (play.cluster_state.causes.first.node, play.cluster_state.causes.first.kind) == ("worker:0", "Exited")
 
 
 def test_a_worker_whose_agent_is_gone_takes_its_address_with_it_so_all_start_again():

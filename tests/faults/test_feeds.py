@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.scene import wait_forever
-from tests.faults.table import SMALL_BYTES, many_rows, read_all, read_one_and_wait, read_plainly
+from tests.faults.table import SMALL_BYTES, many_rows, read_all, read_one_and_wait
 from tests.support.data_files import rows, write_records
 from tests.support.eventually import eventually
 from tfos_lab.errors import ClusterEnded, FeedError, NodeFailed
@@ -123,22 +123,6 @@ def test_a_node_s_error_comes_before_rows_that_another_has_not_read(run, spark, 
     eventually(lambda: cluster.ended)
     with pytest.raises(NodeFailed, match="label 11"), cluster.feeding.required():
         cluster.train(spark.range(8))
-
-
-def test_a_cluster_that_has_ended_is_fed_nothing(run, spark):
-    frame = spark.range(3).withColumnRenamed("id", "x")
-    done = run(lambda: "done")
-    done.wait(timeout=120)
-    stopped = run(read_plainly, 0)
-    stopped.stop()
-    for cluster, state in ((done, "done"), (stopped, "stopped")):
-        with pytest.raises(ClusterEnded, match=state):
-            cluster.train(frame)
-    failed = run(read_plainly, 0)
-    with pytest.raises(FeedError):
-        failed.train(frame.selectExpr("if(x = 1, raise_error('no row'), x) as x"))
-    with pytest.raises((ClusterEnded, NodeFailed)):
-        failed.train(frame)
 
 
 @pytest.mark.tensorflow

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.scene import PATIENCE_S, Family, wait_forever, waits_for
+from tests.faults.scene import PATIENCE_S, Family, wait_forever
 from tests.support.eventually import eventually
 from tests.support.processes import gone
-from tfos_lab.errors import NodeFailed
 
 pytestmark = pytest.mark.leaves_nothing
 
@@ -165,28 +164,3 @@ def test_a_killed_parameter_server_restarts_all_from_the_backup(run, tmp_path):
     [note] = cluster.view().notes
     assert note.startswith("restart 1 of 1, as ps:0: Exited: the process was killed")
     assert gone(family.nodes)
-
-
-@pytest.mark.tensorflow
-def test_a_worker_that_fails_again_and_again_ends_in_its_error(run, tmp_path):
-    def fail(path, ctx):
-        import threading
-
-        def exit_when_told():
-            waits_for(path)
-            os._exit(3)
-
-        if ctx.node == "worker:0":
-            threading.Thread(target=exit_when_told, daemon=True).start()
-        if ctx.job_name != "chief":
-            ctx.start_server().join()
-        wait_forever(path, ctx)
-
-    cluster = run(fail, str(tmp_path / "serves"), cluster_size=3, num_ps=1, restarts=1, env={})
-    until(cluster, lambda: cluster.nodes[2].state == "serving")
-    (tmp_path / "serves").touch()
-    with pytest.raises(NodeFailed, match="exited with code 3") as error:
-        cluster.wait(timeout=240)
-    assert (error.value.node, error.value.kind) == ("worker:0", "Exited")
-    [note] = cluster.view().notes
-    assert note.startswith("restart 1 of 1, of worker:0 alone, while the others go on: Exited: the process exited with")

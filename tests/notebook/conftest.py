@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 import pytest
@@ -11,6 +12,13 @@ import tfos_lab
 from tests.notebook.kernel import Kernel
 from tests.support.quick import QUICK_ENV
 from tfos_lab.errors import ConfigError
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick_resets():
+    """A reset of the shell collects garbage: not among all of TensorFlow, if tests of this process have imported it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

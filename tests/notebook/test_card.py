@@ -23,7 +23,6 @@ from tests.support.fake_cluster import FakeCluster
 from tests.support.outline import Outline, words
 from tests.support.recorded_runs import this_process, write_run
 from tests.support.staged_views import COMPUTE, make_straggle, staged_cluster
-from tfos_lab.core.markup import h
 from tfos_lab.core.messages import NodeActivity
 from tfos_lab.driver.record.format import CodeRecord
 from tfos_lab.driver.state.events import (
@@ -36,8 +35,6 @@ from tfos_lab.driver.state.events import (
 )
 from tfos_lab.notebook.display.card import NodeStacks, make_bundle, render_text, traits
 from tfos_lab.notebook.display.charts import render_charts
-from tfos_lab.notebook.display.columns import range_of
-from tfos_lab.notebook.display.history import RunPage
 from tfos_lab.notebook.display.series import SeriesBook, SeriesPoints, all_series, series_before
 from tfos_lab.notebook.display.table import LiveTable, render_table
 
@@ -104,12 +101,17 @@ def test_text_of_users_and_nodes_does_not_become_markup(nasty):
     assert outline.text.count("alert('x')") >= 4 + 4 + 1 + 1 + 1 + 1 + 1 + 1 + 1 + 1
 
 
-@given(text=st.text(), value=st.text())
-def test_no_text_becomes_markup(text, value):
-    made = h("b", text, h("i", text), title=value, data_of=value)
-    outline = Outline(made)
-    assert (outline.tags, outline.attributes) == (["b", "i"], [{"title": value, "data-of": value}, {}])
-    assert outline.texts == [text.strip()] * 2 * bool(text.strip())
+@given(st.text(min_size=1).filter(str.strip))
+def test_no_text_becomes_markup(text):
+    def head(name: str) -> Outline:
+        return Outline(sent(view_of("running", "running", name=name, spark_ui=f"http://{name}"))["head"])
+
+    plain, given = head("a"), head(text)
+    assert given.tags == plain.tags
+    assert [one.keys() for one in given.attributes] == [one.keys() for one in plain.attributes]
+    assert text.strip() in given.texts
+    values = [value for one in given.attributes for value in one.values()]
+    assert {f"http://{text}", f"Stop {text}"} <= {*values}
 
 
 def test_it_asks_nobody_for_anything(nasty):
@@ -403,22 +405,25 @@ def test_of_nodes_that_agree_only_ranges_are_wide():
 
 
 @pytest.mark.parametrize(
-    ("texts", "together"),
+    ("apart", "together"),
     [
-        (["0.5", "0.5"], "0.5"),
-        (["62 %", "58 %", "", "60 %"], "58 – 62 %"),
-        (["9/96", "10/96"], "9 – 10/96"),
-        (["9/96", "10/97"], "9 – 10 of 96 – 97"),
-        (["96/96", "97/97", "96/96"], "all 96 – 97"),
-        (["1,024", "998"], "998 – 1,024"),
-        (["nan", "0.5"], "nan, 0.5"),
-        (["1e-5", "2e-4"], "1e-5 – 2e-4"),
-        (["990 MB", "1.2 GB"], "990 MB – 1.2 GB"),
-        ([], ""),
+        ([{"metrics": {"loss": 0.5}}, {"metrics": {"loss": 0.5}}], "0.5"),
+        ([{"metrics": {"loss": math.inf}}, {"metrics": {"loss": 0.5}}], "inf, 0.5"),
+        ([{"metrics": {"loss": 1e-5}}, {"metrics": {"loss": 2e-5}}], "1e-5 – 2e-5"),
+        ([{"activity": NodeActivity(gpu=gpu)} for gpu in (0.62, 0.58, None, 0.6)], "58 – 62 %"),
+        ([{"activity": NodeActivity(memory_bytes=size)} for size in (990_000_000, 1_200_000_000)], "990 MB – 1.2 GB"),
+        ([{"step": 9, "total_steps": 96}, {"step": 10, "total_steps": 96}], "9 – 10/96"),
+        ([{"step": 9, "total_steps": 96}, {"step": 10, "total_steps": 97}], "9 – 10 of 96 – 97"),
+        ([{"step": 96, "total_steps": 96}, {"step": 97, "total_steps": 97}], "all 96 – 97"),
+        ([{"rows": 1024}, {"rows": 998}], "998 – 1,024"),
     ],
 )
-def test_what_nodes_report_apart_is_a_range(texts, together):
-    assert range_of(texts) == together
+def test_what_nodes_report_apart_is_a_range(apart, together):
+    cluster = FakeCluster(nodes=4)
+    for node, fields in zip(cluster.nodes, itertools.cycle(apart), strict=False):
+        cluster.change(node, state="running", **fields)
+    row = re.search('<tr class="tfos-together.*?</tr>', render_table(cluster.view()), re.DOTALL)
+    assert together in [re.sub("<[^>]*>", "", cell) for cell in re.findall("<td.*?</td>", row[0], re.DOTALL)]
 
 
 # ---- charts ---------------------------------------------------------------------------------------------------------
@@ -547,10 +552,10 @@ def test_the_previous_run_of_the_name_is_behind_the_curves(tmp_path):
         write_run(tmp_path, f"mnist-2026010{day + 1}-120000-aaaa", **{"process": this_process(), **fields})
     write_run(tmp_path, "mnist-20260103-120000-aaaa", name="mnist-2")
     last = write_run(tmp_path, "mnist-20260104-120000-aaaa", reports=[{"loss": 3.0}, {"loss": 1.0}])
-    html = RunPage(tfos_lab.runs()[last])._repr_mimebundle_()["text/html"]
+    html = tfos_lab.runs()[last]._repr_html_()
     assert "previous run" in words(html)
     assert re.search(r'<path d="M46 6L312 75.3" class="tfos-before"', html), "its curve, from 4 to 2 of 4 to 1"
-    first = RunPage(tfos_lab.runs()[tmp_path / "mnist-20260101-120000-aaaa"])._repr_mimebundle_()["text/html"]
+    first = tfos_lab.runs()[tmp_path / "mnist-20260101-120000-aaaa"]._repr_html_()
     assert "previous run" not in words(first)
 
 
@@ -564,7 +569,7 @@ def test_behind_the_curves_of_a_run_without_a_name_is_one_of_much_the_same_code(
     assert series_before(folders[-1], "cluster") == []
     (tmp_path / "not yet").rename(folders[-1] / "run.json")
     assert [one["metric"] for one in series_before(folders[-1], "cluster")] == ["loss", "accuracy"]
-    pages = [RunPage(tfos_lab.runs()[folder])._repr_mimebundle_()["text/html"] for folder in folders]
+    pages = [tfos_lab.runs()[folder]._repr_html_() for folder in folders]
     assert ["previous run" in words(html) for html in pages] == [False, False, True]
 
 

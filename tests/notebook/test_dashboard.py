@@ -12,20 +12,12 @@ from typing import Any
 import comm
 import pytest
 from comm.base_comm import BaseComm
-from traitlets.config import Config
 
-from tests.notebook.kernel import REPOSITORY
 from tests.support.eventually import eventually
 from tests.support.fake_cluster import FakeCluster
-from tests.support.lazy import Lazy
-from tests.support.notebook_kernel import kernel_sockets
-from tests.support.quick import QUICK_ENV
 from tfos_lab.driver.state.events import MetricsReported
 from tfos_lab.errors import FeedError, LaunchFailed, NodeFailed
 from tfos_lab.notebook.display import open_display
-
-nbclient = Lazy("nbclient")
-nbformat = Lazy("nbformat")
 
 
 class Browser:
@@ -463,28 +455,3 @@ def test_in_the_background_only_the_beginning_and_the_end_are_written(cluster, c
     shown.poll()
     assert capsys.readouterr().out == ""
     shown.close()
-
-
-FAILS = f"""%%tfos name=mnist local=processes cluster_size=2 env={QUICK_ENV}
-if not ctx.is_chief:
-    raise ValueError("label 11 is outside the 10 classes")
-import threading
-threading.Event().wait()"""
-
-
-@pytest.mark.whole_notebook
-def test_nbclient_gets_lines_and_the_picture(tmp_path, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
-    notebook = nbformat.v4.new_notebook(
-        cells=[nbformat.v4.new_code_cell(cell) for cell in ("%load_ext tfos_lab", FAILS)]
-    )
-    nbclient.NotebookClient(
-        notebook, timeout=60, iopub_timeout=60, kernel_name="python3", resources={"metadata": {"path": tmp_path}},
-        allow_errors=True, config=Config(KernelManager=kernel_sockets(tmp_path)),
-    ).execute()  # fmt: skip
-    outputs = notebook.cells[1].outputs
-    text = "".join(output.text for output in outputs if output.output_type == "stream")
-    assert "[mnist] failed, 0/2 nodes done: worker:0: ValueError: label 11" in text
-    assert "widgets" not in notebook.metadata
-    [picture] = [output for output in outputs if output.output_type == "display_data"]
-    assert set(picture.data) == {"text/html", "text/plain"}

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.notebook.kernel import Kernel
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
-WATCHED = "import os, tfos_lab\nos.environ.pop('TFOS_LAB_NONINTERACTIVE')"
+WATCHED = "import os, tfos_lab\nos.environ.pop('TFOS_LAB_NONINTERACTIVE', None)"
 
 
-@pytest.fixture
-def notebook(tmp_path):
-    with Kernel(tmp_path) as kernel:
+@pytest.fixture(scope="module")
+def notebook(tmp_path_factory):
+    with Kernel(tmp_path_factory.mktemp("notebook")) as kernel:
         yield kernel
 
 
@@ -44,7 +46,6 @@ def test_a_cluster_is_shown_unless_that_is_not_wanted(notebook):
 
 BARS = r"""
 import sys, time
-from tfos_lab.notebook.display.kernel import NoProgressBars, current_kernel
 
 def write():
     bars = "\r[Stage 0:====>      (3 + 2) / 8][Stage 1:>    (0 + 1) / 2]"
@@ -54,16 +55,11 @@ def write():
 """
 
 
-def test_a_call_that_shows_its_nodes_has_no_such_strip(notebook):
+def test_a_card_leaves_no_empty_strip_where_spark_s_progress_bar_was(notebook):
     notebook.run(WATCHED)
     notebook.run(BARS)
     notebook.run("with tfos_lab.start(local='processes'):\n    write()")
-    assert "[Stage" not in notebook.printed
-
-
-def test_a_cell_with_a_card_has_no_empty_strip_where_spark_s_progress_bar_was(kernel):
-    kernel.run(BARS)
-    kernel.run("bars = NoProgressBars(current_kernel())\nwrite()\nbars.close()")
-    assert kernel.printed == "a warning\n"
-    kernel.run("write()")
-    assert "[Stage 0:" in kernel.printed, "other cells keep it"
+    assert "a warning\n" in notebook.printed
+    assert not re.search(r"\[Stage|\r", notebook.printed)
+    notebook.run("write()")
+    assert "[Stage 0:" in notebook.printed, "other cells keep it"

@@ -47,11 +47,14 @@ def test_a_parameter_reaches_the_nodes_and_an_error_on_one_ends_the_run_and_is_s
     assert (raised.value.ename, "3 is no good factor" in raised.value.evalue) == ("NodeFailed", True)
 
     # papermill puts cells of its own among them.
-    by_source = {cell.source: cell for cell in nbformat.read(made, as_version=4).cells}
+    notebook = nbformat.read(made, as_version=4)
+    assert "widgets" not in notebook.metadata
+    by_source = {cell.source: cell for cell in notebook.cells}
     trained, results, failed, after = (by_source[source] for source in CELLS[2:])
     assert printed(trained).count("multiplies by 3") == 2
     [bundle] = [output for output in trained.outputs if output.output_type == "display_data"]
     assert set(bundle.data) == {"text/html", "text/plain"}
     assert results.outputs[-1].data["text/plain"] == "{'chief:0': 3, 'worker:0': 6}"
+    assert "[cluster] failed, 0/2 nodes done: " in printed(failed)
     assert "3 is no good factor" in printed(failed)
     assert not after.outputs

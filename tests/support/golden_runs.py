@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,21 +17,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import tfos_lab
 from tests.support.fake_cluster import TRACEBACK, FakeCluster
-from tests.support.recorded_runs import curve, failure, make_record, this_process
+from tests.support.recorded_runs import curve, failure, this_process, write_live, write_run
 from tests.support.staged_views import (
     COMPUTE,
     FORTY,
     INPUT,
-    STRAGGLER,
     Staged,
     make_hang,
     make_straggle,
     reports_of,
     staged_cluster,
 )
-from tfos_lab.driver.record.format import RunRecord
-from tfos_lab.driver.runs.run import Run
 from tfos_lab.driver.state.events import FeedView, RunFacts, SearchFacts
 from tfos_lab.notebook.display.card import NodeStacks, make_bundle
 from tfos_lab.notebook.server.panel import Listed, render_panel
@@ -88,12 +87,6 @@ def _reserving() -> dict[str, str]:
 
 def _training(staged: Staged) -> dict[str, str]:
     return _shown(staged_cluster(staged), staged)
-
-
-def _straggler() -> dict[str, str]:
-    cluster = staged_cluster(STRAGGLER)
-    make_straggle(cluster, "worker:0")
-    return _shown(cluster)
 
 
 def _hung() -> dict[str, str]:
@@ -181,22 +174,21 @@ def _panel() -> dict[str, str]:
     cluster = staged_cluster(INPUT)
     make_straggle(cluster, "worker:0")
     make_hang(cluster, "worker:1")
-    record = RunRecord(written_s=NOW_S, process=msgspec.structs.replace(this_process(), pid=4711), view=cluster.view())
-    ended = [
-        make_record("mnist-1", NOW_S - 900, curve(1.0)),
-        make_record("titanic-1", NOW_S - 5000, curve(0.8, 12), **failure()),
-        make_record("old-1", NOW_S - 9e5, curve(0.1, 30), state="stopped", reason="stopped by the user"),
-    ]
-    live = [Listed(Run(record, Path("runs/mnist")), "train.ipynb", has_tensorboard=True)]
-    runs = [Listed(Run(one, Path(f"runs/{one.view.name}")), "train.ipynb") for one in ended]
-    return {"text/html": render_panel(live, runs, NOW_S)}
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        write_live(place / "mnist", cluster.view(), msgspec.structs.replace(this_process(), pid=4711))
+        write_run(place, "mnist-1", ago_s=900)
+        write_run(place, "titanic-1", ago_s=5000, reports=curve(0.8, 12), **failure())
+        write_run(place, "old-1", ago_s=9e5, reports=curve(0.1, 30), state="stopped", reason="stopped by the user")
+        found = tfos_lab.runs(place)
+        live = [Listed(found[place / "mnist"], "train.ipynb", has_tensorboard=True)]
+        runs = [Listed(found[f"{name}-1"], "train.ipynb") for name in ("mnist", "titanic", "old")]
+        return {"text/html": render_panel(live, runs, NOW_S).replace(folder, "runs")}
 
 
 RUNS: dict[str, Callable[[], dict[str, str]]] = {
     "reserving": _reserving,
-    "input-bound": lambda: _shown(staged_cluster(INPUT)),
     "compute-bound": lambda: _training(COMPUTE),
-    "straggler": _straggler,
     "hung": _hung,
     "nan": _nan,
     "done": _done,

@@ -52,6 +52,6 @@ def hostile_tensorboard(path: str) -> Iterator[str]:
     Node.heard.clear()
     Node.bodies.clear()
     with socketserver.ThreadingUnixStreamServer(path, Node) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()  # how late it is to shut down
         yield path
         server.shutdown()

@@ -51,11 +51,22 @@ def write_run(place: Path, run_id: str = "mnist-20260101-120000-1f2e", *, ago_s:
     """
     reports = fields.pop("reports", curve(1.0))
     log = fields.pop("log", "Epoch 3/3\nloss 0.0601\n")
-    files = RunDir(place / run_id)
-    files.path.mkdir(parents=True)
-    files.log("chief:0").write_text(log)
-    files.replace(files.record, encode(make_record(run_id, time.time() - ago_s, reports, **fields)))
-    return files.path
+    record = make_record(run_id, time.time() - ago_s, reports, **fields)
+    folder = _write_record(place / run_id, record)
+    (folder / "chief-0.log").write_text(log)
+    return folder
+
+
+def write_live(folder: Path, view: ClusterView, process: ProcessRecord | None = None) -> Path:
+    """Write what a kernel, by default this process, has recorded of its run by now; return the run's folder."""
+    return _write_record(folder, RunRecord(written_s=time.time(), process=process or this_process(), view=view))
+
+
+def _write_record(folder: Path, record: RunRecord) -> Path:
+    files = RunDir(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    files.replace(files.record, encode(record))
+    return folder
 
 
 def make_record(run_id: str, started_s: float, reports: list[dict[str, float]], **fields: Any) -> RunRecord:

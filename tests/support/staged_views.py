@@ -32,7 +32,6 @@ INPUT = Staged(
 COMPUTE = Staged(
     (0.01, 0.02, 0.04, 0.91, 0.02), "Compute bound: 91 % of each step of 310 ms. More nodes would help.", 0.31
 )
-STRAGGLER = Staged((0.02, 0.0, 0.46, 0.5, 0.02), "worker:0 is 2.1× slower: its host exec-1 is at 98 % CPU.")
 HUNG = Staged((0.05, 0.0, 0.1, 0.83, 0.02), "")
 FORTY = Staged(
     (0.08, 0.0, 0.22, 0.68, 0.02), "Compute bound: 68 % of each step of 250 ms. More nodes would help.", nodes=40

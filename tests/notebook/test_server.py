@@ -1,23 +1,82 @@
-"""Our routes in a real Jupyter server: who has access, what is forwarded, and what is removed."""
+"""Our routes in a real Jupyter server: who has access, what is forwarded, what is removed, and what garbage gets."""
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import json
 import math
+import os
+import random
 import re
+import secrets
+import sys
+import tempfile
 import urllib.error
 import urllib.request
+from urllib.parse import quote, urlsplit
 
 import pytest
 
-from tests.notebook.server.server import BASE, TOKEN, ask
+from tests.support import unix_http
+from tests.support.daemon import Daemon
 from tests.support.hostile_tensorboard import PAGE, Node, hostile_tensorboard
 from tests.support.outline import words
-from tests.support.recorded_runs import this_process
+from tests.support.recorded_runs import this_process, write_live
 from tfos_lab.core import cluster_records
-from tfos_lab.driver.record.format import RunRecord, encode
-from tfos_lab.driver.run_dir import RunDir
 from tfos_lab.driver.state.events import ClusterView, NodeView
+
+BASE = "/user/alice/"
+TOKEN = secrets.token_hex(8)
+
+
+def ask(url, *, login=True, method="GET", headers=None):
+    """Return status, headers and body; redirections are not followed."""
+    token = {"Authorization": f"token {TOKEN}"} if login else {}
+    return unix_http.ask(url, method=method, headers={**token, **(headers or {})})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("server")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def runtime(folder):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JUPYTER_RUNTIME_DIR", str(folder / "runtime"))
+        yield
+
+
+@pytest.fixture(scope="module")
+def url(folder):
+    """A server as behind a hub, where only those routes are open that allow it."""
+    with serving(folder, "--ServerApp.allow_unauthenticated_access=False") as url:
+        yield url
+
+
+@pytest.fixture(scope="module", params=["behind a hub", "by itself"])
+def either_url(request, folder):
+    """That server; and one as Jupyter is by default, where routes are open that ask for no login."""
+    if request.param == "behind a hub":
+        yield request.getfixturevalue("url")
+        return
+    with serving(folder) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def serving(folder, *options):
+    paths = {f"JUPYTER_{name}_DIR": str(folder / name.lower()) for name in ("CONFIG", "RUNTIME", "DATA")}
+    command = [
+        *(sys.executable, "-m", "jupyter_server", "--no-browser", "--ServerApp.ip=127.0.0.1", "--ServerApp.port=0"),
+        *("--ServerApp.allow_root=True", f"--IdentityProvider.token={TOKEN}", f"--ServerApp.base_url={BASE}"),
+        "--ServerApp.jpserver_extensions={'tfos_lab.notebook.server': True}",
+        *(f"--ServerApp.root_dir={folder}", *options),
+    ]
+    environ = {**os.environ, **paths, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with Daemon("jupyter server", command, log=folder / f"log{len(options)}", env=environ) as server:
+        yield server.wait_for_url(rf"(http://127\.0\.0\.1:\d+{BASE})", timeout_s=120)
 
 
 @pytest.fixture
@@ -28,8 +87,6 @@ def node(short_path):
 
 @pytest.fixture
 def short_path(tmp_path_factory):
-    import tempfile
-
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         yield lambda name: f"{folder}/{name}"
 
@@ -41,12 +98,9 @@ def publish(tmp_path):
 
     def publish(cluster_id="mnist-1", *, tensorboard="", run_dir=None, process=None, **view):
         run_dir = run_dir or tmp_path / cluster_id
-        run_dir.mkdir(exist_ok=True)
         known = {"cluster_id": cluster_id, "name": "mnist", "state": "running", "launcher": "local", "started_s": 1.0}
         shown = ClusterView(**{"ended_s": None, "nodes": (), "timings": {}, **known, **view})
-        record = RunRecord(written_s=9.0, process=process or this_process(), view=shown)
-        files = RunDir(run_dir)
-        files.replace(files.record, encode(record))
+        write_live(run_dir, shown, process)
         cluster_records.publish(cluster_records.ClusterRecord.here(cluster_id, str(run_dir), tensorboard))
         published.append(cluster_id)
 
@@ -115,7 +169,6 @@ def ended_in(run_dir, url):
 
 def test_runs_that_have_ended_are_listed_also_after_their_clusters_have_gone(url, publish, folder, node):
     run_dir = folder / "elsewhere" / "mnist-1"
-    run_dir.parent.mkdir()
     publish(run_dir=run_dir)
     assert json.loads(ask(f"{url}tfos-lab/clusters")[2])["clusters"][0]["id"] == "mnist-1"
     publish(run_dir=run_dir, state="done", ended_s=9.0, tensorboard=node)
@@ -277,3 +330,63 @@ def test_a_request_is_forwarded_unchanged_and_its_answer_comes_back(url, publish
         assert answer.status == 200
     assert Node.bodies[-1] == b"tags=1"
     assert Node.heard[-1][1]["Content-Type"] == "text/x-tags"
+
+
+# ---- garbage, by somebody who is logged in --------------------------------------------------------------------------
+
+MANY = os.environ.get("TFOS_LAB_FUZZ") == "soak"
+REQUESTS = 5000 if MANY else 150
+METHODS = ["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "BREW"]
+IDS = [
+    "x",
+    "..",
+    "%2e%2e",
+    "%2e%2e%2f%2e%2e%2fetc%2fpasswd",
+    "..%2f..%2fx",
+    "%00",
+    "%ff%fe",
+    "%",
+    "%zz",
+    "~",
+    "a" * 3000,
+]
+IDS += [quote("\U0001f600"), "a%0d%0aSet-Cookie:%20x=1", "%2Fetc%2Fpasswd", "*", "x;y", "x?y=z", "x#y", "-1", "null"]
+SHAPES = ["clusters/{}/stop", "clusters/{}", "tb/{}/", "tb/{}", "tb/{}/~00ff/", "tb/{}/~00ff/../../../etc/passwd"]
+SHAPES += ["clusters", "runs", "runs/{}", "tb/x/~{}/", "{}", "", "clusters?{}", "runs?{}=1"]
+BODIES = [b"", b"{", b"null", b"[]", b'{"id": 1}', b"\xff\xfe", b"[" * 5000, json.dumps({"a": "b" * 100_000}).encode()]
+TYPES = [
+    "application/json",
+    "text/plain",
+    "multipart/form-data; boundary=x",
+    "application/x-www-form-urlencoded",
+    "\xff",
+]
+
+
+def asked(url, method, path, body, kind):
+    """Return the status and the text of an answer."""
+    place = urlsplit(url)
+    connection = http.client.HTTPConnection(place.hostname, place.port, timeout=60)
+    try:
+        headers = {"Authorization": f"token {TOKEN}", "Content-Type": kind, "Content-Length": str(len(body))}
+        connection.putrequest(method, path, skip_accept_encoding=True)
+        for name, value in headers.items():
+            connection.putheader(name, value.encode("latin-1"))
+        connection.endheaders(body)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode(errors="replace")
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("seed", [random.SystemRandom().randrange(1_000_000) if MANY else 1])
+def test_whatever_is_asked_no_route_fails(url, seed):
+    rng = random.Random(seed)
+    bad = []
+    for number in range(REQUESTS):
+        method, shape = METHODS[number % len(METHODS)], rng.choice(SHAPES)
+        path = f"{BASE}tfos-lab/" + shape.format(rng.choice(IDS))
+        status, text = asked(url, method, path, rng.choice(BODIES), rng.choice(TYPES))
+        if status >= 500 or "Traceback" in text or "root:" in text:
+            bad.append((method, path[:120], status, text[-300:]))
+    assert not bad
