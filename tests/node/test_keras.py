@@ -39,6 +39,8 @@ def train(args, ctx):
     import keras
     import tensorflow as tf
 
+    # To make graphs faster that run a few times takes longer than to run them.
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     strategy = ctx.strategy()
     found = learn(strategy.scope, slice(ctx.rank * BATCH, (ctx.rank + 1) * BATCH))
     found["known"] = fit_own_rows(ctx, strategy, knows=ctx.is_chief)
