@@ -8,14 +8,21 @@ import pytest
 
 import tfos_lab
 from tests.support.bare_python import make_bare_python
+from tests.support.quick import QUICK_ENV
 from tfos_lab.data import read_tfrecords, register_tfrecords, write_tfrecords
 from tfos_lab.errors import ConfigError, FeedError
 
 
+def count(args, ctx):
+    feed, rows = ctx.data_feed(), 0
+    while not feed.should_stop():
+        rows += len(feed.next_batch(10))
+    return rows
+
+
 def run_on(rows):
     """Return how many rows a node has read."""
-    cluster = tfos_lab.run(lambda args, ctx: len(list(ctx.dataset(1))), None, cluster_size=1, data=rows)
-    return cluster.wait()["chief:0"]
+    return tfos_lab.run(count, cluster_size=1, data=rows, env=QUICK_ENV).wait()["chief:0"]
 
 
 def test_records_are_written_with_this_python_unless_another_was_chosen(new_spark, monkeypatch, tmp_path):
