@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
 import tfos_lab
+from tests.support.tensorflow_process import in_tensorflow
 from tfos_lab.errors import ConfigError
 
 pytestmark = pytest.mark.tensorflow
 ROWS = 40
+MODELS = """
+import keras
+x = keras.Input((4,), name="image")
+one = keras.Model(x, keras.layers.Dense(1, kernel_initializer="ones", name="sum")(x))
+one.save(arguments[0] + "/one.keras")
+one.export(arguments[0] + "/saved", verbose=False)
+square, scale = keras.Input((2, 2), name="square"), keras.Input((1,), name="scale")
+total = keras.layers.Dense(1, kernel_initializer="ones", name="total")(keras.layers.Flatten()(square))
+both = keras.layers.Concatenate(name="both")([total, scale])
+keras.Model([square, scale], [total, both]).save(arguments[0] + "/two.keras")
+keras.Model([square, scale], {"whole": total, "and_scale": both}).save(arguments[0] + "/named.keras")
+import tf_keras
+old = tf_keras.Sequential([tf_keras.Input((4,), name="image"), tf_keras.layers.Dense(1, kernel_initializer="ones")])
+old.save(arguments[0] + "/keras2.keras")
+answer = None
+"""
 
 
 @pytest.fixture
@@ -31,22 +45,7 @@ def frame(spark):
 def models(tmp_path_factory):
     """A folder of models, made in another process: this one must not import TensorFlow."""
     folder = tmp_path_factory.mktemp("models")
-    code = """
-import sys, keras
-x = keras.Input((4,), name="image")
-one = keras.Model(x, keras.layers.Dense(1, kernel_initializer="ones", name="sum")(x))
-one.save(sys.argv[1] + "/one.keras")
-one.export(sys.argv[1] + "/saved", verbose=False)
-square, scale = keras.Input((2, 2), name="square"), keras.Input((1,), name="scale")
-total = keras.layers.Dense(1, kernel_initializer="ones", name="total")(keras.layers.Flatten()(square))
-both = keras.layers.Concatenate(name="both")([total, scale])
-keras.Model([square, scale], [total, both]).save(sys.argv[1] + "/two.keras")
-keras.Model([square, scale], {"whole": total, "and_scale": both}).save(sys.argv[1] + "/named.keras")
-import tf_keras
-old = tf_keras.Sequential([tf_keras.Input((4,), name="image"), tf_keras.layers.Dense(1, kernel_initializer="ones")])
-old.save(sys.argv[1] + "/keras2.keras")
-"""
-    subprocess.run([sys.executable, "-c", code, str(folder)], check=True)
+    in_tensorflow(MODELS, str(folder))
     return folder
 
 
