@@ -114,8 +114,8 @@ def _group_of(item):
     """Return which tests run in the same process as this one, as they share what takes seconds to start.
 
     YARN, the servers of stores, the Connect server, the standalone cluster, JupyterLab, the kernels of notebooks, the
-    session of the examples, and TensorFlow for the ordinary models start once, and tests that import TensorFlow
-    themselves do so once. Other tests share what their file keeps.
+    session of the examples, TensorFlow for the ordinary models and that of Spark's workers that score start once, and
+    tests that import TensorFlow themselves do so once. Other tests share what their file keeps.
     """
     if "here" in getattr(item.get_closest_marker("tensorflow"), "args", ()):
         return "tensorflow"
@@ -128,8 +128,10 @@ def _group_of(item):
         return mode
     if mode == "standalone" or names & {"standalone", "standalone_cluster"}:
         return "standalone"
-    if folder in ("browser", "examples") or (folder == "ordinary_models" and mode == "own"):
+    if folder in ("browser", "examples", "ordinary_models"):
         return folder
+    if folder in ("ml", "scoring"):
+        return f"{folder}, {mode}"
     if place := getattr(getattr(item, "callspec", None), "params", {}).get("kernel"):
         return f"{folder}, {place}"
     return f"{item.path}, {mode}"

@@ -5,19 +5,20 @@ After each of its arguments, such as ``"PROGRAM ARGUMENTS"``, it prints ``=== PR
 
 from __future__ import annotations
 
+import runpy
 import shlex
 import sys
 from pathlib import Path
 
-from tfos_lab.compat.program import main
-
 
 def run(command: str) -> int:
     """Run one program, and return its exit code."""
+    sys.argv = ["tfos_lab.compat", *shlex.split(command)]
     try:
-        return main(shlex.split(command))
+        runpy.run_module("tfos_lab.compat", run_name="__main__")
     except SystemExit as leave:
         return int(leave.code) if isinstance(leave.code, int) else int(leave.code is not None)
+    raise AssertionError(f"{command} has returned, and not exited")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -88,12 +89,6 @@ LEFT = {
     ),
     "import mine": "ModuleNotFoundError: No module named 'mine'",
 }
-IN_ONE_PROCESS = """\
-import sys
-from tfos_lab.compat.program import main
-for script in sys.argv[1:]:
-    print("ended with", main([script]), file=sys.stderr)
-"""
 
 
 @pytest.mark.tensorflow
@@ -101,8 +96,9 @@ def test_what_left_tensorflow_is_explained_at_the_end_of_the_traceback(folder):
     names = [f"old{number}.py" for number in range(len(LEFT))]
     for name, text in zip(names, LEFT, strict=True):
         (folder / name).write_text(f"{text}\n")
-    printed = run("-c", IN_ONE_PROCESS, *names, cwd=folder, command=[sys.executable]).stderr
-    *tracebacks, _ = printed.split("ended with 1\n")
+    command = [sys.executable, Path(__file__).with_name("run_programs.py"), *names]
+    done = subprocess.run(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    *tracebacks, _ = re.split(r"=== \S+ ended with 1\n", done.stdout)
     for traceback, told in zip(tracebacks, LEFT.values(), strict=True):
         assert traceback.splitlines()[-1].startswith(told)
 

@@ -16,7 +16,7 @@ from tfos_lab.errors import ConfigError, FeedError
 def count(args, ctx):
     feed, rows = ctx.data_feed(), 0
     while not feed.should_stop():
-        rows += len(feed.next_batch(5))
+        rows += len(feed.next_batch(10))
     return rows
 
 

@@ -8,17 +8,17 @@ from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from pyspark.sql.types import LongType, StructField, StructType
 
 import tfos_lab
 from tests.gfile.operations import OPERATIONS, expected_outcome, outcome
 from tests.rigs.stores import azure_server, google_server, s3_server
 from tests.rigs.yarn import RigMissing
+from tests.support import records
 from tests.support.clusters import running_clusters
 from tests.support.lazy import Lazy
 from tfos_lab.data.file_systems import open_path
-from tfos_lab.data.tfrecords.writing import batches_of, commit, start_write, write_task
 from tfos_lab.errors import ConfigError
 
 tf = Lazy("tensorflow")
@@ -115,9 +115,7 @@ def test_models_checkpoints_and_event_files_are_written_and_read(folder):
 
 @pytest.mark.usefixtures("keys")
 def test_written_records_are_in_place_when_they_are_committed(folder):
-    schema = StructType([StructField("x", LongType())])
-    job = start_write({"path": f"{folder}/records"}, schema, overwrite=False)
-    commit(job, write_task(job, batches_of([(1,), (2,)], schema), 0, 0))
+    records.write(f"{folder}/records", pa.RecordBatch.from_pydict({"x": [1, 2]}))
     (part,) = tf.io.gfile.glob(f"{folder}/records/part-*")
     assert len(list(tf.data.TFRecordDataset(part))) == 2
 

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
 import tfos_lab
+from tests.support.tensorflow_process import in_tensorflow
 from tfos_lab.errors import ConfigError
 
 pytestmark = pytest.mark.tensorflow
 ROWS = 40
+MODELS = """
+import keras
+x = keras.Input((4,), name="image")
+one = keras.Model(x, keras.layers.Dense(1, kernel_initializer="ones", name="sum")(x))
+one.save(arguments[0] + "/one.keras")
+one.export(arguments[0] + "/saved", verbose=False)
+square, scale = keras.Input((2, 2), name="square"), keras.Input((1,), name="scale")
+total = keras.layers.Dense(1, kernel_initializer="ones", name="total")(keras.layers.Flatten()(square))
+both = keras.layers.Concatenate(name="both")([total, scale])
+keras.Model([square, scale], [total, both]).save(arguments[0] + "/two.keras")
+keras.Model([square, scale], {"whole": total, "and_scale": both}).save(arguments[0] + "/named.keras")
+import tf_keras
+old = tf_keras.Sequential([tf_keras.Input((4,), name="image"), tf_keras.layers.Dense(1, kernel_initializer="ones")])
+old.save(arguments[0] + "/keras2.keras")
+answer = None
+"""
 
 
 @pytest.fixture
@@ -31,22 +45,7 @@ def frame(spark):
 def models(tmp_path_factory):
     """A folder of models, made in another process: this one must not import TensorFlow."""
     folder = tmp_path_factory.mktemp("models")
-    code = """
-import sys, keras
-x = keras.Input((4,), name="image")
-one = keras.Model(x, keras.layers.Dense(1, kernel_initializer="ones", name="sum")(x))
-one.save(sys.argv[1] + "/one.keras")
-one.export(sys.argv[1] + "/saved", verbose=False)
-square, scale = keras.Input((2, 2), name="square"), keras.Input((1,), name="scale")
-total = keras.layers.Dense(1, kernel_initializer="ones", name="total")(keras.layers.Flatten()(square))
-both = keras.layers.Concatenate(name="both")([total, scale])
-keras.Model([square, scale], [total, both]).save(sys.argv[1] + "/two.keras")
-keras.Model([square, scale], {"whole": total, "and_scale": both}).save(sys.argv[1] + "/named.keras")
-import tf_keras
-old = tf_keras.Sequential([tf_keras.Input((4,), name="image"), tf_keras.layers.Dense(1, kernel_initializer="ones")])
-old.save(sys.argv[1] + "/keras2.keras")
-"""
-    subprocess.run([sys.executable, "-c", code, str(folder)], check=True)
+    in_tensorflow(MODELS, str(folder))
     return folder
 
 
@@ -161,18 +160,23 @@ def test_each_of_several_inputs_and_outputs_is_a_column(frame, models):
 
 
 def test_rows_that_do_not_fit_fail_with_the_name_of_their_column(frame, models):
-    ragged = frame.selectExpr("if(id = 7, array(1.0D), image) as image")
-    for values in ("1.0D, null, 3, 4", "null, true, true, true"):
-        holed = frame.selectExpr(f"if(id = 7, array({values}), array_compact(array({values}))) as image").filter(
-            "id = 7"
-        )
-        with pytest.raises(Exception, match="column 'image' has a null inside its arrays, which cannot be scored"):
-            tfos_lab.predict(holed, str(models / "one.keras")).collect()
-    with pytest.raises(Exception, match="column 'image' has a row of 1 values, where 4 are expected"):
-        tfos_lab.predict(ragged, models / "one.keras").collect()
-    nulls = frame.selectExpr("if(id = 7, null, image) as image")
-    with pytest.raises(Exception, match="column 'image' has a null"):
-        tfos_lab.predict(nulls, models / "one.keras").collect()
+    def holed(values):
+        return frame.where("id = 7").selectExpr(f"if(id = 7, array({values}), array_compact(array({values}))) as image")
+
+    null_inside = "column 'image' has a null inside its arrays, which cannot be scored"
+    wrong = [
+        (holed("1.0D, null, 3, 4"), null_inside),
+        (holed("null, true, true, true"), null_inside),
+        (
+            frame.selectExpr("if(id = 7, array(1.0D), image) as image"),
+            "column 'image' has a row of 1 values, where 4 are expected",
+        ),
+        (frame.selectExpr("if(id = 7, null, image) as image"), "column 'image' has a null"),
+    ]
+    # All are made before one fails: the worker of Spark's that has loaded the model does not survive it.
+    for scored, message in [(tfos_lab.predict(rows, models / "one.keras"), message) for rows, message in wrong]:
+        with pytest.raises(Exception, match=message):
+            scored.collect()
 
 
 def test_a_keras_model_is_sent_with_classes_of_the_notebook(frame, tmp_path):
