@@ -89,7 +89,7 @@ def _own_lines(error: BaseException) -> list[str]:
     for frame in traceback.extract_tb(error.__traceback__):
         label = sources.label(frame.filename)
         text = linecache.getline(frame.filename, frame.lineno or 0).strip()
-        if label and text and not text.startswith(("%%tfos", "get_ipython()")):
+        if label and text and not text.startswith(("# %%tfos", "get_ipython()")):
             name = "" if frame.name == "<module>" else f", in {frame.name}"
             lines += [f"{_INDENT}{label}, line {frame.lineno}{name}", f"{_INDENT * 2}{text}"]
     return ["", *lines] if lines else []
