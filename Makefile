@@ -90,8 +90,9 @@ gallery: setup  ## the tutorials executed, with their outputs, in gallery/: some
 pictures: test-tools  ## take the pictures of the tutorials anew, in JupyterLab: some minutes; or some: make pictures ARGS="slow hangs"
 	@$(PYTHON) .ci/pictures.py $(ARGS)
 
+# With --quiet, MkDocs would count no warnings, and a wrong link would pass.
 docs: setup  ## the site of the documents, in site/; fails on a link that leads nowhere
-	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet && echo "Open site/index.html"
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build && echo "Open site/index.html"
 
 lock: setup  ## update requirements.lock from pyproject.toml, keeping versions that still fit
 	.venv/bin/uv pip compile pyproject.toml --group dev --group docs --all-extras --universal --python-version 3.11 \
