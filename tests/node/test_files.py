@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.support.eventually import eventually
+from tests.support.quick import QUICK_ENV
 from tfos_lab.core import messages as m
 
 
@@ -301,6 +302,8 @@ def test_a_store_is_waited_for_while_it_takes_files_and_the_driver_hears_of_it(r
     store, now = SlowStore(), [1_000.0]
     monkeypatch.setattr("tfos_lab.gfile.store_of", lambda _address: (store, "logs"))
     monkeypatch.setattr("tfos_lab.node.files.remote_log.time", SimpleNamespace(monotonic=lambda: now[0]))
+    for name, value in QUICK_ENV.items():
+        monkeypatch.setenv(name, value)  # the agent, a thread here, takes its node's environment to ask the store
     node = run(write_one, start={"log_dir": "slow://logs"})
     node.outcome()
     node.send(m.Finish(grace_s=5.0))
