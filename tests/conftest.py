@@ -243,6 +243,14 @@ def new_spark(spark_sessions, tmp_path):
 
 
 @pytest.fixture(autouse=True)
+def _leaves_the_path():
+    """Fail a test that leaves another PYTHONPATH: nodes of later tests would find its quick TensorFlow there."""
+    before = os.environ.get("PYTHONPATH")
+    yield
+    assert os.environ.get("PYTHONPATH") == before
+
+
+@pytest.fixture(autouse=True)
 def _leaves_nothing(request):
     """Fail a test marked ``leaves_nothing`` if it leaves a thread or process, and name it."""
     if request.node.get_closest_marker("leaves_nothing") is None:
