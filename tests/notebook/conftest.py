@@ -22,9 +22,7 @@ def _quick_resets():
 
 
 @pytest.fixture(autouse=True)
-def _quick_nodes(request, monkeypatch, tmp_path):
-    if "spark" in request.fixturenames:
-        request.getfixturevalue("spark")  # other tests share its JVM, whose environment has no quick TensorFlow
+def _quick_nodes(monkeypatch, tmp_path):
     monkeypatch.setenv("PYTHONPATH", QUICK_ENV["PYTHONPATH"])
     monkeypatch.setenv("TFOS_LAB_RUNS", str(tmp_path / "runs"))
 

@@ -1,7 +1,7 @@
 """Has Keras' preprocessing layers learn from the rows of all workers, where each worker has a part of them.
 
 `adapt` reads its dataset in each process alone. Of rows that are dealt out it would find other means, and other numbers
-for the same words, on each worker. Models with such layers, of data of the workers' own, are named in the log.
+for the same words, on each worker. Layers of a model that differ all the same are named in the log.
 """
 # ruff: noqa: SLF001 - what has to be asked is private
 
