@@ -148,6 +148,14 @@ def test_clusters_and_nodes_that_wait_are_offered(notebook):
     assert "cluster_size=" in notebook.tab("%tfos start clu")
 
 
+def test_a_variable_names_the_cluster_that_it_holds(notebook):
+    start = "import tfos_lab\ncrew = tfos_lab.start(cluster_size=1, local='processes')"
+    assert notebook.run(f"{start}\ncrew.name").endswith("'cluster'")
+    assert notebook.run("%%tfos on=crew\nctx.world_size") == "chief:0: 1"
+    assert notebook.run("%%tfos on=cluster\nctx.world_size") == "all 3 nodes: 3"
+    notebook.run("crew.stop()")
+
+
 def test_stop_ends_the_nodes(notebook):
     notebook.run("%tfos config restarts=2")
     notebook.run("%tfos start cluster_size=1 local=processes name=short")

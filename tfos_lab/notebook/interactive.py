@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from IPython.core.displayhook import DisplayHook
@@ -87,7 +87,7 @@ def run_on_nodes(shell: Any, line: str, body: str) -> CellResults | None:
     """
     __tracebackhide__ = True
     options = parse_options(line, shell.user_ns)
-    cluster, wanted = _cluster(options)
+    cluster, wanted = _cluster(options, shell.user_ns)
     nodes = cluster.choose(wanted)
     cell = register_cell(shell, line, body)
     statements, flags = parse_body(shell, cell)
@@ -111,11 +111,15 @@ def waiting_clusters() -> list[InteractiveCluster]:
     return [cluster for cluster in clusters() if isinstance(cluster, InteractiveCluster) and not cluster.ended]
 
 
-def _cluster(options: CellOptions) -> tuple[InteractiveCluster, str | None]:
-    """Return the cluster that ``on`` names, and its node, job or None; raises `ConfigError` for anything else said."""
+def _cluster(options: CellOptions, variables: Mapping[str, object]) -> tuple[InteractiveCluster, str | None]:
+    """Return the cluster that ``on`` names, and its node, job or None; raises `ConfigError` for anything else said.
+
+    The name is that of a variable that holds the cluster, or else the cluster's own.
+    """
     name, _, node = str(options.on).partition("/")
     waiting = waiting_clusters()
-    found = next((cluster for cluster in waiting if cluster.name == name), None)
+    named = [one for one in waiting if variables.get(name) is one] or [one for one in waiting if one.name == name]
+    found = named[0] if named else None
     problems = [
         f"{other}: belongs to %tfos start; with on=..., a cell takes no other option"
         for other in options.given
