@@ -48,10 +48,12 @@ LAST_OUTPUT_S = 5.0
 _BUSY_POLL_MS = 20
 _IDLE_POLL_MS = 200
 
+_spec_decoder = msgspec.msgpack.Decoder(m.LaunchSpec)  # made once, by the fork server
+
 
 def run(body: bytes, fds: list[int]) -> int:
     """Entry point in the forked process: ``body`` is a `LaunchSpec`, ``fds`` the Spark task's socket, if any."""
-    spec = msgspec.msgpack.decode(body, type=m.LaunchSpec)
+    spec = _spec_decoder.decode(body)
     set_process_name(f"tfos {spec.node}")
     try:
         driver = DriverLink(spec.driver)

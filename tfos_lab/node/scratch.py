@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 import os
 import random
 import re
@@ -58,18 +59,29 @@ def _sweep(root: Path) -> None:
     """Remove the folders of agents that were killed, and some of the rest; see the module."""
     rest = []
     for entry in os.scandir(root):
-        if name := _AGENT.fullmatch(entry.name):
-            with contextlib.suppress(OSError):
-                _remove_agent(root / entry.name, int(name[1]))
-        elif _OWNER.fullmatch(entry.name) or entry.name.startswith("tmp"):
-            rest.append(root / entry.name)
+        with contextlib.suppress(OSError):  # another process removes it too, or it is in use
+            if time.time() - entry.stat(follow_symlinks=False).st_mtime <= _lifetime_s(entry.name):
+                continue
+            if agent := _AGENT.fullmatch(entry.name):
+                _remove_agent(root / entry.name, int(agent[1]))
+            else:
+                rest.append(root / entry.name)
     random.shuffle(rest)  # so that each has its turn
     until = time.monotonic() + _SWEEP_S
     for path in rest:
-        with contextlib.suppress(OSError):  # another process removes it too, or it is in use
-            _remove_if_old(path)
+        with contextlib.suppress(OSError):
+            _remove_unused(path)
         if time.monotonic() > until:
             return
+
+
+def _lifetime_s(name: str) -> float:
+    """Return how long what has this name stays, at least."""
+    if _AGENT.fullmatch(name):
+        return _YOUNG_S
+    if _OWNER.fullmatch(name):
+        return _OWNER_LIFETIME_S
+    return _OLD_S if name.startswith("tmp") else math.inf
 
 
 def _remove_folder(folder: Path) -> None:
@@ -82,16 +94,13 @@ def _remove_folder(folder: Path) -> None:
 def _remove_agent(folder: Path, agent: int) -> None:
     if folder.is_symlink() and not folder.exists() and time.time() - folder.lstat().st_mtime > _OLD_S:
         folder.unlink()  # the application has ended, and its disks have been emptied
-    if folder.is_dir() and not lives(agent) and _age_s(folder) > _YOUNG_S:
+    if folder.is_dir() and not lives(agent):
         held = lock_folder(folder)
         _remove_folder(folder)
         os.close(held)
 
 
-def _remove_if_old(path: Path) -> None:
-    is_owner = _OWNER.fullmatch(path.name) is not None
-    if _age_s(path) <= (_OWNER_LIFETIME_S if is_owner else _OLD_S):
-        return
+def _remove_unused(path: Path) -> None:
     if not path.is_dir():
         path.unlink()
         return
@@ -100,7 +109,3 @@ def _remove_if_old(path: Path) -> None:
         for file in path.glob("*.lock"):
             fcntl.flock(held.enter_context(file.open("rb")), fcntl.LOCK_EX | fcntl.LOCK_NB)
         shutil.rmtree(path, ignore_errors=True)
-
-
-def _age_s(path: Path) -> float:
-    return time.time() - path.stat().st_mtime

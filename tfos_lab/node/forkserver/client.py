@@ -24,7 +24,7 @@ import msgspec
 
 from tfos_lab.core.frames import FrameSocket, peer_of
 from tfos_lab.core.runtime_files import package_root, scratch_root, spool_root
-from tfos_lab.node.forkserver.health import SILENT, STOPPED, ServerRecord, is_stopped, kill
+from tfos_lab.node.forkserver.health import SILENT, STOPPED, STOPPED_S, ServerRecord, is_stopped, kill
 from tfos_lab.node.forkserver.requests import (
     FailedReply,
     ForkServerReply,
@@ -174,7 +174,7 @@ class ForkServerSpec:
 
     def replace_if_stuck(self, connection: ForkServerConnection) -> None:
         """Kill a fork server that is stopped, or has not answered for a minute; its connections then close."""
-        if not connection.asked_s:
+        if not connection.asked_s or time.monotonic() - connection.asked_s < STOPPED_S:
             return
         record = ServerRecord.read(self.socket_path)
         if is_stopped(connection.server_pid):
