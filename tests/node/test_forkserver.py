@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import fcntl
 import json
 import os
@@ -118,6 +119,41 @@ def test_a_node_imports_nothing_of_ours_that_its_fork_server_might_have_imported
     environ = os.environ | QUICK_ENV
     done = subprocess.run([sys.executable, "-c", OURS], capture_output=True, text=True, check=True, env=environ)
     assert set(run(modules_of_ours).result()) - set(json.loads(done.stdout)) == set()
+
+
+# What Python has only where it was built on a recent Linux.
+_LACKING = """
+import os, signal
+for place, names in ((os, ("eventfd", "memfd_create", "pidfd_open")), (signal, ("pidfd_send_signal",))):
+    for name in names:
+        delattr(place, name)
+"""
+_KILLED = """
+import os, signal, threading
+import tfos_lab
+
+def lacks():
+    return os.getppid(), hasattr(os, "pidfd_open")
+
+def wait():
+    threading.Event().wait()
+
+run = lambda function: tfos_lab.run(function, cluster_size=2, local="processes")
+results = run(lacks).wait()
+nodes = [node.pid for node in run(wait).nodes]
+print([results["worker:0"], nodes], flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_nodes_run_and_end_with_their_kernel_in_the_pythons_of_conda_and_uv(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(_LACKING)
+    path = os.pathsep.join([str(tmp_path), *QUICK_ENV.values()])
+    environ = os.environ | {"PYTHONPATH": path, "TFOS_LAB_RUNS": str(tmp_path / "runs")}
+    done = subprocess.run([sys.executable, "-c", _KILLED], stdout=subprocess.PIPE, text=True, check=False, env=environ)
+    (fork_server, has_it), nodes = ast.literal_eval(done.stdout.splitlines()[-1])
+    assert not has_it
+    assert gone([*nodes, fork_server])
 
 
 # As idle fork servers do; how many huge pages there are at the moment is up to the machine.

@@ -419,6 +419,13 @@ def test_a_cell_that_cannot_start_is_refused_without_a_display(run, capsys):
     assert len(capsys.readouterr().out.splitlines()) == 1, "the sentence alone"
 
 
+def test_nodes_as_processes_are_refused_where_there_is_no_linux_and_inline_works(run, said, monkeypatch):
+    monkeypatch.setattr("sys.platform", "darwin")
+    with pytest.raises(ConfigError, match="nodes as processes need Linux: use local=inline"):
+        run("%%tfos cluster_size=2\n1")
+    assert "hello" in said("%%tfos local=inline\nprint('hello')")
+
+
 def test_an_inline_cell_prints_here(said):
     assert "hello" in said("%%tfos local=inline args=2\nprint('hello')")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import errno
 import os
 import re
 import resource
@@ -22,6 +21,8 @@ _HUGE_PAGE_BYTES = 2 << 20
 _PIECE_BYTES = 32 << 20
 # A mapping in /proc/self/smaps; the third part is there if it is memory of this process' own, and no file's.
 _MAPPING = re.compile(r"([0-9a-f]+)-([0-9a-f]+) (rw-p 0+ 00:00 0 *(?:\[heap\])?$)?")
+# How often a watched process is looked at.
+LOOK_S = 0.2
 # Whatever starts processes faster than they are killed is left alone after so long.
 _KILLING_S = 2.0
 
@@ -123,16 +124,6 @@ def stat_of(process: int | Path) -> list[str]:
     return []
 
 
-def open_pidfd(pid: int) -> int | None:
-    """Return a descriptor that becomes readable when ``pid`` ends, or None if there is no such process."""
-    try:
-        return os.pidfd_open(pid)
-    except OSError as error:
-        if error.errno == errno.ESRCH:
-            return None
-        raise
-
-
 def parent_of(pid: int) -> int:
     """Return the parent's pid, or 0."""
     fields = stat_of(pid)
@@ -147,6 +138,33 @@ def state_of(pid: int) -> str:
 def lives(pid: int) -> bool:
     """Whether a process is there and has not ended; one that has may still wait for its parent to take note."""
     return state_of(pid) not in ("", "Z", "X")
+
+
+class WatchedProcess:
+    """A process that somebody else has started, and whether it has ended; another may have its pid by then.
+
+    It is looked at now and then: the Pythons of Conda and uv have no ``pidfd_open``, nor has Linux before 5.3.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._began = self._begin()
+        self._ended = not self._began
+        self._looked_at = time.monotonic()
+
+    def _begin(self) -> str:
+        """Return when what has the pid now began; "" if nothing has."""
+        fields = stat_of(self._pid)
+        return fields[19] if fields and fields[0] not in ("Z", "X") else ""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has ended, or was not there, as of at most so many seconds ago as `LOOK_S` says."""
+        now = time.monotonic()
+        if not self._ended and now - self._looked_at >= LOOK_S:
+            self._looked_at = now
+            self._ended = self._begin() != self._began
+        return self._ended
 
 
 def catches(pid: int, number: int) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import importlib.util
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -105,8 +106,8 @@ def driver_hosts(session: SparkSession | None, launcher: LauncherTraits) -> tupl
 def choose_launcher(config: ClusterConfig, spark: SparkSession | None) -> tuple[SparkSession | None, LauncherTraits]:
     """Return the session to use, if any, and the launcher; Spark will run the session's tasks with the right Python.
 
-    Raises ConfigError if versions of what is installed cannot work, or nodes of this machine lack TensorFlow; and
-    NoSession if Spark is insisted on and there is no session, or the one that was given is dead.
+    Raises ConfigError if versions of what is installed cannot work, or nodes cannot run on this machine; and NoSession
+    if Spark is insisted on and there is no session, or the one that was given is dead.
     """
     require_fitting()
     session = spark if spark is not None else spark_session.active_session()
@@ -121,6 +122,8 @@ def choose_launcher(config: ClusterConfig, spark: SparkSession | None) -> tuple[
     launcher = launcher_for(config.local) or automatic_launcher(on_cluster=on_cluster)
     if launcher.needs_session and session is None:
         raise NoSession(reason=f"local={config.local} insists on Spark, but there is no SparkSession")
+    if launcher.checks_capacity and sys.platform != "linux":
+        raise ConfigError(["nodes as processes need Linux: use local=inline, or a session on a Spark cluster"])
     if launcher.checks_capacity and importlib.util.find_spec("tensorflow") is None:
         advice = "pip install 'tfos_lab[tensorflow]', or make a session of a cluster, whose executors have it"
         raise ConfigError([f"nodes of this machine need TensorFlow, which is not installed: {advice}"])

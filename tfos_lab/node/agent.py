@@ -24,7 +24,7 @@ import msgspec
 
 from tfos_lab.core import messages as m
 from tfos_lab.core.poll_loop import PollLoop
-from tfos_lab.core.processes import open_pidfd, set_process_name
+from tfos_lab.core.processes import WatchedProcess, set_process_name
 from tfos_lab.node.activity.reporter import ActivityReporter
 from tfos_lab.node.addresses import NodePlace
 from tfos_lab.node.child_supervisor import ChildSupervisor
@@ -108,7 +108,8 @@ class Agent:
         self._output = NodeOutput(spec.node, self._scratch.path, send)
         self._payload = PayloadFile(self._scratch.path, send, on_ready=self._start, on_problem=self._refuse)
         self._saved_paths = SavedPaths(spec, self._output.working_folder.path.resolve(), send)
-        self._watched_pidfd = open_pidfd(spec.watched_pid)
+        self._watched = WatchedProcess(spec.watched_pid)
+        self._is_alone = False
         self._leaving = False
         self._given_up = False
         self._asked_to_leave = False
@@ -121,8 +122,6 @@ class Agent:
         """Reserve, then work until the driver sends `Shutdown` or is gone; return the exit code."""
         self._loop.watch(self._driver, self._on_driver)
         self._loop.watch(self._feeds.fileno(), self._feeds.pump)
-        if self._watched_pidfd is not None:
-            self._loop.watch(self._watched_pidfd, self._on_watched_exit)
         self._shared.mark()
         folder = self._output.working_folder.make(self._spec)
         self._driver.reserve(
@@ -153,8 +152,10 @@ class Agent:
         self._log_sender.send_due()
         self._activity.tick()
         self._given_up = self._driver.silent_s > self._spec.driver_timeout_s
-        if self._given_up or self._driver.is_over or self._watched_pidfd is None:
+        if self._given_up or self._driver.is_over:
             self._leaving = True  # nobody is left to send the output to
+        if self._watched.has_ended and not self._is_alone:
+            self._on_watched_end()
         if self._asked_to_leave:
             self._send_output_and_leave(now)
         self._child.tick(now)
@@ -272,9 +273,8 @@ class Agent:
         """
         self._asked_to_leave = True
 
-    def _on_watched_exit(self) -> None:
-        assert self._watched_pidfd is not None
-        self._loop.unwatch(self._watched_pidfd)
+    def _on_watched_end(self) -> None:
+        self._is_alone = True
         if self._spec.executor:
             self._driver.send(m.ExecutorGone())
         self.leave()
@@ -300,8 +300,6 @@ class Agent:
         self._port.close()
         self._place.close()
         self._driver.close()
-        if self._watched_pidfd is not None:
-            os.close(self._watched_pidfd)
         self._gpus.close()
         self._scratch.remove()
 

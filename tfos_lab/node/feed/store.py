@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import socket
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -53,7 +53,9 @@ class FeedStore:
         self._exchanges: Exchanges | None = None
         self._file_search: FileSearch | None = None
         self._has_returned = False
-        self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._woken, self._wake = socket.socketpair()
+        self._woken.settimeout(0.0)
+        self._wake.settimeout(0.0)
         self._posted: deque[Callable[[], None]] = deque()
         # By feed and partition: the attempts to send it.
         self._stored: dict[tuple[int, int], dict[str, Attempt]] = {}
@@ -64,7 +66,7 @@ class FeedStore:
 
     def fileno(self) -> int:
         """Return a descriptor that is readable when `pump` has something to do."""
-        return self._wake
+        return self._woken.fileno()
 
     @property
     def spooled_bytes(self) -> int:
@@ -74,15 +76,15 @@ class FeedStore:
     def pump(self) -> None:
         """Call the functions that tasks' threads have posted."""
         with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self._wake)
+            self._woken.recv(4096)
         while self._posted:
             self._posted.popleft()()
 
     def _post(self, function: Callable[[], None]) -> None:
         self._posted.append(function)
-        with self._closing:
+        with self._closing, contextlib.suppress(BlockingIOError):  # it is full, and will be read
             if not self._is_closed:
-                os.eventfd_write(self._wake, 1)
+                self._wake.send(b"\0")
 
     # ---- the driver's messages --------------------------------------------------------------------------------------
 
@@ -224,4 +226,5 @@ class FeedStore:
             self._endpoint.close()
         with self._closing:  # threads that are not waited for may still post
             self._is_closed = True
-            os.close(self._wake)
+            self._woken.close()
+            self._wake.close()

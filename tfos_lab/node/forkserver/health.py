@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import signal
 import time
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from tfos_lab.core.processes import command_line, lives, open_pidfd, state_of
+from tfos_lab.core.processes import WatchedProcess, command_line, lives, state_of
 
 # For this long, a fork server may be stopped, leave a question without an answer, and import.
 STOPPED_S = 1.0
@@ -76,11 +75,8 @@ def is_stopped(pid: int) -> bool:
 
 def kill(pid: int) -> None:
     """Kill a process, and wait for its end."""
-    pidfd = open_pidfd(pid)
-    if pidfd is None:
-        return
-    try:
-        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-        select.select([pidfd], [], [], _END_S)
-    finally:
-        os.close(pidfd)
+    process, until = WatchedProcess(pid), time.monotonic() + _END_S
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+    while not process.has_ended and time.monotonic() < until:
+        time.sleep(_POLL_S)

@@ -27,7 +27,7 @@ from typing import NamedTuple
 import msgspec
 
 from tfos_lab.core.frames import FrameSocket, close_all
-from tfos_lab.core.processes import open_pidfd, pack_memory, reset_signals
+from tfos_lab.core.processes import WatchedProcess, pack_memory, reset_signals
 from tfos_lab.node.forkserver.endings import Endings
 from tfos_lab.node.forkserver.health import lock_path
 from tfos_lab.node.forkserver.requests import (
@@ -90,8 +90,8 @@ class ForkServer:
         self._clients: set[_Client] = set()
         self._endings = Endings()
         self._packing = pack_memory()
-        self._watched_pids: dict[int, int] = {}
-        self._had_watched_pid = False
+        self._watched: dict[int, WatchedProcess] = {}
+        self._was_watching = False
         self._last_use = time.monotonic()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
@@ -108,8 +108,10 @@ class ForkServer:
                 events = self._selector.select(timeout=self._endings.timeout_s)
                 for key, _ in events:
                     key.data(key.fileobj)
-                if not events and not self._busy:  # forked processes would keep the pages that they share
-                    next(self._packing, None)
+                if not events:
+                    self._watched = {pid: one for pid, one in self._watched.items() if not one.has_ended}
+                    if not self._busy:  # forked processes would keep the pages that they share
+                        next(self._packing, None)
                 self._endings.tick()
         except SystemExit:
             pass
@@ -118,7 +120,7 @@ class ForkServer:
                 self._endings.end(client.pid)
 
     def _is_over(self) -> bool:
-        if self._had_watched_pid and not self._watched_pids and not self._outlives:
+        if self._was_watching and not self._watched and not self._outlives:
             return True
         return time.monotonic() - self._last_use > self._idle_s and not self._busy
 
@@ -172,7 +174,7 @@ class ForkServer:
             case KeepRequest():
                 client.kept = True
             case StatusRequest():
-                self._send(client, StatusReply(processes=len(self._busy), users=sorted(self._watched_pids)))
+                self._send(client, StatusReply(processes=len(self._busy), users=sorted(self._watched)))
             case EndRequest() if busy := len(self._busy):
                 self._send(client, FailedReply(reason=f"{busy} processes run that were forked from it"))
             case EndRequest():
@@ -247,17 +249,9 @@ class ForkServer:
                 self._send(client, ExitedReply(code=os.waitstatus_to_exitcode(status)))
 
     def _watch(self, watched_pid: int) -> None:
-        if watched_pid and watched_pid not in self._watched_pids:
-            self._had_watched_pid = True
-            pidfd = open_pidfd(watched_pid)
-            if pidfd is not None:
-                self._watched_pids[watched_pid] = pidfd
-                self._selector.register(pidfd, selectors.EVENT_READ, lambda _: self._on_watched_exit(watched_pid))
-
-    def _on_watched_exit(self, watched_pid: int) -> None:
-        pidfd = self._watched_pids.pop(watched_pid)
-        self._selector.unregister(pidfd)
-        os.close(pidfd)
+        if watched_pid and watched_pid not in self._watched:
+            self._was_watching = True
+            self._watched[watched_pid] = WatchedProcess(watched_pid)
 
     def close_in_child(self) -> None:
         """Close, in a forked process, whatever belongs to the parent."""
@@ -267,8 +261,6 @@ class ForkServer:
         os.close(self._lock)
         for client in self._clients:
             client.frames.close()
-        for pidfd in self._watched_pids.values():
-            os.close(pidfd)
         reset_signals()
         os.close(self._wake_read)
         os.close(self._wake_write)
