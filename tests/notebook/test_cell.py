@@ -426,6 +426,15 @@ def test_nodes_as_processes_are_refused_where_there_is_no_linux_and_inline_works
     assert "hello" in said("%%tfos local=inline\nprint('hello')")
 
 
+def test_where_no_run_folder_can_be_made_a_sentence_names_the_variable(run, monkeypatch, tmp_path):
+    file = tmp_path / "file"
+    file.touch()
+    monkeypatch.setenv("TFOS_LAB_RUNS", str(file / "runs"))
+    monkeypatch.setenv("HOME", str(file))
+    with pytest.raises(ConfigError, match=r"no run folder can be made in .*: name a folder .* TFOS_LAB_RUNS$"):
+        run("%%tfos local=inline\n1")
+
+
 def test_an_inline_cell_prints_here(said):
     assert "hello" in said("%%tfos local=inline args=2\nprint('hello')")
 

@@ -63,7 +63,7 @@ class RunDir:
         """Make the folder of a new run.
 
         It is below ``$TFOS_LAB_RUNS``, by default ``runs/`` in the working directory, or in the user's cache where that
-        folder cannot be written, or PermissionError is raised. Only the user can open it: logs and records show code,
+        folder cannot be written, or ConfigError is raised. Only the user can open it: logs and records show code,
         data and paths.
         """
         bases = run_bases()
@@ -72,7 +72,9 @@ class RunDir:
             with contextlib.suppress(OSError):
                 base.mkdir(parents=True, exist_ok=True)
                 return cls(_new_folder(base, label), log_dir)
-        raise PermissionError(f"no run folder can be made in {' or '.join(map(str, bases))} on {socket.gethostname()}")
+        here, cache = bases
+        advice = "name a folder of your own with the environment variable TFOS_LAB_RUNS"
+        raise ConfigError([f"no run folder can be made in {here} or {cache} on {socket.gethostname()}: {advice}"])
 
     def make_part(self, name: str) -> RunDir:
         """Make the folder of one of several independent runs within this one; it may be there already."""
