@@ -34,11 +34,14 @@ def test_a_cluster_is_shown_unless_that_is_not_wanted(notebook):
         notebook.run(cell)
         (began,) = (data for shown, data in notebook.began.items() if shown.startswith(f"tfos-{name}-"))
         assert WIDGET in began, "the live view of its nodes; a run that has ended meanwhile has its card there"
-    # As VS Code begins; it would fetch the code of widgets from the internet.
-    notebook.run("__vsc_ipynb_file__ = '/home/me/digits.ipynb'")
-    notebook.run(run.format(name="plain", show=None))
-    assert notebook.shown
-    assert all(shown.keys() == {"text/html", "text/plain"} for shown in notebook.shown.values())
+    # As VS Code and Colab begin; they would fetch the code of widgets from the internet.
+    colab = "import sys; sys.modules['google.colab'] = sys"
+    for begin, end in (("__vsc_ipynb_file__ = 'a.ipynb'", "del __vsc_ipynb_file__"), (colab, "")):
+        notebook.run(begin)
+        notebook.run(run.format(name="plain", show=None))
+        assert notebook.shown
+        assert all(shown.keys() == {"text/html", "text/plain"} for shown in notebook.shown.values())
+        notebook.run(end)
     refused = notebook.run("tfos_lab.run(print, name='refused', cluster_size=0)")
     assert "ConfigError: cluster_size=0: at least one node is needed" in refused
     assert not any(shown.startswith("tfos-refused-") for shown in notebook.shown)

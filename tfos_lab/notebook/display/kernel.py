@@ -17,8 +17,9 @@ from tfos_lab.core import cluster_records
 
 NONINTERACTIVE = "TFOS_LAB_NONINTERACTIVE"
 WIDGETS = "TFOS_LAB_WIDGETS"
-# VS Code's Jupyter extension defines this name in each kernel, before the first cell.
+# VS Code's Jupyter extension defines this name in each kernel before the first cell; Colab's kernels have this module.
 _VS_CODE = "__vsc_ipynb_file__"
+_COLAB = "google.colab"
 # The Jupyter server sets it to the path of the notebook that the kernel was started for.
 _NOTEBOOK = "JPY_SESSION_NAME"
 
@@ -47,16 +48,16 @@ def has_front_end() -> bool:
 
 
 def may_use_widgets() -> bool:
-    """Return whether the front end shows widgets, which it cannot be asked: by default, all do but VS Code.
+    """Return whether the front end shows widgets, which it cannot be asked: by default, all do but VS Code and Colab.
 
-    VS Code fetches a widget's code from the internet, after asking, and shows an error where it cannot.
-    ``TFOS_LAB_WIDGETS`` says otherwise: ``0`` for none, ``1`` for widgets in VS Code, too.
+    These fetch a widget's code from the internet, after asking, and show an error where they may not.
+    ``TFOS_LAB_WIDGETS`` says otherwise: ``0`` for none, ``1`` for widgets there, too.
     """
     chosen = os.environ.get(WIDGETS)
     if chosen:
         return chosen != "0"
     kernel = current_kernel()
-    return kernel is None or _VS_CODE not in kernel.shell.user_ns
+    return kernel is None or (_VS_CODE not in kernel.shell.user_ns and _COLAB not in sys.modules)
 
 
 def takes_input(kernel: Any) -> bool:
