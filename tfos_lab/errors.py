@@ -597,7 +597,7 @@ class ResultNotSendable(TfosError, TypeError):
 
     sentence = (
         "{path} ({type_name}) cannot be returned to the notebook: {reason}. Return plain data (numbers, text, arrays, "
-        "data frames, lists and dicts of them), or save it under ctx.log_dir and return the path."
+        "data frames, lists and dicts of them), or write it below ctx.output_dir, which comes to the notebook as well."
     )
 
 
