@@ -104,6 +104,11 @@ def shorten(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit:,} more characters)"
 
 
+def encodable(text: str) -> str:
+    r"""Return a text with ``\udcff`` for what is no UTF-8, as in names of old files."""
+    return text.encode(errors="backslashreplace").decode()
+
+
 def first_line(error: BaseException | str) -> str:
     r"""Return the first line of an error's message, to be quoted in a sentence: cut where very long, no full stop.
 
